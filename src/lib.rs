@@ -1,0 +1,1 @@
+//! lockkeeper: a replicated lock service.

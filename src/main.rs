@@ -1,0 +1,2 @@
+//! The `lockkeeper` binary.
+fn main() {}
