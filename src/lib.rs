@@ -3,6 +3,7 @@
 //! The rooms, from the ground up; each knows only those above it in this list:
 
 pub mod limits;
-pub mod machine;
 pub mod model;
+pub mod machine;
+pub mod codec;
 pub mod service;
