@@ -76,7 +76,7 @@ impl Machine {
     pub(super) fn hold(&mut self, key: &LockKey, holder: Holder) -> FencingToken {
         self.globals.tokens += 1;
         let token = FencingToken::new(self.globals.epoch, self.globals.tokens);
-        let (claim, mode) = (holder.claim, holder.mode);
+        let (claim, mode, waited_ms) = (holder.claim, holder.mode, holder.waited_ms);
         if let Some(lease) = &holder.lease {
             let deadline = lease.deadline;
             self.move_due(None, Some(deadline), Due::Lease(key.clone(), token));
@@ -88,7 +88,7 @@ impl Machine {
         self.totals.holders += 1;
         self.touch(RecordKey::Holder(key.clone(), token));
         self.stands(key, claim, Standing::Holds(token));
-        let kind = EventKind::Granted { lock: key.clone(), claim, token, mode };
+        let kind = EventKind::Granted { lock: key.clone(), claim, token, mode, waited_ms };
         self.event(Some(key.namespace.clone()), kind);
         token
     }
@@ -140,10 +140,11 @@ impl Machine {
         self.touch(RecordKey::Holder(key.clone(), token));
         self.touched.insert(key.clone());
         let (lock, claim) = (key.clone(), holder.claim);
+        let held_ms = self.globals.now.ms_since(holder.since);
         let kind = match reason {
-            EndReason::Released | EndReason::Cancelled => EventKind::Released { lock, claim, token },
+            EndReason::Released | EndReason::Cancelled => EventKind::Released { lock, claim, token, held_ms },
             EndReason::Expired | EndReason::Lost | EndReason::Broken => {
-                EventKind::Expired { lock, claim, token, reason }
+                EventKind::Expired { lock, claim, token, reason, held_ms }
             }
         };
         self.event(Some(key.namespace.clone()), kind);
