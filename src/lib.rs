@@ -1,1 +1,3 @@
 //! lockkeeper: a replicated lock service.
+
+pub mod storage;
