@@ -18,7 +18,7 @@ mod wal;
 pub use head::{Head, record_hash};
 pub use identity::{Claim, Identity};
 pub use ids::{LogId, Vote};
-pub use limits_storage as limits;
+use limits_storage as limits;
 pub use open::{DirectoryLock, Opened, Options, Recovered, Source, open};
 pub use open_error::OpenError;
 pub use snapshot::{ReceivedSnapshot, SnapshotFile, SnapshotWriter};
