@@ -8,7 +8,7 @@ mod directory;
 mod head;
 mod identity;
 mod ids;
-mod limits_storage;
+pub mod limits_storage;
 mod open;
 mod open_error;
 mod snapshot;
