@@ -6,4 +6,5 @@ pub mod limits;
 pub mod model;
 pub mod machine;
 pub mod codec;
+pub mod storage;
 pub mod service;
