@@ -118,7 +118,7 @@ mod tests {
 
     /// An error that trying again cannot mend is given back at once; others only when patience is over, and an
     /// answer in between begins it anew.
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn patience_counts_from_the_first_failure_in_a_row() {
         let clock = Arc::new(ManualClock::new(1));
         let mut retry = Retry::new(clock.clone(), Duration::from_secs(5));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     /// A service that recovers is asked until it answers.
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn an_answer_is_waited_for_through_errors() {
         let mut retry = Retry::for_ever(Arc::new(ManualClock::new(1)));
         let mut tries = 0;
