@@ -5,6 +5,7 @@
 pub mod client;
 pub mod clock;
 pub mod limits;
-pub mod machine;
 pub mod model;
+pub mod machine;
+pub mod codec;
 pub mod service;
