@@ -2,6 +2,8 @@
 //!
 //! The rooms, from the ground up; each knows only those above it in this list:
 
+pub mod client;
+pub mod clock;
 pub mod limits;
 pub mod model;
 pub mod machine;
