@@ -125,3 +125,21 @@ const _: () = assert!(COUNTER_BITS + 15 == 63, "a token must fit a signed 64-bit
 const _: () = assert!(TTL_MS_MAX_DEFAULT <= TTL_MS_MAX);
 const _: () = assert!(WAITERS_A_LOCK_MAX <= WAITERS_A_NAMESPACE_MAX);
 const _: () = assert!(SESSIONLESS_AGE_MS_MAX <= SESSIONLESS_MEMORY_MS, "a late duplicate must still be remembered");
+
+// Node.
+
+/// A call that waits for a claim is answered at the latest after this, and asked again.
+pub const SETTLED_WAIT_MS: u64 = 20_000;
+/// A call that finds no leader waits so long for one before it is refused.
+pub const LEADER_WAIT_MS: u64 = 1_000;
+/// How often a node looks for a moment in which a follower has the whole log, before it stops without a hand-over.
+pub const STEP_ASIDE_TRIES: u32 = 100;
+/// How long a closing node waits for what runs for it.
+pub const CLOSE_WAIT_MS: u64 = 2_000;
+/// How often a node publishes its sizes and looks at its clock.
+pub const WATCH_MS: u64 = 1_000;
+
+// HTTP.
+
+/// A readiness probe that finds no quorum is answered after this.
+pub const READY_WAIT_MS: u64 = 1_000;
