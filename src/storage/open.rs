@@ -177,9 +177,12 @@ fn newest_snapshot(snapshots: &Path) -> Result<Option<SnapshotFile>, OpenError> 
     let Some(newest) = names.last() else { return Ok(None) };
     let path = snapshots.join(newest);
     let verified = SnapshotFile::open(&path).and_then(|file| file.verify().map(|()| file));
-    let file = verified.map_err(|error| match error.kind() {
-        io::ErrorKind::InvalidData => OpenError::damaged(&path, offset_in(&error), error.to_string()),
-        _ => OpenError::io("read", &path, error),
+    let file = verified.map_err(|error| {
+        if error.kind() == io::ErrorKind::InvalidData {
+            OpenError::damaged(&path, offset_in(&error), error.to_string())
+        } else {
+            OpenError::io("read", &path, error)
+        }
     })?;
     let removed = remove_files(snapshots, |name| name.ends_with(".snapshot") && name != newest);
     removed.map_err(|error| OpenError::io("clean", snapshots, error))?;

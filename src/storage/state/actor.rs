@@ -102,7 +102,8 @@ impl Actor {
         let written = File::create(&temporary).and_then(|file| mirror.export(BufWriter::new(file)));
         let synced = written.and_then(|file| file.into_inner()?.sync_all());
         if let Err(error) = synced {
-            fs::remove_file(&temporary)?;
+            // What cannot be removed now is removed at the next start; the first error is the one to tell.
+            let _ = fs::remove_file(&temporary);
             if error.kind() == io::ErrorKind::InvalidData {
                 self.mirror = None;
                 set_aside(&self.state, MIRRORS_SET_ASIDE)?;
