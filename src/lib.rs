@@ -1,3 +1,12 @@
-//! lockkeeper: a replicated lock service.
+//! lockkeeper: a replicated lock service. Three nodes, one Raft group, and one question: who holds this lock?
+//!
+//! The rooms, from the ground up; each knows only those above it in this list:
 
+pub mod limits;
+pub mod model;
+pub mod machine;
+pub mod codec;
 pub mod storage;
+pub mod clock;
+pub mod service;
+pub mod client;

@@ -1,0 +1,208 @@
+//! What can be asked of the lock machine. Every command is decided in the log, the same on every node.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Attachment, FencingToken, Handle, Instance, LockKey, LockName, Metadata, Namespace, Owner, RequestId, SessionId,
+    TakeId,
+};
+
+/// One command. New variants are added at the end: stored entries hold the number of the variant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Command {
+    /// Open a session. Repeated with the same handle and instance it answers the same session.
+    OpenSession(OpenSession),
+    /// Bind a session to a stream; raises its attachment number and renews it.
+    Attach(Attach),
+    /// Made by a node when a session's stream broke: starts the disconnect grace, if the session has one.
+    Disconnected {
+        /// Whose stream broke.
+        session: SessionId,
+        /// Which attachment; a number that is no longer current changes nothing.
+        attachment: Attachment,
+    },
+    /// End a session: everything that it held is released and its waiters are gone.
+    CloseSession {
+        /// Which.
+        session: SessionId,
+        /// Done, or lost.
+        end: SessionClose,
+    },
+    /// Ask for a lock.
+    Acquire(Acquire),
+    /// Withdraw an acquire: from the queue, or released if already granted; an unseen number is burnt.
+    Cancel {
+        /// The acquire's request.
+        request: RequestId,
+    },
+    /// Give a lock back.
+    Release(Release),
+    /// Take a token lease: a lock without a session.
+    TakeLease(TakeLease),
+    /// Withdraw a take that waits; release it if already granted; an unseen take id is burnt.
+    CancelTake {
+        /// Which lock.
+        lock: LockKey,
+        /// Which take.
+        take: TakeId,
+        /// Proof that the take was the caller's.
+        handle: Handle,
+    },
+    /// Give a token lease back.
+    DropLease {
+        /// Which lock.
+        lock: LockKey,
+        /// Proof of the lease.
+        handle: Handle,
+    },
+    /// Nothing but the entry's stamp: lets log time pass.
+    Tick,
+    /// Made by a new leader at the start of its term: how long nobody led, by its own clock.
+    LeaderlessGap {
+        /// Milliseconds without a leader, as far as the new one could see.
+        gap_ms: u64,
+    },
+    /// Made by a cluster's first leader: settings that every node must share. Applied once; later ones change nothing.
+    Configure(ClusterSettings),
+}
+
+impl Command {
+    /// Whether only a node may make it; callers are refused.
+    #[must_use]
+    pub fn is_node_made(&self) -> bool {
+        matches!(
+            self,
+            Command::Disconnected { .. } | Command::Tick | Command::LeaderlessGap { .. } | Command::Configure(_)
+        )
+    }
+}
+
+/// See [`Command::OpenSession`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenSession {
+    /// The namespace in which it lives.
+    pub namespace: Namespace,
+    /// The secret that proves it from now on.
+    pub handle: Handle,
+    /// Which run of the client asks.
+    pub instance: Instance,
+    /// It ends this long after its last renewal, in milliseconds of log time.
+    pub ttl_ms: u64,
+    /// It ends this long after its stream broke, where that is sooner. At most the TTL.
+    pub disconnect_grace_ms: Option<u64>,
+    /// What the client says of itself.
+    pub metadata: Metadata,
+}
+
+/// See [`Command::Attach`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attach {
+    /// Which session.
+    pub session: SessionId,
+    /// Proof.
+    pub handle: Handle,
+    /// The client's own count of tries, growing: a lower or equal one than the last applied is refused.
+    pub attempt: u64,
+}
+
+/// Why a client closes its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SessionClose {
+    /// It is done with it.
+    Done,
+    /// It found that its own deadline had passed: an involuntary end.
+    Lost,
+}
+
+/// See [`Command::Acquire`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Acquire {
+    /// Repeat it with the same number: the first answer counts.
+    pub request: RequestId,
+    /// All requests of the session with a smaller number have been answered and will not be repeated.
+    pub answered_below: u64,
+    /// Which lock, in the session's namespace.
+    pub name: LockName,
+    /// How.
+    pub mode: Mode,
+    /// The line of execution that asks; without one this acquire is its own owner.
+    pub owner: Option<Owner>,
+    /// How long to wait.
+    pub patience: Patience,
+    /// What the holder will say of itself.
+    pub metadata: Metadata,
+}
+
+/// How a lock is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Mode {
+    /// Alone.
+    Exclusive,
+    /// Together with other shared holders.
+    Shared,
+    /// So many permits of a semaphore.
+    Permits {
+        /// How many, at least 1.
+        count: u32,
+        /// What the caller takes the semaphore's limit to be: the first acquire of a free name sets it, another
+        /// limit than the cluster's is refused. `None` where the caller does not care.
+        limit: Option<u32>,
+    },
+}
+
+/// How long an acquire waits in the queue. Log time is the backstop; the client cancels by its own clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Patience {
+    /// Not at all.
+    Try,
+    /// At most so many milliseconds.
+    For {
+        /// From the entry in which it was queued.
+        ms: u64,
+    },
+    /// As long as the session lives.
+    Session,
+}
+
+/// See [`Command::Release`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Release {
+    /// Repeat it with the same number: the first answer counts.
+    pub request: RequestId,
+    /// As in [`Acquire`].
+    pub answered_below: u64,
+    /// Which lock, in the session's namespace.
+    pub name: LockName,
+    /// Which grant.
+    pub token: FencingToken,
+}
+
+/// See [`Command::TakeLease`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TakeLease {
+    /// Which lock.
+    pub lock: LockKey,
+    /// Repeat it with the same id: the first answer counts.
+    pub take: TakeId,
+    /// The secret that refreshes and drops it.
+    pub handle: Handle,
+    /// Exclusive or shared or permits.
+    pub mode: Mode,
+    /// It ends this long after its grant or last refresh, in milliseconds of log time.
+    pub lease_ms: u64,
+    /// How long to wait in the queue; never longer than a bound, for no session ends it.
+    pub patience: Patience,
+    /// What the holder will say of itself.
+    pub metadata: Metadata,
+}
+
+/// Settings of the whole cluster, kept in the replicated state so that every node decides alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterSettings {
+    /// Timing: heartbeat, shortest and longest election timeout, in milliseconds.
+    pub timing_ms: [u64; 3],
+    /// Shortest TTL of a session, about three times the failover bound of that timing.
+    pub ttl_ms_min: u64,
+    /// Longest TTL and lease: it is what a restore from backup has to wait.
+    pub ttl_ms_max: u64,
+}

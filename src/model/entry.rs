@@ -1,0 +1,65 @@
+//! What one position of the replicated log carries.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Command, Handle, LockKey, LogTime, Principal, SessionId, WallTime};
+
+/// A stamp of log time, renewals in a lane of their own, and a batch of commands. Made by the leader's proposer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Log time of everything in it; never below the previous entry's.
+    pub stamp: LogTime,
+    /// The leader's wall clock, for people.
+    pub wall: WallTime,
+    /// Applied first, before anything that is due is ended.
+    pub renewals: Vec<Renewal>,
+    /// Applied last, in order.
+    pub commands: Vec<Submission>,
+    /// The leader's digest of its state after an earlier entry; a node that finds another one stops.
+    pub digest: Option<DigestClaim>,
+}
+
+/// One command and who asked for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Submission {
+    /// As the cluster checked it.
+    pub principal: Principal,
+    /// What is asked.
+    pub command: Command,
+}
+
+/// Prolongs a session or a lease. Never deduplicated: an old answer would overstate validity.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Renewal {
+    /// What.
+    pub target: RenewalTarget,
+    /// The client's own count, echoed, so that it can tell which attempt was answered.
+    pub attempt: u64,
+    /// When the proposing leader received it, on its log clock.
+    pub receipt: LogTime,
+}
+
+/// See [`Renewal`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RenewalTarget {
+    /// A session; the node checked the handle before it let the renewal into the log.
+    Session(SessionId),
+    /// A token lease.
+    Lease {
+        /// Which lock.
+        lock: LockKey,
+        /// Proof of the lease.
+        handle: Handle,
+        /// New length from the entry's stamp, in milliseconds.
+        lease_ms: u64,
+    },
+}
+
+/// The digest of the state after the entry at `index`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DigestClaim {
+    /// Log index, a multiple of [`crate::limits::DIGEST_EVERY_ENTRIES`].
+    pub index: u64,
+    /// Sum of the record hashes, see `codec`.
+    pub digest: u128,
+}

@@ -1,0 +1,231 @@
+//! What happened, for those who watch.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    EndReason, FencingToken, Invalid, LockKey, LogTime, Mode, Namespace, RequestId, SessionId, TakeId, WallTime,
+};
+
+/// Where an event stands: log index, and its count within that entry. Events are ordered by it, without a gap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct Position {
+    /// Log index of the entry.
+    pub index: u64,
+    /// 0 for the entry's first event.
+    pub n: u32,
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.index, self.n)
+    }
+}
+
+impl FromStr for Position {
+    type Err = Invalid;
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let refused = || Invalid::new("position", "INDEX.N", format!("{text:?}"));
+        let (index, n) = text.split_once('.').ok_or_else(refused)?;
+        Ok(Self { index: index.parse().map_err(|_| refused())?, n: n.parse().map_err(|_| refused())? })
+    }
+}
+
+/// One event.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// Where it stands.
+    pub position: Position,
+    /// Log time of the entry.
+    pub at: LogTime,
+    /// The leader's wall clock, for people.
+    pub wall: WallTime,
+    /// Whose; `None` for what concerns the whole cluster.
+    pub namespace: Option<Namespace>,
+    /// What happened.
+    pub kind: EventKind,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EventKind {
+    /// Somebody stands in a queue.
+    Queued {
+        /// For which lock.
+        lock: LockKey,
+        /// Who.
+        claim: Claim,
+        /// Its number there.
+        sequence: u64,
+    },
+    /// Somebody holds a lock.
+    Granted {
+        /// Which.
+        lock: LockKey,
+        /// Who.
+        claim: Claim,
+        /// The grant's token.
+        token: FencingToken,
+        /// How.
+        mode: Mode,
+        /// After so long in the queue, in milliseconds of log time.
+        waited_ms: u64,
+    },
+    /// Somebody no longer waits: its patience, its session or its take ended.
+    Left {
+        /// Which queue.
+        lock: LockKey,
+        /// Who.
+        claim: Claim,
+        /// Its number there.
+        sequence: u64,
+        /// Why.
+        why: LeaveReason,
+    },
+    /// A hold was given back.
+    Released {
+        /// Which lock.
+        lock: LockKey,
+        /// Who.
+        claim: Claim,
+        /// Which grant.
+        token: FencingToken,
+        /// After so long, in milliseconds of log time.
+        held_ms: u64,
+    },
+    /// A hold ended against its holder's will.
+    Expired {
+        /// Which lock.
+        lock: LockKey,
+        /// Who.
+        claim: Claim,
+        /// Which grant.
+        token: FencingToken,
+        /// How.
+        reason: EndReason,
+        /// After so long, in milliseconds of log time.
+        held_ms: u64,
+    },
+    /// A session is open.
+    SessionOpened {
+        /// Which.
+        session: SessionId,
+    },
+    /// A session is gone.
+    SessionEnded {
+        /// Which.
+        session: SessionId,
+        /// How.
+        reason: EndReason,
+    },
+    /// Nobody led for a while; log time stood still.
+    LeaderlessGap {
+        /// For so long, as far as the new leader could see.
+        gap_ms: u64,
+    },
+}
+
+/// Who waits or holds: a session's request, or a sessionless take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Claim {
+    /// A session's acquire.
+    Request(RequestId),
+    /// A token lease's take.
+    Take(TakeId),
+}
+
+impl Claim {
+    /// The session behind it, if there is one.
+    #[must_use]
+    pub fn session(&self) -> Option<SessionId> {
+        match self {
+            Claim::Request(request) => Some(request.session),
+            Claim::Take(_) => None,
+        }
+    }
+}
+
+/// Why somebody left a queue without a grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum LeaveReason {
+    /// It waited as long as it was asked to.
+    TimedOut,
+    /// It was cancelled.
+    Withdrawn,
+    /// Its session ended.
+    SessionEnded,
+}
+
+impl EventKind {
+    /// The lock that it is about, if any.
+    #[must_use]
+    pub fn lock(&self) -> Option<&LockKey> {
+        match self {
+            EventKind::Queued { lock, .. }
+            | EventKind::Granted { lock, .. }
+            | EventKind::Left { lock, .. }
+            | EventKind::Released { lock, .. }
+            | EventKind::Expired { lock, .. } => Some(lock),
+            EventKind::SessionOpened { .. } | EventKind::SessionEnded { .. } | EventKind::LeaderlessGap { .. } => None,
+        }
+    }
+
+    /// Who waited or held, if it is about that.
+    #[must_use]
+    pub fn claim(&self) -> Option<Claim> {
+        match self {
+            EventKind::Queued { claim, .. }
+            | EventKind::Granted { claim, .. }
+            | EventKind::Left { claim, .. }
+            | EventKind::Released { claim, .. }
+            | EventKind::Expired { claim, .. } => Some(*claim),
+            EventKind::SessionOpened { .. } | EventKind::SessionEnded { .. } | EventKind::LeaderlessGap { .. } => None,
+        }
+    }
+
+    /// The session that it is about, if any.
+    #[must_use]
+    pub fn session(&self) -> Option<SessionId> {
+        match self {
+            EventKind::SessionOpened { session } | EventKind::SessionEnded { session, .. } => Some(*session),
+            EventKind::Queued { .. }
+            | EventKind::Granted { .. }
+            | EventKind::Left { .. }
+            | EventKind::Released { .. }
+            | EventKind::Expired { .. }
+            | EventKind::LeaderlessGap { .. } => self.claim().and_then(|claim| claim.session()),
+        }
+    }
+
+    /// The token that it is about, if any.
+    #[must_use]
+    pub fn token(&self) -> Option<FencingToken> {
+        match self {
+            EventKind::Granted { token, .. } | EventKind::Released { token, .. } | EventKind::Expired { token, .. } => {
+                Some(*token)
+            }
+            EventKind::Queued { .. }
+            | EventKind::Left { .. }
+            | EventKind::SessionOpened { .. }
+            | EventKind::SessionEnded { .. }
+            | EventKind::LeaderlessGap { .. } => None,
+        }
+    }
+
+    /// The event's word, as people and scripts see it.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            EventKind::Queued { .. } => "queued",
+            EventKind::Granted { .. } => "granted",
+            EventKind::Left { .. } => "left",
+            EventKind::Released { .. } => "released",
+            EventKind::Expired { .. } => "expired",
+            EventKind::SessionOpened { .. } => "session-opened",
+            EventKind::SessionEnded { .. } => "session-ended",
+            EventKind::LeaderlessGap { .. } => "leaderless-gap",
+        }
+    }
+}

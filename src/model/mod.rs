@@ -1,0 +1,61 @@
+//! The vocabulary of lockkeeper: the words that every room uses, with one meaning each.
+//!
+//! Knows: limits. Never: I/O, wire formats, clocks.
+//!
+//! | word | meaning |
+//! | --- | --- |
+//! | lock | a name in a namespace that somebody may hold: alone, shared, or by permits (a semaphore) |
+//! | session | a client's presence; whatever it holds or waits for ends with it |
+//! | token lease | a lock held without a session, proven by a secret handle, with an end of its own |
+//! | holder, waiter | who has the lock; who stands in its queue, in the order in which the log received them |
+//! | fencing token | a public number that grows with every grant; resources refuse older ones |
+//! | handle | a secret that proves a session or lease; never shown |
+//! | log time | the cluster's own time, which stands still while nothing can be committed |
+//! | entry | what one Raft log position carries: a stamp of log time, renewals, and commands |
+//! | outcome, refusal | the machine's answer to a command, the same on every node |
+
+mod command;
+mod entry;
+mod event;
+mod identity;
+mod metadata;
+mod name;
+mod outcome;
+mod query;
+mod time;
+mod token;
+
+pub use command::*;
+pub use entry::*;
+pub use event::*;
+pub use identity::*;
+pub use metadata::*;
+pub use name::*;
+pub use outcome::*;
+pub use query::*;
+pub use time::*;
+pub use token::*;
+
+/// A value that is out of bounds, refused before it reaches the log.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, serde::Serialize, serde::Deserialize)]
+#[error("{field}: {bound}, got {value}")]
+pub struct Invalid {
+    /// The field's name as the caller wrote it.
+    pub field: String,
+    /// What would have been allowed.
+    pub bound: String,
+    /// What was given, shortened where it is long.
+    pub value: String,
+}
+
+impl Invalid {
+    /// A refusal that names the field, the bound and the value (cut after 80 characters).
+    pub fn new(field: &str, bound: impl Into<String>, value: impl std::fmt::Display) -> Self {
+        let mut value = value.to_string();
+        if let Some((cut, _)) = value.char_indices().nth(80) {
+            value.truncate(cut);
+            value.push('…');
+        }
+        Self { field: field.to_owned(), bound: bound.into(), value }
+    }
+}

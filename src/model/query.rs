@@ -1,0 +1,220 @@
+//! What can be asked without changing anything.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Claim, FencingToken, HolderView, Kind, LockKey, LockName, LogTime, Metadata, Mode, Namespace, Outcome, Owner,
+    SessionId,
+};
+
+/// A question. New variants are added at the end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Query {
+    /// Is this token a current one of the lock?
+    Check {
+        /// Which lock.
+        lock: LockKey,
+        /// Which token.
+        token: FencingToken,
+    },
+    /// Everything about one lock.
+    Inspect {
+        /// Which.
+        lock: LockKey,
+    },
+    /// Locks in use, a page at a time.
+    List(ListFilter),
+    /// Sessions of a namespace, a page at a time.
+    Sessions {
+        /// Which namespace.
+        namespace: Namespace,
+        /// The last one of the page before.
+        after: Option<SessionId>,
+        /// At most so many.
+        rows: u32,
+    },
+    /// What has become of a claim: the way back to an answer that got lost.
+    Claim {
+        /// Which lock's queue or holders to look at for a take; a request is found by its session.
+        lock: Option<LockKey>,
+        /// Whose.
+        claim: Claim,
+    },
+    /// Totals.
+    Totals,
+}
+
+/// See [`Query::List`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListFilter {
+    /// Which namespace.
+    pub namespace: Namespace,
+    /// Only names that begin so.
+    pub prefix: String,
+    /// Only held ones, only awaited ones, or both.
+    pub show: ListShow,
+    /// Only those with a holder at least so long, in milliseconds.
+    pub older_than_ms: u64,
+    /// The last name of the page before.
+    pub after: Option<LockName>,
+    /// At most so many.
+    pub rows: u32,
+}
+
+/// Which locks to list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ListShow {
+    /// Every lock in use.
+    All,
+    /// Those that somebody holds.
+    Held,
+    /// Those that somebody waits for.
+    Waiting,
+}
+
+/// An answer with the applied index at which it was true.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answered {
+    /// Log index up to which the answering node had applied.
+    pub index: u64,
+    /// Log time there; ages and remaining times below are relative to it.
+    pub now: LogTime,
+    /// The answer.
+    pub answer: Answer,
+}
+
+/// See [`Query`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// To [`Query::Check`].
+    Checked(Checked),
+    /// To [`Query::Inspect`].
+    Lock(LockView),
+    /// To [`Query::List`].
+    Locks {
+        /// In name order.
+        rows: Vec<LockSummary>,
+        /// More follow after the last one.
+        more: bool,
+    },
+    /// To [`Query::Sessions`].
+    Sessions {
+        /// In id order.
+        rows: Vec<SessionView>,
+        /// More follow after the last one.
+        more: bool,
+    },
+    /// To [`Query::Claim`]: its outcome if it is settled, or its place; `None` where nothing is known of it.
+    Claim(Option<Outcome>),
+    /// To [`Query::Totals`].
+    Totals(Totals),
+}
+
+/// Whether a token is current.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checked {
+    /// The verdict.
+    pub state: TokenState,
+    /// Below this every token of the lock is stale; for an exclusive lock it is the valid one, for a free name the next.
+    pub lowest_valid: FencingToken,
+}
+
+/// See [`Checked`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TokenState {
+    /// Somebody holds the lock with it now.
+    Valid,
+    /// Nobody does, or no longer.
+    Stale,
+    /// It comes from an epoch that this cluster has not had.
+    UnknownEpoch,
+}
+
+/// See [`Query::Inspect`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockView {
+    /// Which lock.
+    pub lock: LockKey,
+    /// `None` while nobody holds it or waits for it.
+    pub kind: Option<Kind>,
+    /// A semaphore's permits.
+    pub limit: Option<u32>,
+    /// In the order of their tokens.
+    pub holders: Vec<HolderView>,
+    /// In the order of the queue.
+    pub waiters: Vec<WaiterView>,
+}
+
+/// One who waits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaiterView {
+    /// 1 is next.
+    pub place: u64,
+    /// Its number.
+    pub sequence: u64,
+    /// Whose session; `None` for a take.
+    pub session: Option<SessionId>,
+    /// Which line of execution.
+    pub owner: Option<Owner>,
+    /// How it wants the lock.
+    pub mode: Mode,
+    /// What it says of itself.
+    pub metadata: Metadata,
+    /// Since when.
+    pub since: LogTime,
+}
+
+/// One row of a listing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockSummary {
+    /// Which lock.
+    pub lock: LockKey,
+    /// What it is in use as.
+    pub kind: Kind,
+    /// A semaphore's permits.
+    pub limit: Option<u32>,
+    /// How many hold it.
+    pub holders: u64,
+    /// How many wait.
+    pub waiters: u64,
+    /// The oldest holder, if any.
+    pub oldest: Option<HolderView>,
+}
+
+/// One session, as anybody may see it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionView {
+    /// Public id.
+    pub session: SessionId,
+    /// Its namespace.
+    pub namespace: Namespace,
+    /// What it says of itself.
+    pub metadata: Metadata,
+    /// TTL in milliseconds.
+    pub ttl_ms: u64,
+    /// When it was opened.
+    pub opened: LogTime,
+    /// When it ends if nobody renews it.
+    pub deadline: LogTime,
+    /// Whether its stream broke and it has not come back.
+    pub disconnected: bool,
+    /// How many locks it holds.
+    pub holds: u64,
+    /// For how many it waits.
+    pub waits: u64,
+}
+
+/// Sizes of the whole state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Totals {
+    /// Live sessions.
+    pub sessions: u64,
+    /// Names in use.
+    pub locks: u64,
+    /// Holds.
+    pub holders: u64,
+    /// Waits.
+    pub waiters: u64,
+    /// Grants since the cluster began.
+    pub grants: u64,
+}

@@ -1,0 +1,150 @@
+//! What can go wrong between a caller and the log, sorted by what the caller may do about it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::table::{Advice, Word};
+use crate::model::{Invalid, Position, Refusal};
+
+/// Why a service could not answer. "I do not know whether it happened" is never folded into "it did not happen".
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum ServiceError {
+    /// It was not sent, and never will be: repeat it freely.
+    #[error("not sent: {why}{}", hint(.leader))]
+    NotSent {
+        /// Why.
+        why: NotSent,
+        /// Who to ask instead, where that is known.
+        leader: Option<LeaderHint>,
+    },
+    /// It may have happened: repeat it with the same request number, or ask what became of it.
+    #[error("outcome unknown: {why}{}", hint(.leader))]
+    Unknown {
+        /// What broke.
+        why: String,
+        /// Who to ask, where that is known.
+        leader: Option<LeaderHint>,
+    },
+    /// A value was out of bounds; nothing reached the log.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// The machine refused; the answer is final.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The caller may not do that.
+    #[error("not permitted: {why}")]
+    Forbidden {
+        /// What is missing.
+        why: String,
+    },
+    /// Events before this position are no longer kept, or a slow reader was cut here: go on from `resume`.
+    #[error("events were missed: {why}; go on from {resume}")]
+    EventsMissed {
+        /// What happened.
+        why: String,
+        /// The position after which a new subscription will be complete.
+        resume: Position,
+    },
+    /// The node is going away.
+    #[error("the node is stopping")]
+    Stopping,
+    /// Something that should be impossible; the detail says what.
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+/// Why nothing was sent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NotSent {
+    /// The node that was asked does not lead and could not pass it on.
+    NotLeader,
+    /// Nobody leads at the moment, or the leader has no quorum.
+    NoLeader,
+    /// No connection; the text names the endpoints and what each said.
+    Unreachable(String),
+    /// Too much waits already; try again after the pause.
+    Overloaded {
+        /// In milliseconds.
+        pause_ms: u64,
+    },
+    /// The session has no stream at the moment; attach first.
+    Detached,
+}
+
+/// Where the leader was last seen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaderHint {
+    /// Its node id.
+    pub node: u64,
+    /// Where clients reach it.
+    pub client: String,
+}
+
+impl fmt::Display for NotSent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NotSent::NotLeader => f.write_str("the node does not lead"),
+            NotSent::NoLeader => f.write_str("no leader with a quorum at the moment"),
+            NotSent::Unreachable(detail) => write!(f, "cannot be reached: {detail}"),
+            NotSent::Overloaded { pause_ms } => write!(f, "overloaded; try again in {pause_ms} ms"),
+            NotSent::Detached => f.write_str("the session has no stream at the moment"),
+        }
+    }
+}
+
+fn hint(leader: &Option<LeaderHint>) -> String {
+    leader.as_ref().map_or(String::new(), |leader| format!(" (leader: node {} at {})", leader.node, leader.client))
+}
+
+impl ServiceError {
+    /// An error for a command that was not sent.
+    #[must_use]
+    pub fn not_sent(why: NotSent) -> Self {
+        ServiceError::NotSent { why, leader: None }
+    }
+
+    /// An error for a command whose fate is open.
+    pub fn unknown(why: impl fmt::Display) -> Self {
+        ServiceError::Unknown { why: why.to_string(), leader: None }
+    }
+
+    /// Its word in the [table](super::TABLE).
+    #[must_use]
+    pub fn word(&self) -> Word {
+        match self {
+            ServiceError::NotSent { why: NotSent::Overloaded { .. }, .. } => Word::Overloaded,
+            ServiceError::NotSent { why: NotSent::Unreachable(_), .. } => Word::Unreachable,
+            ServiceError::NotSent { why: NotSent::NotLeader | NotSent::NoLeader | NotSent::Detached, .. } => {
+                Word::NoLeader
+            }
+            ServiceError::Unknown { .. } => Word::Unknown,
+            ServiceError::Invalid(_) => Word::Invalid,
+            ServiceError::Refused(refusal) => Word::of_refusal(refusal),
+            ServiceError::Forbidden { .. } => Word::NotPermitted,
+            ServiceError::EventsMissed { .. } => Word::EventsMissed,
+            ServiceError::Stopping => Word::Stopping,
+            ServiceError::Internal(_) => Word::Internal,
+        }
+    }
+
+    /// What the caller may do about it.
+    #[must_use]
+    pub fn advice(&self) -> Advice {
+        self.word().row().advice
+    }
+
+    /// The leader, where the error names one.
+    #[must_use]
+    pub fn leader(&self) -> Option<&LeaderHint> {
+        match self {
+            ServiceError::NotSent { leader, .. } | ServiceError::Unknown { leader, .. } => leader.as_ref(),
+            ServiceError::Invalid(_)
+            | ServiceError::Refused(_)
+            | ServiceError::Forbidden { .. }
+            | ServiceError::EventsMissed { .. }
+            | ServiceError::Stopping
+            | ServiceError::Internal(_) => None,
+        }
+    }
+}

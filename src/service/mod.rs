@@ -1,0 +1,206 @@
+//! The narrow waist: what a lock service can do, whoever implements it.
+//!
+//! Knows: limits, model. Never: who implements it, wire formats, disks.
+//!
+//! An embedded [node](crate::node) implements [`LockService`] in-process, the gRPC client implements it over the
+//! network, and everything pleasant (sessions, guards, commands) is written once above it.
+
+mod error;
+mod table;
+
+use std::future::Future;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+use crate::model::{
+    Answered, Claim, Command, Event, Handle, LockKey, LogTime, Namespace, Position, Principal, Query, RenewalTarget,
+    Reply, SessionId,
+};
+
+pub use error::{LeaderHint, NotSent, ServiceError};
+pub use table::{Advice, ErrorRow, TABLE, Word};
+
+/// A lock service. Cloning gives another handle on the same one.
+///
+/// - Every method answers from the leader, whichever node or endpoint was asked.
+/// - Dropping a returned future abandons the answer, not the command: it may still be applied.
+pub trait LockService: Clone + Send + Sync + 'static {
+    /// Puts a command through the log and answers its outcome. An acquire that has to wait answers
+    /// [`Queued`](crate::model::Outcome::Queued) at once; [`settled`](Self::settled) tells the rest.
+    fn submit(&self, call: Call) -> impl Future<Output = Result<Reply, ServiceError>> + Send;
+
+    /// Renews many sessions and leases, each answered in its place. Never deduplicated, never from memory.
+    fn renew(&self, renewals: Vec<RenewalCall>) -> impl Future<Output = Result<Vec<Reply>, ServiceError>> + Send;
+
+    /// Waits until an acquire or take is granted, withdrawn, timed out or ended, and answers that. It looks at the
+    /// machine's state first, so it may be called at any time and again after any error.
+    fn settled(&self, claim: ClaimRef) -> impl Future<Output = Result<Reply, ServiceError>> + Send;
+
+    /// Answers a question, by default as true as a read can be: after a round that proves the leader.
+    fn query(&self, query: Query, freshness: Freshness) -> impl Future<Output = Result<Answered, ServiceError>> + Send;
+
+    /// Events from a position on, in order and without a gap, until the subscription is cut with a reason.
+    fn subscribe(&self, subscription: Subscription) -> impl Future<Output = Result<Events, ServiceError>> + Send;
+
+    /// The cluster as the asked node sees it. Answers without a quorum, too.
+    fn status(&self) -> impl Future<Output = Result<Status, ServiceError>> + Send;
+
+    /// Hands leadership to another node. Answers once that node leads.
+    fn transfer(&self, to: u64) -> impl Future<Output = Result<(), ServiceError>> + Send;
+}
+
+/// A command and who asks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Call {
+    /// Who the cluster says that the caller is.
+    pub principal: Principal,
+    /// The handle of the session that the command names. `None` where the way to the service already proved it: a
+    /// stream that was opened or attached with the handle, or an application that embeds the node.
+    pub proof: Option<Handle>,
+    /// For sessionless commands: how long ago the caller first sent it, in milliseconds of its own clock.
+    pub age_ms: u64,
+    /// What is asked.
+    pub command: Command,
+}
+
+impl Call {
+    /// A first try by the caller itself.
+    #[must_use]
+    pub fn new(command: Command) -> Self {
+        Self { principal: Principal::default(), proof: None, age_ms: 0, command }
+    }
+}
+
+/// One renewal as its caller asks for it; the leader adds when it received it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RenewalCall {
+    /// What to prolong.
+    pub target: RenewalTarget,
+    /// The session's handle, as in [`Call::proof`].
+    pub proof: Option<Handle>,
+    /// The caller's own count, echoed in the answer.
+    pub attempt: u64,
+}
+
+/// Which claim to wait for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ClaimRef {
+    /// Which lock.
+    pub lock: LockKey,
+    /// Whose claim on it.
+    pub claim: Claim,
+}
+
+/// How true a read has to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Freshness {
+    /// It reflects everything that was answered before it was asked.
+    #[default]
+    Linearizable,
+    /// Whatever the asked node has applied; the answer names the index.
+    Stale,
+}
+
+/// Which events, and from where.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Subscription {
+    /// What to tell.
+    pub scope: Scope,
+    /// Go on after this position; `None` begins with what happens next.
+    pub after: Option<Position>,
+}
+
+/// See [`Subscription`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Scope {
+    /// Locks of a namespace whose names begin so, and what concerns its sessions and the whole cluster.
+    Namespace {
+        /// Which namespace.
+        namespace: Namespace,
+        /// Beginning of the names; empty for all.
+        prefix: String,
+    },
+    /// What concerns one session.
+    Session(SessionId),
+}
+
+/// A running subscription. Dropping it ends it.
+#[derive(Debug)]
+pub struct Events {
+    receiver: mpsc::Receiver<Result<Event, ServiceError>>,
+}
+
+impl Events {
+    /// From the channel that its service feeds; a channel that closes without an error means the service stopped.
+    #[must_use]
+    pub fn new(receiver: mpsc::Receiver<Result<Event, ServiceError>>) -> Self {
+        Self { receiver }
+    }
+
+    /// The next event, or why there are no more: the error names the position from which to go on.
+    pub async fn next(&mut self) -> Result<Event, ServiceError> {
+        self.receiver.recv().await.unwrap_or(Err(ServiceError::Stopping))
+    }
+}
+
+/// The cluster as one node sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// The cluster's name.
+    pub cluster: String,
+    /// Its identity.
+    pub cluster_id: u128,
+    /// Which node answered.
+    pub node: u64,
+    /// Who leads, as far as it knows.
+    pub leader: Option<u64>,
+    /// Raft term.
+    pub term: u64,
+    /// Log time of the newest applied entry.
+    pub log_time: LogTime,
+    /// Newest applied log index.
+    pub applied: u64,
+    /// Every member.
+    pub nodes: Vec<NodeStatus>,
+    /// Sizes of the state there.
+    pub totals: crate::model::Totals,
+    /// Shortest TTL that the timing profile allows.
+    pub ttl_ms_min: u64,
+    /// Longest TTL and lease that the cluster allows.
+    pub ttl_ms_max: u64,
+}
+
+/// One member, as the answering node sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// Its id.
+    pub id: u64,
+    /// Leader, follower, learner; as far as is known.
+    pub role: Role,
+    /// Where clients reach it.
+    pub client: String,
+    /// Where peers reach it.
+    pub peer: String,
+    /// Where its HTTP port is; empty where it has none.
+    pub http: String,
+    /// How far it has the log, as far as is known.
+    pub applied: Option<u64>,
+    /// Whether the leader heard from it within an election timeout.
+    pub healthy: bool,
+}
+
+/// A member's part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Role {
+    /// Leads.
+    Leader,
+    /// Votes and follows.
+    Follower,
+    /// Follows without a vote.
+    Learner,
+}
+
+/// How long a call may take when its caller set nothing else.
+pub const REQUEST_WAIT: Duration = Duration::from_millis(crate::limits::REQUEST_MS_DEFAULT);
