@@ -8,8 +8,8 @@ use std::io::{self, Read, Write};
 
 use bytes::Bytes;
 
+use crate::limits::{SNAPSHOT_BLOCK_BYTES, SNAPSHOT_BLOCK_MAX_BYTES};
 use crate::storage::head::{Head, Tally};
-use crate::storage::limits::{SNAPSHOT_BLOCK_BYTES, SNAPSHOT_BLOCK_MAX_BYTES};
 
 const MAGIC: &[u8; 8] = b"LOCKSNAP";
 const VERSION: u32 = 1;

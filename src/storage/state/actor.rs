@@ -10,10 +10,10 @@ use bytes::Bytes;
 
 use super::mirror::Change;
 use super::{Checkpoint, ExportDone, Mirror, Probe, Step};
+use crate::limits::MIRRORS_SET_ASIDE;
 use crate::storage::directory::{remove_files, set_aside, sync_directory};
 use crate::storage::head::Head;
 use crate::storage::ids::{LogId, next_index, shown};
-use crate::storage::limits::MIRRORS_SET_ASIDE;
 use crate::storage::snapshot::{ReceivedSnapshot, SnapshotFile, file_name};
 use crate::storage::{Done, copy_error};
 

@@ -10,9 +10,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::storage::head::Tally;
-use crate::storage::{
-    Claim, Identity, LogId, MemoryWal, OpenError, Opened, Options, Source, Wal, open, record_hash,
-};
+use crate::storage::{Claim, Identity, LogId, MemoryWal, OpenError, Opened, Options, Source, Wal, open, record_hash};
 
 type Table = BTreeMap<Bytes, Bytes>;
 
@@ -119,7 +117,8 @@ fn a_flipped_bit_in_the_mirror_sets_it_aside() {
         copy(original.path(), dir.path());
         let path = dir.path().join("state/db");
         let mut bytes = fs::read(&path).unwrap();
-        let position = (0..bytes.len()).filter(|at| bytes[*at] != 0).nth((part * 900) as usize).unwrap_or(part as usize);
+        let position =
+            (0..bytes.len()).filter(|at| bytes[*at] != 0).nth((part * 900) as usize).unwrap_or(part as usize);
         bytes[position] ^= 4;
         assert_eq!(bytes.len() as u64, length);
         fs::write(&path, bytes).unwrap();

@@ -18,8 +18,9 @@ use raft_log::{Config, RaftLog, Segment, chunked_wal};
 
 use super::records::{Payload, Told, WalTypes};
 use super::{Wal, WalState};
+use crate::limits;
 use crate::storage::ids::{LogId, Vote, next_index};
-use crate::storage::{Done, copy_error, limits};
+use crate::storage::{Done, copy_error};
 
 /// How a log is laid out and held in memory.
 #[derive(Clone, Debug)]
@@ -34,11 +35,7 @@ pub struct WalOptions {
 
 impl Default for WalOptions {
     fn default() -> Self {
-        Self {
-            chunk_bytes: limits::WAL_CHUNK_BYTES,
-            cache_bytes: limits::WAL_CACHE_BYTES,
-            flush_wait: Duration::ZERO,
-        }
+        Self { chunk_bytes: limits::WAL_CHUNK_BYTES, cache_bytes: limits::WAL_CACHE_BYTES, flush_wait: Duration::ZERO }
     }
 }
 

@@ -15,9 +15,9 @@ use raft_log::codeq::Decode;
 use raft_log::{RaftLogAction, WALRecord, chunked_wal};
 
 use super::records::Record;
+use crate::limits::DISK_PAGE_BYTES;
 use crate::storage::directory::sync_directory;
 use crate::storage::ids::{LogId, next_index, shown};
-use crate::storage::limits::DISK_PAGE_BYTES;
 use crate::storage::open_error::OpenError;
 
 /// What the log must still reach after a cut.
@@ -143,9 +143,7 @@ impl Replay {
             return refuse(evidence);
         }
         let end = next_index(self.last);
-        for (what, id) in
-            [("commit", self.committed), ("mirror", floor.mirror), ("snapshot file", floor.snapshot)]
-        {
+        for (what, id) in [("commit", self.committed), ("mirror", floor.mirror), ("snapshot file", floor.snapshot)] {
             // A snapshot or mirror behind a log that ends earlier is an install that was not finished, unless the
             // log had already been there: a commit always had.
             if what == "commit" && next_index(id) > end {
