@@ -48,8 +48,7 @@ impl Tally {
         if self.records != head.records {
             return Some(format!("{} records, {} expected", self.records, head.records));
         }
-        (self.digest != head.digest)
-            .then(|| format!("digest {:032x}, {:032x} expected", self.digest, head.digest))
+        (self.digest != head.digest).then(|| format!("digest {:032x}, {:032x} expected", self.digest, head.digest))
     }
 }
 

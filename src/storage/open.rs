@@ -11,11 +11,11 @@ use super::directory::{create_directory, remove_files, set_aside};
 use super::head::Head;
 use super::identity::{Claim, Identity};
 use super::ids::{LogId, next_index, shown};
-use super::limits::MIRRORS_SET_ASIDE;
 use super::open_error::OpenError;
 use super::snapshot::SnapshotFile;
 use super::state::{Actor, DiskState, Mirror, Probe};
 use super::wal::{DiskWal, Floor, Wal, WalOptions, cut_torn_tail};
+use crate::limits::MIRRORS_SET_ASIDE;
 
 /// How a directory is opened.
 #[derive(Clone)]
@@ -177,9 +177,12 @@ fn newest_snapshot(snapshots: &Path) -> Result<Option<SnapshotFile>, OpenError> 
     let Some(newest) = names.last() else { return Ok(None) };
     let path = snapshots.join(newest);
     let verified = SnapshotFile::open(&path).and_then(|file| file.verify().map(|()| file));
-    let file = verified.map_err(|error| match error.kind() {
-        io::ErrorKind::InvalidData => OpenError::damaged(&path, offset_in(&error), error.to_string()),
-        _ => OpenError::io("read", &path, error),
+    let file = verified.map_err(|error| {
+        if error.kind() == io::ErrorKind::InvalidData {
+            OpenError::damaged(&path, offset_in(&error), error.to_string())
+        } else {
+            OpenError::io("read", &path, error)
+        }
     })?;
     let removed = remove_files(snapshots, |name| name.ends_with(".snapshot") && name != newest);
     removed.map_err(|error| OpenError::io("clean", snapshots, error))?;
@@ -240,11 +243,7 @@ pub(super) fn recover(
 }
 
 /// What the mirror's head contradicts.
-fn contradiction(
-    wal: &impl Wal,
-    head: &Head,
-    snapshot: Option<&SnapshotFile>,
-) -> Result<Option<String>, String> {
+fn contradiction(wal: &impl Wal, head: &Head, snapshot: Option<&SnapshotFile>) -> Result<Option<String>, String> {
     let (state, at) = (wal.state(), shown(head.log_id));
     let next = next_index(head.log_id);
     let newest = snapshot.and_then(|file| file.head().log_id);

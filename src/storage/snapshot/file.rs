@@ -10,9 +10,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::format::Parser;
+use crate::limits::SNAPSHOT_BLOCK_BYTES;
 use crate::storage::head::Head;
 use crate::storage::ids::LogId;
-use crate::storage::limits::SNAPSHOT_BLOCK_BYTES;
 
 /// A finished snapshot. It stays readable while a handle lives, though a newer one has replaced it.
 #[derive(Clone)]

@@ -8,8 +8,8 @@ use std::io::{self, Read, Write};
 
 use bytes::Bytes;
 
+use crate::limits::{SNAPSHOT_BLOCK_BYTES, SNAPSHOT_BLOCK_MAX_BYTES};
 use crate::storage::head::{Head, Tally};
-use crate::storage::limits::{SNAPSHOT_BLOCK_BYTES, SNAPSHOT_BLOCK_MAX_BYTES};
 
 const MAGIC: &[u8; 8] = b"LOCKSNAP";
 const VERSION: u32 = 1;
@@ -195,10 +195,8 @@ fn damaged(what: &str) -> io::Error {
 }
 
 fn at(offset: u64, error: &io::Error) -> io::Error {
-    let kind = match error.kind() {
-        // A snapshot is complete or damaged: it has no torn tail.
-        io::ErrorKind::UnexpectedEof => io::ErrorKind::InvalidData,
-        kind => kind,
-    };
+    // A snapshot is complete or damaged: it has no torn tail.
+    let short = error.kind() == io::ErrorKind::UnexpectedEof;
+    let kind = if short { io::ErrorKind::InvalidData } else { error.kind() };
     io::Error::new(kind, format!("offset {offset}: {error}"))
 }

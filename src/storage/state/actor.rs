@@ -10,10 +10,10 @@ use bytes::Bytes;
 
 use super::mirror::Change;
 use super::{Checkpoint, ExportDone, Mirror, Probe, Step};
+use crate::limits::MIRRORS_SET_ASIDE;
 use crate::storage::directory::{remove_files, set_aside, sync_directory};
 use crate::storage::head::Head;
 use crate::storage::ids::{LogId, next_index, shown};
-use crate::storage::limits::MIRRORS_SET_ASIDE;
 use crate::storage::snapshot::{ReceivedSnapshot, SnapshotFile, file_name};
 use crate::storage::{Done, copy_error};
 
@@ -102,7 +102,8 @@ impl Actor {
         let written = File::create(&temporary).and_then(|file| mirror.export(BufWriter::new(file)));
         let synced = written.and_then(|file| file.into_inner()?.sync_all());
         if let Err(error) = synced {
-            fs::remove_file(&temporary)?;
+            // What cannot be removed now is removed at the next start; the first error is the one to tell.
+            let _ = fs::remove_file(&temporary);
             if error.kind() == io::ErrorKind::InvalidData {
                 self.mirror = None;
                 set_aside(&self.state, MIRRORS_SET_ASIDE)?;

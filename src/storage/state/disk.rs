@@ -11,9 +11,9 @@ use bytes::Bytes;
 
 use super::actor::{Actor, Job};
 use super::{Checkpoint, ExportDone, StateStore};
+use crate::limits::STATE_THREAD_NICE;
 use crate::storage::Done;
 use crate::storage::head::Head;
-use crate::storage::limits::STATE_THREAD_NICE;
 use crate::storage::snapshot::{ReceivedSnapshot, SnapshotFile, SnapshotWriter};
 
 /// Mirror and snapshot files on disk. The last handle to go ends the thread behind everything queued.

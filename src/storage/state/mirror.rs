@@ -12,9 +12,9 @@ use std::path::Path;
 use bytes::Bytes;
 
 use super::Step;
+use crate::limits::{MIRROR_BATCH_RECORDS, MIRROR_CACHE_BYTES, MIRROR_VALUE_BYTES};
 use crate::storage::directory::{create_directory, remove_files, sync_directory};
 use crate::storage::head::{Head, Tally};
-use crate::storage::limits::{MIRROR_BATCH_RECORDS, MIRROR_CACHE_BYTES, MIRROR_VALUE_BYTES};
 use crate::storage::snapshot::Builder;
 
 const HEAD_KEY: &[u8] = b"head";

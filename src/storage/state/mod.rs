@@ -16,9 +16,9 @@ use super::Done;
 use super::head::Head;
 use super::snapshot::{ReceivedSnapshot, SnapshotFile, SnapshotWriter};
 
+pub(super) use actor::Actor;
 pub use disk::DiskState;
 pub use memory::MemoryState;
-pub(super) use actor::Actor;
 pub(super) use mirror::Mirror;
 
 /// The records that changed since the checkpoint before, as they are at one applied entry.

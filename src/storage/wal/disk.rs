@@ -13,12 +13,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use raft_log::api::raft_log_writer::RaftLogWriter;
-use raft_log::{Config, RaftLog, chunked_wal};
+use raft_log::codeq::OffsetSize;
+use raft_log::{Config, RaftLog, Segment, chunked_wal};
 
 use super::records::{Payload, Told, WalTypes};
 use super::{Wal, WalState};
+use crate::limits;
 use crate::storage::ids::{LogId, Vote, next_index};
-use crate::storage::{Done, copy_error, limits};
+use crate::storage::{Done, copy_error};
 
 /// How a log is laid out and held in memory.
 #[derive(Clone, Debug)]
@@ -33,11 +35,7 @@ pub struct WalOptions {
 
 impl Default for WalOptions {
     fn default() -> Self {
-        Self {
-            chunk_bytes: limits::WAL_CHUNK_BYTES,
-            cache_bytes: limits::WAL_CACHE_BYTES,
-            flush_wait: Duration::ZERO,
-        }
+        Self { chunk_bytes: limits::WAL_CHUNK_BYTES, cache_bytes: limits::WAL_CACHE_BYTES, flush_wait: Duration::ZERO }
     }
 }
 
@@ -67,7 +65,9 @@ pub(in crate::storage) type SnapshotFloor = Arc<Mutex<Option<LogId>>>;
 struct Log {
     /// `None` once closed.
     raft: Option<RaftLog<WalTypes>>,
-    /// The end of the last request that was, or will be, synced: an offset of the whole log.
+    /// The end of what was written, as an offset of the whole log.
+    end: u64,
+    /// The end of the last request that was, or will be, synced.
     window_start: u64,
 }
 
@@ -85,9 +85,9 @@ impl DiskWal {
     /// first: after `kill -9` it may only be in the page cache.
     pub(in crate::storage) fn open(dir: &Path, options: &WalOptions, floor: SnapshotFloor) -> io::Result<Self> {
         let raft = RaftLog::<WalTypes>::open(Arc::new(config(dir, options)?))?;
-        let window_start = raft.stat().open_chunk.global_end;
+        let end = raft.stat().open_chunk.global_end;
         let wal = Self(Arc::new(Shared {
-            log: RwLock::new(Log { raft: Some(raft), window_start }),
+            log: RwLock::new(Log { raft: Some(raft), end, window_start: end }),
             progress: Arc::default(),
             failure: Arc::default(),
             observer: OnceLock::new(),
@@ -136,7 +136,7 @@ impl DiskWal {
     fn write_and_sync(
         &self,
         done: Done,
-        change: impl FnOnce(&mut RaftLog<WalTypes>, u64) -> io::Result<()>,
+        change: impl FnOnce(&mut RaftLog<WalTypes>, u64) -> io::Result<Option<Segment>>,
     ) -> io::Result<()> {
         let mut log = self.write_lock();
         if let Err(error) = self.refuse_if_failed(&log) {
@@ -146,20 +146,21 @@ impl DiskWal {
         }
         let window_start = log.window_start;
         let Some(raft) = log.raft.as_mut() else { return Err(closed()) };
-        if let Err(error) = change(raft, window_start) {
+        let changed = change(raft, window_start);
+        if let Err(error) = &changed {
             if error.kind() != io::ErrorKind::InvalidInput {
                 // Not a refusal: part of the change may be on its way to the disk.
-                drop(self.0.failure.set(copy_error(&error)));
+                drop(self.0.failure.set(copy_error(error)));
             }
             drop(log);
-            done(Err(copy_error(&error)));
-            return Err(error);
+            done(Err(copy_error(error)));
+            return Err(copy_error(error));
         }
         let last = raft.log_state().last().copied();
-        // Once this request is handed over, nothing later is written before its sync has ended.
-        let end = raft.stat_end();
         let flushed = raft.flush(true, Some(self.told(last, done)));
-        log.window_start = end;
+        // Once this request is handed over, nothing later is written before its sync has ended.
+        log.end = changed.ok().flatten().map_or(log.end, |written| written.end().0);
+        log.window_start = log.end;
         drop(log);
         flushed.map_err(|error| self.0.failure.get().map_or(error, copy_error))
     }
@@ -202,17 +203,6 @@ impl DiskWal {
     }
 }
 
-/// Where the log ends, as an offset of the whole log.
-trait End {
-    fn stat_end(&self) -> u64;
-}
-
-impl End for RaftLog<WalTypes> {
-    fn stat_end(&self) -> u64 {
-        self.stat().open_chunk.global_end
-    }
-}
-
 impl Wal for DiskWal {
     fn state(&self) -> WalState {
         self.read_lock().raft.as_ref().map_or_else(WalState::default, |raft| {
@@ -227,14 +217,14 @@ impl Wal for DiskWal {
     }
 
     fn save_vote(&self, vote: Vote, done: Done) -> io::Result<()> {
-        self.write_and_sync(done, |raft, _| raft.save_vote(vote).map(drop).map_err(invalid))
+        self.write_and_sync(done, |raft, _| raft.save_vote(vote).map(Some).map_err(invalid))
     }
 
     fn append(&self, records: Vec<(LogId, Bytes)>, done: Done) -> io::Result<()> {
         self.write_and_sync(done, |raft, window_start| {
             check_append(raft.log_state().last().copied(), &records)?;
             let records = records.into_iter().map(|(id, bytes)| (id, Payload { window_start, bytes }));
-            raft.append(records).map(drop)
+            raft.append(records).map(Some)
         })
     }
 
@@ -245,14 +235,14 @@ impl Wal for DiskWal {
             let (end, front) = (next_index(state.last().copied()), next_index(state.purged().copied()));
             let keep = next_index(last).max(front);
             if keep >= end {
-                return Ok(());
+                return Ok(None);
             }
-            raft.truncate(keep).map_err(invalid)?;
+            let written = raft.truncate(keep).map_err(invalid)?;
             let left = raft.log_state().last().copied();
             let mut progress = lock(&progress);
             progress.epoch += 1;
             progress.synced = progress.synced.min(left);
-            Ok(())
+            Ok(Some(written))
         })
     }
 
@@ -262,7 +252,7 @@ impl Wal for DiskWal {
             let floor = crate::storage::ids::shown(floor);
             return Err(refused(format!("purge to {upto}, but the newest snapshot file is at {floor}")));
         }
-        self.write_and_sync(Box::new(drop), |raft, _| raft.purge(upto).map(drop))
+        self.write_and_sync(Box::new(drop), |raft, _| raft.purge(upto).map(Some))
     }
 
     fn commit(&self, id: LogId) -> io::Result<()> {
@@ -272,8 +262,10 @@ impl Wal for DiskWal {
         if raft.log_state().committed() == Some(&id) {
             return Ok(());
         }
-        raft.commit(id).map_err(invalid)?;
-        raft.flush(false, None)
+        let written = raft.commit(id).map_err(invalid)?;
+        let flushed = raft.flush(false, None);
+        log.end = written.end().0;
+        flushed
     }
 
     fn read(&self, from: u64, to: u64, max_bytes: usize) -> io::Result<Vec<(LogId, Bytes)>> {
@@ -299,7 +291,7 @@ impl Wal for DiskWal {
     }
 
     fn sync(&self, done: Done) -> io::Result<()> {
-        self.write_and_sync(done, |_, _| Ok(()))
+        self.write_and_sync(done, |_, _| Ok(None))
     }
 
     fn synced(&self) -> Option<LogId> {

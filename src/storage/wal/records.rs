@@ -11,8 +11,8 @@ use raft_log::codeq::{Decode, Encode};
 use raft_log::{Callback, RaftWalTypes, Types, WALRecord};
 
 use super::Done;
+use crate::limits::WAL_RECORD_BYTES;
 use crate::storage::ids::{LogId, Vote};
-use crate::storage::limits::WAL_RECORD_BYTES;
 
 /// One record of the log as `raft-log` writes it.
 pub(super) type Record = WALRecord<RaftWalTypes<WalTypes>>;

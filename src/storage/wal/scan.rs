@@ -15,9 +15,9 @@ use raft_log::codeq::Decode;
 use raft_log::{RaftLogAction, WALRecord, chunked_wal};
 
 use super::records::Record;
+use crate::limits::DISK_PAGE_BYTES;
 use crate::storage::directory::sync_directory;
 use crate::storage::ids::{LogId, next_index, shown};
-use crate::storage::limits::DISK_PAGE_BYTES;
 use crate::storage::open_error::OpenError;
 
 /// What the log must still reach after a cut.
@@ -143,9 +143,7 @@ impl Replay {
             return refuse(evidence);
         }
         let end = next_index(self.last);
-        for (what, id) in
-            [("commit", self.committed), ("mirror", floor.mirror), ("snapshot file", floor.snapshot)]
-        {
+        for (what, id) in [("commit", self.committed), ("mirror", floor.mirror), ("snapshot file", floor.snapshot)] {
             // A snapshot or mirror behind a log that ends earlier is an install that was not finished, unless the
             // log had already been there: a commit always had.
             if what == "commit" && next_index(id) > end {
@@ -208,18 +206,22 @@ impl Replay {
     }
 }
 
+/// So many zeros in a row begin and end no intact record: types and terms are above zero within twelve bytes, and a
+/// checksum is at the end. (Eight bytes of zeros and less do occur there.)
+const LOST_BYTES: usize = 16;
+
 /// Whether a page from `offset` on, or what of it lies behind `offset`, never reached the disk.
 fn has_lost_page(chunk: &Chunk, offset: usize) -> bool {
     let mut from = offset;
     while from < chunk.bytes.len() {
         let to = ((from / DISK_PAGE_BYTES + 1) * DISK_PAGE_BYTES).min(chunk.bytes.len());
-        if chunk.bytes[from..to].iter().all(|byte| *byte == 0) {
+        if to - from >= LOST_BYTES && chunk.bytes[from..to].iter().all(|byte| *byte == 0) {
             return true;
         }
         from = to;
     }
     // A write that stops inside a page leaves zeros from there to the end of the file.
-    chunk.bytes.ends_with(&[0; 16])
+    chunk.bytes.len() - offset >= LOST_BYTES && chunk.bytes.ends_with(&[0; LOST_BYTES])
 }
 
 fn list(dir: &Path) -> Result<Vec<(PathBuf, u64)>, OpenError> {

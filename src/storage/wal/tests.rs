@@ -140,6 +140,33 @@ fn a_lost_page_is_a_torn_tail_only_in_the_last_request() {
     }
 }
 
+/// A crash while a new file is begun leaves it empty, in zeros or with half a record: the one before it counts.
+#[test]
+fn a_file_that_was_only_begun_is_dropped() {
+    for begun in [&[][..], &[0; 300], &[0, 0, 0, 5, 1, 1, 0]] {
+        let dir = ten_entries();
+        let end = fs::metadata(last_file(dir.path())).unwrap().len();
+        let name = raft_log::chunked_wal::Config::chunk_file_name(end.into());
+        fs::write(dir.path().join(name), begun).unwrap();
+        assert!(cut_torn_tail(dir.path(), Floor::default()).unwrap().is_some());
+        assert_eq!(last_index(dir.path()), Some(9));
+    }
+}
+
+/// Syncs that were held back end one by one, in order; a crash keeps exactly those that ended.
+#[test]
+fn held_syncs_end_in_order() {
+    let wal = MemoryWal::default();
+    wal.hold_syncs();
+    wal.append(entries(1, 0..2), Box::new(drop)).unwrap();
+    wal.append(entries(1, 2..3), Box::new(drop)).unwrap();
+    assert!(wal.release_one_sync());
+    assert_eq!(wal.synced(), Some(id(1, 1)));
+    wal.crash();
+    assert_eq!(wal.state().last, Some(id(1, 1)));
+    assert!(!wal.release_one_sync());
+}
+
 /// A missing file at the front is noticed: its entries were never purged.
 #[test]
 fn a_missing_file_at_the_front_is_refused() {
