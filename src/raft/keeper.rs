@@ -1,0 +1,85 @@
+//! Checkpoints of the state and snapshot files: when they are due, and in which order they are made.
+
+use std::io;
+
+use bytes::Bytes;
+
+use super::log_store::awaited;
+use super::state_machine::Shared;
+use super::store::{awaited_file, synced};
+use crate::codec;
+use crate::storage::{Checkpoint, Head, SnapshotFile};
+
+impl Shared {
+    /// Writes what changed since the last checkpoint into the mirror; nothing when nothing did.
+    pub(super) async fn checkpoint(&self) -> io::Result<()> {
+        let _gate = self.gate.lock().await;
+        self.checkpoint_gated(false).await
+    }
+
+    /// A snapshot file of the state as it is now.
+    pub(super) async fn export(&self) -> io::Result<SnapshotFile> {
+        let _gate = self.gate.lock().await;
+        self.checkpoint_gated(true).await?;
+        match self.export_gated().await {
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                tracing::warn!(%error, "the mirror is wrong: it is built anew from the table");
+                self.rebuild_gated().await?;
+                self.export_gated().await
+            }
+            result => result,
+        }
+    }
+
+    async fn export_gated(&self) -> io::Result<SnapshotFile> {
+        let (done, exported) = awaited_file();
+        self.store.export(done);
+        exported.await
+    }
+
+    async fn checkpoint_gated(&self, even_if_unchanged: bool) -> io::Result<()> {
+        let checkpoint = {
+            let mut core = self.core();
+            if core.unwritten == 0 && !even_if_unchanged {
+                return Ok(());
+            }
+            let core = &mut *core;
+            core.ledger.fold(&mut core.machine);
+            core.unwritten = 0;
+            Checkpoint { changes: core.ledger.take_pending(), head: core.head() }
+        };
+        self.wait_synced(&checkpoint.head).await?;
+        let (done, written) = awaited();
+        self.store.checkpoint(checkpoint, done);
+        match written.await {
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => self.rebuild_gated().await,
+            result => result,
+        }
+    }
+
+    /// Replaces the mirror by the table in memory.
+    async fn rebuild_gated(&self) -> io::Result<()> {
+        let (records, head): (Vec<(Bytes, Bytes)>, Head) = {
+            let mut core = self.core();
+            let core = &mut *core;
+            core.ledger.fold(&mut core.machine);
+            // The whole table contains every pending change.
+            drop(core.ledger.take_pending());
+            core.unwritten = 0;
+            let records = core.machine.records().map(|(key, record)| codec::encode_record(&key, &record)).collect();
+            (records, core.head())
+        };
+        self.wait_synced(&head).await?;
+        let (done, rebuilt) = awaited();
+        self.store.rebuild(records, head, done);
+        rebuilt.await
+    }
+
+    /// The mirror never gets ahead of this node's log: a quorum elsewhere may have committed what is not durable here.
+    async fn wait_synced(&self, head: &Head) -> io::Result<()> {
+        if self.wal.synced() >= head.log_id {
+            return Ok(());
+        }
+        synced(&*self.wal).await
+    }
+}
