@@ -6,4 +6,7 @@ pub mod limits;
 pub mod model;
 pub mod machine;
 pub mod codec;
+pub mod storage;
+pub mod clock;
 pub mod service;
+pub mod client;
