@@ -1,12 +1,18 @@
 //! Checkpoints of the state and snapshot files: when they are due, and in which order they are made.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
+use openraft::Raft;
 
+use super::consensus::RaftSettings;
 use super::log_store::awaited;
-use super::state_machine::Shared;
+use super::state_machine::{Shared, StateMachine};
 use super::store::{awaited_file, synced};
+use super::types::Types;
 use crate::codec;
 use crate::storage::{Checkpoint, Head, SnapshotFile};
 
@@ -75,11 +81,52 @@ impl Shared {
         rebuilt.await
     }
 
+    /// Log bytes applied since the start, about: what replaying the log would cost.
+    fn appended_bytes(&self) -> u64 {
+        self.applied_bytes.load(Ordering::Relaxed)
+    }
+
     /// The mirror never gets ahead of this node's log: a quorum elsewhere may have committed what is not durable here.
     async fn wait_synced(&self, head: &Head) -> io::Result<()> {
         if self.wal.synced() >= head.log_id {
             return Ok(());
         }
         synced(&*self.wal).await
+    }
+}
+
+/// When checkpoints and snapshot files are due.
+pub(super) struct Pace {
+    every: Duration,
+    snapshot_log_bytes_min: u64,
+}
+
+impl From<&RaftSettings> for Pace {
+    fn from(settings: &RaftSettings) -> Self {
+        let every = Duration::from_millis(settings.checkpoint_ms);
+        Self { every, snapshot_log_bytes_min: settings.snapshot_log_bytes_min }
+    }
+}
+
+/// Makes checkpoints and asks for snapshot files as they fall due. Ends with the first failure, which stops the node.
+pub(super) async fn keep(raft: Raft<Types, StateMachine>, shared: Arc<Shared>, pace: Pace) {
+    let mut log_bytes_seen = shared.appended_bytes();
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(pace.every) => (),
+            () = shared.checkpoint_due.notified() => (),
+        }
+        if let Err(error) = shared.checkpoint().await {
+            shared.fail(&format!("a checkpoint could not be written: {error}"));
+            return;
+        }
+        let due = shared.store.current_snapshot().map_or(0, |file| file.size_bytes()).max(pace.snapshot_log_bytes_min);
+        let appended = shared.appended_bytes();
+        if appended.saturating_sub(log_bytes_seen) >= due {
+            log_bytes_seen = appended;
+            if raft.trigger().snapshot().await.is_err() {
+                return;
+            }
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The lock machine under Raft: applies entries, answers who proposed them, and keeps the state's digest.
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -12,6 +13,7 @@ use tokio::sync::{Notify, watch};
 use super::consensus::Hooks;
 use super::ledger::Ledger;
 use super::payload;
+use super::ring::size_bytes;
 use super::store::{AnyStore, AnyWal, synced};
 use super::types::{
     Proposal, RaftEntry, RaftLogId, RaftPayload, Snapshot, SnapshotMeta, StoredMembership, Types, from_log_id,
@@ -127,6 +129,8 @@ pub(super) struct Shared {
     pub(super) gate: tokio::sync::Mutex<()>,
     /// Enough was applied for a checkpoint.
     pub(super) checkpoint_due: Notify,
+    /// Payload bytes of all entries applied since the start.
+    pub(super) applied_bytes: AtomicU64,
     /// Why this node must stop; the first reason stays.
     pub(super) fault: watch::Sender<Option<String>>,
 }
@@ -146,6 +150,7 @@ impl Shared {
             hooks,
             gate: tokio::sync::Mutex::default(),
             checkpoint_due: Notify::new(),
+            applied_bytes: AtomicU64::new(0),
             fault: watch::Sender::new(None),
         })
     }
@@ -171,6 +176,7 @@ impl Shared {
         if let Some(why) = self.fault.borrow().clone() {
             return Err(io::Error::other(why));
         }
+        self.applied_bytes.fetch_add(size_bytes(&entry) as u64, Ordering::Relaxed);
         let mut core = self.core();
         let applied = core.apply(entry).inspect_err(|error| self.fail(&error.to_string()))?;
         if core.unwritten >= CHECKPOINT_ENTRIES {
