@@ -8,5 +8,6 @@ pub mod machine;
 pub mod codec;
 pub mod storage;
 pub mod clock;
+pub mod raft;
 pub mod service;
 pub mod client;
