@@ -136,6 +136,8 @@ pub const LEADER_WAIT_MS: u64 = 1_000;
 pub const STEP_ASIDE_TRIES: u32 = 100;
 /// How long a closing node waits for what runs for it.
 pub const CLOSE_WAIT_MS: u64 = 2_000;
+/// Threads of a node's own runtime.
+pub const RAFT_THREADS: usize = 1;
 /// How often a node publishes its sizes and looks at its clock.
 pub const WATCH_MS: u64 = 1_000;
 
