@@ -1,5 +1,6 @@
 //! Token leases: locks without a session, proven by a handle, with an end of their own.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::acquire::{Wait, granted, passed};
@@ -200,7 +201,6 @@ async fn withdraw<S: LockService>(client: &Client<S>, take: &TakeLease, began: I
 
 /// A lock that is held without a session. Nothing renews it by itself, and dropping this value changes nothing:
 /// whoever has the handle may refresh and release it, from any process.
-#[derive(Debug)]
 pub struct Lease<S: LockService> {
     client: Client<S>,
     lock: LockKey,
@@ -270,9 +270,17 @@ impl<S: LockService> Lease<S> {
     }
 }
 
+impl<S: LockService> fmt::Debug for Lease<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease").field("lock", &self.lock).field("token", &self.token).finish_non_exhaustive()
+    }
+}
+
 /// A lease was prolonged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refreshed {
+    /// The fencing token of its grant, where the service told it.
+    pub token: Option<FencingToken>,
     /// How long it is surely held, counted from when the refresh was sent.
     pub valid_for: Duration,
     /// Log time of the refresh.
@@ -310,12 +318,12 @@ impl<S: LockService> Client<S> {
         let Some(reply) = replies.into_iter().next() else {
             return Err(ServiceError::Internal("a renewal without an answer".into()).into());
         };
-        let Outcome::Renewed { deadline, .. } = reply.outcome else {
+        let Outcome::Renewed { deadline, token, .. } = reply.outcome else {
             return Err(ClientError::unexpected(reply.outcome));
         };
         let answer = Answer { sent, stamp: reply.stamp, deadline };
         let valid_for = Validity::new(answer, None).left(sent);
-        Ok((answer, Refreshed { valid_for, at: reply.stamp, deadline }))
+        Ok((answer, Refreshed { token, valid_for, at: reply.stamp, deadline }))
     }
 
     /// After an attempt with an unknown end, *not held* says that it was this client that gave the lease back.
@@ -329,7 +337,8 @@ impl<S: LockService> Client<S> {
             self.service.submit(aged(command.clone(), &**clock, began).0)
         };
         let reply = self.retry().until_answered(attempt).await?;
-        if tries > 1 && matches!(reply.outcome, Outcome::Refused(Refusal::NotHeld { .. })) {
+        let gone = matches!(reply.outcome, Outcome::Refused(Refusal::NotHeld { .. } | Refusal::HeldByOther { .. }));
+        if tries > 1 && gone {
             return Ok(Released { index: reply.index, at: reply.stamp });
         }
         Released::from_reply(reply)

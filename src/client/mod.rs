@@ -24,6 +24,7 @@ mod session;
 mod validity;
 mod watch;
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -48,7 +49,7 @@ use backoff::Retry;
 pub type Permit = LockGuard;
 
 /// A client of a lock service, in one namespace. Clones share the session that [`lock`](Self::lock) opens.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Client<S: LockService> {
     service: S,
     settings: Settings,
@@ -156,5 +157,11 @@ impl<S: LockService> Client<S> {
         let mut withdrawals = self.withdrawals.lock().unwrap_or_else(PoisonError::into_inner);
         while withdrawals.try_join_next().is_some() {}
         withdrawals.spawn_on(work, &runtime);
+    }
+}
+
+impl<S: LockService> fmt::Debug for Client<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("namespace", &self.settings.namespace).finish_non_exhaustive()
     }
 }

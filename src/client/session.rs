@@ -1,5 +1,6 @@
 //! A client's presence in the cluster: whatever it holds or waits for ends with it.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -104,7 +105,7 @@ pub(super) fn millis(duration: Duration) -> u64 {
 ///
 /// - It is renewed at a third of its TTL by a task of its own, and again and again where that is not answered.
 /// - When its deadline has passed on the client's clock it is lost for good: it is closed as *lost*, never renewed.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Session<S: LockService> {
     pub(super) tie: Tie,
     pub(super) service: S,
@@ -176,6 +177,12 @@ impl<S: LockService> Session<S> {
             Ok(answer) => answer.map_err(ClientError::from),
             Err(_) => Err(self.lost().await),
         }
+    }
+}
+
+impl<S: LockService> fmt::Debug for Session<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("id", &self.id()).field("state", &self.state()).finish_non_exhaustive()
     }
 }
 
