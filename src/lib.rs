@@ -2,10 +2,10 @@
 //!
 //! The rooms, from the ground up; each knows only those above it in this list:
 
-pub mod client;
-pub mod clock;
 pub mod limits;
 pub mod model;
 pub mod machine;
 pub mod codec;
+pub mod clock;
 pub mod service;
+pub mod client;

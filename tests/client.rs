@@ -43,6 +43,9 @@ behaviours! {
     a_session_is_renewed
     work_is_cancelled_before_another_is_granted
     a_retried_request_gets_the_same_answer
+    a_long_wait_that_breaks_off_goes_on
+    a_watch_goes_on_through_cuts
+    an_outage_is_reported
     a_broken_stream_is_attached_again
     a_handle_opens_one_session
     a_foreign_release_is_refused

@@ -144,6 +144,11 @@ impl<S: LockService> Client<S> {
         self
     }
 
+    /// The same client for work that needs no session and must not keep one alive.
+    fn without_session(&self) -> Self {
+        Self { shared: Arc::default(), withdrawals: Arc::default(), ..self.clone() }
+    }
+
     fn retry(&self) -> Retry {
         Retry::new(self.settings.clock.clone(), self.settings.request_wait)
     }

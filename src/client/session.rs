@@ -83,7 +83,7 @@ impl<S: LockService> SessionBuilder<S> {
         let Outcome::Opened { session, ttl_ms, deadline } = reply.outcome else {
             return Err(ClientError::unexpected(reply.outcome));
         };
-        let validity = Validity::new(Answer { sent, stamp: reply.stamp, deadline }, self.grace);
+        let validity = Validity::new(Answer { sent, index: reply.index, stamp: reply.stamp, deadline }, self.grace);
         let ttl = Duration::from_millis(ttl_ms);
         let interval = self.grace.map_or(ttl, |grace| grace.min(ttl)) / RENEWALS_A_TTL as u32;
         let namespace = settings.namespace.clone();

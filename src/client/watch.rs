@@ -23,7 +23,6 @@ impl<S: LockService> Watch<S> {
     /// not answer for the client's request wait; calling it again tries again. Dropping the future loses nothing.
     pub async fn next(&mut self) -> Result<Event, ClientError> {
         loop {
-            let began = self.retry.began();
             let error = match self.step().await {
                 Ok(Some(event)) => return Ok(event),
                 Ok(None) => continue,
@@ -34,7 +33,7 @@ impl<S: LockService> Watch<S> {
                 self.after = self.after.max(resume);
                 return Err(error.into());
             }
-            self.retry.pause(error, began).await?;
+            self.retry.broke_off(error).await?;
         }
     }
 
@@ -98,10 +97,7 @@ impl<S: LockService> Client<S> {
 
 /// Whether the lock may have become free by it.
 fn frees(event: &Event, lock: &LockName) -> bool {
-    let ended = matches!(
-        event.kind,
-        EventKind::Released { .. } | EventKind::Expired { .. } | EventKind::Left { .. }
-    );
+    let ended = matches!(event.kind, EventKind::Released { .. } | EventKind::Expired { .. } | EventKind::Left { .. });
     ended && event.kind.lock().is_some_and(|key| key.name == *lock)
 }
 

@@ -7,30 +7,35 @@ use lockkeeper::model::{Answered, Command, Query, Reply};
 use lockkeeper::service::{
     Call, ClaimRef, Events, Freshness, LockService, NotSent, RenewalCall, ServiceError, Status, Subscription,
 };
+use tokio::sync::{Notify, mpsc};
 
 /// See the module. Clones share their faults.
 #[derive(Clone)]
-pub struct Faulty<S> {
+pub(crate) struct Faulty<S> {
     inner: S,
     faults: Arc<Faults>,
 }
 
 /// What goes wrong.
 #[derive(Default)]
-pub struct Faults {
+pub(crate) struct Faults {
     /// Renewals and attaches are neither passed on nor answered.
-    pub deaf: AtomicBool,
+    pub(crate) deaf: AtomicBool,
     /// So many answers to submitted commands get lost, after the commands were applied.
-    pub answers_lost: AtomicU32,
+    pub(crate) answers_lost: AtomicU32,
     /// So many waits for a grant break off.
-    pub waits_broken: AtomicU32,
+    pub(crate) waits_broken: AtomicU32,
+    /// Whoever waits for a grant at that moment is cut off.
+    pub(crate) waits_cut: Notify,
+    /// Subscriptions end after so many events; 0 for never.
+    pub(crate) events_before_cut: AtomicU32,
     /// The session's stream is broken: nothing is passed on before an attach.
-    pub detached: AtomicBool,
+    pub(crate) detached: AtomicBool,
 }
 
 impl<S> Faulty<S> {
     /// Faultless at first.
-    pub fn new(inner: S) -> (Self, Arc<Faults>) {
+    pub(crate) fn new(inner: S) -> (Self, Arc<Faults>) {
         let faults = Arc::new(Faults::default());
         (Self { inner, faults: faults.clone() }, faults)
     }
@@ -70,7 +75,10 @@ impl<S: LockService> LockService for Faulty<S> {
         if strikes(&self.faults.waits_broken) {
             return Err(ServiceError::unknown("the wait broke off"));
         }
-        self.inner.settled(claim).await
+        tokio::select! {
+            reply = self.inner.settled(claim) => reply,
+            () = self.faults.waits_cut.notified() => Err(ServiceError::unknown("the wait was cut off")),
+        }
     }
 
     async fn query(&self, query: Query, freshness: Freshness) -> Result<Answered, ServiceError> {
@@ -78,7 +86,22 @@ impl<S: LockService> LockService for Faulty<S> {
     }
 
     async fn subscribe(&self, subscription: Subscription) -> Result<Events, ServiceError> {
-        self.inner.subscribe(subscription).await
+        let mut events = self.inner.subscribe(subscription).await?;
+        let before_cut = self.faults.events_before_cut.load(SeqCst);
+        if before_cut == 0 {
+            return Ok(events);
+        }
+        let (sender, receiver) = mpsc::channel(1);
+        // Ends after its last event, or when nobody listens any more.
+        tokio::spawn(async move {
+            for _ in 0..before_cut {
+                tokio::select! {
+                    event = events.next() => if sender.send(event).await.is_err() { return },
+                    () = sender.closed() => return,
+                }
+            }
+        });
+        Ok(Events::new(receiver))
     }
 
     async fn status(&self) -> Result<Status, ServiceError> {

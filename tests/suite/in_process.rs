@@ -21,7 +21,7 @@ const TICK: Duration = Duration::from_millis(5);
 
 /// See the module. Clones are the same service.
 #[derive(Clone)]
-pub struct InProcess {
+pub(crate) struct InProcess {
     state: Arc<Mutex<State>>,
     applied: watch::Sender<u64>,
 }
@@ -36,15 +36,10 @@ struct State {
 
 impl InProcess {
     /// An empty one whose sessions may be as short as `ttl_ms_min`.
-    pub fn new(ttl_ms_min: u64) -> Self {
+    pub(crate) fn new(ttl_ms_min: u64) -> Self {
         let clock = SystemClock::new();
-        let state = State {
-            machine: Machine::new(),
-            clock,
-            began: clock.now(),
-            events: Vec::new(),
-            subscribers: Vec::new(),
-        };
+        let state =
+            State { machine: Machine::new(), clock, began: clock.now(), events: Vec::new(), subscribers: Vec::new() };
         let service = Self { state: Arc::new(Mutex::new(state)), applied: watch::Sender::new(0) };
         let settings = ClusterSettings { timing_ms: [10, 50, 100], ttl_ms_min, ttl_ms_max: 600_000 };
         service.apply(vec![], vec![(Principal::default(), Command::Configure(settings))]);
@@ -61,16 +56,15 @@ impl InProcess {
                 .into_iter()
                 .map(|call| Renewal { target: call.target, attempt: call.attempt, receipt: stamp })
                 .collect(),
-            commands: commands
-                .into_iter()
-                .map(|(principal, command)| Submission { principal, command })
-                .collect(),
+            commands: commands.into_iter().map(|(principal, command)| Submission { principal, command }).collect(),
             digest: None,
         };
         let index = state.machine.applied() + 1;
         let applied = state.machine.apply(index, &entry);
         for event in applied.events {
-            state.subscribers.retain(|(scope, sender)| !in_scope(scope, &event) || sender.try_send(Ok(event.clone())).is_ok());
+            state
+                .subscribers
+                .retain(|(scope, sender)| !in_scope(scope, &event) || sender.try_send(Ok(event.clone())).is_ok());
             state.events.push(event);
         }
         drop(state);

@@ -49,7 +49,7 @@ async fn in_use<S: LockService>(client: &Client<S>, name: &str, holders: usize, 
 }
 
 /// An exclusive lock has one holder; a try is refused with the holder's name, and a release frees it.
-pub async fn an_exclusive_lock_has_one_holder<S: LockService>(service: S) {
+pub(crate) async fn an_exclusive_lock_has_one_holder<S: LockService>(service: S) {
     let session = session(service, "exclusive").await;
     let guard = session.lock("a").acquire().await.expect("free");
     let refused = session.lock("a").try_once().acquire().await.expect_err("held");
@@ -62,7 +62,7 @@ pub async fn an_exclusive_lock_has_one_holder<S: LockService>(service: S) {
 }
 
 /// The queue is served in its order, with growing tokens, and each waiter is told its place.
-pub async fn waiters_are_served_in_order<S: LockService>(service: S) {
+pub(crate) async fn waiters_are_served_in_order<S: LockService>(service: S) {
     let client = client(service.clone(), "fifo");
     let first = client.lock("a").acquire().await.expect("free");
     let (places, mut told) = tokio::sync::mpsc::unbounded_channel();
@@ -71,7 +71,9 @@ pub async fn waiters_are_served_in_order<S: LockService>(service: S) {
     for number in 1..=3_u64 {
         let (client, places, grants) = (client.clone(), places.clone(), grants.clone());
         tasks.spawn(async move {
-            let tell = move |place: &lockkeeper::model::Place| drop(places.send(place.place));
+            let tell = move |place: &lockkeeper::model::Place| {
+                let _ = places.send(place.place);
+            };
             let guard = client.lock("a").on_queued(tell).acquire().await.expect("granted in turn");
             grants.send((number, guard.token())).expect("the test listens");
         });
@@ -89,7 +91,7 @@ pub async fn waiters_are_served_in_order<S: LockService>(service: S) {
 }
 
 /// A wait that runs out is reported only when nothing of it is left in the queue.
-pub async fn a_wait_that_runs_out_leaves_no_waiter<S: LockService>(service: S) {
+pub(crate) async fn a_wait_that_runs_out_leaves_no_waiter<S: LockService>(service: S) {
     let client = client(service.clone(), "timeout");
     let guard = client.lock("a").acquire().await.expect("free");
     let late = client.lock("a").wait(SHORT).acquire().await.expect_err("held");
@@ -100,7 +102,7 @@ pub async fn a_wait_that_runs_out_leaves_no_waiter<S: LockService>(service: S) {
 }
 
 /// An acquire that is dropped while it waits leaves the queue, and one that is dropped around its grant holds nothing.
-pub async fn a_dropped_acquire_leaves_nothing<S: LockService>(service: S) {
+pub(crate) async fn a_dropped_acquire_leaves_nothing<S: LockService>(service: S) {
     let client = client(service.clone(), "dropped");
     let guard = client.lock("a").acquire().await.expect("free");
     assert!(tokio::time::timeout(SHORT, client.lock("a").acquire()).await.is_err());
@@ -117,7 +119,7 @@ pub async fn a_dropped_acquire_leaves_nothing<S: LockService>(service: S) {
 }
 
 /// Dropping a guard gives the lock back.
-pub async fn a_dropped_guard_gives_the_lock_back<S: LockService>(service: S) {
+pub(crate) async fn a_dropped_guard_gives_the_lock_back<S: LockService>(service: S) {
     let client = client(service.clone(), "drop");
     drop(client.lock("a").acquire().await.expect("free"));
     let session = client.session().open().await.expect("opened");
@@ -126,7 +128,7 @@ pub async fn a_dropped_guard_gives_the_lock_back<S: LockService>(service: S) {
 }
 
 /// Dropping the last handle on a session closes it, and everything that it held is free.
-pub async fn dropping_the_last_handle_closes_the_session<S: LockService>(service: S) {
+pub(crate) async fn dropping_the_last_handle_closes_the_session<S: LockService>(service: S) {
     let client = client(service.clone(), "last-handle");
     let session = client.session().open().await.expect("opened");
     let guard = session.lock("a").acquire().await.expect("free");
@@ -143,7 +145,7 @@ pub async fn dropping_the_last_handle_closes_the_session<S: LockService>(service
 }
 
 /// Shared holders hold together; a waiting writer is not passed by later readers.
-pub async fn readers_share_and_do_not_pass_a_writer<S: LockService>(service: S) {
+pub(crate) async fn readers_share_and_do_not_pass_a_writer<S: LockService>(service: S) {
     let client = client(service.clone(), "shared");
     let one = client.lock("a").shared().acquire().await.expect("free");
     let two = client.lock("a").shared().try_once().acquire().await.expect("shared");
@@ -160,7 +162,7 @@ pub async fn readers_share_and_do_not_pass_a_writer<S: LockService>(service: S) 
 }
 
 /// A semaphore grants permits up to its limit, refuses what can never be, and is not a lock.
-pub async fn permits_are_counted<S: LockService>(service: S) {
+pub(crate) async fn permits_are_counted<S: LockService>(service: S) {
     let session = session(service, "permits").await;
     let two = session.lock("s").permits(2, 3).acquire().await.expect("free");
     session.lock("s").permits(2, 3).try_once().acquire().await.expect_err("one is left");
@@ -173,7 +175,7 @@ pub async fn permits_are_counted<S: LockService>(service: S) {
 }
 
 /// A lease is refreshed and released by its handle alone, and by no other.
-pub async fn a_lease_belongs_to_its_handle<S: LockService>(service: S) {
+pub(crate) async fn a_lease_belongs_to_its_handle<S: LockService>(service: S) {
     let client = client(service.clone(), "lease");
     let mut lease = client.lease("a").duration(LONG).take().await.expect("free");
     assert!(lease.valid_for() > Duration::ZERO && lease.valid_for() <= LONG);
@@ -191,7 +193,7 @@ pub async fn a_lease_belongs_to_its_handle<S: LockService>(service: S) {
 }
 
 /// A lease that nobody refreshes ends by itself, first for its holder, then for the cluster, and the next is granted.
-pub async fn a_lease_ends_by_itself<S: LockService>(service: S) {
+pub(crate) async fn a_lease_ends_by_itself<S: LockService>(service: S) {
     let client = client(service.clone(), "lease-end");
     let first = client.lease("a").duration(SHORT).take().await.expect("free");
     let second = client.lease("a").duration(LONG).wait(LONG).take().await.expect("the first one ends");
@@ -202,7 +204,7 @@ pub async fn a_lease_ends_by_itself<S: LockService>(service: S) {
 }
 
 /// A take that runs out of time or is dropped leaves no waiter.
-pub async fn a_take_that_ends_early_leaves_no_waiter<S: LockService>(service: S) {
+pub(crate) async fn a_take_that_ends_early_leaves_no_waiter<S: LockService>(service: S) {
     let client = client(service.clone(), "lease-wait");
     let holder = client.lease("a").duration(LONG).take().await.expect("free");
     client.lease("a").wait(SHORT).take().await.expect_err("held");
@@ -213,7 +215,7 @@ pub async fn a_take_that_ends_early_leaves_no_waiter<S: LockService>(service: S)
 }
 
 /// A token is valid while its lock is held with it, and stale ever after.
-pub async fn a_token_is_checked<S: LockService>(service: S) {
+pub(crate) async fn a_token_is_checked<S: LockService>(service: S) {
     let client = client(service.clone(), "check");
     let guard = client.lock("a").acquire().await.expect("free");
     let token = guard.token();
@@ -226,7 +228,7 @@ pub async fn a_token_is_checked<S: LockService>(service: S) {
 }
 
 /// Locks and sessions can be looked at: who holds, who waits, and what they say of themselves.
-pub async fn locks_and_sessions_can_be_seen<S: LockService>(service: S) {
+pub(crate) async fn locks_and_sessions_can_be_seen<S: LockService>(service: S) {
     let client = client(service.clone(), "look");
     let session = client.session().open().await.expect("opened");
     let _guard = session.lock("jobs/one").owner("task").why("to be seen").acquire().await.expect("free");
@@ -244,7 +246,7 @@ pub async fn locks_and_sessions_can_be_seen<S: LockService>(service: S) {
 }
 
 /// A watch tells everything after its beginning once, in order; another one goes on where the first one stopped.
-pub async fn a_watch_goes_on_where_it_stopped<S: LockService>(service: S) {
+pub(crate) async fn a_watch_goes_on_where_it_stopped<S: LockService>(service: S) {
     let client = client(service.clone(), "watch");
     let mut watch = client.watch("a", None).await.expect("watching");
     let guard = client.lock("a").acquire().await.expect("free");
@@ -266,7 +268,7 @@ pub async fn a_watch_goes_on_where_it_stopped<S: LockService>(service: S) {
 }
 
 /// Closing a session frees what it held for the next waiter, and its guards are lost.
-pub async fn closing_a_session_wakes_the_next<S: LockService>(service: S) {
+pub(crate) async fn closing_a_session_wakes_the_next<S: LockService>(service: S) {
     let client = client(service.clone(), "close");
     let session = client.session().open().await.expect("opened");
     let guard = session.lock("a").acquire().await.expect("free");
@@ -281,7 +283,7 @@ pub async fn closing_a_session_wakes_the_next<S: LockService>(service: S) {
 }
 
 /// Waiting for a free lock returns when it is free, and at once where it is.
-pub async fn a_free_lock_is_awaited<S: LockService>(service: S) {
+pub(crate) async fn a_free_lock_is_awaited<S: LockService>(service: S) {
     let client = client(service.clone(), "wait-free");
     client.wait_free("a").await.expect("free");
     let guard = client.lock("a").acquire().await.expect("free");
@@ -292,7 +294,7 @@ pub async fn a_free_lock_is_awaited<S: LockService>(service: S) {
 }
 
 /// The same owner of the same session is told that it holds the lock already; another one waits.
-pub async fn the_same_owner_is_refused<S: LockService>(service: S) {
+pub(crate) async fn the_same_owner_is_refused<S: LockService>(service: S) {
     let session = session(service, "owner").await;
     let _guard = session.lock("a").owner("task").acquire().await.expect("free");
     let again = session.lock("a").owner("task").acquire().await.expect_err("its own");
@@ -302,7 +304,7 @@ pub async fn the_same_owner_is_refused<S: LockService>(service: S) {
 }
 
 /// A session that is renewed outlives its TTL by far.
-pub async fn a_session_is_renewed<S: LockService>(service: S) {
+pub(crate) async fn a_session_is_renewed<S: LockService>(service: S) {
     let session = short_session(service, "renewed").await;
     let guard = session.lock("a").acquire().await.expect("free");
     let work = tokio::time::sleep(session.ttl() * 3);
@@ -312,7 +314,7 @@ pub async fn a_session_is_renewed<S: LockService>(service: S) {
 
 /// When renewals are no longer answered, work under a guard is cancelled before the lock can be granted to another,
 /// and the lost session is closed.
-pub async fn work_is_cancelled_before_another_is_granted<S: LockService>(service: S) {
+pub(crate) async fn work_is_cancelled_before_another_is_granted<S: LockService>(service: S) {
     let (faulty, faults) = Faulty::new(service.clone());
     let session = short_session(faulty, "run").await;
     let guard = session.lock("a").acquire().await.expect("free");
@@ -335,7 +337,7 @@ pub async fn work_is_cancelled_before_another_is_granted<S: LockService>(service
 }
 
 /// A request whose answer got lost is repeated and gets the first answer; a wait that broke off goes on.
-pub async fn a_retried_request_gets_the_same_answer<S: LockService>(service: S) {
+pub(crate) async fn a_retried_request_gets_the_same_answer<S: LockService>(service: S) {
     let (faulty, faults) = Faulty::new(service);
     let session = session(faulty, "retry").await;
     faults.answers_lost.store(2, SeqCst);
@@ -353,8 +355,61 @@ pub async fn a_retried_request_gets_the_same_answer<S: LockService>(service: S) 
     next.expect("granted").release().await.expect("released");
 }
 
+/// A wait that breaks off after longer than an outage may last is taken up again: it was in order all the while.
+pub(crate) async fn a_long_wait_that_breaks_off_goes_on<S: LockService>(service: S) {
+    let (faulty, faults) = Faulty::new(service);
+    let client = client(faulty, "long-wait").request_wait(SHORT);
+    let guard = client.lock("a").acquire().await.expect("free");
+    let (next, released) = tokio::join!(client.lock("a").wait(LONG).acquire(), async {
+        in_use(&client, "a", 1, 1).await;
+        tokio::time::sleep(SHORT * 2).await;
+        faults.waits_cut.notify_waiters();
+        tokio::time::sleep(SHORT * 2).await;
+        guard.release().await
+    });
+    released.expect("released");
+    next.expect("granted").release().await.expect("released");
+}
+
+/// A watch whose subscription is cut again and again tells every event once, in order.
+pub(crate) async fn a_watch_goes_on_through_cuts<S: LockService>(service: S) {
+    let (faulty, faults) = Faulty::new(service);
+    let client = client(faulty, "watch-cut");
+    let mut watch = client.watch("a", None).await.expect("watching");
+    faults.events_before_cut.store(2, SeqCst);
+    let mut tokens = Vec::new();
+    for _ in 0..5 {
+        let guard = client.lock("a").acquire().await.expect("free");
+        tokens.push(guard.token());
+        guard.release().await.expect("released");
+    }
+    let (mut granted, mut released) = (Vec::new(), Vec::new());
+    while released.len() < tokens.len() {
+        let event = watch.next().await.expect("an event");
+        match event.kind.word() {
+            "granted" => granted.extend(event.kind.token()),
+            "released" => released.extend(event.kind.token()),
+            _ => {}
+        }
+    }
+    assert_eq!((&granted, &released), (&tokens, &tokens));
+}
+
+/// A service that cannot be reached is asked again for as long as the client was told, and its error is given back.
+pub(crate) async fn an_outage_is_reported<S: LockService>(service: S) {
+    let (faulty, faults) = Faulty::new(service);
+    let client = client(faulty, "outage").request_wait(SHORT);
+    let session = client.session().open().await.expect("opened");
+    faults.answers_lost.store(u32::MAX, SeqCst);
+    let error = session.lock("a").acquire().await.expect_err("no answers");
+    assert_eq!(error.word(), Word::Unknown);
+    faults.answers_lost.store(0, SeqCst);
+    // The request may have been granted; the keeper withdraws it as soon as there are answers again.
+    in_use(&client, "a", 0, 0).await;
+}
+
 /// A session whose stream broke attaches again and keeps its locks.
-pub async fn a_broken_stream_is_attached_again<S: LockService>(service: S) {
+pub(crate) async fn a_broken_stream_is_attached_again<S: LockService>(service: S) {
     let (faulty, faults) = Faulty::new(service);
     let session = session(faulty, "attach").await;
     let guard = session.lock("a").acquire().await.expect("free");
@@ -368,7 +423,7 @@ pub async fn a_broken_stream_is_attached_again<S: LockService>(service: S) {
 }
 
 /// The handle of a live session opens it for nobody else, and a closed one is not opened again.
-pub async fn a_handle_opens_one_session<S: LockService>(service: S) {
+pub(crate) async fn a_handle_opens_one_session<S: LockService>(service: S) {
     let client = client(service, "handle");
     let session = client.session().open().await.expect("opened");
     let handle = session.handle().clone();
@@ -380,7 +435,7 @@ pub async fn a_handle_opens_one_session<S: LockService>(service: S) {
 }
 
 /// A release with another's token is refused and changes nothing.
-pub async fn a_foreign_release_is_refused<S: LockService>(service: S) {
+pub(crate) async fn a_foreign_release_is_refused<S: LockService>(service: S) {
     let (one, two) = tokio::join!(session(service.clone(), "foreign"), session(service.clone(), "foreign"));
     let guard = one.lock("a").acquire().await.expect("free");
     let release = lockkeeper::model::Release {
@@ -396,7 +451,7 @@ pub async fn a_foreign_release_is_refused<S: LockService>(service: S) {
 }
 
 /// A lease may be shared, and one that waits is granted when the holder gives it back.
-pub async fn a_lease_waits_its_turn<S: LockService>(service: S) {
+pub(crate) async fn a_lease_waits_its_turn<S: LockService>(service: S) {
     let client = client(service, "lease-turn");
     let first = client.lease("a").mode(Mode::Shared).duration(LONG).take().await.expect("free");
     client.lease("a").mode(Mode::Shared).duration(LONG).take().await.expect("shared").release().await.expect("held");
