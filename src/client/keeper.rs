@@ -76,8 +76,9 @@ impl<S: LockService> Keeper<S> {
         if !matches!(ending, Ending::Lost(_)) {
             self.presence.end_as(End::Closed);
         }
-        // Whoever still waits for an errand is told that the session has ended; closing it does all errands at once.
-        let Self { service, presence, .. } = self;
+        // Whoever still waits for an errand is told now that the session has ended; closing it does all errands at once.
+        let Self { service, presence, inbox, errands, attempts, .. } = self;
+        drop((inbox, errands, attempts));
         match ending {
             Ending::Left => drop(close(&service, &presence, SessionClose::Done).await),
             Ending::Asked(done) => drop(done.send(close(&service, &presence, SessionClose::Done).await)),
@@ -151,7 +152,11 @@ impl<S: LockService> Keeper<S> {
             return;
         }
         self.attempt += 1;
-        if self.detached || self.waiting { self.attach(now) } else { self.renew(now) }
+        if self.detached || self.waiting {
+            self.attach(now)
+        } else {
+            self.renew(now)
+        }
         self.detached = false;
         self.waiting = true;
     }
@@ -174,8 +179,7 @@ impl<S: LockService> Keeper<S> {
 
     fn attach(&mut self, sent: Instant) {
         self.presence.validity().attaching(sent);
-        let attach =
-            Attach { session: self.presence.id, handle: self.presence.handle.clone(), attempt: self.attempt };
+        let attach = Attach { session: self.presence.id, handle: self.presence.handle.clone(), attempt: self.attempt };
         let call = self.presence.call(Command::Attach(attach));
         let service = self.service.clone();
         self.attempts.push(Box::pin(async move { Attempted { sent, answer: service.submit(call).await } }));
@@ -186,11 +190,11 @@ impl<S: LockService> Keeper<S> {
         let outdated = sent < presence.validity().newest_answered();
         match answer {
             Ok(Reply {
+                index,
                 stamp,
                 outcome: Outcome::Renewed { deadline, .. } | Outcome::Attached { deadline, .. },
-                ..
             }) => {
-                presence.validity().answered(Answer { sent, stamp, deadline }, presence.clock.now());
+                presence.validity().answered(Answer { sent, index, stamp, deadline }, presence.clock.now());
                 if !outdated {
                     self.due = sent.after(presence.interval);
                     (self.waiting, self.backoff) = (false, Backoff::new());
