@@ -5,4 +5,5 @@
 pub mod limits;
 pub mod machine;
 pub mod model;
+pub mod rpc;
 pub mod service;
