@@ -4,3 +4,5 @@
 //! Knows: limits, model, service. Never: machine, storage, raft, node.
 
 pub mod pb;
+
+mod convert;
