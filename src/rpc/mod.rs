@@ -5,4 +5,18 @@
 
 pub mod pb;
 
+mod admin;
 mod convert;
+mod server;
+mod session;
+mod tasks;
+mod tls;
+mod unary;
+
+pub use server::{Routes, ServeError, ServerInfo, routes, serve, serve_incoming};
+pub use tls::TlsSettings;
+
+/// Oldest protocol of session streams that this version speaks.
+pub const PROTOCOL_MIN: u32 = 1;
+/// Newest protocol of session streams that this version speaks.
+pub const PROTOCOL_MAX: u32 = 1;

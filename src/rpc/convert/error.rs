@@ -103,7 +103,9 @@ pub(in crate::rpc) fn error_from_status(status: &Status) -> ServiceError {
     }
     match status.code() {
         Code::PermissionDenied | Code::Unauthenticated => ServiceError::Forbidden { why },
-        Code::Unimplemented | Code::InvalidArgument => ServiceError::Internal(format!("the node refused the call: {why}")),
+        Code::Unimplemented | Code::InvalidArgument => {
+            ServiceError::Internal(format!("the node refused the call: {why}"))
+        }
         Code::Ok
         | Code::Cancelled
         | Code::Unknown
