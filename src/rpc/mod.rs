@@ -7,12 +7,14 @@ pub mod pb;
 
 mod admin;
 mod convert;
+mod remote;
 mod server;
 mod session;
 mod tasks;
 mod tls;
 mod unary;
 
+pub use remote::{RemoteService, RemoteSettings};
 pub use server::{Routes, ServeError, ServerInfo, routes, serve, serve_incoming};
 pub use tls::TlsSettings;
 

@@ -11,4 +11,4 @@ pub(super) use command::{open_session, stream_acquire, stream_close, stream_open
 pub(super) use error::{
     decided, error_from_status, error_from_wire, error_to_status, error_to_wire, not_understood, reply_to_answer,
 };
-pub(super) use part::{bytes_of, known, lock_key, namespace, read_u128, required, rows, take_id};
+pub(super) use part::{bytes_of, known, lock_key, namespace, required, rows};
