@@ -7,6 +7,8 @@ pub mod pb;
 
 mod admin;
 mod convert;
+#[cfg(test)]
+mod fake;
 mod remote;
 mod server;
 mod session;

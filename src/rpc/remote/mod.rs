@@ -6,6 +6,8 @@
 mod ask;
 mod endpoints;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -2,6 +2,8 @@
 
 mod frames;
 mod hello;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashSet;
 use std::future::Future;
