@@ -3,7 +3,11 @@
 //! The rooms, from the ground up; each knows only those above it in this list:
 
 pub mod limits;
-pub mod machine;
 pub mod model;
-pub mod rpc;
+pub mod machine;
+pub mod codec;
+pub mod storage;
+pub mod clock;
 pub mod service;
+pub mod client;
+pub mod rpc;

@@ -109,6 +109,10 @@ pub const EVENTS_WAITING_MAX: usize = 4_096;
 
 /// A session is renewed this many times within its TTL.
 pub const RENEWALS_A_TTL: u64 = 3;
+/// Unanswered renewals of one session; late answers to them still count.
+pub const RENEWALS_IN_FLIGHT_MAX: usize = 8;
+/// The client's clock is read at least this often while something is awaited, for timers do not count suspend.
+pub const CLOCK_LOOK_MS_MAX: u64 = 1_000;
 /// First pause between two tries.
 pub const RETRY_MS_MIN: u64 = 10;
 /// Longest pause between two tries.
@@ -169,3 +173,60 @@ const _: () = assert!(COUNTER_BITS + 15 == 63, "a token must fit a signed 64-bit
 const _: () = assert!(TTL_MS_MAX_DEFAULT <= TTL_MS_MAX);
 const _: () = assert!(WAITERS_A_LOCK_MAX <= WAITERS_A_NAMESPACE_MAX);
 const _: () = assert!(SESSIONLESS_AGE_MS_MAX <= SESSIONLESS_MEMORY_MS, "a late duplicate must still be remembered");
+
+// Node.
+
+/// A call that waits for a claim is answered at the latest after this, and asked again.
+pub const SETTLED_WAIT_MS: u64 = 20_000;
+/// A call that finds no leader waits so long for one before it is refused.
+pub const LEADER_WAIT_MS: u64 = 1_000;
+/// How often a node looks for a moment in which a follower has the whole log, before it stops without a hand-over.
+pub const STEP_ASIDE_TRIES: u32 = 100;
+/// How long a closing node waits for what runs for it.
+pub const CLOSE_WAIT_MS: u64 = 2_000;
+/// How often a node publishes its sizes and looks at its clock.
+pub const WATCH_MS: u64 = 1_000;
+
+// HTTP.
+
+/// A readiness probe that finds no quorum is answered after this.
+pub const READY_WAIT_MS: u64 = 1_000;
+
+// Storage.
+
+/// A WAL file is closed and the next one begun at this size. Purging frees whole files only.
+pub const WAL_CHUNK_BYTES: usize = 16 * 1024 * 1024;
+/// A WAL file is also closed at this many records: each costs eight bytes of memory.
+pub const WAL_CHUNK_RECORDS: usize = 256 * 1024;
+/// Entries of closed files kept in memory, so that followers and `apply` need not read the disk.
+pub const WAL_CACHE_BYTES: usize = 64 * 1024 * 1024;
+/// The same, counted in entries.
+pub const WAL_CACHE_ENTRIES: usize = 50_000;
+/// The buffer a start reads WAL files through.
+pub const WAL_READ_BUFFER_BYTES: usize = 1024 * 1024;
+/// Bytes handed to the flush thread and not yet written; beyond, the caller waits.
+pub const WAL_QUEUE_BYTES: usize = 32 * 1024 * 1024;
+/// The largest payload of one log entry.
+pub const WAL_RECORD_BYTES: usize = 8 * 1024 * 1024;
+/// What the disk tears: a lost page is a whole one of these, aligned in the file.
+pub const DISK_PAGE_BYTES: usize = 4096;
+
+/// Records of one mirror batch. Larger ones make sled hold gigabytes, and did not survive power cuts.
+pub const MIRROR_BATCH_RECORDS: usize = 100;
+/// sled's page cache.
+pub const MIRROR_CACHE_BYTES: u64 = 32 * 1024 * 1024;
+/// The largest key or value in the mirror: at 128 KiB sled begins to write files of their own, never synced.
+pub const MIRROR_VALUE_BYTES: usize = 64 * 1024;
+/// How many mirrors that were set aside are kept for a look.
+pub const MIRRORS_SET_ASIDE: usize = 3;
+/// How nice the thread is that writes mirror and snapshot files (0 is normal, 19 gives way to everybody).
+pub const STATE_THREAD_NICE: i32 = 10;
+
+/// A block of a snapshot file is closed at this size.
+pub const SNAPSHOT_BLOCK_BYTES: usize = 64 * 1024;
+/// The largest block a reader accepts: one record more than a block may exceed its size.
+pub const SNAPSHOT_BLOCK_MAX_BYTES: usize = 32 * 1024 * 1024;
+
+const _: () = assert!(WAL_RECORD_BYTES < WAL_CHUNK_BYTES && WAL_RECORD_BYTES < WAL_QUEUE_BYTES);
+const _: () = assert!(MIRROR_VALUE_BYTES * 2 <= 128 * 1024, "sled writes larger values to files of their own");
+const _: () = assert!(SNAPSHOT_BLOCK_BYTES + 2 * WAL_RECORD_BYTES <= SNAPSHOT_BLOCK_MAX_BYTES);
