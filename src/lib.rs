@@ -8,6 +8,7 @@ pub mod machine;
 pub mod codec;
 pub mod storage;
 pub mod clock;
+pub mod raft;
 pub mod service;
 pub mod client;
 pub mod rpc;

@@ -230,3 +230,45 @@ pub const SNAPSHOT_BLOCK_MAX_BYTES: usize = 32 * 1024 * 1024;
 const _: () = assert!(WAL_RECORD_BYTES < WAL_CHUNK_BYTES && WAL_RECORD_BYTES < WAL_QUEUE_BYTES);
 const _: () = assert!(MIRROR_VALUE_BYTES * 2 <= 128 * 1024, "sled writes larger values to files of their own");
 const _: () = assert!(SNAPSHOT_BLOCK_BYTES + 2 * WAL_RECORD_BYTES <= SNAPSHOT_BLOCK_MAX_BYTES);
+
+// Raft.
+
+/// Newest log entries kept decoded in memory, for replication and apply.
+pub const RING_ENTRIES_MAX: usize = 16_384;
+/// The same, in payload bytes.
+pub const RING_BYTES_MAX: usize = 64 << 20;
+/// Payload bytes of one replication request, beyond its first entry.
+pub const REPLICATION_BYTES_MAX: usize = 1 << 20;
+/// Entries of one replication request.
+pub const REPLICATION_ENTRIES_MAX: u64 = 2_048;
+/// Largest message between nodes; one entry may exceed [`REPLICATION_BYTES_MAX`].
+pub const PEER_MESSAGE_BYTES_MAX: usize = 4 << 20;
+/// Bytes of a snapshot in one message.
+pub const SNAPSHOT_CHUNK_BYTES: usize = 512 << 10;
+/// How long a replication request may take, fsync at the other end included.
+pub const APPEND_MS_MAX: u64 = 2_000;
+/// How long the transfer and installation of a snapshot may take.
+pub const INSTALL_SNAPSHOT_MS_MAX: u64 = 60_000;
+/// First pause before an unreachable node is dialled again; it doubles.
+pub const DIAL_PAUSE_MS_MIN: u64 = 10;
+/// Longest pause before an unreachable node is dialled again.
+pub const DIAL_PAUSE_MS_MAX: u64 = 200;
+/// How long one dial may take.
+pub const DIAL_MS_MAX: u64 = 500;
+/// Applied entries after which a checkpoint is due.
+pub const CHECKPOINT_ENTRIES: u64 = 10_000;
+/// A checkpoint is due this long after the last one, if anything was applied.
+pub const CHECKPOINT_MS: u64 = 3_000;
+/// A snapshot file is due when the log has outgrown the last one by that file's size, or by this where it is more.
+pub const SNAPSHOT_LOG_BYTES_MIN: u64 = 64 << 20;
+/// Log entries kept behind a snapshot file, for followers that lag.
+pub const PURGE_MARGIN_ENTRIES: u64 = 20_000;
+/// A follower further behind than this gets a snapshot.
+pub const REPLICATION_LAG_ENTRIES_MAX: u64 = 200_000;
+/// State digests that a node remembers of itself.
+pub const DIGESTS_REMEMBERED: usize = 4;
+
+const _: () = assert!(2 * REPLICATION_BYTES_MAX <= PEER_MESSAGE_BYTES_MAX, "one entry beyond the cut must fit");
+const _: () = assert!(ENTRY_BYTES_MAX <= REPLICATION_BYTES_MAX);
+const _: () = assert!(SNAPSHOT_CHUNK_BYTES < PEER_MESSAGE_BYTES_MAX);
+const _: () = assert!(PURGE_MARGIN_ENTRIES < REPLICATION_LAG_ENTRIES_MAX);
