@@ -120,6 +120,54 @@ pub const RETRY_MS_MAX: u64 = 1_000;
 /// Connecting plus one request, when the caller set no other bound.
 pub const REQUEST_MS_DEFAULT: u64 = 5_000;
 
+// The rpc room. tonic and hyper leave most of these unbounded unless they are set.
+
+/// Largest frame on a session's stream.
+pub const FRAME_BYTES_MAX: usize = 64 * 1024;
+/// Largest request of a unary call: a full list of renewals with handles and names of the longest kind.
+pub const REQUEST_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Largest answer of a unary call: a very long queue, shown whole.
+pub const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Frames of one session's stream that may be unanswered; one more ends the stream.
+pub const STREAM_FRAMES_IN_FLIGHT_MAX: usize = 256;
+/// Frames that may wait to be written to one stream.
+pub const STREAM_FRAMES_WAITING_MAX: usize = 512;
+/// Streams and calls at a time on one connection.
+pub const STREAMS_A_CONNECTION_MAX: u32 = 4_096;
+/// All headers of one call together, and an error's metadata.
+pub const HEADER_LIST_BYTES_MAX: u32 = 32 * 1024;
+/// Bytes of one stream that may be under way unread.
+pub const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+/// Bytes of one connection that may be under way unread.
+pub const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
+/// Streams that a peer opened and reset again before they were looked at; more end the connection.
+pub const PENDING_RESETS_MAX: usize = 20;
+/// Streams that were reset for a peer's errors; more end the connection.
+pub const ERROR_RESETS_MAX: usize = 1_024;
+/// A connection is asked for a sign of life this often.
+pub const KEEPALIVE_MS: u64 = 5_000;
+/// A connection that gives no sign of life for so long after it was asked is dropped.
+pub const KEEPALIVE_WAIT_MS: u64 = 5_000;
+/// A TLS handshake takes at most so long.
+pub const HANDSHAKE_MS_MAX: u64 = 10_000;
+/// Connecting to one endpoint takes at most so long; the next one is tried then.
+pub const CONNECT_MS_MAX: u64 = 2_000;
+/// A stream's hello comes within so long.
+pub const HELLO_MS_MAX: u64 = 5_000;
+/// A stream whose peer takes no frame for so long counts as broken.
+pub const STREAM_SEND_MS_MAX: u64 = 10_000;
+/// When a node stops, its connections have so long to end by themselves.
+pub const DRAIN_MS_MAX: u64 = 2_000;
+/// Endpoints that a client may be given.
+pub const ENDPOINTS_MAX: usize = 64;
+/// Commands that may wait within a client for one session's stream.
+pub const STREAM_ASKS_WAITING_MAX: usize = 256;
+
+const _: () = assert!(CONNECT_MS_MAX < REQUEST_MS_DEFAULT, "one dead endpoint must not use up a whole request's time");
+const _: () = assert!(FRAME_BYTES_MAX <= REQUEST_BYTES_MAX);
+const _: () = assert!(STREAM_FRAMES_IN_FLIGHT_MAX <= STREAM_FRAMES_WAITING_MAX);
+const _: () = assert!(METADATA_BYTES_MAX + LOCK_NAME_BYTES_MAX + OWNER_BYTES_MAX + 1024 <= FRAME_BYTES_MAX);
+
 const _: () = assert!(2 * TICK_MS_MAX <= LOG_TIME_CAP_MS_MIN, "a tick rarer than half the cap would slow log time");
 const _: () = assert!(COUNTER_BITS + 15 == 63, "a token must fit a signed 64-bit column");
 const _: () = assert!(TTL_MS_MAX_DEFAULT <= TTL_MS_MAX);
