@@ -2,6 +2,9 @@
 //!
 //! The rooms, from the ground up; each knows only those above it in this list:
 
+#[cfg(feature = "cli")]
+pub mod cli;
+pub mod config;
 pub mod limits;
 pub mod machine;
 pub mod model;

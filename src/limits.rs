@@ -105,6 +105,28 @@ pub const EVENTS_KEPT_MAX: usize = 65_536;
 /// Events that may wait for one slow subscriber before it is cut.
 pub const EVENTS_WAITING_MAX: usize = 4_096;
 
+/// Founding members of a cluster.
+pub const MEMBERS_MAX: usize = 15;
+
+// Timing profiles: heartbeat, shortest and longest election timeout; and the shortest TTL of a session with each.
+
+/// `lan`: one site.
+pub const LAN_TIMING_MS: [u64; 3] = [50, 150, 300];
+/// Shortest TTL with `lan`.
+pub const LAN_TTL_MS_MIN: u64 = 3_000;
+/// `fast`: loopback and tests.
+pub const FAST_TIMING_MS: [u64; 3] = [30, 100, 150];
+/// Shortest TTL with `fast`.
+pub const FAST_TTL_MS_MIN: u64 = 1_000;
+/// `wan`: between sites.
+pub const WAN_TIMING_MS: [u64; 3] = [500, 2_500, 5_000];
+/// Shortest TTL with `wan`.
+pub const WAN_TTL_MS_MIN: u64 = 36_000;
+/// Longest election timeout that may be set by hand.
+pub const ELECTION_MS_MAX: u64 = 60_000;
+/// With a timing set by hand, the shortest TTL in longest election timeouts: a failover and room for two more.
+pub const TTL_MIN_IN_ELECTIONS: u64 = 10;
+
 // Client.
 
 /// A session is renewed this many times within its TTL.
@@ -121,3 +143,4 @@ const _: () = assert!(COUNTER_BITS + 15 == 63, "a token must fit a signed 64-bit
 const _: () = assert!(TTL_MS_MAX_DEFAULT <= TTL_MS_MAX);
 const _: () = assert!(WAITERS_A_LOCK_MAX <= WAITERS_A_NAMESPACE_MAX);
 const _: () = assert!(SESSIONLESS_AGE_MS_MAX <= SESSIONLESS_MEMORY_MS, "a late duplicate must still be remembered");
+const _: () = assert!(ELECTION_MS_MAX * TTL_MIN_IN_ELECTIONS <= TTL_MS_MAX, "the floor of a TTL must be allowed");
