@@ -138,6 +138,19 @@ pub const RETRY_MS_MAX: u64 = 1_000;
 /// Connecting plus one request, when the caller set no other bound.
 pub const REQUEST_MS_DEFAULT: u64 = 5_000;
 
+// Command line.
+
+/// A lock's command is ended this much before its hold could run out, besides the time for ending it in order.
+pub const LOSS_MARGIN_MS: u64 = 50;
+/// First pause between two looks whether a process group is gone.
+pub const GROUP_POLL_MS_MIN: u64 = 1;
+/// Longest pause between two looks whether a process group is gone.
+pub const GROUP_POLL_MS_MAX: u64 = 100;
+/// A second TERM leaves this part of the time before the kill.
+pub const HURRY_FACTOR: u32 = 4;
+/// A stop signal to oneself has taken effect after this, or never will.
+pub const STOP_SETTLES_MS: u64 = 100;
+
 const _: () = assert!(2 * TICK_MS_MAX <= LOG_TIME_CAP_MS_MIN, "a tick rarer than half the cap would slow log time");
 const _: () = assert!(COUNTER_BITS + 15 == 63, "a token must fit a signed 64-bit column");
 const _: () = assert!(TTL_MS_MAX_DEFAULT <= TTL_MS_MAX);
