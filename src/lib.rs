@@ -6,6 +6,7 @@
 pub mod cli;
 pub mod config;
 pub mod limits;
-pub mod machine;
 pub mod model;
+pub mod machine;
+pub mod codec;
 pub mod service;

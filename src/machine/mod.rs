@@ -1,8 +1,40 @@
 //! The deterministic lock state machine: decides who holds what, and when it ends.
 //!
 //! Knows: limits, model. Never: a clock, randomness, async, disks, openraft, tracing.
+//!
+//! [`Machine::apply`] takes one [`Entry`] and answers each of its renewals and commands. It cannot fail: a refusal is
+//! an answer, the same on every node. Time is the entry's stamp, and nothing else.
+//!
+//! - Equal logs give equal machines, down to the bytes of their records.
+//! - Within an entry: renewals first, then everything that is due is ended, then the commands, each with what it frees
+//!   granted before the next.
+//! - [`Machine::check`] states the invariants; tests run it after every entry.
 
-use crate::model::{Answer, Entry, Event, Query, Reply};
+mod acquire;
+mod apply;
+mod check;
+mod derive;
+mod events;
+mod expiry;
+mod grant;
+mod query;
+mod record;
+mod release;
+mod requests;
+mod sessions;
+pub mod state;
+mod takes;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub use record::{CorruptRecords, Record, RecordKey};
+
+use crate::limits;
+use crate::model::{ClusterSettings, Event, Handle, LockKey, LogTime, Namespace, Reply, SessionId, TakeId, Totals};
+use expiry::Due;
+use state::{Globals, Lock, Session, Take, Tombstone, Usage};
 
 /// What an entry did.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -16,18 +48,91 @@ pub struct Applied {
 }
 
 /// All locks, sessions and queues. Equal logs give equal machines.
-#[derive(Debug, Clone)]
-pub struct Machine {}
+#[derive(Debug, Clone, Default)]
+pub struct Machine {
+    globals: Globals,
+    locks: BTreeMap<LockKey, Lock>,
+    sessions: BTreeMap<SessionId, Session>,
+    tombstones: BTreeMap<SessionId, Tombstone>,
+    takes: BTreeMap<(LockKey, TakeId), Take>,
+    /// Everything with an end, in order; derived.
+    due: BTreeSet<(LogTime, Due)>,
+    /// Sessions and tombstones by their secret; derived.
+    handles: BTreeMap<(Namespace, Handle), SessionId>,
+    /// Derived.
+    usage: BTreeMap<Namespace, Usage>,
+    /// Derived.
+    totals: Totals,
+    /// Records touched since they were last taken.
+    dirty: BTreeSet<RecordKey>,
+    /// Events of the entry that is being applied.
+    events: Vec<Event>,
+    /// Locks whose queues must be looked at before the present command is over.
+    touched: BTreeSet<LockKey>,
+    /// The sweep of this entry stopped at its bound and left something that is due.
+    swept_in_part: bool,
+}
 
 impl Machine {
-    /// Applies the entry at `index`. Total: it cannot fail, and refusals are answers.
-    pub fn apply(&mut self, _index: u64, _entry: &Entry) -> Applied {
-        Applied::default()
+    /// An empty machine, before its first entry.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
     }
 
-    /// Answers from the state as it is.
+    /// Log index of the newest applied entry.
     #[must_use]
-    pub fn query(&self, _query: &Query) -> Option<Answer> {
-        None
+    pub fn applied(&self) -> u64 {
+        self.globals.applied
+    }
+
+    /// Log time: the newest stamp.
+    #[must_use]
+    pub fn now(&self) -> LogTime {
+        self.globals.now
+    }
+
+    /// The earliest end of anything; `None` while nothing has one.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<LogTime> {
+        self.due.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// Whether something should have ended by now but the sweep's bound left it for the next entry.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        self.next_deadline().is_some_and(|deadline| deadline < self.now())
+    }
+
+    /// Whether this handle proves that session. A session that has ended is proven by nothing.
+    #[must_use]
+    pub fn proves(&self, session: SessionId, handle: &Handle) -> bool {
+        self.sessions.get(&session).is_some_and(|session| session.record.handle == *handle)
+    }
+
+    /// The cluster's settings, once its first leader has set them.
+    #[must_use]
+    pub fn settings(&self) -> Option<ClusterSettings> {
+        self.globals.settings
+    }
+
+    /// Sizes of the whole state.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        Totals { grants: self.globals.tokens, ..self.totals }
+    }
+
+    fn ttl_ms_bounds(&self) -> (u64, u64) {
+        self.globals.settings.map_or((limits::LEASE_MS_MIN, limits::TTL_MS_MAX_DEFAULT), |settings| {
+            (settings.ttl_ms_min, settings.ttl_ms_max)
+        })
+    }
+
+    fn touch(&mut self, key: RecordKey) {
+        self.dirty.insert(key);
+    }
+
+    fn usage_of(&mut self, namespace: &Namespace) -> &mut Usage {
+        self.usage.entry(namespace.clone()).or_default()
     }
 }

@@ -1,24 +1,214 @@
 //! The state as records: what is mirrored on disk, sent in snapshots and hashed into the state's digest.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
-use crate::model::{LockKey, SessionId, TakeId};
+use super::state::{
+    Finished, Globals, Holder, Lock, Session, SessionRecord, Standing, Take, TakeState, Tombstone, Waiter,
+};
+use super::{Machine, state};
+use crate::model::{Claim, FencingToken, Kind, LockKey, SessionId, TakeId};
 
 /// Names one record. The order of the variants is the order of the keys on disk; new ones are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum RecordKey {
     /// Counters, log time and settings.
     Globals,
-    /// One lock in use and its holders.
-    Lock(LockKey),
-    /// One waiter, by its place in the queue.
-    Waiter(LockKey, u64),
+    /// A semaphore's limit; other locks are known by their holders and waiters alone.
+    Semaphore(LockKey),
     /// One live session.
     Session(SessionId),
     /// A finished request of a session, remembered until its client says that it was answered.
     Finished(SessionId, u64),
     /// An ended session.
     Tombstone(SessionId),
-    /// The outcome of a sessionless take.
+    /// One holder, by its token.
+    Holder(LockKey, FencingToken),
+    /// One waiter, by its place number.
+    Waiter(LockKey, u64),
+    /// A sessionless take.
     Take(LockKey, TakeId),
+}
+
+/// One record's content.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Record {
+    /// See [`RecordKey::Globals`].
+    Globals(Globals),
+    /// See [`RecordKey::Semaphore`].
+    Semaphore {
+        /// How many permits there are.
+        limit: u32,
+    },
+    /// See [`RecordKey::Session`].
+    Session(SessionRecord),
+    /// See [`RecordKey::Finished`].
+    Finished(Finished),
+    /// See [`RecordKey::Tombstone`].
+    Tombstone(Tombstone),
+    /// See [`RecordKey::Holder`].
+    Holder(Holder),
+    /// See [`RecordKey::Waiter`].
+    Waiter(Waiter),
+    /// See [`RecordKey::Take`].
+    Take(Take),
+}
+
+/// Records that do not make a machine; the text names the record.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the records do not make a state: {0}")]
+pub struct CorruptRecords(pub String);
+
+impl Machine {
+    /// The keys of all records touched since the last call, each once, in order.
+    pub fn take_dirty(&mut self) -> BTreeSet<RecordKey> {
+        std::mem::take(&mut self.dirty)
+    }
+
+    /// How many records were touched since [`take_dirty`](Self::take_dirty).
+    #[must_use]
+    pub fn dirty_records(&self) -> usize {
+        self.dirty.len()
+    }
+
+    /// The record as it is now; `None` when there is none (any more).
+    #[must_use]
+    pub fn record(&self, key: &RecordKey) -> Option<Record> {
+        match key {
+            RecordKey::Globals => Some(Record::Globals(self.globals.clone())),
+            RecordKey::Semaphore(lock) => {
+                self.locks.get(lock).and_then(|lock| lock.limit).map(|limit| Record::Semaphore { limit })
+            }
+            RecordKey::Session(id) => self.sessions.get(id).map(|session| Record::Session(session.record.clone())),
+            RecordKey::Finished(id, number) => {
+                self.sessions.get(id)?.finished.get(number).cloned().map(Record::Finished)
+            }
+            RecordKey::Tombstone(id) => self.tombstones.get(id).cloned().map(Record::Tombstone),
+            RecordKey::Holder(lock, token) => self.locks.get(lock)?.holders.get(token).cloned().map(Record::Holder),
+            RecordKey::Waiter(lock, sequence) => self.locks.get(lock)?.queue.get(sequence).cloned().map(Record::Waiter),
+            RecordKey::Take(lock, take) => self.takes.get(&(lock.clone(), *take)).cloned().map(Record::Take),
+        }
+    }
+
+    /// Every record, in key order within each kind.
+    pub fn records(&self) -> impl Iterator<Item = (RecordKey, Record)> + '_ {
+        let globals = std::iter::once(RecordKey::Globals);
+        let semaphores = self.locks.iter().filter(|(_, lock)| lock.limit.is_some());
+        let semaphores = semaphores.map(|(key, _)| RecordKey::Semaphore(key.clone()));
+        let sessions = self.sessions.keys().map(|id| RecordKey::Session(*id));
+        let finished = self
+            .sessions
+            .iter()
+            .flat_map(|(id, session)| session.finished.keys().map(|number| RecordKey::Finished(*id, *number)));
+        let tombstones = self.tombstones.keys().map(|id| RecordKey::Tombstone(*id));
+        let holders = self
+            .locks
+            .iter()
+            .flat_map(|(key, lock)| lock.holders.keys().map(|token| RecordKey::Holder(key.clone(), *token)));
+        let waiters = self
+            .locks
+            .iter()
+            .flat_map(|(key, lock)| lock.queue.keys().map(|sequence| RecordKey::Waiter(key.clone(), *sequence)));
+        let takes = self.takes.keys().map(|(lock, take)| RecordKey::Take(lock.clone(), *take));
+        globals
+            .chain(semaphores)
+            .chain(sessions)
+            .chain(finished)
+            .chain(tombstones)
+            .chain(holders)
+            .chain(waiters)
+            .chain(takes)
+            .filter_map(|key| self.record(&key).map(|record| (key, record)))
+    }
+
+    /// The machine that these records describe, in whatever order they come. Everything derived is built anew;
+    /// nothing is dirty. Refuses records that contradict each other.
+    pub fn from_records(records: impl IntoIterator<Item = (RecordKey, Record)>) -> Result<Self, CorruptRecords> {
+        let mut machine = Machine::new();
+        let mut limits = Vec::new();
+        let mut finished = Vec::new();
+        for (key, record) in records {
+            match (key, record) {
+                (RecordKey::Globals, Record::Globals(globals)) => machine.globals = globals,
+                (RecordKey::Semaphore(lock), Record::Semaphore { limit }) => limits.push((lock, limit)),
+                (RecordKey::Session(id), Record::Session(record)) => {
+                    let session = Session { record, live: Default::default(), finished: Default::default() };
+                    machine.sessions.insert(id, session);
+                }
+                (RecordKey::Finished(id, number), Record::Finished(done)) => finished.push((id, number, done)),
+                (RecordKey::Tombstone(id), Record::Tombstone(tombstone)) => {
+                    machine.tombstones.insert(id, tombstone);
+                }
+                (RecordKey::Holder(lock, token), Record::Holder(holder)) => {
+                    machine.lock_entry(&lock, state::kind_of(holder.mode)).holders.insert(token, holder);
+                }
+                (RecordKey::Waiter(lock, sequence), Record::Waiter(waiter)) => {
+                    machine.lock_entry(&lock, state::kind_of(waiter.mode)).queue.insert(sequence, waiter);
+                }
+                (RecordKey::Take(lock, id), Record::Take(take)) => {
+                    machine.takes.insert((lock, id), take);
+                }
+                (key, _) => return Err(CorruptRecords(format!("{key:?} has another kind of content"))),
+            }
+        }
+        for (lock, limit) in limits {
+            let Some(found) = machine.locks.get_mut(&lock) else {
+                return Err(CorruptRecords(format!("semaphore {lock:?} has no holder and no waiter")));
+            };
+            found.limit = Some(limit);
+        }
+        for (id, number, done) in finished {
+            let Some(session) = machine.sessions.get_mut(&id) else {
+                return Err(CorruptRecords(format!("finished request {id}#{number} has no session")));
+            };
+            session.finished.insert(number, done);
+        }
+        machine.derive()?;
+        Ok(machine)
+    }
+
+    fn lock_entry(&mut self, key: &LockKey, kind: Kind) -> &mut Lock {
+        self.locks.entry(key.clone()).or_insert_with(|| Lock::new(kind, None))
+    }
+
+    /// Builds everything that is derived from the records.
+    fn derive(&mut self) -> Result<(), CorruptRecords> {
+        let mut standings = Vec::new();
+        for (key, lock) in &mut self.locks {
+            for (token, holder) in &lock.holders {
+                lock.permits_held += state::permits_of(holder.mode);
+                standings.push((key.clone(), holder.claim, Standing::Holds(*token)));
+            }
+            for (sequence, waiter) in &lock.queue {
+                standings.push((key.clone(), waiter.claim, Standing::Waits(*sequence)));
+            }
+        }
+        for (lock, claim, standing) in standings {
+            match claim {
+                Claim::Request(request) => {
+                    let Some(session) = self.sessions.get_mut(&request.session) else {
+                        return Err(CorruptRecords(format!("request {request} has no session")));
+                    };
+                    session.live.insert(request.number, (lock, standing));
+                }
+                Claim::Take(take) => {
+                    let known = self.takes.get(&(lock.clone(), take));
+                    let Some(Take { handle, state: TakeState::Live(found), .. }) = known else {
+                        return Err(CorruptRecords(format!("take {take:?} of {lock:?} is not remembered as live")));
+                    };
+                    if *found != standing {
+                        return Err(CorruptRecords(format!("take {take:?} of {lock:?} stands elsewhere")));
+                    }
+                    let handle = handle.clone();
+                    self.locks.get_mut(&lock).map(|lock| lock.takes.insert(handle, take));
+                }
+            }
+        }
+        self.due = self.derived_deadlines();
+        self.usage = self.derived_usage();
+        self.handles = self.derived_handles();
+        self.totals = self.derived_totals();
+        Ok(())
+    }
 }

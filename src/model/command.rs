@@ -62,13 +62,18 @@ pub enum Command {
         /// Milliseconds without a leader, as far as the new one could see.
         gap_ms: u64,
     },
+    /// Made by a cluster's first leader: settings that every node must share. Applied once; later ones change nothing.
+    Configure(ClusterSettings),
 }
 
 impl Command {
     /// Whether only a node may make it; callers are refused.
     #[must_use]
     pub fn is_node_made(&self) -> bool {
-        matches!(self, Command::Disconnected { .. } | Command::Tick | Command::LeaderlessGap { .. })
+        matches!(
+            self,
+            Command::Disconnected { .. } | Command::Tick | Command::LeaderlessGap { .. } | Command::Configure(_)
+        )
     }
 }
 
@@ -189,4 +194,15 @@ pub struct TakeLease {
     pub patience: Patience,
     /// What the holder will say of itself.
     pub metadata: Metadata,
+}
+
+/// Settings of the whole cluster, kept in the replicated state so that every node decides alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterSettings {
+    /// Timing: heartbeat, shortest and longest election timeout, in milliseconds.
+    pub timing_ms: [u64; 3],
+    /// Shortest TTL of a session, about three times the failover bound of that timing.
+    pub ttl_ms_min: u64,
+    /// Longest TTL and lease: it is what a restore from backup has to wait.
+    pub ttl_ms_max: u64,
 }

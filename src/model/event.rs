@@ -70,6 +70,8 @@ pub enum EventKind {
         token: FencingToken,
         /// How.
         mode: Mode,
+        /// After so long in the queue, in milliseconds of log time.
+        waited_ms: u64,
     },
     /// Somebody no longer waits: its patience, its session or its take ended.
     Left {
@@ -90,6 +92,8 @@ pub enum EventKind {
         claim: Claim,
         /// Which grant.
         token: FencingToken,
+        /// After so long, in milliseconds of log time.
+        held_ms: u64,
     },
     /// A hold ended against its holder's will.
     Expired {
@@ -101,6 +105,8 @@ pub enum EventKind {
         token: FencingToken,
         /// How.
         reason: EndReason,
+        /// After so long, in milliseconds of log time.
+        held_ms: u64,
     },
     /// A session is open.
     SessionOpened {

@@ -46,6 +46,8 @@ pub enum Outcome {
         deadline: LogTime,
         /// The client's count, echoed.
         attempt: u64,
+        /// The grant's token, where a lease was prolonged.
+        token: Option<FencingToken>,
     },
     /// The lock is held by the caller now (or still, when a finished acquire is repeated while held).
     Granted(Grant),

@@ -1,0 +1,124 @@
+//! The frame around everything: `kind, version, length (4), checksum (4), payload`, numbers little-endian.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The format that this build writes. It reads this one and all before it.
+pub const FORMAT: u8 = 1;
+
+const HEADER_BYTES: usize = 10;
+/// No frame may claim to be longer: a damaged length must not make us allocate.
+const PAYLOAD_BYTES_MAX: usize = 64 << 20;
+
+/// What a frame holds. The numbers are stored: they never change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// A log entry.
+    Entry = 1,
+    /// The value of a record of the state.
+    Record = 2,
+    /// A call from node to node.
+    Call = 3,
+    /// Its answer.
+    Answer = 4,
+    /// A membership of the Raft group.
+    Membership = 5,
+    /// What stands beside the records in a snapshot's head.
+    Head = 6,
+}
+
+/// Bytes that are not what they should be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// Fewer bytes than the frame says.
+    #[error("cut short: {have} bytes of {want}")]
+    Short {
+        /// There.
+        have: usize,
+        /// Expected.
+        want: usize,
+    },
+    /// Another kind of frame.
+    #[error("a frame of kind {found}, not {expected}")]
+    Kind {
+        /// There.
+        found: u8,
+        /// Expected.
+        expected: u8,
+    },
+    /// Written by a newer build.
+    #[error("format {found}: this build reads 1 to {FORMAT}; a newer lockkeeper wrote it")]
+    Version {
+        /// There.
+        found: u8,
+    },
+    /// Damaged.
+    #[error("checksum {found:08x}, not {expected:08x}: damaged")]
+    Checksum {
+        /// Of the bytes there.
+        found: u32,
+        /// As written.
+        expected: u32,
+    },
+    /// Whole, but not a value of ours.
+    #[error("malformed: {0}")]
+    Malformed(String),
+}
+
+fn options() -> impl bincode::config::Config {
+    bincode::config::standard().with_limit::<PAYLOAD_BYTES_MAX>()
+}
+
+/// The value in its frame.
+pub(super) fn encode<T: Serialize>(kind: Kind, value: &T) -> Bytes {
+    let mut bytes = BytesMut::with_capacity(256);
+    bytes.put_bytes(0, HEADER_BYTES);
+    let mut writer = bytes.writer();
+    bincode::serde::encode_into_std_write(value, &mut writer, options())
+        .expect("memory takes every value of ours, none of which is too large");
+    let mut bytes = writer.into_inner();
+    let payload = bytes.len() - HEADER_BYTES;
+    let checksum = crc32fast::hash(&bytes[HEADER_BYTES..]);
+    let mut header = &mut bytes[..HEADER_BYTES];
+    header.put_u8(kind as u8);
+    header.put_u8(FORMAT);
+    header.put_u32_le(u32::try_from(payload).expect("bounded by the limits of what goes in"));
+    header.put_u32_le(checksum);
+    bytes.freeze()
+}
+
+/// The value out of its frame, which must fill the bytes exactly.
+pub(super) fn decode<T: DeserializeOwned>(kind: Kind, bytes: &[u8]) -> Result<T, DecodeError> {
+    let payload = open(kind, bytes)?;
+    let (value, read) = bincode::serde::decode_from_slice(payload, options())
+        .map_err(|error| DecodeError::Malformed(error.to_string()))?;
+    if read != payload.len() {
+        return Err(DecodeError::Malformed(format!("{} bytes too many", payload.len() - read)));
+    }
+    Ok(value)
+}
+
+fn open(kind: Kind, bytes: &[u8]) -> Result<&[u8], DecodeError> {
+    let Some((header, payload)) = bytes.split_at_checked(HEADER_BYTES) else {
+        return Err(DecodeError::Short { have: bytes.len(), want: HEADER_BYTES });
+    };
+    let number = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    if header[0] != kind as u8 {
+        return Err(DecodeError::Kind { found: header[0], expected: kind as u8 });
+    }
+    if header[1] == 0 || FORMAT < header[1] {
+        return Err(DecodeError::Version { found: header[1] });
+    }
+    let want = number(2) as usize;
+    if payload.len() != want {
+        return Err(DecodeError::Short { have: payload.len(), want });
+    }
+    let found = crc32fast::hash(payload);
+    let expected = number(6);
+    if found != expected {
+        return Err(DecodeError::Checksum { found, expected });
+    }
+    Ok(payload)
+}

@@ -1,0 +1,119 @@
+//! Records of the state: keys that sort as people would look for them, values in frames.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::frame::{self, DecodeError, Kind};
+use crate::machine::{Record, RecordKey};
+use crate::model::{FencingToken, LockKey, LockName, Namespace, SessionId, TakeId};
+
+/// The key on disk: a letter for the kind, then names ended by a zero byte, then numbers, largest byte first.
+/// Names hold no zero byte, so keys are unique and sort by namespace, name and number.
+#[must_use]
+pub fn encode_key(key: &RecordKey) -> Bytes {
+    let mut bytes = BytesMut::with_capacity(64);
+    match key {
+        RecordKey::Globals => bytes.put_u8(b'g'),
+        RecordKey::Semaphore(lock) => put_lock(&mut bytes, b'p', lock),
+        RecordKey::Session(id) => put_session(&mut bytes, b's', *id),
+        RecordKey::Finished(id, number) => {
+            put_session(&mut bytes, b'f', *id);
+            bytes.put_u64(*number);
+        }
+        RecordKey::Tombstone(id) => put_session(&mut bytes, b't', *id),
+        RecordKey::Holder(lock, token) => {
+            put_lock(&mut bytes, b'h', lock);
+            bytes.put_u64(token.as_u64());
+        }
+        RecordKey::Waiter(lock, sequence) => {
+            put_lock(&mut bytes, b'w', lock);
+            bytes.put_u64(*sequence);
+        }
+        RecordKey::Take(lock, take) => {
+            put_lock(&mut bytes, b'k', lock);
+            bytes.put_u128(take.0);
+        }
+    }
+    bytes.freeze()
+}
+
+fn put_lock(bytes: &mut BytesMut, kind: u8, lock: &LockKey) {
+    bytes.put_u8(kind);
+    for name in [lock.namespace.as_str(), lock.name.as_str()] {
+        bytes.put_slice(name.as_bytes());
+        bytes.put_u8(0);
+    }
+}
+
+fn put_session(bytes: &mut BytesMut, kind: u8, id: SessionId) {
+    bytes.put_u8(kind);
+    bytes.put_u64(id.as_u64());
+}
+
+/// A record's key and value on disk and in snapshots.
+#[must_use]
+pub fn encode_record(key: &RecordKey, record: &Record) -> (Bytes, Bytes) {
+    (encode_key(key), frame::encode(Kind::Record, record))
+}
+
+/// The record under this key and value.
+pub fn decode_record(key: &[u8], value: &[u8]) -> Result<(RecordKey, Record), DecodeError> {
+    Ok((decode_key(key)?, frame::decode(Kind::Record, value)?))
+}
+
+fn decode_key(bytes: &[u8]) -> Result<RecordKey, DecodeError> {
+    let (kind, rest) = bytes.split_first().ok_or(DecodeError::Short { have: 0, want: 1 })?;
+    let mut rest = Rest(rest);
+    let key = match kind {
+        b'g' => RecordKey::Globals,
+        b'p' => RecordKey::Semaphore(rest.lock()?),
+        b's' => RecordKey::Session(rest.session()?),
+        b'f' => RecordKey::Finished(rest.session()?, rest.number()?),
+        b't' => RecordKey::Tombstone(rest.session()?),
+        b'h' => RecordKey::Holder(rest.lock()?, rest.token()?),
+        b'w' => RecordKey::Waiter(rest.lock()?, rest.number()?),
+        b'k' => RecordKey::Take(rest.lock()?, TakeId(u128::from_be_bytes(rest.array()?))),
+        other => return Err(DecodeError::Malformed(format!("a key of kind {other}"))),
+    };
+    if !rest.0.is_empty() {
+        return Err(DecodeError::Malformed(format!("{} bytes too many in a key", rest.0.len())));
+    }
+    Ok(key)
+}
+
+/// What of a key has not been read yet.
+struct Rest<'a>(&'a [u8]);
+
+impl Rest<'_> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        let (head, rest) = self.0.split_first_chunk().ok_or(DecodeError::Short { have: self.0.len(), want: N })?;
+        self.0 = rest;
+        Ok(*head)
+    }
+
+    fn number(&mut self) -> Result<u64, DecodeError> {
+        Ok(u64::from_be_bytes(self.array()?))
+    }
+
+    fn text(&mut self) -> Result<&str, DecodeError> {
+        let malformed = |what: &str| DecodeError::Malformed(what.to_owned());
+        let end = self.0.iter().position(|byte| *byte == 0).ok_or_else(|| malformed("a name without its end"))?;
+        let (text, rest) = self.0.split_at(end);
+        self.0 = &rest[1..];
+        std::str::from_utf8(text).map_err(|_| malformed("a name that is not UTF-8"))
+    }
+
+    fn lock(&mut self) -> Result<LockKey, DecodeError> {
+        let malformed = |invalid: crate::model::Invalid| DecodeError::Malformed(invalid.to_string());
+        let namespace = Namespace::parse(self.text()?).map_err(malformed)?;
+        let name = LockName::parse(self.text()?).map_err(malformed)?;
+        Ok(LockKey { namespace, name })
+    }
+
+    fn session(&mut self) -> Result<SessionId, DecodeError> {
+        SessionId::from_u64(self.number()?).map_err(|invalid| DecodeError::Malformed(invalid.to_string()))
+    }
+
+    fn token(&mut self) -> Result<FencingToken, DecodeError> {
+        FencingToken::from_u64(self.number()?).map_err(|invalid| DecodeError::Malformed(invalid.to_string()))
+    }
+}

@@ -1,0 +1,235 @@
+//! Acquire and cancel, for sessions.
+
+use std::sync::Arc;
+
+use super::Machine;
+use super::requests::{Recall, of_acquire};
+use super::state::{Finished, Holder, Standing, Waiter, kind_of};
+use crate::limits;
+use crate::model::{
+    Acquire, Claim, Grant, HolderView, Kind, LeaveReason, LockKey, Mode, Outcome, Patience, Place, Principal,
+    QuotaKind, Refusal, RequestId, SessionId,
+};
+
+impl Machine {
+    pub(super) fn acquire(&mut self, principal: &Principal, acquire: &Acquire) -> Outcome {
+        let id = acquire.request.session;
+        if let Err(refusal) = self.live_session(id) {
+            return Outcome::Refused(refusal);
+        }
+        self.answered_below(id, acquire.answered_below);
+        let fingerprint = of_acquire(acquire);
+        if let Some(outcome) = self.live_request(acquire.request, fingerprint) {
+            return outcome;
+        }
+        if let Recall::Answer(outcome) = self.recall(acquire.request, fingerprint) {
+            return outcome;
+        }
+        let Some(session) = self.sessions.get(&id) else {
+            return Outcome::Refused(Refusal::SessionEnded { session: id, reason: self.end_of(id) });
+        };
+        let key = LockKey { namespace: session.record.namespace.clone(), name: acquire.name.clone() };
+        self.settle(&key);
+        match self.admit(&key, acquire) {
+            Err(refusal) => self.final_answer(acquire.request, fingerprint, Outcome::Refused(refusal)),
+            Ok(Admission::Grant) => {
+                let holder = self.new_holder(principal, acquire, fingerprint);
+                self.lock_in_use(&key, kind_of(acquire.mode), limit_of(acquire.mode));
+                let token = self.hold(&key, holder);
+                Outcome::Granted(Grant { token, deadline: None, waited_ms: 0 })
+            }
+            Ok(Admission::Queue) => {
+                let waiter = self.new_waiter(principal, acquire, fingerprint);
+                let sequence = self.enqueue(&key, waiter);
+                Outcome::Queued(self.place(&key, sequence))
+            }
+        }
+    }
+
+    /// The answer to a request that waits or holds: found by its own record, whatever the window remembers.
+    fn live_request(&self, request: RequestId, fingerprint: u64) -> Option<Outcome> {
+        let session = self.sessions.get(&request.session)?;
+        let (key, standing) = session.live.get(&request.number)?;
+        let lock = self.locks.get(key)?;
+        let (known, outcome) = match standing {
+            Standing::Waits(sequence) => {
+                (lock.queue.get(sequence)?.fingerprint, Outcome::Queued(self.place(key, *sequence)))
+            }
+            Standing::Holds(token) => {
+                let holder = lock.holders.get(token)?;
+                let deadline = holder.lease.as_ref().map(|lease| lease.deadline);
+                let grant = Grant { token: *token, deadline, waited_ms: holder.waited_ms };
+                (holder.fingerprint, Outcome::Granted(grant))
+            }
+        };
+        let reused = Outcome::Refused(Refusal::RequestReused { number: request.number });
+        Some(if known == fingerprint { outcome } else { reused })
+    }
+
+    /// Whether a new request may hold the lock now, has to queue, or is refused.
+    fn admit(&self, key: &LockKey, acquire: &Acquire) -> Result<Admission, Refusal> {
+        let id = acquire.request.session;
+        self.same_owner(key, acquire)?;
+        let live = self.sessions.get(&id).map_or(0, |session| session.live.len());
+        if live >= limits::LOCKS_A_SESSION_MAX {
+            let limit = limits::LOCKS_A_SESSION_MAX as u64;
+            return Err(Refusal::Quota { what: QuotaKind::LocksOfSession, limit });
+        }
+        self.admission(key, acquire.mode, acquire.patience)
+    }
+
+    /// What holds for sessions and takes alike: kind, limits, quotas, queue.
+    pub(super) fn admission(&self, key: &LockKey, mode: Mode, patience: Patience) -> Result<Admission, Refusal> {
+        let Some(lock) = self.locks.get(key) else {
+            self.free_name(key, mode)?;
+            return Ok(Admission::Grant);
+        };
+        if lock.kind != kind_of(mode) {
+            return Err(Refusal::KindMismatch { lock: key.clone(), kind: lock.kind });
+        }
+        if let (Mode::Permits { count, limit: asked }, Some(limit)) = (mode, lock.limit) {
+            within_limit(key, count, asked, limit)?;
+        }
+        if lock.queue.is_empty() && lock.admits(mode) {
+            return quota(QuotaKind::HoldersOfLock, lock.holders.len(), limits::HOLDERS_A_LOCK_MAX)
+                .map(|()| Admission::Grant);
+        }
+        if patience == Patience::Try {
+            return Err(Refusal::Held { lock: key.clone(), holder: self.one_holder(key).map(Box::new) });
+        }
+        let waiters = self.usage.get(&key.namespace).map_or(0, |usage| usage.waiters) as usize;
+        quota(QuotaKind::WaitersOfLock, lock.queue.len(), limits::WAITERS_A_LOCK_MAX)?;
+        quota(QuotaKind::Waiters, waiters, limits::WAITERS_A_NAMESPACE_MAX)?;
+        Ok(Admission::Queue)
+    }
+
+    fn free_name(&self, key: &LockKey, mode: Mode) -> Result<(), Refusal> {
+        if let Mode::Permits { count, limit } = mode {
+            let limit = limit.ok_or_else(|| Refusal::LimitUnknown { lock: key.clone() })?;
+            within_limit(key, count, Some(limit), limit)?;
+        }
+        let locks = self.usage.get(&key.namespace).map_or(0, |usage| usage.locks) as usize;
+        quota(QuotaKind::Locks, locks, limits::LOCKS_A_NAMESPACE_MAX)
+    }
+
+    /// A named owner that holds the lock or waits for it already is refused; the unnamed are strangers to each other.
+    fn same_owner(&self, key: &LockKey, acquire: &Acquire) -> Result<(), Refusal> {
+        let (Some(owner), Some(session)) = (&acquire.owner, self.sessions.get(&acquire.request.session)) else {
+            return Ok(());
+        };
+        let Some(lock) = self.locks.get(key) else { return Ok(()) };
+        for (other, standing) in session.live.values() {
+            let (found, token) = match standing {
+                Standing::Holds(token) => (lock.holders.get(token).and_then(|h| h.owner.as_ref()), Some(*token)),
+                Standing::Waits(sequence) => (lock.queue.get(sequence).and_then(|w| w.owner.as_ref()), None),
+            };
+            if other == key && found == Some(owner) {
+                let session = acquire.request.session;
+                return Err(Refusal::AlreadyHeld { lock: key.clone(), session, token });
+            }
+        }
+        Ok(())
+    }
+
+    fn new_holder(&self, principal: &Principal, acquire: &Acquire, fingerprint: u64) -> Holder {
+        Holder {
+            claim: Claim::Request(acquire.request),
+            owner: acquire.owner.clone(),
+            mode: acquire.mode,
+            principal: principal.clone(),
+            metadata: Arc::new(acquire.metadata.clone()),
+            since: self.globals.now,
+            waited_ms: 0,
+            fingerprint,
+            lease: None,
+        }
+    }
+
+    fn new_waiter(&self, principal: &Principal, acquire: &Acquire, fingerprint: u64) -> Waiter {
+        let now = self.globals.now;
+        let deadline = match acquire.patience {
+            Patience::For { ms } => Some(now.after_ms(ms.min(limits::PATIENCE_MS_MAX))),
+            Patience::Session | Patience::Try => None,
+        };
+        Waiter {
+            claim: Claim::Request(acquire.request),
+            owner: acquire.owner.clone(),
+            mode: acquire.mode,
+            principal: principal.clone(),
+            metadata: Arc::new(acquire.metadata.clone()),
+            since: now,
+            deadline,
+            fingerprint,
+            lease: None,
+        }
+    }
+
+    /// A waiter's place, and one who is in its way.
+    pub(super) fn place(&self, key: &LockKey, sequence: u64) -> Place {
+        let ahead = self.locks.get(key).map_or(0, |lock| lock.queue.range(..sequence).count());
+        Place { place: ahead as u64 + 1, sequence, held_by: self.one_holder(key) }
+    }
+
+    /// The longest holder of a lock, as others may see it.
+    pub(super) fn one_holder(&self, key: &LockKey) -> Option<HolderView> {
+        let (token, holder) = self.locks.get(key)?.holders.first_key_value()?;
+        Some(holder.view(*token, self.session_deadline(holder.claim.session())))
+    }
+
+    /// Withdraws a request: out of the queue, or released if it was granted. An unseen number is burnt, so that an
+    /// acquire that arrives later is answered *withdrawn*.
+    pub(super) fn cancel(&mut self, request: RequestId) -> Outcome {
+        let id: SessionId = request.session;
+        if let Err(refusal) = self.live_session(id) {
+            return Outcome::Refused(refusal);
+        }
+        let Some(session) = self.sessions.get(&id) else { return Outcome::Withdrawn };
+        match session.live.get(&request.number).cloned() {
+            Some((key, Standing::Waits(sequence))) => self.leave(&key, sequence, LeaveReason::Withdrawn),
+            Some((key, Standing::Holds(token))) => {
+                self.end_hold(&key, token, crate::model::EndReason::Cancelled, Some(Outcome::Withdrawn));
+            }
+            None if session.finished.contains_key(&request.number) => {}
+            None => {
+                let burnt = Finished { fingerprint: None, outcome: Outcome::Withdrawn };
+                self.remember(id, request.number, burnt);
+            }
+        }
+        Outcome::Withdrawn
+    }
+}
+
+/// What a new request may do.
+pub(super) enum Admission {
+    /// Hold the lock now.
+    Grant,
+    /// Stand at the end of the queue.
+    Queue,
+}
+
+fn within_limit(key: &LockKey, count: u32, asked: Option<u32>, limit: u32) -> Result<(), Refusal> {
+    if let Some(asked) = asked.filter(|asked| *asked != limit) {
+        return Err(Refusal::LimitMismatch { lock: key.clone(), limit, asked });
+    }
+    if limit < count || count == 0 {
+        return Err(Refusal::LimitExceeded { lock: key.clone(), limit, asked: count });
+    }
+    Ok(())
+}
+
+fn quota(what: QuotaKind, used: usize, limit: usize) -> Result<(), Refusal> {
+    if used < limit { Ok(()) } else { Err(Refusal::Quota { what, limit: limit as u64 }) }
+}
+
+/// The limit that an acquire of a free name sets.
+pub(super) fn limit_of(mode: Mode) -> Option<u32> {
+    match mode {
+        Mode::Exclusive | Mode::Shared => None,
+        Mode::Permits { limit, .. } => limit,
+    }
+}
+
+/// The kinds agree with the modes; a constant so that a new kind is a compile error here.
+const _: fn(Kind) = |kind| match kind {
+    Kind::Lock | Kind::Semaphore => {}
+};

@@ -1,0 +1,98 @@
+//! The order inside an entry: renewals, everything due, then the commands.
+
+use super::{Applied, Machine, RecordKey};
+use crate::model::{
+    Command, DurationField, EndReason, Entry, EventKind, Outcome, Principal, Refusal, Renewal, RenewalTarget, Reply,
+};
+
+impl Machine {
+    /// Applies the entry at `index`. Total: it cannot fail, and refusals are answers.
+    ///
+    /// The stamp never moves log time back, whatever the entry says: an older one counts as the present.
+    pub fn apply(&mut self, index: u64, entry: &Entry) -> Applied {
+        let previous = self.globals.now;
+        self.globals.applied = index;
+        self.globals.now = previous.max(entry.stamp);
+        self.globals.wall = self.globals.wall.max(entry.wall);
+        self.touch(RecordKey::Globals);
+
+        let mut applied = Applied::default();
+        for renewal in &entry.renewals {
+            let outcome = self.renew(renewal, previous);
+            applied.renewals.push(self.reply(outcome));
+        }
+        self.sweep();
+        for submission in &entry.commands {
+            let outcome = self.execute(&submission.principal, &submission.command);
+            self.grant_what_is_free();
+            applied.commands.push(self.reply(outcome));
+        }
+        applied.events = std::mem::take(&mut self.events);
+        applied
+    }
+
+    /// Notes that a log position without an entry of ours (a blank or a membership) was applied.
+    pub fn skip(&mut self, index: u64) {
+        self.globals.applied = index;
+        self.touch(RecordKey::Globals);
+    }
+
+    fn reply(&self, outcome: Outcome) -> Reply {
+        Reply { index: self.globals.applied, stamp: self.globals.now, outcome }
+    }
+
+    fn execute(&mut self, principal: &Principal, command: &Command) -> Outcome {
+        match command {
+            Command::OpenSession(open) => self.open_session(principal, open),
+            Command::Attach(attach) => self.attach(attach),
+            Command::Disconnected { session, attachment } => self.disconnected(*session, *attachment),
+            Command::CloseSession { session, end } => self.close_session(*session, *end),
+            Command::Acquire(acquire) => self.acquire(principal, acquire),
+            Command::Cancel { request } => self.cancel(*request),
+            Command::Release(release) => self.release(release),
+            Command::TakeLease(take) => self.take_lease(principal, take),
+            Command::CancelTake { lock, take, handle } => self.cancel_take(lock, *take, handle),
+            Command::DropLease { lock, handle } => self.drop_lease(lock, handle),
+            Command::Tick => Outcome::Ticked,
+            Command::LeaderlessGap { gap_ms } => {
+                self.event(None, EventKind::LeaderlessGap { gap_ms: *gap_ms });
+                Outcome::Ticked
+            }
+            Command::Configure(settings) => {
+                self.globals.settings.get_or_insert(*settings);
+                Outcome::Ticked
+            }
+        }
+    }
+
+    /// A renewal counts when it was received in time, and no earlier entry had already passed the deadline.
+    fn renew(&mut self, renewal: &Renewal, previous: crate::model::LogTime) -> Outcome {
+        let in_time = |deadline| previous <= deadline && renewal.receipt <= deadline;
+        match &renewal.target {
+            RenewalTarget::Session(id) => {
+                let alive = self.sessions.get(id).is_some_and(|session| in_time(session.record.deadline));
+                if !alive {
+                    return Outcome::Refused(Refusal::SessionEnded { session: *id, reason: self.end_of(*id) });
+                }
+                let deadline = self.prolong_session(*id);
+                Outcome::Renewed { deadline, attempt: renewal.attempt, token: None }
+            }
+            RenewalTarget::Lease { lock, handle, lease_ms } => {
+                if let Some(refusal) = self.lease_out_of_bounds(DurationField::Lease, *lease_ms) {
+                    return Outcome::Refused(refusal);
+                }
+                let held = self.lease_of(lock, handle).filter(|(_, deadline)| in_time(*deadline));
+                let Some((token, _)) = held else {
+                    return Outcome::Refused(self.not_held(lock));
+                };
+                let deadline = self.prolong_lease(lock, token, *lease_ms);
+                Outcome::Renewed { deadline, attempt: renewal.attempt, token: Some(token) }
+            }
+        }
+    }
+
+    /// How a session that is gone has ended; expired where even its tombstone is gone.
+    pub(super) fn end_of(&self, session: crate::model::SessionId) -> EndReason {
+        self.tombstones.get(&session).map_or(EndReason::Expired, |tombstone| tombstone.reason)
+    }
+}

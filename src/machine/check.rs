@@ -1,0 +1,113 @@
+//! The machine's invariants, as one function. Tests and simulations run it after every entry.
+
+use super::Machine;
+use super::state::{Lock, Standing, TakeState, Usage, permits_of};
+use crate::model::{Claim, LockKey, Mode};
+
+impl Machine {
+    /// Says which invariant is broken, if any.
+    ///
+    /// - One exclusive holder, or shared holders, or permits within the limit.
+    /// - The head of every queue could not be granted: nobody waits for what is free.
+    /// - Tokens and sequence numbers in use are not above their counters.
+    /// - A claim stands where its session or take says, and nowhere else; no number is live and finished.
+    /// - Nothing that ended is still there, unless the sweep stopped at its bound.
+    /// - Everything derived equals what the records say.
+    pub fn check(&self) -> Result<(), String> {
+        for (key, lock) in &self.locks {
+            self.check_lock(key, lock).map_err(|broken| format!("{key:?}: {broken}"))?;
+        }
+        self.check_standings()?;
+        self.check_derived()?;
+        if self.is_due() && !self.swept_in_part {
+            return Err(format!("something was due at {:?}, and it is {:?}", self.next_deadline(), self.now()));
+        }
+        Ok(())
+    }
+
+    fn check_lock(&self, key: &LockKey, lock: &Lock) -> Result<(), String> {
+        if lock.is_free() {
+            return Err("a free lock has a record".into());
+        }
+        let exclusive = lock.holders.values().filter(|holder| holder.mode == Mode::Exclusive).count();
+        if 0 < exclusive && 1 < lock.holders.len() {
+            return Err(format!("{exclusive} exclusive holders among {}", lock.holders.len()));
+        }
+        let permits: u64 = lock.holders.values().map(|holder| permits_of(holder.mode)).sum();
+        if permits != lock.permits_held || u64::from(lock.limit.unwrap_or_default()) < permits {
+            return Err(format!("{permits} permits held, {} counted, limit {:?}", lock.permits_held, lock.limit));
+        }
+        if let Some((sequence, head)) = lock.queue.first_key_value()
+            && lock.admits(head.mode)
+            && self.waiter_due(key, *sequence).is_none()
+        {
+            return Err(format!("waiter {sequence} could hold the lock"));
+        }
+        let newest = lock.holders.keys().last().map_or(0, |token| token.counter());
+        let last = lock.queue.keys().last().copied().unwrap_or_default();
+        if self.globals.tokens < newest || self.globals.sequences < last {
+            return Err(format!("token {newest} or sequence {last} is above its counter"));
+        }
+        Ok(())
+    }
+
+    fn check_standings(&self) -> Result<(), String> {
+        let mut standings = 0;
+        for (id, session) in &self.sessions {
+            for (number, (key, standing)) in &session.live {
+                standings += 1;
+                let found = self.claim_at(key, *standing);
+                let expected = Claim::Request(crate::model::RequestId { session: *id, number: *number });
+                if found != Some(expected) || session.finished.contains_key(number) {
+                    return Err(format!("request {id}#{number} is said to stand at {key:?} {standing:?}: {found:?}"));
+                }
+            }
+        }
+        for ((key, id), take) in &self.takes {
+            if let TakeState::Live(standing) = take.state {
+                standings += 1;
+                let listed = self.locks.get(key).and_then(|lock| lock.takes.get(&take.handle));
+                if self.claim_at(key, standing) != Some(Claim::Take(*id)) || listed != Some(id) {
+                    return Err(format!("take {id:?} is said to stand at {key:?} {standing:?}"));
+                }
+            }
+        }
+        let stand: usize = self.locks.values().map(|lock| lock.holders.len() + lock.queue.len()).sum();
+        if stand != standings {
+            return Err(format!("{stand} hold or wait, {standings} are known to sessions and takes"));
+        }
+        Ok(())
+    }
+
+    fn claim_at(&self, key: &LockKey, standing: Standing) -> Option<Claim> {
+        let lock = self.locks.get(key)?;
+        match standing {
+            Standing::Waits(sequence) => lock.queue.get(&sequence).map(|waiter| waiter.claim),
+            Standing::Holds(token) => lock.holders.get(&token).map(|holder| holder.claim),
+        }
+    }
+
+    fn check_derived(&self) -> Result<(), String> {
+        if self.due != self.derived_deadlines() {
+            return Err("the index of deadlines is wrong".into());
+        }
+        let used = |usage: &std::collections::BTreeMap<_, Usage>| {
+            usage.iter().filter(|(_, usage)| **usage != Usage::default()).map(|(n, u)| (n, *u)).count()
+        };
+        let derived = self.derived_usage();
+        let same = derived.iter().all(|(namespace, usage)| self.usage.get(namespace) == Some(usage));
+        if !same || used(&self.usage) != used(&derived) {
+            return Err(format!("quotas are counted as {:?}, not {derived:?}", self.usage));
+        }
+        if self.handles != self.derived_handles() {
+            return Err("the index of handles is wrong".into());
+        }
+        if self.totals != self.derived_totals() {
+            return Err(format!("totals are counted as {:?}, not {:?}", self.totals, self.derived_totals()));
+        }
+        if !self.touched.is_empty() || !self.events.is_empty() {
+            return Err("an entry was left half applied".into());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,130 @@
+//! Ends: everything that has one stands in one ordered index, and the sweep works through what is due.
+
+use super::Machine;
+use super::state::TakeState;
+use crate::limits;
+use crate::model::{EndReason, FencingToken, LeaveReason, LockKey, LogTime, Outcome, SessionId, TakeId};
+
+/// What ends at a deadline.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Due {
+    /// A session, with everything that it holds or waits for.
+    Session(SessionId),
+    /// A token lease.
+    Lease(LockKey, FencingToken),
+    /// A waiter's patience.
+    Wait(LockKey, u64),
+    /// The memory of an ended session.
+    Tombstone(SessionId),
+    /// The memory of a take.
+    Take(LockKey, TakeId),
+}
+
+impl Machine {
+    /// Ends what is due, in deadline order, and grants what that frees. It stops after a bounded number of holds,
+    /// waiters and sessions; the next entry goes on. A session is never ended in part.
+    pub(super) fn sweep(&mut self) {
+        let mut ended = 0;
+        while ended < limits::SWEEP_AN_ENTRY_MAX && self.is_due() {
+            let Some((_, due)) = self.due.first().cloned() else { break };
+            ended += self.end_due(due);
+        }
+        self.swept_in_part = self.is_due();
+        self.grant_what_is_free();
+    }
+
+    /// Ends one thing that is due; answers how much that was.
+    fn end_due(&mut self, due: Due) -> usize {
+        match due {
+            Due::Session(id) => return self.end_session(id, EndReason::Expired),
+            Due::Lease(lock, token) => self.end_hold(&lock, token, EndReason::Expired, None),
+            Due::Wait(lock, sequence) => self.leave(&lock, sequence, LeaveReason::TimedOut),
+            Due::Tombstone(id) => self.forget_tombstone(id),
+            Due::Take(lock, take) => self.forget_take(&lock, take),
+        }
+        1
+    }
+
+    /// Fully ends whatever is due at one lock, where the sweep stopped at its bound before it came there: a command
+    /// never meets a record that has run out.
+    pub(super) fn settle(&mut self, key: &LockKey) {
+        if !self.swept_in_part {
+            return;
+        }
+        while let Some(due) = self.first_due_at(key) {
+            self.end_due(due);
+        }
+        self.grant_what_is_free();
+    }
+
+    fn first_due_at(&self, key: &LockKey) -> Option<Due> {
+        let lock = self.locks.get(key)?;
+        let now = self.globals.now;
+        let ended = |id: SessionId| self.sessions.get(&id).is_none_or(|session| session.record.deadline < now);
+        for (token, holder) in &lock.holders {
+            if holder.lease.as_ref().is_some_and(|lease| lease.deadline < now) {
+                return Some(Due::Lease(key.clone(), *token));
+            }
+            if let Some(id) = holder.claim.session().filter(|id| ended(*id)) {
+                return Some(Due::Session(id));
+            }
+        }
+        lock.queue.iter().find_map(|(sequence, _)| self.waiter_due(key, *sequence))
+    }
+
+    /// What has run out about this waiter: its patience, or its session.
+    pub(super) fn waiter_due(&self, key: &LockKey, sequence: u64) -> Option<Due> {
+        let waiter = self.locks.get(key)?.queue.get(&sequence)?;
+        let now = self.globals.now;
+        let session = waiter.claim.session();
+        let ended = session.filter(|id| self.sessions.get(id).is_none_or(|session| session.record.deadline < now));
+        if let Some(id) = ended {
+            return Some(Due::Session(id));
+        }
+        let impatient = waiter.deadline.is_some_and(|deadline| deadline < now);
+        impatient.then(|| Due::Wait(key.clone(), sequence))
+    }
+
+    /// Ends what [`waiter_due`](Self::waiter_due) found.
+    pub(super) fn end_found(&mut self, due: Due) {
+        self.end_due(due);
+    }
+
+    /// Moves an end in the index; `None` on either side is no end.
+    pub(super) fn move_due(&mut self, from: Option<LogTime>, to: Option<LogTime>, due: Due) {
+        if let Some(from) = from {
+            self.due.remove(&(from, due.clone()));
+        }
+        if let Some(to) = to {
+            self.due.insert((to, due));
+        }
+    }
+
+    fn forget_tombstone(&mut self, id: SessionId) {
+        let Some(tombstone) = self.tombstones.remove(&id) else { return };
+        self.touch(super::RecordKey::Tombstone(id));
+        self.move_due(Some(tombstone.deadline), None, Due::Tombstone(id));
+        self.usage_of(&tombstone.namespace).sessions -= 1;
+        self.handles.remove(&(tombstone.namespace, tombstone.handle));
+    }
+
+    fn forget_take(&mut self, lock: &LockKey, take: TakeId) {
+        let key = (lock.clone(), take);
+        let Some(TakeState::Over { forget, .. }) = self.takes.get(&key).map(|take| take.state.clone()) else { return };
+        self.takes.remove(&key);
+        self.touch(super::RecordKey::Take(lock.clone(), take));
+        self.move_due(Some(forget), None, Due::Take(lock.clone(), take));
+        self.usage_of(&lock.namespace).locks -= 1;
+    }
+
+    /// Remembers what became of a take, for as long as a late duplicate of it may still arrive.
+    pub(super) fn take_is_over(&mut self, lock: &LockKey, id: TakeId, outcome: Outcome) {
+        let forget = self.globals.now.after_ms(limits::SESSIONLESS_MEMORY_MS);
+        if let Some(take) = self.takes.get_mut(&(lock.clone(), id)) {
+            take.state = TakeState::Over { outcome, forget };
+            self.touch(super::RecordKey::Take(lock.clone(), id));
+            self.move_due(None, Some(forget), Due::Take(lock.clone(), id));
+            self.usage_of(&lock.namespace).locks += 1;
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Questions: answered from the state as it is, changing nothing.
+
+use super::Machine;
+use super::state::Standing;
+use crate::limits;
+use crate::model::{
+    Answer, Answered, Checked, Claim, FencingToken, Grant, ListFilter, ListShow, LockKey, LockSummary, LockView,
+    Namespace, Outcome, Query, Refusal, RequestId, SessionId, SessionView, TakeId, TokenState, WaiterView,
+};
+
+impl Machine {
+    /// Answers a question as of the newest applied entry.
+    #[must_use]
+    pub fn query(&self, query: &Query) -> Answered {
+        let answer = match query {
+            Query::Check { lock, token } => Answer::Checked(self.check_token(lock, *token)),
+            Query::Inspect { lock } => Answer::Lock(self.inspect(lock)),
+            Query::List(filter) => self.list(filter),
+            Query::Sessions { namespace, after, rows } => self.list_sessions(namespace, *after, *rows),
+            Query::Claim { lock, claim } => Answer::Claim(self.claim(lock.as_ref(), *claim)),
+            Query::Totals => Answer::Totals(self.totals()),
+        };
+        Answered { index: self.globals.applied, now: self.globals.now, answer }
+    }
+
+    fn check_token(&self, key: &LockKey, token: FencingToken) -> Checked {
+        let holders = self.locks.get(key).map(|lock| &lock.holders);
+        let next = FencingToken::new(self.globals.epoch, self.globals.tokens + 1);
+        let lowest_valid = holders.and_then(|holders| holders.keys().next().copied()).unwrap_or(next);
+        let state = if self.globals.epoch < token.epoch() {
+            TokenState::UnknownEpoch
+        } else if holders.is_some_and(|holders| holders.contains_key(&token)) {
+            TokenState::Valid
+        } else {
+            TokenState::Stale
+        };
+        Checked { state, lowest_valid }
+    }
+
+    fn inspect(&self, key: &LockKey) -> LockView {
+        let Some(lock) = self.locks.get(key) else {
+            return LockView { lock: key.clone(), kind: None, limit: None, holders: vec![], waiters: vec![] };
+        };
+        let holders = lock.holders.iter();
+        let holders = holders.map(|(token, holder)| holder.view(*token, self.session_deadline(holder.claim.session())));
+        let waiters = lock.queue.iter().zip(1..).map(|((sequence, waiter), place)| WaiterView {
+            place,
+            sequence: *sequence,
+            session: waiter.claim.session(),
+            owner: waiter.owner.clone(),
+            mode: waiter.mode,
+            metadata: (*waiter.metadata).clone(),
+            since: waiter.since,
+        });
+        LockView {
+            lock: key.clone(),
+            kind: Some(lock.kind),
+            limit: lock.limit,
+            holders: holders.collect(),
+            waiters: waiters.collect(),
+        }
+    }
+
+    fn list(&self, filter: &ListFilter) -> Answer {
+        let rows_max = (filter.rows as usize).clamp(1, limits::PAGE_ROWS_MAX);
+        let mut rows = Vec::new();
+        for (key, lock) in &self.locks {
+            let past = filter.after.as_ref().is_none_or(|after| *after < key.name);
+            let named = key.namespace == filter.namespace && key.name.as_str().starts_with(&filter.prefix) && past;
+            let shown = match filter.show {
+                ListShow::All => true,
+                ListShow::Held => !lock.holders.is_empty(),
+                ListShow::Waiting => !lock.queue.is_empty(),
+            };
+            let oldest = self.one_holder(key);
+            let age_ms = oldest.as_ref().map_or(0, |holder| self.globals.now.ms_since(holder.since));
+            if !named || !shown || age_ms < filter.older_than_ms {
+                continue;
+            }
+            if rows.len() == rows_max {
+                return Answer::Locks { rows, more: true };
+            }
+            rows.push(LockSummary {
+                lock: key.clone(),
+                kind: lock.kind,
+                limit: lock.limit,
+                holders: lock.holders.len() as u64,
+                waiters: lock.queue.len() as u64,
+                oldest,
+            });
+        }
+        Answer::Locks { rows, more: false }
+    }
+
+    fn list_sessions(&self, namespace: &Namespace, after: Option<SessionId>, rows: u32) -> Answer {
+        let rows_max = (rows as usize).clamp(1, limits::PAGE_ROWS_MAX);
+        let mut views = self
+            .sessions
+            .iter()
+            .filter(|(id, session)| session.record.namespace == *namespace && after.is_none_or(|after| after < **id))
+            .map(|(id, session)| SessionView {
+                session: *id,
+                namespace: namespace.clone(),
+                metadata: (*session.record.metadata).clone(),
+                ttl_ms: session.record.ttl_ms,
+                opened: session.record.opened,
+                deadline: session.record.deadline,
+                disconnected: session.record.disconnected,
+                holds: session.live.values().filter(|(_, s)| matches!(s, Standing::Holds(_))).count() as u64,
+                waits: session.live.values().filter(|(_, s)| matches!(s, Standing::Waits(_))).count() as u64,
+            });
+        let rows: Vec<_> = views.by_ref().take(rows_max).collect();
+        Answer::Sessions { rows, more: views.next().is_some() }
+    }
+
+    fn claim(&self, lock: Option<&LockKey>, claim: Claim) -> Option<Outcome> {
+        match claim {
+            Claim::Request(request) => self.request_outcome(request),
+            Claim::Take(take) => self.take_query(lock?, take),
+        }
+    }
+
+    /// What has become of a request: where it stands, the remembered answer, or that its session has ended.
+    fn request_outcome(&self, request: RequestId) -> Option<Outcome> {
+        let Some(session) = self.sessions.get(&request.session) else {
+            let reason = self.end_of(request.session);
+            return Some(Outcome::Refused(Refusal::SessionEnded { session: request.session, reason }));
+        };
+        match session.live.get(&request.number) {
+            Some((key, Standing::Waits(sequence))) => Some(Outcome::Queued(self.place(key, *sequence))),
+            Some((key, Standing::Holds(token))) => {
+                let waited_ms = self.locks.get(key)?.holders.get(token)?.waited_ms;
+                Some(Outcome::Granted(Grant { token: *token, deadline: None, waited_ms }))
+            }
+            None => session.finished.get(&request.number).map(|done| done.outcome.clone()),
+        }
+    }
+
+    fn take_query(&self, key: &LockKey, take: TakeId) -> Option<Outcome> {
+        self.takes.get(&(key.clone(), take)).map(|take| self.take_outcome(key, take))
+    }
+}

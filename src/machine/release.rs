@@ -1,0 +1,44 @@
+//! Release, for sessions.
+
+use super::Machine;
+use super::requests::{Recall, of_release};
+use crate::model::{EndReason, LockKey, Outcome, Refusal, Release};
+
+impl Machine {
+    pub(super) fn release(&mut self, release: &Release) -> Outcome {
+        let id = release.request.session;
+        if let Err(refusal) = self.live_session(id) {
+            return Outcome::Refused(refusal);
+        }
+        self.answered_below(id, release.answered_below);
+        let fingerprint = of_release(release);
+        if let Recall::Answer(outcome) = self.recall(release.request, fingerprint) {
+            return outcome;
+        }
+        let Some(session) = self.sessions.get(&id) else {
+            return Outcome::Refused(Refusal::SessionEnded { session: id, reason: self.end_of(id) });
+        };
+        if session.live.contains_key(&release.request.number) {
+            return Outcome::Refused(Refusal::RequestReused { number: release.request.number });
+        }
+        let key = LockKey { namespace: session.record.namespace.clone(), name: release.name.clone() };
+        self.settle(&key);
+        let holder = self.locks.get(&key).and_then(|lock| lock.holders.get(&release.token));
+        let outcome = match holder.map(|holder| holder.claim.session()) {
+            Some(Some(owner)) if owner == id => {
+                self.end_hold(&key, release.token, EndReason::Released, None);
+                Outcome::Released
+            }
+            Some(_) | None => Outcome::Refused(self.not_held(&key)),
+        };
+        self.final_answer(release.request, fingerprint, outcome)
+    }
+
+    /// What somebody is told who does not hold the lock: by whom it is held, or that it is not.
+    pub(super) fn not_held(&self, key: &LockKey) -> Refusal {
+        match self.one_holder(key) {
+            Some(holder) => Refusal::HeldByOther { lock: key.clone(), holder: Box::new(holder) },
+            None => Refusal::NotHeld { lock: key.clone() },
+        }
+    }
+}

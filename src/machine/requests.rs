@@ -1,0 +1,159 @@
+//! Retries: a request number gets one answer, however often it is asked.
+
+use xxhash_rust::xxh3::Xxh3;
+
+use super::state::Finished;
+use super::{Machine, RecordKey};
+use crate::limits;
+use crate::model::{Acquire, Metadata, Mode, Outcome, Refusal, Release, RequestId, SessionId, TakeLease};
+
+/// What is known of a request before it is executed.
+pub(super) enum Recall {
+    /// Nothing: execute it.
+    New,
+    /// This is its answer.
+    Answer(Outcome),
+}
+
+impl Machine {
+    /// Refuses what names a session that has ended; ends one that has run out but was not yet swept.
+    pub(super) fn live_session(&mut self, id: SessionId) -> Result<(), Refusal> {
+        let now = self.globals.now;
+        let deadline = self.sessions.get(&id).map(|session| session.record.deadline);
+        if deadline.is_some_and(|deadline| deadline < now) {
+            self.end_session(id, crate::model::EndReason::Expired);
+            self.grant_what_is_free();
+        } else if deadline.is_some() {
+            return Ok(());
+        }
+        Err(Refusal::SessionEnded { session: id, reason: self.end_of(id) })
+    }
+
+    /// Forgets answers that the client has seen, and finds the one to this request if there is one. Live requests are
+    /// found by their locks before this is asked.
+    pub(super) fn recall(&mut self, request: RequestId, fingerprint: u64) -> Recall {
+        let Some(session) = self.sessions.get(&request.session) else { return Recall::New };
+        let number = request.number;
+        if let Some(done) = session.finished.get(&number) {
+            let same = done.fingerprint.is_none_or(|known| known == fingerprint);
+            return Recall::Answer(if same {
+                done.outcome.clone()
+            } else {
+                Outcome::Refused(Refusal::RequestReused { number })
+            });
+        }
+        if number < session.record.floor {
+            return Recall::Answer(Outcome::Refused(Refusal::TooOld { number, floor: session.record.floor }));
+        }
+        Recall::New
+    }
+
+    /// Drops remembered answers below what the client says it has seen.
+    pub(super) fn answered_below(&mut self, id: SessionId, below: u64) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        if below <= session.record.floor {
+            return;
+        }
+        let kept = session.finished.split_off(&below);
+        let forgotten = std::mem::replace(&mut session.finished, kept);
+        session.record.floor = below;
+        self.touch(RecordKey::Session(id));
+        for number in forgotten.into_keys() {
+            self.touch(RecordKey::Finished(id, number));
+        }
+    }
+
+    /// Remembers the answer to a request, unless its client said that it will not ask again. When the window is full
+    /// the lowest number is forgotten and the floor rises past it.
+    pub(super) fn remember(&mut self, id: SessionId, number: u64, done: Finished) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        if number < session.record.floor {
+            return;
+        }
+        session.finished.insert(number, done);
+        let mut forgotten = None;
+        if session.finished.len() > limits::REQUESTS_REMEMBERED_MAX
+            && let Some((lowest, _)) = session.finished.pop_first()
+        {
+            session.record.floor = session.record.floor.max(lowest + 1);
+            forgotten = Some(lowest);
+        }
+        self.touch(RecordKey::Finished(id, number));
+        if let Some(lowest) = forgotten {
+            self.touch(RecordKey::Finished(id, lowest));
+            self.touch(RecordKey::Session(id));
+        }
+    }
+
+    /// Remembers a final answer and gives it.
+    pub(super) fn final_answer(&mut self, request: RequestId, fingerprint: u64, outcome: Outcome) -> Outcome {
+        let done = Finished { fingerprint: Some(fingerprint), outcome: outcome.clone() };
+        self.remember(request.session, request.number, done);
+        outcome
+    }
+}
+
+/// Tells requests apart: everything but patience and the client's bookkeeping goes into it. The bytes are fixed here
+/// for ever, because a node that replays old entries must come to the same state.
+#[derive(Default)]
+struct Fingerprint(Xxh3);
+
+impl Fingerprint {
+    fn text(mut self, text: &str) -> Self {
+        self.0.update(&(text.len() as u64).to_le_bytes());
+        self.0.update(text.as_bytes());
+        self
+    }
+
+    fn number(mut self, number: u64) -> Self {
+        self.0.update(&number.to_le_bytes());
+        self
+    }
+
+    fn mode(self, mode: Mode) -> Self {
+        match mode {
+            Mode::Exclusive => self.number(1),
+            Mode::Shared => self.number(2),
+            Mode::Permits { count, limit } => {
+                self.number(3).number(u64::from(count)).number(limit.map_or(0, |limit| u64::from(limit) + 1))
+            }
+        }
+    }
+
+    fn metadata(self, metadata: &Metadata) -> Self {
+        let Metadata { who, why, host, pid, process, trace } = metadata;
+        self.text(who).text(why).text(host).number(u64::from(*pid)).text(process).text(trace)
+    }
+
+    fn finish(self) -> u64 {
+        self.0.digest()
+    }
+}
+
+/// See [`Fingerprint`].
+pub(super) fn of_acquire(acquire: &Acquire) -> u64 {
+    let owner = acquire.owner.as_ref().map_or("", |owner| owner.as_str());
+    Fingerprint::default()
+        .number(1)
+        .text(acquire.name.as_str())
+        .mode(acquire.mode)
+        .text(owner)
+        .metadata(&acquire.metadata)
+        .finish()
+}
+
+/// See [`Fingerprint`].
+pub(super) fn of_release(release: &Release) -> u64 {
+    Fingerprint::default().number(2).text(release.name.as_str()).number(release.token.as_u64()).finish()
+}
+
+/// See [`Fingerprint`].
+pub(super) fn of_take(take: &TakeLease) -> u64 {
+    Fingerprint::default()
+        .number(3)
+        .text(take.handle.reveal())
+        .mode(take.mode)
+        .number(take.lease_ms)
+        .metadata(&take.metadata)
+        .finish()
+}

@@ -1,0 +1,169 @@
+//! Sessions: open, attach, disconnected, close, and the end of one.
+
+use std::sync::Arc;
+
+use super::expiry::Due;
+use super::state::{Session, SessionRecord, Standing, Tombstone};
+use super::{Machine, RecordKey};
+use crate::limits;
+use crate::model::{
+    Attach, Attachment, BoundAdvice, DurationField, EndReason, EventKind, LeaveReason, LogTime, OpenSession, Outcome,
+    Principal, QuotaKind, Refusal, SessionClose, SessionId,
+};
+
+impl Machine {
+    pub(super) fn open_session(&mut self, principal: &Principal, open: &OpenSession) -> Outcome {
+        if let Some(outcome) = self.known_handle(open) {
+            return outcome;
+        }
+        if let Err(refusal) = self.session_bounds(open) {
+            return Outcome::Refused(refusal);
+        }
+        self.globals.sessions += 1;
+        let id = SessionId::new(self.globals.epoch, self.globals.sessions);
+        let now = self.globals.now;
+        let deadline = now.after_ms(open.ttl_ms);
+        let record = SessionRecord {
+            namespace: open.namespace.clone(),
+            handle: open.handle.clone(),
+            instance: open.instance,
+            principal: principal.clone(),
+            metadata: Arc::new(open.metadata.clone()),
+            ttl_ms: open.ttl_ms,
+            disconnect_grace_ms: open.disconnect_grace_ms,
+            opened: now,
+            deadline,
+            attachment: 0,
+            attempt: 0,
+            disconnected: false,
+            floor: 0,
+        };
+        self.sessions.insert(id, Session { record, live: Default::default(), finished: Default::default() });
+        self.handles.insert((open.namespace.clone(), open.handle.clone()), id);
+        self.move_due(None, Some(deadline), Due::Session(id));
+        self.usage_of(&open.namespace).sessions += 1;
+        self.totals.sessions += 1;
+        self.touch(RecordKey::Session(id));
+        self.event(Some(open.namespace.clone()), EventKind::SessionOpened { session: id });
+        Outcome::Opened { session: id, ttl_ms: open.ttl_ms, deadline }
+    }
+
+    /// The answer where this handle is known: the same session for the instance that opened it, else a refusal.
+    fn known_handle(&mut self, open: &OpenSession) -> Option<Outcome> {
+        let id = *self.handles.get(&(open.namespace.clone(), open.handle.clone()))?;
+        if self.live_session(id).is_err() {
+            return Some(Outcome::Refused(Refusal::Tombstoned { reason: self.end_of(id) }));
+        }
+        let record = &self.sessions.get(&id)?.record;
+        Some(if record.instance == open.instance {
+            Outcome::Opened { session: id, ttl_ms: record.ttl_ms, deadline: record.deadline }
+        } else {
+            Outcome::Refused(Refusal::AlreadyOpen { session: id })
+        })
+    }
+
+    fn session_bounds(&self, open: &OpenSession) -> Result<(), Refusal> {
+        let (low, high) = self.ttl_ms_bounds();
+        let ttl = open.ttl_ms;
+        if ttl < low || high < ttl {
+            let advice = if ttl < low { BoundAdvice::RaiseToFloor } else { BoundAdvice::HoldASession };
+            return Err(Refusal::OutOfBounds { field: DurationField::Ttl, low, high, value: ttl, advice });
+        }
+        if let Some(grace) = open.disconnect_grace_ms.filter(|grace| *grace == 0 || ttl < *grace) {
+            let (field, advice) = (DurationField::DisconnectGrace, BoundAdvice::RaiseToFloor);
+            return Err(Refusal::OutOfBounds { field, low: 1, high: ttl, value: grace, advice });
+        }
+        let used = self.usage.get(&open.namespace).map_or(0, |usage| usage.sessions);
+        let limit = limits::SESSIONS_A_NAMESPACE_MAX as u64;
+        if limit <= used {
+            return Err(Refusal::Quota { what: QuotaKind::Sessions, limit });
+        }
+        Ok(())
+    }
+
+    pub(super) fn attach(&mut self, attach: &Attach) -> Outcome {
+        let id = attach.session;
+        if let Err(refusal) = self.live_session(id) {
+            return Outcome::Refused(refusal);
+        }
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return Outcome::Refused(Refusal::SessionEnded { session: id, reason: EndReason::Expired });
+        };
+        let record = &mut session.record;
+        if record.handle != attach.handle {
+            return Outcome::Refused(Refusal::WrongHandle);
+        }
+        if attach.attempt <= record.attempt {
+            return Outcome::Refused(Refusal::StaleAttempt { newest: record.attempt });
+        }
+        record.attempt = attach.attempt;
+        record.attachment += 1;
+        let attachment = Attachment(record.attachment);
+        let deadline = self.prolong_session(id);
+        Outcome::Attached { attachment, deadline }
+    }
+
+    /// A full TTL from now; the session is connected again.
+    pub(super) fn prolong_session(&mut self, id: SessionId) -> LogTime {
+        let now = self.globals.now;
+        let Some(session) = self.sessions.get_mut(&id) else { return now };
+        let old = session.record.deadline;
+        let new = now.after_ms(session.record.ttl_ms);
+        session.record.deadline = new;
+        session.record.disconnected = false;
+        self.touch(RecordKey::Session(id));
+        self.move_due(Some(old), Some(new), Due::Session(id));
+        new
+    }
+
+    pub(super) fn disconnected(&mut self, id: SessionId, attachment: Attachment) -> Outcome {
+        let now = self.globals.now;
+        let Some(session) = self.sessions.get_mut(&id) else { return Outcome::DisconnectNoted };
+        if session.record.attachment != attachment.0 {
+            return Outcome::DisconnectNoted;
+        }
+        session.record.disconnected = true;
+        let old = session.record.deadline;
+        let new = session.record.disconnect_grace_ms.map_or(old, |grace| old.min(now.after_ms(grace)));
+        session.record.deadline = new;
+        self.touch(RecordKey::Session(id));
+        self.move_due(Some(old), Some(new), Due::Session(id));
+        Outcome::DisconnectNoted
+    }
+
+    pub(super) fn close_session(&mut self, id: SessionId, end: SessionClose) -> Outcome {
+        let reason = match end {
+            SessionClose::Done => EndReason::Released,
+            SessionClose::Lost => EndReason::Lost,
+        };
+        self.end_session(id, reason);
+        Outcome::Closed
+    }
+
+    /// One decision: everything that the session held is released, everything that it waited for is left, and a
+    /// tombstone remembers how. Answers how many holds and waits that was. What it frees is granted by the caller.
+    pub(super) fn end_session(&mut self, id: SessionId, reason: EndReason) -> usize {
+        let Some(session) = self.sessions.remove(&id) else { return 0 };
+        self.move_due(Some(session.record.deadline), None, Due::Session(id));
+        self.touch(RecordKey::Session(id));
+        for number in session.finished.keys() {
+            self.touch(RecordKey::Finished(id, *number));
+        }
+        let ended = session.live.len() + 1;
+        for (lock, standing) in session.live.into_values() {
+            match standing {
+                Standing::Waits(sequence) => self.leave(&lock, sequence, LeaveReason::SessionEnded),
+                Standing::Holds(token) => self.end_hold(&lock, token, reason, None),
+            }
+        }
+        let SessionRecord { namespace, handle, .. } = session.record;
+        let deadline = self.globals.now.after_ms(limits::TOMBSTONE_MS);
+        let event = EventKind::SessionEnded { session: id, reason };
+        self.event(Some(namespace.clone()), event);
+        self.tombstones.insert(id, Tombstone { namespace, handle, reason, deadline });
+        self.move_due(None, Some(deadline), Due::Tombstone(id));
+        self.touch(RecordKey::Tombstone(id));
+        self.totals.sessions -= 1;
+        ended
+    }
+}

@@ -1,0 +1,179 @@
+//! Token leases: locks without a session, proven by a handle, with an end of their own.
+
+use std::sync::Arc;
+
+use super::acquire::{Admission, limit_of};
+use super::expiry::Due;
+use super::requests::of_take;
+use super::state::{Holder, Lease, Standing, Take, TakeState, Waiter, kind_of};
+use super::{Machine, RecordKey};
+use crate::limits;
+use crate::model::{
+    BoundAdvice, Claim, DurationField, EndReason, FencingToken, Grant, Handle, LeaveReason, LockKey, LogTime, Outcome,
+    Patience, Principal, Refusal, TakeId, TakeLease,
+};
+
+impl Machine {
+    pub(super) fn take_lease(&mut self, principal: &Principal, take: &TakeLease) -> Outcome {
+        self.settle(&take.lock);
+        let fingerprint = of_take(take);
+        if let Some(outcome) = self.known_take(take, fingerprint) {
+            return outcome;
+        }
+        if let Some(refusal) = self.lease_out_of_bounds(DurationField::Lease, take.lease_ms) {
+            return Outcome::Refused(refusal);
+        }
+        let key = &take.lock;
+        if self.locks.get(key).is_some_and(|lock| lock.takes.contains_key(&take.handle)) {
+            return Outcome::Refused(Refusal::Held { lock: key.clone(), holder: self.one_holder(key).map(Box::new) });
+        }
+        let admission = match self.admission(key, take.mode, take.patience) {
+            Err(refusal) => return Outcome::Refused(refusal),
+            Ok(admission) => admission,
+        };
+        self.lock_in_use(key, kind_of(take.mode), limit_of(take.mode)).takes.insert(take.handle.clone(), take.take);
+        let remembered = Take {
+            handle: take.handle.clone(),
+            fingerprint: Some(fingerprint),
+            state: TakeState::Live(Standing::Waits(0)),
+        };
+        self.takes.insert((key.clone(), take.take), remembered);
+        match admission {
+            Admission::Grant => {
+                let holder = self.lease_holder(principal, take, fingerprint);
+                let deadline = holder.lease.as_ref().map(|lease| lease.deadline);
+                let token = self.hold(key, holder);
+                Outcome::Granted(Grant { token, deadline, waited_ms: 0 })
+            }
+            Admission::Queue => {
+                let waiter = self.lease_waiter(principal, take, fingerprint);
+                let sequence = self.enqueue(key, waiter);
+                Outcome::Queued(self.place(key, sequence))
+            }
+        }
+    }
+
+    /// The answer to a take that is known: a repeated one is the first.
+    fn known_take(&self, take: &TakeLease, fingerprint: u64) -> Option<Outcome> {
+        let known = self.takes.get(&(take.lock.clone(), take.take))?;
+        if known.handle != take.handle {
+            return Some(Outcome::Refused(Refusal::WrongHandle));
+        }
+        if known.fingerprint.is_some_and(|known| known != fingerprint) {
+            return Some(Outcome::Refused(Refusal::RequestReused { number: 0 }));
+        }
+        Some(self.take_outcome(&take.lock, known))
+    }
+
+    /// How a take stands.
+    pub(super) fn take_outcome(&self, key: &LockKey, take: &Take) -> Outcome {
+        match &take.state {
+            TakeState::Over { outcome, .. } => outcome.clone(),
+            TakeState::Live(Standing::Waits(sequence)) => Outcome::Queued(self.place(key, *sequence)),
+            TakeState::Live(Standing::Holds(token)) => {
+                let holder = self.locks.get(key).and_then(|lock| lock.holders.get(token));
+                let deadline = holder.and_then(|holder| holder.lease.as_ref()).map(|lease| lease.deadline);
+                let waited_ms = holder.map_or(0, |holder| holder.waited_ms);
+                Outcome::Granted(Grant { token: *token, deadline, waited_ms })
+            }
+        }
+    }
+
+    /// Withdraws a take: out of the queue, or released if it was granted. An unseen id is burnt.
+    pub(super) fn cancel_take(&mut self, key: &LockKey, id: TakeId, handle: &Handle) -> Outcome {
+        let known = self.takes.get(&(key.clone(), id)).cloned();
+        if known.as_ref().is_some_and(|take| take.handle != *handle) {
+            return Outcome::Refused(Refusal::WrongHandle);
+        }
+        match known.map(|take| take.state) {
+            Some(TakeState::Live(Standing::Waits(sequence))) => self.leave(key, sequence, LeaveReason::Withdrawn),
+            Some(TakeState::Live(Standing::Holds(token))) => {
+                self.end_hold(key, token, EndReason::Cancelled, Some(Outcome::Withdrawn));
+            }
+            Some(TakeState::Over { .. }) => {}
+            None => {
+                let state = TakeState::Live(Standing::Waits(0));
+                self.takes.insert((key.clone(), id), Take { handle: handle.clone(), fingerprint: None, state });
+                self.take_is_over(key, id, Outcome::Withdrawn);
+            }
+        }
+        Outcome::Withdrawn
+    }
+
+    pub(super) fn drop_lease(&mut self, key: &LockKey, handle: &Handle) -> Outcome {
+        self.settle(key);
+        match self.lease_of(key, handle) {
+            Some((token, _)) => {
+                self.end_hold(key, token, EndReason::Released, None);
+                Outcome::Released
+            }
+            None => Outcome::Refused(self.not_held(key)),
+        }
+    }
+
+    /// The grant that this handle proves, and its end.
+    pub(super) fn lease_of(&self, key: &LockKey, handle: &Handle) -> Option<(FencingToken, LogTime)> {
+        let lock = self.locks.get(key)?;
+        let take = self.takes.get(&(key.clone(), *lock.takes.get(handle)?))?;
+        let TakeState::Live(Standing::Holds(token)) = take.state else { return None };
+        let lease = lock.holders.get(&token)?.lease.as_ref()?;
+        Some((token, lease.deadline))
+    }
+
+    /// A new end, counted from this entry's stamp.
+    pub(super) fn prolong_lease(&mut self, key: &LockKey, token: FencingToken, lease_ms: u64) -> LogTime {
+        let new = self.globals.now.after_ms(lease_ms);
+        let holder = self.locks.get_mut(key).and_then(|lock| lock.holders.get_mut(&token));
+        let Some(lease) = holder.and_then(|holder| holder.lease.as_mut()) else { return new };
+        let old = std::mem::replace(&mut lease.deadline, new);
+        self.touch(RecordKey::Holder(key.clone(), token));
+        self.move_due(Some(old), Some(new), Due::Lease(key.clone(), token));
+        new
+    }
+
+    pub(super) fn lease_out_of_bounds(&self, field: DurationField, lease_ms: u64) -> Option<Refusal> {
+        let (low, high) = (limits::LEASE_MS_MIN, self.ttl_ms_bounds().1);
+        let advice = BoundAdvice::HoldASession;
+        (lease_ms < low || high < lease_ms).then_some(Refusal::OutOfBounds {
+            field,
+            low,
+            high,
+            value: lease_ms,
+            advice,
+        })
+    }
+
+    fn lease_holder(&self, principal: &Principal, take: &TakeLease, fingerprint: u64) -> Holder {
+        let deadline = self.globals.now.after_ms(take.lease_ms);
+        Holder {
+            claim: Claim::Take(take.take),
+            owner: None,
+            mode: take.mode,
+            principal: principal.clone(),
+            metadata: Arc::new(take.metadata.clone()),
+            since: self.globals.now,
+            waited_ms: 0,
+            fingerprint,
+            lease: Some(Lease { handle: take.handle.clone(), deadline }),
+        }
+    }
+
+    /// Nobody's session ends this wait, so it always has an end of its own.
+    fn lease_waiter(&self, principal: &Principal, take: &TakeLease, fingerprint: u64) -> Waiter {
+        let wait_ms = match take.patience {
+            Patience::For { ms } => ms.min(limits::PATIENCE_MS_MAX),
+            Patience::Session | Patience::Try => limits::PATIENCE_MS_MAX,
+        };
+        Waiter {
+            claim: Claim::Take(take.take),
+            owner: None,
+            mode: take.mode,
+            principal: principal.clone(),
+            metadata: Arc::new(take.metadata.clone()),
+            since: self.globals.now,
+            deadline: Some(self.globals.now.after_ms(wait_ms)),
+            fingerprint,
+            lease: Some((take.handle.clone(), take.lease_ms)),
+        }
+    }
+}
