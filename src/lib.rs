@@ -5,6 +5,8 @@
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod config;
+pub mod client;
+pub mod clock;
 pub mod limits;
 pub mod model;
 pub mod machine;

@@ -131,6 +131,10 @@ pub const TTL_MIN_IN_ELECTIONS: u64 = 10;
 
 /// A session is renewed this many times within its TTL.
 pub const RENEWALS_A_TTL: u64 = 3;
+/// Unanswered renewals of one session; late answers to them still count.
+pub const RENEWALS_IN_FLIGHT_MAX: usize = 8;
+/// The client's clock is read at least this often while something is awaited, for timers do not count suspend.
+pub const CLOCK_LOOK_MS_MAX: u64 = 1_000;
 /// First pause between two tries.
 pub const RETRY_MS_MIN: u64 = 10;
 /// Longest pause between two tries.

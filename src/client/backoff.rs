@@ -1,0 +1,151 @@
+//! When to try again, and when to give up.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::{Clock, Instant};
+use crate::limits::{RETRY_MS_MAX, RETRY_MS_MIN};
+use crate::service::{Advice, NotSent, REQUEST_WAIT, ServiceError};
+
+/// Pauses that double from [`RETRY_MS_MIN`] to [`RETRY_MS_MAX`], each shortened by up to a half at random, so that
+/// many clients of one leader do not come back together.
+#[derive(Debug, Clone)]
+pub(super) struct Backoff {
+    next_ms: u64,
+}
+
+impl Backoff {
+    pub(super) fn new() -> Self {
+        Self { next_ms: RETRY_MS_MIN }
+    }
+
+    /// The pause before the next try, at least what an overloaded node asked for.
+    pub(super) fn pause(&mut self, error: &ServiceError, clock: &dyn Clock) -> Duration {
+        let full_ms = self.next_ms;
+        self.next_ms = (full_ms * 2).min(RETRY_MS_MAX);
+        let jittered_ms = full_ms - clock.random_below(full_ms / 2 + 1);
+        Duration::from_millis(jittered_ms.max(asked_ms(error)))
+    }
+}
+
+fn asked_ms(error: &ServiceError) -> u64 {
+    if let ServiceError::NotSent { why: NotSent::Overloaded { pause_ms }, .. } = error { *pause_ms } else { 0 }
+}
+
+/// One caller's patience with a service that does not answer. It counts from the first failure in a row, so it
+/// bounds an outage, not the whole call.
+#[derive(Debug)]
+pub(super) struct Retry {
+    clock: Arc<dyn Clock>,
+    patience: Duration,
+    /// How long one attempt may take before it counts as failed.
+    attempt_wait: Duration,
+    backoff: Backoff,
+    failing_since: Option<Instant>,
+}
+
+impl Retry {
+    pub(super) fn new(clock: Arc<dyn Clock>, patience: Duration) -> Self {
+        Self { clock, patience, attempt_wait: patience, backoff: Backoff::new(), failing_since: None }
+    }
+
+    /// Never gives up by itself: for work that somebody else ends.
+    pub(super) fn for_ever(clock: Arc<dyn Clock>) -> Self {
+        Self { attempt_wait: REQUEST_WAIT, ..Self::new(clock, Duration::MAX) }
+    }
+
+    /// Tries until there is an answer. Gives the error back if trying again cannot help or patience is over.
+    pub(super) async fn until_answered<T, F>(&mut self, mut attempt: impl FnMut() -> F) -> Result<T, ServiceError>
+    where
+        F: Future<Output = Result<T, ServiceError>>,
+    {
+        loop {
+            let began = self.clock.now();
+            let answer = tokio::time::timeout(self.attempt_wait, attempt()).await.unwrap_or_else(|_| {
+                Err(ServiceError::unknown(format!("no answer within {} ms", self.attempt_wait.as_millis())))
+            });
+            match answer {
+                Ok(answer) => {
+                    self.answered();
+                    return Ok(answer);
+                }
+                Err(error) => self.pause(error, began).await?,
+            }
+        }
+    }
+
+    /// Now: when an attempt begins.
+    pub(super) fn began(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// Something was answered: the outage, if there was one, is over.
+    pub(super) fn answered(&mut self) {
+        self.failing_since = None;
+        self.backoff = Backoff::new();
+    }
+
+    /// Waits before the next try, or gives the error back. `began` is when the attempt that failed was made.
+    pub(super) async fn pause(&mut self, error: ServiceError, began: Instant) -> Result<(), ServiceError> {
+        let since = *self.failing_since.get_or_insert(began);
+        if error.advice() == Advice::GiveUp || self.clock.now().since(since) >= self.patience {
+            return Err(error);
+        }
+        tokio::time::sleep(self.backoff.pause(&error, &*self.clock)).await;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+
+    /// Pauses double from 10 ms to a second, keep at least a half of that, and never fall below a node's wish.
+    #[test]
+    fn pauses_double_up_to_a_second() {
+        let clock = ManualClock::new(1);
+        let mut backoff = Backoff::new();
+        let error = ServiceError::not_sent(NotSent::NoLeader);
+        for full in [10, 20, 40, 80, 160, 320, 640, 1_000, 1_000] {
+            let pause = backoff.pause(&error, &clock).as_millis();
+            assert!(full / 2 <= pause && pause <= full, "{pause} of {full}");
+        }
+        let overloaded = ServiceError::not_sent(NotSent::Overloaded { pause_ms: 5_000 });
+        assert_eq!(backoff.pause(&overloaded, &clock), Duration::from_secs(5));
+    }
+
+    /// An error that trying again cannot mend is given back at once; others only when patience is over, and an
+    /// answer in between begins it anew.
+    #[tokio::test]
+    async fn patience_counts_from_the_first_failure_in_a_row() {
+        let clock = Arc::new(ManualClock::new(1));
+        let mut retry = Retry::new(clock.clone(), Duration::from_secs(5));
+        let began = clock.now();
+        let error = || ServiceError::not_sent(NotSent::NoLeader);
+        assert!(retry.pause(ServiceError::Internal("impossible".into()), began).await.is_err());
+        retry.answered();
+        retry.pause(error(), began).await.expect("patient at first");
+        clock.advance(Duration::from_secs(4));
+        retry.pause(error(), clock.now()).await.expect("still patient");
+        retry.answered();
+        clock.advance(Duration::from_secs(4));
+        retry.pause(error(), clock.now()).await.expect("patient again after an answer");
+        clock.advance(Duration::from_secs(5));
+        assert_eq!(retry.pause(error(), clock.now()).await, Err(error()));
+    }
+
+    /// A service that recovers is asked until it answers.
+    #[tokio::test]
+    async fn an_answer_is_waited_for_through_errors() {
+        let mut retry = Retry::for_ever(Arc::new(ManualClock::new(1)));
+        let mut tries = 0;
+        let answer = retry.until_answered(|| {
+            tries += 1;
+            let answer = if tries < 4 { Err(ServiceError::unknown("broken")) } else { Ok(tries) };
+            async move { answer }
+        });
+        assert_eq!(answer.await, Ok(4));
+    }
+}

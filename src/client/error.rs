@@ -1,0 +1,138 @@
+//! What a caller of the client can meet, sorted by what it means for the caller's work.
+
+use crate::model::{EndReason, FencingToken, HolderView, Invalid, LockName, Outcome, Refusal, SessionId};
+use crate::service::{Advice, ServiceError, Word};
+
+/// Why a call of the client did not do what was asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ClientError {
+    /// The lock was not free, or did not become free in time. The caller neither holds it nor waits for it.
+    #[error("{lock} was not acquired{}", held_by(.holder))]
+    NotAcquired {
+        /// Which lock.
+        lock: LockName,
+        /// One who held it or stood ahead when the caller was last told; `None` where nobody was named.
+        holder: Option<Box<HolderView>>,
+    },
+    /// The machine refused; the answer is final.
+    #[error(transparent)]
+    Refused(Refusal),
+    /// The session has ended, and with it everything that it held.
+    #[error("session {session} was lost{}", .reason.map_or(String::new(), |reason| format!(" ({reason})")))]
+    SessionLost {
+        /// Which.
+        session: SessionId,
+        /// How, where the cluster said so; `None` where the client found its own deadline passed.
+        reason: Option<EndReason>,
+    },
+    /// The hold that was asked for was got, and has ended before its holder could be told.
+    #[error("{lock} was acquired, but the hold has ended already ({reason})")]
+    HoldEnded {
+        /// Which lock.
+        lock: LockName,
+        /// How.
+        reason: EndReason,
+    },
+    /// The service could not answer, for as long as the caller allowed.
+    #[error(transparent)]
+    Service(ServiceError),
+    /// A value was out of bounds; nothing was sent.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+}
+
+impl ClientError {
+    /// An outcome that is no answer to what was asked: a refusal, or something that should be impossible.
+    pub(super) fn unexpected(outcome: Outcome) -> Self {
+        if let Outcome::Refused(refusal) = outcome {
+            return refusal.into();
+        }
+        ClientError::Service(ServiceError::Internal(format!("an answer to another question: {outcome:?}")))
+    }
+
+    /// Its word in the [table](crate::service::TABLE).
+    #[must_use]
+    pub fn word(&self) -> Word {
+        match self {
+            ClientError::NotAcquired { .. } => Word::NotAcquired,
+            ClientError::Refused(refusal) => Word::of_refusal(refusal),
+            ClientError::SessionLost { .. } => Word::SessionEnded,
+            ClientError::HoldEnded { .. } => Word::Lost,
+            ClientError::Service(error) => error.word(),
+            ClientError::Invalid(_) => Word::Invalid,
+        }
+    }
+
+    /// What the caller may do about it.
+    #[must_use]
+    pub fn advice(&self) -> Advice {
+        self.word().row().advice
+    }
+}
+
+impl From<ServiceError> for ClientError {
+    fn from(error: ServiceError) -> Self {
+        match error {
+            ServiceError::Refused(refusal) => refusal.into(),
+            ServiceError::Invalid(invalid) => ClientError::Invalid(invalid),
+            error @ (ServiceError::NotSent { .. }
+            | ServiceError::Unknown { .. }
+            | ServiceError::Forbidden { .. }
+            | ServiceError::EventsMissed { .. }
+            | ServiceError::Stopping
+            | ServiceError::Internal(_)) => ClientError::Service(error),
+        }
+    }
+}
+
+impl From<Refusal> for ClientError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Held { lock, holder } => ClientError::NotAcquired { lock: lock.name, holder },
+            Refusal::SessionEnded { session, reason } => ClientError::SessionLost { session, reason: Some(reason) },
+            refusal @ (Refusal::AlreadyHeld { .. }
+            | Refusal::KindMismatch { .. }
+            | Refusal::LimitMismatch { .. }
+            | Refusal::LimitExceeded { .. }
+            | Refusal::LimitUnknown { .. }
+            | Refusal::Quota { .. }
+            | Refusal::NotHeld { .. }
+            | Refusal::HeldByOther { .. }
+            | Refusal::AlreadyOpen { .. }
+            | Refusal::Tombstoned { .. }
+            | Refusal::WrongHandle
+            | Refusal::StaleAttempt { .. }
+            | Refusal::TooOld { .. }
+            | Refusal::RequestReused { .. }
+            | Refusal::OutOfBounds { .. }) => ClientError::Refused(refusal),
+        }
+    }
+}
+
+fn held_by(holder: &Option<Box<HolderView>>) -> String {
+    let Some(holder) = holder else { return String::new() };
+    let who = if holder.metadata.who.is_empty() { "somebody" } else { &holder.metadata.who };
+    format!(": held by {who} (token {})", holder.token)
+}
+
+/// The lock was lost while its holder worked: another may hold it from now on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{lock} (token {token}) was lost: its session {session} has ended{}", .reason.map_or(String::new(), |reason| format!(" ({reason})")))]
+pub struct Lost {
+    /// Which lock.
+    pub lock: LockName,
+    /// Which grant.
+    pub token: FencingToken,
+    /// Whose.
+    pub session: SessionId,
+    /// How, where the cluster said so; `None` where the client found its own deadline passed.
+    pub reason: Option<EndReason>,
+}
+
+impl Lost {
+    /// Its word in the [table](crate::service::TABLE).
+    #[must_use]
+    pub fn word(&self) -> Word {
+        Word::Lost
+    }
+}

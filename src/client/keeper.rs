@@ -1,0 +1,262 @@
+//! The one task of a session: renews it, attaches it again, does what guards and acquires left behind, closes it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::{mpsc, oneshot};
+
+use super::backoff::{Backoff, Retry};
+use super::presence::{End, Errand, Presence, pause_until};
+use super::validity::Answer;
+use crate::clock::Instant;
+use crate::limits::RENEWALS_IN_FLIGHT_MAX;
+use crate::model::{Attach, Command, Outcome, Refusal, Release, RenewalTarget, Reply, SessionClose};
+use crate::service::{Call, LockService, NotSent, RenewalCall, ServiceError};
+
+type Work<T> = FuturesUnordered<Pin<Box<dyn Future<Output = T> + Send>>>;
+
+/// See the module. It ends when every tie to the session is gone, when it is asked to close, or when the session is
+/// lost; closing takes at most until the session's own deadline, or one TTL after a loss.
+pub(super) struct Keeper<S> {
+    service: S,
+    presence: Arc<Presence>,
+    inbox: mpsc::UnboundedReceiver<Errand>,
+    errands: Work<()>,
+    attempts: Work<Attempted>,
+    /// The number of the last attempt; attaches count by it, so they rise.
+    attempt: u64,
+    /// When to make the next attempt.
+    due: Instant,
+    /// The next attempt attaches: the session has no stream.
+    detached: bool,
+    /// The last attempt has not been answered in any way.
+    waiting: bool,
+    backoff: Backoff,
+}
+
+/// One attempt to prolong the session, with its answer.
+struct Attempted {
+    sent: Instant,
+    answer: Result<Reply, ServiceError>,
+}
+
+/// Why the keeper stops renewing.
+enum Ending {
+    /// Nobody holds the session any more.
+    Left,
+    /// Somebody closes it, and waits for the answer.
+    Asked(oneshot::Sender<Result<(), ServiceError>>),
+    /// It was lost.
+    Lost(End),
+}
+
+impl<S: LockService> Keeper<S> {
+    pub(super) fn new(service: S, presence: Arc<Presence>, inbox: mpsc::UnboundedReceiver<Errand>) -> Self {
+        let due = presence.validity().newest_answered().after(presence.interval);
+        Self {
+            service,
+            presence,
+            inbox,
+            errands: FuturesUnordered::new(),
+            attempts: FuturesUnordered::new(),
+            attempt: 0,
+            due,
+            detached: false,
+            waiting: false,
+            backoff: Backoff::new(),
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        let ending = self.keep().await;
+        if !matches!(ending, Ending::Lost(_)) {
+            self.presence.end_as(End::Closed);
+        }
+        // Whoever still waits for an errand is told that the session has ended; closing it does all errands at once.
+        let Self { service, presence, .. } = self;
+        match ending {
+            Ending::Left => drop(close(&service, &presence, SessionClose::Done).await),
+            Ending::Asked(done) => drop(done.send(close(&service, &presence, SessionClose::Done).await)),
+            Ending::Lost(End::Passed) => drop(close(&service, &presence, SessionClose::Lost).await),
+            Ending::Lost(End::Closed | End::Told(_)) => {}
+        }
+    }
+
+    async fn keep(&mut self) -> Ending {
+        let presence = self.presence.clone();
+        loop {
+            let pause = pause_until(self.due, presence.clock.now());
+            tokio::select! {
+                biased;
+                end = presence.lost() => return Ending::Lost(end),
+                Some(attempted) = self.attempts.next(), if !self.attempts.is_empty() => self.hear(attempted),
+                errand = self.inbox.recv() => match errand {
+                    None => return Ending::Left,
+                    Some(Errand::Close { done }) => return Ending::Asked(done),
+                    Some(Errand::Cancel { number, done }) => self.cancel(number, done),
+                    Some(Errand::Release { name, token, done }) => {
+                        let (number, answered_below) = presence.draw();
+                        let request = presence.request(number);
+                        let release = Release { request, answered_below, name, token };
+                        self.take_up(number, Command::Release(release), done);
+                    }
+                },
+                Some(()) = self.errands.next(), if !self.errands.is_empty() => {}
+                () = presence.detached.notified(), if !self.detached => {
+                    self.detached = true;
+                    self.due = presence.clock.now();
+                }
+                () = tokio::time::sleep(pause) => self.look(),
+            }
+        }
+    }
+
+    fn cancel(&mut self, number: u64, done: Option<oneshot::Sender<Result<Reply, ServiceError>>>) {
+        let request = self.presence.request(number);
+        self.take_up(number, Command::Cancel { request }, done);
+    }
+
+    /// Repeats a command until it is answered; what cannot be mended by trying again ends with the session.
+    fn take_up(&mut self, number: u64, command: Command, done: Option<oneshot::Sender<Result<Reply, ServiceError>>>) {
+        let (service, presence) = (self.service.clone(), self.presence.clone());
+        self.errands.push(Box::pin(async move {
+            let call = presence.call(command);
+            let mut retry = Retry::for_ever(presence.clock.clone());
+            let answer = retry.until_answered(|| submit(&service, &presence, &call)).await;
+            presence.numbers().finish(number);
+            match done {
+                Some(done) => drop(done.send(answer)),
+                None => {
+                    if let Err(error) = answer {
+                        tracing::warn!(session = %presence.id, %error, "a dropped lock stays until its session ends");
+                    }
+                }
+            }
+        }));
+    }
+
+    /// Makes an attempt if one is due. After an attempt without any answer the next one attaches: another stream, and
+    /// so perhaps another node, may be luckier. Late answers to earlier ones count all the same.
+    fn look(&mut self) {
+        let now = self.presence.clock.now();
+        if now < self.due {
+            return;
+        }
+        self.due = now.after(self.presence.interval / 2);
+        if self.attempts.len() >= RENEWALS_IN_FLIGHT_MAX {
+            return;
+        }
+        self.attempt += 1;
+        if self.detached || self.waiting { self.attach(now) } else { self.renew(now) }
+        self.detached = false;
+        self.waiting = true;
+    }
+
+    fn renew(&mut self, sent: Instant) {
+        let renewal = RenewalCall {
+            target: RenewalTarget::Session(self.presence.id),
+            proof: Some(self.presence.handle.clone()),
+            attempt: self.attempt,
+        };
+        let service = self.service.clone();
+        self.attempts.push(Box::pin(async move {
+            let answer = service.renew(vec![renewal]).await;
+            let answer = answer.and_then(|replies| {
+                replies.into_iter().next().ok_or_else(|| ServiceError::Internal("a renewal without an answer".into()))
+            });
+            Attempted { sent, answer }
+        }));
+    }
+
+    fn attach(&mut self, sent: Instant) {
+        self.presence.validity().attaching(sent);
+        let attach =
+            Attach { session: self.presence.id, handle: self.presence.handle.clone(), attempt: self.attempt };
+        let call = self.presence.call(Command::Attach(attach));
+        let service = self.service.clone();
+        self.attempts.push(Box::pin(async move { Attempted { sent, answer: service.submit(call).await } }));
+    }
+
+    fn hear(&mut self, Attempted { sent, answer }: Attempted) {
+        let presence = self.presence.clone();
+        let outdated = sent < presence.validity().newest_answered();
+        match answer {
+            Ok(Reply {
+                stamp,
+                outcome: Outcome::Renewed { deadline, .. } | Outcome::Attached { deadline, .. },
+                ..
+            }) => {
+                presence.validity().answered(Answer { sent, stamp, deadline }, presence.clock.now());
+                if !outdated {
+                    self.due = sent.after(presence.interval);
+                    (self.waiting, self.backoff) = (false, Backoff::new());
+                }
+            }
+            Ok(Reply { outcome: Outcome::Refused(Refusal::SessionEnded { reason, .. }), .. }) => {
+                presence.end_as(End::Told(reason));
+            }
+            Ok(Reply { outcome: Outcome::Refused(Refusal::StaleAttempt { newest }), .. }) => {
+                if newest >= self.attempt {
+                    (self.attempt, self.detached) = (newest, true);
+                }
+                self.again(ServiceError::not_sent(NotSent::Detached), outdated);
+            }
+            Ok(Reply { outcome, .. }) => self.again(ServiceError::Internal(format!("{outcome:?}")), outdated),
+            Err(ServiceError::Refused(Refusal::SessionEnded { reason, .. })) => presence.end_as(End::Told(reason)),
+            Err(error) => {
+                self.detached |= is_detached(&error);
+                self.again(error, outdated);
+            }
+        }
+    }
+
+    /// Tries again after a pause; never gives up, for only the deadline ends a session. A failure that is older than
+    /// an answer says nothing.
+    fn again(&mut self, error: ServiceError, outdated: bool) {
+        if outdated {
+            return;
+        }
+        self.waiting = false;
+        let pause = self.backoff.pause(&error, &*self.presence.clock);
+        self.due = self.presence.clock.now().after(pause);
+        tracing::debug!(session = %self.presence.id, %error, ?pause, "a renewal failed");
+    }
+}
+
+/// Submits a command of a session; an error that says that the session has no stream wakes the keeper.
+pub(super) async fn submit<S: LockService>(
+    service: &S,
+    presence: &Presence,
+    call: &Call,
+) -> Result<Reply, ServiceError> {
+    let answer = service.submit(call.clone()).await;
+    if answer.as_ref().is_err_and(is_detached) {
+        presence.detached.notify_one();
+    }
+    answer
+}
+
+fn is_detached(error: &ServiceError) -> bool {
+    matches!(error, ServiceError::NotSent { why: NotSent::Detached, .. })
+}
+
+/// Closes the session, trying until it is answered or it has ended by itself on every clock.
+async fn close<S: LockService>(service: &S, presence: &Presence, end: SessionClose) -> Result<(), ServiceError> {
+    let clock = &presence.clock;
+    let left = presence.validity().left(clock.now());
+    let bound = match end {
+        SessionClose::Done => left,
+        SessionClose::Lost => presence.ttl,
+    };
+    let call = presence.call(Command::CloseSession { session: presence.id, end });
+    let mut retry = Retry::for_ever(clock.clone());
+    let answer = retry.until_answered(|| service.submit(call.clone()));
+    match tokio::time::timeout(bound.max(Duration::from_millis(1)), answer).await {
+        Ok(answer) => answer.map(drop),
+        Err(_) => Err(ServiceError::unknown("closing the session was not answered before its deadline")),
+    }
+}

@@ -1,0 +1,171 @@
+//! Questions: they change nothing, and are as true as a read can be unless a stale answer will do.
+
+use std::time::Duration;
+
+use super::session::millis;
+use super::{Client, ClientError};
+use crate::limits::PAGE_ROWS_MAX;
+use crate::model::{
+    Answer, Answered, Checked, FencingToken, ListFilter, ListShow, LockName, LockSummary, LockView, LogTime, Query,
+    SessionId, SessionView, Totals,
+};
+use crate::service::{Freshness, LockService, ServiceError, Status};
+
+/// An answer, and when it was true. Ages and remaining times of what is in it are relative to `now`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen<T> {
+    /// Log index up to which the answering node had applied.
+    pub index: u64,
+    /// Log time there.
+    pub now: LogTime,
+    /// The answer.
+    pub value: T,
+}
+
+/// Some rows of a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page<T> {
+    /// In order of their names or ids.
+    pub rows: Vec<T>,
+    /// More follow after the last one.
+    pub more: bool,
+}
+
+impl<S: LockService> Client<S> {
+    /// Is this token a current one of the lock? Resources that cannot compare tokens themselves ask this.
+    pub async fn check(&self, name: &str, token: FencingToken) -> Result<Checked, ClientError> {
+        let lock = self.key(LockName::parse(name)?);
+        let answered = self.ask(Query::Check { lock, token }).await?;
+        let Answer::Checked(checked) = answered.answer else { return Err(misplaced(&answered)) };
+        Ok(checked)
+    }
+
+    /// Everything about one lock. A name that nobody uses is a view without kind, holders and waiters.
+    pub async fn inspect(&self, name: &str) -> Result<Seen<LockView>, ClientError> {
+        let lock = self.key(LockName::parse(name)?);
+        let answered = self.ask(Query::Inspect { lock }).await?;
+        let Answered { index, now, answer: Answer::Lock(value) } = answered else { return Err(misplaced(&answered)) };
+        Ok(Seen { index, now, value })
+    }
+
+    /// Locks in use whose names begin so.
+    pub fn list(&self, prefix: &str) -> ListRequest<'_, S> {
+        let filter = ListFilter {
+            namespace: self.settings.namespace.clone(),
+            prefix: prefix.to_owned(),
+            show: ListShow::All,
+            older_than_ms: 0,
+            after: None,
+            rows: PAGE_ROWS_MAX as u32,
+        };
+        ListRequest { client: self, filter }
+    }
+
+    /// A page of the namespace's sessions, after the given one.
+    pub async fn sessions(&self, after: Option<SessionId>, rows: u32) -> Result<Seen<Page<SessionView>>, ClientError> {
+        let namespace = self.settings.namespace.clone();
+        let answered = self.ask(Query::Sessions { namespace, after, rows: at_most_a_page(rows) }).await?;
+        let Answered { index, now, answer: Answer::Sessions { rows, more } } = answered else {
+            return Err(misplaced(&answered));
+        };
+        Ok(Seen { index, now, value: Page { rows, more } })
+    }
+
+    /// All sessions of the namespace, page by page: what opens or ends in between may be missing.
+    pub async fn all_sessions(&self) -> Result<Seen<Vec<SessionView>>, ClientError> {
+        let mut all = Vec::new();
+        loop {
+            let after = all.last().map(|row: &SessionView| row.session);
+            let Seen { index, now, value } = self.sessions(after, PAGE_ROWS_MAX as u32).await?;
+            let more = value.more && !value.rows.is_empty();
+            all.extend(value.rows);
+            if !more {
+                return Ok(Seen { index, now, value: all });
+            }
+        }
+    }
+
+    /// Sizes of the whole state.
+    pub async fn totals(&self) -> Result<Seen<Totals>, ClientError> {
+        let answered = self.ask(Query::Totals).await?;
+        let Answered { index, now, answer: Answer::Totals(value) } = answered else {
+            return Err(misplaced(&answered));
+        };
+        Ok(Seen { index, now, value })
+    }
+
+    /// The cluster as the asked node sees it; without a quorum, too.
+    pub async fn status(&self) -> Result<Status, ClientError> {
+        Ok(self.retry().until_answered(|| self.service.status()).await?)
+    }
+
+    async fn ask(&self, query: Query) -> Result<Answered, ClientError> {
+        let attempt = || self.service.query(query.clone(), Freshness::Linearizable);
+        Ok(self.retry().until_answered(attempt).await?)
+    }
+}
+
+/// Which locks to list.
+#[derive(Debug)]
+#[must_use = "nothing is asked before page() or all()"]
+pub struct ListRequest<'a, S: LockService> {
+    client: &'a Client<S>,
+    filter: ListFilter,
+}
+
+impl<S: LockService> ListRequest<'_, S> {
+    /// Only held ones, only awaited ones, or both.
+    pub fn show(mut self, show: ListShow) -> Self {
+        self.filter.show = show;
+        self
+    }
+
+    /// Only those with a holder at least so long.
+    pub fn older_than(mut self, age: Duration) -> Self {
+        self.filter.older_than_ms = millis(age);
+        self
+    }
+
+    /// Only names after this one.
+    pub fn after(mut self, name: LockName) -> Self {
+        self.filter.after = Some(name);
+        self
+    }
+
+    /// At most so many on a page.
+    pub fn rows(mut self, rows: u32) -> Self {
+        self.filter.rows = at_most_a_page(rows);
+        self
+    }
+
+    /// One page.
+    pub async fn page(&self) -> Result<Seen<Page<LockSummary>>, ClientError> {
+        let answered = self.client.ask(Query::List(self.filter.clone())).await?;
+        let Answered { index, now, answer: Answer::Locks { rows, more } } = answered else {
+            return Err(misplaced(&answered));
+        };
+        Ok(Seen { index, now, value: Page { rows, more } })
+    }
+
+    /// Everything, page by page: what is taken or given back in between may be missing.
+    pub async fn all(mut self) -> Result<Seen<Vec<LockSummary>>, ClientError> {
+        let mut all: Vec<LockSummary> = Vec::new();
+        loop {
+            let Seen { index, now, value } = self.page().await?;
+            all.extend(value.rows);
+            let last = all.last().map(|row| row.lock.name.clone());
+            if !value.more || last == self.filter.after {
+                return Ok(Seen { index, now, value: all });
+            }
+            self.filter.after = last;
+        }
+    }
+}
+
+fn at_most_a_page(rows: u32) -> u32 {
+    rows.clamp(1, PAGE_ROWS_MAX as u32)
+}
+
+fn misplaced(answered: &Answered) -> ClientError {
+    ServiceError::Internal(format!("an answer to another question: {:?}", answered.answer)).into()
+}

@@ -1,0 +1,160 @@
+//! Everything pleasant, written once above any [`LockService`]: sessions that renew themselves, guards that know when
+//! they are lost, leases, and questions.
+//!
+//! Knows: limits, model, clock, service. Never: wire formats, node internals.
+//!
+//! - A [`Client`] is a service, a namespace and a clock. `client.lock("nightly").acquire().await?` is the shortest way.
+//! - A [`Session`] is kept alive by one task of its own, its keeper, which ends when the last handle on the session (a
+//!   `Session` or a [`LockGuard`]) is dropped, or when the session is lost.
+//! - What is dropped is cleaned up: an acquire leaves no waiter, a guard leaves no lock. The keeper repeats that work
+//!   until it is answered or the session ends, and with the session everything ends.
+//! - Validity is counted on the client's own clock from before each request was sent, so that the client knows of a
+//!   loss before another can be granted.
+
+mod acquire;
+mod backoff;
+mod error;
+mod guard;
+mod keeper;
+mod lease;
+mod look;
+mod numbers;
+mod presence;
+mod session;
+mod validity;
+mod watch;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use crate::clock::{Clock, SystemClock};
+use crate::model::{LockKey, LockName, Metadata, Namespace};
+use crate::service::{LockService, REQUEST_WAIT};
+
+pub use acquire::LockRequest;
+pub use error::{ClientError, Lost};
+pub use guard::{LockGuard, Released};
+pub use lease::{Lease, LeaseRequest, Refreshed};
+pub use look::{ListRequest, Page, Seen};
+pub use presence::HoldState;
+pub use session::{Session, SessionBuilder};
+pub use watch::Watch;
+
+use backoff::Retry;
+
+/// A guard of a semaphore's permits. It is the same as a lock's.
+pub type Permit = LockGuard;
+
+/// A client of a lock service, in one namespace. Clones share the session that [`lock`](Self::lock) opens.
+#[derive(Debug, Clone)]
+pub struct Client<S: LockService> {
+    service: S,
+    settings: Settings,
+    /// Opened by the first lock that is asked for without a session; replaced once it was lost.
+    shared: Arc<tokio::sync::Mutex<Option<Session<S>>>>,
+    /// Withdrawals of takes whose callers went away. Each ends with its first answer or after the request wait; those
+    /// that are still under way when the last clone is dropped are aborted.
+    withdrawals: Arc<Mutex<JoinSet<()>>>,
+}
+
+/// What a client hands on to its sessions.
+#[derive(Debug, Clone)]
+struct Settings {
+    namespace: Namespace,
+    clock: Arc<dyn Clock>,
+    metadata: Metadata,
+    request_wait: Duration,
+}
+
+impl<S: LockService> Client<S> {
+    /// A client in the namespace `default`, on the system's clock. Nothing is sent yet.
+    pub fn new(service: S) -> Self {
+        let metadata = Metadata { pid: std::process::id(), ..Metadata::default() };
+        let settings = Settings {
+            namespace: Namespace::default(),
+            clock: Arc::new(SystemClock::new()),
+            metadata,
+            request_wait: REQUEST_WAIT,
+        };
+        Self { service, settings, shared: Arc::default(), withdrawals: Arc::default() }
+    }
+
+    /// Another namespace.
+    #[must_use]
+    pub fn namespace(self, namespace: Namespace) -> Self {
+        self.with(|settings| settings.namespace = namespace)
+    }
+
+    /// Another clock. It must count suspend, or a lease may run out during sleep without the client's knowledge.
+    #[must_use]
+    pub fn clock(self, clock: Arc<dyn Clock>) -> Self {
+        self.with(|settings| settings.clock = clock)
+    }
+
+    /// What its sessions, locks and leases say of themselves unless told otherwise.
+    #[must_use]
+    pub fn metadata(self, metadata: Metadata) -> Self {
+        self.with(|settings| settings.metadata = metadata)
+    }
+
+    /// How long a service that does not answer is asked again before its error is given back, 5 s by default. It
+    /// bounds an outage, never a wait in a queue.
+    #[must_use]
+    pub fn request_wait(self, wait: Duration) -> Self {
+        self.with(|settings| settings.request_wait = wait)
+    }
+
+    /// The service below.
+    pub fn service(&self) -> &S {
+        &self.service
+    }
+
+    /// A session of one's own.
+    pub fn session(&self) -> SessionBuilder<S> {
+        SessionBuilder::new(self.clone())
+    }
+
+    /// Asks for a lock, in a session that this client opens when it is first needed and keeps for its own life.
+    pub fn lock(&self, name: &str) -> LockRequest<S> {
+        LockRequest::in_shared_session(self.clone(), name)
+    }
+
+    /// Asks for a lease: a lock without a session, proven by a handle.
+    pub fn lease(&self, name: &str) -> LeaseRequest<S> {
+        LeaseRequest::new(self.clone(), name)
+    }
+
+    /// The shared session, opened anew where there is none or it was lost.
+    async fn shared_session(&self) -> Result<Session<S>, ClientError> {
+        let mut shared = self.shared.lock().await;
+        if let Some(session) = shared.as_ref().filter(|session| session.state() != HoldState::Lost) {
+            return Ok(session.clone());
+        }
+        let session = self.session().open().await?;
+        *shared = Some(session.clone());
+        Ok(session)
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+        change(&mut self.settings);
+        self.shared = Arc::default();
+        self
+    }
+
+    fn retry(&self) -> Retry {
+        Retry::new(self.settings.clock.clone(), self.settings.request_wait)
+    }
+
+    fn key(&self, name: LockName) -> LockKey {
+        LockKey { namespace: self.settings.namespace.clone(), name }
+    }
+
+    fn withdraw_later(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let mut withdrawals = self.withdrawals.lock().unwrap_or_else(PoisonError::into_inner);
+        while withdrawals.try_join_next().is_some() {}
+        withdrawals.spawn_on(work, &runtime);
+    }
+}

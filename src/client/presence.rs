@@ -1,0 +1,211 @@
+//! One session as its handles, its guards and its keeper share it. It knows no service.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+
+use super::numbers::Numbers;
+use super::validity::Validity;
+use super::ClientError;
+use crate::clock::{Clock, Instant};
+use crate::limits::CLOCK_LOOK_MS_MAX;
+use crate::model::{Command, EndReason, FencingToken, Handle, LockName, Namespace, Reply, RequestId, SessionId};
+use crate::service::{Call, ServiceError};
+
+/// How sure a hold is, by the client's own clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum HoldState {
+    /// Surely held, and renewals are answered.
+    Held,
+    /// Surely held still, but a renewal is overdue: the cluster has not answered for half a TTL.
+    Unsure,
+    /// May be held by another.
+    Lost,
+}
+
+/// How a session came to its end, as its client saw it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// The client closed it.
+    Closed,
+    /// The cluster said so.
+    Told(EndReason),
+    /// The client's own deadline passed.
+    Passed,
+}
+
+/// What guards and acquires leave to the session's keeper: each is repeated until it is answered or the session ends.
+#[derive(Debug)]
+pub(super) enum Errand {
+    /// Withdraw an acquire, whatever has become of it.
+    Cancel { number: u64, done: Option<oneshot::Sender<Result<Reply, ServiceError>>> },
+    /// Give a lock back.
+    Release { name: LockName, token: FencingToken, done: Option<oneshot::Sender<Result<Reply, ServiceError>>> },
+    /// End the session now.
+    Close { done: oneshot::Sender<Result<(), ServiceError>> },
+}
+
+/// The shared state of one session.
+#[derive(Debug)]
+pub(super) struct Presence {
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) namespace: Namespace,
+    pub(super) id: SessionId,
+    pub(super) handle: Handle,
+    pub(super) ttl: Duration,
+    /// Between two renewals: a third of the TTL, or of the grace where that is shorter.
+    pub(super) interval: Duration,
+    /// Somebody was told that the session has no stream.
+    pub(super) detached: Notify,
+    validity: Mutex<Validity>,
+    numbers: Mutex<Numbers>,
+    end: watch::Sender<Option<End>>,
+}
+
+impl Presence {
+    pub(super) fn new(
+        clock: Arc<dyn Clock>,
+        namespace: Namespace,
+        (id, handle): (SessionId, Handle),
+        (ttl, interval): (Duration, Duration),
+        validity: Validity,
+    ) -> Self {
+        Self {
+            clock,
+            namespace,
+            id,
+            handle,
+            ttl,
+            interval,
+            detached: Notify::new(),
+            validity: Mutex::new(validity),
+            numbers: Mutex::default(),
+            end: watch::Sender::new(None),
+        }
+    }
+
+    /// The arithmetic of its deadline. Held for a few instructions, never across an await.
+    pub(super) fn validity(&self) -> MutexGuard<'_, Validity> {
+        self.validity.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its request numbers. Held for a few instructions, never across an await.
+    pub(super) fn numbers(&self) -> MutexGuard<'_, Numbers> {
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next request number, and the bound below which all were answered.
+    pub(super) fn draw(&self) -> (u64, u64) {
+        let mut numbers = self.numbers();
+        (numbers.draw(), numbers.answered_below())
+    }
+
+    /// A command of this session, with its proof.
+    pub(super) fn call(&self, command: Command) -> Call {
+        Call { proof: Some(self.handle.clone()), ..Call::new(command) }
+    }
+
+    /// A number as the cluster knows it.
+    pub(super) fn request(&self, number: u64) -> RequestId {
+        RequestId { session: self.id, number }
+    }
+
+    /// How it ended; the clock is read, so a deadline that passed unnoticed is found here.
+    pub(super) fn ended(&self) -> Option<End> {
+        let told = *self.end.borrow();
+        if told.is_some() {
+            return told;
+        }
+        if self.validity().is_passed(self.clock.now()) {
+            self.end_as(End::Passed);
+        }
+        *self.end.borrow()
+    }
+
+    /// Ends it; the first end counts.
+    pub(super) fn end_as(&self, end: End) {
+        self.end.send_if_modified(|known| {
+            let first = known.is_none();
+            known.get_or_insert(end);
+            first
+        });
+    }
+
+    /// What is left until the client's own deadline.
+    pub(super) fn valid_for(&self) -> Duration {
+        if self.ended().is_some() { Duration::ZERO } else { self.validity().left(self.clock.now()) }
+    }
+
+    /// How sure it is.
+    pub(super) fn state(&self) -> HoldState {
+        if self.ended().is_some() {
+            return HoldState::Lost;
+        }
+        let silent = self.clock.now().since(self.validity().newest_answered());
+        if silent > self.interval + self.interval / 2 { HoldState::Unsure } else { HoldState::Held }
+    }
+
+    /// Waits for its end. It looks at the clock by itself, so it does not depend on the keeper being scheduled, and
+    /// at least every [`CLOCK_LOOK_MS_MAX`], because timers do not count the time that the machine was suspended.
+    pub(super) async fn lost(&self) -> End {
+        let mut told = self.end.subscribe();
+        loop {
+            if let Some(end) = self.ended() {
+                return end;
+            }
+            let look = pause_until(self.validity().until(), self.clock.now());
+            // The sender lives in `self`, so the channel cannot close while it is awaited.
+            let _ = tokio::time::timeout(look, told.changed()).await;
+        }
+    }
+
+    /// The error of a call that met the session's end.
+    pub(super) fn lost_error(&self, end: End) -> ClientError {
+        ClientError::SessionLost { session: self.id, reason: end.reason() }
+    }
+}
+
+impl End {
+    pub(super) fn reason(self) -> Option<EndReason> {
+        match self {
+            End::Closed => Some(EndReason::Released),
+            End::Told(reason) => Some(reason),
+            End::Passed => None,
+        }
+    }
+}
+
+/// How long to sleep towards `target` before the clock is read again; at least a millisecond, so that a clock that is
+/// moved by hand is not polled in a loop.
+pub(super) fn pause_until(target: Instant, now: Instant) -> Duration {
+    target.since(now).clamp(Duration::from_millis(1), Duration::from_millis(CLOCK_LOOK_MS_MAX))
+}
+
+/// One handle on a session. When the last one is dropped (sessions and guards alike) the keeper closes the session.
+#[derive(Debug, Clone)]
+pub(super) struct Tie {
+    pub(super) presence: Arc<Presence>,
+    pub(super) errands: mpsc::UnboundedSender<Errand>,
+}
+
+impl Tie {
+    /// Leaves an errand. After the keeper's end there is nothing to do: everything ended with the session. The mailbox
+    /// needs no bound of its own: each acquire and each guard leaves one errand at most.
+    pub(super) fn leave(&self, errand: Errand) {
+        let _ = self.errands.send(errand);
+    }
+
+    /// Leaves an errand and waits for its answer.
+    pub(super) async fn ask(
+        &self,
+        errand: impl FnOnce(Option<oneshot::Sender<Result<Reply, ServiceError>>>) -> Errand,
+    ) -> Result<Reply, ClientError> {
+        let (done, answer) = oneshot::channel();
+        self.leave(errand(Some(done)));
+        match answer.await {
+            Ok(answer) => answer.map_err(ClientError::from),
+            Err(_) => Err(self.presence.lost_error(self.presence.lost().await)),
+        }
+    }
+}

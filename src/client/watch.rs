@@ -1,0 +1,105 @@
+//! Following what happens, without loss or repetition, through errors and changes of leader.
+
+use super::{Client, ClientError, Retry};
+use crate::model::{Event, EventKind, LockName, Position};
+use crate::service::{Events, LockService, Scope, ServiceError, Subscription};
+
+/// A subscription that goes on by itself after errors. Dropping it ends it.
+///
+/// - Every event of its scope comes once, in order, from the position where it began.
+/// - Where events are no longer kept it says so, once, and goes on from the position that the error names.
+#[derive(Debug)]
+pub struct Watch<S: LockService> {
+    service: S,
+    scope: Scope,
+    after: Position,
+    events: Option<Events>,
+    retry: Retry,
+}
+
+impl<S: LockService> Watch<S> {
+    /// The next event. An error other than [`EventsMissed`](ServiceError::EventsMissed) means that the service did
+    /// not answer for the client's request wait; calling it again tries again. Dropping the future loses nothing.
+    pub async fn next(&mut self) -> Result<Event, ClientError> {
+        loop {
+            let began = self.retry.began();
+            let error = match self.step().await {
+                Ok(Some(event)) => return Ok(event),
+                Ok(None) => continue,
+                Err(error) => error,
+            };
+            self.events = None;
+            if let ServiceError::EventsMissed { resume, .. } = error {
+                self.after = self.after.max(resume);
+                return Err(error.into());
+            }
+            self.retry.pause(error, began).await?;
+        }
+    }
+
+    /// The position after which the next event comes.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        self.after
+    }
+
+    /// Subscribes, or takes one event; `None` where that gave nothing new.
+    async fn step(&mut self) -> Result<Option<Event>, ServiceError> {
+        let Some(events) = &mut self.events else {
+            let subscription = Subscription { scope: self.scope.clone(), after: Some(self.after) };
+            self.events = Some(self.service.subscribe(subscription).await?);
+            return Ok(None);
+        };
+        let event = events.next().await?;
+        self.retry.answered();
+        if event.position <= self.after {
+            return Ok(None);
+        }
+        self.after = event.position;
+        Ok(Some(event))
+    }
+}
+
+impl<S: LockService> Client<S> {
+    /// Follows the locks whose names begin so, and what concerns the namespace's sessions and the whole cluster: after
+    /// `from`, or from now on. Its beginning is fixed before it returns, so nothing that happens after is missed.
+    pub async fn watch(&self, prefix: &str, from: Option<Position>) -> Result<Watch<S>, ClientError> {
+        let after = match from {
+            Some(position) => position,
+            None => Position { index: self.totals().await?.index, n: u32::MAX },
+        };
+        let scope = Scope::Namespace { namespace: self.settings.namespace.clone(), prefix: prefix.to_owned() };
+        let (service, retry) = (self.service.clone(), self.retry());
+        Ok(Watch { service, scope, after, events: None, retry })
+    }
+
+    /// Waits until nobody holds the lock or stands in its queue. It says nothing of the moment after: to be sure of a
+    /// lock, acquire it. Asks again only after something happened to the lock, so it costs nothing while it waits.
+    pub async fn wait_free(&self, name: &str) -> Result<(), ClientError> {
+        let lock = LockName::parse(name)?;
+        let mut watch = self.watch(name, None).await?;
+        loop {
+            let view = self.inspect(name).await?.value;
+            if view.holders.is_empty() && view.waiters.is_empty() {
+                return Ok(());
+            }
+            loop {
+                match watch.next().await {
+                    Ok(event) if frees(&event, &lock) => break,
+                    Ok(_) => {}
+                    Err(ClientError::Service(ServiceError::EventsMissed { .. })) => break,
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+    }
+}
+
+/// Whether the lock may have become free by it.
+fn frees(event: &Event, lock: &LockName) -> bool {
+    let ended = matches!(
+        event.kind,
+        EventKind::Released { .. } | EventKind::Expired { .. } | EventKind::Left { .. }
+    );
+    ended && event.kind.lock().is_some_and(|key| key.name == *lock)
+}

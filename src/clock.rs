@@ -1,0 +1,200 @@
+//! The only window on time and entropy: whoever needs either is handed a [`Clock`].
+//!
+//! Knows: model (for wall times). Never: what the time is used for, sleeping (that is `tokio::time`).
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::model::WallTime;
+
+/// A point in time of one clock: nanoseconds since a point of its own. Comparable within one process only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Instant(u64);
+
+impl Instant {
+    /// From nanoseconds since the clock's own beginning.
+    #[must_use]
+    pub fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the clock's own beginning.
+    #[must_use]
+    pub fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// This point and so much more; the end of time where that would overflow.
+    #[must_use]
+    pub fn after(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(nanos(duration)))
+    }
+
+    /// From `earlier` to this point; nothing where that lies ahead.
+    #[must_use]
+    pub fn since(self, earlier: Instant) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Time and entropy of one process. Passed around as `Arc<dyn Clock>`, so that a simulation can bring its own.
+pub trait Clock: fmt::Debug + Send + Sync + 'static {
+    /// Monotonic: never goes back.
+    fn now(&self) -> Instant;
+
+    /// The wall clock, for people. Nothing is decided by it.
+    fn wall(&self) -> WallTime;
+
+    /// 128 random bits, good enough for a secret.
+    fn random_u128(&self) -> u128;
+
+    /// A random number below `n`; 0 where `n` is 0. For jitter: the tiny bias of a multiplication is left in.
+    fn random_below(&self, n: u64) -> u64 {
+        let draw = self.random_u128() as u64;
+        ((u128::from(draw) * u128::from(n)) >> 64) as u64
+    }
+}
+
+/// The machine's own clock and entropy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SystemClock {
+    suspend: Suspend,
+}
+
+/// Whether time passes while the machine sleeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Suspend {
+    #[default]
+    Counted,
+    Uncounted,
+}
+
+impl SystemClock {
+    /// The clock of clients. It counts the time that the machine was suspended, where the system has such a clock:
+    /// a lease runs out during sleep, too.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { suspend: Suspend::Counted }
+    }
+
+    /// The clock of servers. It stands still while the machine is suspended: log time may be slow, never fast.
+    #[must_use]
+    pub fn monotonic() -> Self {
+        Self { suspend: Suspend::Uncounted }
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Instant {
+        #[cfg(target_os = "linux")]
+        let counted = rustix::time::ClockId::Boottime;
+        #[cfg(not(target_os = "linux"))]
+        let counted = rustix::time::ClockId::Monotonic;
+        let time = rustix::time::clock_gettime(match self.suspend {
+            Suspend::Counted => counted,
+            Suspend::Uncounted => rustix::time::ClockId::Monotonic,
+        });
+        // Both clocks begin at boot, so neither part is negative.
+        Instant(time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
+    }
+
+    fn wall(&self) -> WallTime {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        WallTime(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    fn random_u128(&self) -> u128 {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).expect("a system without entropy cannot draw secrets, and must not pretend to");
+        u128::from_le_bytes(bytes)
+    }
+}
+
+/// A clock that moves only by hand, with numbers that follow from its seed. For tests and simulations.
+#[derive(Debug)]
+pub struct ManualClock {
+    state: Mutex<Manual>,
+}
+
+#[derive(Debug)]
+struct Manual {
+    now: Instant,
+    wall_ms: u64,
+    draws: u64,
+    seed: u64,
+}
+
+impl ManualClock {
+    /// Begins an hour after its own beginning, so that earlier points can be written down.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let now = Instant::from_nanos(nanos(Duration::from_secs(3600)));
+        Self { state: Mutex::new(Manual { now, wall_ms: 1_767_225_600_000, draws: 0, seed }) }
+    }
+
+    /// Lets so much time pass.
+    pub fn advance(&self, duration: Duration) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.now = state.now.after(duration);
+        state.wall_ms = state.wall_ms.saturating_add(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Instant {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).now
+    }
+
+    fn wall(&self) -> WallTime {
+        WallTime(self.state.lock().unwrap_or_else(PoisonError::into_inner).wall_ms)
+    }
+
+    fn random_u128(&self) -> u128 {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut half = || {
+            state.draws += 1;
+            u128::from(mixed(state.seed.wrapping_add(state.draws.wrapping_mul(0x9E37_79B9_7F4A_7C15))))
+        };
+        (half() << 64) | half()
+    }
+}
+
+/// The finisher of SplitMix64: neighbouring inputs give unrelated outputs.
+fn mixed(mut bits: u64) -> u64 {
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    bits ^ (bits >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A manual clock moves only by hand, and two of the same seed draw the same numbers.
+    #[test]
+    fn a_manual_clock_is_reproducible() {
+        let (one, two) = (ManualClock::new(7), ManualClock::new(7));
+        let before = one.now();
+        assert_eq!(one.now(), before);
+        one.advance(Duration::from_millis(1_500));
+        assert_eq!(one.now().since(before), Duration::from_millis(1_500));
+        assert_eq!(one.random_u128(), two.random_u128());
+        assert_ne!(one.random_u128(), two.random_below(u64::MAX).into());
+    }
+
+    /// The system's clocks do not go back, and random numbers stay below their bound.
+    #[test]
+    fn the_system_clock_goes_forward() {
+        for clock in [SystemClock::new(), SystemClock::monotonic()] {
+            let earlier = clock.now();
+            assert!(earlier <= clock.now());
+            assert!((0..100).all(|_| clock.random_below(3) < 3));
+            assert_eq!(clock.random_below(0), 0);
+        }
+    }
+}
