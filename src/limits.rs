@@ -152,6 +152,8 @@ pub const GROUP_POLL_MS_MIN: u64 = 1;
 pub const GROUP_POLL_MS_MAX: u64 = 100;
 /// A second TERM leaves this part of the time before the kill.
 pub const HURRY_FACTOR: u32 = 4;
+/// Progress is drawn anew so often.
+pub const PROGRESS_TICK_MS: u64 = 250;
 /// A stop signal to oneself has taken effect after this, or never will.
 pub const STOP_SETTLES_MS: u64 = 100;
 

@@ -8,11 +8,12 @@ use super::options::{CompletionsOptions, ConfigCheckOptions, Options, TransferOp
 use super::output::Output;
 use super::shapes::{self, role_word};
 use crate::client::Client;
+use crate::codec::FORMAT;
 use crate::config::Config;
 use crate::service::LockService;
 
-/// The protocol of the wire.
-const PROTOCOL: &str = "lockkeeper.v1";
+/// The protocol of the wire, and the versions of it that this program speaks.
+const PROTOCOL: (&str, u32, u32) = ("lockkeeper.v1", 1, 1);
 
 /// Who leads, and how the nodes are.
 pub(super) async fn status<S: LockService>(client: &Client<S>, output: &Output) -> Result<u8, Failure> {
@@ -59,8 +60,12 @@ pub(super) async fn transfer<S: LockService>(
 
 /// The versions of everything that another version may have to read.
 pub(super) fn version(output: &Output) -> Result<u8, Failure> {
-    let versions = shapes::Versions { version: env!("CARGO_PKG_VERSION"), protocol: PROTOCOL };
-    output.answer(&versions, || format!("lockkeeper {}\nprotocol {PROTOCOL}", versions.version))?;
+    let (protocol, protocol_min, protocol_max) = PROTOCOL;
+    let version = env!("CARGO_PKG_VERSION");
+    let versions = shapes::Versions { version, protocol, protocol_min, protocol_max, format: FORMAT };
+    output.answer(&versions, || {
+        format!("lockkeeper {version}\nprotocol {protocol}, versions {protocol_min} to {protocol_max}\nformat of stored bytes {FORMAT}")
+    })?;
     Ok(YES)
 }
 

@@ -1,20 +1,17 @@
 //! From endpoints to a client. The only place of the command line that knows which service it talks to.
 
+use super::failure::Failure;
 use super::options::Common;
 use crate::client::Client;
 use crate::limits;
 use crate::model::Metadata;
-use super::failure::Failure;
 
 pub(super) use remote::Remote;
 
 /// A client of the named cluster, who says who and where it is. Nothing is sent yet.
 pub(super) fn connect(common: &Common) -> Result<Client<Remote>, Failure> {
     let service = remote::service(common)?;
-    Ok(Client::new(service)
-        .namespace(common.namespace.clone())
-        .request_wait(common.timeout)
-        .metadata(metadata()?))
+    Ok(Client::new(service).namespace(common.namespace.clone()).request_wait(common.timeout).metadata(metadata()?))
 }
 
 /// Who asks: user, host and process, as far as they are known.

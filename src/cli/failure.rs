@@ -5,43 +5,43 @@ use std::io;
 use crate::client::{ClientError, Lost};
 use crate::config::ConfigError;
 use crate::model::Invalid;
-use crate::service::{Advice, LeaderHint, ServiceError, Word};
+use crate::service::{LeaderHint, ServiceError, Word};
 
 /// Ends a command with an exit code and a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub(crate) struct Failure {
     /// Which error.
-    pub word: Word,
+    pub(crate) word: Word,
     /// What happened.
-    pub detail: String,
+    pub(crate) detail: String,
     /// The leader, where the error names one.
-    pub leader: Option<LeaderHint>,
+    pub(crate) leader: Option<LeaderHint>,
     /// Replaces the table's exit code.
-    pub exit: Option<u8>,
+    pub(crate) exit: Option<u8>,
     /// Nobody reads the answer any more; nothing is left to say.
-    pub silent: bool,
+    pub(crate) silent: bool,
 }
 
 impl Failure {
     /// A failure of this kind.
-    pub fn new(word: Word, detail: impl Into<String>) -> Self {
+    pub(crate) fn new(word: Word, detail: impl Into<String>) -> Self {
         Self { word, detail: detail.into(), leader: None, exit: None, silent: false }
     }
 
     /// The command line itself is wrong.
-    pub fn usage(detail: impl Into<String>) -> Self {
+    pub(crate) fn usage(detail: impl Into<String>) -> Self {
         Self::new(Word::Invalid, detail)
     }
 
     /// The exit code.
     #[must_use]
-    pub fn exit(&self) -> u8 {
+    pub(crate) fn exit(&self) -> u8 {
         if self.silent { 0 } else { self.exit.unwrap_or(self.word.row().exit) }
     }
 
     /// What a person does next.
     #[must_use]
-    pub fn next_step(&self) -> &'static str {
+    pub(crate) fn next_step(&self) -> &'static str {
         match self.word {
             Word::Invalid => "see --help",
             Word::NotAcquired => "wait longer with -w, or see who holds it with `lockkeeper show`",
@@ -66,14 +66,8 @@ impl Failure {
 
     /// The error's advice, as it stands in JSON.
     #[must_use]
-    pub fn advice(&self) -> &'static str {
+    pub(crate) fn advice(&self) -> &'static str {
         self.word.row().advice.word()
-    }
-
-    /// Whether trying again may help.
-    #[must_use]
-    pub fn is_worth_a_retry(&self) -> bool {
-        self.word.row().advice == Advice::Retry
     }
 }
 

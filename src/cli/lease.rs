@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use super::failure::Failure;
-use super::options::{
-    AcquireOptions, CheckOptions, LeaseMode, NameOptions, RefreshOptions, ReleaseOptions,
-};
+use super::options::{AcquireOptions, CheckOptions, LeaseMode, NameOptions, RefreshOptions, ReleaseOptions};
 use super::output::Output;
 use super::shapes::{self, milliseconds};
 use super::{NO, YES};

@@ -33,16 +33,16 @@ pub(super) async fn list<S: LockService>(
         }
         return Ok(YES);
     }
-    let rows: Vec<_> = rows
-        .iter()
-        .map(|row| {
-            let (by, held) = row.oldest.as_ref().map_or((String::new(), String::new()), |holder| {
-                (called(&holder.metadata), ago(now, holder.since))
-            });
-            let kind = row.limit.map_or(row.kind.to_string(), |limit| format!("{} of {limit}", row.kind));
-            vec![row.lock.name.to_string(), kind, row.holders.to_string(), row.waiters.to_string(), by, held]
-        })
-        .collect();
+    let rows: Vec<_> =
+        rows.iter()
+            .map(|row| {
+                let (by, held) = row.oldest.as_ref().map_or((String::new(), String::new()), |holder| {
+                    (called(&holder.metadata), ago(now, holder.since))
+                });
+                let kind = row.limit.map_or(row.kind.to_string(), |limit| format!("{} of {limit}", row.kind));
+                vec![row.lock.name.to_string(), kind, row.holders.to_string(), row.waiters.to_string(), by, held]
+            })
+            .collect();
     output.table(&["NAME", "KIND", "HOLDERS", "WAITERS", "HELD BY", "FOR"], &rows)?;
     Ok(YES)
 }

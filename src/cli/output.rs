@@ -8,11 +8,11 @@ use super::failure::Failure;
 
 /// How this run talks.
 #[derive(Debug, Clone, Copy)]
-pub struct Output {
+pub(crate) struct Output {
     /// One object a line instead of texts.
-    pub json: bool,
+    pub(crate) json: bool,
     /// Somebody watches standard error.
-    pub watched: bool,
+    pub(crate) watched: bool,
     bold: bool,
 }
 
@@ -34,31 +34,31 @@ struct Leader<'a> {
 impl Output {
     /// As the streams and `NO_COLOR` allow.
     #[must_use]
-    pub fn new(json: bool) -> Self {
+    pub(crate) fn new(json: bool) -> Self {
         let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         Self { json, watched: io::stderr().is_terminal(), bold: colour && io::stdout().is_terminal() }
     }
 
     /// A line of answer for people or scripts.
-    pub fn line(&self, text: impl AsRef<str>) -> Result<(), Failure> {
+    pub(crate) fn line(&self, text: impl AsRef<str>) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         writeln!(out, "{}", text.as_ref())?;
         Ok(out.flush()?)
     }
 
     /// An object of answer.
-    pub fn object(&self, value: &impl Serialize) -> Result<(), Failure> {
+    pub(crate) fn object(&self, value: &impl Serialize) -> Result<(), Failure> {
         let text = serde_json::to_string(value).map_err(io::Error::from)?;
         self.line(text)
     }
 
     /// The object where JSON was asked for, else the text.
-    pub fn answer(&self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), Failure> {
+    pub(crate) fn answer(&self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), Failure> {
         if self.json { self.object(value) } else { self.line(text()) }
     }
 
     /// Aligned columns under a heading.
-    pub fn table(&self, heading: &[&str], rows: &[Vec<String>]) -> Result<(), Failure> {
+    pub(crate) fn table(&self, heading: &[&str], rows: &[Vec<String>]) -> Result<(), Failure> {
         for (number, line) in aligned(heading, rows).into_iter().enumerate() {
             if number == 0 && self.bold {
                 self.line(format!("\u{1b}[1m{line}\u{1b}[0m"))?;
@@ -70,14 +70,14 @@ impl Output {
     }
 
     /// A remark for whoever watches; nobody sees it elsewhere.
-    pub fn remark(&self, text: &str) {
+    pub(crate) fn remark(&self, text: &str) {
         if self.watched && !self.json {
             self.complain(text);
         }
     }
 
     /// An error: as JSON, or a sentence with the next step.
-    pub fn failure(&self, failure: &Failure) {
+    pub(crate) fn failure(&self, failure: &Failure) {
         if failure.silent {
             return;
         }

@@ -172,8 +172,9 @@ pub(super) struct Happened {
 pub(super) struct Versions {
     pub(super) version: &'static str,
     pub(super) protocol: &'static str,
-    pub(super) entry_format: u16,
-    pub(super) record_format: u16,
+    pub(super) protocol_min: u32,
+    pub(super) protocol_max: u32,
+    pub(super) format: u8,
 }
 
 fn filled(text: &str) -> Option<String> {

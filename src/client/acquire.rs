@@ -166,7 +166,8 @@ impl<S: LockService> LockRequest<S> {
         let (number, answered_below) = session.tie.presence.draw();
         let withdrawal = Withdrawal { tie: session.tie.clone(), number, state: Armed::Armed };
         let request = session.tie.presence.request(number);
-        let acquire = Acquire { request, answered_below, name: name.clone(), mode: self.mode, owner, patience, metadata };
+        let acquire =
+            Acquire { request, answered_below, name: name.clone(), mode: self.mode, owner, patience, metadata };
         let pursuit = Pursuit {
             call: session.tie.presence.call(Command::Acquire(acquire)),
             claim: ClaimRef {
@@ -192,11 +193,7 @@ struct Pursuit<S: LockService> {
 }
 
 impl<S: LockService> Pursuit<S> {
-    async fn finish(
-        mut self,
-        mut withdrawal: Withdrawal,
-        deadline: Option<Instant>,
-    ) -> Result<LockGuard, ClientError> {
+    async fn finish(mut self, mut withdrawal: Withdrawal, deadline: Option<Instant>) -> Result<LockGuard, ClientError> {
         let tie = self.session.tie.clone();
         let outcome = tokio::select! {
             biased;
@@ -244,11 +241,7 @@ pub(super) async fn passed(clock: &dyn Clock, deadline: Option<Instant>) {
 }
 
 /// The grant in a settled outcome, or why there is none.
-pub(super) fn granted(
-    outcome: Outcome,
-    name: &LockName,
-    ahead: Option<Box<HolderView>>,
-) -> Result<Grant, ClientError> {
+pub(super) fn granted(outcome: Outcome, name: &LockName, ahead: Option<Box<HolderView>>) -> Result<Grant, ClientError> {
     if let Outcome::Granted(grant) = outcome {
         return Ok(grant);
     }
@@ -288,7 +281,9 @@ impl Withdrawal {
         let answer = self.tie.ask(|done| Errand::Cancel { number, done });
         match tokio::time::timeout(wait, answer).await {
             Ok(answer) => answer.map(drop),
-            Err(_) => Err(ServiceError::unknown("the cancel of a request that ran out of time was not answered").into()),
+            Err(_) => {
+                Err(ServiceError::unknown("the cancel of a request that ran out of time was not answered").into())
+            }
         }
     }
 }

@@ -151,7 +151,11 @@ impl<S: LockService> Keeper<S> {
             return;
         }
         self.attempt += 1;
-        if self.detached || self.waiting { self.attach(now) } else { self.renew(now) }
+        if self.detached || self.waiting {
+            self.attach(now)
+        } else {
+            self.renew(now)
+        }
         self.detached = false;
         self.waiting = true;
     }
@@ -174,8 +178,7 @@ impl<S: LockService> Keeper<S> {
 
     fn attach(&mut self, sent: Instant) {
         self.presence.validity().attaching(sent);
-        let attach =
-            Attach { session: self.presence.id, handle: self.presence.handle.clone(), attempt: self.attempt };
+        let attach = Attach { session: self.presence.id, handle: self.presence.handle.clone(), attempt: self.attempt };
         let call = self.presence.call(Command::Attach(attach));
         let service = self.service.clone();
         self.attempts.push(Box::pin(async move { Attempted { sent, answer: service.submit(call).await } }));

@@ -191,8 +191,7 @@ fn aged(command: Command, clock: &dyn Clock, began: Instant) -> (Call, Instant) 
 }
 
 async fn withdraw<S: LockService>(client: &Client<S>, take: &TakeLease, began: Instant) -> Result<(), ClientError> {
-    let command =
-        Command::CancelTake { lock: take.lock.clone(), take: take.take, handle: take.handle.clone() };
+    let command = Command::CancelTake { lock: take.lock.clone(), take: take.take, handle: take.handle.clone() };
     let clock = &client.settings.clock;
     client.retry().until_answered(|| client.service.submit(aged(command.clone(), &**clock, began).0)).await?;
     Ok(())
@@ -273,6 +272,8 @@ impl<S: LockService> Lease<S> {
 /// A lease was prolonged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refreshed {
+    /// The grant's fencing token, where the cluster named it.
+    pub token: Option<FencingToken>,
     /// How long it is surely held, counted from when the refresh was sent.
     pub valid_for: Duration,
     /// Log time of the refresh.
@@ -310,12 +311,12 @@ impl<S: LockService> Client<S> {
         let Some(reply) = replies.into_iter().next() else {
             return Err(ServiceError::Internal("a renewal without an answer".into()).into());
         };
-        let Outcome::Renewed { deadline, .. } = reply.outcome else {
+        let Outcome::Renewed { deadline, token, .. } = reply.outcome else {
             return Err(ClientError::unexpected(reply.outcome));
         };
         let answer = Answer { sent, stamp: reply.stamp, deadline };
         let valid_for = Validity::new(answer, None).left(sent);
-        Ok((answer, Refreshed { valid_for, at: reply.stamp, deadline }))
+        Ok((answer, Refreshed { token, valid_for, at: reply.stamp, deadline }))
     }
 
     /// After an attempt with an unknown end, *not held* says that it was this client that gave the lease back.

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
+use super::ClientError;
 use super::numbers::Numbers;
 use super::validity::Validity;
-use super::ClientError;
 use crate::clock::{Clock, Instant};
 use crate::limits::CLOCK_LOOK_MS_MAX;
 use crate::model::{Command, EndReason, FencingToken, Handle, LockName, Namespace, Reply, RequestId, SessionId};

@@ -11,9 +11,9 @@ use rustix::process::{Signal, getpgrp};
 use super::terminal::Terminal;
 
 /// Exit code for a command that was found but could not be executed.
-pub const NOT_EXECUTABLE: u8 = 126;
+pub(super) const NOT_EXECUTABLE: u8 = 126;
 /// Exit code for a command that was not found.
-pub const NOT_FOUND: u8 = 127;
+pub(super) const NOT_FOUND: u8 = 127;
 
 /// What the wrapper tells the shim.
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]

@@ -9,7 +9,7 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr,
 
 /// The terminal that controls this process, with its modes as they were when it was opened.
 #[derive(Debug)]
-pub struct Terminal {
+pub(super) struct Terminal {
     file: File,
     modes: Option<Termios>,
 }
@@ -17,7 +17,7 @@ pub struct Terminal {
 impl Terminal {
     /// `None` where no terminal controls this process.
     #[must_use]
-    pub fn open() -> Option<Self> {
+    pub(super) fn open() -> Option<Self> {
         let file = OpenOptions::new().read(true).write(true).open("/dev/tty").ok()?;
         let modes = tcgetattr(&file).ok();
         Some(Self { file, modes })
@@ -25,18 +25,18 @@ impl Terminal {
 
     /// Whether this group is in the foreground.
     #[must_use]
-    pub fn is_foreground(&self, group: Pid) -> bool {
+    pub(super) fn is_foreground(&self, group: Pid) -> bool {
         tcgetpgrp(&self.file).is_ok_and(|foreground| foreground == group)
     }
 
     /// Whether this process's own group is in the foreground.
     #[must_use]
-    pub fn is_ours(&self) -> bool {
+    pub(super) fn is_ours(&self) -> bool {
         self.is_foreground(getpgrp())
     }
 
     /// Puts a group of this session into the foreground.
-    pub fn give_to(&self, group: Pid) -> io::Result<()> {
+    pub(super) fn give_to(&self, group: Pid) -> io::Result<()> {
         // A background process that does this is stopped by SIGTTOU, unless the calling thread blocks it.
         let mut blocked = SigSet::empty();
         blocked.add(MaskedSignal::SIGTTOU);
@@ -47,12 +47,12 @@ impl Terminal {
     }
 
     /// Takes the foreground back from a group, if that group has it.
-    pub fn take_back_from(&self, group: Pid) -> io::Result<()> {
+    pub(super) fn take_back_from(&self, group: Pid) -> io::Result<()> {
         if self.is_foreground(group) { self.give_to(getpgrp()) } else { Ok(()) }
     }
 
     /// Sets the modes back to what they were: a program that was killed may have left the terminal raw.
-    pub fn restore_modes(&self) {
+    pub(super) fn restore_modes(&self) {
         if let (Some(modes), true) = (&self.modes, self.is_ours()) {
             let restored = tcsetattr(&self.file, OptionalActions::Drain, modes);
             if let Err(error) = restored {
