@@ -17,7 +17,7 @@ use crate::machine::Applied;
 use crate::model::ClusterSettings;
 use crate::raft::{Consensus, Member};
 use crate::service::LeaderHint;
-use crate::storage::DirectoryLock;
+use crate::storage::{DirectoryLock, SyncObserver};
 
 /// Shared by the service, the proposer and the hooks of one node.
 pub(super) struct Core {
@@ -90,6 +90,18 @@ impl Shared {
 
     pub(super) fn since_applied(&self) -> Duration {
         self.clock.now().since(Instant::from_nanos(self.applied_at.load(Ordering::Relaxed)))
+    }
+}
+
+/// The time from handing a write to the log until it is durable.
+impl SyncObserver for Shared {
+    fn started(&self) -> u64 {
+        self.clock.now().as_nanos()
+    }
+
+    fn finished(&self, started: u64, _durable: bool) {
+        let took = self.clock.now().since(Instant::from_nanos(started));
+        self.metrics.fsync_seconds.record(took.as_secs_f64());
     }
 }
 

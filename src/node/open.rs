@@ -17,8 +17,8 @@ use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
 use crate::limits;
 use crate::model::ClusterSettings;
-use crate::raft::{Consensus, ConsensusError, Member, RaftSettings, Timing};
-use crate::storage::{self, Claim, Identity, MemoryState, MemoryWal, OpenError, Recovered};
+use crate::raft::{Connector, Consensus, Member, ProposeError, RaftSettings, StartError, Timing, accepted};
+use crate::storage::{self, Claim, Identity, MemoryState, MemoryWal, OpenError, Recovered, SyncObserver};
 
 /// How a node is opened, beside its settings.
 #[derive(Debug)]
@@ -58,7 +58,10 @@ pub enum OpenNodeError {
     Runtime(#[from] io::Error),
     /// Consensus.
     #[error(transparent)]
-    Consensus(#[from] ConsensusError),
+    Consensus(#[from] StartError),
+    /// Founding the cluster.
+    #[error("the cluster cannot be founded: {0}")]
+    Found(#[from] ProposeError),
     /// Its timing is not the cluster's.
     #[error("{0}")]
     Timing(String),
@@ -135,7 +138,7 @@ async fn open_here(
         let hooks = hooks(&shared, &tasks);
         let wal = MemoryWal::default();
         let state = MemoryState::default();
-        let consensus = Consensus::start(settings.clone(), wal, state, recovered, hooks, listener).await?;
+        let consensus = Consensus::start(settings.clone(), wal, state, &recovered, hooks, Connector::tcp()).await?;
         (shared, consensus)
     } else {
         let opened = open_directory(&config, &settings).await?;
@@ -144,21 +147,30 @@ async fn open_here(
         }
         let applied = opened.recovered.head.log_id.map_or(0, |id| id.index);
         let shared = Arc::new(Shared::new(config.node, applied, Arc::clone(&clock)));
-        let observed = Arc::clone(&shared);
-        opened.wal.on_sync(Box::new(move |took| observed.metrics.fsync_seconds.record(took.as_secs_f64())));
+        opened.wal.on_sync(Arc::clone(&shared) as Arc<dyn SyncObserver>);
         let hooks = hooks(&shared, &tasks);
         shared.keep(opened.lock);
-        let consensus =
-            Consensus::start(settings.clone(), opened.wal, opened.state, opened.recovered, hooks, listener).await?;
+        let (wal, state, recovered) = (opened.wal, opened.state, opened.recovered);
+        let consensus = Consensus::start(settings.clone(), wal, state, &recovered, hooks, Connector::tcp()).await?;
         (shared, consensus)
     };
     let node = assemble(config, settings, clock, shared, consensus, tasks);
+    node.own(serve_peers(node.clone(), listener));
     if let Some(differs) = duties::timing_differs(&node) {
         node.close().await;
         return Err(OpenNodeError::Timing(differs));
     }
     node.core.consensus.initialize().await?;
     Ok(node)
+}
+
+/// Answers the other nodes until this one closes.
+async fn serve_peers(node: Node, listener: TcpListener) {
+    let mut stop = node.core.stop.subscribe();
+    let stopped = async move { stop.wait_for(|stop| *stop).await.map_or((), |_| ()) };
+    if let Err(error) = node.core.consensus.serve(accepted(listener), stopped).await {
+        node.core.shared.fatal.send_replace(Some(format!("the port for the other nodes failed: {error}")));
+    }
 }
 
 fn hooks(shared: &Arc<Shared>, tasks: &Arc<Tasks>) -> Arc<NodeHooks> {
@@ -189,7 +201,7 @@ fn assemble(
         members: settings.members,
         settings: ClusterSettings {
             timing_ms: [settings.timing.heartbeat_ms, settings.timing.election_min_ms, settings.timing.election_max_ms],
-            ttl_ms_min: config.timing.ttl_ms_min(),
+            ttl_ms_min: config.timing.ttl_ms_min,
             ttl_ms_max: limits::TTL_MS_MAX_DEFAULT,
         },
         election_max: Duration::from_millis(settings.timing.election_max_ms),
@@ -227,8 +239,8 @@ fn raft_settings(config: &Config) -> RaftSettings {
     }
     let timing = Timing {
         heartbeat_ms: config.timing.heartbeat_ms,
-        election_min_ms: config.timing.election_min_ms,
-        election_max_ms: config.timing.election_max_ms,
+        election_min_ms: config.timing.election_ms_min,
+        election_max_ms: config.timing.election_ms_max,
     };
     let cluster_id = xxhash_rust::xxh3::xxh3_128(founders.as_bytes());
     RaftSettings::new(config.node, config.cluster.clone(), cluster_id, members, timing)
