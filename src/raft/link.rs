@@ -211,7 +211,8 @@ impl Links {
     async fn dial(&self, address: &str) -> io::Result<Channel> {
         let refused = |error: tonic::transport::Error| io::Error::other(format!("{address}: {}", chain(&error)));
         let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(refused)?;
-        let dialling = endpoint.tcp_nodelay(true).connect_with_connector(self.connector.clone());
+        let endpoint = endpoint.tcp_nodelay(true);
+        let dialling = endpoint.connect_with_connector(self.connector.clone());
         match tokio::time::timeout(Duration::from_millis(DIAL_MS_MAX), dialling).await {
             Ok(result) => result.map_err(refused),
             Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, format!("{address}: no answer in {DIAL_MS_MAX} ms"))),

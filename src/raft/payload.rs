@@ -70,7 +70,7 @@ pub(super) fn decode(id: LogId, bytes: Bytes) -> io::Result<RaftEntry> {
         Some(&kind) if kind == Kind::Entry as u8 => RaftPayload::Normal(Proposal { bytes, entry: None }),
         Some(_) | None => return Err(damaged(format!("log entry {id}: {} bytes of no known kind", bytes.len()))),
     };
-    Ok(RaftEntry::new(from_log_id(id), payload))
+    Ok(RaftEntry { log_id: from_log_id(id), payload })
 }
 
 /// What a head carries beside its records: the membership in force, and which entry brought it.

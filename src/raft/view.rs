@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use openraft::async_runtime::watch::WatchReceiver;
-use openraft::{Raft, RaftMetrics, ServerState};
+use openraft::{Raft, RaftMetrics, ServerState, TokioInstant};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -77,12 +77,25 @@ impl View {
     }
 }
 
-fn seen(metrics: &RaftMetrics<Types>, fault: Option<String>) -> View {
+/// Turns Raft's instants, which hide what they are, into tokio's: by one pair of both, so that equal stays equal.
+#[derive(Clone, Copy)]
+struct Anchor {
+    raft: TokioInstant,
+    here: Instant,
+}
+
+impl Anchor {
+    fn of(self, at: TokioInstant) -> Instant {
+        self.here + if at > self.raft { at - self.raft } else { Duration::ZERO }
+    }
+}
+
+fn seen(anchor: Anchor, metrics: &RaftMetrics<Types>, fault: Option<String>) -> View {
     let membership = &metrics.membership_config;
     let voters: Vec<u64> = membership.voter_ids().collect();
     let members = membership.nodes().map(|(id, member)| {
         let matched = metrics.replication.as_ref().and_then(|all| all.get(id)?.as_ref().map(|at| at.index));
-        let heard = metrics.heartbeat.as_ref().and_then(|all| all.get(id)?.as_ref().map(|at| **at));
+        let heard = metrics.heartbeat.as_ref().and_then(|all| all.get(id)?.as_ref().map(|at| anchor.of(**at)));
         let view = MemberView { member: member.clone(), voter: voters.contains(id), matched, heard };
         (*id, view)
     });
@@ -104,7 +117,7 @@ fn seen(metrics: &RaftMetrics<Types>, fault: Option<String>) -> View {
         last: metrics.last_log_index,
         applied: metrics.last_applied.map(|at| at.index),
         own_term_applied: leads && own,
-        quorum_acked: metrics.last_quorum_acked.map(|at| *at),
+        quorum_acked: metrics.last_quorum_acked.map(|at| anchor.of(*at)),
         members: members.collect(),
         fatal: fault.or_else(|| broken.map(ToString::to_string)),
     }
@@ -112,13 +125,14 @@ fn seen(metrics: &RaftMetrics<Types>, fault: Option<String>) -> View {
 
 /// Keeps the view up to date, and tells the node when it must stop. Ends with Raft.
 pub(super) async fn follow(raft: Raft<Types, StateMachine>, shared: Arc<Shared>, views: watch::Sender<View>) {
+    let anchor = Anchor { raft: openraft::Instant::now(), here: Instant::now() };
     let mut metrics = raft.metrics();
     let mut faults = shared.fault.subscribe();
     loop {
         // Cloned at once: the guard blocks Raft's core.
         let now = metrics.borrow_watched().clone();
         let fault = faults.borrow_and_update().clone();
-        let view = seen(&now, fault);
+        let view = seen(anchor, &now, fault);
         let fatal = view.fatal.clone();
         views.send_if_modified(|before| {
             let changed = *before != view;
