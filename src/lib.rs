@@ -10,5 +10,11 @@ pub mod storage;
 pub mod clock;
 pub mod raft;
 pub mod service;
+pub mod config;
+pub mod node;
 pub mod client;
 pub mod rpc;
+#[cfg(feature = "cli")]
+pub mod http;
+#[cfg(feature = "cli")]
+pub mod cli;

@@ -105,6 +105,28 @@ pub const EVENTS_KEPT_MAX: usize = 65_536;
 /// Events that may wait for one slow subscriber before it is cut.
 pub const EVENTS_WAITING_MAX: usize = 4_096;
 
+/// Founding members of a cluster.
+pub const MEMBERS_MAX: usize = 15;
+
+// Timing profiles: heartbeat, shortest and longest election timeout; and the shortest TTL of a session with each.
+
+/// `lan`: one site.
+pub const LAN_TIMING_MS: [u64; 3] = [50, 150, 300];
+/// Shortest TTL with `lan`.
+pub const LAN_TTL_MS_MIN: u64 = 3_000;
+/// `fast`: loopback and tests.
+pub const FAST_TIMING_MS: [u64; 3] = [30, 100, 150];
+/// Shortest TTL with `fast`.
+pub const FAST_TTL_MS_MIN: u64 = 1_000;
+/// `wan`: between sites.
+pub const WAN_TIMING_MS: [u64; 3] = [500, 2_500, 5_000];
+/// Shortest TTL with `wan`.
+pub const WAN_TTL_MS_MIN: u64 = 36_000;
+/// Longest election timeout that may be set by hand.
+pub const ELECTION_MS_MAX: u64 = 60_000;
+/// With a timing set by hand, the shortest TTL in longest election timeouts: a failover and room for two more.
+pub const TTL_MIN_IN_ELECTIONS: u64 = 10;
+
 // Client.
 
 /// A session is renewed this many times within its TTL.
@@ -168,6 +190,21 @@ const _: () = assert!(FRAME_BYTES_MAX <= REQUEST_BYTES_MAX);
 const _: () = assert!(STREAM_FRAMES_IN_FLIGHT_MAX <= STREAM_FRAMES_WAITING_MAX);
 const _: () = assert!(METADATA_BYTES_MAX + LOCK_NAME_BYTES_MAX + OWNER_BYTES_MAX + 1024 <= FRAME_BYTES_MAX);
 
+// Command line.
+
+/// A lock's command is ended this much before its hold could run out, besides the time for ending it in order.
+pub const LOSS_MARGIN_MS: u64 = 50;
+/// First pause between two looks whether a process group is gone.
+pub const GROUP_POLL_MS_MIN: u64 = 1;
+/// Longest pause between two looks whether a process group is gone.
+pub const GROUP_POLL_MS_MAX: u64 = 100;
+/// A second TERM leaves this part of the time before the kill.
+pub const HURRY_FACTOR: u32 = 4;
+/// Progress is drawn anew so often.
+pub const PROGRESS_TICK_MS: u64 = 250;
+/// A stop signal to oneself has taken effect after this, or never will.
+pub const STOP_SETTLES_MS: u64 = 100;
+
 const _: () = assert!(2 * TICK_MS_MAX <= LOG_TIME_CAP_MS_MIN, "a tick rarer than half the cap would slow log time");
 const _: () = assert!(COUNTER_BITS + 15 == 63, "a token must fit a signed 64-bit column");
 const _: () = assert!(TTL_MS_MAX_DEFAULT <= TTL_MS_MAX);
@@ -184,6 +221,8 @@ pub const LEADER_WAIT_MS: u64 = 1_000;
 pub const STEP_ASIDE_TRIES: u32 = 100;
 /// How long a closing node waits for what runs for it.
 pub const CLOSE_WAIT_MS: u64 = 2_000;
+/// Threads of a node's own runtime.
+pub const RAFT_THREADS: usize = 1;
 /// How often a node publishes its sizes and looks at its clock.
 pub const WATCH_MS: u64 = 1_000;
 
@@ -272,3 +311,5 @@ const _: () = assert!(2 * REPLICATION_BYTES_MAX <= PEER_MESSAGE_BYTES_MAX, "one 
 const _: () = assert!(ENTRY_BYTES_MAX <= REPLICATION_BYTES_MAX);
 const _: () = assert!(SNAPSHOT_CHUNK_BYTES < PEER_MESSAGE_BYTES_MAX);
 const _: () = assert!(PURGE_MARGIN_ENTRIES < REPLICATION_LAG_ENTRIES_MAX);
+
+const _: () = assert!(ELECTION_MS_MAX * TTL_MIN_IN_ELECTIONS <= TTL_MS_MAX, "the floor of a TTL must be allowed");

@@ -222,11 +222,10 @@ impl<S: LockService> Pursuit<S> {
             if let Some(tell) = &mut self.on_queued {
                 tell(place);
             }
-            let began = presence.clock.now();
             match service.settled(self.claim.clone()).await {
                 Ok(Reply { outcome: Outcome::Queued(_), .. }) => {}
                 Ok(reply) => return Ok(reply),
-                Err(error) => retry.pause(error, began).await?,
+                Err(error) => retry.broke_off(error).await?,
             }
         }
     }

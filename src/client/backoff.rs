@@ -75,19 +75,20 @@ impl Retry {
         }
     }
 
-    /// Now: when an attempt begins.
-    pub(super) fn began(&self) -> Instant {
-        self.clock.now()
-    }
-
     /// Something was answered: the outage, if there was one, is over.
     pub(super) fn answered(&mut self) {
         self.failing_since = None;
         self.backoff = Backoff::new();
     }
 
+    /// Waits before the next try, or gives the error back. For waits that broke off: however long they were in order,
+    /// the outage begins now.
+    pub(super) async fn broke_off(&mut self, error: ServiceError) -> Result<(), ServiceError> {
+        self.pause(error, self.clock.now()).await
+    }
+
     /// Waits before the next try, or gives the error back. `began` is when the attempt that failed was made.
-    pub(super) async fn pause(&mut self, error: ServiceError, began: Instant) -> Result<(), ServiceError> {
+    async fn pause(&mut self, error: ServiceError, began: Instant) -> Result<(), ServiceError> {
         let since = *self.failing_since.get_or_insert(began);
         if error.advice() == Advice::GiveUp || self.clock.now().since(since) >= self.patience {
             return Err(error);

@@ -76,8 +76,9 @@ impl<S: LockService> Keeper<S> {
         if !matches!(ending, Ending::Lost(_)) {
             self.presence.end_as(End::Closed);
         }
-        // Whoever still waits for an errand is told that the session has ended; closing it does all errands at once.
-        let Self { service, presence, .. } = self;
+        // Whoever still waits for an errand is told now that the session has ended; closing it does all errands at once.
+        let Self { service, presence, inbox, errands, attempts, .. } = self;
+        drop((inbox, errands, attempts));
         match ending {
             Ending::Left => drop(close(&service, &presence, SessionClose::Done).await),
             Ending::Asked(done) => drop(done.send(close(&service, &presence, SessionClose::Done).await)),
@@ -189,11 +190,11 @@ impl<S: LockService> Keeper<S> {
         let outdated = sent < presence.validity().newest_answered();
         match answer {
             Ok(Reply {
+                index,
                 stamp,
                 outcome: Outcome::Renewed { deadline, .. } | Outcome::Attached { deadline, .. },
-                ..
             }) => {
-                presence.validity().answered(Answer { sent, stamp, deadline }, presence.clock.now());
+                presence.validity().answered(Answer { sent, index, stamp, deadline }, presence.clock.now());
                 if !outdated {
                     self.due = sent.after(presence.interval);
                     (self.waiting, self.backoff) = (false, Backoff::new());

@@ -1,5 +1,6 @@
 //! Token leases: locks without a session, proven by a handle, with an end of their own.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::acquire::{Wait, granted, passed};
@@ -117,17 +118,17 @@ impl<S: LockService> LeaseRequest<S> {
             return Err(ClientError::NotAcquired { lock: take.lock.name, holder: taking.ahead.take() });
         };
         taking.open = false;
-        let stamp = reply.stamp;
+        let (index, stamp) = (reply.index, reply.stamp);
         let grant = granted(reply.outcome, &take.lock.name, taking.ahead.take())?;
         let deadline = grant.deadline.unwrap_or_else(|| stamp.after_ms(take.lease_ms));
         let mut lease = Lease {
-            client,
+            client: client.without_session(),
             lock: take.lock,
             handle: take.handle,
             token: grant.token,
             waited: Duration::from_millis(grant.waited_ms),
             duration,
-            validity: Validity::new(Answer { sent: sent.unwrap_or(began), stamp, deadline }, None),
+            validity: Validity::new(Answer { sent: sent.unwrap_or(began), index, stamp, deadline }, None),
         };
         if sent.is_none() {
             // The grant came while it waited: nothing that was sent since tells how its stamp and this clock relate.
@@ -162,11 +163,10 @@ impl<S: LockService> Taking<S> {
             let (sent, reply) = retry.until_answered(attempt).await?;
             let Outcome::Queued(Place { held_by, .. }) = reply.outcome else { return Ok((Some(sent), reply)) };
             self.ahead = held_by.map(Box::new);
-            let began = clock.now();
             match service.settled(claim.clone()).await {
                 Ok(Reply { outcome: Outcome::Queued(_), .. }) => {}
                 Ok(reply) => return Ok((None, reply)),
-                Err(error) => retry.pause(error, began).await?,
+                Err(error) => retry.broke_off(error).await?,
             }
         }
     }
@@ -175,9 +175,8 @@ impl<S: LockService> Taking<S> {
 impl<S: LockService> Drop for Taking<S> {
     fn drop(&mut self) {
         if self.open {
-            let mut alone = self.client.clone();
-            // The withdrawal must not keep alive the set that owns it, nor a session that it does not need.
-            (alone.withdrawals, alone.shared) = Default::default();
+            // The withdrawal must not keep alive the set that owns it, either.
+            let alone = self.client.without_session();
             let (take, began) = (self.take.clone(), self.began);
             self.client.withdraw_later(async move { drop(withdraw(&alone, &take, began).await) });
         }
@@ -199,7 +198,6 @@ async fn withdraw<S: LockService>(client: &Client<S>, take: &TakeLease, began: I
 
 /// A lock that is held without a session. Nothing renews it by itself, and dropping this value changes nothing:
 /// whoever has the handle may refresh and release it, from any process.
-#[derive(Debug)]
 pub struct Lease<S: LockService> {
     client: Client<S>,
     lock: LockKey,
@@ -269,9 +267,17 @@ impl<S: LockService> Lease<S> {
     }
 }
 
+impl<S: LockService> fmt::Debug for Lease<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease").field("lock", &self.lock).field("token", &self.token).finish_non_exhaustive()
+    }
+}
+
 /// A lease was prolonged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refreshed {
+    /// The fencing token of its grant, where the service told it.
+    pub token: Option<FencingToken>,
     /// How long it is surely held, counted from when the refresh was sent.
     pub valid_for: Duration,
     /// Log time of the refresh.
@@ -309,12 +315,12 @@ impl<S: LockService> Client<S> {
         let Some(reply) = replies.into_iter().next() else {
             return Err(ServiceError::Internal("a renewal without an answer".into()).into());
         };
-        let Outcome::Renewed { deadline, .. } = reply.outcome else {
+        let Outcome::Renewed { deadline, token, .. } = reply.outcome else {
             return Err(ClientError::unexpected(reply.outcome));
         };
-        let answer = Answer { sent, stamp: reply.stamp, deadline };
+        let answer = Answer { sent, index: reply.index, stamp: reply.stamp, deadline };
         let valid_for = Validity::new(answer, None).left(sent);
-        Ok((answer, Refreshed { valid_for, at: reply.stamp, deadline }))
+        Ok((answer, Refreshed { token, valid_for, at: reply.stamp, deadline }))
     }
 
     /// After an attempt with an unknown end, *not held* says that it was this client that gave the lease back.
@@ -328,7 +334,8 @@ impl<S: LockService> Client<S> {
             self.service.submit(aged(command.clone(), &**clock, began).0)
         };
         let reply = self.retry().until_answered(attempt).await?;
-        if tries > 1 && matches!(reply.outcome, Outcome::Refused(Refusal::NotHeld { .. })) {
+        let gone = matches!(reply.outcome, Outcome::Refused(Refusal::NotHeld { .. } | Refusal::HeldByOther { .. }));
+        if tries > 1 && gone {
             return Ok(Released { index: reply.index, at: reply.stamp });
         }
         Released::from_reply(reply)

@@ -24,6 +24,7 @@ mod session;
 mod validity;
 mod watch;
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -48,7 +49,7 @@ use backoff::Retry;
 pub type Permit = LockGuard;
 
 /// A client of a lock service, in one namespace. Clones share the session that [`lock`](Self::lock) opens.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Client<S: LockService> {
     service: S,
     settings: Settings,
@@ -143,6 +144,11 @@ impl<S: LockService> Client<S> {
         self
     }
 
+    /// The same client for work that needs no session and must not keep one alive.
+    fn without_session(&self) -> Self {
+        Self { shared: Arc::default(), withdrawals: Arc::default(), ..self.clone() }
+    }
+
     fn retry(&self) -> Retry {
         Retry::new(self.settings.clock.clone(), self.settings.request_wait)
     }
@@ -156,5 +162,11 @@ impl<S: LockService> Client<S> {
         let mut withdrawals = self.withdrawals.lock().unwrap_or_else(PoisonError::into_inner);
         while withdrawals.try_join_next().is_some() {}
         withdrawals.spawn_on(work, &runtime);
+    }
+}
+
+impl<S: LockService> fmt::Debug for Client<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("namespace", &self.settings.namespace).finish_non_exhaustive()
     }
 }

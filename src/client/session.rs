@@ -1,5 +1,6 @@
 //! A client's presence in the cluster: whatever it holds or waits for ends with it.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -82,7 +83,7 @@ impl<S: LockService> SessionBuilder<S> {
         let Outcome::Opened { session, ttl_ms, deadline } = reply.outcome else {
             return Err(ClientError::unexpected(reply.outcome));
         };
-        let validity = Validity::new(Answer { sent, stamp: reply.stamp, deadline }, self.grace);
+        let validity = Validity::new(Answer { sent, index: reply.index, stamp: reply.stamp, deadline }, self.grace);
         let ttl = Duration::from_millis(ttl_ms);
         let interval = self.grace.map_or(ttl, |grace| grace.min(ttl)) / RENEWALS_A_TTL as u32;
         let namespace = settings.namespace.clone();
@@ -104,7 +105,7 @@ pub(super) fn millis(duration: Duration) -> u64 {
 ///
 /// - It is renewed at a third of its TTL by a task of its own, and again and again where that is not answered.
 /// - When its deadline has passed on the client's clock it is lost for good: it is closed as *lost*, never renewed.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Session<S: LockService> {
     pub(super) tie: Tie,
     pub(super) service: S,
@@ -176,6 +177,12 @@ impl<S: LockService> Session<S> {
             Ok(answer) => answer.map_err(ClientError::from),
             Err(_) => Err(self.lost().await),
         }
+    }
+}
+
+impl<S: LockService> fmt::Debug for Session<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("id", &self.id()).field("state", &self.state()).finish_non_exhaustive()
     }
 }
 

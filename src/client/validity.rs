@@ -11,6 +11,8 @@ use crate::model::LogTime;
 pub(super) struct Answer {
     /// When *this* attempt was sent: the entry that answered it cannot be older.
     pub(super) sent: Instant,
+    /// Log index of that entry: tells the newer of two with the same stamp.
+    pub(super) index: u64,
     /// L: stamp of the entry that answered this attempt.
     pub(super) stamp: LogTime,
     /// E: the deadline that it set.
@@ -29,7 +31,8 @@ pub(super) struct Answer {
 pub(super) struct Validity {
     /// The largest s − (1 − margin) · L seen, in thousandths of a nanosecond.
     relation: i128,
-    stamp: LogTime,
+    /// Stamp and log index of the entry that set the deadline.
+    newest: (LogTime, u64),
     deadline: LogTime,
     /// When the newest answered attempt was sent.
     answered: Instant,
@@ -47,7 +50,7 @@ impl Validity {
     pub(super) fn new(first: Answer, grace: Option<Duration>) -> Self {
         Self {
             relation: relation(&first),
-            stamp: first.stamp,
+            newest: (first.stamp, first.index),
             deadline: first.deadline,
             answered: first.sent,
             stream_since: Instant::default(),
@@ -62,9 +65,11 @@ impl Validity {
             return;
         }
         self.relation = self.relation.max(relation(&answer));
-        if answer.stamp > self.stamp {
-            (self.stamp, self.deadline) = (answer.stamp, answer.deadline);
-        } else if answer.stamp == self.stamp {
+        let entry = (answer.stamp, answer.index);
+        if entry > self.newest {
+            (self.newest, self.deadline) = (entry, answer.deadline);
+        } else if entry == self.newest {
+            // Both were decided by one entry, in an order that the answers do not tell.
             self.deadline = self.deadline.min(answer.deadline);
         }
         if answer.sent >= self.stream_since {
@@ -127,7 +132,7 @@ mod tests {
     }
 
     fn answer(sent: Instant, stamp: u64, deadline: u64) -> Answer {
-        Answer { sent, stamp: LogTime(stamp), deadline: LogTime(deadline) }
+        Answer { sent, index: stamp, stamp: LogTime(stamp), deadline: LogTime(deadline) }
     }
 
     /// A deadline is worth E − L from the send of the attempt, less one per cent, and not a nanosecond more.
@@ -184,6 +189,20 @@ mod tests {
         assert_eq!(validity.deadline(), LogTime(3_050));
         validity.answered(answer(start.after(ms(20)), 1_020, 11_020), start.after(ms(70)));
         assert_eq!(validity.deadline(), LogTime(3_050), "an older entry's deadline came late");
+    }
+
+    /// Of two entries in the same millisecond of log time the later one decides; of two answers from one entry the
+    /// smaller deadline is believed.
+    #[test]
+    fn the_log_orders_what_has_the_same_stamp() {
+        let start = ManualClock::new(1).now();
+        let at = |index, deadline| Answer { index, ..answer(start, 1_000, deadline) };
+        let mut validity = Validity::new(at(5, 2_000), None);
+        validity.answered(at(6, 9_000), start);
+        assert_eq!(validity.deadline(), LogTime(9_000));
+        validity.answered(at(6, 8_000), start);
+        validity.answered(at(4, 10_000), start);
+        assert_eq!(validity.deadline(), LogTime(8_000));
     }
 
     /// What has passed stays passed: a renewal that is answered after the local deadline revives nothing.

@@ -1,5 +1,7 @@
 //! Following what happens, without loss or repetition, through errors and changes of leader.
 
+use std::fmt;
+
 use super::{Client, ClientError, Retry};
 use crate::model::{Event, EventKind, LockName, Position};
 use crate::service::{Events, LockService, Scope, ServiceError, Subscription};
@@ -8,7 +10,6 @@ use crate::service::{Events, LockService, Scope, ServiceError, Subscription};
 ///
 /// - Every event of its scope comes once, in order, from the position where it began.
 /// - Where events are no longer kept it says so, once, and goes on from the position that the error names.
-#[derive(Debug)]
 pub struct Watch<S: LockService> {
     service: S,
     scope: Scope,
@@ -22,7 +23,6 @@ impl<S: LockService> Watch<S> {
     /// not answer for the client's request wait; calling it again tries again. Dropping the future loses nothing.
     pub async fn next(&mut self) -> Result<Event, ClientError> {
         loop {
-            let began = self.retry.began();
             let error = match self.step().await {
                 Ok(Some(event)) => return Ok(event),
                 Ok(None) => continue,
@@ -33,7 +33,7 @@ impl<S: LockService> Watch<S> {
                 self.after = self.after.max(resume);
                 return Err(error.into());
             }
-            self.retry.pause(error, began).await?;
+            self.retry.broke_off(error).await?;
         }
     }
 
@@ -99,4 +99,10 @@ impl<S: LockService> Client<S> {
 fn frees(event: &Event, lock: &LockName) -> bool {
     let ended = matches!(event.kind, EventKind::Released { .. } | EventKind::Expired { .. } | EventKind::Left { .. });
     ended && event.kind.lock().is_some_and(|key| key.name == *lock)
+}
+
+impl<S: LockService> fmt::Debug for Watch<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").field("scope", &self.scope).field("after", &self.after).finish_non_exhaustive()
+    }
 }

@@ -17,6 +17,7 @@ use crate::machine::Applied;
 use crate::model::ClusterSettings;
 use crate::raft::{Consensus, Member};
 use crate::service::LeaderHint;
+use crate::storage::DirectoryLock;
 
 /// Shared by the service, the proposer and the hooks of one node.
 pub(super) struct Core {
@@ -30,6 +31,8 @@ pub(super) struct Core {
     pub(super) consensus: Consensus,
     pub(super) shared: Arc<Shared>,
     pub(super) lanes: Lanes,
+    /// Who leads, for the servers in front of this node.
+    pub(super) leader: watch::Sender<Option<LeaderHint>>,
     /// Set once when the node is closed.
     pub(super) stop: watch::Sender<bool>,
 }
@@ -43,6 +46,8 @@ pub(super) struct Shared {
     /// When this node last applied an entry.
     applied_at: AtomicU64,
     pub(super) core: OnceLock<std::sync::Weak<Core>>,
+    /// Held against other processes as long as anything of the node lives.
+    lock: OnceLock<DirectoryLock>,
     /// Why Raft stopped, if it did.
     pub(super) fatal: watch::Sender<Option<String>>,
 }
@@ -62,8 +67,15 @@ impl Shared {
             applied_at: AtomicU64::new(clock.now().as_nanos()),
             clock,
             core: OnceLock::new(),
+            lock: OnceLock::new(),
             fatal: watch::Sender::new(None),
         }
+    }
+
+    /// Holds the directory from now on.
+    pub(super) fn keep(&self, lock: DirectoryLock) {
+        // A node opens one directory: the slot is empty.
+        self.lock.set(lock).ok();
     }
 
     /// An entry was applied.

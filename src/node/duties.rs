@@ -15,12 +15,13 @@ pub(super) async fn follow_views(node: Node) {
     let mut led = None;
     loop {
         let view = views.borrow_and_update().clone();
-        let leads = view.leads();
+        let leads = view.own_term_applied;
         node.core.shared.metrics.term.set(view.term as f64);
         node.core.shared.metrics.leader.set(f64::from(u8::from(leads)));
         if led != Some((leads, view.leader)) {
             led = Some((leads, view.leader));
             node.core.shared.parked.wake_all();
+            node.core.leader.send_replace(node.core.hint(view.leader));
         }
         if let Some(why) = view.fatal {
             node.core.shared.fatal.send_replace(Some(why));
@@ -41,10 +42,9 @@ pub(super) async fn keep_watch(node: Node) {
         let totals = core.consensus.machine(|machine| machine.totals());
         let metrics = &core.shared.metrics;
         metrics.sizes(totals);
-        let (wal, snapshot) = core.consensus.sizes_bytes();
-        metrics.wal_bytes.set(wal as f64);
-        metrics.snapshot_bytes.set(snapshot as f64);
-        metrics.applied.set(core.consensus.watch().borrow().applied as f64);
+        metrics.wal_bytes.set(core.consensus.log_bytes() as f64);
+        metrics.snapshot_bytes.set(core.consensus.snapshot_bytes().unwrap_or_default() as f64);
+        metrics.applied.set(core.consensus.watch().borrow().applied.unwrap_or_default() as f64);
         let now = core.clock.now();
         let lost = core.lanes.uncounted(now);
         metrics.log_time_lag_seconds.set(lost.as_secs_f64());

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 
@@ -16,7 +16,7 @@ use crate::service::ServiceError;
 /// The node's side of consensus.
 pub(super) struct NodeHooks {
     pub(super) shared: Arc<Shared>,
-    pub(super) tasks: Arc<Tasks>,
+    pub(super) tasks: Weak<Tasks>,
 }
 
 impl Hooks for NodeHooks {
@@ -35,8 +35,8 @@ impl Hooks for NodeHooks {
     }
 
     fn forwarded(&self, payload: Bytes) -> Pin<Box<dyn Future<Output = Result<Bytes, String>> + Send>> {
-        let node = self.shared.core.get().and_then(std::sync::Weak::upgrade);
-        let node = node.map(|core| Node { core, tasks: Arc::clone(&self.tasks) });
+        let core = self.shared.core.get().and_then(Weak::upgrade);
+        let node = core.zip(self.tasks.upgrade()).map(|(core, tasks)| Node { core, tasks });
         Box::pin(async move {
             let forward = Forward::decode(&payload)?;
             let answer = match node {

@@ -42,7 +42,6 @@ pub struct Node {
 }
 
 /// Everything that runs for a node; it ends with it.
-#[derive(Debug)]
 struct Tasks {
     running: Mutex<JoinSet<()>>,
     runtime: Mutex<Option<tokio::runtime::Runtime>>,
@@ -71,7 +70,7 @@ impl Node {
     /// Whether this node leads and may decide: it has applied an entry of its own term.
     #[must_use]
     pub fn leads(&self) -> bool {
-        self.core.consensus.watch().borrow().leads()
+        self.core.consensus.watch().borrow().own_term_applied
     }
 
     /// What this node sees of its cluster, and every change of it.
@@ -84,6 +83,12 @@ impl Node {
     #[must_use]
     pub fn closing(&self) -> watch::Receiver<bool> {
         self.core.stop.subscribe()
+    }
+
+    /// Who leads, and where clients reach it: for the servers in front of this node.
+    #[must_use]
+    pub fn leaders(&self) -> watch::Receiver<Option<crate::service::LeaderHint>> {
+        self.core.leader.subscribe()
     }
 
     /// Waits until something stopped this node that it could not mend, and says what.
@@ -112,7 +117,9 @@ impl Node {
         self.step_aside().await;
         self.core.stop.send_replace(true);
         self.core.shared.parked.wake_all();
-        self.core.consensus.shutdown().await;
+        if let Err(error) = self.core.consensus.shutdown().await {
+            tracing::warn!(node = self.core.id, %error, "the last checkpoint was not written; the log has everything");
+        }
         let mut running = std::mem::take(&mut *self.tasks.running.lock().unwrap_or_else(PoisonError::into_inner));
         let grace = std::time::Duration::from_millis(crate::limits::CLOSE_WAIT_MS);
         let ended = async { while running.join_next().await.is_some() {} };

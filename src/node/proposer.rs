@@ -11,11 +11,12 @@ use tokio::task::JoinSet;
 use tokio::time::Instant as TokioInstant;
 
 use super::core::Core;
-use super::lanes::{Batch, Now, Waiting};
+use super::lanes::{Answer, Batch, Now, Waiting};
+use crate::clock::Instant;
 use crate::limits;
 use crate::machine::Applied;
 use crate::model::{Command, Entry, LogTime, Principal, Reply, Submission};
-use crate::raft::{ProposeError, View};
+use crate::raft::{ProposeError, Submitted, View};
 use crate::service::{NotSent, ServiceError};
 
 /// What the proposer does next.
@@ -34,7 +35,7 @@ pub(super) async fn run(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
     let mut last = TokioInstant::now();
     while !*stop.borrow() {
         let view = views.borrow_and_update().clone();
-        let leads = view.leads();
+        let leads = view.own_term_applied;
         if !leads || term != Some(view.term) {
             follow_term(&core, &view, &mut term);
         }
@@ -46,7 +47,8 @@ pub(super) async fn run(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
                 Next::Propose => {
                     last = TokioInstant::now();
                     if let Some(batch) = core.lanes.take(core.now()) {
-                        flights.spawn(fly(Arc::clone(&core), batch));
+                        let flight = Flight::submit(&core, view.term, batch).await;
+                        flights.spawn(flight.land(Arc::clone(&core)));
                     }
                     continue;
                 }
@@ -67,7 +69,7 @@ pub(super) async fn run(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
 
 /// Leadership came or went: log time starts with the first entry of a term, and stops with its end.
 fn follow_term(core: &Arc<Core>, view: &View, term: &mut Option<u64>) {
-    if !view.leads() {
+    if !view.own_term_applied {
         core.lanes.close(core.hint(view.leader));
         *term = None;
         return;
@@ -106,41 +108,57 @@ fn next(core: &Core, in_flight: usize, since: Duration) -> Next {
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Proposes one batch and tells everybody in it what became of it.
-async fn fly(core: Arc<Core>, batch: Batch) {
-    let Batch { stamp, renewals, commands } = batch;
-    let (renewals, renewers) = unzip(renewals);
-    let (mut commands, callers) = unzip(commands);
-    if commands.is_empty() && renewals.is_empty() {
-        commands.push(Submission { principal: Principal::default(), command: Command::Tick });
-    }
-    let digest = core.consensus.digest_claim();
-    let entry = Entry { stamp, wall: core.clock.wall(), renewals, commands, digest };
-    let wait = Duration::from_millis(limits::COMMIT_WAIT_MS_MAX);
-    let outcome = match tokio::time::timeout(wait, core.consensus.propose(entry)).await {
-        Ok(outcome) => outcome,
-        Err(_) => Err(ProposeError::Unknown(format!("not committed within {} ms", limits::COMMIT_WAIT_MS_MAX))),
-    };
-    match outcome {
-        Ok(applied) => {
-            let Applied { renewals, commands, .. } = &*applied;
-            tell(renewers, renewals);
-            tell(callers, commands);
+/// A batch on its way through the log, and who waits for it.
+struct Flight {
+    renewers: Vec<Answer>,
+    callers: Vec<Answer>,
+    submitted: Result<Submitted, ProposeError>,
+    begun: Instant,
+}
+
+impl Flight {
+    /// Stamps the batch and puts it behind every one before. It stands in the log in that order or not at all.
+    async fn submit(core: &Core, term: u64, batch: Batch) -> Self {
+        let Batch { stamp, renewals, commands } = batch;
+        let (renewals, renewers) = unzip(renewals);
+        let (mut commands, callers) = unzip(commands);
+        if commands.is_empty() && renewals.is_empty() {
+            commands.push(Submission { principal: Principal::default(), command: Command::Tick });
         }
-        Err(error) => {
-            let error = core.service_error(error);
-            for answer in renewers.into_iter().chain(callers) {
-                answer.send(Err(error.clone())).ok();
+        let digest = core.consensus.digest_claim();
+        let entry = Entry { stamp, wall: core.clock.wall(), renewals, commands, digest };
+        let begun = core.clock.now();
+        Self { renewers, callers, submitted: core.consensus.submit(term, entry).await, begun }
+    }
+
+    /// Tells everybody in it what became of it.
+    async fn land(self, core: Arc<Core>) {
+        let outcome = match self.submitted {
+            Ok(submitted) => submitted.applied().await,
+            Err(error) => Err(error),
+        };
+        core.shared.metrics.commit_seconds.record(core.clock.now().since(self.begun).as_secs_f64());
+        match outcome {
+            Ok(applied) => {
+                let Applied { renewals, commands, .. } = &*applied;
+                tell(self.renewers, renewals);
+                tell(self.callers, commands);
+            }
+            Err(error) => {
+                let error = core.service_error(error);
+                for answer in self.renewers.into_iter().chain(self.callers) {
+                    answer.send(Err(error.clone())).ok();
+                }
             }
         }
     }
 }
 
-fn unzip<T>(waiting: Vec<Waiting<T>>) -> (Vec<T>, Vec<super::lanes::Answer>) {
+fn unzip<T>(waiting: Vec<Waiting<T>>) -> (Vec<T>, Vec<Answer>) {
     waiting.into_iter().map(|waiting| (waiting.what, waiting.answer)).unzip()
 }
 
-fn tell(answers: Vec<super::lanes::Answer>, replies: &[Reply]) {
+fn tell(answers: Vec<Answer>, replies: &[Reply]) {
     for (answer, reply) in answers.into_iter().zip(replies) {
         answer.send(Ok(reply.clone())).ok();
     }

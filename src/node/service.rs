@@ -194,10 +194,9 @@ impl Node {
                 Forwarded::Error(error) => Err(error),
                 answer => Ok(answer),
             },
-            Err(ProposeError::Stopped) => Err(ServiceError::Stopping),
-            Err(ProposeError::NotSent { .. }) => Err(self.not_sent(NotSent::NotLeader)),
-            Err(ProposeError::Unknown(_)) if idempotent => Err(self.not_sent(NotSent::NotLeader)),
-            Err(ProposeError::Unknown(why)) => Err(ServiceError::unknown(why)),
+            // A question changes nothing: whatever broke, it may be repeated.
+            Err(_) if idempotent => Err(self.not_sent(NotSent::NotLeader)),
+            Err(error) => Err(ServiceError::unknown(format!("passed on to node {leader}: {error}"))),
         }
     }
 
@@ -223,9 +222,9 @@ impl Node {
         let core = &self.core;
         let view = core.consensus.watch().borrow().clone();
         let (totals, log_time) = core.consensus.machine(|machine| (machine.totals(), machine.now()));
-        let leading = view.leads();
+        let leading = view.own_term_applied;
         let nodes = core.members.iter().map(|(id, member)| {
-            let progress = view.peers.get(id);
+            let progress = view.members.get(id);
             let itself = *id == core.id;
             NodeStatus {
                 id: *id,
@@ -233,8 +232,12 @@ impl Node {
                 client: member.client.clone(),
                 peer: member.peer.clone(),
                 http: member.http.clone(),
-                applied: if itself { Some(view.applied) } else { progress.and_then(|peer| peer.matched) },
-                healthy: if itself { view.fatal.is_none() } else { !leading || progress.is_some_and(|peer| peer.fresh) },
+                applied: if itself { view.applied } else { progress.and_then(|peer| peer.matched) },
+                healthy: if itself {
+                    view.fatal.is_none()
+                } else {
+                    !leading || progress.and_then(|peer| peer.heard).is_some_and(|at| at.elapsed() <= core.election_max)
+                },
             }
         });
         Status {
@@ -244,7 +247,7 @@ impl Node {
             leader: view.leader,
             term: view.term,
             log_time,
-            applied: view.applied,
+            applied: view.applied.unwrap_or_default(),
             nodes: nodes.collect(),
             totals,
             ttl_ms_min: core.settings.ttl_ms_min,

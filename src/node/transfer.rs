@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::Node;
 use crate::model::Invalid;
+use crate::raft::ProposeError;
 use crate::service::{NotSent, ServiceError};
 
 impl Node {
@@ -15,8 +16,7 @@ impl Node {
         if to == self.core.id {
             return Ok(());
         }
-        let ready = self.core.consensus.watch().borrow().peers.get(&to).is_some_and(|peer| peer.fresh && peer.caught_up);
-        if !ready {
+        if !self.can_take_over(to) {
             let bound = "a node that answers the leader and has the whole log; `lockkeeper status` shows which";
             return Err(Invalid::new("node", bound, format!("{to}, which does not")).into());
         }
@@ -29,23 +29,22 @@ impl Node {
     }
 
     async fn hand_to(&self, to: u64) -> Result<(), ServiceError> {
-        let mut views = self.core.consensus.watch();
-        if self.core.consensus.transfer(to).await.is_err() {
-            return Err(self.not_sent(NotSent::NoLeader));
+        match self.core.consensus.transfer(to).await {
+            Ok(()) => Ok(()),
+            Err(ProposeError::NotSent { .. }) => Err(self.not_sent(NotSent::NoLeader)),
+            Err(ProposeError::Stopped) => Err(ServiceError::Stopping),
+            Err(ProposeError::Unknown(why)) => Err(ServiceError::unknown(why)),
         }
-        let elsewhere = views.wait_for(|view| view.fatal.is_some() || view.leader.is_some_and(|leader| leader != self.core.id));
-        let wait = 2 * self.core.election_max + Duration::from_millis(crate::limits::TICK_MS_MAX);
-        match tokio::time::timeout(wait, elsewhere).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(_)) => Err(ServiceError::Stopping),
-            Err(_) => Err(ServiceError::unknown(format!("node {to} did not take over within {} ms", wait.as_millis()))),
-        }
+    }
+
+    fn can_take_over(&self, node: u64) -> bool {
+        let heard_within = Duration::from_millis(2 * self.core.settings.timing_ms[0]);
+        self.core.consensus.watch().borrow().can_take_over(node, heard_within)
     }
 
     /// The node that is readiest to take over: it answers, and has the whole log.
     pub(super) fn successor(&self) -> Option<u64> {
-        let view = self.core.consensus.watch().borrow().clone();
-        view.peers.iter().find(|(_, peer)| peer.fresh && peer.caught_up).map(|(id, _)| *id)
+        self.core.members.keys().copied().find(|node| self.can_take_over(*node))
     }
 
     /// Hands over to whoever can take over; a node that leads nobody has nothing to hand over.

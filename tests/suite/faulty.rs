@@ -1,0 +1,114 @@
+//! A lock service with faults that a test switches on and off, around any other.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+
+use lockkeeper::model::{Answered, Command, Query, Reply};
+use lockkeeper::service::{
+    Call, ClaimRef, Events, Freshness, LockService, NotSent, RenewalCall, ServiceError, Status, Subscription,
+};
+use tokio::sync::{Notify, mpsc};
+
+/// See the module. Clones share their faults.
+#[derive(Clone)]
+pub(crate) struct Faulty<S> {
+    inner: S,
+    faults: Arc<Faults>,
+}
+
+/// What goes wrong.
+#[derive(Default)]
+pub(crate) struct Faults {
+    /// Renewals and attaches are neither passed on nor answered.
+    pub(crate) deaf: AtomicBool,
+    /// So many answers to submitted commands get lost, after the commands were applied.
+    pub(crate) answers_lost: AtomicU32,
+    /// So many waits for a grant break off.
+    pub(crate) waits_broken: AtomicU32,
+    /// Whoever waits for a grant at that moment is cut off.
+    pub(crate) waits_cut: Notify,
+    /// Subscriptions end after so many events; 0 for never.
+    pub(crate) events_before_cut: AtomicU32,
+    /// The session's stream is broken: nothing is passed on before an attach.
+    pub(crate) detached: AtomicBool,
+}
+
+impl<S> Faulty<S> {
+    /// Faultless at first.
+    pub(crate) fn new(inner: S) -> (Self, Arc<Faults>) {
+        let faults = Arc::new(Faults::default());
+        (Self { inner, faults: faults.clone() }, faults)
+    }
+
+    fn is_detached(&self) -> Result<(), ServiceError> {
+        if self.faults.detached.load(SeqCst) { Err(ServiceError::not_sent(NotSent::Detached)) } else { Ok(()) }
+    }
+}
+
+fn strikes(count: &AtomicU32) -> bool {
+    count.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok()
+}
+
+impl<S: LockService> LockService for Faulty<S> {
+    async fn submit(&self, call: Call) -> Result<Reply, ServiceError> {
+        if matches!(call.command, Command::Attach(_)) {
+            if self.faults.deaf.load(SeqCst) {
+                return std::future::pending().await;
+            }
+            self.faults.detached.store(false, SeqCst);
+            return self.inner.submit(call).await;
+        }
+        self.is_detached()?;
+        let reply = self.inner.submit(call).await?;
+        if strikes(&self.faults.answers_lost) { Err(ServiceError::unknown("the answer got lost")) } else { Ok(reply) }
+    }
+
+    async fn renew(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
+        if self.faults.deaf.load(SeqCst) {
+            return std::future::pending().await;
+        }
+        self.is_detached()?;
+        self.inner.renew(renewals).await
+    }
+
+    async fn settled(&self, claim: ClaimRef) -> Result<Reply, ServiceError> {
+        if strikes(&self.faults.waits_broken) {
+            return Err(ServiceError::unknown("the wait broke off"));
+        }
+        tokio::select! {
+            reply = self.inner.settled(claim) => reply,
+            () = self.faults.waits_cut.notified() => Err(ServiceError::unknown("the wait was cut off")),
+        }
+    }
+
+    async fn query(&self, query: Query, freshness: Freshness) -> Result<Answered, ServiceError> {
+        self.inner.query(query, freshness).await
+    }
+
+    async fn subscribe(&self, subscription: Subscription) -> Result<Events, ServiceError> {
+        let mut events = self.inner.subscribe(subscription).await?;
+        let before_cut = self.faults.events_before_cut.load(SeqCst);
+        if before_cut == 0 {
+            return Ok(events);
+        }
+        let (sender, receiver) = mpsc::channel(1);
+        // Ends after its last event, or when nobody listens any more.
+        tokio::spawn(async move {
+            for _ in 0..before_cut {
+                tokio::select! {
+                    event = events.next() => if sender.send(event).await.is_err() { return },
+                    () = sender.closed() => return,
+                }
+            }
+        });
+        Ok(Events::new(receiver))
+    }
+
+    async fn status(&self) -> Result<Status, ServiceError> {
+        self.inner.status().await
+    }
+
+    async fn transfer(&self, to: u64) -> Result<(), ServiceError> {
+        self.inner.transfer(to).await
+    }
+}
