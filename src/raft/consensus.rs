@@ -191,8 +191,8 @@ impl Consensus {
         let config = Arc::new(settings.config()?);
         let any_wal: Arc<dyn AnyWal> = Arc::new(wal.clone());
         let any_store: Arc<dyn AnyStore> = Arc::new(store);
-        let shared = Shared::new(recovered, any_store, any_wal, hooks)
-            .map_err(|error| StartError::Stored(error.to_string()))?;
+        let shared =
+            Shared::new(recovered, any_store, any_wal, hooks).map_err(|error| StartError::Stored(error.to_string()))?;
         let shared = Arc::new(shared);
         let me = SelfIdentity { cluster_id: settings.cluster_id, group_id: settings.group_id, node: settings.node };
         let network = Network { me, links: Arc::new(Links::new(connector)) };
@@ -218,8 +218,7 @@ impl Consensus {
         incoming: impl futures_util::Stream<Item = io::Result<Connection>> + Send,
         shutdown: impl Future<Output = ()> + Send,
     ) -> io::Result<()> {
-        let server =
-            Server { me: self.0.network.me, raft: self.0.raft.clone(), shared: Arc::clone(&self.0.shared) };
+        let server = Server { me: self.0.network.me, raft: self.0.raft.clone(), shared: Arc::clone(&self.0.shared) };
         Transport::builder()
             .add_service(server.service())
             .serve_with_incoming_shutdown(incoming, shutdown)
@@ -266,9 +265,9 @@ impl Consensus {
                 Ok(Err(ClientWriteError::LogEntryDiscarded(_))) => {
                     Err(ProposeError::Unknown("another leader replaced the entry here".to_owned()))
                 }
-                Ok(Err(error @ (ClientWriteError::ChangeMembershipError(_) | ClientWriteError::PreconditionFailed(_)))) => {
-                    Err(ProposeError::Unknown(error.to_string()))
-                }
+                Ok(Err(
+                    error @ (ClientWriteError::ChangeMembershipError(_) | ClientWriteError::PreconditionFailed(_)),
+                )) => Err(ProposeError::Unknown(error.to_string())),
                 Err(_) => Err(ProposeError::Stopped),
             }
         });

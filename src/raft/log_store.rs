@@ -154,8 +154,7 @@ impl<W: Wal> RaftLogStorage<Types> for LogStore<W> {
         I::IntoIter: OptionalSend,
     {
         let entries: Vec<RaftEntry> = entries.into_iter().collect();
-        let records =
-            entries.iter().map(|entry| (to_log_id(&entry.log_id), payload::encode(&entry.payload))).collect();
+        let records = entries.iter().map(|entry| (to_log_id(&entry.log_id), payload::encode(&entry.payload))).collect();
         // Into the ring first and under its lock: a reader must never find the log longer than ring and disk together.
         let mut ring = self.ring();
         self.wal.append(records, Box::new(move |result| callback.io_completed(result)))?;

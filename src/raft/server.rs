@@ -50,7 +50,11 @@ impl Server {
         Err(Status::permission_denied(format!("node {sender} is not a member of this cluster")))
     }
 
-    async fn receive(&self, announced: Head, mut parts: Streaming<wire::SnapshotPart>) -> Result<ReceivedSnapshot, Status> {
+    async fn receive(
+        &self,
+        announced: Head,
+        mut parts: Streaming<wire::SnapshotPart>,
+    ) -> Result<ReceivedSnapshot, Status> {
         let failed = |error: io::Error| Status::aborted(format!("the snapshot could not be received: {error}"));
         let mut writer = self.shared.store.receive().map_err(failed)?;
         let (sender, mut receiver) = tokio::sync::mpsc::channel::<Bytes>(2);

@@ -100,9 +100,9 @@ fn seen(anchor: Anchor, metrics: &RaftMetrics<Types>, fault: Option<String>) -> 
         (*id, view)
     });
     let leads = metrics.state == ServerState::Leader;
-    let own = metrics.last_applied.is_some_and(|at| {
-        at.leader_id.term == metrics.current_term && at.leader_id.node_id == metrics.id
-    });
+    let own = metrics
+        .last_applied
+        .is_some_and(|at| at.leader_id.term == metrics.current_term && at.leader_id.node_id == metrics.id);
     let broken = metrics.running_state.as_ref().err().filter(|_| metrics.state != ServerState::Shutdown);
     View {
         term: metrics.current_term,

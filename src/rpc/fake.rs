@@ -89,7 +89,7 @@ impl LockService for Fake {
             Command::Release(_) | Command::DropLease { .. } => Outcome::Released,
             Command::CloseSession { .. } => Outcome::Closed,
             Command::Disconnected { .. } => Outcome::DisconnectNoted,
-            Command::Tick | Command::LeaderlessGap { .. } => Outcome::Ticked,
+            Command::Tick | Command::LeaderlessGap { .. } | Command::Configure(_) => Outcome::Ticked,
         };
         Ok(reply(outcome))
     }
@@ -101,7 +101,7 @@ impl LockService for Fake {
                 reply(Outcome::Refused(Refusal::WrongHandle))
             }
             RenewalTarget::Session(_) | RenewalTarget::Lease { .. } => {
-                reply(Outcome::Renewed { deadline: LogTime(12_000), attempt: renewal.attempt })
+                reply(Outcome::Renewed { deadline: LogTime(12_000), attempt: renewal.attempt, token: None })
             }
         };
         Ok(renewals.into_iter().map(answer).collect())

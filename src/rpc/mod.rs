@@ -1,11 +1,12 @@
 //! The gRPC wire: parses protobuf into model types, serves any [`LockService`](crate::service::LockService) over it,
 //! and is a [`LockService`](crate::service::LockService) over it itself.
 //!
-//! Knows: limits, model, service. Never: machine, storage, raft, node.
+//! Knows: limits, model, service, and client for its connect. Never: machine, storage, raft, node.
 
 pub mod pb;
 
 mod admin;
+mod connect;
 mod convert;
 #[cfg(test)]
 mod fake;

@@ -84,6 +84,9 @@ pub async fn routes<S: LockService>(
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(pb::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .with_service_name(pb::locks_server::SERVICE_NAME)
+        .with_service_name(pb::admin_server::SERVICE_NAME)
+        .with_service_name(tonic_health::pb::health_server::SERVICE_NAME)
         .build_v1()?;
     let mut server = bounded_server();
     if let Some(tls) = tls {

@@ -36,9 +36,11 @@ impl From<&Outcome> for pb::reply::Outcome {
             }
             Outcome::DisconnectNoted => Wire::DisconnectNoted(pb::Empty {}),
             Outcome::Closed => Wire::Closed(pb::Empty {}),
-            Outcome::Renewed { deadline, attempt } => {
-                Wire::Renewed(pb::Renewed { deadline_ms: deadline.0, attempt: *attempt })
-            }
+            Outcome::Renewed { deadline, attempt, token } => Wire::Renewed(pb::Renewed {
+                deadline_ms: deadline.0,
+                attempt: *attempt,
+                token: token.map(FencingToken::as_u64),
+            }),
             Outcome::Granted(Grant { token, deadline, waited_ms }) => Wire::Granted(pb::Granted {
                 token: token.as_u64(),
                 deadline_ms: deadline.map(|deadline| deadline.0),
@@ -74,9 +76,11 @@ impl TryFrom<pb::reply::Outcome> for Outcome {
             }
             Wire::DisconnectNoted(_) => Outcome::DisconnectNoted,
             Wire::Closed(_) => Outcome::Closed,
-            Wire::Renewed(pb::Renewed { deadline_ms, attempt }) => {
-                Outcome::Renewed { deadline: LogTime(deadline_ms), attempt }
-            }
+            Wire::Renewed(pb::Renewed { deadline_ms, attempt, token }) => Outcome::Renewed {
+                deadline: LogTime(deadline_ms),
+                attempt,
+                token: token.map(FencingToken::from_u64).transpose()?,
+            },
             Wire::Granted(pb::Granted { token, deadline_ms, waited_ms }) => Outcome::Granted(Grant {
                 token: FencingToken::from_u64(token)?,
                 deadline: deadline_ms.map(LogTime),

@@ -38,11 +38,12 @@ impl From<&EventKind> for Kind {
             EventKind::Queued { lock, claim, sequence } => {
                 Kind::Queued(pb::EventQueued { lock: to_lock(lock), claim: to_claim(*claim), sequence: *sequence })
             }
-            EventKind::Granted { lock, claim, token, mode } => Kind::Granted(pb::EventGranted {
+            EventKind::Granted { lock, claim, token, mode, waited_ms } => Kind::Granted(pb::EventGranted {
                 lock: to_lock(lock),
                 claim: to_claim(*claim),
                 token: token.as_u64(),
                 mode: Some((*mode).into()),
+                waited_ms: *waited_ms,
             }),
             EventKind::Left { lock, claim, sequence, why } => Kind::Left(pb::EventLeft {
                 lock: to_lock(lock),
@@ -50,16 +51,18 @@ impl From<&EventKind> for Kind {
                 sequence: *sequence,
                 why: pb::LeaveReason::from(*why).into(),
             }),
-            EventKind::Released { lock, claim, token } => Kind::Released(pb::EventReleased {
+            EventKind::Released { lock, claim, token, held_ms } => Kind::Released(pb::EventReleased {
                 lock: to_lock(lock),
                 claim: to_claim(*claim),
                 token: token.as_u64(),
+                held_ms: *held_ms,
             }),
-            EventKind::Expired { lock, claim, token, reason } => Kind::Expired(pb::EventExpired {
+            EventKind::Expired { lock, claim, token, reason, held_ms } => Kind::Expired(pb::EventExpired {
                 lock: to_lock(lock),
                 claim: to_claim(*claim),
                 token: token.as_u64(),
                 reason: pb::EndReason::from(*reason).into(),
+                held_ms: *held_ms,
             }),
             EventKind::SessionOpened { session } => Kind::SessionOpened(session.as_u64()),
             EventKind::SessionEnded { session, reason } => Kind::SessionEnded(pb::SessionEnded {
@@ -83,6 +86,7 @@ impl TryFrom<Kind> for EventKind {
                 claim: claim(event.claim)?,
                 token: FencingToken::from_u64(event.token)?,
                 mode: required("mode", event.mode)?.try_into()?,
+                waited_ms: event.waited_ms,
             },
             Kind::Left(event) => EventKind::Left {
                 lock: lock(event.lock)?,
@@ -94,12 +98,14 @@ impl TryFrom<Kind> for EventKind {
                 lock: lock(event.lock)?,
                 claim: claim(event.claim)?,
                 token: FencingToken::from_u64(event.token)?,
+                held_ms: event.held_ms,
             },
             Kind::Expired(event) => EventKind::Expired {
                 lock: lock(event.lock)?,
                 claim: claim(event.claim)?,
                 token: FencingToken::from_u64(event.token)?,
                 reason: EndReason::try_from(known::<pb::EndReason>("reason", event.reason)?)?,
+                held_ms: event.held_ms,
             },
             Kind::SessionOpened(session) => EventKind::SessionOpened { session: SessionId::from_u64(session)? },
             Kind::SessionEnded(event) => EventKind::SessionEnded {

@@ -6,6 +6,8 @@ mod command;
 mod error;
 mod event;
 mod part;
+#[cfg(test)]
+mod tests;
 
 pub(super) use command::{open_session, stream_acquire, stream_close, stream_open, stream_release};
 pub(super) use error::{

@@ -87,9 +87,8 @@ impl RemoteService {
             | Command::CancelTake { .. }
             | Command::DropLease { .. }
             | Command::Tick
-            | Command::LeaderlessGap { .. } => {
-                Err(ServiceError::Internal("not a command of a bound session".to_owned()))
-            }
+            | Command::LeaderlessGap { .. }
+            | Command::Configure(_) => Err(ServiceError::Internal("not a command of a bound session".to_owned())),
         }
     }
 

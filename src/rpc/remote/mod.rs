@@ -176,7 +176,8 @@ fn stream_body(command: &Command) -> Result<(Body, Option<u64>), ServiceError> {
         | Command::CancelTake { .. }
         | Command::DropLease { .. }
         | Command::Tick
-        | Command::LeaderlessGap { .. } => {
+        | Command::LeaderlessGap { .. }
+        | Command::Configure(_) => {
             return Err(ServiceError::Internal("not a command of a bound session".to_owned()));
         }
     })
@@ -209,7 +210,7 @@ impl LockService for RemoteService {
             Command::TakeLease(take) => self.take(take, call.age_ms).await,
             Command::CancelTake { lock, take, handle } => self.withdraw(lock, *take, handle, call.age_ms).await,
             Command::DropLease { lock, handle } => self.drop_lease(lock, handle, call.age_ms).await,
-            Command::Disconnected { .. } | Command::Tick | Command::LeaderlessGap { .. } => {
+            Command::Disconnected { .. } | Command::Tick | Command::LeaderlessGap { .. } | Command::Configure(_) => {
                 Err(ServiceError::Forbidden { why: "only a node makes this command".to_owned() })
             }
         }

@@ -1,3 +1,5 @@
+//! The remote service against nodes that are nothing but a client port.
+
 use std::time::Duration;
 
 use super::{RemoteService, RemoteSettings};
@@ -72,7 +74,7 @@ async fn a_session_works_over_its_stream() {
 
     let renewal = RenewalCall { target: RenewalTarget::Session(session()), proof: None, attempt: 8 };
     let renewed = remote.renew(vec![renewal]).await.expect("answered");
-    assert_eq!(renewed, [reply(Outcome::Renewed { deadline: LogTime(12_000), attempt: 8 })]);
+    assert_eq!(renewed, [reply(Outcome::Renewed { deadline: LogTime(12_000), attempt: 8, token: None })]);
 }
 
 /// A queued acquire is settled by the push on its stream, or by a call where the push is not to be had.

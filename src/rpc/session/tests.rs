@@ -1,3 +1,5 @@
+//! A client in bare frames against one stream: the rules of hello, credit, answers and endings.
+
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Streaming};
