@@ -1,1 +1,25 @@
-fn main() {}
+//! Compiles every file of `proto/` in pure Rust, so that no `protoc` need be installed, and keeps the descriptors
+//! (with the comments) for server reflection.
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::{env, fs};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo:rerun-if-changed=proto");
+    let mut files = Vec::new();
+    for entry in fs::read_dir("proto")? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "proto") {
+            files.push(path);
+        }
+    }
+    files.sort();
+
+    let mut compiler = protox::Compiler::new(["proto"])?;
+    compiler.include_source_info(true).include_imports(true).open_files(&files)?;
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    fs::write(out.join("descriptors.bin"), compiler.encode_file_descriptor_set())?;
+    tonic_prost_build::configure().bytes(".").compile_fds(compiler.file_descriptor_set())?;
+    Ok(())
+}

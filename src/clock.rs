@@ -121,6 +121,8 @@ pub struct ManualClock {
     state: Mutex<Manual>,
 }
 
+const HOUR_NANOS: u64 = 3_600_000_000_000;
+
 #[derive(Debug)]
 struct Manual {
     now: Instant,
@@ -133,7 +135,7 @@ impl ManualClock {
     /// Begins an hour after its own beginning, so that earlier points can be written down.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        let now = Instant::from_nanos(nanos(Duration::from_secs(3600)));
+        let now = Instant::from_nanos(HOUR_NANOS);
         Self { state: Mutex::new(Manual { now, wall_ms: 1_767_225_600_000, draws: 0, seed }) }
     }
 

@@ -6,6 +6,15 @@ pub mod limits;
 pub mod model;
 pub mod machine;
 pub mod codec;
+pub mod storage;
 pub mod clock;
+pub mod raft;
 pub mod service;
+pub mod config;
+pub mod node;
 pub mod client;
+pub mod rpc;
+#[cfg(feature = "cli")]
+pub mod http;
+#[cfg(feature = "cli")]
+pub mod cli;

@@ -105,6 +105,28 @@ pub const EVENTS_KEPT_MAX: usize = 65_536;
 /// Events that may wait for one slow subscriber before it is cut.
 pub const EVENTS_WAITING_MAX: usize = 4_096;
 
+/// Founding members of a cluster.
+pub const MEMBERS_MAX: usize = 15;
+
+// Timing profiles: heartbeat, shortest and longest election timeout; and the shortest TTL of a session with each.
+
+/// `lan`: one site.
+pub const LAN_TIMING_MS: [u64; 3] = [50, 150, 300];
+/// Shortest TTL with `lan`.
+pub const LAN_TTL_MS_MIN: u64 = 3_000;
+/// `fast`: loopback and tests.
+pub const FAST_TIMING_MS: [u64; 3] = [30, 100, 150];
+/// Shortest TTL with `fast`.
+pub const FAST_TTL_MS_MIN: u64 = 1_000;
+/// `wan`: between sites.
+pub const WAN_TIMING_MS: [u64; 3] = [500, 2_500, 5_000];
+/// Shortest TTL with `wan`.
+pub const WAN_TTL_MS_MIN: u64 = 36_000;
+/// Longest election timeout that may be set by hand.
+pub const ELECTION_MS_MAX: u64 = 60_000;
+/// With a timing set by hand, the shortest TTL in longest election timeouts: a failover and room for two more.
+pub const TTL_MIN_IN_ELECTIONS: u64 = 10;
+
 // Client.
 
 /// A session is renewed this many times within its TTL.
@@ -120,8 +142,174 @@ pub const RETRY_MS_MAX: u64 = 1_000;
 /// Connecting plus one request, when the caller set no other bound.
 pub const REQUEST_MS_DEFAULT: u64 = 5_000;
 
+// The rpc room. tonic and hyper leave most of these unbounded unless they are set.
+
+/// Largest frame on a session's stream.
+pub const FRAME_BYTES_MAX: usize = 64 * 1024;
+/// Largest request of a unary call: a full list of renewals with handles and names of the longest kind.
+pub const REQUEST_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Largest answer of a unary call: a very long queue, shown whole.
+pub const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Frames of one session's stream that may be unanswered; one more ends the stream.
+pub const STREAM_FRAMES_IN_FLIGHT_MAX: usize = 256;
+/// Frames that may wait to be written to one stream.
+pub const STREAM_FRAMES_WAITING_MAX: usize = 512;
+/// Streams and calls at a time on one connection.
+pub const STREAMS_A_CONNECTION_MAX: u32 = 4_096;
+/// All headers of one call together, and an error's metadata.
+pub const HEADER_LIST_BYTES_MAX: u32 = 32 * 1024;
+/// Bytes of one stream that may be under way unread.
+pub const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+/// Bytes of one connection that may be under way unread.
+pub const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
+/// Streams that a peer opened and reset again before they were looked at; more end the connection.
+pub const PENDING_RESETS_MAX: usize = 20;
+/// Streams that were reset for a peer's errors; more end the connection.
+pub const ERROR_RESETS_MAX: usize = 1_024;
+/// A connection is asked for a sign of life this often.
+pub const KEEPALIVE_MS: u64 = 5_000;
+/// A connection that gives no sign of life for so long after it was asked is dropped.
+pub const KEEPALIVE_WAIT_MS: u64 = 5_000;
+/// A TLS handshake takes at most so long.
+pub const HANDSHAKE_MS_MAX: u64 = 10_000;
+/// Connecting to one endpoint takes at most so long; the next one is tried then.
+pub const CONNECT_MS_MAX: u64 = 2_000;
+/// A stream's hello comes within so long.
+pub const HELLO_MS_MAX: u64 = 5_000;
+/// A stream whose peer takes no frame for so long counts as broken.
+pub const STREAM_SEND_MS_MAX: u64 = 10_000;
+/// When a node stops, its connections have so long to end by themselves.
+pub const DRAIN_MS_MAX: u64 = 2_000;
+/// Endpoints that a client may be given.
+pub const ENDPOINTS_MAX: usize = 64;
+/// Commands that may wait within a client for one session's stream.
+pub const STREAM_ASKS_WAITING_MAX: usize = 256;
+
+const _: () = assert!(CONNECT_MS_MAX < REQUEST_MS_DEFAULT, "one dead endpoint must not use up a whole request's time");
+const _: () = assert!(FRAME_BYTES_MAX <= REQUEST_BYTES_MAX);
+const _: () = assert!(STREAM_FRAMES_IN_FLIGHT_MAX <= STREAM_FRAMES_WAITING_MAX);
+const _: () = assert!(METADATA_BYTES_MAX + LOCK_NAME_BYTES_MAX + OWNER_BYTES_MAX + 1024 <= FRAME_BYTES_MAX);
+
+// Command line.
+
+/// A lock's command is ended this much before its hold could run out, besides the time for ending it in order.
+pub const LOSS_MARGIN_MS: u64 = 50;
+/// First pause between two looks whether a process group is gone.
+pub const GROUP_POLL_MS_MIN: u64 = 1;
+/// Longest pause between two looks whether a process group is gone.
+pub const GROUP_POLL_MS_MAX: u64 = 100;
+/// A second TERM leaves this part of the time before the kill.
+pub const HURRY_FACTOR: u32 = 4;
+/// Progress is drawn anew so often.
+pub const PROGRESS_TICK_MS: u64 = 250;
+/// A stop signal to oneself has taken effect after this, or never will.
+pub const STOP_SETTLES_MS: u64 = 100;
+
 const _: () = assert!(2 * TICK_MS_MAX <= LOG_TIME_CAP_MS_MIN, "a tick rarer than half the cap would slow log time");
 const _: () = assert!(COUNTER_BITS + 15 == 63, "a token must fit a signed 64-bit column");
 const _: () = assert!(TTL_MS_MAX_DEFAULT <= TTL_MS_MAX);
 const _: () = assert!(WAITERS_A_LOCK_MAX <= WAITERS_A_NAMESPACE_MAX);
 const _: () = assert!(SESSIONLESS_AGE_MS_MAX <= SESSIONLESS_MEMORY_MS, "a late duplicate must still be remembered");
+
+// Node.
+
+/// A call that waits for a claim is answered at the latest after this, and asked again.
+pub const SETTLED_WAIT_MS: u64 = 20_000;
+/// A call that finds no leader waits so long for one before it is refused.
+pub const LEADER_WAIT_MS: u64 = 1_000;
+/// How often a node looks for a moment in which a follower has the whole log, before it stops without a hand-over.
+pub const STEP_ASIDE_TRIES: u32 = 100;
+/// How long a closing node waits for what runs for it.
+pub const CLOSE_WAIT_MS: u64 = 2_000;
+/// Threads of a node's own runtime.
+pub const RAFT_THREADS: usize = 1;
+/// How often a node publishes its sizes and looks at its clock.
+pub const WATCH_MS: u64 = 1_000;
+
+// HTTP.
+
+/// A readiness probe that finds no quorum is answered after this.
+pub const READY_WAIT_MS: u64 = 1_000;
+
+// Storage.
+
+/// A WAL file is closed and the next one begun at this size. Purging frees whole files only.
+pub const WAL_CHUNK_BYTES: usize = 16 * 1024 * 1024;
+/// A WAL file is also closed at this many records: each costs eight bytes of memory.
+pub const WAL_CHUNK_RECORDS: usize = 256 * 1024;
+/// Entries of closed files kept in memory, so that followers and `apply` need not read the disk.
+pub const WAL_CACHE_BYTES: usize = 64 * 1024 * 1024;
+/// The same, counted in entries.
+pub const WAL_CACHE_ENTRIES: usize = 50_000;
+/// The buffer a start reads WAL files through.
+pub const WAL_READ_BUFFER_BYTES: usize = 1024 * 1024;
+/// Bytes handed to the flush thread and not yet written; beyond, the caller waits.
+pub const WAL_QUEUE_BYTES: usize = 32 * 1024 * 1024;
+/// The largest payload of one log entry.
+pub const WAL_RECORD_BYTES: usize = 8 * 1024 * 1024;
+/// What the disk tears: a lost page is a whole one of these, aligned in the file.
+pub const DISK_PAGE_BYTES: usize = 4096;
+
+/// Records of one mirror batch. Larger ones make sled hold gigabytes, and did not survive power cuts.
+pub const MIRROR_BATCH_RECORDS: usize = 100;
+/// sled's page cache.
+pub const MIRROR_CACHE_BYTES: u64 = 32 * 1024 * 1024;
+/// The largest key or value in the mirror: at 128 KiB sled begins to write files of their own, never synced.
+pub const MIRROR_VALUE_BYTES: usize = 64 * 1024;
+/// How many mirrors that were set aside are kept for a look.
+pub const MIRRORS_SET_ASIDE: usize = 3;
+/// How nice the thread is that writes mirror and snapshot files (0 is normal, 19 gives way to everybody).
+pub const STATE_THREAD_NICE: i32 = 10;
+
+/// A block of a snapshot file is closed at this size.
+pub const SNAPSHOT_BLOCK_BYTES: usize = 64 * 1024;
+/// The largest block a reader accepts: one record more than a block may exceed its size.
+pub const SNAPSHOT_BLOCK_MAX_BYTES: usize = 32 * 1024 * 1024;
+
+const _: () = assert!(WAL_RECORD_BYTES < WAL_CHUNK_BYTES && WAL_RECORD_BYTES < WAL_QUEUE_BYTES);
+const _: () = assert!(MIRROR_VALUE_BYTES * 2 <= 128 * 1024, "sled writes larger values to files of their own");
+const _: () = assert!(SNAPSHOT_BLOCK_BYTES + 2 * WAL_RECORD_BYTES <= SNAPSHOT_BLOCK_MAX_BYTES);
+
+// Raft.
+
+/// Newest log entries kept decoded in memory, for replication and apply.
+pub const RING_ENTRIES_MAX: usize = 16_384;
+/// The same, in payload bytes.
+pub const RING_BYTES_MAX: usize = 64 << 20;
+/// Payload bytes of one replication request, beyond its first entry.
+pub const REPLICATION_BYTES_MAX: usize = 1 << 20;
+/// Entries of one replication request.
+pub const REPLICATION_ENTRIES_MAX: u64 = 2_048;
+/// Largest message between nodes; one entry may exceed [`REPLICATION_BYTES_MAX`].
+pub const PEER_MESSAGE_BYTES_MAX: usize = 4 << 20;
+/// Bytes of a snapshot in one message.
+pub const SNAPSHOT_CHUNK_BYTES: usize = 512 << 10;
+/// How long a replication request may take, fsync at the other end included.
+pub const APPEND_MS_MAX: u64 = 2_000;
+/// How long the transfer and installation of a snapshot may take.
+pub const INSTALL_SNAPSHOT_MS_MAX: u64 = 60_000;
+/// First pause before an unreachable node is dialled again; it doubles.
+pub const DIAL_PAUSE_MS_MIN: u64 = 10;
+/// Longest pause before an unreachable node is dialled again.
+pub const DIAL_PAUSE_MS_MAX: u64 = 200;
+/// How long one dial may take.
+pub const DIAL_MS_MAX: u64 = 500;
+/// Applied entries after which a checkpoint is due.
+pub const CHECKPOINT_ENTRIES: u64 = 10_000;
+/// A checkpoint is due this long after the last one, if anything was applied.
+pub const CHECKPOINT_MS: u64 = 3_000;
+/// A snapshot file is due when the log has outgrown the last one by that file's size, or by this where it is more.
+pub const SNAPSHOT_LOG_BYTES_MIN: u64 = 64 << 20;
+/// Log entries kept behind a snapshot file, for followers that lag.
+pub const PURGE_MARGIN_ENTRIES: u64 = 20_000;
+/// A follower further behind than this gets a snapshot.
+pub const REPLICATION_LAG_ENTRIES_MAX: u64 = 200_000;
+/// State digests that a node remembers of itself.
+pub const DIGESTS_REMEMBERED: usize = 4;
+
+const _: () = assert!(2 * REPLICATION_BYTES_MAX <= PEER_MESSAGE_BYTES_MAX, "one entry beyond the cut must fit");
+const _: () = assert!(ENTRY_BYTES_MAX <= REPLICATION_BYTES_MAX);
+const _: () = assert!(SNAPSHOT_CHUNK_BYTES < PEER_MESSAGE_BYTES_MAX);
+const _: () = assert!(PURGE_MARGIN_ENTRIES < REPLICATION_LAG_ENTRIES_MAX);
+
+const _: () = assert!(ELECTION_MS_MAX * TTL_MIN_IN_ELECTIONS <= TTL_MS_MAX, "the floor of a TTL must be allowed");

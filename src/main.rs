@@ -1,2 +1,7 @@
 //! The `lockkeeper` binary.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    lockkeeper::cli::main()
+}

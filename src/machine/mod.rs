@@ -110,6 +110,12 @@ impl Machine {
         self.sessions.get(&session).is_some_and(|session| session.record.handle == *handle)
     }
 
+    /// Whether that session is open.
+    #[must_use]
+    pub fn lives(&self, session: SessionId) -> bool {
+        self.sessions.contains_key(&session)
+    }
+
     /// The cluster's settings, once its first leader has set them.
     #[must_use]
     pub fn settings(&self) -> Option<ClusterSettings> {

@@ -1,0 +1,91 @@
+//! The cluster and this program: `status transfer version completions config check`.
+
+use clap::CommandFactory;
+
+use super::YES;
+use super::failure::Failure;
+use super::options::{CompletionsOptions, ConfigCheckOptions, Options, TransferOptions};
+use super::output::Output;
+use super::shapes::{self, role_word};
+use crate::client::Client;
+use crate::codec::FORMAT;
+use crate::config::Config;
+use crate::service::LockService;
+
+/// The protocol of the wire, and the versions of it that this program speaks.
+const PROTOCOL: (&str, u32, u32) = ("lockkeeper.v1", 1, 1);
+
+/// Who leads, and how the nodes are.
+pub(super) async fn status<S: LockService>(client: &Client<S>, output: &Output) -> Result<u8, Failure> {
+    let status = client.status().await?;
+    if output.json {
+        output.object(&shapes::Cluster::new(&status))?;
+        return Ok(YES);
+    }
+    let leader = status.leader.map_or("nobody leads".to_owned(), |leader| format!("node {leader} leads"));
+    let totals = &status.totals;
+    output.line(format!(
+        "{}: {leader}, term {}; {} sessions, {} locks, {} waiters",
+        status.cluster, status.term, totals.sessions, totals.locks, totals.waiters
+    ))?;
+    let rows: Vec<_> = status
+        .nodes
+        .iter()
+        .map(|node| {
+            vec![
+                node.id.to_string(),
+                role_word(node.role).to_owned(),
+                if node.healthy { "healthy" } else { "unheard" }.to_owned(),
+                node.applied.map_or("?".to_owned(), |applied| applied.to_string()),
+                node.client.clone(),
+                node.peer.clone(),
+                node.http.clone(),
+            ]
+        })
+        .collect();
+    output.table(&["NODE", "ROLE", "HEALTH", "APPLIED", "CLIENT", "PEER", "HTTP"], &rows)?;
+    Ok(YES)
+}
+
+/// Hands leadership over; done once the other node leads.
+pub(super) async fn transfer<S: LockService>(
+    client: &Client<S>,
+    options: &TransferOptions,
+    output: &Output,
+) -> Result<u8, Failure> {
+    client.service().transfer(options.node).await?;
+    output.remark(&format!("node {} leads", options.node));
+    Ok(YES)
+}
+
+/// The versions of everything that another version may have to read.
+pub(super) fn version(output: &Output) -> Result<u8, Failure> {
+    let (protocol, protocol_min, protocol_max) = PROTOCOL;
+    let version = env!("CARGO_PKG_VERSION");
+    let versions = shapes::Versions { version, protocol, protocol_min, protocol_max, format: FORMAT };
+    output.answer(&versions, || {
+        format!("lockkeeper {version}\nprotocol {protocol}, versions {protocol_min} to {protocol_max}\nformat of stored bytes {FORMAT}")
+    })?;
+    Ok(YES)
+}
+
+/// A completion script.
+pub(super) fn completions(options: &CompletionsOptions, output: &Output) -> Result<u8, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(options.shell, &mut Options::command(), "lockkeeper", &mut script);
+    output.line(String::from_utf8_lossy(&script).trim_end())?;
+    Ok(YES)
+}
+
+/// Says what is wrong with a configuration; a good one is no news.
+pub(super) fn config_check(options: &ConfigCheckOptions, output: &Output) -> Result<u8, Failure> {
+    let config = Config::from_file(&options.file)?;
+    output.remark(&format!(
+        "{}: node {} of cluster {}, {} members",
+        options.file.display(),
+        config.node,
+        config.cluster,
+        config.members.len()
+    ));
+    Ok(YES)
+}

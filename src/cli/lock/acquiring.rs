@@ -1,0 +1,187 @@
+//! From the options to a held lock: connecting, a session, the queue, and withdrawing when a signal comes.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::super::failure::Failure;
+use super::super::look::called;
+use super::super::output::Output;
+use super::options::LockOptions;
+use super::signals::Signals;
+use crate::client::{Client, ClientError, LockGuard, Session};
+use crate::clock::{Clock, Instant, SystemClock};
+use crate::model::{LockName, Place};
+use crate::service::{LockService, Word};
+
+/// A held lock and the session behind it.
+#[derive(Debug)]
+pub(super) struct Held<S: LockService> {
+    pub(super) session: Session<S>,
+    pub(super) guard: LockGuard,
+}
+
+/// Why the lock is not held.
+#[derive(Debug)]
+pub(super) enum NotHeld {
+    /// It failed.
+    Failed(Failure),
+    /// This signal came while it waited; it waits no more.
+    Withdrawn(Signal),
+}
+
+impl From<Failure> for NotHeld {
+    fn from(failure: Failure) -> Self {
+        NotHeld::Failed(failure)
+    }
+}
+
+/// Opens a session and acquires the lock. The wait counts from now; a signal ends it without leaving a waiter.
+pub(super) async fn acquire<S: LockService>(
+    client: &Client<S>,
+    name: &LockName,
+    owner: &str,
+    options: &LockOptions,
+    signals: &mut Signals,
+    output: &Output,
+    timeout: Duration,
+) -> Result<Held<S>, NotHeld> {
+    let clock = SystemClock::new();
+    let deadline = options.wait.map(|wait| clock.now().after(wait));
+    // Dropped halfway, an opening may leave an empty session behind, which ends by itself.
+    let session = tokio::select! {
+        signal = next_ending(signals) => return Err(NotHeld::Withdrawn(signal)),
+        session = open(client, options, deadline.map(|deadline| left(&clock, deadline))) => session?,
+    };
+    let kill_after = kill_after(options, session.ttl());
+    if kill_after > session.ttl() / 2 {
+        let detail = format!("--kill-after {kill_after:?} is more than half of the TTL, {:?}", session.ttl());
+        close(session, timeout).await;
+        return Err(Failure::usage(detail).into());
+    }
+    let mut request = session.lock(name.as_str()).mode(options.mode()).owner(owner);
+    if let Some(why) = &options.why {
+        request = request.why(why);
+    }
+    if options.try_once {
+        request = request.try_once();
+    } else if let Some(deadline) = deadline {
+        request = request.wait(left(&clock, deadline));
+    }
+    let progress = Progress::new(name, output);
+    let shown = progress.clone();
+    let acquired = tokio::select! {
+        signal = next_ending(signals) => Err(NotHeld::Withdrawn(signal)),
+        guard = request.on_queued(move |place| shown.queued(place)).acquire() => guard.map_err(|error| NotHeld::Failed(unreached(error))),
+    };
+    progress.end();
+    match acquired {
+        Ok(guard) => Ok(Held { session, guard }),
+        Err(why) => {
+            close(session, timeout).await;
+            Err(why)
+        }
+    }
+}
+
+/// How long the command gets to end in order.
+pub(super) fn kill_after(options: &LockOptions, ttl: Duration) -> Duration {
+    options.kill_after.unwrap_or(ttl / 4)
+}
+
+/// Ends the session, and with it whatever it holds or waits for. Where nobody answers in time it ends by itself.
+pub(super) async fn close<S: LockService>(session: Session<S>, timeout: Duration) {
+    match tokio::time::timeout(timeout, session.close()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(%error, "the session could not be closed; it ends by itself"),
+        Err(_) => tracing::warn!("the session could not be closed in time; it ends by itself"),
+    }
+}
+
+async fn open<S: LockService>(
+    client: &Client<S>,
+    options: &LockOptions,
+    wait: Option<Duration>,
+) -> Result<Session<S>, Failure> {
+    let mut session = client.session();
+    if let Some(ttl) = options.ttl {
+        session = session.ttl(ttl);
+    }
+    if let Some(grace) = options.disconnect_grace {
+        session = session.disconnect_grace(grace);
+    }
+    let Some(wait) = wait else { return Ok(session.open().await?) };
+    match tokio::time::timeout(wait, session.open()).await {
+        Ok(opened) => Ok(opened?),
+        Err(_) => Err(Failure::new(Word::NotAcquired, "the wait was over before the cluster answered")),
+    }
+}
+
+/// A session that ran out while it waited means that nobody answered for a whole TTL.
+fn unreached(error: ClientError) -> Failure {
+    match error {
+        ClientError::SessionLost { reason: None, .. } => Failure::new(
+            Word::Unreachable,
+            "nobody answered until the session ran out, so the place in the queue is gone",
+        ),
+        error @ (ClientError::SessionLost { .. }
+        | ClientError::NotAcquired { .. }
+        | ClientError::Refused(_)
+        | ClientError::HoldEnded { .. }
+        | ClientError::Service(_)
+        | ClientError::Invalid(_)) => error.into(),
+    }
+}
+
+/// The next signal that asks this process to end.
+pub(super) async fn next_ending(signals: &mut Signals) -> Signal {
+    loop {
+        let signal = signals.next().await;
+        if signal != Signal::USR1 && signal != Signal::USR2 {
+            return signal;
+        }
+    }
+}
+
+fn left(clock: &SystemClock, deadline: Instant) -> Duration {
+    deadline.since(clock.now())
+}
+
+/// The line that a person sees while it waits.
+#[derive(Debug, Clone)]
+struct Progress {
+    name: String,
+    bar: indicatif::ProgressBar,
+}
+
+impl Progress {
+    fn new(name: &LockName, output: &Output) -> Self {
+        let bar = if output.watched && !output.json {
+            let style = indicatif::ProgressStyle::with_template("{msg} ({elapsed})");
+            indicatif::ProgressBar::new_spinner()
+                .with_style(style.unwrap_or_else(|_| indicatif::ProgressStyle::default_spinner()))
+        } else {
+            indicatif::ProgressBar::hidden()
+        };
+        Self { name: name.to_string(), bar }
+    }
+
+    fn queued(&self, place: &Place) {
+        let message = waiting(&self.name, place);
+        tracing::info!("{message}");
+        self.bar.set_message(message);
+        self.bar.enable_steady_tick(Duration::from_millis(crate::limits::PROGRESS_TICK_MS));
+    }
+
+    fn end(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+fn waiting(name: &str, place: &Place) -> String {
+    let by = place.held_by.as_ref().map_or(String::new(), |holder| {
+        let why = if holder.metadata.why.is_empty() { String::new() } else { format!(": {}", holder.metadata.why) };
+        format!(", held by {}{why}", called(&holder.metadata))
+    });
+    format!("waiting for {name}: place {}{by}", place.place)
+}

@@ -1,0 +1,74 @@
+//! The step between the wrapper and its command: a process of its own that binds itself to the wrapper's life, takes
+//! the terminal, and becomes the command. What has to happen between fork and exec happens here, in safe code.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::process::{Signal, getpgrp};
+
+use super::terminal::Terminal;
+
+/// Exit code for a command that was found but could not be executed.
+pub(super) const NOT_EXECUTABLE: u8 = 126;
+/// Exit code for a command that was not found.
+pub(super) const NOT_FOUND: u8 = 127;
+
+/// What the wrapper tells the shim.
+#[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
+pub struct ShimOptions {
+    /// Process id of the wrapper.
+    #[arg(long)]
+    pub parent: u32,
+    /// Take the terminal's foreground.
+    #[arg(long)]
+    pub foreground: bool,
+    /// The command and its arguments.
+    #[arg(last = true, required = true)]
+    pub command: Vec<OsString>,
+}
+
+/// Becomes the command. Returns only the exit code for not having become it.
+#[must_use]
+pub fn become_command(options: &ShimOptions) -> u8 {
+    if let Err(error) = bind_to_parent(options.parent) {
+        return complain(&format!("cannot be bound to the wrapper's life: {error}"), NOT_EXECUTABLE);
+    }
+    if options.foreground
+        && let Some(terminal) = Terminal::open()
+        && let Err(error) = terminal.give_to(getpgrp())
+    {
+        return complain(&format!("cannot take the terminal: {error}"), NOT_EXECUTABLE);
+    }
+    let Some((program, arguments)) = options.command.split_first() else {
+        return complain("no command", NOT_FOUND);
+    };
+    let error = Command::new(program).args(arguments).exec();
+    let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
+    complain(&format!("{}: {error}", program.to_string_lossy()), code)
+}
+
+/// Asks to be killed when the wrapper dies, and notices that it died already.
+#[cfg(target_os = "linux")]
+fn bind_to_parent(parent: u32) -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    let now = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+    if i64::from(now) == i64::from(parent) {
+        return Ok(());
+    }
+    Err(io::Error::other("it is gone already"))
+}
+
+/// Elsewhere a killed wrapper leaves its command running: there is no such signal.
+#[cfg(not(target_os = "linux"))]
+fn bind_to_parent(_parent: u32) -> io::Result<()> {
+    let _ = Signal::KILL;
+    Ok(())
+}
+
+fn complain(problem: &str, code: u8) -> u8 {
+    // Where standard error is closed, the exit code says it all.
+    let _ = writeln!(io::stderr(), "lockkeeper: {problem}");
+    code
+}

@@ -1,0 +1,63 @@
+//! The controlling terminal: whose group is in its foreground, and handing that over and back.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+
+use nix::sys::signal::{SigSet, Signal as MaskedSignal};
+use rustix::process::{Pid, getpgrp};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
+
+/// The terminal that controls this process, with its modes as they were when it was opened.
+#[derive(Debug)]
+pub(super) struct Terminal {
+    file: File,
+    modes: Option<Termios>,
+}
+
+impl Terminal {
+    /// `None` where no terminal controls this process.
+    #[must_use]
+    pub(super) fn open() -> Option<Self> {
+        let file = OpenOptions::new().read(true).write(true).open("/dev/tty").ok()?;
+        let modes = tcgetattr(&file).ok();
+        Some(Self { file, modes })
+    }
+
+    /// Whether this group is in the foreground.
+    #[must_use]
+    pub(super) fn is_foreground(&self, group: Pid) -> bool {
+        tcgetpgrp(&self.file).is_ok_and(|foreground| foreground == group)
+    }
+
+    /// Whether this process's own group is in the foreground.
+    #[must_use]
+    pub(super) fn is_ours(&self) -> bool {
+        self.is_foreground(getpgrp())
+    }
+
+    /// Puts a group of this session into the foreground.
+    pub(super) fn give_to(&self, group: Pid) -> io::Result<()> {
+        // A background process that does this is stopped by SIGTTOU, unless the calling thread blocks it.
+        let mut blocked = SigSet::empty();
+        blocked.add(MaskedSignal::SIGTTOU);
+        let before = blocked.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK)?;
+        let given = tcsetpgrp(&self.file, group);
+        before.thread_set_mask()?;
+        given.map_err(io::Error::from)
+    }
+
+    /// Takes the foreground back from a group, if that group has it.
+    pub(super) fn take_back_from(&self, group: Pid) -> io::Result<()> {
+        if self.is_foreground(group) { self.give_to(getpgrp()) } else { Ok(()) }
+    }
+
+    /// Sets the modes back to what they were: a program that was killed may have left the terminal raw.
+    pub(super) fn restore_modes(&self) {
+        if let (Some(modes), true) = (&self.modes, self.is_ours()) {
+            let restored = tcsetattr(&self.file, OptionalActions::Drain, modes);
+            if let Err(error) = restored {
+                tracing::debug!(%error, "the terminal's modes could not be restored");
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Looking without touching: `ls show sessions watch`.
+
+use std::time::Duration;
+
+use super::YES;
+use super::failure::Failure;
+use super::options::{ListOptions, ShowFormat, ShowOptions, WatchOptions};
+use super::output::Output;
+use super::shapes::{self, mode_word};
+use crate::client::{Client, Seen};
+use crate::model::{HolderView, ListShow, LockView, LogTime, Metadata};
+use crate::service::LockService;
+
+/// Locks in use.
+pub(super) async fn list<S: LockService>(
+    client: &Client<S>,
+    options: ListOptions,
+    output: &Output,
+) -> Result<u8, Failure> {
+    let show = match (options.held, options.waiting) {
+        (true, _) => ListShow::Held,
+        (false, true) => ListShow::Waiting,
+        (false, false) => ListShow::All,
+    };
+    let mut request = client.list(&options.prefix).show(show);
+    if let Some(age) = options.older_than {
+        request = request.older_than(age);
+    }
+    let Seen { now, value: rows, .. } = request.all().await?;
+    if output.json {
+        for row in &rows {
+            output.object(&shapes::LockRow::new(row, now))?;
+        }
+        return Ok(YES);
+    }
+    let rows: Vec<_> =
+        rows.iter()
+            .map(|row| {
+                let (by, held) = row.oldest.as_ref().map_or((String::new(), String::new()), |holder| {
+                    (called(&holder.metadata), ago(now, holder.since))
+                });
+                let kind = row.limit.map_or(row.kind.to_string(), |limit| format!("{} of {limit}", row.kind));
+                vec![row.lock.name.to_string(), kind, row.holders.to_string(), row.waiters.to_string(), by, held]
+            })
+            .collect();
+    output.table(&["NAME", "KIND", "HOLDERS", "WAITERS", "HELD BY", "FOR"], &rows)?;
+    Ok(YES)
+}
+
+/// One lock.
+pub(super) async fn show<S: LockService>(
+    client: &Client<S>,
+    options: ShowOptions,
+    output: &Output,
+) -> Result<u8, Failure> {
+    let Seen { now, value: view, .. } = client.inspect(options.name.as_str()).await?;
+    if output.json || options.format == ShowFormat::Json {
+        output.object(&shapes::Lock::new(&view, now))?;
+        return Ok(YES);
+    }
+    let Some(kind) = view.kind else {
+        output.line(format!("{} is free", view.lock.name))?;
+        return Ok(YES);
+    };
+    let limit = view.limit.map_or(String::new(), |limit| format!(" of {limit} permits"));
+    output.line(format!(
+        "{}: a {kind}{limit}, {} holding, {} waiting",
+        view.lock.name,
+        view.holders.len(),
+        view.waiters.len()
+    ))?;
+    output.table(&["", "TOKEN", "SESSION", "MODE", "WHO", "WHY", "SINCE"], &lock_rows(&view, now))?;
+    Ok(YES)
+}
+
+fn lock_rows(view: &LockView, now: LogTime) -> Vec<Vec<String>> {
+    let holder = |holder: &HolderView| {
+        vec![
+            "holds".to_owned(),
+            holder.token.to_string(),
+            holder.session.map_or("lease".to_owned(), |session| session.to_string()),
+            mode_word(holder.mode).to_owned(),
+            called(&holder.metadata),
+            holder.metadata.why.to_string(),
+            ago(now, holder.since),
+        ]
+    };
+    let holders = view.holders.iter().map(holder);
+    let waiters = view.waiters.iter().map(|waiter| {
+        vec![
+            format!("waits {}", waiter.place),
+            String::new(),
+            waiter.session.map_or("lease".to_owned(), |session| session.to_string()),
+            mode_word(waiter.mode).to_owned(),
+            called(&waiter.metadata),
+            waiter.metadata.why.to_string(),
+            ago(now, waiter.since),
+        ]
+    });
+    holders.chain(waiters).collect()
+}
+
+/// Sessions of the namespace.
+pub(super) async fn sessions<S: LockService>(client: &Client<S>, output: &Output) -> Result<u8, Failure> {
+    let Seen { now, value: sessions, .. } = client.all_sessions().await?;
+    if output.json {
+        for session in &sessions {
+            output.object(&shapes::Session::new(session, now))?;
+        }
+        return Ok(YES);
+    }
+    let rows: Vec<_> = sessions
+        .iter()
+        .map(|session| {
+            vec![
+                session.session.to_string(),
+                called(&session.metadata),
+                session.holds.to_string(),
+                session.waits.to_string(),
+                short(session.ttl_ms),
+                short(session.deadline.ms_since(now)),
+                ago(now, session.opened),
+                if session.disconnected { "disconnected".to_owned() } else { String::new() },
+            ]
+        })
+        .collect();
+    output.table(&["SESSION", "WHO", "HOLDS", "WAITS", "TTL", "LEFT", "AGE", ""], &rows)?;
+    Ok(YES)
+}
+
+/// What happens, line by line, until it is interrupted.
+pub(super) async fn watch<S: LockService>(
+    client: &Client<S>,
+    options: WatchOptions,
+    output: &Output,
+) -> Result<u8, Failure> {
+    let mut watch = client.watch(&options.prefix, options.from).await?;
+    loop {
+        let happened = shapes::Happened::new(&watch.next().await?);
+        output.answer(&happened, || happened.text())?;
+    }
+}
+
+/// Who somebody is, by what it says of itself.
+pub(super) fn called(metadata: &Metadata) -> String {
+    let who = if metadata.who.is_empty() { "somebody" } else { &metadata.who };
+    match (metadata.host.is_empty(), metadata.pid) {
+        (true, 0) => who.to_owned(),
+        (true, pid) => format!("{who} ({pid})"),
+        (false, 0) => format!("{who}@{}", metadata.host),
+        (false, pid) => format!("{who}@{} ({pid})", metadata.host),
+    }
+}
+
+fn ago(now: LogTime, since: LogTime) -> String {
+    short(now.ms_since(since))
+}
+
+/// A duration without digits that nobody reads.
+fn short(ms: u64) -> String {
+    let whole = if ms < 10_000 { Duration::from_millis(ms) } else { Duration::from_secs(ms / 1000) };
+    humantime::format_duration(whole).to_string()
+}

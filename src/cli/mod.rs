@@ -1,0 +1,153 @@
+//! The command line: options become calls of the client, answers become lines and exit codes.
+//!
+//! Knows: limits, model, codec's format number, clock, service, client, config, and the node that it starts. Never:
+//! what happens inside those rooms.
+//!
+//! Nothing here is a stable interface for Rust programs; the command line itself is, as the manual has it.
+
+mod bench;
+mod cluster;
+mod connect;
+mod dev;
+mod failure;
+mod lease;
+pub mod lock;
+mod look;
+mod options;
+mod output;
+pub mod panics;
+mod parse;
+mod serve;
+mod shapes;
+
+use std::future::Future;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use connect::connect;
+use failure::Failure;
+use options::{Command, Common, ConfigCommand, Options};
+use output::Output;
+
+use crate::service::Word;
+
+/// Done; the answer is yes.
+const YES: u8 = 0;
+/// The answer is no.
+const NO: u8 = 1;
+/// The command line is wrong.
+const USAGE: u8 = 64;
+
+/// Runs the program to its exit code.
+#[must_use]
+pub fn main() -> ExitCode {
+    let options = match Options::try_parse() {
+        Ok(options) => options,
+        Err(error) => return explain(&error),
+    };
+    // The shim becomes another program: nothing of this one may be started for it.
+    if let Command::Child(shim) = &options.command {
+        return ExitCode::from(lock::become_command(shim));
+    }
+    panics::end_the_process();
+    log_to_standard_error(options.common.verbose);
+    let output = Output::new(options.common.json);
+    let code = run(options, &output).unwrap_or_else(|failure| {
+        output.failure(&failure);
+        failure.exit()
+    });
+    ExitCode::from(code)
+}
+
+/// Help and version are answers; everything else is a usage error, which is 64 here and 2 in clap.
+fn explain(error: &clap::Error) -> ExitCode {
+    let asked_in_json =
+        std::env::args_os().take_while(|argument| argument != "--").any(|argument| argument == "--json");
+    if error.use_stderr() && asked_in_json {
+        Output::new(true).failure(&Failure::usage(error.to_string().trim_end()));
+    } else {
+        // Where nobody can be told, the exit code says it.
+        let _ = error.print();
+    }
+    ExitCode::from(if error.use_stderr() { USAGE } else { YES })
+}
+
+fn run(options: Options, output: &Output) -> Result<u8, Failure> {
+    let common = &options.common;
+    match options.command {
+        Command::Completions(options) => cluster::completions(&options, output),
+        Command::Config(ConfigCommand::Check(options)) => cluster::config_check(&options, output),
+        Command::Version => cluster::version(output),
+        Command::Dev(options) => on_runtime(dev::dev(&options, output)),
+        Command::Serve(options) => on_runtime(serve::serve(&options)),
+        Command::Lock(options) => on_runtime(lock::lock(options, common, output)),
+        Command::Child(shim) => Ok(lock::become_command(&shim)),
+        other @ (Command::Acquire(_)
+        | Command::Refresh(_)
+        | Command::Release(_)
+        | Command::Check(_)
+        | Command::Wait(_)
+        | Command::Ls(_)
+        | Command::Show(_)
+        | Command::Sessions
+        | Command::Watch(_)
+        | Command::Status
+        | Command::Transfer(_)
+        | Command::Bench(_)) => on_runtime(ask(other, common, output)),
+    }
+}
+
+/// Commands that need no more than a client.
+async fn ask(command: Command, common: &Common, output: &Output) -> Result<u8, Failure> {
+    let client = connect(common)?;
+    let namespace = &common.namespace;
+    match command {
+        Command::Acquire(options) => lease::acquire(&client, namespace, options, output).await,
+        Command::Refresh(options) => lease::refresh(&client, namespace, options, output).await,
+        Command::Release(options) => lease::release(&client, options, output).await,
+        Command::Check(options) => lease::check(&client, options, output).await,
+        Command::Wait(options) => lease::wait(&client, namespace, options, output).await,
+        Command::Ls(options) => look::list(&client, options, output).await,
+        Command::Show(options) => look::show(&client, options, output).await,
+        Command::Sessions => look::sessions(&client, output).await,
+        Command::Watch(options) => look::watch(&client, options, output).await,
+        Command::Status => cluster::status(&client, output).await,
+        Command::Transfer(options) => cluster::transfer(&client, &options, output).await,
+        Command::Bench(options) => bench::bench(&client, &options, output).await,
+        Command::Dev(_)
+        | Command::Serve(_)
+        | Command::Lock(_)
+        | Command::Config(_)
+        | Command::Completions(_)
+        | Command::Version
+        | Command::Child(_) => Err(Failure::new(Word::Internal, "a command that is no question was asked")),
+    }
+}
+
+/// Runs on this thread, with workers beside it. What is left at the end, such as a read of standard input that
+/// nobody answers, is left behind with the process.
+fn on_runtime(work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let code = runtime.block_on(work);
+    runtime.shutdown_background();
+    code
+}
+
+fn log_to_standard_error(verbose: u8) {
+    let level = match verbose {
+        0 => "off",
+        1 => "lockkeeper=info",
+        2 => "lockkeeper=debug",
+        _ => "debug",
+    };
+    let wanted = tracing_subscriber::EnvFilter::try_from_env("LOCKKEEPER_LOG");
+    let filter = wanted.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
+    let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let ansi = colour && std::io::IsTerminal::is_terminal(&std::io::stderr());
+    // It fails only where somebody else has set a subscriber, who then gets what is logged.
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(ansi).try_init();
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,305 @@
+//! What may be written on the command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use super::bench::Workload;
+use super::lock::{LockOptions, ShimOptions};
+use super::parse::{duration, handle, lock_name, namespace, port_base, position, token};
+use crate::config::Profile;
+use crate::model::{FencingToken, Handle, LockName, Namespace, Position};
+
+/// A replicated lock service: fair queues, fencing tokens, sessions and leases.
+#[derive(Debug, Parser)]
+#[command(name = "lockkeeper", version, propagate_version = true, max_term_width = 100)]
+pub(super) struct Options {
+    #[command(flatten)]
+    pub(super) common: Common,
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+/// Common to all commands.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Common options")]
+pub(super) struct Common {
+    /// Nodes to ask, separated by commas
+    #[arg(
+        long,
+        global = true,
+        env = "LOCKKEEPER_ENDPOINTS",
+        value_delimiter = ',',
+        default_value = "127.0.0.1:7601,127.0.0.1:7602,127.0.0.1:7603",
+        value_name = "HOST:PORT,…"
+    )]
+    pub(super) endpoints: Vec<String>,
+    /// Namespace of the locks
+    #[arg(long, global = true, env = "LOCKKEEPER_NAMESPACE", default_value = "default", value_parser = namespace)]
+    pub(super) namespace: Namespace,
+    /// Connecting plus one request; it never bounds a wait or a child
+    #[arg(long, global = true, env = "LOCKKEEPER_TIMEOUT", default_value = "5s", value_parser = duration, value_name = "D")]
+    pub(super) timeout: Duration,
+    /// Answers, and errors, as JSON: one object a line
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+    /// Authority that signed the nodes' certificates (PEM)
+    #[arg(long, global = true, env = "LOCKKEEPER_CA", value_name = "FILE")]
+    pub(super) ca: Option<PathBuf>,
+    /// Own certificate (PEM)
+    #[arg(long, global = true, env = "LOCKKEEPER_CERT", value_name = "FILE", requires = "key")]
+    pub(super) cert: Option<PathBuf>,
+    /// Key of the own certificate (PEM)
+    #[arg(long, global = true, env = "LOCKKEEPER_KEY", value_name = "FILE", requires = "cert")]
+    pub(super) key: Option<PathBuf>,
+    /// File with the token that says who you are to the cluster
+    #[arg(long, global = true, env = "LOCKKEEPER_AUTH_TOKEN_FILE", value_name = "FILE")]
+    pub(super) auth_token_file: Option<PathBuf>,
+    /// Tell on standard error what happens; twice for more
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(super) verbose: u8,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Run an embedded cluster to try things on
+    Dev(DevOptions),
+    /// Run one node
+    Serve(ServeOptions),
+    /// Run a command while holding a lock
+    Lock(LockOptions),
+    /// Take a lease without a session; prints TOKEN HANDLE
+    Acquire(AcquireOptions),
+    /// Prolong a lease by its handle
+    Refresh(RefreshOptions),
+    /// Give a lease back by its handle
+    Release(ReleaseOptions),
+    /// Is this token the current one? Exit code 0 yes, 1 no
+    Check(CheckOptions),
+    /// Return when a name is free
+    Wait(NameOptions),
+    /// List locks in use
+    Ls(ListOptions),
+    /// Show one lock: who holds it, who waits
+    Show(ShowOptions),
+    /// List sessions
+    Sessions,
+    /// Follow what happens to locks and sessions
+    Watch(WatchOptions),
+    /// The cluster: who leads, which nodes are healthy
+    Status,
+    /// Hand leadership to another node
+    Transfer(TransferOptions),
+    /// Measure this cluster
+    Bench(BenchOptions),
+    /// Look after configuration files
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Print a completion script for a shell
+    Completions(CompletionsOptions),
+    /// Print the versions of the program, the protocol and the formats
+    Version,
+    #[command(name = super::lock::SHIM_COMMAND, hide = true)]
+    Child(ShimOptions),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct DevOptions {
+    /// How many nodes
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
+    pub(super) nodes: u8,
+    /// Where to keep the data
+    #[arg(long, default_value = ".lockkeeper", value_name = "DIR")]
+    pub(super) dir: PathBuf,
+    /// Keep nothing
+    #[arg(long, conflicts_with = "dir")]
+    pub(super) ephemeral: bool,
+    /// Timing
+    #[arg(long, default_value = "lan", value_enum)]
+    pub(super) profile: DevProfile,
+    /// Node N listens on P+N (clients), P+10+N (peers) and P+20+N (HTTP)
+    #[arg(long, default_value_t = 7600, value_parser = port_base, value_name = "P")]
+    pub(super) port_base: u16,
+}
+
+/// Timing profiles that make sense on one machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum DevProfile {
+    /// As between the machines of one site.
+    Lan,
+    /// As fast as loopback allows.
+    Fast,
+}
+
+impl From<DevProfile> for Profile {
+    fn from(profile: DevProfile) -> Self {
+        match profile {
+            DevProfile::Lan => Profile::Lan,
+            DevProfile::Fast => Profile::Fast,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ServeOptions {
+    /// The node's configuration
+    #[arg(long, value_name = "FILE", env = "LOCKKEEPER_CONFIG")]
+    pub(super) config: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct AcquireOptions {
+    /// Which lock
+    #[arg(value_parser = lock_name)]
+    pub(super) name: LockName,
+    /// For how long
+    #[arg(long = "for", value_parser = duration, value_name = "D")]
+    pub(super) duration: Duration,
+    /// The secret that refreshes and releases it; random by default
+    #[arg(long, value_parser = handle, value_name = "H")]
+    pub(super) handle: Option<Handle>,
+    /// Do not wait
+    #[arg(short = 'n', long = "try", conflicts_with = "wait")]
+    pub(super) try_once: bool,
+    /// Wait at most so long
+    #[arg(short, long, value_parser = duration, value_name = "D")]
+    pub(super) wait: Option<Duration>,
+    /// Alone, or together with other shared holders
+    #[arg(long, value_enum, default_value = "exclusive")]
+    pub(super) mode: LeaseMode,
+    /// What for; shown to whoever looks
+    #[arg(long, value_name = "TEXT")]
+    pub(super) why: Option<String>,
+}
+
+/// How a lease may hold a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum LeaseMode {
+    /// Alone.
+    Exclusive,
+    /// With others.
+    Shared,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RefreshOptions {
+    /// Which lock
+    #[arg(value_parser = lock_name)]
+    pub(super) name: LockName,
+    /// The lease's secret
+    #[arg(value_parser = handle)]
+    pub(super) handle: Handle,
+    /// For how long from now
+    #[arg(long = "for", value_parser = duration, value_name = "D")]
+    pub(super) duration: Duration,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ReleaseOptions {
+    /// Which lock
+    #[arg(value_parser = lock_name)]
+    pub(super) name: LockName,
+    /// The lease's secret
+    #[arg(value_parser = handle)]
+    pub(super) handle: Handle,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CheckOptions {
+    /// Which lock
+    #[arg(value_parser = lock_name)]
+    pub(super) name: LockName,
+    /// The fencing token
+    #[arg(value_parser = token)]
+    pub(super) token: FencingToken,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct NameOptions {
+    /// Which lock
+    #[arg(value_parser = lock_name)]
+    pub(super) name: LockName,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ListOptions {
+    /// Only names that begin so
+    #[arg(default_value = "")]
+    pub(super) prefix: String,
+    /// Only those that somebody holds
+    #[arg(long, conflicts_with = "waiting")]
+    pub(super) held: bool,
+    /// Only those that somebody waits for
+    #[arg(long)]
+    pub(super) waiting: bool,
+    /// Only those held for at least so long
+    #[arg(long, value_parser = duration, value_name = "D")]
+    pub(super) older_than: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ShowOptions {
+    /// Which lock
+    #[arg(value_parser = lock_name)]
+    pub(super) name: LockName,
+    /// How to write it
+    #[arg(long, value_enum, default_value = "text")]
+    pub(super) format: ShowFormat,
+}
+
+/// Ways to show a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum ShowFormat {
+    /// For people.
+    Text,
+    /// As with --json.
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct WatchOptions {
+    /// Only locks whose names begin so
+    #[arg(default_value = "")]
+    pub(super) prefix: String,
+    /// Go on after this position
+    #[arg(long, value_parser = position, value_name = "INDEX.N")]
+    pub(super) from: Option<Position>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct TransferOptions {
+    /// Id of the node that shall lead
+    pub(super) node: u64,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct BenchOptions {
+    /// How many clients work at once
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000), value_name = "N")]
+    pub(super) clients: u32,
+    /// For how long
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=86_400), value_name = "S")]
+    pub(super) secs: u32,
+    /// What they do
+    #[arg(long, value_enum, default_value = "pairs")]
+    pub(super) workload: Workload,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum ConfigCommand {
+    /// Say whether a file is a good configuration, and what is wrong with it
+    Check(ConfigCheckOptions),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ConfigCheckOptions {
+    /// Which file
+    pub(super) file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CompletionsOptions {
+    /// For which shell
+    pub(super) shell: clap_complete::Shell,
+}

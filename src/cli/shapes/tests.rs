@@ -1,0 +1,149 @@
+//! The fields that `--json` promises: all there, null where empty, tokens and positions as texts.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::model::{
+    Claim, FencingToken, LockKey, LockName, Metadata, Namespace, Position, Principal, RequestId, SessionId, WallTime,
+};
+
+fn value(shape: &impl Serialize) -> Value {
+    serde_json::to_value(shape).unwrap()
+}
+
+fn lock() -> LockKey {
+    LockKey { namespace: Namespace::default(), name: LockName::parse("nightly").unwrap() }
+}
+
+fn holder() -> HolderView {
+    HolderView {
+        session: Some(SessionId::new(0, 3)),
+        owner: None,
+        principal: Principal::default(),
+        token: FencingToken::new(0, 17),
+        mode: Mode::Exclusive,
+        metadata: Metadata { who: "ann".into(), host: "h1".into(), pid: 9, ..Metadata::default() },
+        since: LogTime(1_000),
+        deadline: LogTime(11_000),
+    }
+}
+
+/// A held lock shows its holders and waiters with every promised field.
+#[test]
+fn show_has_every_field() {
+    let waiter = WaiterView {
+        place: 1,
+        sequence: 4,
+        session: Some(SessionId::new(0, 5)),
+        owner: None,
+        mode: Mode::Shared,
+        metadata: Metadata::default(),
+        since: LogTime(1_500),
+    };
+    let view =
+        LockView { lock: lock(), kind: Some(Kind::Lock), limit: None, holders: vec![holder()], waiters: vec![waiter] };
+    let expected = json!({
+        "namespace": "default", "lock": "nightly", "kind": "lock", "limit": null, "value": null, "delay_ms": null,
+        "holders": [{
+            "session": "3", "owner": null, "token": "17", "mode": "exclusive", "permits": null, "who": "ann",
+            "why": null, "host": "h1", "pid": 9, "held_ms": 1000, "remaining_ms": 9000,
+        }],
+        "waiters": [{
+            "place": 1, "sequence": 4, "session": "5", "owner": null, "mode": "shared", "permits": null, "who": "",
+            "waiting_ms": 500,
+        }],
+    });
+    assert_eq!(value(&Lock::new(&view, LogTime(2_000))), expected);
+}
+
+/// A free name is an answer: no kind, nobody.
+#[test]
+fn a_free_name_has_no_kind() {
+    let view = LockView { lock: lock(), kind: None, limit: None, holders: vec![], waiters: vec![] };
+    let shown = value(&Lock::new(&view, LogTime(0)));
+    assert_eq!((&shown["kind"], &shown["holders"]), (&Value::Null, &json!([])));
+}
+
+/// A row of a listing has counts where `show` has lists.
+#[test]
+fn ls_has_counts() {
+    let row =
+        LockSummary { lock: lock(), kind: Kind::Lock, limit: None, holders: 1, waiters: 2, oldest: Some(holder()) };
+    let expected = json!({
+        "namespace": "default", "lock": "nightly", "kind": "lock", "limit": null, "holders": 1, "waiters": 2,
+        "value": null, "delay_ms": null, "held_ms": 1000,
+    });
+    assert_eq!(value(&LockRow::new(&row, LogTime(2_000))), expected);
+}
+
+/// Leases, releases and checks say what the manual lists.
+#[test]
+fn answers_about_leases_keep_their_fields() {
+    let leased = Leased {
+        namespace: "default".into(),
+        lock: "a".into(),
+        token: Some("1".into()),
+        handle: "h".into(),
+        remaining_ms: 5,
+    };
+    let expected = json!({"namespace": "default", "lock": "a", "token": "1", "handle": "h", "remaining_ms": 5});
+    assert_eq!(value(&leased), expected);
+    assert_eq!(value(&Released { released: true, reason: None }), json!({"released": true, "reason": null}));
+    let checked = Checked { state: state_word(TokenState::UnknownEpoch), valid: false, lowest_valid: "2".into() };
+    assert_eq!(value(&checked), json!({"state": "unknown_epoch", "valid": false, "lowest_valid": "2"}));
+}
+
+/// The cluster's status has every promised field, and nobody leading is null.
+#[test]
+fn status_has_every_field() {
+    let node = NodeStatus {
+        id: 2,
+        role: Role::Follower,
+        client: "c".into(),
+        peer: "p".into(),
+        http: "h".into(),
+        applied: None,
+        healthy: false,
+    };
+    let status = Status {
+        cluster: "harbour".into(),
+        cluster_id: 1,
+        node: 2,
+        leader: None,
+        term: 4,
+        log_time: LogTime(9),
+        applied: 7,
+        nodes: vec![node],
+        totals: crate::model::Totals { sessions: 1, locks: 2, holders: 2, waiters: 3, grants: 4 },
+        ttl_ms_min: 1,
+        ttl_ms_max: 2,
+    };
+    let expected = json!({
+        "cluster": "harbour", "leader": null, "term": 4, "log_time_ms": 9, "sessions": 1, "locks": 2, "waiters": 3,
+        "nodes": [{"id": 2, "role": "follower", "client": "c", "peer": "p", "http": "h", "applied": null, "healthy": false}],
+    });
+    assert_eq!(value(&Cluster::new(&status)), expected);
+}
+
+/// An event has a position to go on from, a date, and only its own facts.
+#[test]
+fn events_have_positions_and_dates() {
+    let claim = Claim::Request(RequestId { session: SessionId::new(0, 3), number: 1 });
+    let token = FencingToken::new(0, 17);
+    let kind = EventKind::Expired { lock: lock(), claim, token, reason: EndReason::Lost, held_ms: 7 };
+    let event = Event {
+        position: Position { index: 12, n: 1 },
+        at: LogTime(5),
+        wall: WallTime(1_700_000_000_123),
+        namespace: Some(Namespace::default()),
+        kind,
+    };
+    let happened = Happened::new(&event);
+    let expected = json!({
+        "position": "12.1", "at": "2023-11-14T22:13:20.123Z", "event": "expired", "namespace": "default",
+        "lock": "nightly", "token": "17", "session": "3", "mode": null, "sequence": null, "reason": "lost",
+        "waited_ms": null, "held_ms": 7, "gap_ms": null,
+    });
+    assert_eq!(value(&happened), expected);
+    assert!(happened.text().contains("nightly  token 17"), "{}", happened.text());
+}

@@ -1,0 +1,72 @@
+//! What may be typed, and what is refused before anything is sent.
+
+use clap::CommandFactory;
+
+use super::*;
+
+fn parsed(arguments: &[&str]) -> Result<Options, clap::Error> {
+    Options::try_parse_from(["lockkeeper"].iter().chain(arguments))
+}
+
+/// The definition of the options holds together: no name is used twice, every reference exists.
+#[test]
+fn the_options_are_consistent() {
+    Options::command().debug_assert();
+}
+
+/// Common options may stand before and after the command, and have the documented defaults.
+#[test]
+fn common_options_stand_anywhere() {
+    for arguments in [&["--json", "--namespace", "ci", "status"][..], &["status", "--namespace", "ci", "--json"]] {
+        let common = parsed(arguments).unwrap().common;
+        assert!(common.json);
+        assert_eq!(common.namespace.as_str(), "ci");
+        assert_eq!(common.timeout, std::time::Duration::from_secs(5));
+    }
+    let common = parsed(&["--endpoints", "a:1,b:2", "status"]).unwrap().common;
+    assert_eq!(common.endpoints, ["a:1", "b:2"]);
+    assert!(parsed(&["--cert", "c.pem", "status"]).is_err(), "a certificate needs its key");
+}
+
+/// A bare number is asked for its unit, and the usage exit code is 64.
+#[test]
+fn a_bare_number_is_refused_with_a_proposal() {
+    let error = parsed(&["acquire", "nightly", "--for", "10"]).expect_err("10 of what?");
+    assert!(error.to_string().contains("did you mean 10s?"), "{error}");
+    assert_eq!(explain(&error), ExitCode::from(64));
+}
+
+/// Bad names, handles, tokens and positions are refused with the bound, before anything is sent.
+#[test]
+fn values_are_checked_before_anything_is_sent() {
+    let long = "x".repeat(256);
+    for wrong in [
+        &["wait", ""][..],
+        &["wait", &long],
+        &["release", "a", ""],
+        &["check", "a", "0"],
+        &["check", "a", "-1"],
+        &["watch", "--from", "12"],
+        &["--namespace", "", "ls"],
+        &["acquire", "a", "--for", "1s", "-n", "-w", "1s"],
+        &["ls", "--held", "--waiting"],
+        &["dev", "--port-base", "65530"],
+        &["bench", "--clients", "0"],
+        &["bench", "--workload", "drain"],
+    ] {
+        assert!(parsed(wrong).is_err(), "{wrong:?}");
+    }
+}
+
+/// Help and versions are answers, on standard output and with exit code 0.
+#[test]
+fn asking_for_help_is_no_error() {
+    let help = parsed(&["--help"]).expect_err("help is not a command");
+    assert_eq!(explain(&help), ExitCode::SUCCESS);
+}
+
+/// A caught panic is an error like others.
+#[test]
+fn an_armed_catch_catches() {
+    assert_eq!(panics::catch(|| 7), Some(7));
+}

@@ -1,0 +1,199 @@
+//! From what was written to what holds: every relation between settings is checked here, once.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use super::draft::{At, Draft, DraftMember};
+use super::{Config, ConfigError, Listen, Member, Profile, Timing};
+use crate::limits;
+use crate::model::Namespace;
+
+type Checked<T> = Result<T, ConfigError>;
+
+/// The settings, or the first thing that is wrong with them.
+pub(super) fn check(draft: Draft) -> Checked<Config> {
+    let members = members(&draft)?;
+    let node = required(&draft.file, "node", "node = 1", draft.node.clone())?;
+    let Some(member) = members.get(&node.value) else {
+        let ids = members.keys().map(u64::to_string).collect::<Vec<_>>().join(", ");
+        let problem = format!("node {} is not among the members ({ids})", node.value);
+        return Err(ConfigError::new(
+            node.place,
+            problem,
+            "set node to one of them, or add its [[member]] on every node",
+        ));
+    };
+    let listen = listen(&draft, member)?;
+    Ok(Config {
+        cluster: cluster(&draft)?,
+        node: node.value,
+        data: data(&draft)?,
+        listen,
+        timing: timing(&draft)?,
+        members,
+    })
+}
+
+fn required<T>(file: &str, key: &str, example: &str, value: Option<At<T>>) -> Checked<At<T>> {
+    value.ok_or_else(|| ConfigError::new(file, format!("{key} is missing"), format!("add a line such as {example}")))
+}
+
+fn cluster(draft: &Draft) -> Checked<String> {
+    let cluster = required(&draft.file, "cluster", "cluster = \"harbour\"", draft.cluster.clone())?;
+    // A cluster's name follows the rules of a namespace's: it stands in paths, logs and metrics.
+    match Namespace::parse(&cluster.value) {
+        Ok(_) => Ok(cluster.value),
+        Err(invalid) => {
+            let problem = format!("cluster must be {}, got {:?}", invalid.bound, cluster.value);
+            Err(ConfigError::new(cluster.place, problem, "choose another name, the same on every node"))
+        }
+    }
+}
+
+fn data(draft: &Draft) -> Checked<PathBuf> {
+    let data = required(&draft.file, "data", "data = \"data/n1\"", draft.data.clone())?;
+    if data.value.is_empty() {
+        return Err(ConfigError::new(data.place, "data is empty", "name a directory for this node alone"));
+    }
+    Ok(PathBuf::from(data.value))
+}
+
+fn members(draft: &Draft) -> Checked<BTreeMap<u64, Member>> {
+    if draft.members.is_empty() {
+        let mend = "add a [[member]] with id, client and peer for every founding node";
+        return Err(ConfigError::new(&draft.file, "there are no members", mend));
+    }
+    if draft.members.len() > limits::MEMBERS_MAX {
+        let problem = format!("{} members are more than {}", draft.members.len(), limits::MEMBERS_MAX);
+        return Err(ConfigError::new(&draft.file, problem, "3 or 5 are usual"));
+    }
+    let mut members = BTreeMap::new();
+    let mut addresses: BTreeMap<String, String> = BTreeMap::new();
+    for member in &draft.members {
+        let DraftMember { id, client, peer } = &member.value;
+        if id.value == 0 {
+            return Err(ConfigError::new(&id.place, "member id 0 is not allowed", "number members from 1"));
+        }
+        for address in [client, peer] {
+            host_and_port(address)?;
+            if let Some(before) = addresses.insert(address.value.clone(), address.place.clone()) {
+                let problem = format!("address {} is used twice (before at {before})", address.value);
+                return Err(ConfigError::new(&address.place, problem, "give every listener an address of its own"));
+            }
+        }
+        let entry = Member { client: client.value.clone(), peer: peer.value.clone() };
+        if members.insert(id.value, entry).is_some() {
+            let problem = format!("member id {} is used twice", id.value);
+            return Err(ConfigError::new(&id.place, problem, "give every member an id of its own"));
+        }
+    }
+    Ok(members)
+}
+
+fn host_and_port(address: &At<String>) -> Checked<(String, u16)> {
+    let split = address.value.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
+    match split {
+        Some((host, port)) if !host.is_empty() && port > 0 && !host.contains("://") => {
+            Ok((host.trim_start_matches('[').trim_end_matches(']').to_owned(), port))
+        }
+        Some(_) | None => {
+            let problem = format!("{:?} is not HOST:PORT", address.value);
+            Err(ConfigError::new(&address.place, problem, "write it like 10.0.0.1:7600 or node1.example:7600"))
+        }
+    }
+}
+
+fn listen(draft: &Draft, member: &Member) -> Checked<Listen> {
+    let client = listener(draft, "client", draft.listen_client.as_ref(), &member.client)?;
+    let peer = listener(draft, "peer", draft.listen_peer.as_ref(), &member.peer)?;
+    let http = draft.listen_http.as_ref().map(socket).transpose()?;
+    if let Some((http, at)) = http.zip(draft.listen_http.as_ref()) {
+        for (key, other) in [("client", client), ("peer", peer)] {
+            if overlaps(http, other) {
+                let problem = format!("listen.http {http} is listen.{key}'s address too");
+                return Err(ConfigError::new(&at.place, problem, "give it a port of its own, such as 7620"));
+            }
+        }
+    }
+    if overlaps(client, peer) {
+        let place = draft.listen_peer.as_ref().map_or(&draft.file, |at| &at.place);
+        let problem = format!("listen.peer {peer} is listen.client's address too");
+        return Err(ConfigError::new(place, problem, "clients and peers need a port each"));
+    }
+    Ok(Listen { client, peer, http })
+}
+
+fn overlaps(one: SocketAddr, other: SocketAddr) -> bool {
+    one.port() == other.port() && (one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified())
+}
+
+/// Where to listen: as written, if it agrees with how the members reach this node; else the member's own address.
+fn listener(draft: &Draft, key: &str, written: Option<&At<String>>, member: &str) -> Checked<SocketAddr> {
+    let Some(at) = written else {
+        return member.parse().map_err(|_| {
+            let problem = format!("listen.{key} is missing, and the member's address {member} is a name");
+            ConfigError::new(&draft.file, problem, format!("add {key} = \"0.0.0.0:PORT\" under [listen]"))
+        });
+    };
+    let address = socket(at)?;
+    let (host, port) = host_and_port(&At { value: member.to_owned(), place: at.place.clone() })?;
+    let other_host = host.parse::<IpAddr>().is_ok_and(|ip| ip != address.ip() && !address.ip().is_unspecified());
+    if other_host || port != address.port() {
+        let problem = format!("listen.{key} is {address}, but the members reach this node at {member}");
+        return Err(ConfigError::new(
+            &at.place,
+            problem,
+            format!("listen on {member}, or correct the member on every node"),
+        ));
+    }
+    Ok(address)
+}
+
+fn socket(at: &At<String>) -> Checked<SocketAddr> {
+    let refused = |mend: &str| ConfigError::new(&at.place, format!("{:?} is not IP:PORT", at.value), mend);
+    let address: SocketAddr =
+        at.value.parse().map_err(|_| refused("a listener needs an address, such as 0.0.0.0:7600"))?;
+    if address.port() == 0 {
+        return Err(refused("choose a fixed port: members and clients must find it"));
+    }
+    Ok(address)
+}
+
+fn timing(draft: &Draft) -> Checked<Timing> {
+    let by_hand = [&draft.heartbeat, &draft.election_min, &draft.election_max];
+    let written = by_hand.iter().find_map(|at| at.as_ref());
+    let Some(written) = written else {
+        let Some(at) = &draft.profile else { return Ok(Timing::default()) };
+        return Profile::from_name(&at.value).map(Profile::timing).ok_or_else(|| {
+            let problem = format!("there is no timing profile {:?}", at.value);
+            ConfigError::new(&at.place, problem, "use lan, fast or wan")
+        });
+    };
+    if let Some(profile) = &draft.profile {
+        let problem = format!("profile {:?} and times of one's own contradict each other", profile.value);
+        return Err(ConfigError::new(
+            &profile.place,
+            problem,
+            "keep the profile, or heartbeat, election_min and election_max",
+        ));
+    }
+    let [Some(heartbeat), Some(election_min), Some(election_max)] = by_hand else {
+        let problem = "heartbeat, election_min and election_max belong together, and one is missing";
+        return Err(ConfigError::new(&written.place, problem, "set all three, or profile = \"lan\""));
+    };
+    Timing::by_hand(milliseconds(heartbeat)?, milliseconds(election_min)?, milliseconds(election_max)?)
+        .map_err(|problem| ConfigError::new(&heartbeat.place, problem, "use a profile, or times in that order"))
+}
+
+fn milliseconds(at: &At<String>) -> Checked<u64> {
+    let duration = humantime::parse_duration(&at.value).map_err(|error| {
+        let mend = match at.value.trim().parse::<u64>() {
+            Ok(number) => format!("did you mean \"{number}ms\"?"),
+            Err(_) => "write it like \"50ms\"".to_owned(),
+        };
+        ConfigError::new(&at.place, format!("{:?} is not a duration: {error}", at.value), mend)
+    })?;
+    u64::try_from(duration.as_millis())
+        .map_err(|_| ConfigError::new(&at.place, format!("{:?} is too long", at.value), "write it like \"50ms\""))
+}

@@ -1,0 +1,218 @@
+//! The settings as they were written: every scalar with the place that it comes from, nothing checked but its type.
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::ConfigError;
+
+/// What was written, before it is checked.
+#[derive(Debug)]
+pub(super) struct Draft {
+    pub(super) file: String,
+    pub(super) cluster: Option<At<String>>,
+    pub(super) node: Option<At<u64>>,
+    pub(super) data: Option<At<String>>,
+    pub(super) listen_client: Option<At<String>>,
+    pub(super) listen_peer: Option<At<String>>,
+    pub(super) listen_http: Option<At<String>>,
+    pub(super) members: Vec<At<DraftMember>>,
+    pub(super) profile: Option<At<String>>,
+    pub(super) heartbeat: Option<At<String>>,
+    pub(super) election_min: Option<At<String>>,
+    pub(super) election_max: Option<At<String>>,
+}
+
+/// A value and where it was written.
+#[derive(Debug, Clone)]
+pub(super) struct At<T> {
+    pub(super) value: T,
+    pub(super) place: String,
+}
+
+#[derive(Debug)]
+pub(super) struct DraftMember {
+    pub(super) id: At<u64>,
+    pub(super) client: At<String>,
+    pub(super) peer: At<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    cluster: Option<Spanned<String>>,
+    node: Option<Spanned<u64>>,
+    data: Option<Spanned<String>>,
+    #[serde(default)]
+    listen: FileListen,
+    #[serde(default)]
+    member: Vec<Spanned<FileMember>>,
+    #[serde(default)]
+    timing: FileTiming,
+    #[serde(default, rename = "tls")]
+    _tls: NothingYet,
+    #[serde(default, rename = "auth")]
+    _auth: NothingYet,
+    #[serde(default, rename = "quota")]
+    _quota: NothingYet,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct FileListen {
+    client: Option<Spanned<String>>,
+    peer: Option<Spanned<String>>,
+    http: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileMember {
+    id: Spanned<u64>,
+    client: Spanned<String>,
+    peer: Spanned<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct FileTiming {
+    profile: Option<Spanned<String>>,
+    heartbeat: Option<Spanned<String>>,
+    election_min: Option<Spanned<String>>,
+    election_max: Option<Spanned<String>>,
+}
+
+/// A section that may stand there, empty: whatever it says would be ignored, and protection must not be ignored.
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct NothingYet {}
+
+/// Keys that a variable can set.
+const SCALARS: [&str; 10] = [
+    "cluster",
+    "node",
+    "data",
+    "listen.client",
+    "listen.peer",
+    "listen.http",
+    "timing.profile",
+    "timing.heartbeat",
+    "timing.election_min",
+    "timing.election_max",
+];
+
+impl Draft {
+    /// Reads the text; refuses bad TOML, unknown keys and wrong types.
+    pub(super) fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
+        let file: File = toml::from_str(text).map_err(|error| unreadable(name, text, &error))?;
+        let source = Source { name, text };
+        Ok(Self {
+            file: name.to_owned(),
+            cluster: file.cluster.map(|value| source.at(value)),
+            node: file.node.map(|value| source.at(value)),
+            data: file.data.map(|value| source.at(value)),
+            listen_client: file.listen.client.map(|value| source.at(value)),
+            listen_peer: file.listen.peer.map(|value| source.at(value)),
+            listen_http: file.listen.http.map(|value| source.at(value)),
+            members: file.member.into_iter().map(|member| source.member(member)).collect(),
+            profile: file.timing.profile.map(|value| source.at(value)),
+            heartbeat: file.timing.heartbeat.map(|value| source.at(value)),
+            election_min: file.timing.election_min.map(|value| source.at(value)),
+            election_max: file.timing.election_max.map(|value| source.at(value)),
+        })
+    }
+
+    /// Lays environment variables over what was read.
+    pub(super) fn overlay(&mut self, variables: impl IntoIterator<Item = (String, String)>) -> Result<(), ConfigError> {
+        for (name, value) in variables {
+            let Some(key) = name.strip_prefix("LOCKKEEPER_").map(|rest| rest.to_lowercase().replace("__", ".")) else {
+                continue;
+            };
+            // Other variables of the command line share the prefix; only a name with a section can be a mistake.
+            if SCALARS.contains(&key.as_str()) {
+                self.set(&key, At { value, place: format!("environment variable {name}") })?;
+            } else if key.contains('.') {
+                let known =
+                    SCALARS.map(|key| format!("LOCKKEEPER_{}", key.to_uppercase().replace('.', "__"))).join(", ");
+                let place = format!("environment variable {name}");
+                return Err(ConfigError::new(
+                    place,
+                    format!("there is no setting {key}"),
+                    format!("unset it, or use one of {known}"),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, key: &str, at: At<String>) -> Result<(), ConfigError> {
+        let slot = match key {
+            "cluster" => &mut self.cluster,
+            "node" => {
+                let number = at.value.parse().map_err(|_| {
+                    ConfigError::new(
+                        &at.place,
+                        format!("node is not a whole number: {:?}", at.value),
+                        "give a member's id",
+                    )
+                })?;
+                self.node = Some(At { value: number, place: at.place });
+                return Ok(());
+            }
+            "data" => &mut self.data,
+            "listen.client" => &mut self.listen_client,
+            "listen.peer" => &mut self.listen_peer,
+            "listen.http" => &mut self.listen_http,
+            "timing.profile" => &mut self.profile,
+            "timing.heartbeat" => &mut self.heartbeat,
+            "timing.election_min" => &mut self.election_min,
+            "timing.election_max" => &mut self.election_max,
+            other => return Err(ConfigError::new(&at.place, format!("there is no setting {other}"), "unset it")),
+        };
+        *slot = Some(at);
+        Ok(())
+    }
+}
+
+struct Source<'a> {
+    name: &'a str,
+    text: &'a str,
+}
+
+impl Source<'_> {
+    fn at<T>(&self, spanned: Spanned<T>) -> At<T> {
+        let place = self.place(spanned.span().start);
+        At { value: spanned.into_inner(), place }
+    }
+
+    fn place(&self, byte: usize) -> String {
+        format!("{}:{}", self.name, line_of(self.text, byte))
+    }
+
+    fn member(&self, member: Spanned<FileMember>) -> At<DraftMember> {
+        let place = self.place(member.span().start);
+        let member = member.into_inner();
+        let value = DraftMember { id: self.at(member.id), client: self.at(member.client), peer: self.at(member.peer) };
+        At { value, place }
+    }
+}
+
+fn line_of(text: &str, byte: usize) -> usize {
+    1 + text.bytes().take(byte).filter(|byte| *byte == b'\n').count()
+}
+
+fn unreadable(name: &str, text: &str, error: &toml::de::Error) -> ConfigError {
+    let place = match error.span() {
+        Some(span) => format!("{name}:{}", line_of(text, span.start)),
+        None => name.to_owned(),
+    };
+    let message = error.message().trim().replace('\n', " ");
+    let mend = match message.split_once("unknown field") {
+        Some((_, rest)) if rest.contains("there are no fields") => {
+            "this version has no settings in that section: remove the line, so that nothing seems protected that is not"
+        }
+        Some(_) => "remove it, or use one of the keys named here",
+        None if message.contains("missing field") => "add it",
+        None => "write it as the manual's example does",
+    };
+    ConfigError::new(place, message, mend)
+}

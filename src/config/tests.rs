@@ -1,0 +1,188 @@
+//! Every refusal of the settings, by the file, the line and the mend that it names.
+
+use super::*;
+
+const GOOD: &str = r#"cluster = "harbour"
+node = 1
+data = "data/n1"
+
+[listen]
+client = "127.0.0.1:7601"
+peer   = "127.0.0.1:7611"
+http   = "127.0.0.1:7621"
+
+[[member]]
+id = 1
+client = "127.0.0.1:7601"
+peer   = "127.0.0.1:7611"
+
+[[member]]
+id = 2
+client = "127.0.0.1:7602"
+peer   = "127.0.0.1:7612"
+
+[timing]
+profile = "lan"
+
+[tls]
+[auth]
+[quota]
+"#;
+
+fn read(text: &str) -> Result<Config, ConfigError> {
+    Config::from_toml("n1.toml", text, [])
+}
+
+fn with(variable: &str, value: &str) -> Result<Config, ConfigError> {
+    Config::from_toml("n1.toml", GOOD, [(variable.to_owned(), value.to_owned())])
+}
+
+/// The good text with one piece replaced is refused, and the error begins with the line and holds the text.
+fn refused(from: &str, to: &str, begins: &str, holds: &str) {
+    assert!(GOOD.contains(from), "{from:?} is not in the text");
+    let error = read(&GOOD.replacen(from, to, 1)).expect_err("it must be refused").to_string();
+    assert!(error.starts_with(begins), "{error}");
+    assert!(error.contains(holds), "{error}");
+}
+
+/// The example of the manual is accepted and means what it says.
+#[test]
+fn the_example_is_read_whole() {
+    let config = read(GOOD).unwrap();
+    assert_eq!((config.cluster.as_str(), config.node), ("harbour", 1));
+    assert_eq!(config.data, PathBuf::from("data/n1"));
+    assert_eq!(config.listen.http, Some("127.0.0.1:7621".parse().unwrap()));
+    assert_eq!(config.members.len(), 2);
+    assert_eq!(config.member().unwrap().peer, "127.0.0.1:7611");
+    assert_eq!(config.timing, Profile::Lan.timing());
+    assert_eq!(config.timing.ttl_ms_min, 3_000);
+}
+
+/// Without a [listen] section a node listens where its members reach it, and has no HTTP port.
+#[test]
+fn listen_defaults_to_the_members_address() {
+    let (head, rest) = GOOD.split_once("[listen]").unwrap();
+    let (_, rest) = rest.split_once("\n\n").unwrap();
+    let config = read(&format!("{head}{rest}")).unwrap();
+    assert_eq!(config.listen.client, "127.0.0.1:7601".parse().unwrap());
+    assert_eq!(config.listen.http, None);
+}
+
+/// Listening on every interface, or being reached by a name, is no contradiction while the port is the same.
+#[test]
+fn every_interface_and_names_agree_by_port() {
+    let every = GOOD.replacen("client = \"127.0.0.1:7601\"", "client = \"0.0.0.0:7601\"", 1);
+    assert_eq!(read(&every).unwrap().listen.client.port(), 7601);
+    let named = every.replace("client = \"127.0.0.1:7601\"", "client = \"n1.example:7601\"");
+    assert_eq!(read(&named).unwrap().member().unwrap().client, "n1.example:7601");
+}
+
+/// An unknown key is refused with its line, in a section too.
+#[test]
+fn unknown_keys_are_refused_with_their_line() {
+    refused("data = \"data/n1\"", "dada = \"data/n1\"", "n1.toml:3: ", "unknown field `dada`");
+    refused("profile = \"lan\"", "profil = \"lan\"", "n1.toml:21: ", "unknown field `profil`");
+    refused("[quota]", "[quotas]", "n1.toml:25: ", "unknown field `quotas`");
+}
+
+/// Settings for protection that this version does not have are refused, not ignored.
+#[test]
+fn settings_that_would_be_ignored_are_refused() {
+    refused("[tls]", "[tls]\nca = \"ca.pem\"", "n1.toml:24: ", "remove the line");
+}
+
+/// Text that is not TOML, or of a wrong type, is refused with its line.
+#[test]
+fn bad_toml_and_wrong_types_are_refused_with_their_line() {
+    refused("node = 1", "node = \"one\"", "n1.toml:2: ", "invalid type");
+    refused("node = 1", "node = ", "n1.toml:2: ", "");
+}
+
+/// What must be there is asked for by name.
+#[test]
+fn missing_settings_are_named() {
+    refused("cluster = \"harbour\"", "", "n1.toml: ", "cluster is missing");
+    refused("node = 1", "", "n1.toml: ", "node = 1");
+    refused("data = \"data/n1\"", "", "n1.toml: ", "data is missing");
+    let error = read("cluster = \"harbour\"\nnode = 1\ndata = \"d\"\n").expect_err("no members").to_string();
+    assert!(error.contains("there are no members"), "{error}");
+}
+
+/// A node that is not among the members is told which there are.
+#[test]
+fn a_node_outside_the_members_is_refused() {
+    refused("node = 1", "node = 4", "n1.toml:2: ", "node 4 is not among the members (1, 2)");
+}
+
+/// Two members with one id, or one address, contradict each other.
+#[test]
+fn ids_and_addresses_are_used_once() {
+    refused("id = 2", "id = 1", "n1.toml:16: ", "member id 1 is used twice");
+    refused("\"127.0.0.1:7612\"", "\"127.0.0.1:7611\"", "n1.toml:18: ", "used twice (before at n1.toml:13)");
+    refused("id = 2", "id = 0", "n1.toml:16: ", "from 1");
+}
+
+/// A listener must be where the members look for it.
+#[test]
+fn listening_elsewhere_than_the_member_says_is_refused() {
+    refused(
+        "client = \"127.0.0.1:7601\"",
+        "client = \"127.0.0.1:7609\"",
+        "n1.toml:6: ",
+        "reach this node at 127.0.0.1:7601",
+    );
+    refused("client = \"127.0.0.1:7601\"", "client = \"10.0.0.1:7601\"", "n1.toml:6: ", "reach this node at");
+}
+
+/// One port cannot serve two purposes.
+#[test]
+fn listeners_do_not_share_a_port() {
+    refused("http   = \"127.0.0.1:7621\"", "http = \"0.0.0.0:7611\"", "n1.toml:8: ", "listen.peer's address too");
+}
+
+/// Addresses that are none are refused with an example.
+#[test]
+fn malformed_addresses_are_refused() {
+    refused("\"127.0.0.1:7621\"", "\"localhost:7621\"", "n1.toml:8: ", "is not IP:PORT");
+    refused("\"127.0.0.1:7621\"", "\"127.0.0.1:0\"", "n1.toml:8: ", "fixed port");
+    refused("\"127.0.0.1:7602\"", "\"http://127.0.0.1:7602\"", "n1.toml:17: ", "is not HOST:PORT");
+}
+
+/// Profiles exist or are refused, and times by hand keep their order and come together.
+#[test]
+fn timing_relations_hold() {
+    let timing = |text: &str, holds: &str| refused("profile = \"lan\"", text, "n1.toml:21: ", holds);
+    timing("profile = \"slow\"", "use lan, fast or wan");
+    timing("profile = \"lan\"\nheartbeat = \"50ms\"", "contradict each other");
+    timing("heartbeat = \"50ms\"", "set all three");
+    timing("heartbeat = \"80ms\"\nelection_min = \"150ms\"\nelection_max = \"300ms\"", "two heartbeats (160 ms)");
+    timing("heartbeat = \"50ms\"\nelection_min = \"300ms\"\nelection_max = \"300ms\"", "shorter than election_max");
+    timing("heartbeat = \"50\"\nelection_min = \"150ms\"\nelection_max = \"300ms\"", "did you mean \"50ms\"?");
+    let by_hand = "heartbeat = \"20ms\"\nelection_min = \"100ms\"\nelection_max = \"200ms\"";
+    let config = read(&GOOD.replace("profile = \"lan\"", by_hand)).unwrap();
+    assert_eq!((config.timing.profile, config.timing.ttl_ms_min), (None, 2_000));
+}
+
+/// A variable of the environment replaces what the file says, and an error about it names the variable.
+#[test]
+fn the_environment_lies_over_the_file() {
+    assert_eq!(with("LOCKKEEPER_NODE", "2").expect_err("listen contradicts").place, "n1.toml:6");
+    assert_eq!(with("LOCKKEEPER_TIMING__PROFILE", "fast").unwrap().timing, Profile::Fast.timing());
+    assert_eq!(with("LOCKKEEPER_DATA", "/var/lib/lockkeeper").unwrap().data, PathBuf::from("/var/lib/lockkeeper"));
+    assert_eq!(with("LOCKKEEPER_ENDPOINTS", "a,b").unwrap(), read(GOOD).unwrap());
+    let error = with("LOCKKEEPER_TIMING__PROFILE", "slow").expect_err("no such profile");
+    assert_eq!(error.place, "environment variable LOCKKEEPER_TIMING__PROFILE");
+    let error = with("LOCKKEEPER_TIMING__PROFIL", "lan").expect_err("no such key");
+    assert!(error.mend.contains("LOCKKEEPER_TIMING__PROFILE"), "{error}");
+    assert!(with("LOCKKEEPER_NODE", "one").is_err());
+}
+
+/// The profiles keep the relations that are asked of times by hand.
+#[test]
+fn profiles_keep_the_relations() {
+    for profile in [Profile::Lan, Profile::Fast, Profile::Wan] {
+        let timing = profile.timing();
+        assert!(Timing::by_hand(timing.heartbeat_ms, timing.election_ms_min, timing.election_ms_max).is_ok());
+        assert_eq!(Profile::from_name(profile.name()), Some(profile));
+    }
+}

@@ -1,0 +1,70 @@
+//! What is refused before it reaches the log: values that no machine would take, and commands that only nodes make.
+
+use crate::limits;
+use crate::model::{Acquire, Command, Invalid, Metadata, Mode, Patience, TakeLease};
+use crate::service::{Call, ServiceError};
+
+/// Refuses a call whose values are out of bounds, with the field, the bound and the value.
+pub(super) fn check(call: &Call) -> Result<(), ServiceError> {
+    match &call.command {
+        Command::OpenSession(open) => metadata(&open.metadata)?,
+        Command::Acquire(Acquire { mode, patience, metadata: texts, .. }) => {
+            metadata(texts)?;
+            permits(*mode)?;
+            wait(*patience)?;
+        }
+        Command::TakeLease(TakeLease { mode, patience, metadata: texts, .. }) => {
+            metadata(texts)?;
+            permits(*mode)?;
+            wait(*patience)?;
+            if *patience == Patience::Session {
+                return Err(Invalid::new("wait", "a duration: no session bounds this wait", "for ever").into());
+            }
+            fresh(call.age_ms)?;
+        }
+        Command::CancelTake { .. } | Command::DropLease { .. } => fresh(call.age_ms)?,
+        Command::Attach(_)
+        | Command::Disconnected { .. }
+        | Command::CloseSession { .. }
+        | Command::Cancel { .. }
+        | Command::Release(_) => {}
+        Command::Tick | Command::LeaderlessGap { .. } | Command::Configure(_) => {
+            return Err(Invalid::new("command", "one that callers may submit", "one that only nodes make").into());
+        }
+    }
+    Ok(())
+}
+
+fn metadata(metadata: &Metadata) -> Result<(), ServiceError> {
+    Ok(metadata.clone().checked().map(|_| ())?)
+}
+
+fn permits(mode: Mode) -> Result<(), ServiceError> {
+    let Mode::Permits { count, limit } = mode else { return Ok(()) };
+    for (field, value) in [("permits", Some(count)), ("limit", limit)] {
+        if value.is_some_and(|value| value == 0 || limits::PERMITS_MAX < value) {
+            let bound = format!("1 to {}", limits::PERMITS_MAX);
+            return Err(Invalid::new(field, bound, value.unwrap_or_default()).into());
+        }
+    }
+    Ok(())
+}
+
+fn wait(patience: Patience) -> Result<(), ServiceError> {
+    match patience {
+        Patience::For { ms } if limits::PATIENCE_MS_MAX < ms => {
+            let bound = format!("at most {} ms; leave it out to wait as long as the session lives", limits::PATIENCE_MS_MAX);
+            Err(Invalid::new("wait", bound, ms).into())
+        }
+        Patience::For { .. } | Patience::Try | Patience::Session => Ok(()),
+    }
+}
+
+/// A sessionless command that has been under way for long might revive what was dropped since.
+fn fresh(age_ms: u64) -> Result<(), ServiceError> {
+    if limits::SESSIONLESS_AGE_MS_MAX < age_ms {
+        let bound = format!("at most {} ms: an older one might be a late duplicate; ask anew", limits::SESSIONLESS_AGE_MS_MAX);
+        return Err(Invalid::new("age", bound, age_ms).into());
+    }
+    Ok(())
+}

@@ -1,0 +1,115 @@
+//! What all parts of a node share.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::hub::Hub;
+use super::lanes::Lanes;
+use super::metrics::Metrics;
+use super::parked::Parked;
+use crate::clock::{Clock, Instant};
+use crate::machine::Applied;
+use crate::model::ClusterSettings;
+use crate::raft::{Consensus, Member};
+use crate::service::LeaderHint;
+use crate::storage::DirectoryLock;
+
+/// Shared by the service, the proposer and the hooks of one node.
+pub(super) struct Core {
+    pub(super) id: u64,
+    pub(super) cluster: String,
+    pub(super) cluster_id: u128,
+    pub(super) members: BTreeMap<u64, Member>,
+    pub(super) settings: ClusterSettings,
+    pub(super) election_max: Duration,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) consensus: Consensus,
+    pub(super) shared: Arc<Shared>,
+    pub(super) lanes: Lanes,
+    /// Who leads, for the servers in front of this node.
+    pub(super) leader: watch::Sender<Option<LeaderHint>>,
+    /// Set once when the node is closed.
+    pub(super) stop: watch::Sender<bool>,
+}
+
+/// What the hooks need before there is a [`Core`].
+pub(super) struct Shared {
+    pub(super) hub: Arc<Hub>,
+    pub(super) parked: Parked,
+    pub(super) metrics: Metrics,
+    pub(super) clock: Arc<dyn Clock>,
+    /// When this node last applied an entry.
+    applied_at: AtomicU64,
+    pub(super) core: OnceLock<std::sync::Weak<Core>>,
+    /// Held against other processes as long as anything of the node lives.
+    lock: OnceLock<DirectoryLock>,
+    /// Why Raft stopped, if it did.
+    pub(super) fatal: watch::Sender<Option<String>>,
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node {} of {}", self.id, self.cluster)
+    }
+}
+
+impl Shared {
+    pub(super) fn new(node: u64, applied: u64, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            hub: Arc::new(Hub::new(applied)),
+            parked: Parked::default(),
+            metrics: Metrics::new(node),
+            applied_at: AtomicU64::new(clock.now().as_nanos()),
+            clock,
+            core: OnceLock::new(),
+            lock: OnceLock::new(),
+            fatal: watch::Sender::new(None),
+        }
+    }
+
+    /// Holds the directory from now on.
+    pub(super) fn keep(&self, lock: DirectoryLock) {
+        // A node opens one directory: the slot is empty.
+        self.lock.set(lock).ok();
+    }
+
+    /// An entry was applied.
+    pub(super) fn applied(&self, applied: &Applied) {
+        self.applied_at.store(self.clock.now().as_nanos(), Ordering::Relaxed);
+        self.hub.publish(&applied.events);
+        for event in &applied.events {
+            self.parked.happened(&event.kind);
+        }
+        self.metrics.applied(applied);
+    }
+
+    pub(super) fn since_applied(&self) -> Duration {
+        self.clock.now().since(Instant::from_nanos(self.applied_at.load(Ordering::Relaxed)))
+    }
+}
+
+impl Core {
+    /// Where clients reach a node.
+    pub(super) fn hint(&self, leader: Option<u64>) -> Option<LeaderHint> {
+        let node = leader?;
+        let client = self.members.get(&node)?.client.clone();
+        Some(LeaderHint { node, client })
+    }
+
+    /// How long nobody led before this node did, as far as it can see: since it last applied an entry, where it had
+    /// applied any, but not longer than the elections of this timing take.
+    pub(super) fn leaderless_ms(&self) -> u64 {
+        u64::try_from(self.shared.since_applied().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// This node leads since now.
+    pub(super) fn leads_since(&self, term: u64) {
+        self.shared.metrics.leads(term);
+        tracing::info!(node = self.id, term, "this node leads");
+    }
+}

@@ -1,0 +1,83 @@
+//! What a node does beside answering: it watches its views, its sizes, and whether its clock loses too much time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::Node;
+use crate::limits;
+
+/// Wakes parked calls whenever leadership moves: they are resolved elsewhere.
+pub(super) async fn follow_views(node: Node) {
+    let mut views = node.core.consensus.watch();
+    let mut stop = node.core.stop.subscribe();
+    let mut led = None;
+    loop {
+        let view = views.borrow_and_update().clone();
+        let leads = view.own_term_applied;
+        node.core.shared.metrics.term.set(view.term as f64);
+        node.core.shared.metrics.leader.set(f64::from(u8::from(leads)));
+        if led != Some((leads, view.leader)) {
+            led = Some((leads, view.leader));
+            node.core.shared.parked.wake_all();
+            node.core.leader.send_replace(node.core.hint(view.leader));
+        }
+        if let Some(why) = view.fatal {
+            node.core.shared.fatal.send_replace(Some(why));
+        }
+        tokio::select! {
+            changed = views.changed() => if changed.is_err() { return },
+            stopped = stop.wait_for(|stop| *stop) => { stopped.ok(); return }
+        }
+    }
+}
+
+/// Publishes sizes once a second, and hands leadership over when too much real time was not counted.
+pub(super) async fn keep_watch(node: Node) {
+    let core = Arc::clone(&node.core);
+    let mut stop = core.stop.subscribe();
+    let mut handed_over: Option<crate::clock::Instant> = None;
+    while !wait_or_stop(&mut stop).await {
+        let totals = core.consensus.machine(|machine| machine.totals());
+        let metrics = &core.shared.metrics;
+        metrics.sizes(totals);
+        metrics.wal_bytes.set(core.consensus.log_bytes() as f64);
+        metrics.snapshot_bytes.set(core.consensus.snapshot_bytes().unwrap_or_default() as f64);
+        metrics.applied.set(core.consensus.watch().borrow().applied.unwrap_or_default() as f64);
+        let now = core.clock.now();
+        let lost = core.lanes.uncounted(now);
+        metrics.log_time_lag_seconds.set(lost.as_secs_f64());
+        let pause = Duration::from_millis(limits::UNCOUNTED_HANDOVER_MS_MIN);
+        let rested = handed_over.is_none_or(|at| pause < now.since(at));
+        if Duration::from_millis(limits::UNCOUNTED_MS_MAX) < lost && rested && node.leads() {
+            handed_over = Some(now);
+            let ms = u64::try_from(lost.as_millis()).unwrap_or(u64::MAX);
+            tracing::warn!(node = core.id, lost_ms = ms, "too much time was not counted within a minute: handing over");
+            node.hand_over().await;
+        }
+    }
+}
+
+/// True when the node closes, false after a second.
+async fn wait_or_stop(stop: &mut watch::Receiver<bool>) -> bool {
+    tokio::select! {
+        stopped = stop.wait_for(|stop| *stop) => { stopped.ok(); true }
+        () = tokio::time::sleep(Duration::from_millis(limits::WATCH_MS)) => false,
+    }
+}
+
+/// A node refuses to run with another timing than the one that its cluster was founded with.
+pub(super) fn timing_differs(node: &Node) -> Option<String> {
+    let founded = node.core.consensus.machine(|machine| machine.settings())?;
+    let own = node.core.settings;
+    (founded.timing_ms != own.timing_ms).then(|| {
+        let [heartbeat, min, max] = founded.timing_ms;
+        format!(
+            "this cluster was founded with the timing {heartbeat}/{min}/{max} ms, and node {}'s config says {:?}: \
+             set [timing] to the cluster's",
+            node.core.id, own.timing_ms
+        )
+    })
+}
+

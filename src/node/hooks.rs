@@ -1,0 +1,49 @@
+//! What consensus calls when something was applied, installed, passed on or stopped.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+
+use bytes::Bytes;
+
+use super::core::Shared;
+use super::forward::{Forward, Forwarded};
+use super::{Node, Tasks};
+use crate::machine::Applied;
+use crate::raft::Hooks;
+use crate::service::ServiceError;
+
+/// The node's side of consensus.
+pub(super) struct NodeHooks {
+    pub(super) shared: Arc<Shared>,
+    pub(super) tasks: Weak<Tasks>,
+}
+
+impl Hooks for NodeHooks {
+    fn applied(&self, _index: u64, _term: u64, applied: &Applied) {
+        self.shared.applied(applied);
+    }
+
+    fn installed(&self, index: u64) {
+        self.shared.hub.skip_to(index);
+        self.shared.parked.wake_all();
+    }
+
+    fn stopped(&self, why: &str) {
+        tracing::error!(why, "consensus stopped");
+        self.shared.fatal.send_replace(Some(why.to_owned()));
+    }
+
+    fn forwarded(&self, payload: Bytes) -> Pin<Box<dyn Future<Output = Result<Bytes, String>> + Send>> {
+        let core = self.shared.core.get().and_then(Weak::upgrade);
+        let node = core.zip(self.tasks.upgrade()).map(|(core, tasks)| Node { core, tasks });
+        Box::pin(async move {
+            let forward = Forward::decode(&payload)?;
+            let answer = match node {
+                Some(node) => node.serve_forwarded(forward).await,
+                None => Forwarded::Error(ServiceError::Stopping),
+            };
+            Ok(answer.encode())
+        })
+    }
+}

@@ -1,0 +1,203 @@
+//! The event hub: a bounded window of what happened, read by any number of subscribers at their own pace.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{mpsc, watch};
+
+use crate::limits;
+use crate::model::{Event, Position};
+use crate::service::{Events, Scope, ServiceError, Subscription};
+
+/// The newest events of a node.
+///
+/// - In order of their positions, without a gap between `floor` and the newest.
+/// - A subscriber reads it by its own cursor: one that is too slow falls below the floor and is told where to go on.
+#[derive(Debug)]
+pub(super) struct Hub {
+    window: Mutex<Window>,
+    newest: watch::Sender<Position>,
+}
+
+#[derive(Debug)]
+struct Window {
+    events: VecDeque<Arc<Event>>,
+    floor: Position,
+}
+
+/// What one reading of the window found.
+enum Batch {
+    Events(Vec<Arc<Event>>, Position),
+    Missed(Position),
+}
+
+/// Events that a subscriber copies out of the window at once.
+const BATCH: usize = 256;
+
+impl Hub {
+    /// Begins after the entry at `index`: what happened until then is not known here.
+    pub(super) fn new(index: u64) -> Self {
+        let floor = end_of(index);
+        Self { window: Mutex::new(Window { events: VecDeque::new(), floor }), newest: watch::Sender::new(floor) }
+    }
+
+    fn window(&self) -> MutexGuard<'_, Window> {
+        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds the events of one entry.
+    pub(super) fn publish(&self, events: &[Event]) {
+        let Some(last) = events.last() else { return };
+        let newest = last.position;
+        let mut window = self.window();
+        for event in events {
+            if window.events.len() == limits::EVENTS_KEPT_MAX
+                && let Some(dropped) = window.events.pop_front()
+            {
+                window.floor = dropped.position;
+            }
+            window.events.push_back(Arc::new(event.clone()));
+        }
+        drop(window);
+        self.newest.send_replace(newest);
+    }
+
+    /// A snapshot was installed: the events up to it were never seen here.
+    pub(super) fn skip_to(&self, index: u64) {
+        let mut window = self.window();
+        window.events.clear();
+        window.floor = end_of(index);
+        let floor = window.floor;
+        drop(window);
+        self.newest.send_replace(floor);
+    }
+
+    /// The end of what is known: a subscriber from here misses nothing.
+    fn end(&self) -> Position {
+        let window = self.window();
+        window.events.back().map_or(window.floor, |event| event.position).max(window.floor)
+    }
+
+    fn after(&self, cursor: Position, scope: &Scope) -> Batch {
+        let window = self.window();
+        if cursor < window.floor {
+            return Batch::Missed(window.floor);
+        }
+        let start = window.events.partition_point(|event| event.position <= cursor);
+        let mut end = cursor;
+        let mut found = Vec::new();
+        for event in window.events.range(start..).take(limits::EVENTS_WAITING_MAX) {
+            end = event.position;
+            if concerns(event, scope) {
+                found.push(event.clone());
+            }
+            if found.len() == BATCH {
+                break;
+            }
+        }
+        Batch::Events(found, end)
+    }
+
+    /// Starts a subscription and the task that feeds it, which the caller must own.
+    pub(super) fn subscribe(self: &Arc<Self>, subscription: Subscription) -> (Events, impl Future<Output = ()> + use<>) {
+        let (sender, receiver) = mpsc::channel(BATCH);
+        let cursor = subscription.after.unwrap_or_else(|| self.end());
+        let feed = Arc::clone(self).feed(subscription.scope, cursor, sender);
+        (Events::new(receiver), feed)
+    }
+
+    async fn feed(self: Arc<Self>, scope: Scope, mut cursor: Position, sender: mpsc::Sender<Result<Event, ServiceError>>) {
+        let mut newest = self.newest.subscribe();
+        loop {
+            newest.borrow_and_update();
+            match self.after(cursor, &scope) {
+                Batch::Missed(resume) => {
+                    let why = "they are no longer kept on this node".to_owned();
+                    sender.send(Err(ServiceError::EventsMissed { why, resume })).await.ok();
+                    return;
+                }
+                Batch::Events(events, end) => {
+                    for event in events {
+                        if sender.send(Ok((*event).clone())).await.is_err() {
+                            return;
+                        }
+                    }
+                    if cursor != end {
+                        cursor = end;
+                        continue;
+                    }
+                }
+            }
+            tokio::select! {
+                changed = newest.changed() => if changed.is_err() { return },
+                () = sender.closed() => return,
+            }
+        }
+    }
+}
+
+/// After everything of this entry.
+fn end_of(index: u64) -> Position {
+    Position { index, n: u32::MAX }
+}
+
+fn concerns(event: &Event, scope: &Scope) -> bool {
+    match scope {
+        Scope::Session(id) => event.kind.session() == Some(*id),
+        Scope::Namespace { namespace, prefix } => {
+            let here = event.namespace.as_ref().is_none_or(|found| found == namespace);
+            let named = event.kind.lock().is_none_or(|lock| lock.name.as_str().starts_with(prefix.as_str()));
+            here && named
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{EventKind, LogTime, Namespace, WallTime};
+
+    fn event(index: u64, n: u32) -> Event {
+        Event {
+            position: Position { index, n },
+            at: LogTime(index),
+            wall: WallTime(0),
+            namespace: None,
+            kind: EventKind::LeaderlessGap { gap_ms: index },
+        }
+    }
+
+    fn everything(after: Option<Position>) -> Subscription {
+        let scope = Scope::Namespace { namespace: Namespace::default(), prefix: String::new() };
+        Subscription { scope, after }
+    }
+
+    /// A subscriber that resumes after a position gets what follows, once each and in order, and then what is new.
+    #[tokio::test]
+    async fn a_subscription_resumes_without_loss_or_repetition() {
+        let hub = Arc::new(Hub::new(0));
+        hub.publish(&[event(1, 0), event(1, 1)]);
+        hub.publish(&[event(2, 0)]);
+        let (mut events, feed) = hub.subscribe(everything(Some(Position { index: 1, n: 0 })));
+        let feed = tokio::spawn(feed);
+        assert_eq!(events.next().await, Ok(event(1, 1)));
+        assert_eq!(events.next().await, Ok(event(2, 0)));
+        hub.publish(&[event(5, 0)]);
+        assert_eq!(events.next().await, Ok(event(5, 0)));
+        drop(events);
+        feed.await.expect("the feed ends with its subscriber");
+    }
+
+    /// Below the window's floor a subscriber is told the new floor, never given a gap.
+    #[tokio::test]
+    async fn what_is_no_longer_kept_is_an_error_that_names_the_floor() {
+        let hub = Arc::new(Hub::new(0));
+        hub.publish(&[event(1, 0)]);
+        hub.skip_to(9);
+        let (mut events, feed) = hub.subscribe(everything(Some(Position { index: 1, n: 0 })));
+        let feed = tokio::spawn(feed);
+        let missed = events.next().await.expect_err("missed");
+        assert!(matches!(missed, ServiceError::EventsMissed { resume: Position { index: 9, .. }, .. }), "{missed}");
+        feed.await.expect("ends");
+    }
+}

@@ -1,0 +1,160 @@
+//! What waits for the next entry: renewals in a lane of their own, commands behind them.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, oneshot};
+
+use super::log_clock::LogClock;
+use crate::clock::Instant;
+use crate::limits;
+use crate::model::{LogTime, Renewal, Reply, Submission};
+use crate::service::{LeaderHint, NotSent, RenewalCall, ServiceError};
+
+/// Where a call waits for its answer.
+pub(super) type Answer = oneshot::Sender<Result<Reply, ServiceError>>;
+
+/// A command and who waits for its outcome.
+#[derive(Debug)]
+pub(super) struct Waiting<T> {
+    /// What goes into the entry.
+    pub(super) what: T,
+    /// Who is told.
+    pub(super) answer: Answer,
+}
+
+/// One entry's worth of what waits.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    /// The stamp.
+    pub(super) stamp: LogTime,
+    /// Oldest first.
+    pub(super) renewals: Vec<Waiting<Renewal>>,
+    /// Oldest first.
+    pub(super) commands: Vec<Waiting<Submission>>,
+}
+
+/// The proposer's inbox. Bounded: when it is full, callers are told to pause.
+#[derive(Debug, Default)]
+pub(super) struct Lanes {
+    inside: Mutex<Inside>,
+    /// Something waits.
+    pub(super) wake: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Inside {
+    /// Runs while this node leads and has applied an entry of its own term.
+    clock: Option<LogClock>,
+    renewals: VecDeque<Waiting<Renewal>>,
+    commands: VecDeque<Waiting<Submission>>,
+}
+
+/// What the log clock is read against.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Now {
+    /// The node's clock.
+    pub(super) instant: Instant,
+    /// The newest applied stamp.
+    pub(super) applied: LogTime,
+    /// Something has a deadline.
+    pub(super) timed: bool,
+}
+
+impl Lanes {
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This node leads: log time starts.
+    pub(super) fn open(&self, stamp: LogTime, now: Instant, election_max: Duration) {
+        self.inside().clock = Some(LogClock::start(stamp, now, election_max));
+    }
+
+    /// This node does not lead (any more): what waits was never sent, and its callers are told so.
+    pub(super) fn close(&self, leader: Option<LeaderHint>) {
+        let mut inside = self.inside();
+        inside.clock = None;
+        let renewals = std::mem::take(&mut inside.renewals);
+        let commands = std::mem::take(&mut inside.commands);
+        drop(inside);
+        let answers = renewals.into_iter().map(|w| w.answer).chain(commands.into_iter().map(|w| w.answer));
+        for answer in answers {
+            answer.send(Err(ServiceError::NotSent { why: NotSent::NotLeader, leader: leader.clone() })).ok();
+        }
+    }
+
+    /// Log time stands still while leadership is handed over.
+    pub(super) fn pause(&self) {
+        if let Some(clock) = self.inside().clock.as_mut() {
+            clock.stop();
+        }
+    }
+
+    /// The hand-over came to nothing.
+    pub(super) fn go_on(&self, now: Instant) {
+        if let Some(clock) = self.inside().clock.as_mut() {
+            clock.go_on(now);
+        }
+    }
+
+    /// Puts a command in; refuses when this node does not lead or too much waits.
+    pub(super) fn command(&self, submission: Submission, answer: Answer) -> Result<(), NotSent> {
+        let mut inside = self.inside();
+        if inside.clock.is_none() {
+            return Err(NotSent::NoLeader);
+        }
+        if limits::PROPOSALS_WAITING_MAX <= inside.commands.len() {
+            return Err(NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS });
+        }
+        inside.commands.push_back(Waiting { what: submission, answer });
+        drop(inside);
+        self.wake.notify_one();
+        Ok(())
+    }
+
+    /// Puts a renewal in, stamped with the log time of its receipt.
+    pub(super) fn renewal(&self, call: RenewalCall, answer: Answer, now: Now) -> Result<(), NotSent> {
+        let mut inside = self.inside();
+        let Some(clock) = inside.clock.as_mut() else { return Err(NotSent::NoLeader) };
+        let receipt = clock.read(now.instant, now.applied, now.timed);
+        if limits::PROPOSALS_WAITING_MAX <= inside.renewals.len() {
+            return Err(NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS });
+        }
+        let renewal = Renewal { target: call.target, attempt: call.attempt, receipt };
+        inside.renewals.push_back(Waiting { what: renewal, answer });
+        drop(inside);
+        self.wake.notify_one();
+        Ok(())
+    }
+
+    /// Whether anything waits.
+    pub(super) fn is_empty(&self) -> bool {
+        let inside = self.inside();
+        inside.renewals.is_empty() && inside.commands.is_empty()
+    }
+
+    /// Takes out what fits one entry. Its stamp is the clock's, but not later than the receipt of a renewal that had
+    /// to be left behind. `None` while this node does not lead.
+    pub(super) fn take(&self, now: Now) -> Option<Batch> {
+        let mut inside = self.inside();
+        let stamp = inside.clock.as_mut()?.read(now.instant, now.applied, now.timed);
+        let renewals = inside.renewals.len().min(limits::RENEWALS_AN_ENTRY_MAX);
+        let renewals: Vec<_> = inside.renewals.drain(..renewals).collect();
+        let commands = inside.commands.len().min(limits::COMMANDS_AN_ENTRY_MAX);
+        let commands = inside.commands.drain(..commands).collect();
+        let left_behind = inside.renewals.front().map(|waiting| waiting.what.receipt);
+        Some(Batch { stamp: left_behind.map_or(stamp, |receipt| receipt.min(stamp)), renewals, commands })
+    }
+
+    /// Uncounted time of the last minute.
+    pub(super) fn uncounted(&self, now: Instant) -> Duration {
+        self.inside().clock.as_mut().map_or(Duration::ZERO, |clock| clock.uncounted(now))
+    }
+
+    /// Log time as the leader last read it, for metrics.
+    pub(super) fn log_time(&self) -> Option<LogTime> {
+        self.inside().clock.as_ref().map(LogClock::stamp)
+    }
+}

@@ -1,0 +1,115 @@
+//! What a node tells its metrics recorder. Without a recorder it costs next to nothing.
+
+use metrics::{Counter, Gauge, Histogram};
+
+use crate::machine::Applied;
+use crate::model::{EventKind, LeaveReason, Totals};
+
+/// A node's instruments, labelled with its id because several nodes may live in one process.
+pub(super) struct Metrics {
+    grants: Counter,
+    releases: Counter,
+    expiries: Counter,
+    waits: Counter,
+    timeouts: Counter,
+    sessions_opened: Counter,
+    sessions_ended: Counter,
+    leader_changes: Counter,
+    wait_seconds: Histogram,
+    hold_seconds: Histogram,
+    entries: Counter,
+    commands_an_entry: Histogram,
+    pub(super) fsync_seconds: Histogram,
+    pub(super) commit_seconds: Histogram,
+    pub(super) term: Gauge,
+    pub(super) leader: Gauge,
+    pub(super) applied: Gauge,
+    pub(super) log_time_lag_seconds: Gauge,
+    pub(super) wal_bytes: Gauge,
+    pub(super) snapshot_bytes: Gauge,
+    sessions: Gauge,
+    locks: Gauge,
+    holders: Gauge,
+    waiters: Gauge,
+}
+
+impl Metrics {
+    pub(super) fn new(node: u64) -> Self {
+        let node = node.to_string();
+        let counter = |name: &'static str| metrics::counter!(name, "node" => node.clone());
+        let gauge = |name: &'static str| metrics::gauge!(name, "node" => node.clone());
+        let histogram = |name: &'static str| metrics::histogram!(name, "node" => node.clone());
+        Self {
+            grants: counter("lockkeeper_grants_total"),
+            releases: counter("lockkeeper_releases_total"),
+            expiries: counter("lockkeeper_expiries_total"),
+            waits: counter("lockkeeper_waits_total"),
+            timeouts: counter("lockkeeper_wait_timeouts_total"),
+            sessions_opened: counter("lockkeeper_sessions_opened_total"),
+            sessions_ended: counter("lockkeeper_sessions_ended_total"),
+            leader_changes: counter("lockkeeper_leader_changes_total"),
+            wait_seconds: histogram("lockkeeper_wait_seconds"),
+            hold_seconds: histogram("lockkeeper_hold_seconds"),
+            entries: counter("lockkeeper_entries_applied_total"),
+            commands_an_entry: histogram("lockkeeper_commands_an_entry"),
+            fsync_seconds: histogram("lockkeeper_fsync_seconds"),
+            commit_seconds: histogram("lockkeeper_commit_seconds"),
+            term: gauge("lockkeeper_term"),
+            leader: gauge("lockkeeper_is_leader"),
+            applied: gauge("lockkeeper_applied_index"),
+            log_time_lag_seconds: gauge("lockkeeper_log_time_uncounted_seconds"),
+            wal_bytes: gauge("lockkeeper_wal_bytes"),
+            snapshot_bytes: gauge("lockkeeper_snapshot_bytes"),
+            sessions: gauge("lockkeeper_sessions"),
+            locks: gauge("lockkeeper_locks"),
+            holders: gauge("lockkeeper_holders"),
+            waiters: gauge("lockkeeper_waiters"),
+        }
+    }
+
+    /// An entry was applied.
+    pub(super) fn applied(&self, applied: &Applied) {
+        self.entries.increment(1);
+        self.commands_an_entry.record((applied.commands.len() + applied.renewals.len()) as f64);
+        for event in &applied.events {
+            self.happened(&event.kind);
+        }
+    }
+
+    fn happened(&self, kind: &EventKind) {
+        match kind {
+            EventKind::Queued { .. } => self.waits.increment(1),
+            EventKind::Granted { waited_ms, .. } => {
+                self.grants.increment(1);
+                self.wait_seconds.record(*waited_ms as f64 / 1e3);
+            }
+            EventKind::Left { why: LeaveReason::TimedOut, .. } => self.timeouts.increment(1),
+            EventKind::Left { why: LeaveReason::Withdrawn | LeaveReason::SessionEnded, .. } => {}
+            EventKind::Released { held_ms, .. } => {
+                self.releases.increment(1);
+                self.hold_seconds.record(*held_ms as f64 / 1e3);
+            }
+            EventKind::Expired { held_ms, .. } => {
+                self.expiries.increment(1);
+                self.hold_seconds.record(*held_ms as f64 / 1e3);
+            }
+            EventKind::SessionOpened { .. } => self.sessions_opened.increment(1),
+            EventKind::SessionEnded { .. } => self.sessions_ended.increment(1),
+            EventKind::LeaderlessGap { .. } => self.leader_changes.increment(1),
+        }
+    }
+
+    /// This node leads in a new term.
+    pub(super) fn leads(&self, term: u64) {
+        self.term.set(term as f64);
+        self.leader.set(1.0);
+    }
+
+    /// Sizes of the state.
+    pub(super) fn sizes(&self, totals: Totals) {
+        self.sessions.set(totals.sessions as f64);
+        self.locks.set(totals.locks as f64);
+        self.holders.set(totals.holders as f64);
+        self.waiters.set(totals.waiters as f64);
+    }
+}

@@ -1,0 +1,145 @@
+//! A node that an application can hold inside itself: storage, consensus, the lock machine, and a lock service on top.
+//!
+//! Knows: everything below, from limits to service. Never: protobuf, HTTP, the command line.
+//!
+//! ```text
+//! calls ─► service ─► lanes ─► proposer ─► consensus ─► machine
+//!             ▲                                            │
+//!             └──────── parked calls, events ◄── hooks ◄───┘
+//! ```
+
+mod bounds;
+mod core;
+mod duties;
+mod forward;
+mod hooks;
+mod hub;
+mod lanes;
+mod log_clock;
+mod metrics;
+mod open;
+mod parked;
+mod proposer;
+mod service;
+mod transfer;
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use self::core::Core;
+pub use open::{NodeOptions, OpenNodeError};
+
+/// One node of a cluster. Cloning gives another handle on the same node; [`close`](Node::close) ends it.
+///
+/// Killing the process at any moment loses nothing that was acknowledged: a start finds it on disk.
+#[derive(Debug, Clone)]
+pub struct Node {
+    core: Arc<Core>,
+    tasks: Arc<Tasks>,
+}
+
+/// Everything that runs for a node; it ends with it.
+struct Tasks {
+    running: Mutex<JoinSet<()>>,
+    runtime: Mutex<Option<tokio::runtime::Runtime>>,
+    handle: tokio::runtime::Handle,
+}
+
+impl Node {
+    /// A handle on the lock service that this node gives.
+    #[must_use]
+    pub fn service(&self) -> Self {
+        self.clone()
+    }
+
+    /// This node's id.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.core.id
+    }
+
+    /// The cluster's name and identity.
+    #[must_use]
+    pub fn cluster(&self) -> (&str, u128) {
+        (&self.core.cluster, self.core.cluster_id)
+    }
+
+    /// Whether this node leads and may decide: it has applied an entry of its own term.
+    #[must_use]
+    pub fn leads(&self) -> bool {
+        self.core.consensus.watch().borrow().own_term_applied
+    }
+
+    /// What this node sees of its cluster, and every change of it.
+    #[must_use]
+    pub fn views(&self) -> watch::Receiver<crate::raft::View> {
+        self.core.consensus.watch()
+    }
+
+    /// Becomes true when the node starts to close: servers send their clients elsewhere then.
+    #[must_use]
+    pub fn closing(&self) -> watch::Receiver<bool> {
+        self.core.stop.subscribe()
+    }
+
+    /// Who leads, and where clients reach it: for the servers in front of this node.
+    #[must_use]
+    pub fn leaders(&self) -> watch::Receiver<Option<crate::service::LeaderHint>> {
+        self.core.leader.subscribe()
+    }
+
+    /// Waits until something stopped this node that it could not mend, and says what.
+    pub async fn failed(&self) -> String {
+        let mut fatal = self.core.shared.fatal.subscribe();
+        match fatal.wait_for(Option::is_some).await {
+            Ok(why) => why.clone().unwrap_or_default(),
+            Err(_) => "the node was dropped".to_owned(),
+        }
+    }
+
+    /// Runs a task on the node's runtime until the node closes.
+    fn own(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut running = self.tasks.running.lock().unwrap_or_else(PoisonError::into_inner);
+        while running.try_join_next().is_some() {}
+        running.spawn_on(task, &self.tasks.handle);
+    }
+
+    /// Hands leadership over while everything still works; a stop that is planned costs no failover.
+    pub async fn hand_over(&self) {
+        self.step_aside().await;
+    }
+
+    /// Hands leadership over, ends everything that runs for this node, and closes its files.
+    pub async fn close(&self) {
+        self.step_aside().await;
+        self.core.stop.send_replace(true);
+        self.core.shared.parked.wake_all();
+        if let Err(error) = self.core.consensus.shutdown().await {
+            tracing::warn!(node = self.core.id, %error, "the last checkpoint was not written; the log has everything");
+        }
+        let mut running = std::mem::take(&mut *self.tasks.running.lock().unwrap_or_else(PoisonError::into_inner));
+        let grace = std::time::Duration::from_millis(crate::limits::CLOSE_WAIT_MS);
+        let ended = async { while running.join_next().await.is_some() {} };
+        if tokio::time::timeout(grace, ended).await.is_err() {
+            running.abort_all();
+        }
+        self.tasks.stop_runtime();
+    }
+}
+
+impl Tasks {
+    fn stop_runtime(&self) {
+        if let Some(runtime) = self.runtime.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        self.stop_runtime();
+    }
+}

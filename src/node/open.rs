@@ -1,0 +1,235 @@
+//! Opening a node: its directory, its log, its state; then consensus, the proposer and its other duties.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use super::core::{Core, Shared};
+use super::hooks::NodeHooks;
+use super::lanes::Lanes;
+use super::{Node, Tasks, duties, proposer};
+use crate::clock::{Clock, SystemClock};
+use crate::config::Config;
+use crate::limits;
+use crate::model::ClusterSettings;
+use crate::raft::{Consensus, ConsensusError, Member, RaftSettings, Timing};
+use crate::storage::{self, Claim, Identity, MemoryState, MemoryWal, OpenError, Recovered};
+
+/// How a node is opened, beside its settings.
+#[derive(Debug)]
+pub struct NodeOptions {
+    /// Its clock and entropy.
+    pub clock: Arc<dyn Clock>,
+    /// Keep nothing: the log and the state live in memory, and a node that stops has lost its data.
+    pub ephemeral: bool,
+    /// Use a runtime of the node's own, so that an application's blocking task can't delay heartbeats.
+    pub own_runtime: bool,
+    /// A listener for the other nodes; `None` binds the one that the settings name.
+    pub peer_listener: Option<std::net::TcpListener>,
+}
+
+impl Default for NodeOptions {
+    fn default() -> Self {
+        Self { clock: Arc::new(SystemClock::monotonic()), ephemeral: false, own_runtime: true, peer_listener: None }
+    }
+}
+
+/// Why a node did not open. Nothing was started.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenNodeError {
+    /// Its directory: the text names file, record and the way out.
+    #[error(transparent)]
+    Directory(#[from] OpenError),
+    /// An address that it listens on.
+    #[error("cannot listen on {address} for the other nodes: {error}")]
+    Listen {
+        /// Which.
+        address: String,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// Its runtime.
+    #[error("cannot start threads: {0}")]
+    Runtime(#[from] io::Error),
+    /// Consensus.
+    #[error(transparent)]
+    Consensus(#[from] ConsensusError),
+    /// Its timing is not the cluster's.
+    #[error("{0}")]
+    Timing(String),
+}
+
+impl fmt::Debug for Tasks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the node's tasks")
+    }
+}
+
+impl Node {
+    /// Opens a node from its settings. The first start of all founding members forms the cluster.
+    ///
+    /// A directory that belongs to another node, is in use, is damaged or was written by a newer build is refused with
+    /// the file, the record and what to do.
+    pub async fn open(config: Config) -> Result<Self, OpenNodeError> {
+        Self::open_with(config, NodeOptions::default()).await
+    }
+
+    /// Opens a node with a clock, storage and runtime of the caller's choice.
+    pub async fn open_with(config: Config, options: NodeOptions) -> Result<Self, OpenNodeError> {
+        let listener = match options.peer_listener {
+            Some(listener) => {
+                listener.set_nonblocking(true)?;
+                listener
+            }
+            None => listen(config.listen.peer)?,
+        };
+        let tasks = Arc::new(Tasks::start(options.own_runtime, config.node)?);
+        let runtime = tasks.handle.clone();
+        let opening = runtime.spawn(open_here(config, options.clock, options.ephemeral, listener, Arc::clone(&tasks)));
+        opening.await.map_err(io::Error::other)?
+    }
+}
+
+fn listen(address: std::net::SocketAddr) -> Result<std::net::TcpListener, OpenNodeError> {
+    let bound = std::net::TcpListener::bind(address).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    bound.map_err(|error| OpenNodeError::Listen { address: address.to_string(), error })
+}
+
+impl Tasks {
+    fn start(own_runtime: bool, node: u64) -> io::Result<Self> {
+        let mut runtime = None;
+        let handle = if own_runtime {
+            let built = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(limits::RAFT_THREADS)
+                .thread_name(format!("lockkeeper-n{node}"))
+                .enable_all()
+                .build()?;
+            runtime.insert(built).handle().clone()
+        } else {
+            tokio::runtime::Handle::current()
+        };
+        Ok(Self { running: Mutex::default(), runtime: Mutex::new(runtime), handle })
+    }
+}
+
+async fn open_here(
+    config: Config,
+    clock: Arc<dyn Clock>,
+    ephemeral: bool,
+    listener: std::net::TcpListener,
+    tasks: Arc<Tasks>,
+) -> Result<Node, OpenNodeError> {
+    let settings = raft_settings(&config);
+    let listener = TcpListener::from_std(listener)?;
+    let (shared, consensus) = if ephemeral {
+        let recovered = Recovered::empty();
+        let shared = Arc::new(Shared::new(config.node, 0, Arc::clone(&clock)));
+        let hooks = hooks(&shared, &tasks);
+        let wal = MemoryWal::default();
+        let state = MemoryState::default();
+        let consensus = Consensus::start(settings.clone(), wal, state, recovered, hooks, listener).await?;
+        (shared, consensus)
+    } else {
+        let opened = open_directory(&config, &settings).await?;
+        if let Some(note) = &opened.recovered.note {
+            tracing::warn!(node = config.node, note, "recovered");
+        }
+        let applied = opened.recovered.head.log_id.map_or(0, |id| id.index);
+        let shared = Arc::new(Shared::new(config.node, applied, Arc::clone(&clock)));
+        let observed = Arc::clone(&shared);
+        opened.wal.on_sync(Box::new(move |took| observed.metrics.fsync_seconds.record(took.as_secs_f64())));
+        let hooks = hooks(&shared, &tasks);
+        shared.keep(opened.lock);
+        let consensus =
+            Consensus::start(settings.clone(), opened.wal, opened.state, opened.recovered, hooks, listener).await?;
+        (shared, consensus)
+    };
+    let node = assemble(config, settings, clock, shared, consensus, tasks);
+    if let Some(differs) = duties::timing_differs(&node) {
+        node.close().await;
+        return Err(OpenNodeError::Timing(differs));
+    }
+    node.core.consensus.initialize().await?;
+    Ok(node)
+}
+
+fn hooks(shared: &Arc<Shared>, tasks: &Arc<Tasks>) -> Arc<NodeHooks> {
+    Arc::new(NodeHooks { shared: Arc::clone(shared), tasks: Arc::downgrade(tasks) })
+}
+
+async fn open_directory(config: &Config, settings: &RaftSettings) -> Result<storage::Opened, OpenNodeError> {
+    let (dir, cluster, node) = (config.data.clone(), config.cluster.clone(), config.node);
+    let (cluster_id, group_id) = (settings.cluster_id, settings.group_id);
+    let claim = Claim { cluster: cluster.clone(), node, cluster_id: Some(cluster_id), group_id: Some(group_id) };
+    let identity = move || Identity::new(cluster, cluster_id, group_id, node);
+    let opening = move || storage::open(&dir, &claim, identity, &storage::Options::default());
+    Ok(tokio::task::spawn_blocking(opening).await.map_err(io::Error::other)??)
+}
+
+fn assemble(
+    config: Config,
+    settings: RaftSettings,
+    clock: Arc<dyn Clock>,
+    shared: Arc<Shared>,
+    consensus: Consensus,
+    tasks: Arc<Tasks>,
+) -> Node {
+    let core = Arc::new(Core {
+        id: config.node,
+        cluster: config.cluster,
+        cluster_id: settings.cluster_id,
+        members: settings.members,
+        settings: ClusterSettings {
+            timing_ms: [settings.timing.heartbeat_ms, settings.timing.election_min_ms, settings.timing.election_max_ms],
+            ttl_ms_min: config.timing.ttl_ms_min(),
+            ttl_ms_max: limits::TTL_MS_MAX_DEFAULT,
+        },
+        election_max: Duration::from_millis(settings.timing.election_max_ms),
+        clock,
+        consensus,
+        shared: Arc::clone(&shared),
+        lanes: Lanes::default(),
+        leader: watch::Sender::new(None),
+        stop: watch::Sender::new(false),
+    });
+    // A node is assembled once: the slot is empty.
+    shared.core.set(Arc::downgrade(&core)).ok();
+    let node = Node { core: Arc::clone(&core), tasks };
+    node.own(proposer::run(Arc::clone(&core), core.stop.subscribe()));
+    node.own(duties::follow_views(node.clone()));
+    node.own(duties::keep_watch(node.clone()));
+    node
+}
+
+/// What consensus needs to know. The cluster's id follows from its name and founding members, so that the founders
+/// agree on it before they have ever spoken to each other.
+fn raft_settings(config: &Config) -> RaftSettings {
+    let members: BTreeMap<u64, Member> = config
+        .members
+        .iter()
+        .map(|(id, member)| {
+            let http = config.listen.http.filter(|_| *id == config.node).map(|address| address.to_string());
+            let member = Member { client: member.client.clone(), peer: member.peer.clone(), http: http.unwrap_or_default() };
+            (*id, member)
+        })
+        .collect();
+    let mut founders = config.cluster.clone();
+    for (id, member) in &members {
+        founders.push_str(&format!("\n{id} {}", member.peer));
+    }
+    let timing = Timing {
+        heartbeat_ms: config.timing.heartbeat_ms,
+        election_min_ms: config.timing.election_min_ms,
+        election_max_ms: config.timing.election_max_ms,
+    };
+    let cluster_id = xxhash_rust::xxh3::xxh3_128(founders.as_bytes());
+    RaftSettings::new(config.node, config.cluster.clone(), cluster_id, members, timing)
+}

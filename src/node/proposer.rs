@@ -1,0 +1,193 @@
+//! The batching proposer: drains everything that waits into one log entry, and keeps log time going.
+//!
+//! One fsync and one consensus round are shared by everything that waits; a lone caller is proposed at once. A small
+//! number of entries is in flight, so that the next batch gathers while the last one is being committed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant as TokioInstant;
+
+use super::core::Core;
+use super::lanes::{Answer, Batch, Now, Waiting};
+use crate::clock::Instant;
+use crate::limits;
+use crate::machine::Applied;
+use crate::model::{Command, Entry, LogTime, Principal, Reply, Submission};
+use crate::raft::{ProposeError, Submitted, View};
+use crate::service::{NotSent, ServiceError};
+
+/// What the proposer does next.
+enum Next {
+    /// Propose now.
+    Propose,
+    /// Wait for something to happen, at most so long.
+    Wait(Duration),
+}
+
+/// Runs until the node stops: gathers, stamps and proposes while this node leads.
+pub(super) async fn run(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
+    let mut views = core.consensus.watch();
+    let mut flights = JoinSet::new();
+    let mut term = None;
+    let mut last = TokioInstant::now();
+    while !*stop.borrow() {
+        let view = views.borrow_and_update().clone();
+        let leads = view.own_term_applied;
+        if !leads || term != Some(view.term) {
+            follow_term(&core, &view, &mut term);
+        }
+        let pause = if !leads {
+            Duration::from_millis(limits::RETRY_MS_MAX)
+        } else {
+            match next(&core, flights.len(), last.elapsed()) {
+                Next::Wait(pause) => pause,
+                Next::Propose => {
+                    last = TokioInstant::now();
+                    if let Some(batch) = core.lanes.take(core.now()) {
+                        let flight = Flight::submit(&core, view.term, batch).await;
+                        flights.spawn(flight.land(Arc::clone(&core)));
+                    }
+                    continue;
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            Some(_) = flights.join_next() => {}
+            changed = views.changed() => if changed.is_err() { break },
+            () = core.lanes.wake.notified() => {}
+            () = tokio::time::sleep(pause) => {}
+            stopped = stop.changed() => if stopped.is_err() { break },
+        }
+    }
+    core.lanes.close(None);
+    while flights.join_next().await.is_some() {}
+}
+
+/// Leadership came or went: log time starts with the first entry of a term, and stops with its end.
+fn follow_term(core: &Arc<Core>, view: &View, term: &mut Option<u64>) {
+    if !view.own_term_applied {
+        core.lanes.close(core.hint(view.leader));
+        *term = None;
+        return;
+    }
+    let (stamp, unset) = core.consensus.machine(|machine| (machine.now(), machine.settings().is_none()));
+    core.lanes.close(None);
+    core.lanes.open(stamp, core.clock.now(), core.election_max);
+    *term = Some(view.term);
+    core.leads_since(view.term);
+    if unset {
+        core.submit_own(Command::Configure(core.settings));
+    }
+    core.submit_own(Command::LeaderlessGap { gap_ms: core.leaderless_ms() });
+}
+
+/// While any deadline exists a stamp is proposed at least every tick, and at once when one has passed.
+fn next(core: &Core, in_flight: usize, since: Duration) -> Next {
+    let idle = Duration::from_millis(limits::RETRY_MS_MAX);
+    if limits::ENTRIES_IN_FLIGHT_MAX <= in_flight {
+        return Next::Wait(idle);
+    }
+    if !core.lanes.is_empty() {
+        return Next::Propose;
+    }
+    let (deadline, due) = core.consensus.machine(|machine| (machine.next_deadline(), machine.is_due()));
+    let Some(deadline) = deadline else { return Next::Wait(idle) };
+    if due && in_flight == 0 {
+        return Next::Propose;
+    }
+    let now = core.lanes.log_time().unwrap_or(LogTime(0));
+    let tick = Duration::from_millis(limits::TICK_MS_MAX);
+    let until = Duration::from_millis(deadline.first_past().ms_since(now).max(1));
+    let pause = tick.min(until);
+    if pause <= since && in_flight == 0 { Next::Propose } else { Next::Wait(pause.saturating_sub(since).max(MS)) }
+}
+
+const MS: Duration = Duration::from_millis(1);
+
+/// A batch on its way through the log, and who waits for it.
+struct Flight {
+    renewers: Vec<Answer>,
+    callers: Vec<Answer>,
+    submitted: Result<Submitted, ProposeError>,
+    begun: Instant,
+}
+
+impl Flight {
+    /// Stamps the batch and puts it behind every one before. It stands in the log in that order or not at all.
+    async fn submit(core: &Core, term: u64, batch: Batch) -> Self {
+        let Batch { stamp, renewals, commands } = batch;
+        let (renewals, renewers) = unzip(renewals);
+        let (mut commands, callers) = unzip(commands);
+        if commands.is_empty() && renewals.is_empty() {
+            commands.push(Submission { principal: Principal::default(), command: Command::Tick });
+        }
+        let digest = core.consensus.digest_claim();
+        let entry = Entry { stamp, wall: core.clock.wall(), renewals, commands, digest };
+        let begun = core.clock.now();
+        Self { renewers, callers, submitted: core.consensus.submit(term, entry).await, begun }
+    }
+
+    /// Tells everybody in it what became of it.
+    async fn land(self, core: Arc<Core>) {
+        let outcome = match self.submitted {
+            Ok(submitted) => submitted.applied().await,
+            Err(error) => Err(error),
+        };
+        core.shared.metrics.commit_seconds.record(core.clock.now().since(self.begun).as_secs_f64());
+        match outcome {
+            Ok(applied) => {
+                let Applied { renewals, commands, .. } = &*applied;
+                tell(self.renewers, renewals);
+                tell(self.callers, commands);
+            }
+            Err(error) => {
+                let error = core.service_error(error);
+                for answer in self.renewers.into_iter().chain(self.callers) {
+                    answer.send(Err(error.clone())).ok();
+                }
+            }
+        }
+    }
+}
+
+fn unzip<T>(waiting: Vec<Waiting<T>>) -> (Vec<T>, Vec<Answer>) {
+    waiting.into_iter().map(|waiting| (waiting.what, waiting.answer)).unzip()
+}
+
+fn tell(answers: Vec<Answer>, replies: &[Reply]) {
+    for (answer, reply) in answers.into_iter().zip(replies) {
+        answer.send(Ok(reply.clone())).ok();
+    }
+}
+
+impl Core {
+    /// What the log clock is read against.
+    pub(super) fn now(&self) -> Now {
+        let (applied, timed) = self.consensus.machine(|machine| (machine.now(), machine.next_deadline().is_some()));
+        Now { instant: self.clock.now(), applied, timed }
+    }
+
+    /// What a caller is told when an entry did not come back.
+    fn service_error(&self, error: ProposeError) -> ServiceError {
+        match error {
+            ProposeError::NotSent { leader } => {
+                let leader = self.hint(leader);
+                ServiceError::NotSent { why: NotSent::NotLeader, leader }
+            }
+            ProposeError::Unknown(why) => ServiceError::Unknown { why, leader: None },
+            ProposeError::Stopped => ServiceError::Stopping,
+        }
+    }
+
+    /// Puts a command of the node's own into the next entry; nobody waits for its answer.
+    pub(super) fn submit_own(&self, command: Command) {
+        let (answer, _) = tokio::sync::oneshot::channel();
+        let submission = Submission { principal: Principal::default(), command };
+        // A full queue is no reason to worry: these commands only inform.
+        self.lanes.command(submission, answer).ok();
+    }
+}

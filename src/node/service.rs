@@ -1,0 +1,284 @@
+//! The lock service as a node gives it: in-process where it leads, through the leader where it does not.
+
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::forward::{Forward, Forwarded};
+use super::{Node, bounds};
+use crate::limits;
+use crate::model::{Answer, Answered, Command, LockKey, Outcome, Query, Refusal, Reply, SessionId, Submission};
+use crate::raft::ProposeError;
+use crate::service::{
+    Call, ClaimRef, Events, Freshness, LockService, NodeStatus, NotSent, RenewalCall, Role, ServiceError, Status,
+    Subscription,
+};
+
+impl LockService for Node {
+    async fn submit(&self, call: Call) -> Result<Reply, ServiceError> {
+        bounds::check(&call)?;
+        if self.leads() {
+            return self.submit_here(call).await;
+        }
+        match self.pass_on(Forward::Submit(call), None).await? {
+            Forwarded::Reply(reply) => Ok(reply),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn renew(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
+        if self.leads() {
+            return self.renew_here(renewals).await;
+        }
+        match self.pass_on(Forward::Renew(renewals), None).await? {
+            Forwarded::Replies(replies) => Ok(replies),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn settled(&self, claim: ClaimRef) -> Result<Reply, ServiceError> {
+        let wait_ms = limits::SETTLED_WAIT_MS;
+        loop {
+            let reply = if self.leads() {
+                self.settled_here(&claim, Duration::from_millis(wait_ms)).await?
+            } else {
+                match self.pass_on(Forward::Settled { claim: claim.clone(), wait_ms }, Some(wait_ms)).await? {
+                    Forwarded::Reply(reply) => reply,
+                    other => return Err(unexpected(&other)),
+                }
+            };
+            if !matches!(reply.outcome, Outcome::Queued(_)) {
+                return Ok(reply);
+            }
+        }
+    }
+
+    async fn query(&self, query: Query, freshness: Freshness) -> Result<Answered, ServiceError> {
+        match freshness {
+            Freshness::Stale => Ok(self.core.consensus.machine(|machine| machine.query(&query))),
+            Freshness::Linearizable if self.leads() => self.query_here(&query).await,
+            Freshness::Linearizable => match self.pass_on(Forward::Query(query), None).await? {
+                Forwarded::Answered(answered) => Ok(answered),
+                other => Err(unexpected(&other)),
+            },
+        }
+    }
+
+    async fn subscribe(&self, subscription: Subscription) -> Result<Events, ServiceError> {
+        let (events, feed) = self.core.shared.hub.subscribe(subscription);
+        self.own(feed);
+        Ok(events)
+    }
+
+    async fn status(&self) -> Result<Status, ServiceError> {
+        Ok(self.status_here())
+    }
+
+    async fn transfer(&self, to: u64) -> Result<(), ServiceError> {
+        if !self.core.members.contains_key(&to) {
+            let known: Vec<_> = self.core.members.keys().collect();
+            return Err(crate::model::Invalid::new("node", format!("one of {known:?}"), to).into());
+        }
+        if self.leads() {
+            return self.transfer_here(to).await;
+        }
+        match self.pass_on(Forward::Transfer(to), None).await? {
+            Forwarded::Transferred => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+fn unexpected(answer: &Forwarded) -> ServiceError {
+    match answer {
+        Forwarded::Error(error) => error.clone(),
+        other => ServiceError::Internal(format!("the leader answered something else: {other:?}")),
+    }
+}
+
+impl Node {
+    /// Serves a call that another node passed on; it is not passed on again.
+    pub(super) async fn serve_forwarded(&self, forward: Forward) -> Forwarded {
+        if !self.leads() {
+            let leader = self.core.hint(self.core.consensus.watch().borrow().leader);
+            return Forwarded::Error(ServiceError::NotSent { why: NotSent::NotLeader, leader });
+        }
+        let served = match forward {
+            Forward::Submit(call) => self.submit_here(call).await.map(Forwarded::Reply),
+            Forward::Renew(renewals) => self.renew_here(renewals).await.map(Forwarded::Replies),
+            Forward::Settled { claim, wait_ms } => {
+                let wait = Duration::from_millis(wait_ms.min(limits::SETTLED_WAIT_MS));
+                self.settled_here(&claim, wait).await.map(Forwarded::Reply)
+            }
+            Forward::Query(query) => self.query_here(&query).await.map(Forwarded::Answered),
+            Forward::Transfer(to) => self.transfer_here(to).await.map(|()| Forwarded::Transferred),
+        };
+        served.unwrap_or_else(Forwarded::Error)
+    }
+
+    async fn submit_here(&self, call: Call) -> Result<Reply, ServiceError> {
+        if let Some(handle) = &call.proof {
+            self.proven(session_of(&call.command), handle)?;
+        }
+        let (answer, reply) = oneshot::channel();
+        let submission = Submission { principal: call.principal, command: call.command };
+        self.core.lanes.command(submission, answer).map_err(|why| self.not_sent(why))?;
+        reply.await.unwrap_or(Err(ServiceError::Stopping))
+    }
+
+    async fn renew_here(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
+        let now = self.core.now();
+        let mut waiting = Vec::with_capacity(renewals.len());
+        for call in renewals {
+            if let (Some(handle), crate::model::RenewalTarget::Session(id)) = (&call.proof, &call.target) {
+                self.proven(Some(*id), handle)?;
+            }
+            let (answer, reply) = oneshot::channel();
+            self.core.lanes.renewal(call, answer, now).map_err(|why| self.not_sent(why))?;
+            waiting.push(reply);
+        }
+        let mut replies = Vec::with_capacity(waiting.len());
+        for reply in waiting {
+            replies.push(reply.await.unwrap_or(Err(ServiceError::Stopping))?);
+        }
+        Ok(replies)
+    }
+
+    /// Refuses a handle that does not prove a session that lives here; one that has ended is the machine's to answer.
+    fn proven(&self, session: Option<SessionId>, handle: &crate::model::Handle) -> Result<(), ServiceError> {
+        let Some(session) = session else { return Ok(()) };
+        let wrong = self.core.consensus.machine(|machine| machine.lives(session) && !machine.proves(session, handle));
+        if wrong { Err(Refusal::WrongHandle.into()) } else { Ok(()) }
+    }
+
+    /// Where a claim stands: at once when it is settled, otherwise when it is, or after `wait` as it stands then.
+    async fn settled_here(&self, claim: &ClaimRef, wait: Duration) -> Result<Reply, ServiceError> {
+        let deadline = tokio::time::Instant::now() + wait;
+        let query = Query::Claim { lock: Some(claim.lock.clone()), claim: claim.claim };
+        loop {
+            let woken = self.core.shared.parked.park(claim.claim);
+            if !self.leads() {
+                return Err(self.not_sent(NotSent::NotLeader));
+            }
+            let reply = self.core.consensus.machine(|machine| claim_reply(machine, &query, &claim.lock))?;
+            if !matches!(reply.outcome, Outcome::Queued(_)) {
+                return Ok(reply);
+            }
+            tokio::select! {
+                _ = woken => {}
+                () = tokio::time::sleep_until(deadline) => return Ok(reply),
+            }
+        }
+    }
+
+    async fn query_here(&self, query: &Query) -> Result<Answered, ServiceError> {
+        match self.core.consensus.read_barrier().await {
+            Ok(()) => Ok(self.core.consensus.machine(|machine| machine.query(query))),
+            Err(ProposeError::Stopped) => Err(ServiceError::Stopping),
+            Err(ProposeError::NotSent { leader }) => {
+                let leader = self.core.hint(leader);
+                Err(ServiceError::NotSent { why: NotSent::NoLeader, leader })
+            }
+            // A read changes nothing: whatever broke, it may be repeated.
+            Err(ProposeError::Unknown(_)) => Err(ServiceError::not_sent(NotSent::NoLeader)),
+        }
+    }
+
+    /// Passes a call to the leader; `wait_ms` is how long it may take there beyond a usual call.
+    async fn pass_on(&self, forward: Forward, wait_ms: Option<u64>) -> Result<Forwarded, ServiceError> {
+        let leader = self.leader_elsewhere().await?;
+        let wait = Duration::from_millis(limits::COMMIT_WAIT_MS_MAX + wait_ms.unwrap_or_default());
+        let idempotent = matches!(forward, Forward::Settled { .. } | Forward::Query(_));
+        match self.core.consensus.forward(leader, forward.encode(), wait).await {
+            Ok(bytes) => match Forwarded::decode(&bytes)? {
+                Forwarded::Error(error) => Err(error),
+                answer => Ok(answer),
+            },
+            // A question changes nothing: whatever broke, it may be repeated.
+            Err(_) if idempotent => Err(self.not_sent(NotSent::NotLeader)),
+            Err(error) => Err(ServiceError::unknown(format!("passed on to node {leader}: {error}"))),
+        }
+    }
+
+    /// The leader, if it is another node; waits a moment where nobody leads, so that a caller need not poll.
+    async fn leader_elsewhere(&self) -> Result<u64, ServiceError> {
+        let mut views = self.core.consensus.watch();
+        let known = views.wait_for(|view| view.leader.is_some() || view.fatal.is_some());
+        let wait = Duration::from_millis(limits::LEADER_WAIT_MS);
+        let leader = match tokio::time::timeout(wait, known).await {
+            Ok(Ok(view)) => view.leader,
+            Ok(Err(_)) => return Err(ServiceError::Stopping),
+            Err(_) => None,
+        };
+        leader.filter(|leader| *leader != self.core.id).ok_or_else(|| self.not_sent(NotSent::NoLeader))
+    }
+
+    pub(super) fn not_sent(&self, why: NotSent) -> ServiceError {
+        let leader = self.core.hint(self.core.consensus.watch().borrow().leader).filter(|hint| hint.node != self.core.id);
+        ServiceError::NotSent { why, leader }
+    }
+
+    fn status_here(&self) -> Status {
+        let core = &self.core;
+        let view = core.consensus.watch().borrow().clone();
+        let (totals, log_time) = core.consensus.machine(|machine| (machine.totals(), machine.now()));
+        let leading = view.own_term_applied;
+        let nodes = core.members.iter().map(|(id, member)| {
+            let progress = view.members.get(id);
+            let itself = *id == core.id;
+            NodeStatus {
+                id: *id,
+                role: if view.leader == Some(*id) { Role::Leader } else { Role::Follower },
+                client: member.client.clone(),
+                peer: member.peer.clone(),
+                http: member.http.clone(),
+                applied: if itself { view.applied } else { progress.and_then(|peer| peer.matched) },
+                healthy: if itself {
+                    view.fatal.is_none()
+                } else {
+                    !leading || progress.and_then(|peer| peer.heard).is_some_and(|at| at.elapsed() <= core.election_max)
+                },
+            }
+        });
+        Status {
+            cluster: core.cluster.clone(),
+            cluster_id: core.cluster_id,
+            node: core.id,
+            leader: view.leader,
+            term: view.term,
+            log_time,
+            applied: view.applied.unwrap_or_default(),
+            nodes: nodes.collect(),
+            totals,
+            ttl_ms_min: core.settings.ttl_ms_min,
+            ttl_ms_max: core.settings.ttl_ms_max,
+        }
+    }
+}
+
+fn claim_reply(machine: &crate::machine::Machine, query: &Query, lock: &LockKey) -> Result<Reply, ServiceError> {
+    let Answered { index, now, answer } = machine.query(query);
+    let Answer::Claim(outcome) = answer else {
+        return Err(ServiceError::Internal("the machine answered another question".into()));
+    };
+    let outcome = outcome.unwrap_or_else(|| Outcome::Refused(Refusal::NotHeld { lock: lock.clone() }));
+    Ok(Reply { index, stamp: now, outcome })
+}
+
+/// The session that a command acts for.
+fn session_of(command: &Command) -> Option<SessionId> {
+    match command {
+        Command::Attach(attach) => Some(attach.session),
+        Command::Disconnected { session, .. } | Command::CloseSession { session, .. } => Some(*session),
+        Command::Acquire(acquire) => Some(acquire.request.session),
+        Command::Cancel { request } => Some(request.session),
+        Command::Release(release) => Some(release.request.session),
+        Command::OpenSession(_)
+        | Command::TakeLease(_)
+        | Command::CancelTake { .. }
+        | Command::DropLease { .. }
+        | Command::Tick
+        | Command::LeaderlessGap { .. }
+        | Command::Configure(_) => None,
+    }
+}

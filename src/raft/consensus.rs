@@ -1,0 +1,397 @@
+//! The handle on Raft: propose, read, watch, hand over, stop.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use openraft::async_runtime::watch::WatchReceiver;
+use openraft::errors::{ClientWriteError, InitializeError, LinearizableReadError, RaftError};
+use openraft::impls::OneshotResponder;
+use openraft::{Config, Raft, ReadPolicy, SnapshotPolicy};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tonic::transport::Server as Transport;
+
+use super::link::{Connection, Connector, Links};
+use super::log_store::{LogStore, awaited};
+use super::network::{self, Network};
+use super::server::Server;
+use super::state_machine::{Shared, StateMachine};
+use super::store::{AnyStore, AnyWal};
+use super::types::{LeaderId, Member, Proposal, Types};
+use super::view::{self, View};
+use super::wire::SelfIdentity;
+use crate::limits;
+use crate::machine::{Applied, Machine};
+use crate::model::{DigestClaim, Entry};
+use crate::storage::{Recovered, StateStore, Wal};
+
+/// How fast a silent leader is noticed, in milliseconds. It is the cluster's, not the node's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timing {
+    /// A leader is heard of this often.
+    pub heartbeat_ms: u64,
+    /// A follower whose leader is silent asks for votes after at least this long...
+    pub election_min_ms: u64,
+    /// ...and at most this long. Followers also refuse votes for this long after they heard of the leader.
+    pub election_max_ms: u64,
+}
+
+/// What a node's Raft is told once.
+#[derive(Debug, Clone)]
+pub struct RaftSettings {
+    /// This node's id. Never used again for another disk.
+    pub node: u64,
+    /// The cluster's name, for people.
+    pub cluster: String,
+    /// The cluster's id.
+    pub cluster_id: u128,
+    /// The Raft group within it.
+    pub group_id: u64,
+    /// The founding members.
+    pub members: BTreeMap<u64, Member>,
+    /// How fast.
+    pub timing: Timing,
+    /// See [`limits::CHECKPOINT_MS`].
+    pub checkpoint_ms: u64,
+    /// See [`limits::SNAPSHOT_LOG_BYTES_MIN`].
+    pub snapshot_log_bytes_min: u64,
+    /// See [`limits::PURGE_MARGIN_ENTRIES`].
+    pub purge_margin_entries: u64,
+}
+
+impl RaftSettings {
+    /// Settings with the bounds of [`limits`].
+    #[must_use]
+    pub fn new(node: u64, cluster: String, cluster_id: u128, members: BTreeMap<u64, Member>, timing: Timing) -> Self {
+        Self {
+            node,
+            cluster,
+            cluster_id,
+            group_id: 0,
+            members,
+            timing,
+            checkpoint_ms: limits::CHECKPOINT_MS,
+            snapshot_log_bytes_min: limits::SNAPSHOT_LOG_BYTES_MIN,
+            purge_margin_entries: limits::PURGE_MARGIN_ENTRIES,
+        }
+    }
+
+    fn config(&self) -> Result<Config, StartError> {
+        let config = Config {
+            cluster_name: self.cluster.clone(),
+            heartbeat_interval: self.timing.heartbeat_ms,
+            election_timeout_min: self.timing.election_min_ms,
+            election_timeout_max: self.timing.election_max_ms,
+            enable_pre_vote: Some(true),
+            enable_leader_restore: Some(false),
+            allow_log_reversion: Some(false),
+            max_payload_entries: limits::REPLICATION_ENTRIES_MAX,
+            snapshot_policy: SnapshotPolicy::Never,
+            max_in_snapshot_log_to_keep: self.purge_margin_entries,
+            replication_lag_threshold: limits::REPLICATION_LAG_ENTRIES_MAX,
+            purge_batch_size: 1024.min(self.purge_margin_entries.max(1)),
+            install_snapshot_timeout: limits::INSTALL_SNAPSHOT_MS_MAX,
+            ..Config::default()
+        };
+        config.validate().map_err(|error| StartError::Settings(error.to_string()))
+    }
+}
+
+/// What the node is told by its Raft. Called on Raft's own tasks: each must be short and must not block.
+pub trait Hooks: Send + Sync + 'static {
+    /// An entry was applied: in log order, each once, after its proposer was answered.
+    fn applied(&self, index: u64, term: u64, applied: &Applied);
+    /// The whole state was replaced by a snapshot at `index`; events in between are not known here.
+    fn installed(&self, index: u64);
+    /// This node must stop, and why. Called at most once.
+    fn stopped(&self, why: &str);
+    /// A call from another node; the answer goes back to it.
+    fn forwarded(&self, payload: Bytes) -> Pin<Box<dyn Future<Output = Result<Bytes, String>> + Send>>;
+}
+
+/// Why Raft could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The settings contradict each other.
+    #[error("raft settings: {0}")]
+    Settings(String),
+    /// The stored state or log cannot be used.
+    #[error("the stored state cannot be used: {0}")]
+    Stored(String),
+}
+
+/// Why an entry was not applied, or a read not proven.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProposeError {
+    /// It was not appended and never will be.
+    #[error("not appended: this node does not lead")]
+    NotSent {
+        /// Who does, where that is known.
+        leader: Option<u64>,
+    },
+    /// It may be applied, now or later.
+    #[error("outcome unknown: {0}")]
+    Unknown(String),
+    /// This node's Raft has stopped. An entry that was under way may still be applied.
+    #[error("raft has stopped")]
+    Stopped,
+}
+
+/// An entry in the queue of the Raft core: its place in the log is behind every one submitted before.
+pub struct Submitted {
+    answer: Pin<Box<dyn Future<Output = Result<Arc<Applied>, ProposeError>> + Send>>,
+}
+
+impl Submitted {
+    /// Waits until it is applied here, at most [`limits::COMMIT_WAIT_MS_MAX`]. A leader that is cut off never answers,
+    /// so an end of the wait says nothing about the entry.
+    ///
+    /// # Errors
+    /// See [`ProposeError`].
+    pub async fn applied(self) -> Result<Arc<Applied>, ProposeError> {
+        let limit = Duration::from_millis(limits::COMMIT_WAIT_MS_MAX);
+        match tokio::time::timeout(limit, self.answer).await {
+            Ok(answer) => answer,
+            Err(_) => Err(ProposeError::Unknown(format!("not committed within {} ms", limits::COMMIT_WAIT_MS_MAX))),
+        }
+    }
+}
+
+struct Inner {
+    settings: RaftSettings,
+    raft: Raft<Types, StateMachine>,
+    shared: Arc<Shared>,
+    network: Network,
+    view: watch::Receiver<View>,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// One node's Raft. A clone is another handle on the same one; it runs until [`shutdown`](Self::shutdown).
+#[derive(Clone)]
+pub struct Consensus(Arc<Inner>);
+
+impl Consensus {
+    /// Starts from what the directory held. All tasks run on the tokio runtime of the caller, which should be Raft's own.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub async fn start<W: Wal, S: StateStore>(
+        settings: RaftSettings,
+        wal: W,
+        store: S,
+        recovered: &Recovered,
+        hooks: Arc<dyn Hooks>,
+        connector: Connector,
+    ) -> Result<Self, StartError> {
+        let config = Arc::new(settings.config()?);
+        let any_wal: Arc<dyn AnyWal> = Arc::new(wal.clone());
+        let any_store: Arc<dyn AnyStore> = Arc::new(store);
+        let shared = Shared::new(recovered, any_store, any_wal, hooks)
+            .map_err(|error| StartError::Stored(error.to_string()))?;
+        let shared = Arc::new(shared);
+        let me = SelfIdentity { cluster_id: settings.cluster_id, group_id: settings.group_id, node: settings.node };
+        let network = Network { me, links: Arc::new(Links::new(connector)) };
+        let machine = StateMachine(Arc::clone(&shared));
+        let raft = Raft::new(settings.node, config, network.clone(), LogStore::new(wal), machine)
+            .await
+            .map_err(|error| StartError::Stored(error.to_string()))?;
+        let (sender, view) = watch::channel(View::default());
+        let tasks = vec![
+            tokio::spawn(view::follow(raft.clone(), Arc::clone(&shared), sender)),
+            tokio::spawn(super::keeper::keep(raft.clone(), Arc::clone(&shared), (&settings).into())),
+        ];
+        let inner = Inner { settings, raft, shared, network, view, tasks: Mutex::new(tasks) };
+        Ok(Self(Arc::new(inner)))
+    }
+
+    /// Serves the other nodes until `shutdown` completes.
+    ///
+    /// # Errors
+    /// Those of the listener.
+    pub async fn serve(
+        &self,
+        incoming: impl futures_util::Stream<Item = io::Result<Connection>> + Send,
+        shutdown: impl Future<Output = ()> + Send,
+    ) -> io::Result<()> {
+        let server =
+            Server { me: self.0.network.me, raft: self.0.raft.clone(), shared: Arc::clone(&self.0.shared) };
+        Transport::builder()
+            .add_service(server.service())
+            .serve_with_incoming_shutdown(incoming, shutdown)
+            .await
+            .map_err(io::Error::other)
+    }
+
+    /// Founds the cluster with the settings' members, on the founding member with the lowest id; the others do nothing
+    /// and learn from it. One founder costs no availability (without a quorum nothing could be founded either), and
+    /// spares the first election its split votes. A node that knows a membership already does nothing.
+    ///
+    /// # Errors
+    /// [`ProposeError::Stopped`]; [`ProposeError::Unknown`] with the reason when the members are not acceptable.
+    pub async fn initialize(&self) -> Result<(), ProposeError> {
+        let members = &self.0.settings.members;
+        if members.keys().next() != Some(&self.0.settings.node) {
+            return Ok(());
+        }
+        match self.0.raft.initialize(members.clone()).await {
+            Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),
+            Err(RaftError::APIError(error @ InitializeError::NotInMembers(_))) => {
+                Err(ProposeError::Unknown(error.to_string()))
+            }
+            Err(RaftError::Fatal(_)) => Err(ProposeError::Stopped),
+        }
+    }
+
+    /// Puts an entry into the Raft core's queue, to be appended only while this node leads in `term`. Two entries whose
+    /// submissions return one after the other stand in the log in that order, or the later one is not appended.
+    ///
+    /// # Errors
+    /// [`ProposeError::Stopped`].
+    pub async fn submit(&self, term: u64, entry: Entry) -> Result<Submitted, ProposeError> {
+        let (responder, answer) = OneshotResponder::<Types, _>::new_pair();
+        let leader = LeaderId { term, node_id: self.0.settings.node };
+        let write = self.0.raft.write(Proposal::new(entry)).responder(responder).with_leader(leader);
+        write.await.map_err(|_| ProposeError::Stopped)?;
+        let answer = Box::pin(async move {
+            match answer.await {
+                Ok(Ok(response)) => {
+                    response.data.ok_or_else(|| ProposeError::Unknown("the entry was applied as a blank".to_owned()))
+                }
+                Ok(Err(ClientWriteError::ForwardToLeader(to))) => Err(ProposeError::NotSent { leader: to.leader_id }),
+                Ok(Err(ClientWriteError::LogEntryDiscarded(_))) => {
+                    Err(ProposeError::Unknown("another leader replaced the entry here".to_owned()))
+                }
+                Ok(Err(error @ (ClientWriteError::ChangeMembershipError(_) | ClientWriteError::PreconditionFailed(_)))) => {
+                    Err(ProposeError::Unknown(error.to_string()))
+                }
+                Err(_) => Err(ProposeError::Stopped),
+            }
+        });
+        Ok(Submitted { answer })
+    }
+
+    /// [`submit`](Self::submit) in the present term, and the wait for its application.
+    ///
+    /// # Errors
+    /// See [`ProposeError`].
+    pub async fn propose(&self, entry: Entry) -> Result<Arc<Applied>, ProposeError> {
+        let term = self.0.raft.metrics().borrow_watched().current_term;
+        self.submit(term, entry).await?.applied().await
+    }
+
+    /// Waits until this node's state contains everything that was answered anywhere before the call, proven by a round
+    /// to a quorum. Many waiting reads share one round.
+    ///
+    /// # Errors
+    /// [`ProposeError::NotSent`] where this node does not lead or finds no quorum.
+    pub async fn read_barrier(&self) -> Result<(), ProposeError> {
+        match self.0.raft.ensure_linearizable(ReadPolicy::ReadIndex).await {
+            Ok(_) => Ok(()),
+            Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(to))) => {
+                Err(ProposeError::NotSent { leader: to.leader_id })
+            }
+            Err(RaftError::APIError(LinearizableReadError::QuorumNotEnough(_))) => {
+                Err(ProposeError::NotSent { leader: None })
+            }
+            Err(RaftError::Fatal(_)) => Err(ProposeError::Stopped),
+        }
+    }
+
+    /// Looks at the machine as it is now. Applying waits meanwhile, so be quick.
+    pub fn machine<R>(&self, look: impl FnOnce(&Machine) -> R) -> R {
+        look(&self.0.shared.core().machine)
+    }
+
+    /// The newest digest of this node's state, for the next proposal.
+    #[must_use]
+    pub fn digest_claim(&self) -> Option<DigestClaim> {
+        self.0.shared.core().ledger.newest_claim()
+    }
+
+    /// What Raft is doing, as it changes.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<View> {
+        self.0.view.clone()
+    }
+
+    /// Bytes of the Raft log on disk.
+    #[must_use]
+    pub fn log_bytes(&self) -> u64 {
+        self.0.shared.wal.size_bytes()
+    }
+
+    /// Bytes of the newest snapshot file; `None` before the first.
+    #[must_use]
+    pub fn snapshot_bytes(&self) -> Option<u64> {
+        self.0.shared.store.current_snapshot().map(|file| file.size_bytes())
+    }
+
+    /// Hands leadership to `to`, and waits until somebody else leads. The old leader takes no entries meanwhile.
+    ///
+    /// # Errors
+    /// [`ProposeError::NotSent`] where this node does not lead, or `to` is not a follower at the log's end that was
+    /// heard of within two heartbeats. [`ProposeError::Unknown`] where nobody else leads after twice the longest
+    /// election timeout: this handle takes no entries any more, and must be shut down and started anew.
+    pub async fn transfer(&self, to: u64) -> Result<(), ProposeError> {
+        let mut views = self.watch();
+        let heard_within = Duration::from_millis(2 * self.0.settings.timing.heartbeat_ms);
+        let view = views.borrow_and_update().clone();
+        if !view.can_take_over(to, heard_within) {
+            return Err(ProposeError::NotSent { leader: view.leader });
+        }
+        self.0.raft.trigger().transfer_leader(to).await.map_err(|_| ProposeError::Stopped)?;
+        let me = self.0.settings.node;
+        let limit = Duration::from_millis(2 * self.0.settings.timing.election_max_ms);
+        let changed = views.wait_for(|view| view.leader.is_some_and(|leader| leader != me));
+        match tokio::time::timeout(limit, changed).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) => Err(ProposeError::Stopped),
+            Err(_) => Err(ProposeError::Unknown(format!("node {to} did not take over"))),
+        }
+    }
+
+    /// Sends a call of the node's own to another node and waits for its answer until the deadline.
+    ///
+    /// # Errors
+    /// `TimedOut` after the deadline; otherwise what the connection or the other node said.
+    pub async fn forward(&self, node: u64, payload: Bytes, deadline: Duration) -> io::Result<Bytes> {
+        let membership = self.0.raft.metrics().borrow_watched().membership_config.clone();
+        let known = membership.get_node(&node).or_else(|| self.0.settings.members.get(&node));
+        let address = known.map(|member| member.peer.clone());
+        let address = address.ok_or_else(|| io::Error::other(format!("node {node} is not a member")))?;
+        network::forward(&self.0.network, (node, &address), payload, deadline).await
+    }
+
+    /// Writes a snapshot file now, and lets the log before it (but for the margin) go.
+    ///
+    /// # Errors
+    /// [`ProposeError::Stopped`].
+    pub async fn snapshot(&self) -> Result<(), ProposeError> {
+        self.0.raft.trigger().snapshot().await.map_err(|_| ProposeError::Stopped)
+    }
+
+    /// Stops Raft, writes a last checkpoint, and waits for the writers. The log and the state store can then be dropped.
+    ///
+    /// # Errors
+    /// Those of the last checkpoint. Everything acknowledged is safe in the log all the same.
+    pub async fn shutdown(&self) -> io::Result<()> {
+        // An error here says that the core had stopped before; there is nothing more to stop.
+        let _ = self.0.raft.shutdown().await;
+        let tasks = std::mem::take(&mut *self.0.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        for task in tasks {
+            task.abort();
+            // It ends by the abort.
+            let _ = task.await;
+        }
+        let written = if self.0.shared.fault.borrow().is_none() { self.0.shared.checkpoint().await } else { Ok(()) };
+        let (done, closed) = awaited();
+        self.0.shared.store.close(done);
+        let closed = closed.await;
+        written.and(closed)
+    }
+}

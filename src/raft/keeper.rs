@@ -1,0 +1,132 @@
+//! Checkpoints of the state and snapshot files: when they are due, and in which order they are made.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use openraft::Raft;
+
+use super::consensus::RaftSettings;
+use super::log_store::awaited;
+use super::state_machine::{Shared, StateMachine};
+use super::store::{awaited_file, synced};
+use super::types::Types;
+use crate::codec;
+use crate::storage::{Checkpoint, Head, SnapshotFile};
+
+impl Shared {
+    /// Writes what changed since the last checkpoint into the mirror; nothing when nothing did.
+    pub(super) async fn checkpoint(&self) -> io::Result<()> {
+        let _gate = self.gate.lock().await;
+        self.checkpoint_gated(false).await
+    }
+
+    /// A snapshot file of the state as it is now.
+    pub(super) async fn export(&self) -> io::Result<SnapshotFile> {
+        let _gate = self.gate.lock().await;
+        self.checkpoint_gated(true).await?;
+        match self.export_gated().await {
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                tracing::warn!(%error, "the mirror is wrong: it is built anew from the table");
+                self.rebuild_gated().await?;
+                self.export_gated().await
+            }
+            result => result,
+        }
+    }
+
+    async fn export_gated(&self) -> io::Result<SnapshotFile> {
+        let (done, exported) = awaited_file();
+        self.store.export(done);
+        exported.await
+    }
+
+    async fn checkpoint_gated(&self, even_if_unchanged: bool) -> io::Result<()> {
+        let checkpoint = {
+            let mut core = self.core();
+            if core.unwritten == 0 && !even_if_unchanged {
+                return Ok(());
+            }
+            let core = &mut *core;
+            core.ledger.fold(&mut core.machine);
+            core.unwritten = 0;
+            Checkpoint { changes: core.ledger.take_pending(), head: core.head() }
+        };
+        self.wait_synced(&checkpoint.head).await?;
+        let (done, written) = awaited();
+        self.store.checkpoint(checkpoint, done);
+        match written.await {
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => self.rebuild_gated().await,
+            result => result,
+        }
+    }
+
+    /// Replaces the mirror by the table in memory.
+    async fn rebuild_gated(&self) -> io::Result<()> {
+        let (records, head): (Vec<(Bytes, Bytes)>, Head) = {
+            let mut core = self.core();
+            let core = &mut *core;
+            core.ledger.fold(&mut core.machine);
+            // The whole table contains every pending change.
+            drop(core.ledger.take_pending());
+            core.unwritten = 0;
+            let records = core.machine.records().map(|(key, record)| codec::encode_record(&key, &record)).collect();
+            (records, core.head())
+        };
+        self.wait_synced(&head).await?;
+        let (done, rebuilt) = awaited();
+        self.store.rebuild(records, head, done);
+        rebuilt.await
+    }
+
+    /// Log bytes applied since the start, about: what replaying the log would cost.
+    fn appended_bytes(&self) -> u64 {
+        self.applied_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The mirror never gets ahead of this node's log: a quorum elsewhere may have committed what is not durable here.
+    async fn wait_synced(&self, head: &Head) -> io::Result<()> {
+        if self.wal.synced() >= head.log_id {
+            return Ok(());
+        }
+        synced(&*self.wal).await
+    }
+}
+
+/// When checkpoints and snapshot files are due.
+pub(super) struct Pace {
+    every: Duration,
+    snapshot_log_bytes_min: u64,
+}
+
+impl From<&RaftSettings> for Pace {
+    fn from(settings: &RaftSettings) -> Self {
+        let every = Duration::from_millis(settings.checkpoint_ms);
+        Self { every, snapshot_log_bytes_min: settings.snapshot_log_bytes_min }
+    }
+}
+
+/// Makes checkpoints and asks for snapshot files as they fall due. Ends with the first failure, which stops the node.
+pub(super) async fn keep(raft: Raft<Types, StateMachine>, shared: Arc<Shared>, pace: Pace) {
+    let mut log_bytes_seen = shared.appended_bytes();
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(pace.every) => (),
+            () = shared.checkpoint_due.notified() => (),
+        }
+        if let Err(error) = shared.checkpoint().await {
+            shared.fail(&format!("a checkpoint could not be written: {error}"));
+            return;
+        }
+        let due = shared.store.current_snapshot().map_or(0, |file| file.size_bytes()).max(pace.snapshot_log_bytes_min);
+        let appended = shared.appended_bytes();
+        if appended.saturating_sub(log_bytes_seen) >= due {
+            log_bytes_seen = appended;
+            if raft.trigger().snapshot().await.is_err() {
+                return;
+            }
+        }
+    }
+}

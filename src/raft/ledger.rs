@@ -1,0 +1,93 @@
+//! Which records changed, and what the state as a whole is: kept up to date record by record.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use bytes::Bytes;
+
+use crate::codec;
+use crate::limits::DIGESTS_REMEMBERED;
+use crate::machine::Machine;
+use crate::model::DigestClaim;
+use crate::storage::record_hash;
+
+/// The digest of all records, and the changes that the next checkpoint will write.
+#[derive(Default)]
+pub(super) struct Ledger {
+    /// Hash of each record, under the hash of its key.
+    hashes: HashMap<u128, u128>,
+    digest: u128,
+    pending: BTreeMap<Bytes, Option<Bytes>>,
+    claims: VecDeque<DigestClaim>,
+}
+
+impl Ledger {
+    /// A ledger of these records, with no change pending.
+    pub(super) fn of<'a>(records: impl IntoIterator<Item = &'a (Bytes, Bytes)>) -> Self {
+        let mut ledger = Self::default();
+        for (key, value) in records {
+            ledger.set(key, Some(record_hash(key, value)));
+        }
+        ledger
+    }
+
+    fn set(&mut self, key: &[u8], hash: Option<u128>) {
+        let key_hash = record_hash(key, &[]);
+        let before = match hash {
+            Some(hash) => self.hashes.insert(key_hash, hash),
+            None => self.hashes.remove(&key_hash),
+        };
+        self.digest = self.digest.wrapping_sub(before.unwrap_or(0)).wrapping_add(hash.unwrap_or(0));
+    }
+
+    /// Takes up every record that the machine touched since the last fold.
+    pub(super) fn fold(&mut self, machine: &mut Machine) {
+        for key in machine.take_dirty() {
+            let (key, value) = match machine.record(&key) {
+                Some(record) => {
+                    let (key, value) = codec::encode_record(&key, &record);
+                    (key, Some(value))
+                }
+                None => (codec::encode_key(&key), None),
+            };
+            self.set(&key, value.as_ref().map(|value| record_hash(&key, value)));
+            self.pending.insert(key, value);
+        }
+    }
+
+    /// The sum of the record hashes, as of the last fold.
+    pub(super) fn digest(&self) -> u128 {
+        self.digest
+    }
+
+    /// How many records there are, as of the last fold.
+    pub(super) fn records(&self) -> u64 {
+        self.hashes.len() as u64
+    }
+
+    /// The changes since the last call, for a checkpoint.
+    pub(super) fn take_pending(&mut self) -> Vec<(Bytes, Option<Bytes>)> {
+        std::mem::take(&mut self.pending).into_iter().collect()
+    }
+
+    /// Remembers the digest as the state's after the entry at `index`.
+    pub(super) fn remember(&mut self, index: u64) {
+        if self.claims.len() == DIGESTS_REMEMBERED {
+            self.claims.pop_front();
+        }
+        self.claims.push_back(DigestClaim { index, digest: self.digest });
+    }
+
+    /// The newest remembered pair.
+    pub(super) fn newest_claim(&self) -> Option<DigestClaim> {
+        self.claims.back().copied()
+    }
+
+    /// The own digest at a claim's index, where it differs. What is no longer (or not yet) remembered cannot differ.
+    pub(super) fn differing(&self, claim: DigestClaim) -> Option<u128> {
+        self.claims
+            .iter()
+            .find(|own| own.index == claim.index)
+            .map(|own| own.digest)
+            .filter(|digest| *digest != claim.digest)
+    }
+}

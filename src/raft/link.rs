@@ -1,0 +1,244 @@
+//! Connections to the other nodes: how one is dialled, which are kept, and when one is given up.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
+use tonic::codegen::{Service, http::Uri};
+use tonic::transport::server::Connected;
+use tonic::transport::{Channel, Endpoint};
+
+use super::wire::peer_client::PeerClient;
+use crate::limits::{DIAL_MS_MAX, DIAL_PAUSE_MS_MAX, DIAL_PAUSE_MS_MIN, PEER_MESSAGE_BYTES_MAX};
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// A connection between two nodes, whatever it runs over.
+pub struct Connection(Box<dyn Stream>);
+
+impl Connection {
+    /// A connection over this stream of bytes.
+    pub fn new(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
+        Self(Box::new(stream))
+    }
+}
+
+impl Connected for Connection {
+    type ConnectInfo = ();
+    fn connect_info(&self) {}
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.0).poll_write(cx, buf)
+    }
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0).poll_flush(cx)
+    }
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0).poll_shutdown(cx)
+    }
+}
+
+/// A dial under way.
+pub type Dialling = Pin<Box<dyn Future<Output = io::Result<Connection>> + Send>>;
+
+/// How a node dials another: given `host:port`, answers a connection.
+#[derive(Clone)]
+pub struct Connector(Arc<dyn Fn(String) -> Dialling + Send + Sync>);
+
+impl Connector {
+    /// Dials by this function.
+    pub fn new(dial: impl Fn(String) -> Dialling + Send + Sync + 'static) -> Self {
+        Self(Arc::new(dial))
+    }
+
+    /// Plain TCP, without delay for small messages.
+    #[must_use]
+    pub fn tcp() -> Self {
+        Self::new(|address| {
+            Box::pin(async move {
+                let stream = TcpStream::connect(&address).await?;
+                stream.set_nodelay(true)?;
+                Ok(Connection::new(stream))
+            })
+        })
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<Connection>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let dialling = (self.0)(uri.authority().map_or_else(String::new, ToString::to_string));
+        Box::pin(async move { Ok(TokioIo::new(dialling.await?)) })
+    }
+}
+
+/// Connections accepted by a TCP listener, without delay for small messages.
+pub fn accepted(listener: TcpListener) -> impl futures_util::Stream<Item = io::Result<Connection>> + Send {
+    futures_util::stream::unfold(listener, |listener| async move {
+        let accepted = match listener.accept().await {
+            Ok((stream, _)) => stream.set_nodelay(true).map(|()| Connection::new(stream)),
+            Err(error) => Err(error),
+        };
+        Some((accepted, listener))
+    })
+}
+
+/// What a connection is for: each purpose has its own, so that bulk never delays a heartbeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Purpose {
+    /// Heartbeats and votes.
+    Pulse,
+    /// Log entries.
+    Entries,
+    /// Snapshot files.
+    Snapshot,
+    /// Calls that Raft has nothing to do with.
+    Forward,
+}
+
+#[derive(Default)]
+struct Link {
+    address: String,
+    channel: Option<Channel>,
+    /// Counts channels, so that a late failure does not drop its successor.
+    generation: u64,
+    failures: u32,
+    not_before: Option<Instant>,
+}
+
+/// All connections of this node to others. A failed call drops its connection; the next one dials again, after a
+/// pause that doubles while the node stays unreachable.
+pub(super) struct Links {
+    connector: Connector,
+    links: Mutex<BTreeMap<(u64, Purpose), Link>>,
+}
+
+/// A borrowed connection. Unless the call on it is said to have gone well, it is dropped: a call that was abandoned
+/// half-way says nothing good about it.
+pub(super) struct Borrowed {
+    links: Arc<Links>,
+    key: (u64, Purpose),
+    generation: u64,
+    pub(super) client: PeerClient<Channel>,
+    well: bool,
+}
+
+impl Borrowed {
+    /// The call was answered, be it with a refusal.
+    pub(super) fn went_well(mut self) {
+        self.well = true;
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        if !self.well {
+            self.links.forget(self.key, self.generation);
+        }
+    }
+}
+
+impl Links {
+    pub(super) fn new(connector: Connector) -> Self {
+        Self { connector, links: Mutex::default() }
+    }
+
+    fn table(&self) -> MutexGuard<'_, BTreeMap<(u64, Purpose), Link>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn forget(&self, key: (u64, Purpose), generation: u64) {
+        if let Some(link) = self.table().get_mut(&key)
+            && link.generation == generation
+        {
+            link.channel = None;
+        }
+    }
+
+    /// A connection to that node for that purpose, dialled if need be.
+    pub(super) async fn borrow(self: &Arc<Self>, node: u64, address: &str, purpose: Purpose) -> io::Result<Borrowed> {
+        let key = (node, purpose);
+        {
+            let mut table = self.table();
+            let link = table.entry(key).or_default();
+            if link.address != address {
+                *link = Link { address: address.to_owned(), generation: link.generation, ..Link::default() };
+            }
+            if let Some(channel) = link.channel.clone() {
+                return Ok(self.borrowed(key, link.generation, channel));
+            }
+            if link.not_before.is_some_and(|not_before| Instant::now() < not_before) {
+                return Err(io::Error::other(format!("node {node} at {address} did not answer a moment ago")));
+            }
+            // Set before the dial: an abandoned one counts as failed, and nobody else dials meanwhile.
+            link.not_before = Some(Instant::now() + pause(link.failures));
+            link.failures = link.failures.saturating_add(1);
+        }
+        let channel = self.dial(address).await?;
+        let mut table = self.table();
+        let link = table.entry(key).or_default();
+        link.generation += 1;
+        link.channel = Some(channel.clone());
+        link.failures = 0;
+        link.not_before = None;
+        Ok(self.borrowed(key, link.generation, channel))
+    }
+
+    async fn dial(&self, address: &str) -> io::Result<Channel> {
+        let refused = |error: tonic::transport::Error| io::Error::other(format!("{address}: {}", chain(&error)));
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(refused)?;
+        let dialling = endpoint.tcp_nodelay(true).connect_with_connector(self.connector.clone());
+        match tokio::time::timeout(Duration::from_millis(DIAL_MS_MAX), dialling).await {
+            Ok(result) => result.map_err(refused),
+            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, format!("{address}: no answer in {DIAL_MS_MAX} ms"))),
+        }
+    }
+
+    fn borrowed(self: &Arc<Self>, key: (u64, Purpose), generation: u64, channel: Channel) -> Borrowed {
+        let client = PeerClient::new(channel)
+            .max_decoding_message_size(PEER_MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(PEER_MESSAGE_BYTES_MAX);
+        Borrowed { links: Arc::clone(self), key, generation, client, well: false }
+    }
+}
+
+/// How long nobody dials after so many failures in a row.
+pub(super) fn pause(failures: u32) -> Duration {
+    let doubled = DIAL_PAUSE_MS_MIN.saturating_mul(1 << failures.min(16));
+    Duration::from_millis(doubled.min(DIAL_PAUSE_MS_MAX))
+}
+
+/// An error with its causes: tonic's own text says only "transport error".
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,183 @@
+//! The Raft log and vote over the storage room's write-ahead log.
+//!
+//! - Entries are readable when `append` returns and durable when its callback is called; the core never waits for a sync.
+//! - The order of votes, entries, truncations and purges is the log's own: it has one writer.
+
+use std::fmt::Debug;
+use std::io;
+use std::ops::{Bound, RangeBounds};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use openraft::storage::{IOFlushed, RaftLogStorage};
+use openraft::{LogState, OptionalSend, RaftLogReader};
+use tokio::sync::oneshot;
+
+use super::payload;
+use super::ring::Ring;
+use super::types::{RaftEntry, RaftLogId, RaftVote, Types, from_log_id, from_vote, to_log_id, to_vote};
+use crate::limits::REPLICATION_BYTES_MAX;
+use crate::storage::{Done, Wal};
+
+/// A handle; all of them share one log.
+#[derive(Clone)]
+pub(super) struct LogStore<W> {
+    wal: W,
+    ring: Arc<Mutex<Ring>>,
+}
+
+/// A [`Done`] whose call can be awaited. A writer that went away without calling it is an error.
+pub(super) fn awaited() -> (Done, impl Future<Output = io::Result<()>> + Send) {
+    let (sender, receiver) = oneshot::channel();
+    let done: Done = Box::new(move |result| {
+        // Nobody waits any more when the Raft core stopped in between.
+        let _ = sender.send(result);
+    });
+    (done, async move { receiver.await.unwrap_or_else(|_| Err(io::Error::other("the log's writer has stopped"))) })
+}
+
+impl<W: Wal> LogStore<W> {
+    pub(super) fn new(wal: W) -> Self {
+        Self { wal, ring: Arc::default() }
+    }
+
+    fn ring(&self) -> MutexGuard<'_, Ring> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Entries from `from` to before `to`; a prefix of them when they exceed `max_bytes`, but at least one.
+    fn read(&self, from: u64, to: u64, max_bytes: usize) -> io::Result<Vec<RaftEntry>> {
+        let (from, to, cached_from) = {
+            // State and ring are looked at under one lock, so that no truncation comes between them.
+            let ring = self.ring();
+            let state = self.wal.state();
+            let from = from.max(state.purged.map_or(0, |id| id.index + 1));
+            let to = to.min(state.last.map_or(0, |id| id.index + 1));
+            if from >= to {
+                return Ok(Vec::new());
+            }
+            match ring.first() {
+                Some(first) if first <= from => return Ok(ring.range(from, to, max_bytes)),
+                Some(first) => (from, to, first.min(to)),
+                None => (from, to, to),
+            }
+        };
+        let mut entries = Vec::new();
+        let mut next = from;
+        while next < cached_from {
+            let records = self.wal.read(next, cached_from, max_bytes)?;
+            for (id, bytes) in records {
+                next = id.index + 1;
+                entries.push(payload::decode(id, bytes)?);
+            }
+            if max_bytes < usize::MAX {
+                return Ok(entries);
+            }
+        }
+        if cached_from < to {
+            entries.extend(self.ring().range(cached_from, to, max_bytes));
+        }
+        let found = entries.len() as u64;
+        if found == to - from { Ok(entries) } else { Err(hole(from, to, found)) }
+    }
+}
+
+fn hole(from: u64, to: u64, found: u64) -> io::Error {
+    let what = format!("the log has {found} of the entries {from} to {}", to - 1);
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+impl<W: Wal> RaftLogReader<Types> for LogStore<W> {
+    async fn try_get_log_entries<R: RangeBounds<u64> + Clone + Debug + OptionalSend>(
+        &mut self,
+        range: R,
+    ) -> io::Result<Vec<RaftEntry>> {
+        let from = match range.start_bound() {
+            Bound::Included(index) => *index,
+            Bound::Excluded(index) => index.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let to = match range.end_bound() {
+            Bound::Included(index) => index.saturating_add(1),
+            Bound::Excluded(index) => *index,
+            Bound::Unbounded => u64::MAX,
+        };
+        self.read(from, to, usize::MAX)
+    }
+
+    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<RaftEntry>> {
+        self.read(start, end, REPLICATION_BYTES_MAX)
+    }
+
+    async fn read_vote(&mut self) -> io::Result<Option<RaftVote>> {
+        Ok(self.wal.state().vote.map(from_vote))
+    }
+}
+
+impl<W: Wal> RaftLogStorage<Types> for LogStore<W> {
+    type LogReader = Self;
+
+    async fn get_log_state(&mut self) -> io::Result<LogState<Types>> {
+        let state = self.wal.state();
+        Ok(LogState {
+            last_purged_log_id: state.purged.map(from_log_id),
+            last_log_id: state.last.or(state.purged).map(from_log_id),
+        })
+    }
+
+    async fn get_log_reader(&mut self) -> Self {
+        self.clone()
+    }
+
+    async fn save_vote(&mut self, vote: &RaftVote) -> io::Result<()> {
+        let (done, saved) = awaited();
+        self.wal.save_vote(to_vote(vote), done)?;
+        saved.await
+    }
+
+    async fn save_committed(&mut self, committed: Option<RaftLogId>) -> io::Result<()> {
+        let Some(id) = committed.as_ref().map(to_log_id) else { return Ok(()) };
+        let state = self.wal.state();
+        // It is a lower bound: one that says nothing new, or that lies beyond the end, need not be written.
+        if state.committed.is_some_and(|known| known >= id) || state.last.is_none_or(|last| last < id) {
+            return Ok(());
+        }
+        self.wal.commit(id)
+    }
+
+    async fn read_committed(&mut self) -> io::Result<Option<RaftLogId>> {
+        Ok(self.wal.state().committed.map(from_log_id))
+    }
+
+    async fn append<I>(&mut self, entries: I, callback: IOFlushed<Types>) -> io::Result<()>
+    where
+        I: IntoIterator<Item = RaftEntry> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        let entries: Vec<RaftEntry> = entries.into_iter().collect();
+        let records =
+            entries.iter().map(|entry| (to_log_id(&entry.log_id), payload::encode(&entry.payload))).collect();
+        // Into the ring first and under its lock: a reader must never find the log longer than ring and disk together.
+        let mut ring = self.ring();
+        self.wal.append(records, Box::new(move |result| callback.io_completed(result)))?;
+        for entry in entries {
+            ring.push(entry);
+        }
+        Ok(())
+    }
+
+    async fn truncate_after(&mut self, last: Option<RaftLogId>) -> io::Result<()> {
+        let last = last.as_ref().map(to_log_id);
+        let mut ring = self.ring();
+        self.wal.truncate_after(last)?;
+        ring.truncate_from(last.map_or(0, |id| id.index + 1));
+        Ok(())
+    }
+
+    async fn purge(&mut self, upto: RaftLogId) -> io::Result<()> {
+        let upto = to_log_id(&upto);
+        let mut ring = self.ring();
+        self.wal.purge(upto)?;
+        ring.purge(upto.index);
+        Ok(())
+    }
+}

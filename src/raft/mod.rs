@@ -1,0 +1,27 @@
+//! Agreement: one log, the same on every node, and the lock machine that it drives.
+//!
+//! Knows: limits, model, machine, codec, storage, and Raft. Never: clients, servers for them, the node's duties.
+//!
+//! This is the only room that says "openraft": nothing of it stands in the public words below, in a file or on the wire.
+
+mod consensus;
+mod keeper;
+mod ledger;
+mod link;
+mod log_store;
+mod network;
+mod payload;
+mod ring;
+mod server;
+mod state_machine;
+mod store;
+#[cfg(test)]
+mod tests;
+mod types;
+mod view;
+mod wire;
+
+pub use consensus::{Consensus, Hooks, ProposeError, RaftSettings, StartError, Submitted, Timing};
+pub use link::{Connection, Connector, Dialling, accepted};
+pub use types::Member;
+pub use view::{MemberView, Role, View};

@@ -1,0 +1,251 @@
+//! Raft's calls to the other nodes. Every call has a deadline; a failed one drops its connection.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use openraft::errors::{RPCError, ReplicationClosed, StreamingError, Unreachable};
+use openraft::network::{Backoff, RPCOption};
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest, TransferLeaderResponse,
+    VoteRequest, VoteResponse,
+};
+use openraft::{OptionalSend, RaftNetworkFactory, RaftNetworkV2};
+use tonic::{Code, Response, Status};
+
+use super::link::{Borrowed, Links, Purpose, pause};
+use super::state_machine::SnapshotData;
+use super::types::{Member, RaftVote, Snapshot, Types};
+use super::wire::{self, SelfIdentity};
+use crate::limits::{APPEND_MS_MAX, PEER_MESSAGE_BYTES_MAX, SNAPSHOT_CHUNK_BYTES};
+use crate::storage::SnapshotFile;
+
+/// Makes the clients of all targets; they share the connections.
+#[derive(Clone)]
+pub(super) struct Network {
+    pub(super) me: SelfIdentity,
+    pub(super) links: Arc<Links>,
+}
+
+/// One target.
+pub(super) struct Peer {
+    network: Network,
+    target: u64,
+    address: String,
+}
+
+impl RaftNetworkFactory<Types> for Network {
+    type Network = Peer;
+
+    async fn new_client(&mut self, target: u64, member: &Member) -> Peer {
+        Peer { network: self.clone(), target, address: member.peer.clone() }
+    }
+}
+
+fn unreachable(error: impl ToString) -> Unreachable<Types> {
+    Unreachable::from_string(error)
+}
+
+/// Runs a call on a connection until its deadline. Whoever abandons it drops the connection with it.
+pub(super) async fn call<T, F, Fut>(
+    links: &Arc<Links>,
+    (target, address, purpose): (u64, &str, Purpose),
+    deadline: Duration,
+    run: F,
+) -> io::Result<T>
+where
+    F: FnOnce(wire::peer_client::PeerClient<tonic::transport::Channel>) -> Fut,
+    Fut: Future<Output = Result<Response<T>, Status>>,
+{
+    let calling = async {
+        let borrowed: Borrowed = links.borrow(target, address, purpose).await?;
+        match run(borrowed.client.clone()).await {
+            Ok(response) => {
+                borrowed.went_well();
+                Ok(response.into_inner())
+            }
+            Err(status) => {
+                // A refusal is an answer: the connection is sound.
+                if matches!(status.code(), Code::FailedPrecondition | Code::InvalidArgument | Code::PermissionDenied) {
+                    borrowed.went_well();
+                }
+                Err(io::Error::other(format!("node {target} at {address}: {}", status.message())))
+            }
+        }
+    };
+    match tokio::time::timeout(deadline, calling).await {
+        Ok(result) => result,
+        Err(_) => {
+            let why = format!("node {target} at {address}: no answer within {} ms", deadline.as_millis());
+            Err(io::Error::new(io::ErrorKind::TimedOut, why))
+        }
+    }
+}
+
+impl Peer {
+    fn header(&self) -> wire::Header {
+        self.network.me.header(self.target)
+    }
+
+    fn at(&self, purpose: Purpose) -> (u64, &str, Purpose) {
+        (self.target, &self.address, purpose)
+    }
+
+    async fn ask_vote(
+        &self,
+        request: VoteRequest<Types>,
+        pre_vote: bool,
+        deadline: Duration,
+    ) -> Result<VoteResponse<Types>, RPCError<Types>> {
+        let message = wire::VoteRequest {
+            header: Some(self.header()),
+            vote: Some(wire::ballot(&request.vote)),
+            last: request.last_log_id.as_ref().map(wire::log_id),
+            pre_vote,
+            transfer: request.leadership_transfer,
+        };
+        let run = |mut client: wire::peer_client::PeerClient<_>| async move { client.vote(message).await };
+        let answer = call(&self.network.links, self.at(Purpose::Pulse), deadline, run).await.map_err(unreachable)?;
+        let vote = wire::read_ballot(answer.vote.as_ref()).map_err(|status| unreachable(status.message()))?;
+        Ok(VoteResponse::new(vote, answer.last.as_ref().map(wire::read_log_id), answer.granted))
+    }
+
+    async fn send_snapshot(&self, vote: RaftVote, file: SnapshotFile, deadline: Duration) -> io::Result<RaftVote> {
+        let announcement = wire::announcement(self.header(), &vote, file.head());
+        let (sender, receiver) = tokio::sync::mpsc::channel(2);
+        // Ends with the file, or as soon as the receiver is dropped.
+        let reading = tokio::task::spawn_blocking(move || -> io::Result<()> {
+            let announced = wire::SnapshotPart { part: Some(wire::snapshot_part::Part::Announcement(announcement)) };
+            if sender.blocking_send(announced).is_err() {
+                return Ok(());
+            }
+            for chunk in file.chunks(SNAPSHOT_CHUNK_BYTES)? {
+                let part = wire::SnapshotPart { part: Some(wire::snapshot_part::Part::Chunk(chunk?)) };
+                if sender.blocking_send(part).is_err() {
+                    return Ok(());
+                }
+            }
+            Ok(())
+        });
+        let parts = tokio_stream::wrappers::ReceiverStream::new(receiver);
+        let run = |mut client: wire::peer_client::PeerClient<_>| async move { client.install_snapshot(parts).await };
+        let answer = call(&self.network.links, self.at(Purpose::Snapshot), deadline, run).await;
+        // A file that cannot be read ends the stream early; its own error says more than the receiver's.
+        reading.await.map_err(io::Error::other)??;
+        wire::read_ballot(answer?.vote.as_ref()).map_err(|status| io::Error::other(status.message().to_owned()))
+    }
+}
+
+fn read_append(answer: wire::AppendResponse) -> Result<AppendEntriesResponse<Types>, Status> {
+    use wire::append_response::Result as Answer;
+    match answer.result {
+        Some(Answer::Accepted(_)) => Ok(AppendEntriesResponse::Success),
+        Some(Answer::Partly(id)) => Ok(AppendEntriesResponse::PartialSuccess(Some(wire::read_log_id(&id)))),
+        Some(Answer::Conflict(_)) => Ok(AppendEntriesResponse::Conflict),
+        Some(Answer::HigherVote(vote)) => Ok(AppendEntriesResponse::HigherVote(wire::read_ballot(Some(&vote))?)),
+        None => Err(Status::invalid_argument("an answer without a result")),
+    }
+}
+
+impl RaftNetworkV2<Types> for Peer {
+    type SnapshotData = SnapshotData;
+
+    async fn append_entries(
+        &mut self,
+        request: AppendEntriesRequest<Types>,
+        option: RPCOption,
+    ) -> Result<AppendEntriesResponse<Types>, RPCError<Types>> {
+        let (purpose, deadline) = if request.entries.is_empty() {
+            (Purpose::Pulse, option.hard_ttl())
+        } else {
+            // The other end answers after its fsync, which may be slow without being broken.
+            (Purpose::Entries, option.hard_ttl().max(Duration::from_millis(APPEND_MS_MAX)))
+        };
+        let message = wire::AppendRequest {
+            header: Some(self.header()),
+            vote: Some(wire::ballot(&request.vote)),
+            previous: request.prev_log_id.as_ref().map(wire::log_id),
+            entries: request.entries.iter().map(wire::entry).collect(),
+            committed: request.leader_commit.as_ref().map(wire::log_id),
+        };
+        let run = |mut client: wire::peer_client::PeerClient<_>| async move { client.append(message).await };
+        let answer = call(&self.network.links, self.at(purpose), deadline, run).await.map_err(unreachable)?;
+        Ok(read_append(answer).map_err(|status| unreachable(status.message()))?)
+    }
+
+    async fn vote(
+        &mut self,
+        request: VoteRequest<Types>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<Types>, RPCError<Types>> {
+        self.ask_vote(request, false, option.hard_ttl()).await
+    }
+
+    async fn pre_vote(
+        &mut self,
+        request: VoteRequest<Types>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<Types>, RPCError<Types>> {
+        self.ask_vote(request, true, option.hard_ttl()).await
+    }
+
+    async fn full_snapshot(
+        &mut self,
+        vote: RaftVote,
+        snapshot: Snapshot,
+        cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
+        option: RPCOption,
+    ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
+        let SnapshotData::File(file) = snapshot.snapshot else {
+            return Err(unreachable("only a finished snapshot can be sent").into());
+        };
+        tokio::select! {
+            closed = cancel => Err(closed.into()),
+            sent = self.send_snapshot(vote, file, option.hard_ttl()) => {
+                Ok(SnapshotResponse::new(sent.map_err(unreachable)?))
+            }
+        }
+    }
+
+    async fn transfer_leader(
+        &mut self,
+        request: TransferLeaderRequest<Types>,
+        option: RPCOption,
+    ) -> Result<TransferLeaderResponse<Types>, RPCError<Types>> {
+        let message = wire::TransferRequest {
+            header: Some(self.header()),
+            leader: Some(wire::ballot(request.from_leader())),
+            to: *request.to_node_id(),
+            last: request.last_log_id().map(wire::log_id),
+        };
+        let run = |mut client: wire::peer_client::PeerClient<_>| async move { client.transfer(message).await };
+        let answer =
+            call(&self.network.links, self.at(Purpose::Pulse), option.hard_ttl(), run).await.map_err(unreachable)?;
+        if answer.refused.is_empty() { Ok(Ok(())) } else { Err(unreachable(answer.refused).into()) }
+    }
+
+    fn backoff(&self) -> Option<Backoff> {
+        Some(Backoff::new((0..).map(pause)))
+    }
+}
+
+/// A call from node to node that Raft has nothing to do with.
+pub(super) async fn forward(
+    network: &Network,
+    (target, address): (u64, &str),
+    payload: Bytes,
+    deadline: Duration,
+) -> io::Result<Bytes> {
+    if payload.len() > PEER_MESSAGE_BYTES_MAX / 2 {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("a call of {} bytes", payload.len())));
+    }
+    let message = wire::ForwardRequest { header: Some(network.me.header(target)), payload };
+    let run = |mut client: wire::peer_client::PeerClient<_>| async move {
+        let mut request = tonic::Request::new(message);
+        request.set_timeout(deadline);
+        client.forward(request).await
+    };
+    Ok(call(&network.links, (target, address, Purpose::Forward), deadline, run).await?.payload)
+}

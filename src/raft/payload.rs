@@ -1,0 +1,91 @@
+//! Log payloads and memberships as bytes: one encoding for the log on disk and for the wire.
+//!
+//! Nothing of openraft is written: an entry is a frame of the codec, a membership a frame around our own structure, and
+//! a blank one byte. The first byte tells them apart.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::types::{
+    Member, Proposal, RaftEntry, RaftLogId, RaftMembership, RaftPayload, StoredMembership, from_log_id, to_log_id,
+};
+use crate::codec::{self, Kind};
+use crate::storage::LogId;
+
+/// First byte of a blank; frames begin with their kind, which is never 0.
+const BLANK: u8 = 0;
+
+#[derive(Serialize, Deserialize)]
+struct Members {
+    configs: Vec<BTreeSet<u64>>,
+    nodes: BTreeMap<u64, Member>,
+}
+
+/// What stands beside the records in a head.
+#[derive(Serialize, Deserialize)]
+struct HeadMeta {
+    membership_at: Option<(u64, u64, u64)>,
+    members: Members,
+}
+
+impl Members {
+    fn of(membership: &RaftMembership) -> Self {
+        let nodes = membership.nodes().map(|(id, member)| (*id, member.clone())).collect();
+        Self { configs: membership.get_joint_config().clone(), nodes }
+    }
+
+    fn into_membership(self) -> io::Result<RaftMembership> {
+        if self.configs.is_empty() && self.nodes.is_empty() {
+            return Ok(RaftMembership::default());
+        }
+        RaftMembership::new(self.configs, self.nodes).map_err(|error| damaged(format!("a membership: {error}")))
+    }
+}
+
+fn damaged(what: impl std::fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.to_string())
+}
+
+/// The bytes of a payload. Cheap for entries: they were encoded when they were proposed.
+pub(super) fn encode(payload: &RaftPayload) -> Bytes {
+    match payload {
+        RaftPayload::Blank => Bytes::from_static(&[BLANK]),
+        RaftPayload::Normal(proposal) => proposal.bytes.clone(),
+        RaftPayload::Membership(membership) => codec::encode_message(Kind::Membership, &Members::of(membership)),
+    }
+}
+
+/// The reverse. Entries stay bytes: they are decoded when they are applied.
+pub(super) fn decode(id: LogId, bytes: Bytes) -> io::Result<RaftEntry> {
+    let payload = match bytes.first() {
+        Some(&BLANK) if bytes.len() == 1 => RaftPayload::Blank,
+        Some(&kind) if kind == Kind::Membership as u8 => {
+            let members: Members = codec::decode_message(Kind::Membership, &bytes)
+                .map_err(|error| damaged(format!("log entry {id}: membership: {error}")))?;
+            RaftPayload::Membership(members.into_membership()?)
+        }
+        Some(&kind) if kind == Kind::Entry as u8 => RaftPayload::Normal(Proposal { bytes, entry: None }),
+        Some(_) | None => return Err(damaged(format!("log entry {id}: {} bytes of no known kind", bytes.len()))),
+    };
+    Ok(RaftEntry::new(from_log_id(id), payload))
+}
+
+/// What a head carries beside its records: the membership in force, and which entry brought it.
+pub(super) fn encode_head_meta(stored: &StoredMembership) -> Bytes {
+    let at = stored.log_id().as_ref().map(to_log_id).map(|id| (id.term, id.node, id.index));
+    codec::encode_message(Kind::Head, &HeadMeta { membership_at: at, members: Members::of(stored.membership()) })
+}
+
+/// The reverse; no bytes at all mean no membership yet.
+pub(super) fn decode_head_meta(bytes: &[u8]) -> io::Result<StoredMembership> {
+    if bytes.is_empty() {
+        return Ok(StoredMembership::default());
+    }
+    let meta: HeadMeta =
+        codec::decode_message(Kind::Head, bytes).map_err(|error| damaged(format!("a head: {error}")))?;
+    let at: Option<RaftLogId> = meta.membership_at.map(|(term, node, index)| from_log_id(LogId { term, node, index }));
+    Ok(StoredMembership::new(at, meta.members.into_membership()?))
+}

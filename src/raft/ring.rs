@@ -1,0 +1,80 @@
+//! The newest log entries in memory, so that replication and apply do not read the disk.
+
+use std::collections::VecDeque;
+
+use super::payload;
+use super::types::{RaftEntry, RaftPayload};
+use crate::limits::{RING_BYTES_MAX, RING_ENTRIES_MAX};
+
+/// A run of entries without a hole that ends with the log's last one.
+#[derive(Default)]
+pub(super) struct Ring {
+    entries: VecDeque<RaftEntry>,
+    bytes: usize,
+}
+
+/// About what an entry costs on the wire.
+pub(super) fn size_bytes(entry: &RaftEntry) -> usize {
+    match &entry.payload {
+        RaftPayload::Normal(proposal) => proposal.bytes.len(),
+        RaftPayload::Blank => 1,
+        RaftPayload::Membership(_) => payload::encode(&entry.payload).len(),
+    }
+}
+
+impl Ring {
+    /// Index of the oldest entry it has.
+    pub(super) fn first(&self) -> Option<u64> {
+        self.entries.front().map(|entry| entry.log_id.index)
+    }
+
+    /// Adds the log's new last entry; what does not follow on replaces everything.
+    pub(super) fn push(&mut self, entry: RaftEntry) {
+        if self.entries.back().is_some_and(|last| last.log_id.index + 1 != entry.log_id.index) {
+            *self = Self::default();
+        }
+        self.bytes += size_bytes(&entry);
+        self.entries.push_back(entry);
+        while self.entries.len() > RING_ENTRIES_MAX || (self.bytes > RING_BYTES_MAX && self.entries.len() > 1) {
+            self.pop_front();
+        }
+    }
+
+    fn pop_front(&mut self) {
+        if let Some(entry) = self.entries.pop_front() {
+            self.bytes -= size_bytes(&entry);
+        }
+    }
+
+    /// Forgets every entry at or beyond `index`.
+    pub(super) fn truncate_from(&mut self, index: u64) {
+        while self.entries.back().is_some_and(|last| last.log_id.index >= index) {
+            if let Some(entry) = self.entries.pop_back() {
+                self.bytes -= size_bytes(&entry);
+            }
+        }
+    }
+
+    /// Forgets every entry up to `index`.
+    pub(super) fn purge(&mut self, index: u64) {
+        while self.first().is_some_and(|first| first <= index) {
+            self.pop_front();
+        }
+    }
+
+    /// Entries from `from` to before `to`, cut after `max_bytes`; `from` must not lie before [`first`](Self::first).
+    pub(super) fn range(&self, from: u64, to: u64, max_bytes: usize) -> Vec<RaftEntry> {
+        let Some(first) = self.first() else { return Vec::new() };
+        let skip = usize::try_from(from.saturating_sub(first)).unwrap_or(usize::MAX);
+        let mut found: Vec<RaftEntry> = Vec::new();
+        let mut bytes = 0_usize;
+        for entry in self.entries.iter().skip(skip).take_while(|entry| entry.log_id.index < to) {
+            bytes = bytes.saturating_add(size_bytes(entry));
+            if bytes > max_bytes && !found.is_empty() {
+                break;
+            }
+            found.push(entry.clone());
+        }
+        found
+    }
+}

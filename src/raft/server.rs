@@ -1,0 +1,167 @@
+//! What the other nodes may ask of this one. Whoever does not belong here is refused before anything else is looked at.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use openraft::Raft;
+use openraft::async_runtime::watch::WatchReceiver;
+use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, TransferLeaderRequest, VoteRequest};
+use tonic::{Request, Response, Status, Streaming};
+
+use super::state_machine::{Shared, SnapshotData, StateMachine, meta_of};
+use super::types::{Snapshot, Types};
+use super::wire::append_response::Result as Answer;
+use super::wire::peer_server::{Peer, PeerServer};
+use super::wire::{self, SelfIdentity};
+use crate::limits::{INSTALL_SNAPSHOT_MS_MAX, PEER_MESSAGE_BYTES_MAX};
+use crate::storage::{Head, ReceivedSnapshot};
+
+/// The node's side of the calls between nodes.
+#[derive(Clone)]
+pub(super) struct Server {
+    pub(super) me: SelfIdentity,
+    pub(super) raft: Raft<Types, StateMachine>,
+    pub(super) shared: Arc<Shared>,
+}
+
+fn stopped(error: impl std::fmt::Display) -> Status {
+    Status::unavailable(format!("this node's Raft has stopped: {error}"))
+}
+
+impl Server {
+    /// The tonic service, with its limits set.
+    pub(super) fn service(self) -> PeerServer<Self> {
+        PeerServer::new(self)
+            .max_decoding_message_size(PEER_MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(PEER_MESSAGE_BYTES_MAX)
+    }
+
+    /// Only a member may raise the term. Log entries are not checked so: a node that lags may know an old membership,
+    /// and learns the new one from them; their sender proved itself by a quorum.
+    fn check_member(&self, sender: u64) -> Result<(), Status> {
+        let membership = self.raft.metrics().borrow_watched().membership_config.clone();
+        let pristine = membership.nodes().next().is_none();
+        if pristine || membership.get_node(&sender).is_some() {
+            return Ok(());
+        }
+        Err(Status::permission_denied(format!("node {sender} is not a member of this cluster")))
+    }
+
+    async fn receive(&self, announced: Head, mut parts: Streaming<wire::SnapshotPart>) -> Result<ReceivedSnapshot, Status> {
+        let failed = |error: io::Error| Status::aborted(format!("the snapshot could not be received: {error}"));
+        let mut writer = self.shared.store.receive().map_err(failed)?;
+        let (sender, mut receiver) = tokio::sync::mpsc::channel::<Bytes>(2);
+        // Ends when the sender is dropped: at the end of the stream or with its first error.
+        let writing = tokio::task::spawn_blocking(move || {
+            while let Some(chunk) = receiver.blocking_recv() {
+                writer.write(&chunk)?;
+            }
+            writer.finish()
+        });
+        while let Some(part) = parts.next().await {
+            let Some(wire::snapshot_part::Part::Chunk(chunk)) = part?.part else {
+                return Err(Status::invalid_argument("a snapshot with a part that is no chunk"));
+            };
+            if sender.send(chunk).await.is_err() {
+                break; // The writer failed; it says why below.
+            }
+        }
+        drop(sender);
+        let received = writing.await.map_err(|error| Status::internal(error.to_string()))?.map_err(failed)?;
+        if *received.head() != announced {
+            return Err(Status::invalid_argument("the snapshot's own head is not the one that was announced"));
+        }
+        Ok(received)
+    }
+}
+
+#[tonic::async_trait]
+impl Peer for Server {
+    async fn append(&self, request: Request<wire::AppendRequest>) -> Result<Response<wire::AppendResponse>, Status> {
+        let request = request.into_inner();
+        self.me.check(request.header.as_ref())?;
+        let last = request.entries.last().and_then(|entry| entry.id);
+        let message = AppendEntriesRequest {
+            vote: wire::read_ballot(request.vote.as_ref())?,
+            prev_log_id: request.previous.as_ref().map(wire::read_log_id),
+            entries: request.entries.into_iter().map(wire::read_entry).collect::<Result<_, _>>()?,
+            leader_commit: request.committed.as_ref().map(wire::read_log_id),
+        };
+        let result = match self.raft.append_entries(message).await.map_err(stopped)? {
+            AppendEntriesResponse::Success => Answer::Accepted(wire::Accepted {}),
+            AppendEntriesResponse::PartialSuccess(id) => match id.as_ref().map(wire::log_id).or(last) {
+                Some(id) => Answer::Partly(id),
+                None => Answer::Accepted(wire::Accepted {}),
+            },
+            AppendEntriesResponse::Conflict => Answer::Conflict(wire::Conflict {}),
+            AppendEntriesResponse::HigherVote(vote) => Answer::HigherVote(wire::ballot(&vote)),
+        };
+        Ok(Response::new(wire::AppendResponse { result: Some(result) }))
+    }
+
+    async fn vote(&self, request: Request<wire::VoteRequest>) -> Result<Response<wire::VoteResponse>, Status> {
+        let request = request.into_inner();
+        let sender = self.me.check(request.header.as_ref())?;
+        self.check_member(sender)?;
+        let vote = wire::read_ballot(request.vote.as_ref())?;
+        let mut message = VoteRequest::new(vote, request.last.as_ref().map(wire::read_log_id));
+        message.leadership_transfer = request.transfer;
+        let answer = if request.pre_vote { self.raft.pre_vote(message).await } else { self.raft.vote(message).await };
+        let answer = answer.map_err(stopped)?;
+        Ok(Response::new(wire::VoteResponse {
+            vote: Some(wire::ballot(&answer.vote)),
+            granted: answer.vote_granted,
+            last: answer.last_log_id.as_ref().map(wire::log_id),
+        }))
+    }
+
+    async fn install_snapshot(
+        &self,
+        request: Request<Streaming<wire::SnapshotPart>>,
+    ) -> Result<Response<wire::SnapshotResponse>, Status> {
+        let mut parts = request.into_inner();
+        let Some(wire::snapshot_part::Part::Announcement(announced)) =
+            parts.message().await?.and_then(|part| part.part)
+        else {
+            return Err(Status::invalid_argument("a snapshot without its announcement"));
+        };
+        self.me.check(announced.header.as_ref())?;
+        let vote = wire::read_ballot(announced.vote.as_ref())?;
+        let head = wire::read_head(&announced)?;
+        let meta = meta_of(&head).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let limit = Duration::from_millis(INSTALL_SNAPSHOT_MS_MAX);
+        let received = tokio::time::timeout(limit, self.receive(head, parts))
+            .await
+            .map_err(|_| Status::deadline_exceeded("the snapshot did not arrive in time"))??;
+        let snapshot = Snapshot { meta, snapshot: SnapshotData::Received(received) };
+        let answer = self.raft.install_full_snapshot(vote, snapshot).await.map_err(stopped)?;
+        Ok(Response::new(wire::SnapshotResponse { vote: Some(wire::ballot(&answer.vote)) }))
+    }
+
+    async fn transfer(
+        &self,
+        request: Request<wire::TransferRequest>,
+    ) -> Result<Response<wire::TransferResponse>, Status> {
+        let request = request.into_inner();
+        self.me.check(request.header.as_ref())?;
+        let leader = wire::read_ballot(request.leader.as_ref())?;
+        let message = TransferLeaderRequest::new(leader, request.to, request.last.as_ref().map(wire::read_log_id));
+        let refused = match self.raft.handle_transfer_leader(message).await.map_err(stopped)? {
+            Ok(()) => String::new(),
+            Err(refusal) => refusal.to_string(),
+        };
+        Ok(Response::new(wire::TransferResponse { refused }))
+    }
+
+    async fn forward(&self, request: Request<wire::ForwardRequest>) -> Result<Response<wire::ForwardResponse>, Status> {
+        let request = request.into_inner();
+        self.me.check(request.header.as_ref())?;
+        match self.shared.hooks.forwarded(request.payload).await {
+            Ok(payload) => Ok(Response::new(wire::ForwardResponse { payload })),
+            Err(why) => Err(Status::aborted(why)),
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! The lock machine under Raft: applies entries, answers who proposed them, and keeps the state's digest.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt};
+use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
+use openraft::OptionalSend;
+use tokio::sync::{Notify, watch};
+
+use super::consensus::Hooks;
+use super::ledger::Ledger;
+use super::payload;
+use super::ring::size_bytes;
+use super::store::{AnyStore, AnyWal, synced};
+use super::types::{
+    Proposal, RaftEntry, RaftLogId, RaftPayload, Snapshot, SnapshotMeta, StoredMembership, Types, from_log_id,
+    to_log_id,
+};
+use crate::codec;
+use crate::limits::{CHECKPOINT_ENTRIES, DIGEST_EVERY_ENTRIES};
+use crate::machine::{Applied, Machine};
+use crate::model::DigestClaim;
+use crate::storage::{Head, LogId, ReceivedSnapshot, Recovered, SnapshotFile};
+
+/// A snapshot on its way: a finished file of this node, or one that was received and waits to be installed.
+pub(super) enum SnapshotData {
+    /// The newest file here, pinned.
+    File(SnapshotFile),
+    /// Received and verified, under a temporary name.
+    Received(ReceivedSnapshot),
+}
+
+/// The state after the entry `last`.
+pub(super) struct Core {
+    pub(super) machine: Machine,
+    pub(super) ledger: Ledger,
+    pub(super) last: Option<LogId>,
+    pub(super) membership: StoredMembership,
+    /// Entries applied since the last checkpoint.
+    pub(super) unwritten: u64,
+}
+
+impl Core {
+    /// The state that these records hold.
+    pub(super) fn load(head: &Head, records: &[(Bytes, Bytes)]) -> io::Result<Self> {
+        let decoded = records
+            .iter()
+            .map(|(key, value)| codec::decode_record(key, value))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| damaged(format!("a record of the state: {error}")))?;
+        let machine = if decoded.is_empty() {
+            Machine::new()
+        } else {
+            Machine::from_records(decoded).map_err(|error| damaged(error.to_string()))?
+        };
+        let ledger = Ledger::of(records);
+        if ledger.digest() != head.digest || ledger.records() != head.records {
+            return Err(damaged("the records of the state are not those that their head announces".to_owned()));
+        }
+        let membership = payload::decode_head_meta(&head.meta)?;
+        Ok(Self { machine, ledger, last: head.log_id, membership, unwritten: 0 })
+    }
+
+    /// What the state is now. The ledger must have been folded.
+    pub(super) fn head(&self) -> Head {
+        Head {
+            log_id: self.last,
+            records: self.ledger.records(),
+            digest: self.ledger.digest(),
+            meta: payload::encode_head_meta(&self.membership),
+        }
+    }
+
+    fn apply(&mut self, entry: RaftEntry) -> io::Result<Option<Arc<Applied>>> {
+        let id = to_log_id(&entry.log_id);
+        let applied = match entry.payload {
+            RaftPayload::Blank => {
+                self.machine.skip(id.index);
+                None
+            }
+            RaftPayload::Membership(membership) => {
+                self.membership = StoredMembership::new(Some(entry.log_id), membership);
+                self.machine.skip(id.index);
+                None
+            }
+            RaftPayload::Normal(proposal) => Some(Arc::new(self.decide(id, proposal)?)),
+        };
+        self.last = Some(id);
+        self.unwritten += 1;
+        if id.index.is_multiple_of(DIGEST_EVERY_ENTRIES) {
+            self.ledger.fold(&mut self.machine);
+            self.ledger.remember(id.index);
+        }
+        Ok(applied)
+    }
+
+    fn decide(&mut self, id: LogId, proposal: Proposal) -> io::Result<Applied> {
+        let entry =
+            proposal.decoded().map_err(|error| damaged(format!("log entry {id} cannot be decoded: {error}")))?;
+        if let Some((claim, own)) = entry.digest.and_then(|claim| Some((claim, self.ledger.differing(claim)?))) {
+            return Err(damaged(differing(id, claim, own)));
+        }
+        Ok(self.machine.apply(id.index, &entry))
+    }
+}
+
+fn differing(id: LogId, claim: DigestClaim, own: u128) -> String {
+    format!(
+        "the state here differs from the leader's after log entry {}: digest {own:032x} here, {:032x} there (claimed \
+         in {id}); this node must not serve; move its directory away and let it join as a new node",
+        claim.index, claim.digest
+    )
+}
+
+pub(super) fn damaged(what: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+/// What the state machine, the keeper of checkpoints, and the handle share.
+pub(super) struct Shared {
+    pub(super) core: Mutex<Core>,
+    pub(super) store: Arc<dyn AnyStore>,
+    pub(super) wal: Arc<dyn AnyWal>,
+    pub(super) hooks: Arc<dyn Hooks>,
+    /// One checkpoint, export or install at a time.
+    pub(super) gate: tokio::sync::Mutex<()>,
+    /// Enough was applied for a checkpoint.
+    pub(super) checkpoint_due: Notify,
+    /// Payload bytes of all entries applied since the start.
+    pub(super) applied_bytes: AtomicU64,
+    /// Why this node must stop; the first reason stays.
+    pub(super) fault: watch::Sender<Option<String>>,
+}
+
+impl Shared {
+    pub(super) fn new(
+        recovered: &Recovered,
+        store: Arc<dyn AnyStore>,
+        wal: Arc<dyn AnyWal>,
+        hooks: Arc<dyn Hooks>,
+    ) -> io::Result<Self> {
+        let core = Core::load(&recovered.head, &recovered.records)?;
+        Ok(Self {
+            core: Mutex::new(core),
+            store,
+            wal,
+            hooks,
+            gate: tokio::sync::Mutex::default(),
+            checkpoint_due: Notify::new(),
+            applied_bytes: AtomicU64::new(0),
+            fault: watch::Sender::new(None),
+        })
+    }
+
+    /// The state, for a moment: nothing may be awaited while it is held.
+    pub(super) fn core(&self) -> MutexGuard<'_, Core> {
+        // A panic while it was held ends the process anyway; a reader on the way there may still look.
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stops the node with this reason, unless it has one already.
+    pub(super) fn fail(&self, why: &str) {
+        self.fault.send_if_modified(|fault| {
+            let first = fault.is_none();
+            if first {
+                *fault = Some(why.to_owned());
+            }
+            first
+        });
+    }
+
+    fn apply(&self, entry: RaftEntry) -> io::Result<Option<Arc<Applied>>> {
+        if let Some(why) = self.fault.borrow().clone() {
+            return Err(io::Error::other(why));
+        }
+        self.applied_bytes.fetch_add(size_bytes(&entry) as u64, Ordering::Relaxed);
+        let mut core = self.core();
+        let applied = core.apply(entry).inspect_err(|error| self.fail(&error.to_string()))?;
+        if core.unwritten >= CHECKPOINT_ENTRIES {
+            self.checkpoint_due.notify_one();
+        }
+        Ok(applied)
+    }
+
+    /// Replaces the whole state by a received snapshot. A crash in the middle leaves the old or the new one.
+    async fn install(&self, meta: &SnapshotMeta, data: SnapshotData) -> io::Result<()> {
+        let _gate = self.gate.lock().await;
+        // A tail that was truncated only in memory would contradict the snapshot after a power cut.
+        synced(&*self.wal).await?;
+        let received = match data {
+            SnapshotData::Received(received) => received,
+            SnapshotData::File(file) => self.copied(&file)?,
+        };
+        let announced = meta.last_log_id.as_ref().map(to_log_id);
+        if received.head().log_id != announced {
+            return Err(damaged(format!("a snapshot announced at {announced:?} is at {:?}", received.head().log_id)));
+        }
+        let (done, installed) = super::store::awaited_file();
+        self.store.install(received, done);
+        let file = installed.await?;
+        let core = tokio::task::spawn_blocking(move || {
+            let records = file.records()?.collect::<io::Result<Vec<_>>>()?;
+            Core::load(file.head(), &records)
+        })
+        .await
+        .map_err(io::Error::other)??;
+        let index = core.last.map_or(0, |id| id.index);
+        *self.core() = core;
+        self.hooks.installed(index);
+        Ok(())
+    }
+
+    fn copied(&self, file: &SnapshotFile) -> io::Result<ReceivedSnapshot> {
+        let mut writer = self.store.receive()?;
+        for chunk in file.chunks(crate::limits::SNAPSHOT_CHUNK_BYTES)? {
+            writer.write(&chunk?)?;
+        }
+        writer.finish()
+    }
+}
+
+/// A finished file as openraft hands it about.
+pub(super) fn snapshot_of(file: SnapshotFile) -> io::Result<Snapshot> {
+    Ok(Snapshot { meta: meta_of(file.head())?, snapshot: SnapshotData::File(file) })
+}
+
+pub(super) fn meta_of(head: &Head) -> io::Result<SnapshotMeta> {
+    let last_membership = payload::decode_head_meta(&head.meta)?;
+    Ok(SnapshotMeta { last_log_id: head.log_id.map(from_log_id), last_membership })
+}
+
+/// openraft's side of the shared state.
+#[derive(Clone)]
+pub(super) struct StateMachine(pub(super) Arc<Shared>);
+
+impl RaftStateMachine<Types> for StateMachine {
+    type SnapshotData = SnapshotData;
+    type SnapshotBuilder = Self;
+
+    async fn applied_state(&mut self) -> io::Result<(Option<RaftLogId>, StoredMembership)> {
+        let core = self.0.core();
+        Ok((core.last.map(from_log_id), core.membership.clone()))
+    }
+
+    async fn apply<S>(&mut self, mut entries: S) -> io::Result<()>
+    where
+        S: Stream<Item = io::Result<EntryResponder<Types>>> + Unpin + OptionalSend,
+    {
+        while let Some(item) = entries.next().await {
+            let (entry, responder) = item?;
+            let id = to_log_id(&entry.log_id);
+            let applied = self.0.apply(entry)?;
+            if let Some(responder) = responder {
+                responder.send(applied.clone());
+            }
+            if let Some(applied) = applied {
+                self.0.hooks.applied(id.index, id.term, &applied);
+            }
+        }
+        Ok(())
+    }
+
+    async fn get_snapshot_builder(&mut self) -> Self {
+        self.clone()
+    }
+
+    async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotData) -> io::Result<()> {
+        self.0.install(meta, snapshot).await.inspect_err(|error| self.0.fail(&error.to_string()))
+    }
+
+    async fn get_current_snapshot(&mut self) -> io::Result<Option<Snapshot>> {
+        self.0.store.current_snapshot().map(snapshot_of).transpose()
+    }
+}
+
+impl RaftSnapshotBuilder<Types> for StateMachine {
+    type SnapshotData = SnapshotData;
+
+    async fn build_snapshot(&mut self) -> io::Result<Snapshot> {
+        let file = self.0.export().await.inspect_err(|error| self.0.fail(&error.to_string()))?;
+        snapshot_of(file)
+    }
+}

@@ -1,0 +1,118 @@
+//! The types that openraft is made of here, and how they become the words of the storage room and back.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use openraft::impls::{BoxedErrorSource, InlineBatch, OneshotResponder, TokioRuntime};
+use openraft::vote::{RaftLeaderId, leader_id_adv};
+use openraft::{EntryPayload, OptionalSend, RaftTypeConfig};
+use serde::{Deserialize, Serialize};
+
+use crate::codec::{self, DecodeError};
+use crate::machine::Applied;
+use crate::model::Entry;
+use crate::storage;
+
+/// Where one node of the cluster is reached.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Member {
+    /// Where clients reach it: `host:port`.
+    pub client: String,
+    /// Where the other nodes reach it: `host:port`.
+    pub peer: String,
+    /// Its HTTP port: `host:port`; empty where it has none.
+    pub http: String,
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.peer)
+    }
+}
+
+/// An entry on its way through Raft: encoded once by the leader for disk and wire, decoded at most once a node.
+#[derive(Clone)]
+pub(super) struct Proposal {
+    /// As it stands in the log.
+    pub(super) bytes: Bytes,
+    /// Decoded, where this node has it already: on the leader that proposed it.
+    pub(super) entry: Option<Arc<Entry>>,
+}
+
+impl Proposal {
+    pub(super) fn new(entry: Entry) -> Self {
+        Self { bytes: codec::encode_entry(&entry), entry: Some(Arc::new(entry)) }
+    }
+
+    pub(super) fn decoded(self) -> Result<Arc<Entry>, DecodeError> {
+        match self.entry {
+            Some(entry) => Ok(entry),
+            None => codec::decode_entry(&self.bytes).map(Arc::new),
+        }
+    }
+}
+
+impl fmt::Debug for Proposal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "entry of {} bytes", self.bytes.len())
+    }
+}
+
+impl fmt::Display for Proposal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// The configuration type: all of openraft's choices in one place.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Types;
+
+pub(super) type LeaderId = leader_id_adv::LeaderId<u64, u64>;
+pub(super) type RaftVote = openraft::Vote<LeaderId>;
+pub(super) type RaftLogId = openraft::LogId<LeaderId>;
+pub(super) type RaftMembership = openraft::Membership<u64, Member>;
+pub(super) type StoredMembership = openraft::StoredMembership<LeaderId, u64, Member>;
+pub(super) type RaftPayload = EntryPayload<Proposal, u64, Member>;
+pub(super) type RaftEntry = openraft::Entry<LeaderId, RaftPayload>;
+pub(super) type SnapshotMeta = openraft::SnapshotMeta<LeaderId, u64, Member>;
+pub(super) type Snapshot = openraft::Snapshot<LeaderId, u64, Member, super::state_machine::SnapshotData>;
+
+impl RaftTypeConfig for Types {
+    type D = Proposal;
+    type R = Option<Arc<Applied>>;
+    type NodeId = u64;
+    type Node = Member;
+    type Term = u64;
+    type LeaderId = LeaderId;
+    type Vote = RaftVote;
+    type Payload = RaftPayload;
+    type Entry = RaftEntry;
+    type AsyncRuntime = TokioRuntime;
+    type Responder<T>
+        = OneshotResponder<Self, T>
+    where
+        T: OptionalSend + 'static;
+    type Batch<T>
+        = InlineBatch<T>
+    where
+        T: OptionalSend + 'static;
+    type ErrorSource = BoxedErrorSource;
+}
+
+pub(super) fn to_log_id(id: &RaftLogId) -> storage::LogId {
+    storage::LogId { term: id.leader_id.term, node: id.leader_id.node_id, index: id.index }
+}
+
+pub(super) fn from_log_id(id: storage::LogId) -> RaftLogId {
+    RaftLogId::new(LeaderId::new(id.term, id.node), id.index)
+}
+
+pub(super) fn to_vote(vote: &RaftVote) -> storage::Vote {
+    storage::Vote { term: vote.leader_id.term, node: vote.leader_id.node_id, committed: vote.committed }
+}
+
+pub(super) fn from_vote(vote: storage::Vote) -> RaftVote {
+    RaftVote { leader_id: LeaderId::new(vote.term, vote.node), committed: vote.committed }
+}

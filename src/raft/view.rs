@@ -1,0 +1,138 @@
+//! What Raft is doing, in words of our own, as it changes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use openraft::async_runtime::watch::WatchReceiver;
+use openraft::{Raft, RaftMetrics, ServerState};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::state_machine::{Shared, StateMachine};
+use super::types::{Member, Types};
+
+/// A node's part in Raft.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Role {
+    /// Receives the log and has no vote.
+    #[default]
+    Learner,
+    /// Receives the log and votes.
+    Follower,
+    /// Asks for votes.
+    Candidate,
+    /// Proposes.
+    Leader,
+    /// Has stopped.
+    Stopped,
+}
+
+/// What a node knows of a member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberView {
+    /// Where it is reached.
+    pub member: Member,
+    /// Whether it votes.
+    pub voter: bool,
+    /// On the leader: the newest entry that it is known to have.
+    pub matched: Option<u64>,
+    /// On the leader: when it was last heard of.
+    pub heard: Option<Instant>,
+}
+
+/// What Raft is doing.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct View {
+    /// The term.
+    pub term: u64,
+    /// This node's part.
+    pub role: Role,
+    /// Who leads, where that is known.
+    pub leader: Option<u64>,
+    /// Newest entry in the log; `None` before the first.
+    pub last: Option<u64>,
+    /// Newest applied entry; `None` before the first.
+    pub applied: Option<u64>,
+    /// This node leads and has applied an entry of its own term: its state contains all that was ever acknowledged.
+    pub own_term_applied: bool,
+    /// On the leader: when a quorum last acknowledged it.
+    pub quorum_acked: Option<Instant>,
+    /// All members.
+    pub members: BTreeMap<u64, MemberView>,
+    /// Why this node must stop.
+    pub fatal: Option<String>,
+}
+
+impl View {
+    /// Whether `node` could take over at once: it votes, has the whole log, and was heard of a moment ago.
+    #[must_use]
+    pub fn can_take_over(&self, node: u64, heard_within: Duration) -> bool {
+        let Some(member) = self.members.get(&node) else { return false };
+        self.role == Role::Leader
+            && self.leader != Some(node)
+            && member.voter
+            && member.matched == self.last
+            && member.heard.is_some_and(|heard| heard.elapsed() <= heard_within)
+    }
+}
+
+fn seen(metrics: &RaftMetrics<Types>, fault: Option<String>) -> View {
+    let membership = &metrics.membership_config;
+    let voters: Vec<u64> = membership.voter_ids().collect();
+    let members = membership.nodes().map(|(id, member)| {
+        let matched = metrics.replication.as_ref().and_then(|all| all.get(id)?.as_ref().map(|at| at.index));
+        let heard = metrics.heartbeat.as_ref().and_then(|all| all.get(id)?.as_ref().map(|at| **at));
+        let view = MemberView { member: member.clone(), voter: voters.contains(id), matched, heard };
+        (*id, view)
+    });
+    let leads = metrics.state == ServerState::Leader;
+    let own = metrics.last_applied.is_some_and(|at| {
+        at.leader_id.term == metrics.current_term && at.leader_id.node_id == metrics.id
+    });
+    let broken = metrics.running_state.as_ref().err().filter(|_| metrics.state != ServerState::Shutdown);
+    View {
+        term: metrics.current_term,
+        role: match metrics.state {
+            ServerState::Learner => Role::Learner,
+            ServerState::Follower => Role::Follower,
+            ServerState::Candidate => Role::Candidate,
+            ServerState::Leader => Role::Leader,
+            ServerState::Shutdown => Role::Stopped,
+        },
+        leader: metrics.current_leader,
+        last: metrics.last_log_index,
+        applied: metrics.last_applied.map(|at| at.index),
+        own_term_applied: leads && own,
+        quorum_acked: metrics.last_quorum_acked.map(|at| *at),
+        members: members.collect(),
+        fatal: fault.or_else(|| broken.map(ToString::to_string)),
+    }
+}
+
+/// Keeps the view up to date, and tells the node when it must stop. Ends with Raft.
+pub(super) async fn follow(raft: Raft<Types, StateMachine>, shared: Arc<Shared>, views: watch::Sender<View>) {
+    let mut metrics = raft.metrics();
+    let mut faults = shared.fault.subscribe();
+    loop {
+        // Cloned at once: the guard blocks Raft's core.
+        let now = metrics.borrow_watched().clone();
+        let fault = faults.borrow_and_update().clone();
+        let view = seen(&now, fault);
+        let fatal = view.fatal.clone();
+        views.send_if_modified(|before| {
+            let changed = *before != view;
+            *before = view;
+            changed
+        });
+        if let Some(why) = fatal {
+            shared.fail(&why);
+            shared.hooks.stopped(&why);
+            return;
+        }
+        tokio::select! {
+            changed = metrics.changed() => if changed.is_err() { return },
+            changed = faults.changed() => if changed.is_err() { return },
+        }
+    }
+}

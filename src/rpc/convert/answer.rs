@@ -1,0 +1,294 @@
+//! Outcomes of commands and answers to questions.
+
+use super::error::{error_from_wire, error_to_wire};
+use super::part::{known, lock_key, metadata, namespace, required};
+use crate::model::{
+    Answer, Answered, Attachment, Checked, EndReason, FencingToken, Grant, HolderView, Invalid, Kind, LockSummary,
+    LockView, LogTime, Namespace, Outcome, Place, Reply, SessionId, SessionView, TokenState, WaiterView,
+};
+use crate::rpc::pb;
+use crate::service::ServiceError;
+
+impl From<&Reply> for pb::Reply {
+    fn from(reply: &Reply) -> Self {
+        let outcome = Some((&reply.outcome).into());
+        Self { namespace: String::new(), index: reply.index, stamp_ms: reply.stamp.0, outcome }
+    }
+}
+
+impl TryFrom<pb::Reply> for Reply {
+    type Error = Invalid;
+    fn try_from(reply: pb::Reply) -> Result<Self, Invalid> {
+        let outcome = required("outcome", reply.outcome)?.try_into()?;
+        Ok(Self { index: reply.index, stamp: LogTime(reply.stamp_ms), outcome })
+    }
+}
+
+impl From<&Outcome> for pb::reply::Outcome {
+    fn from(outcome: &Outcome) -> Self {
+        use pb::reply::Outcome as Wire;
+        match outcome {
+            Outcome::Opened { session, ttl_ms, deadline } => {
+                Wire::Opened(pb::Opened { session: session.as_u64(), ttl_ms: *ttl_ms, deadline_ms: deadline.0 })
+            }
+            Outcome::Attached { attachment, deadline } => {
+                Wire::Attached(pb::Attached { attachment: attachment.0, deadline_ms: deadline.0 })
+            }
+            Outcome::DisconnectNoted => Wire::DisconnectNoted(pb::Empty {}),
+            Outcome::Closed => Wire::Closed(pb::Empty {}),
+            Outcome::Renewed { deadline, attempt } => {
+                Wire::Renewed(pb::Renewed { deadline_ms: deadline.0, attempt: *attempt })
+            }
+            Outcome::Granted(Grant { token, deadline, waited_ms }) => Wire::Granted(pb::Granted {
+                token: token.as_u64(),
+                deadline_ms: deadline.map(|deadline| deadline.0),
+                waited_ms: *waited_ms,
+            }),
+            Outcome::Queued(Place { place, sequence, held_by }) => Wire::Queued(pb::Queued {
+                place: *place,
+                sequence: *sequence,
+                held_by: held_by.as_ref().map(Into::into),
+            }),
+            Outcome::TimedOut => Wire::TimedOut(pb::Empty {}),
+            Outcome::Withdrawn => Wire::Withdrawn(pb::Empty {}),
+            Outcome::HoldEnded { reason } => {
+                Wire::HoldEnded(pb::HoldEnded { reason: pb::EndReason::from(*reason).into() })
+            }
+            Outcome::Released => Wire::Released(pb::Empty {}),
+            Outcome::Ticked => Wire::Ticked(pb::Empty {}),
+            Outcome::Refused(refusal) => Wire::Refused(error_to_wire(&ServiceError::Refused(refusal.clone()))),
+        }
+    }
+}
+
+impl TryFrom<pb::reply::Outcome> for Outcome {
+    type Error = Invalid;
+    fn try_from(outcome: pb::reply::Outcome) -> Result<Self, Invalid> {
+        use pb::reply::Outcome as Wire;
+        Ok(match outcome {
+            Wire::Opened(pb::Opened { session, ttl_ms, deadline_ms }) => {
+                Outcome::Opened { session: SessionId::from_u64(session)?, ttl_ms, deadline: LogTime(deadline_ms) }
+            }
+            Wire::Attached(pb::Attached { attachment, deadline_ms }) => {
+                Outcome::Attached { attachment: Attachment(attachment), deadline: LogTime(deadline_ms) }
+            }
+            Wire::DisconnectNoted(_) => Outcome::DisconnectNoted,
+            Wire::Closed(_) => Outcome::Closed,
+            Wire::Renewed(pb::Renewed { deadline_ms, attempt }) => {
+                Outcome::Renewed { deadline: LogTime(deadline_ms), attempt }
+            }
+            Wire::Granted(pb::Granted { token, deadline_ms, waited_ms }) => Outcome::Granted(Grant {
+                token: FencingToken::from_u64(token)?,
+                deadline: deadline_ms.map(LogTime),
+                waited_ms,
+            }),
+            Wire::Queued(pb::Queued { place, sequence, held_by }) => {
+                Outcome::Queued(Place { place, sequence, held_by: held_by.map(HolderView::try_from).transpose()? })
+            }
+            Wire::TimedOut(_) => Outcome::TimedOut,
+            Wire::Withdrawn(_) => Outcome::Withdrawn,
+            Wire::HoldEnded(pb::HoldEnded { reason }) => {
+                Outcome::HoldEnded { reason: EndReason::try_from(known::<pb::EndReason>("reason", reason)?)? }
+            }
+            Wire::Released(_) => Outcome::Released,
+            Wire::Ticked(_) => Outcome::Ticked,
+            Wire::Refused(error) => match error_from_wire(&error) {
+                ServiceError::Refused(refusal) => Outcome::Refused(refusal),
+                other @ (ServiceError::NotSent { .. }
+                | ServiceError::Unknown { .. }
+                | ServiceError::Invalid(_)
+                | ServiceError::Forbidden { .. }
+                | ServiceError::EventsMissed { .. }
+                | ServiceError::Stopping
+                | ServiceError::Internal(_)) => return Err(Invalid::new("refused", "a known refusal", other)),
+            },
+        })
+    }
+}
+
+/// The error of a service that answered another question than it was asked.
+fn other_answer(answer: &Answer) -> ServiceError {
+    let kind = match answer {
+        Answer::Checked(_) => "checked",
+        Answer::Lock(_) => "lock",
+        Answer::Locks { .. } => "locks",
+        Answer::Sessions { .. } => "sessions",
+        Answer::Claim(_) => "claim",
+        Answer::Totals(_) => "totals",
+    };
+    ServiceError::Internal(format!("the service answered another question ({kind})"))
+}
+
+/// `Answered` to one message and back; the message's namespace is set by who echoes it.
+macro_rules! answers {
+    ($($wire:ident, $variant:pat => $build:expr;)*) => { $(
+        impl TryFrom<Answered> for pb::$wire {
+            type Error = ServiceError;
+            fn try_from(answered: Answered) -> Result<Self, ServiceError> {
+                let (index, now_ms) = (answered.index, answered.now.0);
+                match answered.answer {
+                    $variant => Ok(Self { index, now_ms, ..$build }),
+                    #[allow(unreachable_patterns, clippy::wildcard_enum_match_arm)]
+                    other => Err(other_answer(&other)),
+                }
+            }
+        }
+    )* };
+}
+answers! {
+    CheckReply, Answer::Checked(checked) => Self {
+        state: match checked.state {
+            TokenState::Valid => pb::TokenState::Valid,
+            TokenState::Stale => pb::TokenState::Stale,
+            TokenState::UnknownEpoch => pb::TokenState::UnknownEpoch,
+        }.into(),
+        lowest_valid: checked.lowest_valid.as_u64(),
+        ..Self::default()
+    };
+    InspectReply, Answer::Lock(view) => Self {
+        namespace: view.lock.namespace.to_string(),
+        lock: view.lock.name.to_string(),
+        kind: view.kind.map_or(pb::Kind::Unspecified, Into::into).into(),
+        limit: view.limit,
+        holders: view.holders.iter().map(Into::into).collect(),
+        waiters: view.waiters.iter().map(Into::into).collect(),
+        ..Self::default()
+    };
+    ListReply, Answer::Locks { rows, more } => Self {
+        rows: rows.iter().map(Into::into).collect(),
+        more,
+        ..Self::default()
+    };
+    SessionsReply, Answer::Sessions { rows, more } => Self {
+        rows: rows.iter().map(Into::into).collect(),
+        more,
+        ..Self::default()
+    };
+    ClaimReply, Answer::Claim(outcome) => Self {
+        outcome: outcome.map(|outcome| pb::Reply { outcome: Some((&outcome).into()), ..pb::Reply::default() }),
+        ..Self::default()
+    };
+    TotalsReply, Answer::Totals(totals) => Self { totals: Some((&totals).into()), ..Self::default() };
+}
+
+fn answered(index: u64, now_ms: u64, answer: Answer) -> Answered {
+    Answered { index, now: LogTime(now_ms), answer }
+}
+
+impl TryFrom<pb::CheckReply> for Answered {
+    type Error = Invalid;
+    fn try_from(reply: pb::CheckReply) -> Result<Self, Invalid> {
+        let state = match known::<pb::TokenState>("state", reply.state)? {
+            pb::TokenState::Unspecified => return Err(super::part::unknown("state", "unspecified")),
+            pb::TokenState::Valid => TokenState::Valid,
+            pb::TokenState::Stale => TokenState::Stale,
+            pb::TokenState::UnknownEpoch => TokenState::UnknownEpoch,
+        };
+        let lowest_valid = FencingToken::from_u64(reply.lowest_valid)?;
+        Ok(answered(reply.index, reply.now_ms, Answer::Checked(Checked { state, lowest_valid })))
+    }
+}
+
+impl TryFrom<pb::InspectReply> for Answered {
+    type Error = Invalid;
+    fn try_from(reply: pb::InspectReply) -> Result<Self, Invalid> {
+        let kind = match known::<pb::Kind>("kind", reply.kind)? {
+            pb::Kind::Unspecified => None,
+            pb::Kind::Lock => Some(Kind::Lock),
+            pb::Kind::Semaphore => Some(Kind::Semaphore),
+        };
+        let view = LockView {
+            lock: lock_key(&reply.namespace, &reply.lock)?,
+            kind,
+            limit: reply.limit,
+            holders: reply.holders.into_iter().map(HolderView::try_from).collect::<Result<_, _>>()?,
+            waiters: reply.waiters.into_iter().map(WaiterView::try_from).collect::<Result<_, _>>()?,
+        };
+        Ok(answered(reply.index, reply.now_ms, Answer::Lock(view)))
+    }
+}
+
+impl From<&LockSummary> for pb::LockSummary {
+    fn from(row: &LockSummary) -> Self {
+        Self {
+            lock: row.lock.name.to_string(),
+            kind: pb::Kind::from(row.kind).into(),
+            limit: row.limit,
+            holders: row.holders,
+            waiters: row.waiters,
+            oldest: row.oldest.as_ref().map(Into::into),
+        }
+    }
+}
+
+impl TryFrom<pb::ListReply> for Answered {
+    type Error = Invalid;
+    fn try_from(reply: pb::ListReply) -> Result<Self, Invalid> {
+        let row = |row: pb::LockSummary| -> Result<LockSummary, Invalid> {
+            Ok(LockSummary {
+                lock: lock_key(&reply.namespace, &row.lock)?,
+                kind: known::<pb::Kind>("kind", row.kind)?.try_into()?,
+                limit: row.limit,
+                holders: row.holders,
+                waiters: row.waiters,
+                oldest: row.oldest.map(HolderView::try_from).transpose()?,
+            })
+        };
+        let rows = reply.rows.into_iter().map(row).collect::<Result<_, _>>()?;
+        Ok(answered(reply.index, reply.now_ms, Answer::Locks { rows, more: reply.more }))
+    }
+}
+
+impl From<&SessionView> for pb::SessionSummary {
+    fn from(row: &SessionView) -> Self {
+        Self {
+            session: row.session.as_u64(),
+            metadata: Some((&row.metadata).into()),
+            ttl_ms: row.ttl_ms,
+            opened_ms: row.opened.0,
+            deadline_ms: row.deadline.0,
+            disconnected: row.disconnected,
+            holds: row.holds,
+            waits: row.waits,
+        }
+    }
+}
+
+fn session_view(namespace: &Namespace, row: pb::SessionSummary) -> Result<SessionView, Invalid> {
+    Ok(SessionView {
+        session: SessionId::from_u64(row.session)?,
+        namespace: namespace.clone(),
+        metadata: metadata(row.metadata)?,
+        ttl_ms: row.ttl_ms,
+        opened: LogTime(row.opened_ms),
+        deadline: LogTime(row.deadline_ms),
+        disconnected: row.disconnected,
+        holds: row.holds,
+        waits: row.waits,
+    })
+}
+
+impl TryFrom<pb::SessionsReply> for Answered {
+    type Error = Invalid;
+    fn try_from(reply: pb::SessionsReply) -> Result<Self, Invalid> {
+        let namespace = namespace(&reply.namespace)?;
+        let rows = reply.rows.into_iter().map(|row| session_view(&namespace, row)).collect::<Result<_, _>>()?;
+        Ok(answered(reply.index, reply.now_ms, Answer::Sessions { rows, more: reply.more }))
+    }
+}
+
+impl TryFrom<pb::ClaimReply> for Answered {
+    type Error = Invalid;
+    fn try_from(reply: pb::ClaimReply) -> Result<Self, Invalid> {
+        let outcome = reply.outcome.map(|outcome| required("outcome", outcome.outcome)?.try_into()).transpose()?;
+        Ok(answered(reply.index, reply.now_ms, Answer::Claim(outcome)))
+    }
+}
+
+impl TryFrom<pb::TotalsReply> for Answered {
+    type Error = Invalid;
+    fn try_from(reply: pb::TotalsReply) -> Result<Self, Invalid> {
+        let totals = required("totals", reply.totals)?.into();
+        Ok(answered(reply.index, reply.now_ms, Answer::Totals(totals)))
+    }
+}

@@ -1,0 +1,128 @@
+//! Events.
+
+use super::part::{known, namespace, required};
+use crate::model::{
+    Claim, EndReason, Event, EventKind, FencingToken, Invalid, LeaveReason, LockKey, LogTime, SessionId, WallTime,
+};
+use crate::rpc::pb;
+use crate::rpc::pb::event::Kind;
+
+impl From<&Event> for pb::Event {
+    fn from(event: &Event) -> Self {
+        Self {
+            position: Some(event.position.into()),
+            at_ms: event.at.0,
+            wall_ms: event.wall.0,
+            namespace: event.namespace.as_ref().map(ToString::to_string),
+            kind: Some((&event.kind).into()),
+        }
+    }
+}
+
+impl TryFrom<pb::Event> for Event {
+    type Error = Invalid;
+    fn try_from(event: pb::Event) -> Result<Self, Invalid> {
+        Ok(Self {
+            position: required("position", event.position)?.into(),
+            at: LogTime(event.at_ms),
+            wall: WallTime(event.wall_ms),
+            namespace: event.namespace.map(|text| namespace(&text)).transpose()?,
+            kind: required("kind", event.kind)?.try_into()?,
+        })
+    }
+}
+
+impl From<&EventKind> for Kind {
+    fn from(kind: &EventKind) -> Self {
+        match kind {
+            EventKind::Queued { lock, claim, sequence } => {
+                Kind::Queued(pb::EventQueued { lock: to_lock(lock), claim: to_claim(*claim), sequence: *sequence })
+            }
+            EventKind::Granted { lock, claim, token, mode } => Kind::Granted(pb::EventGranted {
+                lock: to_lock(lock),
+                claim: to_claim(*claim),
+                token: token.as_u64(),
+                mode: Some((*mode).into()),
+            }),
+            EventKind::Left { lock, claim, sequence, why } => Kind::Left(pb::EventLeft {
+                lock: to_lock(lock),
+                claim: to_claim(*claim),
+                sequence: *sequence,
+                why: pb::LeaveReason::from(*why).into(),
+            }),
+            EventKind::Released { lock, claim, token } => Kind::Released(pb::EventReleased {
+                lock: to_lock(lock),
+                claim: to_claim(*claim),
+                token: token.as_u64(),
+            }),
+            EventKind::Expired { lock, claim, token, reason } => Kind::Expired(pb::EventExpired {
+                lock: to_lock(lock),
+                claim: to_claim(*claim),
+                token: token.as_u64(),
+                reason: pb::EndReason::from(*reason).into(),
+            }),
+            EventKind::SessionOpened { session } => Kind::SessionOpened(session.as_u64()),
+            EventKind::SessionEnded { session, reason } => Kind::SessionEnded(pb::SessionEnded {
+                session: session.as_u64(),
+                reason: pb::EndReason::from(*reason).into(),
+            }),
+            EventKind::LeaderlessGap { gap_ms } => Kind::LeaderlessGapMs(*gap_ms),
+        }
+    }
+}
+
+impl TryFrom<Kind> for EventKind {
+    type Error = Invalid;
+    fn try_from(kind: Kind) -> Result<Self, Invalid> {
+        Ok(match kind {
+            Kind::Queued(pb::EventQueued { lock: l, claim: c, sequence }) => {
+                EventKind::Queued { lock: lock(l)?, claim: claim(c)?, sequence }
+            }
+            Kind::Granted(event) => EventKind::Granted {
+                lock: lock(event.lock)?,
+                claim: claim(event.claim)?,
+                token: FencingToken::from_u64(event.token)?,
+                mode: required("mode", event.mode)?.try_into()?,
+            },
+            Kind::Left(event) => EventKind::Left {
+                lock: lock(event.lock)?,
+                claim: claim(event.claim)?,
+                sequence: event.sequence,
+                why: LeaveReason::try_from(known::<pb::LeaveReason>("why", event.why)?)?,
+            },
+            Kind::Released(event) => EventKind::Released {
+                lock: lock(event.lock)?,
+                claim: claim(event.claim)?,
+                token: FencingToken::from_u64(event.token)?,
+            },
+            Kind::Expired(event) => EventKind::Expired {
+                lock: lock(event.lock)?,
+                claim: claim(event.claim)?,
+                token: FencingToken::from_u64(event.token)?,
+                reason: EndReason::try_from(known::<pb::EndReason>("reason", event.reason)?)?,
+            },
+            Kind::SessionOpened(session) => EventKind::SessionOpened { session: SessionId::from_u64(session)? },
+            Kind::SessionEnded(event) => EventKind::SessionEnded {
+                session: SessionId::from_u64(event.session)?,
+                reason: EndReason::try_from(known::<pb::EndReason>("reason", event.reason)?)?,
+            },
+            Kind::LeaderlessGapMs(gap_ms) => EventKind::LeaderlessGap { gap_ms },
+        })
+    }
+}
+
+fn to_lock(lock: &LockKey) -> Option<pb::LockKey> {
+    Some(lock.into())
+}
+
+fn to_claim(claim: Claim) -> Option<pb::Claim> {
+    Some(claim.into())
+}
+
+fn lock(lock: Option<pb::LockKey>) -> Result<LockKey, Invalid> {
+    required("lock", lock)?.try_into()
+}
+
+fn claim(claim: Option<pb::Claim>) -> Result<Claim, Invalid> {
+    required("claim", claim)?.try_into()
+}

@@ -1,0 +1,14 @@
+//! Between protobuf and model types, both ways. What is out of bounds, missing or unknown is refused by its field.
+
+mod answer;
+mod cluster;
+mod command;
+mod error;
+mod event;
+mod part;
+
+pub(super) use command::{open_session, stream_acquire, stream_close, stream_open, stream_release};
+pub(super) use error::{
+    decided, error_from_status, error_from_wire, error_to_status, error_to_wire, not_understood, reply_to_answer,
+};
+pub(super) use part::{bytes_of, known, lock_key, namespace, required, rows};

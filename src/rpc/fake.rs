@@ -1,0 +1,177 @@
+//! A lock service for the tests of this room: it answers by the lock's name and tells what it was asked.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use super::server::{ServerInfo, routes, serve};
+use crate::model::{
+    Answer, Answered, Attachment, Checked, Command, Event, FencingToken, Grant, Invalid, LockView, LogTime, Outcome,
+    Place, Query, Refusal, RenewalTarget, Reply, SessionId, TokenState,
+};
+use crate::service::{
+    Call, ClaimRef, Events, Freshness, LeaderHint, LockService, NotSent, RenewalCall, ServiceError, Status,
+    Subscription,
+};
+
+pub(super) const SESSION: u64 = 7;
+
+/// - `free…` is granted at once, `busy…` queued until [`Fake::grant`], `stuck…` never answered, `full…` overloaded,
+///   `lost…` of unknown fate, `held…` refused.
+/// - Releases are refused as *not held*, token by token of the lock `free`.
+#[derive(Clone)]
+pub(super) struct Fake {
+    asked: mpsc::UnboundedSender<Call>,
+    granted: Arc<watch::Sender<bool>>,
+    subscribers: Arc<Mutex<Vec<mpsc::Sender<Result<Event, ServiceError>>>>>,
+}
+
+impl Fake {
+    pub(super) fn new() -> (Self, mpsc::UnboundedReceiver<Call>) {
+        let (asked, calls) = mpsc::unbounded_channel();
+        (Self { asked, granted: Arc::new(watch::channel(false).0), subscribers: Arc::default() }, calls)
+    }
+
+    /// Settles every queued acquire.
+    pub(super) fn grant(&self) {
+        self.granted.send_replace(true);
+    }
+
+    /// Tells all subscribers.
+    pub(super) async fn tell(&self, event: Event) {
+        let subscribers = self.subscribers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for subscriber in subscribers {
+            let _ = subscriber.send(Ok(event.clone())).await;
+        }
+    }
+
+    pub(super) fn subscribers(&self) -> usize {
+        self.subscribers.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+pub(super) fn reply(outcome: Outcome) -> Reply {
+    Reply { index: 10, stamp: LogTime(1_000), outcome }
+}
+
+pub(super) fn granted() -> Outcome {
+    let token = FencingToken::new(0, 33);
+    Outcome::Granted(Grant { token, deadline: None, waited_ms: 5 })
+}
+
+fn session() -> SessionId {
+    SessionId::new(0, SESSION)
+}
+
+impl LockService for Fake {
+    async fn submit(&self, call: Call) -> Result<Reply, ServiceError> {
+        let _ = self.asked.send(call.clone());
+        let deadline = LogTime(11_000);
+        let outcome = match call.command {
+            Command::OpenSession(open) => Outcome::Opened { session: session(), ttl_ms: open.ttl_ms, deadline },
+            Command::Attach(attach) => Outcome::Attached { attachment: Attachment(attach.attempt), deadline },
+            Command::Acquire(acquire) => match acquire.name.as_str().trim_end_matches(char::is_numeric) {
+                "busy" => Outcome::Queued(Place { place: 1, sequence: 9, held_by: None }),
+                "stuck" => std::future::pending().await,
+                "full" => return Err(ServiceError::not_sent(NotSent::Overloaded { pause_ms: 50 })),
+                "lost" => return Err(ServiceError::unknown("the leader changed")),
+                "held" => Outcome::Refused(Refusal::LimitUnknown { lock: lock(acquire.name.as_str()) }),
+                _ => granted(),
+            },
+            Command::TakeLease(take) if take.lock.name.as_str() == "held" => {
+                Outcome::Refused(Refusal::Held { lock: take.lock, holder: None })
+            }
+            Command::TakeLease(_) => granted(),
+            Command::Cancel { .. } | Command::CancelTake { .. } => Outcome::Withdrawn,
+            Command::Release(_) | Command::DropLease { .. } => Outcome::Released,
+            Command::CloseSession { .. } => Outcome::Closed,
+            Command::Disconnected { .. } => Outcome::DisconnectNoted,
+            Command::Tick | Command::LeaderlessGap { .. } => Outcome::Ticked,
+        };
+        Ok(reply(outcome))
+    }
+
+    async fn renew(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
+        let ended: HashSet<u64> = HashSet::from([404]);
+        let answer = |renewal: RenewalCall| match renewal.target {
+            RenewalTarget::Session(session) if ended.contains(&session.as_u64()) => {
+                reply(Outcome::Refused(Refusal::WrongHandle))
+            }
+            RenewalTarget::Session(_) | RenewalTarget::Lease { .. } => {
+                reply(Outcome::Renewed { deadline: LogTime(12_000), attempt: renewal.attempt })
+            }
+        };
+        Ok(renewals.into_iter().map(answer).collect())
+    }
+
+    async fn settled(&self, _: ClaimRef) -> Result<Reply, ServiceError> {
+        let mut granted_now = self.granted.subscribe();
+        granted_now.wait_for(|granted| *granted).await.map_err(|_| ServiceError::Stopping)?;
+        Ok(reply(granted()))
+    }
+
+    async fn query(&self, query: Query, _: Freshness) -> Result<Answered, ServiceError> {
+        let answer = match query {
+            Query::Check { token, .. } => Answer::Checked(Checked { state: TokenState::Stale, lowest_valid: token }),
+            Query::Inspect { lock } => {
+                Answer::Lock(LockView { lock, kind: None, limit: None, holders: vec![], waiters: vec![] })
+            }
+            Query::List(_) => Answer::Locks { rows: vec![], more: true },
+            Query::Sessions { .. } => Answer::Sessions { rows: vec![], more: false },
+            Query::Claim { .. } => Answer::Claim(Some(Outcome::TimedOut)),
+            Query::Totals => Answer::Totals(crate::model::Totals { grants: 3, ..Default::default() }),
+        };
+        Ok(Answered { index: 5, now: LogTime(6), answer })
+    }
+
+    async fn subscribe(&self, _: Subscription) -> Result<Events, ServiceError> {
+        let (sender, receiver) = mpsc::channel(8);
+        self.subscribers.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
+        Ok(Events::new(receiver))
+    }
+
+    async fn status(&self) -> Result<Status, ServiceError> {
+        Err(ServiceError::Forbidden { why: "only for captains".to_owned() })
+    }
+
+    async fn transfer(&self, _: u64) -> Result<(), ServiceError> {
+        Ok(())
+    }
+}
+
+pub(super) fn lock(name: &str) -> crate::model::LockKey {
+    super::convert::lock_key("", name).map_err(|invalid: Invalid| invalid.to_string()).expect("a legal name")
+}
+
+/// A node with nothing but its client port.
+pub(super) struct Node {
+    pub(super) service: Fake,
+    pub(super) calls: mpsc::UnboundedReceiver<Call>,
+    pub(super) address: String,
+    pub(super) leader: watch::Sender<Option<LeaderHint>>,
+    pub(super) stop: watch::Sender<bool>,
+    pub(super) serving: JoinHandle<()>,
+}
+
+impl Node {
+    /// Serves on a free port; this node leads unless told otherwise.
+    pub(super) async fn start(id: u64) -> Self {
+        let (service, calls) = Fake::new();
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound").to_string();
+        let (leader, leaders) = watch::channel(Some(LeaderHint { node: id, client: address.clone() }));
+        let (stop, stopped) = watch::channel(false);
+        let info = ServerInfo { cluster: "harbour".to_owned(), cluster_id: 0xabc, node: id, leader: leaders };
+        let routes = routes(service.clone(), info, stopped.clone(), None).await.expect("routes");
+        let serving = tokio::spawn(async move { serve(routes, listener, stopped).await.expect("served") });
+        Self { service, calls, address, leader, stop, serving }
+    }
+
+    /// The next call that the service was asked.
+    pub(super) async fn asked(&mut self) -> Command {
+        self.calls.recv().await.expect("the service lives").command
+    }
+}

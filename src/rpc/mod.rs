@@ -1,0 +1,26 @@
+//! The gRPC wire: parses protobuf into model types, serves any [`LockService`](crate::service::LockService) over it,
+//! and is a [`LockService`](crate::service::LockService) over it itself.
+//!
+//! Knows: limits, model, service. Never: machine, storage, raft, node.
+
+pub mod pb;
+
+mod admin;
+mod convert;
+#[cfg(test)]
+mod fake;
+mod remote;
+mod server;
+mod session;
+mod tasks;
+mod tls;
+mod unary;
+
+pub use remote::{RemoteService, RemoteSettings};
+pub use server::{Routes, ServeError, ServerInfo, routes, serve, serve_incoming};
+pub use tls::TlsSettings;
+
+/// Oldest protocol of session streams that this version speaks.
+pub const PROTOCOL_MIN: u32 = 1;
+/// Newest protocol of session streams that this version speaks.
+pub const PROTOCOL_MAX: u32 = 1;

@@ -1,0 +1,8 @@
+//! The messages and services of `proto/lockkeeper.proto`, as the build script generates them.
+
+#![allow(missing_docs, unreachable_pub, clippy::all, clippy::wildcard_enum_match_arm, clippy::unwrap_used)]
+
+include!(concat!(env!("OUT_DIR"), "/lockkeeper.v1.rs"));
+
+/// Descriptors of all files in `proto/`, for server reflection.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

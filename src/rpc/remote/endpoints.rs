@@ -1,0 +1,295 @@
+//! The cluster's endpoints: one connection each, the best one first, every one tried before giving up.
+
+use std::collections::{HashMap, VecDeque};
+use std::error::Error;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Sleep, sleep, timeout};
+use tonic::transport::{Channel, Endpoint};
+
+use super::RemoteSettings;
+use crate::limits;
+use crate::model::Invalid;
+use crate::rpc::pb::admin_client::AdminClient;
+use crate::rpc::pb::locks_client::LocksClient;
+use crate::rpc::tls::TlsSettings;
+use crate::service::{LeaderHint, NotSent, ServiceError};
+
+/// What a call does if its answer is lost.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// Nothing: the next endpoint may be asked the same.
+    Reads,
+    /// Something, perhaps: nobody else is asked.
+    Changes,
+}
+
+/// See the module.
+pub(super) struct Endpoints {
+    configured: Vec<String>,
+    tls: Option<TlsSettings>,
+    pub(super) request_wait: Duration,
+    /// Where the last answer came from, or where the leader is said to be.
+    preferred: Mutex<Option<String>>,
+    /// Which of the configured ones comes first when none is preferred; moves on with every failure.
+    first: AtomicUsize,
+    channels: Mutex<HashMap<String, Channel>>,
+}
+
+/// An endpoint that is connected.
+pub(super) struct At {
+    pub(super) address: String,
+    channel: Channel,
+}
+
+/// What came of asking one endpoint.
+enum Step<T> {
+    Answered(T),
+    /// Certainly not sent, or harmless: go on with the next one.
+    Next {
+        why: String,
+        error: Option<ServiceError>,
+        leader: Option<LeaderHint>,
+    },
+    Final(ServiceError),
+}
+
+impl Endpoints {
+    /// Refuses endpoints that no connection could be made to.
+    pub(super) fn new(settings: RemoteSettings) -> Result<Self, Invalid> {
+        let RemoteSettings { endpoints: configured, tls, request_wait } = settings;
+        if configured.is_empty() || configured.len() > limits::ENDPOINTS_MAX {
+            let bound = format!("1 to {} endpoints", limits::ENDPOINTS_MAX);
+            return Err(Invalid::new("endpoints", bound, configured.len()));
+        }
+        let endpoints = Self {
+            configured,
+            tls,
+            request_wait,
+            preferred: Mutex::default(),
+            first: AtomicUsize::new(0),
+            channels: Mutex::default(),
+        };
+        for address in &endpoints.configured {
+            let refused = || Invalid::new("endpoints", "HOST:PORT each", format!("{address:?}"));
+            let endpoint = endpoints.endpoint(address).map_err(|_| refused())?;
+            if address.contains('/') || endpoint.uri().port().is_none() {
+                return Err(refused());
+            }
+        }
+        Ok(endpoints)
+    }
+
+    pub(super) fn addresses(&self) -> &[String] {
+        &self.configured
+    }
+
+    /// Asks one endpoint after the other until one answers: the preferred one first, then where a leader is said to
+    /// be, and every one before "unreachable". All of it together within the bound of one request.
+    pub(super) async fn ask<M, T, F, C>(&self, effect: Effect, asked: M, call: C) -> Result<T, ServiceError>
+    where
+        M: Clone,
+        C: Fn(M, At) -> F,
+        F: Future<Output = Result<T, ServiceError>>,
+    {
+        let mut limit = pin!(sleep(self.request_wait));
+        let mut candidates = self.candidates();
+        let mut tries: HashMap<String, u32> = HashMap::new();
+        let mut failures = Vec::new();
+        let mut last = None;
+        while let Some(address) = candidates.pop_front() {
+            let tried = tries.entry(address.clone()).or_default();
+            *tried += 1;
+            if *tried > 2 {
+                continue;
+            }
+            let first_try = *tried == 1;
+            let call = |at| call(asked.clone(), at);
+            match self.step(&address, effect, call, limit.as_mut()).await {
+                Step::Answered(answer) => {
+                    self.prefer(&address);
+                    return Ok(answer);
+                }
+                Step::Final(error) => return Err(error),
+                Step::Next { why, error, leader } => {
+                    failures.push(format!("{address}: {why}"));
+                    last = error.or(last);
+                    if let Some(leader) = leader
+                        && first_try
+                    {
+                        candidates.push_back(address);
+                        candidates.push_front(leader.client);
+                    }
+                }
+            }
+            if limit.is_elapsed() {
+                break;
+            }
+        }
+        let failures = failures.join("; ");
+        Err(last.unwrap_or_else(|| ServiceError::not_sent(NotSent::Unreachable(failures))))
+    }
+
+    async fn step<T, F>(
+        &self,
+        address: &str,
+        effect: Effect,
+        call: impl FnOnce(At) -> F,
+        mut limit: Pin<&mut Sleep>,
+    ) -> Step<T>
+    where
+        F: Future<Output = Result<T, ServiceError>>,
+    {
+        let next = |why: String, error, leader| Step::Next { why, error, leader };
+        let channel = tokio::select! {
+            channel = self.channel(address) => channel,
+            () = &mut limit => Err("not connected in time".to_owned()),
+        };
+        let channel = match channel {
+            Ok(channel) => channel,
+            Err(why) => {
+                self.forget(address);
+                return next(why, None, None);
+            }
+        };
+        let answered = tokio::select! {
+            answered = call(At { address: address.to_owned(), channel }) => answered,
+            () = &mut limit => Err(ServiceError::unknown(format!("{address} did not answer in time"))),
+        };
+        let error = match answered {
+            Ok(answer) => return Step::Answered(answer),
+            Err(error) => error,
+        };
+        match (&error, effect) {
+            (ServiceError::NotSent { why: NotSent::Unreachable(why), leader }, _) => {
+                self.forget(address);
+                next(why.clone(), None, leader.clone())
+            }
+            (ServiceError::NotSent { why: NotSent::NotLeader | NotSent::NoLeader, leader }, _) => {
+                self.unprefer(address);
+                let leader = leader.clone();
+                next(error.to_string(), Some(error), leader)
+            }
+            (ServiceError::Stopping, _) => {
+                self.forget(address);
+                next(error.to_string(), Some(error), None)
+            }
+            (ServiceError::Unknown { .. }, Effect::Reads) => {
+                self.forget(address);
+                next(error.to_string(), Some(error), None)
+            }
+            (ServiceError::Unknown { .. }, Effect::Changes) => {
+                self.forget(address);
+                Step::Final(error)
+            }
+            (
+                ServiceError::NotSent { why: NotSent::Overloaded { .. } | NotSent::Detached, .. }
+                | ServiceError::Invalid(_)
+                | ServiceError::Refused(_)
+                | ServiceError::Forbidden { .. }
+                | ServiceError::EventsMissed { .. }
+                | ServiceError::Internal(_),
+                _,
+            ) => Step::Final(error),
+        }
+    }
+
+    fn candidates(&self) -> VecDeque<String> {
+        let count = self.configured.len();
+        let first = self.first.load(Ordering::Relaxed);
+        let mut all: VecDeque<String> =
+            (0..count).map(|step| self.configured[(first + step) % count].clone()).collect();
+        if let Some(preferred) = self.preferred().clone() {
+            all.retain(|address| *address != preferred);
+            all.push_front(preferred);
+        }
+        all
+    }
+
+    /// Asks this one first from now on.
+    pub(super) fn prefer(&self, address: &str) {
+        let mut preferred = self.preferred();
+        if preferred.as_deref() != Some(address) {
+            *preferred = Some(address.to_owned());
+        }
+    }
+
+    fn unprefer(&self, address: &str) {
+        let mut preferred = self.preferred();
+        if preferred.as_deref() == Some(address) {
+            *preferred = None;
+        }
+        self.first.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Drops the connection after a failure, so that the next call makes a new one, and begins with another endpoint.
+    pub(super) fn forget(&self, address: &str) {
+        self.channels().remove(address);
+        self.unprefer(address);
+    }
+
+    /// The shared connection to an endpoint, made now if there is none. The error is for people.
+    async fn channel(&self, address: &str) -> Result<Channel, String> {
+        if let Some(channel) = self.channels().get(address) {
+            return Ok(channel.clone());
+        }
+        let endpoint = self.endpoint(address).map_err(|error| cause(&error))?;
+        let longest = Duration::from_millis(limits::CONNECT_MS_MAX);
+        let connected = timeout(longest, endpoint.connect()).await.map_err(|_| "no connection in time")?;
+        let channel = connected.map_err(|error| cause(&error))?;
+        self.channels().insert(address.to_owned(), channel.clone());
+        Ok(channel)
+    }
+
+    fn endpoint(&self, address: &str) -> Result<Endpoint, tonic::transport::Error> {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))?
+            .connect_timeout(Duration::from_millis(limits::CONNECT_MS_MAX))
+            .http2_keep_alive_interval(Duration::from_millis(limits::KEEPALIVE_MS))
+            .keep_alive_timeout(Duration::from_millis(limits::KEEPALIVE_WAIT_MS))
+            .keep_alive_while_idle(true)
+            .http2_max_header_list_size(limits::HEADER_LIST_BYTES_MAX)
+            .initial_stream_window_size(limits::STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(limits::CONNECTION_WINDOW_BYTES)
+            .tcp_nodelay(true);
+        match &self.tls {
+            Some(tls) => endpoint.tls_config(tls.for_client()),
+            None => Ok(endpoint),
+        }
+    }
+
+    fn preferred(&self) -> MutexGuard<'_, Option<String>> {
+        self.preferred.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn channels(&self) -> MutexGuard<'_, HashMap<String, Channel>> {
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The innermost cause: "connection refused" rather than "transport error".
+fn cause(error: &dyn Error) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
+}
+
+/// The `Locks` client with its bounds.
+pub(super) fn locks(at: At) -> LocksClient<Channel> {
+    LocksClient::new(at.channel)
+        .max_decoding_message_size(limits::ANSWER_BYTES_MAX)
+        .max_encoding_message_size(limits::REQUEST_BYTES_MAX)
+}
+
+/// The `Admin` client with its bounds.
+pub(super) fn admin(at: At) -> AdminClient<Channel> {
+    AdminClient::new(at.channel)
+        .max_decoding_message_size(limits::ANSWER_BYTES_MAX)
+        .max_encoding_message_size(limits::FRAME_BYTES_MAX)
+}

@@ -1,0 +1,282 @@
+//! A lock service over the network: finds the leader, follows it, and tells "not sent" from "unknown".
+//!
+//! A session has one stream, on the connection to its node that all its neighbours share. Everything else is a unary
+//! call. Nothing is repeated here that might have happened: that is the business of who holds the request number.
+
+mod ask;
+mod endpoints;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+use tokio::sync::mpsc;
+
+use self::endpoints::{Effect, Endpoints};
+use self::stream::StreamHandle;
+use super::convert::{error_from_status, not_understood, stream_open};
+use super::pb;
+use super::pb::client_frame::Body;
+use super::tasks::Tasks;
+use super::tls::TlsSettings;
+use crate::limits;
+use crate::model::{
+    Answered, Claim, Command, Event, Invalid, Namespace, Outcome, Query, RenewalTarget, Reply, RequestId, SessionClose,
+    SessionId,
+};
+use crate::service::{
+    Call, ClaimRef, Events, Freshness, LeaderHint, LockService, NotSent, RenewalCall, ServiceError, Status,
+    Subscription,
+};
+
+/// How to reach a cluster.
+#[derive(Debug, Clone)]
+pub struct RemoteSettings {
+    /// Where its nodes may be, `HOST:PORT` each; one that answers is enough.
+    pub endpoints: Vec<String>,
+    /// Encryption; `None` for plain text.
+    pub tls: Option<TlsSettings>,
+    /// Connecting plus one request takes at most so long. Waits have no bound of their own.
+    pub request_wait: Duration,
+}
+
+impl RemoteSettings {
+    /// Plain text, and the usual time for a request.
+    pub fn new(endpoints: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self {
+            endpoints: endpoints.into_iter().map(Into::into).collect(),
+            tls: None,
+            request_wait: crate::service::REQUEST_WAIT,
+        }
+    }
+}
+
+/// A lock service over gRPC. When the last clone is dropped its streams break.
+#[derive(Clone)]
+pub struct RemoteService {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    endpoints: Arc<Endpoints>,
+    streams: Mutex<HashMap<SessionId, StreamHandle>>,
+    tasks: Tasks,
+}
+
+impl std::fmt::Debug for RemoteService {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RemoteService").field("endpoints", &self.shared.endpoints.addresses()).finish()
+    }
+}
+
+impl RemoteService {
+    /// Checks the settings; connects when something is asked.
+    pub fn new(settings: RemoteSettings) -> Result<Self, Invalid> {
+        let endpoints = Arc::new(Endpoints::new(settings)?);
+        let shared = Shared { endpoints, streams: Mutex::default(), tasks: Tasks::default() };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    fn streams(&self) -> MutexGuard<'_, HashMap<SessionId, StreamHandle>> {
+        self.shared.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stream(&self, session: SessionId) -> Option<StreamHandle> {
+        self.streams().get(&session).filter(|stream| !stream.is_over()).cloned()
+    }
+
+    /// Opens a stream and binds it: to a new session, or to one that had a stream before.
+    async fn bind(
+        &self,
+        namespace: Namespace,
+        body: Body,
+        attaching: Option<SessionId>,
+    ) -> Result<Reply, ServiceError> {
+        let moved = AtomicBool::new(false);
+        let (shared, moved) = (&*self.shared, &moved);
+        let bind = |(namespace, body), at| async move {
+            let opened = StreamHandle::open(shared, at, namespace).await?;
+            if let Some(leader) = opened.led_elsewhere
+                && !moved.swap(true, Ordering::Relaxed)
+            {
+                return Err(ServiceError::NotSent { why: NotSent::NotLeader, leader: Some(leader) });
+            }
+            let reply = opened.stream.ask(body, None).await?;
+            Ok((opened.stream, reply))
+        };
+        let (stream, reply) = shared.endpoints.ask(Effect::Changes, (namespace, body), bind).await?;
+        match (&reply.outcome, attaching) {
+            (Outcome::Opened { session, .. }, _) => self.keep(*session, stream),
+            (Outcome::Attached { .. }, Some(session)) => self.keep(session, stream),
+            (_, Some(session)) => {
+                self.streams().remove(&session);
+            }
+            (_, None) => {}
+        }
+        Ok(reply)
+    }
+
+    /// Keeps a session's stream; an old one of the same session is dropped. Streams that are over are kept for their
+    /// namespace until there are many.
+    fn keep(&self, session: SessionId, stream: StreamHandle) {
+        let mut streams = self.streams();
+        if streams.len() >= limits::STREAMS_A_CONNECTION_MAX as usize {
+            streams.retain(|_, stream| !stream.is_over());
+        }
+        streams.insert(session, stream);
+    }
+
+    /// A session's command on its stream, or as a call of its own where the caller brought the proof.
+    async fn session_command(&self, session: SessionId, call: &Call) -> Result<Reply, ServiceError> {
+        let Some(stream) = self.stream(session) else {
+            return match &call.proof {
+                Some(handle) => self.unary_session_command(session, handle, &call.command).await,
+                None => Err(ServiceError::not_sent(NotSent::Detached)),
+            };
+        };
+        let (body, request) = stream_body(&call.command)?;
+        let wait = self.shared.endpoints.request_wait;
+        let answered = stream.ask_within(body, request, wait).await;
+        if matches!(&answered, Ok(Reply { outcome: Outcome::Closed, .. })) {
+            self.streams().remove(&session);
+        }
+        answered
+    }
+
+    async fn renew_one(&self, renewal: RenewalCall) -> Result<Reply, ServiceError> {
+        if let RenewalTarget::Session(session) = renewal.target {
+            if let Some(stream) = self.stream(session) {
+                let body = Body::Renew(pb::StreamRenew { attempt: renewal.attempt });
+                return stream.ask_within(body, None, self.shared.endpoints.request_wait).await;
+            }
+            if renewal.proof.is_none() {
+                return Err(ServiceError::not_sent(NotSent::Detached));
+            }
+        }
+        self.unary_renewal(renewal).await
+    }
+}
+
+/// The frame for a session's command, and the number of an acquire.
+fn stream_body(command: &Command) -> Result<(Body, Option<u64>), ServiceError> {
+    Ok(match command {
+        Command::Acquire(acquire) => (Body::Acquire(acquire.into()), Some(acquire.request.number)),
+        Command::Release(release) => (Body::Release(release.into()), None),
+        Command::Cancel { request } => (Body::Cancel(pb::StreamCancel { request: request.number }), None),
+        Command::CloseSession { end, .. } => (Body::Close(pb::StreamClose { end: session_close(*end) }), None),
+        Command::OpenSession(_)
+        | Command::Attach(_)
+        | Command::Disconnected { .. }
+        | Command::TakeLease(_)
+        | Command::CancelTake { .. }
+        | Command::DropLease { .. }
+        | Command::Tick
+        | Command::LeaderlessGap { .. } => {
+            return Err(ServiceError::Internal("not a command of a bound session".to_owned()));
+        }
+    })
+}
+
+fn session_close(end: SessionClose) -> i32 {
+    pb::SessionClose::from(end).into()
+}
+
+impl LockService for RemoteService {
+    async fn submit(&self, call: Call) -> Result<Reply, ServiceError> {
+        match &call.command {
+            Command::OpenSession(open) => {
+                let body = Body::Open(stream_open(open));
+                self.bind(open.namespace.clone(), body, None).await
+            }
+            Command::Attach(attach) => {
+                let namespace = self.streams().get(&attach.session).map(|stream| stream.namespace.clone());
+                let body = Body::Attach(pb::StreamAttach {
+                    session: attach.session.as_u64(),
+                    handle: attach.handle.reveal().to_owned(),
+                    attempt: attach.attempt,
+                });
+                self.bind(namespace.unwrap_or_default(), body, Some(attach.session)).await
+            }
+            Command::CloseSession { session, .. } => self.session_command(*session, &call).await,
+            Command::Acquire(acquire) => self.session_command(acquire.request.session, &call).await,
+            Command::Release(release) => self.session_command(release.request.session, &call).await,
+            Command::Cancel { request } => self.session_command(request.session, &call).await,
+            Command::TakeLease(take) => self.take(take, call.age_ms).await,
+            Command::CancelTake { lock, take, handle } => self.withdraw(lock, *take, handle, call.age_ms).await,
+            Command::DropLease { lock, handle } => self.drop_lease(lock, handle, call.age_ms).await,
+            Command::Disconnected { .. } | Command::Tick | Command::LeaderlessGap { .. } => {
+                Err(ServiceError::Forbidden { why: "only a node makes this command".to_owned() })
+            }
+        }
+    }
+
+    async fn renew(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
+        try_join_all(renewals.into_iter().map(|renewal| self.renew_one(renewal))).await
+    }
+
+    async fn settled(&self, claim: ClaimRef) -> Result<Reply, ServiceError> {
+        if let Claim::Request(RequestId { session, number }) = claim.claim
+            && let Some(stream) = self.stream(session)
+            && let Some(reply) = stream.settled(number).await
+        {
+            return Ok(reply);
+        }
+        self.unary_settled(&claim).await
+    }
+
+    async fn query(&self, query: Query, freshness: Freshness) -> Result<Answered, ServiceError> {
+        self.question(query, freshness).await
+    }
+
+    async fn subscribe(&self, subscription: Subscription) -> Result<Events, ServiceError> {
+        let asked = pb::WatchRequest::from(&subscription);
+        let watch = |asked, at| async move {
+            endpoints::locks(at).watch(asked).await.map_err(|status| error_from_status(&status))
+        };
+        let mut wire = self.shared.endpoints.ask(Effect::Reads, asked, watch).await?.into_inner();
+        let (sender, receiver) = mpsc::channel(limits::EVENTS_WAITING_MAX);
+        self.shared.tasks.run(async move {
+            loop {
+                let next: Result<Event, ServiceError> = tokio::select! {
+                    () = sender.closed() => return,
+                    next = wire.message() => match next {
+                        Ok(Some(event)) => event.try_into().map_err(not_understood),
+                        Ok(None) => return,
+                        Err(status) => Err(error_from_status(&status)),
+                    },
+                };
+                let last = next.is_err();
+                if sender.send(next).await.is_err() || last {
+                    return;
+                }
+            }
+        });
+        Ok(Events::new(receiver))
+    }
+
+    async fn status(&self) -> Result<Status, ServiceError> {
+        let status = |(), at| async move {
+            let asked = endpoints::admin(at).status(pb::StatusRequest {}).await;
+            asked.map_err(|status| error_from_status(&status))?.into_inner().try_into().map_err(not_understood)
+        };
+        self.shared.endpoints.ask(Effect::Reads, (), status).await
+    }
+
+    async fn transfer(&self, to: u64) -> Result<(), ServiceError> {
+        let transfer = |to, at| async move {
+            let asked = endpoints::admin(at).transfer(pb::TransferRequest { to }).await;
+            asked.map(|_| ()).map_err(|status| error_from_status(&status))
+        };
+        self.shared.endpoints.ask(Effect::Changes, to, transfer).await
+    }
+}
+
+/// Who leads, if it is not the node that said so.
+fn led_elsewhere(hello: &pb::ServerHello) -> Option<LeaderHint> {
+    hello.leader.clone().map(LeaderHint::from).filter(|leader| leader.node != hello.node)
+}

@@ -1,0 +1,226 @@
+use std::time::Duration;
+
+use super::{RemoteService, RemoteSettings};
+use crate::model::{
+    Acquire, Answer, Attach, Attachment, Claim, Command, Handle, Instance, LockName, LogTime, Metadata, Mode,
+    Namespace, OpenSession, Outcome, Patience, Query, Refusal, RenewalTarget, RequestId, SessionId, TakeId, TakeLease,
+};
+use crate::rpc::fake::{Node, SESSION, granted, lock, reply};
+use crate::service::{
+    Call, ClaimRef, Freshness, LeaderHint, LockService, NotSent, RenewalCall, Scope, ServiceError, Subscription,
+};
+
+fn connect<'a>(addresses: impl IntoIterator<Item = &'a String>) -> RemoteService {
+    RemoteService::new(RemoteSettings::new(addresses.into_iter().cloned())).expect("legal endpoints")
+}
+
+fn handle() -> Handle {
+    Handle::parse("secret").expect("legal")
+}
+
+fn session() -> SessionId {
+    SessionId::new(0, SESSION)
+}
+
+fn open() -> Call {
+    Call::new(Command::OpenSession(OpenSession {
+        namespace: Namespace::default(),
+        handle: handle(),
+        instance: Instance(1),
+        ttl_ms: 10_000,
+        disconnect_grace_ms: None,
+        metadata: Metadata::default(),
+    }))
+}
+
+fn acquire(name: &str, number: u64) -> Call {
+    Call::new(Command::Acquire(Acquire {
+        request: RequestId { session: session(), number },
+        answered_below: number,
+        name: LockName::parse(name).expect("legal"),
+        mode: Mode::Permits { count: 2, limit: Some(3) },
+        owner: None,
+        patience: Patience::For { ms: 1_000 },
+        metadata: Metadata { why: "to test".into(), ..Metadata::default() },
+    }))
+}
+
+fn take(name: &str) -> Call {
+    Call::new(Command::TakeLease(TakeLease {
+        lock: lock(name),
+        take: TakeId(5),
+        handle: handle(),
+        mode: Mode::Shared,
+        lease_ms: 1_000,
+        patience: Patience::Try,
+        metadata: Metadata::default(),
+    }))
+}
+
+/// Commands and renewals of a session go over its stream and arrive exactly as they were asked.
+#[tokio::test]
+async fn a_session_works_over_its_stream() {
+    let mut node = Node::start(1).await;
+    let remote = connect([&node.address]);
+    let opened = remote.submit(open()).await.expect("answered");
+    let deadline = LogTime(11_000);
+    assert_eq!(opened, reply(Outcome::Opened { session: session(), ttl_ms: 10_000, deadline }));
+    assert_eq!(node.asked().await, open().command);
+
+    assert_eq!(remote.submit(acquire("free", 1)).await, Ok(reply(granted())));
+    assert_eq!(node.asked().await, acquire("free", 1).command);
+
+    let renewal = RenewalCall { target: RenewalTarget::Session(session()), proof: None, attempt: 8 };
+    let renewed = remote.renew(vec![renewal]).await.expect("answered");
+    assert_eq!(renewed, [reply(Outcome::Renewed { deadline: LogTime(12_000), attempt: 8 })]);
+}
+
+/// A queued acquire is settled by the push on its stream, or by a call where the push is not to be had.
+#[tokio::test]
+async fn a_queued_acquire_settles() {
+    let node = Node::start(1).await;
+    let remote = connect([&node.address]);
+    remote.submit(open()).await.expect("opened");
+    let queued = remote.submit(acquire("busy", 1)).await.expect("answered");
+    assert!(matches!(queued.outcome, Outcome::Queued(_)));
+    let claim = |number| {
+        let claim = Claim::Request(RequestId { session: session(), number });
+        ClaimRef { lock: lock("busy"), claim }
+    };
+    let (settled, ()) = tokio::join!(remote.settled(claim(1)), async { node.service.grant() });
+    assert_eq!(settled, Ok(reply(granted())));
+    assert_eq!(remote.settled(claim(99)).await, Ok(reply(granted())));
+}
+
+/// What the node said about a command comes back exactly: refused, not sent, or unknown.
+#[tokio::test]
+async fn errors_keep_their_meaning_over_the_wire() {
+    let node = Node::start(1).await;
+    let remote = connect([&node.address]);
+    remote.submit(open()).await.expect("opened");
+    let refused = Refusal::LimitUnknown { lock: lock("held") };
+    assert_eq!(remote.submit(acquire("held", 1)).await, Ok(reply(Outcome::Refused(refused))));
+    let full = ServiceError::not_sent(NotSent::Overloaded { pause_ms: 50 });
+    assert_eq!(remote.submit(acquire("full", 2)).await, Err(full));
+    assert_eq!(remote.submit(acquire("lost", 3)).await, Err(ServiceError::unknown("the leader changed")));
+    let refused = Refusal::Held { lock: lock("held"), holder: None };
+    assert_eq!(remote.submit(take("held")).await, Ok(reply(Outcome::Refused(refused))), "unary, as a status");
+    let forbidden = ServiceError::Forbidden { why: "only for captains".to_owned() };
+    assert_eq!(remote.status().await, Err(forbidden));
+}
+
+/// A session without a stream is told to attach; after attaching it works again, and only the new stream counts.
+#[tokio::test]
+async fn a_detached_session_attaches_anew() {
+    let mut node = Node::start(1).await;
+    let remote = connect([&node.address]);
+    let detached = ServiceError::not_sent(NotSent::Detached);
+    assert_eq!(remote.submit(acquire("free", 1)).await, Err(detached));
+    let attach = |attempt| Call::new(Command::Attach(Attach { session: session(), handle: handle(), attempt }));
+    remote.submit(attach(1)).await.expect("attached");
+    assert_eq!(node.asked().await, attach(1).command);
+    remote.submit(attach(2)).await.expect("attached");
+    assert_eq!(node.asked().await, attach(2).command);
+    let first_broke = Command::Disconnected { session: session(), attachment: Attachment(1) };
+    assert_eq!(node.asked().await, first_broke);
+    assert_eq!(remote.submit(acquire("free", 2)).await, Ok(reply(granted())));
+}
+
+/// With the proof in hand, a session without a stream is served by calls.
+#[tokio::test]
+async fn a_proof_stands_in_for_a_stream() {
+    let mut node = Node::start(1).await;
+    let remote = connect([&node.address]);
+    let call = Call { proof: Some(handle()), ..acquire("free", 1) };
+    assert_eq!(remote.submit(call.clone()).await, Ok(reply(granted())));
+    assert_eq!(node.calls.recv().await, Some(call));
+}
+
+/// A stream that leaves a frame unanswered is cut: the outcome is unknown, and the session is detached.
+#[tokio::test]
+async fn an_unanswered_frame_is_unknown_and_cuts_the_stream() {
+    let node = Node::start(1).await;
+    let mut settings = RemoteSettings::new([node.address.clone()]);
+    settings.request_wait = Duration::from_millis(300);
+    let remote = RemoteService::new(settings).expect("legal");
+    remote.submit(open()).await.expect("opened");
+    let stuck = remote.submit(acquire("stuck", 1)).await;
+    assert!(matches!(stuck, Err(ServiceError::Unknown { .. })), "{stuck:?}");
+    assert_eq!(remote.submit(acquire("free", 2)).await, Err(ServiceError::not_sent(NotSent::Detached)));
+}
+
+/// When nobody can be reached, nothing was sent, and the text names every endpoint.
+#[tokio::test]
+async fn unreachable_names_every_endpoint() {
+    let closed: Vec<String> = {
+        let first = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let second = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        [first, second].map(|listener| listener.local_addr().expect("bound").to_string()).into()
+    };
+    let Err(ServiceError::NotSent { why: NotSent::Unreachable(text), .. }) = connect(&closed).submit(open()).await
+    else {
+        panic!("unreachable");
+    };
+    assert!(closed.iter().all(|address| text.contains(address.as_str())) && text.contains("refused"), "{text}");
+}
+
+/// A session's stream is opened at the leader, although another node was asked; one dead endpoint does no harm.
+#[tokio::test]
+async fn the_leader_is_found_from_any_endpoint() {
+    let mut leader = Node::start(1).await;
+    let mut follower = Node::start(2).await;
+    follower.leader.send_replace(Some(LeaderHint { node: 1, client: leader.address.clone() }));
+    let dead = "127.0.0.1:1".to_owned();
+    let remote = connect([&dead, &follower.address]);
+    remote.submit(open()).await.expect("opened");
+    assert_eq!(leader.asked().await, open().command);
+    assert!(follower.calls.try_recv().is_err(), "the follower was asked nothing");
+}
+
+/// A follower whose leader cannot be reached from here serves the session itself.
+#[tokio::test]
+async fn an_unreachable_leader_is_reached_through_a_follower() {
+    let mut follower = Node::start(2).await;
+    follower.leader.send_replace(Some(LeaderHint { node: 1, client: "127.0.0.1:1".to_owned() }));
+    let remote = connect([&follower.address]);
+    remote.submit(open()).await.expect("opened");
+    assert_eq!(follower.asked().await, open().command);
+}
+
+/// Questions and their answers survive the wire, and events arrive in order.
+#[tokio::test]
+async fn questions_and_events_cross_the_wire() {
+    let node = Node::start(1).await;
+    let remote = connect([&node.address]);
+    for query in
+        [Query::Totals, Query::Inspect { lock: lock("x") }, Query::Claim { lock: None, claim: Claim::Take(TakeId(3)) }]
+    {
+        let there = node.service.query(query.clone(), Freshness::Linearizable).await;
+        assert_eq!(remote.query(query, Freshness::Linearizable).await, there);
+    }
+    let checked = remote.query(Query::Check { lock: lock("x"), token: "9".parse().expect("legal") }, Freshness::Stale);
+    assert!(matches!(checked.await.expect("answered").answer, Answer::Checked(_)));
+
+    let scope = Scope::Namespace { namespace: Namespace::default(), prefix: String::new() };
+    let mut events = remote.subscribe(Subscription { scope, after: None }).await.expect("subscribed");
+    for index in 1..=3 {
+        let position = crate::model::Position { index, n: 0 };
+        let kind = crate::model::EventKind::LeaderlessGap { gap_ms: index };
+        let event =
+            crate::model::Event { position, at: LogTime(1), wall: crate::model::WallTime(2), namespace: None, kind };
+        node.service.tell(event.clone()).await;
+        assert_eq!(events.next().await, Ok(event));
+    }
+    node.stop.send_replace(true);
+    assert_eq!(events.next().await, Err(ServiceError::Stopping));
+}
+
+/// Endpoints that nothing could be reached at are refused by name.
+#[test]
+fn endpoints_are_checked() {
+    for bad in ["", "host", "http://host:1", "host:1/path", "host:99999"] {
+        let refused = RemoteService::new(RemoteSettings::new([bad])).expect_err(bad);
+        assert_eq!(refused.field, "endpoints");
+    }
+    assert!(RemoteService::new(RemoteSettings::new(["[::1]:7601", "localhost:7602"])).is_ok());
+}

@@ -1,0 +1,147 @@
+//! The server: the services with every bound of the transport set, until the node stops.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_stream::Stream;
+use tonic::transport::Server;
+use tonic::transport::server::{Connected, Router, TcpIncoming};
+
+use super::admin::Admin;
+use super::pb;
+use super::pb::admin_server::AdminServer;
+use super::pb::locks_server::LocksServer;
+use super::tasks::Tasks;
+use super::tls::TlsSettings;
+use super::unary::Locks;
+use crate::limits;
+use crate::service::{LeaderHint, LockService};
+
+/// What a node says of itself when a stream opens.
+#[derive(Debug, Clone)]
+pub struct ServerInfo {
+    /// The cluster's name.
+    pub cluster: String,
+    /// Its identity.
+    pub cluster_id: u128,
+    /// This node.
+    pub node: u64,
+    /// Who leads, as this node sees it. When it changes away from who led when a stream began, that stream is ended
+    /// with `move_to`.
+    pub leader: watch::Receiver<Option<LeaderHint>>,
+}
+
+/// Why serving did not begin, or ended otherwise than by the stop signal.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The transport failed, or its certificates are not usable.
+    #[error("the client port cannot be served: {}", chain(.0))]
+    Transport(#[from] tonic::transport::Error),
+    /// The reflection service refused the descriptors.
+    #[error("the reflection service cannot be built: {0}")]
+    Reflection(#[from] tonic_reflection::server::Error),
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+/// Services of one node, ready to serve, and the streams behind them.
+pub struct Routes {
+    router: Router,
+    streams: Tasks,
+}
+
+/// All services over a service: `Locks`, `Admin`, health and reflection, with every bound set.
+///
+/// `stop` turning true ends streams with `move_to` and parked calls with an error; both ends then close.
+pub async fn routes<S: LockService>(
+    service: S,
+    info: ServerInfo,
+    stop: watch::Receiver<bool>,
+    tls: Option<&TlsSettings>,
+) -> Result<Routes, ServeError> {
+    let streams = Tasks::default();
+    let locks = Locks { service: service.clone(), info, stop, tasks: streams.clone() };
+    let locks = LocksServer::new(locks)
+        .max_decoding_message_size(limits::REQUEST_BYTES_MAX)
+        .max_encoding_message_size(limits::ANSWER_BYTES_MAX);
+    let admin = AdminServer::new(Admin { service })
+        .max_decoding_message_size(limits::FRAME_BYTES_MAX)
+        .max_encoding_message_size(limits::ANSWER_BYTES_MAX);
+    let (health, health_service) = tonic_health::server::health_reporter();
+    health.set_serving::<LocksServer<Locks<S>>>().await;
+    health.set_serving::<AdminServer<Admin<S>>>().await;
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(pb::DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()?;
+    let mut server = bounded_server();
+    if let Some(tls) = tls {
+        server = server.tls_config(tls.for_server())?;
+    }
+    let router = server.add_service(locks).add_service(admin).add_service(health_service).add_service(reflection);
+    Ok(Routes { router, streams })
+}
+
+/// A transport in which nothing is unbounded. There is no time limit for a whole call and no age limit for a
+/// connection: streams and waits are meant to last, and vanished peers are found by keepalive.
+fn bounded_server() -> Server {
+    Server::builder()
+        .max_concurrent_streams(limits::STREAMS_A_CONNECTION_MAX)
+        .http2_max_header_list_size(limits::HEADER_LIST_BYTES_MAX)
+        .http2_max_pending_accept_reset_streams(Some(limits::PENDING_RESETS_MAX))
+        .http2_max_local_error_reset_streams(Some(limits::ERROR_RESETS_MAX))
+        .initial_stream_window_size(limits::STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(limits::CONNECTION_WINDOW_BYTES)
+        .http2_keepalive_interval(Some(Duration::from_millis(limits::KEEPALIVE_MS)))
+        .http2_keepalive_timeout(Some(Duration::from_millis(limits::KEEPALIVE_WAIT_MS)))
+        .tcp_nodelay(true)
+}
+
+/// Serves a TCP listener until the stop signal.
+pub async fn serve(routes: Routes, listener: TcpListener, stop: watch::Receiver<bool>) -> Result<(), ServeError> {
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    serve_incoming(routes, incoming, stop).await
+}
+
+/// Serves connections from anywhere until the stop signal; then streams are sent away and connections end, within a
+/// bound.
+pub async fn serve_incoming<I, IO, IE>(
+    routes: Routes,
+    incoming: I,
+    stop: watch::Receiver<bool>,
+) -> Result<(), ServeError>
+where
+    I: Stream<Item = Result<IO, IE>>,
+    IO: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+    IE: Into<tonic::codegen::StdError>,
+{
+    let Routes { router, streams } = routes;
+    let serving = router.serve_with_incoming_shutdown(incoming, stopped(stop.clone()));
+    let bounded = async {
+        stopped(stop).await;
+        tokio::time::sleep(Duration::from_millis(limits::DRAIN_MS_MAX)).await;
+    };
+    let served = tokio::select! {
+        served = serving => served.map_err(ServeError::from),
+        () = bounded => Ok(()),
+    };
+    // Streams that broke at the end still tell their service so; a service that no longer answers is not waited for.
+    let _ = timeout(Duration::from_millis(limits::DRAIN_MS_MAX), streams.ended()).await;
+    served
+}
+
+/// Waits for the stop signal; a vanished sender is one.
+async fn stopped(mut stop: watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stopped| *stopped).await;
+}

@@ -1,0 +1,164 @@
+//! What each frame of the client starts.
+
+use futures_util::FutureExt;
+use prost::Message;
+
+use super::{Bound, Done, End, SessionStream};
+use crate::limits;
+use crate::model::{
+    Attach, Claim, Command, EventKind, Handle, Invalid, LockKey, LockName, RenewalTarget, Reply, RequestId, SessionId,
+};
+use crate::rpc::convert::{open_session, required, stream_acquire, stream_close, stream_release};
+use crate::rpc::pb;
+use crate::rpc::pb::client_frame::Body;
+use crate::service::{Call, ClaimRef, LockService, RenewalCall, Scope, ServiceError, Subscription};
+
+impl<S: LockService> SessionStream<S> {
+    /// Starts what a frame asks for. A frame that breaks the stream's own rules ends it; one whose values are out of
+    /// bounds is answered so.
+    pub(super) async fn frame(&mut self, frame: pb::ClientFrame) -> Result<(), End> {
+        let (number, bytes) = (frame.number, frame.encoded_len());
+        if bytes > limits::FRAME_BYTES_MAX {
+            return Err(End::Refused(Invalid::new(
+                "frame",
+                format!("at most {} bytes", limits::FRAME_BYTES_MAX),
+                bytes,
+            )));
+        }
+        let body = required("body", frame.body).map_err(End::Refused)?;
+        if number == 0 || !self.numbers.insert(number) {
+            return Err(End::Refused(Invalid::new("number", "not 0 and not in use", number)));
+        }
+        if self.unanswered == limits::STREAM_FRAMES_IN_FLIGHT_MAX {
+            let bound = format!("at most {} unanswered", limits::STREAM_FRAMES_IN_FLIGHT_MAX);
+            return Err(End::Refused(Invalid::new("frames", bound, self.unanswered + 1)));
+        }
+        self.unanswered += 1;
+        match self.start(number, body) {
+            Ok(()) => Ok(()),
+            Err(invalid) => self.answer(number, Err(invalid.into())).await,
+        }
+    }
+
+    fn start(&mut self, number: u64, body: Body) -> Result<(), Invalid> {
+        match body {
+            Body::Hello(_) => return Err(Invalid::new("hello", "only the first frame", "a later one")),
+            Body::Open(open) => {
+                self.may_bind()?;
+                let open = open_session(self.namespace.clone(), open)?;
+                self.start_binding(number, None, Command::OpenSession(open));
+            }
+            Body::Attach(pb::StreamAttach { session, handle, attempt }) => {
+                self.may_bind()?;
+                let session = SessionId::from_u64(session)?;
+                let attach = Attach { session, handle: Handle::parse(&handle)?, attempt };
+                self.start_binding(number, Some(session), Command::Attach(attach));
+            }
+            Body::Acquire(acquire) => {
+                let acquire = stream_acquire(self.session()?, acquire)?;
+                let claim = self.claim(&acquire.name, acquire.request);
+                self.start_command(number, Some(claim), Command::Acquire(acquire));
+            }
+            Body::Release(release) => {
+                let release = stream_release(self.session()?, release)?;
+                self.start_command(number, None, Command::Release(release));
+            }
+            Body::Cancel(pb::StreamCancel { request }) => {
+                let request = RequestId { session: self.session()?, number: request };
+                self.start_command(number, None, Command::Cancel { request });
+            }
+            Body::Renew(pb::StreamRenew { attempt }) => {
+                let target = RenewalTarget::Session(self.session()?);
+                self.start_renewal(number, RenewalCall { target, proof: None, attempt });
+            }
+            Body::Close(pb::StreamClose { end }) => {
+                let close = stream_close(self.session()?, end)?;
+                self.start_command(number, None, close);
+            }
+            Body::Settle(pb::StreamSettle { request, lock }) => {
+                let request = RequestId { session: self.session()?, number: request };
+                let claim = self.claim(&LockName::parse(&lock)?, request);
+                self.unanswered -= 1;
+                self.settle(number, claim);
+            }
+        }
+        Ok(())
+    }
+
+    fn session(&self) -> Result<SessionId, Invalid> {
+        let Bound { session, .. } = self.bound.ok_or_else(|| {
+            Invalid::new("session", "opened or attached, and answered, before anything else", "none on this stream")
+        })?;
+        Ok(session)
+    }
+
+    fn may_bind(&self) -> Result<(), Invalid> {
+        if self.bound.is_some() || self.binding {
+            return Err(Invalid::new("session", "one a stream", "a second one"));
+        }
+        Ok(())
+    }
+
+    fn claim(&self, name: &LockName, request: RequestId) -> ClaimRef {
+        let lock = LockKey { namespace: self.namespace.clone(), name: name.clone() };
+        ClaimRef { lock, claim: Claim::Request(request) }
+    }
+
+    fn start_binding(&mut self, number: u64, attaching: Option<SessionId>, command: Command) {
+        self.binding = true;
+        let service = self.service.clone();
+        self.running.push(Box::pin(async move {
+            Done::Bound { number, attaching, result: service.submit(Call::new(command)).await }
+        }));
+    }
+
+    fn start_command(&mut self, number: u64, claim: Option<ClaimRef>, command: Command) {
+        let service = self.service.clone();
+        self.running.push(Box::pin(async move {
+            Done::Answered { number, claim, result: service.submit(Call::new(command)).await }
+        }));
+    }
+
+    fn start_renewal(&mut self, number: u64, renewal: RenewalCall) {
+        let service = self.service.clone();
+        self.running.push(Box::pin(async move {
+            let result = service.renew(vec![renewal]).await.and_then(only_one);
+            Done::Answered { number, claim: None, result }
+        }));
+    }
+
+    /// Waits for a queued acquire, at no cost to the client's credit.
+    pub(super) fn settle(&mut self, number: u64, claim: ClaimRef) {
+        let service = self.service.clone();
+        let settled = async move { service.settled(claim).await };
+        self.running.push(Box::pin(settled.map(move |result| Done::Settled { number, result })));
+    }
+
+    /// Watches for the session's end, which no answer to a frame would tell.
+    pub(super) fn watch_session(&mut self, session: SessionId) {
+        let service = self.service.clone();
+        self.running.push(Box::pin(async move {
+            let mut after = None;
+            while let Ok(mut events) = service.subscribe(Subscription { scope: Scope::Session(session), after }).await {
+                after = loop {
+                    match events.next().await {
+                        Ok(event) => {
+                            if let EventKind::SessionEnded { session: ended, reason } = event.kind
+                                && ended == session
+                            {
+                                return Done::SessionEnded { session, reason };
+                            }
+                        }
+                        Err(ServiceError::EventsMissed { resume, .. }) => break Some(resume),
+                        Err(_) => return Done::EventsOver,
+                    }
+                };
+            }
+            Done::EventsOver
+        }));
+    }
+}
+
+fn only_one(replies: Vec<Reply>) -> Result<Reply, ServiceError> {
+    replies.into_iter().next().ok_or_else(|| ServiceError::Internal("a renewal was not answered".to_owned()))
+}

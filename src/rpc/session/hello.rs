@@ -1,0 +1,66 @@
+//! The first frames of a stream, both ways.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tonic::Streaming;
+
+use super::{End, SessionStream};
+use crate::limits;
+use crate::model::Invalid;
+use crate::rpc::convert::{bytes_of, namespace};
+use crate::rpc::pb::client_frame::Body as Asked;
+use crate::rpc::pb::server_frame::Body;
+use crate::rpc::{PROTOCOL_MAX, PROTOCOL_MIN, pb};
+use crate::service::LockService;
+
+impl<S: LockService> SessionStream<S> {
+    /// Reads the client's hello and answers it, or refuses what cannot be spoken.
+    pub(super) async fn greet(&mut self, incoming: &mut Streaming<pb::ClientFrame>) -> Result<(), End> {
+        let first = timeout(Duration::from_millis(limits::HELLO_MS_MAX), incoming.message()).await;
+        let hello = match first {
+            Ok(Ok(Some(pb::ClientFrame { number: 0, body: Some(Asked::Hello(hello)) }))) => hello,
+            Ok(Ok(Some(_))) => return Err(End::Refused(Invalid::new("hello", "the first frame, number 0", "another"))),
+            Err(_) => {
+                let bound = format!("within {} ms", limits::HELLO_MS_MAX);
+                return Err(End::Refused(Invalid::new("hello", bound, "nothing")));
+            }
+            Ok(Ok(None) | Err(_)) => return Err(End::Broken),
+        };
+        let protocol = self.check(&hello).map_err(End::Refused)?;
+        let leader = self.info.leader.borrow().as_ref().map(Into::into);
+        self.push(Body::Hello(pb::ServerHello {
+            protocol_min: PROTOCOL_MIN,
+            protocol_max: PROTOCOL_MAX,
+            protocol,
+            features: Vec::new(),
+            cluster: self.info.cluster.clone(),
+            cluster_id: bytes_of(self.info.cluster_id),
+            group: 0,
+            namespace: self.namespace.to_string(),
+            frames_in_flight_max: limits::STREAM_FRAMES_IN_FLIGHT_MAX as u32,
+            frame_bytes_max: limits::FRAME_BYTES_MAX as u32,
+            node: self.info.node,
+            leader,
+        }))
+        .await
+    }
+
+    /// The protocol that both speak.
+    fn check(&mut self, hello: &pb::ClientHello) -> Result<u32, Invalid> {
+        self.namespace = namespace(&hello.namespace)?;
+        if let Some(expected) = hello.expected_cluster()?
+            && expected != self.info.cluster_id
+        {
+            let bound = format!("{:032x}, which this node belongs to", self.info.cluster_id);
+            return Err(Invalid::new("cluster_id", bound, format!("{expected:032x}")));
+        }
+        let protocol = PROTOCOL_MAX.min(hello.protocol_max);
+        if hello.protocol_min > hello.protocol_max || protocol < PROTOCOL_MIN.max(hello.protocol_min) {
+            let bound = format!("within {PROTOCOL_MIN} to {PROTOCOL_MAX}");
+            let asked = format!("{} to {}", hello.protocol_min, hello.protocol_max);
+            return Err(Invalid::new("protocol", bound, asked));
+        }
+        Ok(protocol)
+    }
+}

@@ -1,0 +1,311 @@
+//! One session's stream on the serving side: frames in, answers and pushes out, until it breaks or the node ends it.
+
+mod frames;
+mod hello;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+use tonic::{Status, Streaming};
+
+use super::convert::{error_to_status, error_to_wire};
+use super::pb;
+use super::pb::server_frame::Body;
+use super::server::ServerInfo;
+use crate::limits;
+use crate::model::{Attachment, Command, EndReason, Invalid, Namespace, Outcome, Reply, SessionId};
+use crate::service::{Call, ClaimRef, LeaderHint, LockService, NotSent, ServiceError};
+
+/// One stream.
+///
+/// - It is bound to at most one session, by the first open or attach that succeeds.
+/// - Commands are handed to the service in the order of their frames, and answered as they complete.
+/// - When it breaks, the service is told *disconnected*; when the node ends it with `move_to`, it is not.
+pub(super) struct SessionStream<S> {
+    service: S,
+    info: ServerInfo,
+    stop: watch::Receiver<bool>,
+    outgoing: mpsc::Sender<Result<pb::ServerFrame, Status>>,
+    namespace: Namespace,
+    bound: Option<Bound>,
+    /// An open or attach is under way.
+    binding: bool,
+    /// Numbers in use: unanswered, or queued and not settled.
+    numbers: HashSet<u64>,
+    /// How many of them are unanswered.
+    unanswered: usize,
+    running: FuturesUnordered<Pin<Box<dyn Future<Output = Done> + Send>>>,
+}
+
+/// The session behind a stream.
+#[derive(Clone, Copy)]
+struct Bound {
+    session: SessionId,
+    attachment: Attachment,
+}
+
+/// What a running piece of work came to.
+enum Done {
+    /// An open or attach. `attaching` is the session of an attach.
+    Bound { number: u64, attaching: Option<SessionId>, result: Result<Reply, ServiceError> },
+    /// Any other frame. With a claim, a queued answer is followed by its settlement.
+    Answered { number: u64, claim: Option<ClaimRef>, result: Result<Reply, ServiceError> },
+    /// A queued acquire.
+    Settled { number: u64, result: Result<Reply, ServiceError> },
+    /// The session, as its events tell.
+    SessionEnded { session: SessionId, reason: EndReason },
+    /// Its events cannot be had; its renewals will tell.
+    EventsOver,
+}
+
+/// Why a stream ends.
+enum End {
+    /// The client closed its side and was answered, or it vanished.
+    Broken,
+    /// The client broke a rule.
+    Refused(Invalid),
+    /// The node stops or another one leads now.
+    Moved(Option<LeaderHint>),
+}
+
+impl<S: LockService> SessionStream<S> {
+    pub(super) fn new(
+        service: S,
+        info: ServerInfo,
+        stop: watch::Receiver<bool>,
+        outgoing: mpsc::Sender<Result<pb::ServerFrame, Status>>,
+    ) -> Self {
+        Self {
+            service,
+            info,
+            stop,
+            outgoing,
+            namespace: Namespace::default(),
+            bound: None,
+            binding: false,
+            numbers: HashSet::new(),
+            unanswered: 0,
+            running: FuturesUnordered::new(),
+        }
+    }
+
+    /// Serves the stream to its end.
+    pub(super) async fn run(mut self, mut incoming: Streaming<pb::ClientFrame>) {
+        let mut departure = Departure::new(&self.info, self.stop.clone());
+        let end = match self.greet(&mut incoming).await {
+            Ok(()) => self.serve(&mut incoming, &mut departure).await,
+            Err(end) => end,
+        };
+        match end {
+            End::Moved(leader) => {
+                let leader = leader.as_ref().map(Into::into);
+                let _ = self.push(Body::MoveTo(pb::MoveTo { leader })).await;
+            }
+            End::Refused(invalid) => {
+                let _ = self.send(Err(error_to_status(&invalid.into()))).await;
+                self.disconnected().await;
+            }
+            End::Broken => self.disconnected().await,
+        }
+    }
+
+    async fn serve(&mut self, incoming: &mut Streaming<pb::ClientFrame>, departure: &mut Departure) -> End {
+        let mut reading = true;
+        loop {
+            if !reading && self.unanswered == 0 {
+                return End::Broken;
+            }
+            let step = tokio::select! {
+                frame = incoming.message(), if reading => match frame {
+                    Ok(Some(frame)) => self.frame(frame).await,
+                    Ok(None) => {
+                        reading = false;
+                        Ok(())
+                    }
+                    Err(_) => Err(End::Broken),
+                },
+                Some(done) = self.running.next() => self.finished(done).await,
+                leader = departure.due() => Err(End::Moved(leader)),
+                () = self.outgoing.closed() => Err(End::Broken),
+            };
+            if let Err(end) = step {
+                return end;
+            }
+        }
+    }
+
+    async fn finished(&mut self, done: Done) -> Result<(), End> {
+        match done {
+            Done::Bound { number, attaching, result } => {
+                self.bind(attaching, result.as_ref().ok());
+                self.answer(number, result).await
+            }
+            Done::Answered { number, claim: Some(claim), result: Ok(reply) }
+                if matches!(reply.outcome, Outcome::Queued(_)) =>
+            {
+                self.unanswered -= 1;
+                self.settle(number, claim);
+                self.reply(number, &reply).await
+            }
+            Done::Answered { number, claim: _, result } => {
+                if matches!(&result, Ok(Reply { outcome: Outcome::Closed, .. })) {
+                    self.bound = None;
+                }
+                self.answer(number, result).await
+            }
+            Done::Settled { number, result } => {
+                self.numbers.remove(&number);
+                let body = match result {
+                    Ok(reply) => Body::Settled((&reply).into()),
+                    Err(error) => Body::Error(error_to_wire(&error)),
+                };
+                self.send(Ok(pb::ServerFrame { number, body: Some(body) })).await
+            }
+            Done::SessionEnded { session, reason } if self.bound.is_some_and(|bound| bound.session == session) => {
+                self.bound = None;
+                let reason = pb::EndReason::from(reason).into();
+                self.push(Body::SessionEnded(pb::SessionEnded { session: session.as_u64(), reason })).await
+            }
+            Done::SessionEnded { .. } | Done::EventsOver => Ok(()),
+        }
+    }
+
+    /// Takes note of what an open or attach came to.
+    fn bind(&mut self, attaching: Option<SessionId>, reply: Option<&Reply>) {
+        self.binding = false;
+        let bound = match (reply.map(|reply| &reply.outcome), attaching) {
+            (Some(Outcome::Opened { session, .. }), _) => {
+                Bound { session: *session, attachment: Attachment::default() }
+            }
+            (Some(Outcome::Attached { attachment, .. }), Some(session)) => Bound { session, attachment: *attachment },
+            (Some(_) | None, _) => return,
+        };
+        self.bound = Some(bound);
+        self.watch_session(bound.session);
+    }
+
+    async fn answer(&mut self, number: u64, result: Result<Reply, ServiceError>) -> Result<(), End> {
+        self.unanswered -= 1;
+        self.numbers.remove(&number);
+        match result {
+            Ok(reply) => self.reply(number, &reply).await,
+            Err(error) => {
+                let body = Some(Body::Error(error_to_wire(&error)));
+                self.send(Ok(pb::ServerFrame { number, body })).await?;
+                match error {
+                    ServiceError::NotSent { why: NotSent::Overloaded { pause_ms }, .. } => {
+                        self.push(Body::Overloaded(pb::Overloaded { pause_ms })).await
+                    }
+                    ServiceError::NotSent { .. }
+                    | ServiceError::Unknown { .. }
+                    | ServiceError::Invalid(_)
+                    | ServiceError::Refused(_)
+                    | ServiceError::Forbidden { .. }
+                    | ServiceError::EventsMissed { .. }
+                    | ServiceError::Stopping
+                    | ServiceError::Internal(_) => Ok(()),
+                }
+            }
+        }
+    }
+
+    async fn reply(&mut self, number: u64, reply: &Reply) -> Result<(), End> {
+        self.send(Ok(pb::ServerFrame { number, body: Some(Body::Reply(reply.into())) })).await
+    }
+
+    async fn push(&mut self, body: Body) -> Result<(), End> {
+        self.send(Ok(pb::ServerFrame { number: 0, body: Some(body) })).await
+    }
+
+    /// A peer that takes nothing for long counts as gone: its session must not hang on it.
+    async fn send(&mut self, frame: Result<pb::ServerFrame, Status>) -> Result<(), End> {
+        let longest = Duration::from_millis(limits::STREAM_SEND_MS_MAX);
+        match timeout(longest, self.outgoing.send(frame)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(End::Broken),
+        }
+    }
+
+    /// Tells the service that the session's stream broke. An open or attach under way is waited for first: it would
+    /// leave an attachment behind that nobody calls disconnected.
+    async fn disconnected(&mut self) {
+        let longest = Duration::from_millis(limits::COMMIT_WAIT_MS_MAX);
+        let _ = timeout(longest, async {
+            while self.binding
+                && let Some(done) = self.running.next().await
+            {
+                if let Done::Bound { attaching, result, .. } = done {
+                    self.bind(attaching, result.as_ref().ok());
+                }
+            }
+        })
+        .await;
+        if let Some(Bound { session, attachment }) = self.bound.take() {
+            let call = Call::new(Command::Disconnected { session, attachment });
+            if let Err(error) = self.service.submit(call).await {
+                tracing::debug!(%session, %error, "a broken stream could not be noted; the session lasts for its TTL");
+            }
+        }
+    }
+}
+
+/// When this node should send its streams away.
+struct Departure {
+    node: u64,
+    /// Who led when the stream was opened, or later where nobody did.
+    leader: Option<LeaderHint>,
+    leaders: watch::Receiver<Option<LeaderHint>>,
+    stop: watch::Receiver<bool>,
+}
+
+impl Departure {
+    fn new(info: &ServerInfo, stop: watch::Receiver<bool>) -> Self {
+        let mut leaders = info.leader.clone();
+        let leader = leaders.borrow_and_update().clone();
+        Self { node: info.node, leader, leaders, stop }
+    }
+
+    /// Waits until the node stops or the leadership that the stream began under is over, and tells who leads now.
+    async fn due(&mut self) -> Option<LeaderHint> {
+        loop {
+            let changed = tokio::select! {
+                () = stopped(&mut self.stop) => None,
+                changed = self.leaders.changed() => Some(changed),
+            };
+            match changed {
+                None => return self.other_leader(),
+                Some(Ok(())) => {}
+                Some(Err(_)) => {
+                    stopped(&mut self.stop).await;
+                    return self.other_leader();
+                }
+            }
+            let now = self.leaders.borrow_and_update().clone();
+            let same = now.as_ref().map(|leader| leader.node) == self.leader.as_ref().map(|leader| leader.node);
+            let here = now.as_ref().is_some_and(|leader| leader.node == self.node);
+            let led_here = self.leader.as_ref().is_some_and(|leader| leader.node == self.node);
+            if same || (here && self.leader.is_none()) || (now.is_none() && !led_here) {
+                self.leader = now.or(self.leader.take());
+                continue;
+            }
+            return now;
+        }
+    }
+
+    fn other_leader(&self) -> Option<LeaderHint> {
+        self.leaders.borrow().clone().filter(|leader| leader.node != self.node)
+    }
+}
+
+/// Waits for the stop signal; a vanished sender is one.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stopped| *stopped).await;
+}

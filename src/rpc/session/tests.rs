@@ -1,0 +1,217 @@
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Streaming};
+
+use crate::limits;
+use crate::model::{Attachment, Command, EndReason, Event, EventKind, LogTime, Position, SessionId, WallTime};
+use crate::rpc::fake::{Node, SESSION};
+use crate::rpc::pb;
+use crate::rpc::pb::client_frame::Body as Asked;
+use crate::rpc::pb::locks_client::LocksClient;
+use crate::rpc::pb::server_frame::Body as Told;
+use crate::service::LeaderHint;
+
+/// A client that speaks in bare frames.
+struct Raw {
+    frames: mpsc::Sender<pb::ClientFrame>,
+    told: Streaming<pb::ServerFrame>,
+}
+
+impl Raw {
+    async fn connect(node: &Node, hello: pb::ClientHello) -> Self {
+        let mut client = LocksClient::connect(format!("http://{}", node.address)).await.expect("connected");
+        let (frames, outgoing) = mpsc::channel(1024);
+        frames.send(pb::ClientFrame { number: 0, body: Some(Asked::Hello(hello)) }).await.expect("room");
+        let told = client.session(ReceiverStream::new(outgoing)).await.expect("a stream").into_inner();
+        Self { frames, told }
+    }
+
+    async fn greeted(node: &Node) -> (Self, pb::ServerHello) {
+        let hello = pb::ClientHello { protocol_min: 1, protocol_max: 9, ..Default::default() };
+        let mut raw = Self::connect(node, hello).await;
+        match raw.next().await {
+            (0, Told::Hello(hello)) => (raw, hello),
+            other => panic!("a hello comes first, not {other:?}"),
+        }
+    }
+
+    async fn bound(node: &mut Node) -> Self {
+        let (mut raw, _) = Self::greeted(node).await;
+        let attach = pb::StreamAttach { session: SESSION, handle: "h".to_owned(), attempt: 4 };
+        raw.send(1, Asked::Attach(attach)).await;
+        assert!(matches!(raw.next().await, (1, Told::Reply(_))));
+        assert!(matches!(node.asked().await, Command::Attach(_)));
+        raw
+    }
+
+    async fn send(&self, number: u64, body: Asked) {
+        self.frames.send(pb::ClientFrame { number, body: Some(body) }).await.expect("room");
+    }
+
+    async fn acquire(&self, number: u64, lock: &str) {
+        let mode = Some(crate::model::Mode::Exclusive.into());
+        let patience = Some(crate::model::Patience::Session.into());
+        let acquire =
+            pb::StreamAcquire { request: number, lock: lock.to_owned(), mode, patience, ..Default::default() };
+        self.send(number, Asked::Acquire(acquire)).await;
+    }
+
+    async fn next(&mut self) -> (u64, Told) {
+        let frame = self.told.message().await.expect("no error").expect("not the end");
+        (frame.number, frame.body.expect("a body"))
+    }
+
+    async fn ended(&mut self) -> tonic::Status {
+        loop {
+            if let Err(status) = self.told.message().await.map(|frame| frame.expect("ends with an error")) {
+                return status;
+            }
+        }
+    }
+}
+
+fn word(status: &tonic::Status) -> &str {
+    status.metadata().get("lockkeeper-error").expect("our metadata").to_str().expect("text")
+}
+
+/// A node says who it is, who leads and what it bears, in the newest protocol that both speak.
+#[tokio::test]
+async fn hellos_agree_on_a_protocol_and_name_the_bounds() {
+    let node = Node::start(3).await;
+    let (_raw, hello) = Raw::greeted(&node).await;
+    assert_eq!((hello.protocol, hello.node, hello.namespace.as_str()), (1, 3, "default"));
+    assert_eq!(hello.frames_in_flight_max as usize, limits::STREAM_FRAMES_IN_FLIGHT_MAX);
+    assert_eq!(hello.leader.expect("itself").client, node.address);
+}
+
+/// A client of another protocol, or of another cluster, is told so and gets no stream.
+#[tokio::test]
+async fn a_hello_that_does_not_fit_is_refused_by_its_field() {
+    let node = Node::start(1).await;
+    let newer = pb::ClientHello { protocol_min: 2, protocol_max: 3, ..Default::default() };
+    let status = Raw::connect(&node, newer).await.ended().await;
+    assert_eq!((status.code(), word(&status)), (Code::InvalidArgument, "invalid"));
+    assert!(status.message().starts_with("protocol"), "{status:?}");
+
+    let cluster_id = crate::rpc::convert::bytes_of(0xdef);
+    let foreign = pb::ClientHello { protocol_min: 1, protocol_max: 1, cluster_id, ..Default::default() };
+    let status = Raw::connect(&node, foreign).await.ended().await;
+    assert!(status.message().starts_with("cluster_id"), "{status:?}");
+}
+
+/// One frame more than the credit ends the stream, and the error names the bound.
+#[tokio::test]
+async fn a_frame_beyond_the_credit_ends_the_stream() {
+    let mut node = Node::start(1).await;
+    let mut raw = Raw::bound(&mut node).await;
+    for number in 0..=limits::STREAM_FRAMES_IN_FLIGHT_MAX as u64 {
+        raw.acquire(100 + number, "stuck").await;
+    }
+    let status = raw.ended().await;
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert!(status.message().contains(&limits::STREAM_FRAMES_IN_FLIGHT_MAX.to_string()), "{status:?}");
+}
+
+/// Answers come as they are ready: one that is stuck holds up no other, and a queued one is answered twice.
+#[tokio::test]
+async fn frames_are_answered_as_they_complete() {
+    let mut node = Node::start(1).await;
+    let mut raw = Raw::bound(&mut node).await;
+    raw.acquire(2, "stuck").await;
+    raw.acquire(3, "busy").await;
+    assert!(matches!(
+        raw.next().await,
+        (3, Told::Reply(pb::Reply { outcome: Some(pb::reply::Outcome::Queued(_)), .. }))
+    ));
+    raw.acquire(4, "free").await;
+    assert!(matches!(raw.next().await, (4, Told::Reply(_))));
+    node.service.grant();
+    assert!(matches!(
+        raw.next().await,
+        (3, Told::Settled(pb::Reply { outcome: Some(pb::reply::Outcome::Granted(_)), .. }))
+    ));
+}
+
+/// A value out of bounds is that frame's answer; the stream goes on.
+#[tokio::test]
+async fn an_invalid_frame_is_answered_and_the_stream_goes_on() {
+    let mut node = Node::start(1).await;
+    let mut raw = Raw::bound(&mut node).await;
+    raw.acquire(2, "").await;
+    let (number, told) = raw.next().await;
+    let Told::Error(error) = told else { panic!("an error, not {told:?}") };
+    assert_eq!((number, error.word.as_str(), error.advice.as_str()), (2, "invalid", "give_up"));
+    raw.acquire(2, "free").await;
+    assert!(matches!(raw.next().await, (2, Told::Reply(_))), "its number is free again");
+}
+
+/// An overloaded node answers the frame so, and asks for a pause.
+#[tokio::test]
+async fn overload_asks_for_a_pause() {
+    let mut node = Node::start(1).await;
+    let mut raw = Raw::bound(&mut node).await;
+    raw.acquire(2, "full").await;
+    assert!(matches!(raw.next().await, (2, Told::Error(_))));
+    assert!(matches!(raw.next().await, (0, Told::Overloaded(pb::Overloaded { pause_ms: 50 }))));
+}
+
+/// A stream that breaks is told to the service, with the number of its attachment.
+#[tokio::test]
+async fn a_broken_stream_submits_disconnected() {
+    let mut node = Node::start(1).await;
+    drop(Raw::bound(&mut node).await);
+    let disconnected = Command::Disconnected { session: SessionId::new(0, SESSION), attachment: Attachment(4) };
+    assert_eq!(node.asked().await, disconnected);
+}
+
+/// A session that was closed leaves no disconnect behind when its stream goes.
+#[tokio::test]
+async fn a_closed_session_is_not_disconnected() {
+    let mut node = Node::start(1).await;
+    let mut raw = Raw::bound(&mut node).await;
+    raw.send(2, Asked::Close(pb::StreamClose { end: pb::SessionClose::Done.into() })).await;
+    assert!(matches!(raw.next().await, (2, Told::Reply(_))));
+    assert!(matches!(node.asked().await, Command::CloseSession { .. }));
+    drop(raw);
+    node.stop.send_replace(true);
+    (&mut node.serving).await.expect("served to the end");
+    assert!(node.calls.try_recv().is_err(), "nothing was submitted after the close");
+}
+
+/// A node that stops sends its streams away and calls no session disconnected.
+#[tokio::test]
+async fn stopping_moves_streams_away_without_a_disconnect() {
+    let mut node = Node::start(1).await;
+    let mut raw = Raw::bound(&mut node).await;
+    node.stop.send_replace(true);
+    assert!(matches!(raw.next().await, (0, Told::MoveTo(pb::MoveTo { leader: None }))));
+    assert!(raw.told.message().await.expect("a clean end").is_none());
+    drop(raw);
+    (&mut node.serving).await.expect("served to the end");
+    assert!(node.calls.try_recv().is_err(), "nothing was submitted after the attach");
+}
+
+/// When another node leads, streams are sent there.
+#[tokio::test]
+async fn a_new_leader_moves_streams_to_it() {
+    let mut node = Node::start(1).await;
+    let mut raw = Raw::bound(&mut node).await;
+    node.leader.send_replace(Some(LeaderHint { node: 2, client: "elsewhere:1".to_owned() }));
+    let (_, told) = raw.next().await;
+    let Told::MoveTo(pb::MoveTo { leader: Some(leader) }) = told else { panic!("a move, not {told:?}") };
+    assert_eq!((leader.node, leader.client.as_str()), (2, "elsewhere:1"));
+}
+
+/// The end of the session itself is pushed, and its stream is no longer called disconnected.
+#[tokio::test]
+async fn the_end_of_the_session_is_pushed() {
+    let mut node = Node::start(1).await;
+    let mut raw = Raw::bound(&mut node).await;
+    while node.service.subscribers() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let kind = EventKind::SessionEnded { session: SessionId::new(0, SESSION), reason: EndReason::Expired };
+    let position = Position { index: 11, n: 0 };
+    node.service.tell(Event { position, at: LogTime(1), wall: WallTime(2), namespace: None, kind }).await;
+    assert!(matches!(raw.next().await, (0, Told::SessionEnded(pb::SessionEnded { session: SESSION, reason: 2 }))));
+}

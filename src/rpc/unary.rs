@@ -1,0 +1,287 @@
+//! The `Locks` service: each call parsed, passed on and answered; streams get a task of their own.
+
+use std::pin::Pin;
+
+use futures_util::{Stream, stream};
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::convert::{error_to_status, known, lock_key, namespace, reply_to_answer, required, rows};
+use super::pb;
+use super::server::ServerInfo;
+use super::session::SessionStream;
+use super::tasks::Tasks;
+use crate::limits;
+use crate::model::{
+    Answer, Answered, EventKind, Handle, Invalid, ListFilter, LockKey, Query, RenewalTarget, SessionId,
+};
+use crate::service::{Call, ClaimRef, Events, Freshness, LockService, RenewalCall, Scope, ServiceError, Subscription};
+
+/// `Locks` over any service.
+pub(super) struct Locks<S> {
+    pub(super) service: S,
+    pub(super) info: ServerInfo,
+    /// True once the node stops: what waits without a bound of its own ends then.
+    pub(super) stop: watch::Receiver<bool>,
+    pub(super) tasks: Tasks,
+}
+
+type Answers<T> = Result<Response<T>, Status>;
+
+impl<S: LockService> Locks<S> {
+    async fn command<M>(&self, namespace_text: String, message: M) -> Answers<pb::Reply>
+    where
+        Call: TryFrom<M, Error = Invalid>,
+    {
+        let namespace = namespace(&namespace_text).map_err(refused)?;
+        let call = Call::try_from(message).map_err(refused)?;
+        let reply = self.service.submit(call).await.map_err(|error| error_to_status(&error))?;
+        reply_to_answer(namespace.as_str(), &reply).map(Response::new)
+    }
+
+    async fn question(&self, query: Result<Query, Invalid>, how: i32) -> Result<Answered, Status> {
+        let freshness = Freshness::from(known::<pb::Freshness>("freshness", how).map_err(refused)?);
+        self.service.query(query.map_err(refused)?, freshness).await.map_err(|error| error_to_status(&error))
+    }
+
+    /// Runs what has no deadline of its own until the node stops.
+    async fn until_stopped<T>(&self, work: impl Future<Output = Result<T, ServiceError>>) -> Result<T, Status> {
+        let mut stop = self.stop.clone();
+        let answered = tokio::select! {
+            answered = work => answered,
+            _ = stop.wait_for(|stopped| *stopped) => Err(ServiceError::Stopping),
+        };
+        answered.map_err(|error| error_to_status(&error))
+    }
+
+    /// The state of a lock as soon as nobody holds it: it is looked at again only after something happened to it.
+    async fn free(&self, lock: LockKey) -> Result<Answered, ServiceError> {
+        let scope = Scope::Namespace { namespace: lock.namespace.clone(), prefix: lock.name.to_string() };
+        loop {
+            let mut events = self.service.subscribe(Subscription { scope: scope.clone(), after: None }).await?;
+            loop {
+                let query = Query::Inspect { lock: lock.clone() };
+                let answered = self.service.query(query, Freshness::Linearizable).await?;
+                if let Answer::Lock(view) = &answered.answer
+                    && view.holders.is_empty()
+                {
+                    return Ok(answered);
+                }
+                if !hold_ended(&mut events, &lock).await? {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Waits until a hold of the lock ended; false where events were missed and the subscription is over.
+async fn hold_ended(events: &mut Events, lock: &LockKey) -> Result<bool, ServiceError> {
+    loop {
+        match events.next().await {
+            Ok(event) => match &event.kind {
+                EventKind::Released { lock: ended, .. } | EventKind::Expired { lock: ended, .. } if ended == lock => {
+                    return Ok(true);
+                }
+                EventKind::Queued { .. }
+                | EventKind::Granted { .. }
+                | EventKind::Left { .. }
+                | EventKind::Released { .. }
+                | EventKind::Expired { .. }
+                | EventKind::SessionOpened { .. }
+                | EventKind::SessionEnded { .. }
+                | EventKind::LeaderlessGap { .. } => {}
+            },
+            Err(ServiceError::EventsMissed { .. }) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn refused(invalid: Invalid) -> Status {
+    error_to_status(&ServiceError::Invalid(invalid))
+}
+
+fn renewal(namespace_text: &str, renewal: pb::Renewal) -> Result<RenewalCall, Invalid> {
+    let handle = Handle::parse(&renewal.handle)?;
+    let (target, proof) = match required("target", renewal.target)? {
+        pb::renewal::Target::Session(session) => (RenewalTarget::Session(SessionId::from_u64(session)?), Some(handle)),
+        pb::renewal::Target::Lease(pb::LeaseTarget { lock, lease_ms }) => {
+            let lock = required("lock", lock)?;
+            let of = if lock.namespace.is_empty() { namespace_text } else { &lock.namespace };
+            (RenewalTarget::Lease { lock: lock_key(of, &lock.name)?, handle, lease_ms }, None)
+        }
+    };
+    Ok(RenewalCall { target, proof, attempt: renewal.attempt })
+}
+
+fn renewals(asked: pb::RenewRequest) -> Result<Vec<RenewalCall>, Invalid> {
+    if asked.renewals.len() > limits::RENEWALS_AN_ENTRY_MAX {
+        let bound = format!("at most {}", limits::RENEWALS_AN_ENTRY_MAX);
+        return Err(Invalid::new("renewals", bound, asked.renewals.len()));
+    }
+    asked.renewals.into_iter().map(|one| renewal(&asked.namespace, one)).collect()
+}
+
+/// Events as they come, until the subscription is cut or the node stops.
+fn event_stream(events: Events, stop: watch::Receiver<bool>) -> EventStream {
+    Box::pin(stream::unfold(Some((events, stop)), |running| async move {
+        let (mut events, mut stop) = running?;
+        let next = tokio::select! {
+            next = events.next() => next,
+            _ = stop.wait_for(|stopped| *stopped) => Err(ServiceError::Stopping),
+        };
+        Some(match next {
+            Ok(event) => (Ok(pb::Event::from(&event)), Some((events, stop))),
+            Err(error) => (Err(error_to_status(&error)), None),
+        })
+    }))
+}
+
+type EventStream = Pin<Box<dyn Stream<Item = Result<pb::Event, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl<S: LockService> pb::locks_server::Locks for Locks<S> {
+    type SessionStream = ReceiverStream<Result<pb::ServerFrame, Status>>;
+    type WatchStream = EventStream;
+
+    async fn session(&self, request: Request<Streaming<pb::ClientFrame>>) -> Answers<Self::SessionStream> {
+        let (outgoing, frames) = mpsc::channel(limits::STREAM_FRAMES_WAITING_MAX);
+        let stream = SessionStream::new(self.service.clone(), self.info.clone(), self.stop.clone(), outgoing);
+        self.tasks.run(stream.run(request.into_inner()));
+        Ok(Response::new(ReceiverStream::new(frames)))
+    }
+
+    async fn acquire(&self, request: Request<pb::AcquireRequest>) -> Answers<pb::Reply> {
+        let asked = request.into_inner();
+        self.command(asked.namespace.clone(), asked).await
+    }
+
+    async fn refresh(&self, request: Request<pb::RefreshRequest>) -> Answers<pb::Reply> {
+        let pb::RefreshRequest { namespace, lock, handle, lease_ms, attempt } = request.into_inner();
+        let target = pb::LeaseTarget { lock: Some(pb::LockKey { namespace: String::new(), name: lock }), lease_ms };
+        let target = Some(pb::renewal::Target::Lease(target));
+        let renewal = renewal(&namespace, pb::Renewal { target, handle, attempt }).map_err(refused)?;
+        let replies = self.service.renew(vec![renewal]).await.map_err(|error| error_to_status(&error))?;
+        let reply = replies.first().ok_or_else(|| Status::internal("a renewal was not answered"))?;
+        reply_to_answer(super::convert::namespace(&namespace).map_err(refused)?.as_str(), reply).map(Response::new)
+    }
+
+    async fn release(&self, request: Request<pb::ReleaseRequest>) -> Answers<pb::Reply> {
+        let asked = request.into_inner();
+        self.command(asked.namespace.clone(), asked).await
+    }
+
+    async fn withdraw(&self, request: Request<pb::WithdrawRequest>) -> Answers<pb::Reply> {
+        let asked = request.into_inner();
+        self.command(asked.namespace.clone(), asked).await
+    }
+
+    async fn open_session(&self, request: Request<pb::OpenSessionRequest>) -> Answers<pb::Reply> {
+        let asked = request.into_inner();
+        self.command(asked.namespace.clone(), asked).await
+    }
+
+    async fn close_session(&self, request: Request<pb::CloseSessionRequest>) -> Answers<pb::Reply> {
+        let asked = request.into_inner();
+        self.command(asked.namespace.clone(), asked).await
+    }
+
+    async fn session_acquire(&self, request: Request<pb::SessionAcquireRequest>) -> Answers<pb::Reply> {
+        let asked = request.into_inner();
+        self.command(asked.namespace.clone(), asked).await
+    }
+
+    async fn session_release(&self, request: Request<pb::SessionReleaseRequest>) -> Answers<pb::Reply> {
+        let asked = request.into_inner();
+        self.command(asked.namespace.clone(), asked).await
+    }
+
+    async fn session_cancel(&self, request: Request<pb::SessionCancelRequest>) -> Answers<pb::Reply> {
+        let asked = request.into_inner();
+        self.command(asked.namespace.clone(), asked).await
+    }
+
+    async fn renew(&self, request: Request<pb::RenewRequest>) -> Answers<pb::RenewReply> {
+        let asked = request.into_inner();
+        let namespace = namespace(&asked.namespace).map_err(refused)?.to_string();
+        let renewals = renewals(asked).map_err(refused)?;
+        let replies = self.service.renew(renewals).await.map_err(|error| error_to_status(&error))?;
+        Ok(Response::new(pb::RenewReply { namespace, replies: replies.iter().map(Into::into).collect() }))
+    }
+
+    async fn settled(&self, request: Request<pb::SettledRequest>) -> Answers<pb::Reply> {
+        let claim = ClaimRef::try_from(request.into_inner()).map_err(refused)?;
+        let namespace = claim.lock.namespace.clone();
+        let reply = self.until_stopped(self.service.settled(claim)).await?;
+        reply_to_answer(namespace.as_str(), &reply).map(Response::new)
+    }
+
+    async fn check(&self, request: Request<pb::CheckRequest>) -> Answers<pb::CheckReply> {
+        let asked = request.into_inner();
+        let how = asked.freshness;
+        let namespace = namespace(&asked.namespace).map_err(refused)?.to_string();
+        let answered = self.question(asked.try_into(), how).await?;
+        answer(answered, |reply: &mut pb::CheckReply| reply.namespace = namespace)
+    }
+
+    async fn inspect(&self, request: Request<pb::InspectRequest>) -> Answers<pb::InspectReply> {
+        let asked = request.into_inner();
+        let query = lock_key(&asked.namespace, &asked.lock).map(|lock| Query::Inspect { lock });
+        answer(self.question(query, asked.freshness).await?, |_: &mut pb::InspectReply| ())
+    }
+
+    async fn list(&self, request: Request<pb::ListRequest>) -> Answers<pb::ListReply> {
+        let asked = request.into_inner();
+        let how = asked.freshness;
+        let filter = ListFilter::try_from(asked).map_err(refused)?;
+        let namespace = filter.namespace.to_string();
+        let answered = self.question(Ok(Query::List(filter)), how).await?;
+        answer(answered, |reply: &mut pb::ListReply| reply.namespace = namespace)
+    }
+
+    async fn sessions(&self, request: Request<pb::SessionsRequest>) -> Answers<pb::SessionsReply> {
+        let asked = request.into_inner();
+        let namespace = namespace(&asked.namespace).map_err(refused)?;
+        let after = asked.after.map(SessionId::from_u64).transpose().map_err(refused)?;
+        let query = rows(asked.rows).map(|rows| Query::Sessions { namespace: namespace.clone(), after, rows });
+        let answered = self.question(query, asked.freshness).await?;
+        answer(answered, |reply: &mut pb::SessionsReply| reply.namespace = namespace.to_string())
+    }
+
+    async fn claim(&self, request: Request<pb::ClaimRequest>) -> Answers<pb::ClaimReply> {
+        let asked = request.into_inner();
+        let namespace = namespace(&asked.namespace).map_err(refused)?.to_string();
+        let claim = required("claim", asked.claim).and_then(TryInto::try_into).map_err(refused)?;
+        let lock = (!asked.lock.is_empty()).then(|| lock_key(&namespace, &asked.lock)).transpose().map_err(refused)?;
+        let answered = self.question(Ok(Query::Claim { lock, claim }), asked.freshness).await?;
+        answer(answered, |reply: &mut pb::ClaimReply| reply.namespace = namespace)
+    }
+
+    async fn totals(&self, request: Request<pb::TotalsRequest>) -> Answers<pb::TotalsReply> {
+        let how = request.into_inner().freshness;
+        answer(self.question(Ok(Query::Totals), how).await?, |_: &mut pb::TotalsReply| ())
+    }
+
+    async fn watch(&self, request: Request<pb::WatchRequest>) -> Answers<Self::WatchStream> {
+        let subscription = Subscription::try_from(request.into_inner()).map_err(refused)?;
+        let events = self.until_stopped(self.service.subscribe(subscription)).await?;
+        Ok(Response::new(event_stream(events, self.stop.clone())))
+    }
+
+    async fn wait(&self, request: Request<pb::WaitRequest>) -> Answers<pb::InspectReply> {
+        let pb::WaitRequest { namespace, lock } = request.into_inner();
+        let lock = lock_key(&namespace, &lock).map_err(refused)?;
+        answer(self.until_stopped(self.free(lock)).await?, |_: &mut pb::InspectReply| ())
+    }
+}
+
+fn answer<R>(answered: Answered, echo: impl FnOnce(&mut R)) -> Answers<R>
+where
+    R: TryFrom<Answered, Error = ServiceError>,
+{
+    let mut reply = R::try_from(answered).map_err(|error| error_to_status(&error))?;
+    echo(&mut reply);
+    Ok(Response::new(reply))
+}

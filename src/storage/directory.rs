@@ -1,0 +1,52 @@
+//! Files and directories whose names must survive a power cut.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Makes names created, renamed or removed in `dir` durable.
+pub(super) fn sync_directory(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+/// Creates `dir` when it is missing, its parents too, each durable in its own parent.
+pub(super) fn create_directory(dir: &Path) -> io::Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    create_directory(parent)?;
+    fs::create_dir(dir)?;
+    sync_directory(parent)
+}
+
+/// Removes files in `dir` whose name `unwanted` says so: what a crash left half-written.
+pub(super) fn remove_files(dir: &Path, unwanted: impl Fn(&str) -> bool) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if unwanted(&entry.file_name().to_string_lossy()) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Renames `dir` to `<dir>.bad-N` with the next free N, and removes all but the newest `keep` of those.
+pub(super) fn set_aside(dir: &Path, keep: usize) -> io::Result<PathBuf> {
+    let parent = dir.parent().unwrap_or(Path::new("."));
+    let prefix = format!("{}.bad-", dir.file_name().unwrap_or_default().to_string_lossy());
+    let mut numbers = Vec::new();
+    for entry in fs::read_dir(parent)? {
+        let name = entry?.file_name();
+        numbers.extend(name.to_string_lossy().strip_prefix(&prefix).and_then(|number| number.parse::<u64>().ok()));
+    }
+    numbers.sort_unstable();
+    let aside = parent.join(format!("{prefix}{}", numbers.last().map_or(1, |last| last + 1)));
+    fs::rename(dir, &aside)?;
+    let surplus = (numbers.len() + 1).saturating_sub(keep);
+    for number in &numbers[..surplus.min(numbers.len())] {
+        fs::remove_dir_all(parent.join(format!("{prefix}{number}")))?;
+    }
+    sync_directory(parent)?;
+    Ok(aside)
+}

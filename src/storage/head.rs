@@ -1,0 +1,88 @@
+//! What a set of records is: at which entry, how many, and their digest.
+
+use std::io;
+
+use bytes::Bytes;
+use xxhash_rust::xxh3::Xxh3;
+
+use super::ids::LogId;
+
+/// What a set of records is. Two equal heads mean two equal sets of records.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Head {
+    /// The last entry whose effects are in the records; `None` before the first.
+    pub log_id: Option<LogId>,
+    /// How many records there are.
+    pub records: u64,
+    /// The wrapping sum of [`record_hash`] over all records, in any order.
+    pub digest: u128,
+    /// Opaque to this room: membership and whatever else must travel with the records.
+    pub meta: Bytes,
+}
+
+/// The hash of one record. Key and value are each preceded by their length, so that no two records share their bytes.
+pub fn record_hash(key: &[u8], value: &[u8]) -> u128 {
+    let mut hash = Xxh3::new();
+    for part in [key, value] {
+        hash.update(&(part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    hash.digest128()
+}
+
+/// Counts and sums records while they pass by.
+#[derive(Default)]
+pub(super) struct Tally {
+    pub(super) records: u64,
+    pub(super) digest: u128,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, key: &[u8], value: &[u8]) {
+        self.records += 1;
+        self.digest = self.digest.wrapping_add(record_hash(key, value));
+    }
+
+    /// What differs from `head`, for people; `None` when they agree.
+    pub(super) fn differs_from(&self, head: &Head) -> Option<String> {
+        if self.records != head.records {
+            return Some(format!("{} records, {} expected", self.records, head.records));
+        }
+        (self.digest != head.digest).then(|| format!("digest {:032x}, {:032x} expected", self.digest, head.digest))
+    }
+}
+
+impl Head {
+    /// Log id (a byte that says whether there is one, and three integers), count, digest, meta; all little-endian.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let id = self.log_id.unwrap_or(LogId::new(0, 0, 0));
+        let mut bytes = vec![u8::from(self.log_id.is_some())];
+        for word in [id.term, id.node, id.index, self.records] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        bytes.extend_from_slice(&self.digest.to_le_bytes());
+        bytes.extend_from_slice(&self.meta);
+        bytes
+    }
+
+    /// The reverse. The caller has verified a checksum; what still cannot be read was written by something else.
+    pub(super) fn decode(bytes: &[u8]) -> io::Result<Self> {
+        const FIXED_BYTES: usize = 1 + 4 * 8 + 16;
+        if bytes.len() < FIXED_BYTES || bytes[0] > 1 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "not a head"));
+        }
+        let word = |at: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[1 + at * 8..9 + at * 8]);
+            u64::from_le_bytes(word)
+        };
+        let mut digest = [0; 16];
+        digest.copy_from_slice(&bytes[33..FIXED_BYTES]);
+        Ok(Self {
+            log_id: (bytes[0] == 1).then(|| LogId::new(word(0), word(1), word(2))),
+            records: word(3),
+            digest: u128::from_le_bytes(digest),
+            meta: Bytes::copy_from_slice(&bytes[FIXED_BYTES..]),
+        })
+    }
+}

@@ -1,0 +1,124 @@
+//! Whose directory it is: a small checksummed text file, written once.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use super::directory::sync_directory;
+use super::open_error::OpenError;
+
+/// The newest format of a directory that this build reads and the one it writes.
+const FORMAT: u32 = 1;
+
+/// Whose directory it is. Written when the directory is made, never changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The format of the whole directory.
+    pub format: u32,
+    /// The cluster's name, one line.
+    pub cluster: String,
+    /// The cluster's drawn id: a name may be used twice, this is not.
+    pub cluster_id: u128,
+    /// The Raft group.
+    pub group_id: u64,
+    /// The node.
+    pub node: u64,
+}
+
+/// What a config says about a directory; what it leaves open is taken from the directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The cluster's name.
+    pub cluster: String,
+    /// The node.
+    pub node: u64,
+    /// The cluster's id, where it is known.
+    pub cluster_id: Option<u128>,
+    /// The Raft group, where it is known.
+    pub group_id: Option<u64>,
+}
+
+impl Identity {
+    /// The identity of a new directory.
+    pub fn new(cluster: String, cluster_id: u128, group_id: u64, node: u64) -> Self {
+        Self { format: FORMAT, cluster, cluster_id, group_id, node }
+    }
+
+    fn shown(&self) -> String {
+        let Self { cluster, cluster_id, group_id, node, .. } = self;
+        format!("node {node} of cluster {cluster} (id {cluster_id:032x}, group {group_id})")
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!(
+            "lockkeeper {}\ncluster {}\ncluster_id {:032x}\ngroup_id {}\nnode {}\n",
+            self.format, self.cluster, self.cluster_id, self.group_id, self.node
+        );
+        let checksum = crc32fast::hash(text.as_bytes());
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "checksum {checksum:08x}");
+        text
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.lines();
+        let mut field = |name: &str| lines.next()?.strip_prefix(name)?.strip_prefix(' ').map(str::to_string);
+        Some(Self {
+            format: field("lockkeeper")?.parse().ok()?,
+            cluster: field("cluster")?,
+            cluster_id: u128::from_str_radix(&field("cluster_id")?, 16).ok()?,
+            group_id: field("group_id")?.parse().ok()?,
+            node: field("node")?.parse().ok()?,
+        })
+    }
+
+    /// Writes the file at `path`: temporary, synced, renamed, directory synced. A crash leaves all of it or none.
+    pub(super) fn save(&self, path: &Path) -> io::Result<()> {
+        if self.cluster.contains(char::is_control) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a cluster's name is one line"));
+        }
+        let temporary = path.with_extension("tmp");
+        let mut file = File::create(&temporary)?;
+        file.write_all(self.text().as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)?;
+        sync_directory(path.parent().unwrap_or(Path::new(".")))
+    }
+
+    /// Reads the file at `path` and compares it with `claim`; `None` when there is none.
+    pub(super) fn load(path: &Path, claim: &Claim) -> Result<Option<Self>, OpenError> {
+        let text = match fs::read(path) {
+            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(OpenError::io("read", path, error)),
+        };
+        let format = text.lines().next().and_then(|line| line.strip_prefix("lockkeeper ")?.parse::<u32>().ok());
+        if let Some(found) = format.filter(|format| *format > FORMAT) {
+            return Err(OpenError::Newer { path: path.to_path_buf(), found, readable: FORMAT });
+        }
+        let identity = Self::parse(&text).filter(|identity| identity.text() == text);
+        let identity = identity.ok_or_else(|| OpenError::damaged(path, 0, "checksum does not match".to_string()))?;
+        if claim.allows(&identity) {
+            return Ok(Some(identity));
+        }
+        Err(OpenError::NotOurs { path: path.to_path_buf(), found: identity.shown(), expected: claim.shown() })
+    }
+}
+
+impl Claim {
+    fn allows(&self, identity: &Identity) -> bool {
+        self.cluster == identity.cluster
+            && self.node == identity.node
+            && self.cluster_id.is_none_or(|id| id == identity.cluster_id)
+            && self.group_id.is_none_or(|id| id == identity.group_id)
+    }
+
+    fn shown(&self) -> String {
+        let mut shown = format!("node {} of cluster {}", self.node, self.cluster);
+        if let Some(id) = self.cluster_id {
+            let _ = write!(shown, " (id {id:032x})");
+        }
+        shown
+    }
+}

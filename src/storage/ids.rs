@@ -1,0 +1,48 @@
+//! The two things Raft names: an entry of the log, and a vote.
+
+use std::fmt;
+
+/// The name of one log entry. Ordered by term, then node, then index, as the ids of a leader are ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LogId {
+    /// The term in which the entry was proposed.
+    pub term: u64,
+    /// The leader that proposed it.
+    pub node: u64,
+    /// Its position, counted from 0 without holes.
+    pub index: u64,
+}
+
+impl LogId {
+    /// The entry at `index` proposed by `node` in `term`.
+    pub fn new(term: u64, node: u64, index: u64) -> Self {
+        Self { term, node, index }
+    }
+}
+
+impl fmt::Display for LogId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "T{}-N{}.{}", self.term, self.node, self.index)
+    }
+}
+
+/// Whom a node voted for, and whether a quorum did. It never goes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Vote {
+    /// The term voted in.
+    pub term: u64,
+    /// The candidate.
+    pub node: u64,
+    /// Whether a quorum granted it: the candidate leads.
+    pub committed: bool,
+}
+
+/// `id` for people; "nothing" when there is none.
+pub(super) fn shown(id: Option<LogId>) -> String {
+    id.map_or_else(|| "nothing".to_string(), |id| id.to_string())
+}
+
+/// The index after `id`: 0 when there is none.
+pub(super) fn next_index(id: Option<LogId>) -> u64 {
+    id.map_or(0, |id| id.index + 1)
+}

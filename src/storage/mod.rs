@@ -1,0 +1,34 @@
+//! What a node keeps on disk: a write-ahead log, snapshot files, a mirror of the state, and whose directory it is.
+//! Knows: limits, bytes and log ids. Never: what the bytes mean, Raft, clocks, networks.
+//!
+//! The log and the newest snapshot file are the truth. The mirror (sled) only makes starts fast and snapshot files
+//! cheap: it is verified before it is trusted, and thrown away whenever it does not verify.
+
+mod directory;
+mod head;
+mod identity;
+mod ids;
+mod open;
+mod open_error;
+mod snapshot;
+mod state;
+mod wal;
+
+pub use head::{Head, record_hash};
+pub use identity::{Claim, Identity};
+pub use ids::{LogId, Vote};
+pub use open::{DirectoryLock, Opened, Options, Recovered, Source, open};
+pub use open_error::OpenError;
+pub use snapshot::{ReceivedSnapshot, SnapshotFile, SnapshotWriter};
+pub use state::{Checkpoint, DiskState, ExportDone, MemoryState, Probe, StateStore, Step};
+pub use wal::{DiskWal, MemoryWal, SyncObserver, Wal, WalOptions, WalState};
+
+/// Told once how an operation ended: `Ok` after it is durable, or the error that stopped it.
+///
+/// It runs on the thread that did the work, and must be short.
+pub type Done = Box<dyn FnOnce(std::io::Result<()>) + Send>;
+
+/// A copy of an error that several callers must hear of: `io::Error` itself cannot be cloned.
+fn copy_error(error: &std::io::Error) -> std::io::Error {
+    std::io::Error::new(error.kind(), error.to_string())
+}

@@ -1,0 +1,127 @@
+//! A finished snapshot: its head, and readers of its bytes and of its records.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::format::Parser;
+use crate::limits::SNAPSHOT_BLOCK_BYTES;
+use crate::storage::head::Head;
+use crate::storage::ids::LogId;
+
+/// A finished snapshot. It stays readable while a handle lives, though a newer one has replaced it.
+#[derive(Clone)]
+pub struct SnapshotFile {
+    head: Head,
+    size_bytes: u64,
+    source: Source,
+}
+
+#[derive(Clone)]
+enum Source {
+    /// An open file outlives its name.
+    Disk(Arc<File>),
+    Memory(Bytes),
+}
+
+impl fmt::Debug for SnapshotFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SnapshotFile({:?}, {} bytes)", self.head.log_id, self.size_bytes)
+    }
+}
+
+impl SnapshotFile {
+    /// Opens a file and reads its head; the records are not verified here.
+    pub(in crate::storage) fn open(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let size_bytes = file.metadata()?.len();
+        Self::from_source(Source::Disk(Arc::new(file)), size_bytes)
+    }
+
+    pub(in crate::storage) fn from_memory(bytes: Bytes) -> io::Result<Self> {
+        let size_bytes = bytes.len() as u64;
+        Self::from_source(Source::Memory(bytes), size_bytes)
+    }
+
+    fn from_source(source: Source, size_bytes: u64) -> io::Result<Self> {
+        let mut file = Self { head: Head::default(), size_bytes, source };
+        file.head = Parser::new(file.reader())?.head;
+        Ok(file)
+    }
+
+    /// What its records are.
+    pub fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// Its size.
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// Its raw content, in order, `bytes` at a time, for sending.
+    pub fn chunks(&self, bytes: usize) -> io::Result<impl Iterator<Item = io::Result<Bytes>> + Send + use<>> {
+        let mut input = self.cursor();
+        let mut left = self.size_bytes;
+        Ok(std::iter::from_fn(move || {
+            let length = left.min(bytes.max(1) as u64);
+            if length == 0 {
+                return None;
+            }
+            let mut chunk = vec![0; usize::try_from(length).unwrap_or(bytes)];
+            let read = input.read_exact(&mut chunk).map(|()| Bytes::from(chunk));
+            left = if read.is_ok() { left - length } else { 0 };
+            Some(read)
+        }))
+    }
+
+    /// Its records, in the order of their keys. Damage, a wrong count or a wrong digest end it with an error, so
+    /// whoever reads to the end has verified the file.
+    pub fn records(&self) -> io::Result<impl Iterator<Item = io::Result<(Bytes, Bytes)>> + Send + use<>> {
+        Parser::new(self.reader())
+    }
+
+    /// Reads all of it: framing, checksums, count, digest.
+    pub(in crate::storage) fn verify(&self) -> io::Result<()> {
+        self.records()?.try_for_each(|record| record.map(drop))
+    }
+
+    fn reader(&self) -> BufReader<Cursor> {
+        BufReader::with_capacity(2 * SNAPSHOT_BLOCK_BYTES, self.cursor())
+    }
+
+    fn cursor(&self) -> Cursor {
+        Cursor { source: self.source.clone(), offset: 0 }
+    }
+}
+
+/// The name of the file that holds the state at `id`: names sort by index.
+pub(in crate::storage) fn file_name(id: Option<LogId>) -> String {
+    let id = id.unwrap_or(LogId::new(0, 0, 0));
+    format!("{:020}-{:020}-{:020}.snapshot", id.index, id.term, id.node)
+}
+
+/// A place in the content; many may read one file.
+struct Cursor {
+    source: Source,
+    offset: u64,
+}
+
+impl Read for Cursor {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = match &self.source {
+            Source::Disk(file) => file.read_at(buffer, self.offset)?,
+            Source::Memory(bytes) => {
+                let from = usize::try_from(self.offset).unwrap_or(usize::MAX).min(bytes.len());
+                (&bytes[from..]).read(buffer)?
+            }
+        };
+        self.offset += read as u64;
+        Ok(read)
+    }
+}

@@ -1,0 +1,92 @@
+//! A snapshot on its way in: chunks go to a temporary place, and only a verified whole comes out.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+
+use super::file::SnapshotFile;
+use crate::storage::head::Head;
+
+/// Takes the chunks of a snapshot. Dropped before `finish`, it removes what it wrote; a crash leaves a `.tmp` file,
+/// which the next start removes.
+pub struct SnapshotWriter {
+    target: Target,
+}
+
+enum Target {
+    Disk(File, Temporary),
+    Memory(Vec<u8>),
+}
+
+/// A temporary file, removed when it is dropped under its temporary name.
+struct Temporary(Option<PathBuf>);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if let Some(path) = self.0.take() {
+            // What cannot be removed now is removed at the next start.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// A whole, verified snapshot that is not installed yet. Dropped, it is removed.
+pub struct ReceivedSnapshot {
+    file: SnapshotFile,
+    temporary: Temporary,
+}
+
+impl SnapshotWriter {
+    pub(in crate::storage) fn create(path: PathBuf) -> io::Result<Self> {
+        let file = File::create_new(&path)?;
+        Ok(Self { target: Target::Disk(file, Temporary(Some(path))) })
+    }
+
+    pub(in crate::storage) fn in_memory() -> Self {
+        Self { target: Target::Memory(Vec::new()) }
+    }
+
+    /// Adds the next chunk.
+    pub fn write(&mut self, chunk: &[u8]) -> io::Result<()> {
+        match &mut self.target {
+            Target::Disk(file, _) => file.write_all(chunk),
+            Target::Memory(bytes) => bytes.write_all(chunk),
+        }
+    }
+
+    /// Verifies framing, checksums, count and digest. `InvalidData` names the offset of what is wrong.
+    pub fn finish(self) -> io::Result<ReceivedSnapshot> {
+        let (file, temporary) = match self.target {
+            Target::Memory(bytes) => (SnapshotFile::from_memory(Bytes::from(bytes))?, Temporary(None)),
+            Target::Disk(file, temporary) => {
+                file.sync_all()?;
+                let path = temporary.0.as_deref().unwrap_or(Path::new(""));
+                (SnapshotFile::open(path)?, temporary)
+            }
+        };
+        file.verify()?;
+        Ok(ReceivedSnapshot { file, temporary })
+    }
+}
+
+impl ReceivedSnapshot {
+    /// What its records are. A receiver refuses it when this is not what was announced.
+    pub fn head(&self) -> &Head {
+        self.file.head()
+    }
+
+    /// Gives it its final name. Synced already; the caller syncs the directory.
+    pub(in crate::storage) fn rename(mut self, to: &Path) -> io::Result<SnapshotFile> {
+        if let Some(path) = &self.temporary.0 {
+            fs::rename(path, to)?;
+            self.temporary.0 = None;
+        }
+        Ok(self.file.clone())
+    }
+
+    pub(in crate::storage) fn into_file(self) -> SnapshotFile {
+        self.file.clone()
+    }
+}

@@ -1,0 +1,83 @@
+//! The owner of mirror and snapshot files: checkpoints in, snapshot files out and in.
+
+mod actor;
+mod disk;
+mod memory;
+mod mirror;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::Done;
+use super::head::Head;
+use super::snapshot::{ReceivedSnapshot, SnapshotFile, SnapshotWriter};
+
+pub(super) use actor::Actor;
+pub use disk::DiskState;
+pub use memory::MemoryState;
+pub(super) use mirror::Mirror;
+
+/// The records that changed since the checkpoint before, as they are at one applied entry.
+#[derive(Clone, Debug, Default)]
+pub struct Checkpoint {
+    /// Key and new value, or `None` where the record is gone.
+    pub changes: Vec<(Bytes, Option<Bytes>)>,
+    /// What all records together are after these changes.
+    pub head: Head,
+}
+
+/// Told once how an export or an install ended.
+pub type ExportDone = Box<dyn FnOnce(io::Result<SnapshotFile>) + Send>;
+
+/// A place where a crash can be put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The mirror is marked as being written.
+    MirrorMarked,
+    /// One batch of records is durable in the mirror.
+    MirrorBatch,
+    /// The mirror's head is durable: it counts again.
+    MirrorHead,
+    /// A snapshot is whole under its temporary name.
+    SnapshotWritten,
+    /// It has its final name, durably.
+    SnapshotRenamed,
+    /// The mirror before an install or a rebuild is out of the way.
+    MirrorRemoved,
+}
+
+/// Called on the thread that writes, after each step.
+pub type Probe = Arc<dyn Fn(Step) + Send + Sync>;
+
+/// The one owner of mirror and snapshot files. Calls are queued and done in order; a `done` is called exactly once.
+///
+/// A failed write stops the mirror until a `rebuild` or an `install` makes it anew.
+pub trait StateStore: Clone + Send + Sync + 'static {
+    /// Writes the changes into the mirror. The caller has seen `head.log_id` synced in the log.
+    /// A crash in the middle makes the next start set the mirror aside.
+    fn checkpoint(&self, checkpoint: Checkpoint, done: Done);
+
+    /// Writes a snapshot file of the mirror as it is at its newest checkpoint, verified against its head on the way.
+    /// `InvalidData`: the mirror is wrong and was set aside; give its records to `rebuild`.
+    fn export(&self, done: ExportDone);
+
+    /// Makes a received snapshot the newest; `done` as soon as that is durable. The mirror is then built from it,
+    /// before anything queued later.
+    fn install(&self, file: ReceivedSnapshot, done: ExportDone);
+
+    /// Replaces the whole mirror.
+    fn rebuild(&self, records: Vec<(Bytes, Bytes)>, head: Head, done: Done);
+
+    /// The newest snapshot. No I/O.
+    fn current_snapshot(&self) -> Option<SnapshotFile>;
+
+    /// A temporary place for a snapshot that is being received.
+    fn receive(&self) -> io::Result<SnapshotWriter>;
+
+    /// Ends after everything queued before. Later calls fail.
+    fn close(&self, done: Done);
+}

@@ -1,0 +1,358 @@
+//! The log on disk: `raft-log` behind the trait.
+//!
+//! What is relied on in `raft-log` 0.4.6 and `chunked-wal` 0.2.3 (read in their source): one thread writes and syncs
+//! requests in the order in which they were sent; a failed write or sync is told to every waiting callback and ends
+//! that thread, so nothing is retried; a new file is begun only after the one before it was synced; files are removed
+//! only behind the sync of the purge that frees them, and the directory is synced then. It does not report a failure
+//! to later callers in words of its own, so the first error is kept here.
+
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use bytes::Bytes;
+use raft_log::api::raft_log_writer::RaftLogWriter;
+use raft_log::codeq::OffsetSize;
+use raft_log::{Config, RaftLog, Segment, chunked_wal};
+
+use super::records::{Payload, Told, WalTypes};
+use super::{Wal, WalState};
+use crate::limits;
+use crate::storage::ids::{LogId, Vote, next_index};
+use crate::storage::{Done, copy_error};
+
+/// How a log is laid out and held in memory.
+#[derive(Clone, Debug)]
+pub struct WalOptions {
+    /// A file is closed at this size.
+    pub chunk_bytes: usize,
+    /// Payloads of closed files kept in memory.
+    pub cache_bytes: usize,
+    /// How long the flush thread waits for more before it syncs. Zero: never; one sync a request.
+    pub flush_wait: Duration,
+}
+
+impl Default for WalOptions {
+    fn default() -> Self {
+        Self { chunk_bytes: limits::WAL_CHUNK_BYTES, cache_bytes: limits::WAL_CACHE_BYTES, flush_wait: Duration::ZERO }
+    }
+}
+
+/// Watches syncs: a request's way from the call to the disk. It brings its own clock.
+pub trait SyncObserver: Send + Sync {
+    /// A request was handed to the flush thread; what is returned comes back in `finished`.
+    fn started(&self) -> u64;
+    /// The request that began at `started` is durable, or failed.
+    fn finished(&self, started: u64, durable: bool);
+}
+
+/// The log on disk. The last handle to go, or [`DiskWal::close`], writes what is left and ends the flush thread.
+#[derive(Clone)]
+pub struct DiskWal(Arc<Shared>);
+
+struct Shared {
+    log: RwLock<Log>,
+    progress: Arc<Mutex<Progress>>,
+    failure: Arc<OnceLock<io::Error>>,
+    observer: OnceLock<Arc<dyn SyncObserver>>,
+    floor: SnapshotFloor,
+}
+
+/// The newest snapshot file's entry, shared with whoever writes those files: nothing may be purged past it.
+pub(in crate::storage) type SnapshotFloor = Arc<Mutex<Option<LogId>>>;
+
+struct Log {
+    /// `None` once closed.
+    raft: Option<RaftLog<WalTypes>>,
+    /// The end of what was written, as an offset of the whole log.
+    end: u64,
+    /// The end of the last request that was, or will be, synced.
+    window_start: u64,
+}
+
+#[derive(Default)]
+struct Progress {
+    synced: Option<LogId>,
+    /// Grows with each truncation: a sync that was asked for earlier says nothing about entries that are gone.
+    epoch: u64,
+    #[cfg(test)]
+    fail_next: bool,
+}
+
+impl DiskWal {
+    /// Opens the log in `dir`, which exists and has been through `cut_torn_tail`. Everything read is made durable
+    /// first: after `kill -9` it may only be in the page cache.
+    pub(in crate::storage) fn open(dir: &Path, options: &WalOptions, floor: SnapshotFloor) -> io::Result<Self> {
+        let raft = RaftLog::<WalTypes>::open(Arc::new(config(dir, options)?))?;
+        let end = raft.stat().open_chunk.global_end;
+        let wal = Self(Arc::new(Shared {
+            log: RwLock::new(Log { raft: Some(raft), end, window_start: end }),
+            progress: Arc::default(),
+            failure: Arc::default(),
+            observer: OnceLock::new(),
+            floor,
+        }));
+        wal.sync_and_wait()?;
+        Ok(wal)
+    }
+
+    /// Feeds `observer` from now on; only the first one is kept.
+    pub fn on_sync(&self, observer: Arc<dyn SyncObserver>) {
+        // A second observer has no place, and losing it loses figures only.
+        let _ = self.0.observer.set(observer);
+    }
+
+    /// Makes everything durable and ends the flush thread. Every later call fails.
+    pub fn close(&self) -> io::Result<()> {
+        let result = self.sync_and_wait();
+        self.write_lock().raft = None;
+        result
+    }
+
+    pub(in crate::storage) fn sync_and_wait(&self) -> io::Result<()> {
+        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
+        self.sync(Box::new(move |result| {
+            // The receiver is below; it is gone only when the call itself failed.
+            let _ = sender.send(result);
+        }))?;
+        receiver.recv().map_err(|_| io::Error::other("the log's flush thread has stopped"))?
+    }
+
+    #[cfg(test)]
+    pub(super) fn fail_next_sync(&self) {
+        lock(&self.0.progress).fail_next = true;
+    }
+
+    fn read_lock(&self) -> RwLockReadGuard<'_, Log> {
+        self.0.log.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_lock(&self) -> RwLockWriteGuard<'_, Log> {
+        self.0.log.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes with `change` and syncs, all under one lock, so that callers' orders are the file's order.
+    fn write_and_sync(
+        &self,
+        done: Done,
+        change: impl FnOnce(&mut RaftLog<WalTypes>, u64) -> io::Result<Option<Segment>>,
+    ) -> io::Result<()> {
+        let mut log = self.write_lock();
+        if let Err(error) = self.refuse_if_failed(&log) {
+            drop(log);
+            done(Err(copy_error(&error)));
+            return Err(error);
+        }
+        let window_start = log.window_start;
+        let Some(raft) = log.raft.as_mut() else { return Err(closed()) };
+        let changed = change(raft, window_start);
+        if let Err(error) = &changed {
+            if error.kind() != io::ErrorKind::InvalidInput {
+                // Not a refusal: part of the change may be on its way to the disk.
+                drop(self.0.failure.set(copy_error(error)));
+            }
+            drop(log);
+            done(Err(copy_error(error)));
+            return Err(copy_error(error));
+        }
+        let last = raft.log_state().last().copied();
+        let flushed = raft.flush(true, Some(self.told(last, done)));
+        // Once this request is handed over, nothing later is written before its sync has ended.
+        log.end = changed.ok().flatten().map_or(log.end, |written| written.end().0);
+        log.window_start = log.end;
+        drop(log);
+        flushed.map_err(|error| self.0.failure.get().map_or(error, copy_error))
+    }
+
+    /// The callback of one request: keeps the first error, moves `synced`, then calls `done`.
+    fn told(&self, last: Option<LogId>, done: Done) -> Told {
+        let (progress, failure) = (self.0.progress.clone(), self.0.failure.clone());
+        let observer = self.0.observer.get().cloned();
+        let started = observer.as_ref().map(|observer| observer.started());
+        let epoch = lock(&progress).epoch;
+        Told::new(Box::new(move |mut result| {
+            {
+                let mut progress = lock(&progress);
+                #[cfg(test)]
+                if std::mem::take(&mut progress.fail_next) {
+                    result = Err(io::Error::other("injected: the sync failed"));
+                }
+                if let Some(earlier) = failure.get() {
+                    // A sync after a failed one proves nothing: the kernel reports a lost page once.
+                    result = Err(copy_error(earlier));
+                }
+                match &result {
+                    Ok(()) if progress.epoch == epoch => progress.synced = last,
+                    Ok(()) => {}
+                    Err(error) => drop(failure.set(copy_error(error))),
+                }
+            }
+            if let (Some(observer), Some(started)) = (observer, started) {
+                observer.finished(started, result.is_ok());
+            }
+            done(result);
+        }))
+    }
+
+    fn refuse_if_failed(&self, log: &Log) -> io::Result<()> {
+        if let Some(error) = self.0.failure.get() {
+            return Err(copy_error(error));
+        }
+        if log.raft.is_none() { Err(closed()) } else { Ok(()) }
+    }
+}
+
+impl Wal for DiskWal {
+    fn state(&self) -> WalState {
+        self.read_lock().raft.as_ref().map_or_else(WalState::default, |raft| {
+            let state = raft.log_state();
+            WalState {
+                purged: state.purged().copied(),
+                last: state.last().copied(),
+                vote: state.vote().copied(),
+                committed: state.committed().copied(),
+            }
+        })
+    }
+
+    fn save_vote(&self, vote: Vote, done: Done) -> io::Result<()> {
+        self.write_and_sync(done, |raft, _| raft.save_vote(vote).map(Some).map_err(invalid))
+    }
+
+    fn append(&self, records: Vec<(LogId, Bytes)>, done: Done) -> io::Result<()> {
+        self.write_and_sync(done, |raft, window_start| {
+            check_append(raft.log_state().last().copied(), &records)?;
+            let records = records.into_iter().map(|(id, bytes)| (id, Payload { window_start, bytes }));
+            raft.append(records).map(Some)
+        })
+    }
+
+    fn truncate_after(&self, last: Option<LogId>) -> io::Result<()> {
+        let progress = self.0.progress.clone();
+        self.write_and_sync(Box::new(drop), move |raft, _| {
+            let state = raft.log_state();
+            let (end, front) = (next_index(state.last().copied()), next_index(state.purged().copied()));
+            let keep = next_index(last).max(front);
+            if keep >= end {
+                return Ok(None);
+            }
+            let written = raft.truncate(keep).map_err(invalid)?;
+            let left = raft.log_state().last().copied();
+            let mut progress = lock(&progress);
+            progress.epoch += 1;
+            progress.synced = progress.synced.min(left);
+            Ok(Some(written))
+        })
+    }
+
+    fn purge(&self, upto: LogId) -> io::Result<()> {
+        let floor = *lock(&self.0.floor);
+        if floor.is_none_or(|floor| floor.index < upto.index) {
+            let floor = crate::storage::ids::shown(floor);
+            return Err(refused(format!("purge to {upto}, but the newest snapshot file is at {floor}")));
+        }
+        self.write_and_sync(Box::new(drop), |raft, _| raft.purge(upto).map(Some))
+    }
+
+    fn commit(&self, id: LogId) -> io::Result<()> {
+        let mut log = self.write_lock();
+        self.refuse_if_failed(&log)?;
+        let raft = log.raft.as_mut().ok_or_else(closed)?;
+        if raft.log_state().committed() == Some(&id) {
+            return Ok(());
+        }
+        let written = raft.commit(id).map_err(invalid)?;
+        let flushed = raft.flush(false, None);
+        log.end = written.end().0;
+        flushed
+    }
+
+    fn read(&self, from: u64, to: u64, max_bytes: usize) -> io::Result<Vec<(LogId, Bytes)>> {
+        let log = self.read_lock();
+        self.refuse_if_failed(&log)?;
+        let raft = log.raft.as_ref().ok_or_else(closed)?;
+        let (mut records, mut bytes) = (Vec::new(), 0);
+        if from >= to {
+            return Ok(records);
+        }
+        for record in raft.read(from, to) {
+            let (id, payload) = record?;
+            if id.index != from + records.len() as u64 {
+                break;
+            }
+            bytes += payload.bytes.len();
+            if bytes > max_bytes && !records.is_empty() {
+                break;
+            }
+            records.push((id, payload.bytes));
+        }
+        if records.is_empty() { Err(hole(from)) } else { Ok(records) }
+    }
+
+    fn sync(&self, done: Done) -> io::Result<()> {
+        self.write_and_sync(done, |_, _| Ok(None))
+    }
+
+    fn synced(&self) -> Option<LogId> {
+        lock(&self.0.progress).synced
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.read_lock().raft.as_ref().map_or(0, RaftLog::on_disk_size)
+    }
+}
+
+/// Checks a whole batch before its first entry is written: a batch is taken or refused as one.
+pub(super) fn check_append(mut last: Option<LogId>, records: &[(LogId, Bytes)]) -> io::Result<()> {
+    for (id, bytes) in records {
+        let follows = last.is_none_or(|last| id.index == last.index + 1 && *id > last);
+        if !follows {
+            let last = crate::storage::ids::shown(last);
+            return Err(refused(format!("entry {id} does not follow {last}")));
+        }
+        if bytes.len() > limits::WAL_RECORD_BYTES {
+            return Err(refused(format!("entry {id} has {} bytes, above the bound", bytes.len())));
+        }
+        last = Some(*id);
+    }
+    Ok(())
+}
+
+pub(super) fn refused(why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why)
+}
+
+pub(super) fn hole(index: u64) -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, format!("the log does not hold entry {index}"))
+}
+
+fn closed() -> io::Error {
+    io::Error::other("the log is closed")
+}
+
+/// `raft-log` refuses what contradicts its state before it writes anything.
+fn invalid(error: io::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, error)
+}
+
+fn config(dir: &Path, options: &WalOptions) -> io::Result<Config> {
+    let dir = dir.to_str().ok_or_else(|| refused(format!("{} is not UTF-8", dir.display())))?;
+    let mut wal = chunked_wal::Config::new(dir);
+    wal.read_buffer_size = Some(limits::WAL_READ_BUFFER_BYTES);
+    wal.chunk_max_records = Some(limits::WAL_CHUNK_RECORDS);
+    wal.chunk_max_size = Some(options.chunk_bytes);
+    // Tails are cut by `scan`, which knows more about them; what is still incomplete here is damage.
+    wal.truncate_incomplete_record = Some(false);
+    wal.flush_batch_wait = Some(options.flush_wait);
+    wal.flush_queue_max_bytes = Some(limits::WAL_QUEUE_BYTES);
+    Ok(Config {
+        wal,
+        log_cache_max_items: Some(limits::WAL_CACHE_ENTRIES),
+        log_cache_capacity: Some(options.cache_bytes),
+    })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

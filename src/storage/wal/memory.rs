@@ -1,0 +1,246 @@
+//! The log in memory, for simulation: it knows what would be durable, and `crash` forgets the rest.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+
+use super::disk::{check_append, hole, refused};
+use super::{Wal, WalState};
+use crate::storage::ids::{LogId, Vote, next_index};
+use crate::storage::{Done, copy_error};
+
+/// The log in memory. A sync ends at once, on the caller's thread, unless syncs are held back.
+#[derive(Clone, Default)]
+pub struct MemoryWal(Arc<Mutex<Inner>>);
+
+#[derive(Default)]
+struct Inner {
+    now: Image,
+    durable: Image,
+    /// Changes in `now` and not yet in `durable`, in order.
+    unsynced: VecDeque<Change>,
+    /// Syncs held back: how many changes are left in front of each, and whom to tell.
+    waiting: VecDeque<(usize, Done)>,
+    held: bool,
+    fail_next: bool,
+    failure: Option<io::Error>,
+}
+
+#[derive(Clone, Default)]
+struct Image {
+    state: WalState,
+    entries: BTreeMap<u64, (LogId, Bytes)>,
+}
+
+#[derive(Clone)]
+enum Change {
+    Vote(Vote),
+    Append(Vec<(LogId, Bytes)>),
+    Truncate(Option<LogId>),
+    Purge(LogId),
+    Commit(LogId),
+}
+
+impl Image {
+    fn check(&self, change: &Change) -> io::Result<()> {
+        let state = &self.state;
+        let allowed = match change {
+            Change::Vote(vote) => Some(*vote) >= state.vote,
+            Change::Append(records) => return check_append(state.last, records),
+            Change::Truncate(last) => (*last).max(state.purged) >= state.committed,
+            Change::Purge(_) => true,
+            Change::Commit(id) => Some(*id) >= state.committed && Some(*id) <= state.last,
+        };
+        if allowed { Ok(()) } else { Err(refused(format!("contradicts {state:?}"))) }
+    }
+
+    fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Vote(vote) => self.state.vote = Some(*vote),
+            Change::Append(records) => {
+                self.entries.extend(records.iter().map(|(id, bytes)| (id.index, (*id, bytes.clone()))));
+                self.state.last = records.last().map(|(id, _)| *id).or(self.state.last);
+            }
+            Change::Truncate(last) => {
+                self.entries.split_off(&next_index(*last));
+                self.state.last = self.entries.last_key_value().map(|(_, (id, _))| *id).or(self.state.purged);
+            }
+            Change::Purge(upto) => {
+                if next_index(self.state.purged) > upto.index {
+                    return;
+                }
+                self.entries = self.entries.split_off(&(upto.index + 1));
+                self.state.purged = Some(*upto);
+                self.state.last = self.state.last.max(Some(*upto));
+            }
+            Change::Commit(id) => self.state.committed = Some(*id),
+        }
+    }
+}
+
+impl Inner {
+    fn change(&mut self, change: Change) -> io::Result<()> {
+        if let Some(error) = &self.failure {
+            return Err(copy_error(error));
+        }
+        self.now.check(&change)?;
+        self.now.apply(&change);
+        self.unsynced.push_back(change);
+        Ok(())
+    }
+
+    /// Ends every sync that is due and returns whom to tell, to be called without the lock.
+    fn end_syncs(&mut self) -> Vec<(Done, io::Result<()>)> {
+        let mut told = Vec::new();
+        while let Some((changes, done)) = if self.held { None } else { self.waiting.pop_front() } {
+            if mem::take(&mut self.fail_next) {
+                self.failure = Some(io::Error::other("injected: the sync failed"));
+            }
+            if let Some(error) = &self.failure {
+                told.push((done, Err(copy_error(error))));
+                continue;
+            }
+            for change in self.unsynced.drain(..changes) {
+                self.durable.apply(&change);
+            }
+            told.push((done, Ok(())));
+        }
+        told
+    }
+}
+
+impl MemoryWal {
+    /// From now on syncs wait: nothing becomes durable, and no `done` is called.
+    pub fn hold_syncs(&self) {
+        self.lock().held = true;
+    }
+
+    /// Ends the syncs that were held back, in order, and holds no more.
+    pub fn release_syncs(&self) {
+        self.lock().held = false;
+        self.end_syncs();
+    }
+
+    /// Ends at most one sync that was held back; the rest stay. Returns whether there was one.
+    pub fn release_one_sync(&self) -> bool {
+        let mut inner = self.lock();
+        let later: VecDeque<_> = if inner.waiting.is_empty() { return false } else { inner.waiting.split_off(1) };
+        let held = mem::replace(&mut inner.held, false);
+        let told = inner.end_syncs();
+        (inner.waiting, inner.held) = (later, held);
+        drop(inner);
+        told.into_iter().for_each(|(done, result)| done(result));
+        true
+    }
+
+    /// The next sync fails, and with it every call after it, until `crash`.
+    pub fn fail_next_sync(&self) {
+        self.lock().fail_next = true;
+    }
+
+    /// Power is cut: what was not synced is gone, and whoever waited for a sync never hears of it.
+    pub fn crash(&self) {
+        let mut inner = self.lock();
+        let durable = inner.durable.clone();
+        *inner = Inner { now: durable.clone(), durable, ..Inner::default() };
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end_syncs(&self) {
+        let told = self.lock().end_syncs();
+        told.into_iter().for_each(|(done, result)| done(result));
+    }
+
+    fn change_and_sync(&self, change: Option<Change>, done: Done) -> io::Result<()> {
+        let mut inner = self.lock();
+        let changed = match (change, &inner.failure) {
+            (_, Some(error)) => Err(copy_error(error)),
+            (Some(change), None) => inner.change(change),
+            (None, None) => Ok(()),
+        };
+        if let Err(error) = changed {
+            drop(inner);
+            done(Err(copy_error(&error)));
+            return Err(error);
+        }
+        // A sync takes every change in front of it that no earlier one takes.
+        let taken: usize = inner.waiting.iter().map(|(changes, _)| changes).sum();
+        let changes = inner.unsynced.len() - taken;
+        inner.waiting.push_back((changes, done));
+        drop(inner);
+        self.end_syncs();
+        Ok(())
+    }
+}
+
+impl Wal for MemoryWal {
+    fn state(&self) -> WalState {
+        self.lock().now.state
+    }
+
+    fn save_vote(&self, vote: Vote, done: Done) -> io::Result<()> {
+        self.change_and_sync(Some(Change::Vote(vote)), done)
+    }
+
+    fn append(&self, records: Vec<(LogId, Bytes)>, done: Done) -> io::Result<()> {
+        self.change_and_sync(Some(Change::Append(records)), done)
+    }
+
+    fn truncate_after(&self, last: Option<LogId>) -> io::Result<()> {
+        let state = self.state();
+        if next_index(last).max(next_index(state.purged)) >= next_index(state.last) {
+            return Ok(());
+        }
+        self.change_and_sync(Some(Change::Truncate(last)), Box::new(drop))
+    }
+
+    fn purge(&self, upto: LogId) -> io::Result<()> {
+        self.change_and_sync(Some(Change::Purge(upto)), Box::new(drop))
+    }
+
+    fn commit(&self, id: LogId) -> io::Result<()> {
+        self.lock().change(Change::Commit(id))
+    }
+
+    fn read(&self, from: u64, to: u64, max_bytes: usize) -> io::Result<Vec<(LogId, Bytes)>> {
+        let inner = self.lock();
+        if let Some(error) = &inner.failure {
+            return Err(copy_error(error));
+        }
+        let (mut records, mut bytes) = (Vec::new(), 0);
+        if from >= to {
+            return Ok(records);
+        }
+        if !inner.now.entries.contains_key(&from) {
+            return Err(hole(from));
+        }
+        for (id, payload) in inner.now.entries.range(from..to).map(|(_, record)| record) {
+            bytes += payload.len();
+            if bytes > max_bytes && !records.is_empty() {
+                break;
+            }
+            records.push((*id, payload.clone()));
+        }
+        Ok(records)
+    }
+
+    fn sync(&self, done: Done) -> io::Result<()> {
+        self.change_and_sync(None, done)
+    }
+
+    fn synced(&self) -> Option<LogId> {
+        let inner = self.lock();
+        // An entry that a later truncation took away is no longer of use to anybody.
+        inner.durable.state.last.min(inner.now.state.last)
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.lock().now.entries.values().map(|(_, bytes)| bytes.len() as u64).sum()
+    }
+}

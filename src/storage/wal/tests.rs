@@ -1,0 +1,362 @@
+//! Both logs against a naive model, torn tails, damage, failed syncs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::*;
+use crate::storage::open_error::OpenError;
+
+fn id(term: u64, index: u64) -> LogId {
+    LogId::new(term, 1, index)
+}
+
+fn entries(term: u64, range: std::ops::Range<u64>) -> Vec<(LogId, Bytes)> {
+    range.map(|index| (id(term, index), Bytes::from(vec![index as u8 + 1; 100]))).collect()
+}
+
+fn open(dir: &Path) -> DiskWal {
+    cut_torn_tail(dir, Floor::default()).unwrap();
+    DiskWal::open(dir, &small_chunks(), Arc::new(Mutex::new(Some(id(99, u64::MAX - 1))))).unwrap()
+}
+
+fn small_chunks() -> WalOptions {
+    WalOptions { chunk_bytes: 4096, cache_bytes: 1024, ..WalOptions::default() }
+}
+
+fn wait(call: impl FnOnce(Done) -> io::Result<()>) -> io::Result<()> {
+    let (sender, receiver) = channel();
+    let called = call(Box::new(move |result| sender.send(result).unwrap()));
+    let told = receiver.recv().unwrap();
+    assert!(called.is_ok() || told.is_err());
+    told
+}
+
+fn last_file(dir: &Path) -> PathBuf {
+    let mut files: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "wal"));
+    files.sort();
+    files.pop().unwrap()
+}
+
+/// A log of one file with a vote and ten entries, the last one of its own request.
+fn ten_entries() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let options = WalOptions::default();
+    let wal = DiskWal::open(dir.path(), &options, Arc::default()).unwrap();
+    wait(|done| wal.save_vote(Vote { term: 1, node: 1, committed: true }, done)).unwrap();
+    wait(|done| wal.append(entries(1, 0..9), done)).unwrap();
+    wait(|done| wal.append(entries(1, 9..10), done)).unwrap();
+    wal.close().unwrap();
+    dir
+}
+
+fn last_index(dir: &Path) -> Option<u64> {
+    DiskWal::open(dir, &WalOptions::default(), Arc::default()).unwrap().state().last.map(|id| id.index)
+}
+
+/// Whatever part of the last record is missing, a start drops that record and nothing else.
+#[test]
+fn a_tail_cut_anywhere_in_the_last_record_loses_only_that_record() {
+    let record_bytes = 4 + 24 + 16 + 100 + 8;
+    for missing in [1, 2, 7, 50, 100, 120, record_bytes - 1] {
+        let dir = ten_entries();
+        let path = last_file(dir.path());
+        let length = fs::metadata(&path).unwrap().len();
+        fs::File::options().write(true).open(&path).unwrap().set_len(length - missing).unwrap();
+        let note = cut_torn_tail(dir.path(), Floor::default()).unwrap();
+        assert!(note.is_some());
+        assert_eq!(last_index(dir.path()), Some(8), "{missing} bytes missing");
+    }
+}
+
+/// A file that grew before its content reached the disk ends in zeros: they are dropped.
+#[test]
+fn zeros_behind_the_last_record_are_dropped() {
+    let dir = ten_entries();
+    let path = last_file(dir.path());
+    let length = fs::metadata(&path).unwrap().len();
+    fs::File::options().write(true).open(&path).unwrap().set_len(length + 5000).unwrap();
+    cut_torn_tail(dir.path(), Floor::default()).unwrap();
+    assert_eq!(last_index(dir.path()), Some(9));
+}
+
+/// A flipped bit anywhere, lengths and the last record included, is a refusal that names the file; nothing is cut.
+#[test]
+fn a_flipped_bit_anywhere_is_refused_and_nothing_is_cut() {
+    let dir = ten_entries();
+    let path = last_file(dir.path());
+    let intact = fs::read(&path).unwrap();
+    for position in 0..intact.len() {
+        let mut damaged = intact.clone();
+        damaged[position] ^= 1 << (position % 8);
+        fs::write(&path, &damaged).unwrap();
+        let refused = cut_torn_tail(dir.path(), Floor::default());
+        let error = refused.expect_err(&format!("flip at {position} of {}", intact.len()));
+        assert!(matches!(&error, OpenError::Damaged { path: named, .. } if *named == path), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), damaged);
+    }
+}
+
+/// A torn tail is no licence to lose what the mirror or a commit mark proves to have been synced.
+#[test]
+fn a_tail_that_the_mirror_knows_is_not_cut() {
+    let dir = ten_entries();
+    let path = last_file(dir.path());
+    let length = fs::metadata(&path).unwrap().len();
+    fs::File::options().write(true).open(&path).unwrap().set_len(length - 3).unwrap();
+    let floor = Floor { mirror: Some(id(1, 9)), snapshot: None };
+    assert!(matches!(cut_torn_tail(dir.path(), floor), Err(OpenError::Damaged { .. })));
+    let floor = Floor { mirror: Some(id(1, 8)), snapshot: None };
+    assert!(cut_torn_tail(dir.path(), floor).unwrap().is_some());
+}
+
+/// Pages reach the disk in any order: a lost page inside the last request is a torn tail, though intact entries of
+/// the same request follow; the same page is damage once a later request was written behind it.
+#[test]
+fn a_lost_page_is_a_torn_tail_only_in_the_last_request() {
+    for later in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let wal = DiskWal::open(dir.path(), &WalOptions::default(), Arc::default()).unwrap();
+        wait(|done| wal.append(entries(1, 0..10), done)).unwrap();
+        wait(|done| wal.append(entries(1, 10..200), done)).unwrap();
+        if later {
+            wait(|done| wal.append(entries(1, 200..201), done)).unwrap();
+        }
+        wal.close().unwrap();
+        let path = last_file(dir.path());
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[8192..12288].fill(0);
+        fs::write(&path, &bytes).unwrap();
+        let result = cut_torn_tail(dir.path(), Floor::default());
+        assert_eq!(result.is_err(), later, "{result:?}");
+        if !later {
+            assert!((10..60).contains(&last_index(dir.path()).unwrap()));
+        }
+    }
+}
+
+/// A crash while a new file is begun leaves it empty, in zeros or with half a record: the one before it counts.
+#[test]
+fn a_file_that_was_only_begun_is_dropped() {
+    for begun in [&[][..], &[0; 300], &[0, 0, 0, 5, 1, 1, 0]] {
+        let dir = ten_entries();
+        let end = fs::metadata(last_file(dir.path())).unwrap().len();
+        let name = raft_log::chunked_wal::Config::chunk_file_name(end.into());
+        fs::write(dir.path().join(name), begun).unwrap();
+        assert!(cut_torn_tail(dir.path(), Floor::default()).unwrap().is_some());
+        assert_eq!(last_index(dir.path()), Some(9));
+    }
+}
+
+/// Syncs that were held back end one by one, in order; a crash keeps exactly those that ended.
+#[test]
+fn held_syncs_end_in_order() {
+    let wal = MemoryWal::default();
+    wal.hold_syncs();
+    wal.append(entries(1, 0..2), Box::new(drop)).unwrap();
+    wal.append(entries(1, 2..3), Box::new(drop)).unwrap();
+    assert!(wal.release_one_sync());
+    assert_eq!(wal.synced(), Some(id(1, 1)));
+    wal.crash();
+    assert_eq!(wal.state().last, Some(id(1, 1)));
+    assert!(!wal.release_one_sync());
+}
+
+/// A missing file at the front is noticed: its entries were never purged.
+#[test]
+fn a_missing_file_at_the_front_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let wal = open(dir.path());
+    wait(|done| wal.append(entries(1, 0..100), done)).unwrap();
+    wal.close().unwrap();
+    let mut files: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "wal"));
+    files.sort();
+    fs::remove_file(&files[0]).unwrap();
+    assert!(matches!(cut_torn_tail(dir.path(), Floor::default()), Err(OpenError::Damaged { .. })));
+}
+
+/// After a failed sync every waiting and every later call fails with it, on both logs.
+#[test]
+fn a_failed_sync_is_told_to_everybody_and_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = open(dir.path());
+    disk.fail_next_sync();
+    failing(&disk);
+    let memory = MemoryWal::default();
+    memory.fail_next_sync();
+    failing(&memory);
+    memory.crash();
+    assert!(wait(|done| memory.append(entries(1, 0..1), done)).is_ok());
+}
+
+fn failing(wal: &impl Wal) {
+    assert!(wait(|done| wal.append(entries(1, 0..2), done)).unwrap_err().to_string().contains("injected"));
+    assert!(wait(|done| wal.append(entries(1, 2..3), done)).unwrap_err().to_string().contains("injected"));
+    assert!(wait(|done| wal.save_vote(Vote { term: 2, node: 1, committed: false }, done)).is_err());
+    assert!(wait(|done| wal.sync(done)).is_err());
+    assert!(wal.read(0, 1, 10).is_err());
+    assert_eq!(wal.synced(), None);
+}
+
+/// Nothing is purged past the newest snapshot file.
+#[test]
+fn a_purge_past_the_snapshot_file_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let wal = DiskWal::open(dir.path(), &small_chunks(), Arc::new(Mutex::new(Some(id(1, 3))))).unwrap();
+    wait(|done| wal.append(entries(1, 0..6), done)).unwrap();
+    assert_eq!(wal.purge(id(1, 4)).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    wal.purge(id(1, 3)).unwrap();
+    assert_eq!(wal.read(3, 5, 10).unwrap_err().kind(), io::ErrorKind::NotFound);
+    assert_eq!(wal.read(4, 9, 10).unwrap().len(), 1);
+    assert_eq!(wal.read(4, 9, 10_000).unwrap().len(), 2);
+}
+
+/// What was not synced is gone after a crash, and its callers never hear of it.
+#[test]
+fn a_crash_of_the_memory_log_forgets_what_was_not_synced() {
+    let wal = MemoryWal::default();
+    wait(|done| wal.append(entries(1, 0..3), done)).unwrap();
+    wal.hold_syncs();
+    let (sender, receiver) = channel();
+    wal.append(entries(1, 3..5), Box::new(move |_| sender.send(()).unwrap())).unwrap();
+    assert_eq!(wal.state().last, Some(id(1, 4)));
+    assert_eq!(wal.synced(), Some(id(1, 2)));
+    wal.crash();
+    assert_eq!(wal.state().last, Some(id(1, 2)));
+    assert!(receiver.recv().is_err());
+    wait(|done| wal.append(entries(2, 3..4), done)).unwrap();
+}
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Vote(u64),
+    Append(u64),
+    Truncate(u64),
+    Purge(u64),
+    Commit(u64),
+    Reopen,
+}
+
+fn operations() -> impl Strategy<Value = Vec<Operation>> {
+    let one = prop_oneof![
+        (0..3u64).prop_map(Operation::Vote),
+        (1..30u64).prop_map(Operation::Append),
+        (0..20u64).prop_map(Operation::Truncate),
+        (0..20u64).prop_map(Operation::Purge),
+        (0..20u64).prop_map(Operation::Commit),
+        Just(Operation::Reopen),
+    ];
+    proptest::collection::vec(one, 1..40)
+}
+
+#[derive(Default)]
+struct Model {
+    entries: Vec<(LogId, Bytes)>,
+    state: WalState,
+    term: u64,
+}
+
+impl Model {
+    fn next(&self) -> u64 {
+        self.state.last.map_or(0, |id| id.index + 1)
+    }
+
+    fn run(&mut self, operation: &Operation, wal: &impl Wal) {
+        let next = self.next();
+        match operation {
+            Operation::Vote(more) => {
+                self.term += more;
+                let vote = Vote { term: self.term, node: 1, committed: true };
+                wait(|done| wal.save_vote(vote, done)).unwrap();
+                self.state.vote = Some(vote);
+            }
+            Operation::Append(count) => {
+                let new = entries(self.term, next..next + count);
+                wait(|done| wal.append(new.clone(), done)).unwrap();
+                self.state.last = Some(new[new.len() - 1].0);
+                self.entries.extend(new);
+            }
+            Operation::Truncate(back) => {
+                let floor = self.state.committed.max(self.state.purged).map_or(0, |id| id.index + 1);
+                let keep = next.saturating_sub(*back).max(floor);
+                let position = self.entries.iter().position(|(id, _)| id.index == keep);
+                let Some(position) = position else { return };
+                let last = position.checked_sub(1).map(|before| self.entries[before].0).or(self.state.purged);
+                wal.truncate_after(last).unwrap();
+                self.entries.truncate(position);
+                self.state.last = last;
+                self.term += 1;
+            }
+            Operation::Purge(count) => {
+                let Some((upto, _)) = self.entries.get(*count as usize).cloned() else { return };
+                wal.purge(upto).unwrap();
+                self.entries.retain(|(id, _)| id.index > upto.index);
+                self.state.purged = Some(upto);
+            }
+            Operation::Commit(back) => {
+                let Some((committed, _)) = self.entries.iter().rev().nth(*back as usize).cloned() else { return };
+                if Some(committed) < self.state.committed {
+                    assert!(wal.commit(committed).is_err());
+                    return;
+                }
+                wal.commit(committed).unwrap();
+                self.state.committed = Some(committed);
+            }
+            Operation::Reopen => {}
+        }
+    }
+
+    fn check(&self, wal: &impl Wal) {
+        assert_eq!(wal.state(), self.state);
+        let first = self.next() - self.entries.len() as u64;
+        if !self.entries.is_empty() {
+            assert_eq!(wal.read(first, u64::MAX, usize::MAX).unwrap(), self.entries);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// Whatever happens to it, the log on disk equals the model, also after each reopening.
+    #[test]
+    fn the_disk_log_equals_the_model(operations in operations()) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut wal = open(dir.path());
+        let mut model = Model::default();
+        for operation in &operations {
+            if matches!(operation, Operation::Reopen) {
+                wal.close().unwrap();
+                wal = open(dir.path());
+            }
+            model.run(operation, &wal);
+            model.check(&wal);
+        }
+        wal.sync_and_wait().unwrap();
+        assert_eq!(wal.synced(), model.state.last);
+        wal.close().unwrap();
+        model.check(&open(dir.path()));
+    }
+
+    /// The log in memory equals the same model; a crash forgets nothing that was synced.
+    #[test]
+    fn the_memory_log_equals_the_model(operations in operations()) {
+        let wal = MemoryWal::default();
+        let mut model = Model::default();
+        for operation in &operations {
+            if matches!(operation, Operation::Reopen) {
+                wait(|done| wal.sync(done)).unwrap();
+                wal.crash();
+            }
+            model.run(operation, &wal);
+            model.check(&wal);
+            assert_eq!(wal.synced(), model.state.last);
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! A command under the wrapper: exit codes, signals, the end of the hold, and job control on a pseudo-terminal.
+//! No cluster is needed: the hold is made up.
+//!
+//! Two tests are also roles that this program plays as a process of its own, told by its environment: the wrapper
+//! with its made-up hold, and the leader of a terminal's session.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use lockkeeper::cli::lock::child::{self, Hold, OnLost, Orders};
+use lockkeeper::cli::lock::signals::Signals;
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+/// Longer than any of these tests takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A hold that is valid for so long from its making.
+struct Made {
+    began: Instant,
+    lasts: Duration,
+}
+
+impl Hold for Made {
+    fn valid_for(&self) -> Duration {
+        self.lasts.saturating_sub(self.began.elapsed())
+    }
+
+    async fn lost(&self) {
+        tokio::time::sleep(self.valid_for()).await;
+    }
+}
+
+/// Plays the wrapper when asked to by the environment: runs the command in `WRAPPED` and ends with its exit code, 76
+/// when the hold was lost.
+#[test]
+fn role_of_the_wrapper() {
+    let Some(command) = std::env::var_os("WRAPPED") else { return };
+    let milliseconds = |name: &str, default: u64| {
+        Duration::from_millis(std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default))
+    };
+    let on_lost = match std::env::var("ON_LOST").as_deref() {
+        Ok("kill") => OnLost::Kill,
+        Ok("ignore") => OnLost::Ignore,
+        Ok(_) | Err(_) => OnLost::Term,
+    };
+    let whole = command.to_string_lossy();
+    let command = match whole.strip_prefix("exec ") {
+        Some(program) => vec![program.into()],
+        None => vec!["sh".into(), "-c".into(), command.clone()],
+    };
+    let orders = Orders {
+        command,
+        environment: vec![("LOCKKEEPER_TOKEN".into(), "17".into())],
+        on_lost,
+        kill_after: milliseconds("KILL_AFTER_MS", 300),
+        shim: vec![env!("CARGO_BIN_EXE_lockkeeper").into(), "__child".into()],
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let report = runtime.block_on(async {
+        let hold = Made { began: Instant::now(), lasts: milliseconds("LASTS_MS", 3_600_000) };
+        let mut signals = Signals::listen().unwrap();
+        child::run(&orders, &hold, &mut signals).await.unwrap()
+    });
+    std::process::exit(if report.lost && on_lost != OnLost::Ignore { 76 } else { i32::from(report.ended.code()) });
+}
+
+/// Plays the leader of a terminal's session when asked to by the environment: makes the terminal on its standard
+/// input its own and becomes a shell.
+#[test]
+fn role_of_the_session_leader() {
+    let Some(script) = std::env::var_os("SCRIPT") else { return };
+    rustix::process::setsid().unwrap();
+    rustix::process::ioctl_tiocsctty(std::io::stdin()).unwrap();
+    let error = Command::new("bash").args(["--norc", "--noprofile", "-c"]).arg(script).env_remove("SCRIPT").exec();
+    panic!("no shell: {error}");
+}
+
+fn role(name: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", name, "--nocapture", "--quiet"]);
+    command
+}
+
+fn wrapper(command: impl Into<OsString>) -> Command {
+    let mut wrapper = role("role_of_the_wrapper");
+    wrapper.env("WRAPPED", command.into()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    wrapper
+}
+
+/// Polls with a pause until the condition holds.
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < PATIENCE, "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn ended(child: &mut Child) -> ExitStatus {
+    let mut status = None;
+    until("the end of the wrapper", || {
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    status.unwrap()
+}
+
+fn code_of(command: &mut Command) -> Option<i32> {
+    ended(&mut command.spawn().unwrap()).code()
+}
+
+/// A file in a directory of its own, for commands to tell what they did.
+struct Slate {
+    directory: tempfile::TempDir,
+}
+
+impl Slate {
+    fn new() -> Self {
+        Self { directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("slate")
+    }
+
+    fn text(&self) -> String {
+        std::fs::read_to_string(self.path()).unwrap_or_default()
+    }
+
+    fn says(&self, word: &str) {
+        until(&format!("{word} on the slate"), || self.text().contains(word));
+    }
+
+    fn number_after(&self, word: &str) -> Pid {
+        self.says(word);
+        until("a whole line", || self.text().ends_with('\n'));
+        let text = self.text();
+        let line = text.lines().find_map(|line| line.strip_prefix(word)).unwrap();
+        Pid::from_raw(line.trim().parse().unwrap()).unwrap()
+    }
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn pid(child: &Child) -> Pid {
+    Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap()
+}
+
+fn is_gone(process: Pid) -> bool {
+    test_kill_process(process).is_err()
+        || std::fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero()))
+            .is_ok_and(|stat| stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z')))
+}
+
+/// The command's exit code is the wrapper's, and a signal that ended it is 128 and its number.
+#[test]
+fn exit_codes_are_the_commands() {
+    assert_eq!(code_of(&mut wrapper("exit 0")), Some(0));
+    assert_eq!(code_of(&mut wrapper("exit 42")), Some(42));
+    assert_eq!(code_of(&mut wrapper("kill -KILL $$")), Some(137));
+}
+
+/// A command that does not exist is 127, one that may not be executed is 126.
+#[test]
+fn commands_that_cannot_run_are_told_apart() {
+    assert_eq!(code_of(&mut wrapper("exec /nonexistent/command")), Some(127));
+    assert_eq!(code_of(&mut wrapper("exec /etc/passwd")), Some(126));
+}
+
+/// The command sees the environment that was ordered.
+#[test]
+fn the_environment_reaches_the_command() {
+    assert_eq!(code_of(&mut wrapper("exit $LOCKKEEPER_TOKEN")), Some(17));
+}
+
+/// The command leads a group of its own, apart from the wrapper's.
+#[test]
+fn the_command_leads_its_own_group() {
+    assert_eq!(code_of(&mut wrapper("test \"$(ps -o pgid= -p $$ | tr -d ' ')\" = $$ || test ! -x /bin/ps")), Some(0));
+}
+
+/// Signals to the wrapper reach the command, which decides what they mean.
+#[test]
+fn signals_are_passed_on() {
+    for (signal, name) in [(Signal::USR1, "USR1"), (Signal::INT, "INT"), (Signal::HUP, "HUP"), (Signal::TERM, "TERM")] {
+        let slate = Slate::new();
+        let script =
+            format!("trap 'exit 33' {name}; echo ready > {}; while :; do sleep 0.01; done", shown(&slate.path()));
+        let mut child = wrapper(script).spawn().unwrap();
+        slate.says("ready");
+        kill_process(pid(&child), signal).unwrap();
+        assert_eq!(ended(&mut child).code(), Some(33), "{name}");
+    }
+}
+
+/// A command that does not hear TERM is killed after the time it was given.
+#[test]
+fn term_is_followed_by_kill() {
+    let slate = Slate::new();
+    let script = format!("trap '' TERM; echo ready > {}; while :; do sleep 0.01; done", shown(&slate.path()));
+    let mut child = wrapper(script).spawn().unwrap();
+    slate.says("ready");
+    kill_process(pid(&child), Signal::TERM).unwrap();
+    assert_eq!(ended(&mut child).code(), Some(137));
+}
+
+/// A second TERM hurries the kill, which would otherwise be an hour away.
+#[test]
+fn a_second_term_hurries_the_kill() {
+    let slate = Slate::new();
+    let script =
+        format!("trap 'echo heard >> {0}' TERM; echo ready > {0}; while :; do sleep 0.01; done", shown(&slate.path()));
+    // A quarter of it is more than the first TERM needs to be heard, and less than the test's patience.
+    let mut child = wrapper(script).env("KILL_AFTER_MS", "8000").spawn().unwrap();
+    slate.says("ready");
+    let began = Instant::now();
+    kill_process(pid(&child), Signal::TERM).unwrap();
+    slate.says("heard");
+    kill_process(pid(&child), Signal::TERM).unwrap();
+    assert_eq!(ended(&mut child).code(), Some(137));
+    assert!(began.elapsed() < Duration::from_millis(7_500), "{:?}", began.elapsed());
+}
+
+/// The hold is in use until the whole group is gone: what the command left behind is waited for.
+#[test]
+fn processes_left_behind_are_waited_for() {
+    let slate = Slate::new();
+    let path = shown(&slate.path());
+    let script = format!("(while test ! -e {path}.go; do sleep 0.01; done; echo over > {path}) & exit 5");
+    let mut child = wrapper(script).stdout(Stdio::null()).spawn().unwrap();
+    assert!(child.try_wait().unwrap().is_none());
+    std::fs::write(format!("{path}.go"), "").unwrap();
+    assert_eq!(ended(&mut child).code(), Some(5));
+    assert_eq!(slate.text(), "over\n");
+}
+
+/// When the hold runs out the command is asked to end before that, and the exit code says so whatever it returned.
+#[test]
+fn loss_asks_the_command_to_end() {
+    let slate = Slate::new();
+    let script = format!("trap 'echo asked > {}; exit 0' TERM; while :; do sleep 0.01; done", shown(&slate.path()));
+    assert_eq!(code_of(wrapper(script).env("LASTS_MS", "1500")), Some(76));
+    assert_eq!(slate.text(), "asked\n");
+}
+
+/// A command that does not hear is dead by the time that another may hold the lock.
+#[test]
+fn loss_kills_in_time() {
+    let began = Instant::now();
+    let mut child = wrapper("trap '' TERM; while :; do sleep 0.01; done").env("LASTS_MS", "2000").spawn().unwrap();
+    let status = ended(&mut child);
+    assert_eq!(status.code(), Some(76));
+    // The hold began after the process did, so that this bound is later than the end of the hold, by a start.
+    assert!(began.elapsed() < Duration::from_millis(3_500), "{:?}", began.elapsed());
+}
+
+/// `--on-lost kill` does not ask, `--on-lost ignore` does nothing.
+#[test]
+fn loss_can_kill_at_once_or_be_ignored() {
+    let slate = Slate::new();
+    let script = format!("trap 'echo asked > {}' TERM; while :; do sleep 0.01; done", shown(&slate.path()));
+    assert_eq!(code_of(wrapper(script).env("LASTS_MS", "500").env("ON_LOST", "kill")), Some(76));
+    assert_eq!(slate.text(), "");
+    assert_eq!(code_of(wrapper("sleep 0.6; exit 9").env("LASTS_MS", "100").env("ON_LOST", "ignore")), Some(9));
+}
+
+/// A wrapper that is killed takes the command along.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_killed_wrapper_takes_the_command_along() {
+    let slate = Slate::new();
+    let script = format!("echo pid $$ > {}; while :; do sleep 0.01; done", shown(&slate.path()));
+    let mut child = wrapper(script).spawn().unwrap();
+    let command = slate.number_after("pid ");
+    kill_process(pid(&child), Signal::KILL).unwrap();
+    assert_eq!(ended(&mut child).signal(), Some(9));
+    until("the command's end", || is_gone(command));
+}
+
+/// A pseudo-terminal with a shell in its session, and what it has printed.
+struct Screen {
+    keyboard: File,
+    printed: std::sync::Arc<std::sync::Mutex<String>>,
+    leader: Child,
+}
+
+impl Screen {
+    fn run(script: &str) -> Self {
+        use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+        let controller: OwnedFd = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        grantpt(&controller).unwrap();
+        unlockpt(&controller).unwrap();
+        let name = ptsname(&controller, Vec::new()).unwrap().into_string().unwrap();
+        let user = File::options().read(true).write(true).open(name).unwrap();
+        let mut leader = role("role_of_the_session_leader");
+        leader.env("SCRIPT", script).env("ROLE", std::env::current_exe().unwrap());
+        leader.stdin(user.try_clone().unwrap()).stdout(user.try_clone().unwrap()).stderr(user);
+        let leader = leader.spawn().unwrap();
+        let keyboard = File::from(controller);
+        let printed = std::sync::Arc::<std::sync::Mutex<String>>::default();
+        let (mut screen, seen) = (keyboard.try_clone().unwrap(), std::sync::Arc::clone(&printed));
+        // It ends with the terminal, when the last process of the session is gone.
+        std::thread::spawn(move || {
+            let mut bytes = [0; 1024];
+            while let Ok(count @ 1..) = screen.read(&mut bytes) {
+                seen.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
+            }
+        });
+        Self { keyboard, printed, leader }
+    }
+
+    fn press(&mut self, keys: &[u8]) {
+        self.keyboard.write_all(keys).unwrap();
+    }
+
+    fn shows(&self, text: &str) {
+        let began = Instant::now();
+        while !self.printed.lock().unwrap().contains(text) {
+            assert!(began.elapsed() < PATIENCE, "no {text:?} on the screen: {}", self.printed.lock().unwrap());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn code(&mut self) -> Option<i32> {
+        ended(&mut self.leader).code()
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        // A test that failed leaves nothing running: the session's end hangs up the terminal.
+        let _ = self.leader.kill();
+        let _ = self.leader.wait();
+    }
+}
+
+/// The wrapper in a shell's words, with a command in single quotes.
+fn in_shell(command: &str) -> String {
+    format!("WRAPPED='{command}' \"$ROLE\" --exact role_of_the_wrapper --nocapture --quiet")
+}
+
+/// On a terminal the command is in the foreground: it reads what is typed, and the shell has the terminal afterwards.
+#[test]
+fn the_command_reads_the_terminal() {
+    let line = in_shell("echo ready; read line; echo \"got $line\"");
+    let mut screen = Screen::run(&format!("set -m; {line}; read after; echo \"then $after\""));
+    screen.shows("ready");
+    screen.press(b"first\n");
+    screen.shows("got first");
+    screen.press(b"second\n");
+    screen.shows("then second");
+    assert_eq!(screen.code(), Some(0));
+}
+
+/// Ctrl-C reaches the command, not the wrapper, which reports how the command ended.
+#[test]
+fn interrupts_reach_the_command() {
+    let line = in_shell("trap \"echo caught; exit 21\" INT; echo ready; while :; do sleep 0.01; done");
+    let mut screen = Screen::run(&format!("set -m; {line}; echo \"code $?\""));
+    screen.shows("ready");
+    screen.press(b"\x03");
+    screen.shows("caught");
+    screen.shows("code 21");
+    assert_eq!(screen.code(), Some(0));
+}
+
+/// Ctrl-Z stops the command and the wrapper, the shell has the terminal, and `fg` continues both in the foreground.
+#[test]
+fn stopping_and_continuing_works_both_ways() {
+    let line = in_shell("echo ready; read line; echo \"got $line\"; exit 6");
+    let mut screen = Screen::run(&format!(
+        "set -m; {line}; echo \"stopped $?\"; read typed; echo \"shell $typed\"; fg; echo \"code $?\""
+    ));
+    screen.shows("ready");
+    screen.press(b"\x1a");
+    screen.shows("stopped 148");
+    screen.press(b"hello\n");
+    screen.shows("shell hello");
+    screen.press(b"again\n");
+    screen.shows("got again");
+    screen.shows("code 6");
+    assert_eq!(screen.code(), Some(0));
+}
+
+/// Continued after the hold ran out, the command does not run another instruction, and the loss is reported.
+#[test]
+fn continuing_too_late_is_loss() {
+    let line = format!("LASTS_MS=1500 {}", in_shell("echo ready; read line; echo \"got $line\""));
+    let mut screen = Screen::run(&format!("set -m; {line}; echo \"stopped $?\"; read typed; fg; echo \"code $?\""));
+    screen.shows("ready");
+    screen.press(b"\x1a");
+    screen.shows("stopped 148");
+    // The end of the hold is made of nothing but time.
+    std::thread::sleep(Duration::from_millis(1600));
+    screen.press(b"go\n");
+    screen.shows("code 76");
+    assert!(!screen.printed.lock().unwrap().contains("got"), "it went on");
+}
+
+/// Started in the background the wrapper does not take the terminal from the shell.
+#[test]
+fn a_background_wrapper_leaves_the_terminal_alone() {
+    let line = in_shell("echo ready; exit 4");
+    let mut screen =
+        Screen::run(&format!("set -m; {line} & read typed; echo \"shell $typed\"; wait %1; echo \"code $?\""));
+    screen.shows("ready");
+    screen.press(b"mine\n");
+    screen.shows("shell mine");
+    screen.shows("code 4");
+}

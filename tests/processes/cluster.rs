@@ -1,0 +1,183 @@
+//! A throw-away cluster of real `lockkeeper serve` processes on free ports of this machine.
+
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use lockkeeper::client::Client;
+use lockkeeper::rpc::RemoteService;
+use lockkeeper::service::{LockService, Status};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long a test waits for something that must happen.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Three nodes in a temporary folder; dropping it kills them.
+pub struct Cluster {
+    folder: tempfile::TempDir,
+    ports: [[u16; 3]; 3],
+    nodes: [Option<Child>; 3],
+    profile: &'static str,
+}
+
+/// Ports that were free a moment ago.
+fn free_ports() -> [[u16; 3]; 3] {
+    let held: Vec<_> = (0..9).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
+    let port = |at: usize| held[at].local_addr().expect("bound").port();
+    std::array::from_fn(|node| std::array::from_fn(|kind| port(node * 3 + kind)))
+}
+
+impl Cluster {
+    /// Starts three nodes with the `fast` profile and waits until they serve.
+    pub async fn start() -> Self {
+        Self::start_with("fast").await
+    }
+
+    /// Starts three nodes with this timing profile and waits until they serve.
+    pub async fn start_with(profile: &'static str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut cluster = Self { folder, ports: free_ports(), nodes: [None, None, None], profile };
+        for node in 1..=3 {
+            cluster.write_config(node);
+            cluster.spawn(node);
+        }
+        cluster.await_leader().await;
+        cluster
+    }
+
+    fn write_config(&self, node: usize) {
+        let mut text = format!("cluster = \"test\"\nnode = {node}\ndata = {:?}\n", self.folder.path().join(format!("n{node}")));
+        let [client, peer, http] = self.ports[node - 1];
+        text += &format!("[listen]\nclient = \"127.0.0.1:{client}\"\npeer = \"127.0.0.1:{peer}\"\nhttp = \"127.0.0.1:{http}\"\n");
+        for (id, [client, peer, _]) in (1..).zip(self.ports) {
+            text += &format!("[[member]]\nid = {id}\nclient = \"127.0.0.1:{client}\"\npeer = \"127.0.0.1:{peer}\"\n");
+        }
+        text += &format!("[timing]\nprofile = \"{}\"\n", self.profile);
+        fs::write(self.config(node), text).expect("a config");
+    }
+
+    fn config(&self, node: usize) -> PathBuf {
+        self.folder.path().join(format!("n{node}.toml"))
+    }
+
+    /// The folder in which the nodes keep their data, and tests their own files.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Starts a node that does not run.
+    pub fn spawn(&mut self, node: usize) {
+        let log = File::options().create(true).append(true).open(self.folder.path().join(format!("n{node}.log"))).expect("a log");
+        let child = Command::new(env!("CARGO_BIN_EXE_lockkeeper"))
+            .args(["serve", "-v", "--config"])
+            .arg(self.config(node))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a log"))
+            .stderr(log)
+            .spawn()
+            .expect("a node");
+        self.nodes[node - 1] = Some(child);
+    }
+
+    /// What a node has printed.
+    pub fn log(&self, node: usize) -> String {
+        fs::read_to_string(self.folder.path().join(format!("n{node}.log"))).unwrap_or_default()
+    }
+
+    /// Sends a signal to a node.
+    pub fn signal(&self, node: usize, signal: Signal) {
+        let child = self.nodes[node - 1].as_ref().expect("a node that runs");
+        let pid = Pid::from_raw(i32::try_from(child.id()).expect("a pid")).expect("a pid");
+        kill_process(pid, signal).expect("a signal");
+    }
+
+    /// Kills a node with -9 and waits until it is gone.
+    pub fn kill(&mut self, node: usize) {
+        let mut child = self.nodes[node - 1].take().expect("a node that runs");
+        child.kill().expect("killed");
+        child.wait().expect("gone");
+    }
+
+    /// Asks a node to stop and waits until it has; answers its exit code.
+    pub fn stop(&mut self, node: usize) -> Option<i32> {
+        self.signal(node, Signal::TERM);
+        let mut child = self.nodes[node - 1].take().expect("a node that runs");
+        child.wait().expect("gone").code()
+    }
+
+    /// Whether a node's process runs.
+    pub fn runs(&self, node: usize) -> bool {
+        self.nodes[node - 1].is_some()
+    }
+
+    /// Where clients reach the nodes.
+    pub fn endpoints(&self) -> Vec<String> {
+        self.ports.iter().map(|[client, ..]| format!("127.0.0.1:{client}")).collect()
+    }
+
+    /// Where one node answers HTTP.
+    pub fn http(&self, node: usize) -> String {
+        format!("127.0.0.1:{}", self.ports[node - 1][2])
+    }
+
+    /// A client over gRPC.
+    pub async fn client(&self) -> Client<RemoteService> {
+        Client::connect(self.endpoints()).await.expect("a client")
+    }
+
+    /// A `lockkeeper` command that talks to this cluster.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
+        command.args(arguments).env("LOCKKEEPER_ENDPOINTS", self.endpoints().join(",")).env_remove("RUST_LOG");
+        command
+    }
+
+    /// What one node says of the cluster.
+    pub async fn status_of(&self, node: usize) -> Option<Status> {
+        let endpoint = self.endpoints().swap_remove(node - 1);
+        let client = Client::connect([endpoint]).await.ok()?;
+        let answered = tokio::time::timeout(Duration::from_secs(1), client.service().status()).await;
+        answered.ok()?.ok().filter(|status| status.node == node as u64)
+    }
+
+    /// The node that leads and can commit: waits until there is one.
+    pub async fn await_leader(&self) -> usize {
+        let client = self.client().await;
+        let started = Instant::now();
+        loop {
+            if client.totals().await.is_ok() {
+                for node in (1..=3).filter(|node| self.runs(*node)) {
+                    if let Some(leader) = self.status_of(node).await.and_then(|status| status.leader) {
+                        return usize::try_from(leader).expect("a small id");
+                    }
+                }
+            }
+            assert!(started.elapsed() < PATIENCE, "no leader: {}\n{}\n{}", self.log(1), self.log(2), self.log(3));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// A node that follows.
+    pub async fn a_follower(&self) -> usize {
+        let leader = self.await_leader().await;
+        (1..=3).find(|node| *node != leader && self.runs(*node)).expect("a follower")
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for node in 1..=3 {
+                let log = self.log(node);
+                let tail: Vec<_> = log.lines().rev().take(40).collect();
+                eprintln!("--- node {node}\n{}", tail.into_iter().rev().collect::<Vec<_>>().join("\n"));
+            }
+        }
+        for child in self.nodes.iter_mut().flatten() {
+            child.kill().ok();
+            child.wait().ok();
+        }
+    }
+}

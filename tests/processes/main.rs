@@ -1,0 +1,4 @@
+//! Three real processes: what happens when they are killed, stopped and restarted while clients work.
+
+mod cluster;
+mod jobs;
