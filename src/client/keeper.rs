@@ -33,9 +33,17 @@ pub(super) struct Keeper<S> {
     due: Instant,
     /// The next attempt attaches: the session has no stream.
     detached: bool,
-    /// The last attempt has not been answered in any way.
-    waiting: bool,
+    last: Last,
     backoff: Backoff,
+}
+
+/// What has become of the last attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Last {
+    Answered,
+    Failed,
+    Renewing,
+    Attaching,
 }
 
 /// One attempt to prolong the session, with its answer.
@@ -66,7 +74,7 @@ impl<S: LockService> Keeper<S> {
             attempt: 0,
             due,
             detached: false,
-            waiting: false,
+            last: Last::Answered,
             backoff: Backoff::new(),
         }
     }
@@ -107,11 +115,21 @@ impl<S: LockService> Keeper<S> {
                     }
                 },
                 Some(()) = self.errands.next(), if !self.errands.is_empty() => {}
-                () = presence.detached.notified(), if !self.detached => {
-                    self.detached = true;
-                    self.due = presence.clock.now();
-                }
+                () = presence.detached.notified() => self.hear_of_detachment(),
                 () = tokio::time::sleep(pause) => self.look(),
+            }
+        }
+    }
+
+    /// Somebody was told that there is no stream. An attach that is under way will mend that, and one that failed keeps
+    /// to its pause, however many callers ask.
+    fn hear_of_detachment(&mut self) {
+        match self.last {
+            Last::Attaching => {}
+            Last::Failed => self.detached = true,
+            Last::Answered | Last::Renewing => {
+                self.detached = true;
+                self.due = self.presence.clock.now();
             }
         }
     }
@@ -152,13 +170,14 @@ impl<S: LockService> Keeper<S> {
             return;
         }
         self.attempt += 1;
-        if self.detached || self.waiting {
-            self.attach(now)
+        let unanswered = matches!(self.last, Last::Renewing | Last::Attaching);
+        if self.detached || unanswered {
+            self.attach(now);
+            (self.detached, self.last) = (false, Last::Attaching);
         } else {
-            self.renew(now)
+            self.renew(now);
+            self.last = Last::Renewing;
         }
-        self.detached = false;
-        self.waiting = true;
     }
 
     fn renew(&mut self, sent: Instant) {
@@ -197,7 +216,7 @@ impl<S: LockService> Keeper<S> {
                 presence.validity().answered(Answer { sent, index, stamp, deadline }, presence.clock.now());
                 if !outdated {
                     self.due = sent.after(presence.interval);
-                    (self.waiting, self.backoff) = (false, Backoff::new());
+                    (self.last, self.backoff) = (Last::Answered, Backoff::new());
                 }
             }
             Ok(Reply { outcome: Outcome::Refused(Refusal::SessionEnded { reason, .. }), .. }) => {
@@ -224,7 +243,7 @@ impl<S: LockService> Keeper<S> {
         if outdated {
             return;
         }
-        self.waiting = false;
+        self.last = Last::Failed;
         let pause = self.backoff.pause(&error, &*self.presence.clock);
         self.due = self.presence.clock.now().after(pause);
         tracing::debug!(session = %self.presence.id, %error, ?pause, "a renewal failed");

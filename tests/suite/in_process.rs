@@ -104,12 +104,11 @@ impl LockService for InProcess {
         loop {
             applied.borrow_and_update();
             let answered = self.state.lock().expect("no test panics inside").machine.query(&query);
-            match answered.answer {
-                Answer::Claim(Some(Outcome::Queued(_))) => {}
-                Answer::Claim(Some(outcome)) => {
-                    return Ok(Reply { index: answered.index, stamp: answered.now, outcome });
-                }
-                other => return Err(ServiceError::unknown(format!("{other:?}"))),
+            let Answer::Claim(Some(outcome)) = answered.answer else {
+                return Err(ServiceError::unknown("nothing is known of this claim"));
+            };
+            if !matches!(outcome, Outcome::Queued(_)) {
+                return Ok(Reply { index: answered.index, stamp: answered.now, outcome });
             }
             if tokio::time::timeout(TICK, applied.changed()).await.is_err() {
                 self.apply(vec![], vec![]);
