@@ -29,6 +29,8 @@ pub struct Config {
     pub members: BTreeMap<u64, Member>,
     /// Raft's timing, the same on every node.
     pub timing: Timing,
+    /// What the node tells on standard error: off, error, warn, info, debug or trace.
+    pub log_level: String,
 }
 
 /// The addresses on which a node listens.

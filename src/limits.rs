@@ -217,8 +217,8 @@ const _: () = assert!(SESSIONLESS_AGE_MS_MAX <= SESSIONLESS_MEMORY_MS, "a late d
 pub const SETTLED_WAIT_MS: u64 = 20_000;
 /// A call that finds no leader waits so long for one before it is refused.
 pub const LEADER_WAIT_MS: u64 = 1_000;
-/// How often a node looks for a moment in which a follower has the whole log, before it stops without a hand-over.
-pub const STEP_ASIDE_TRIES: u32 = 100;
+/// A leader that hands over waits so long for a follower to have the whole log.
+pub const CATCH_UP_WAIT_MS: u64 = 500;
 /// How long a closing node waits for what runs for it.
 pub const CLOSE_WAIT_MS: u64 = 2_000;
 /// Threads of a node's own runtime.
@@ -313,3 +313,10 @@ const _: () = assert!(SNAPSHOT_CHUNK_BYTES < PEER_MESSAGE_BYTES_MAX);
 const _: () = assert!(PURGE_MARGIN_ENTRIES < REPLICATION_LAG_ENTRIES_MAX);
 
 const _: () = assert!(ELECTION_MS_MAX * TTL_MIN_IN_ELECTIONS <= TTL_MS_MAX, "the floor of a TTL must be allowed");
+/// How often recorded metrics are folded together.
+pub const METRICS_UPKEEP_MS: u64 = 5_000;
+/// Upper bounds of the histograms of times, in seconds.
+pub const SECONDS_BUCKETS: &[f64] =
+    &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 600.0];
+/// Upper bounds of the histograms of counts.
+pub const COUNT_BUCKETS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 4096.0];

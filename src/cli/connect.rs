@@ -1,16 +1,22 @@
 //! From endpoints to a client. The only place of the command line that knows which service it talks to.
 
+use std::path::PathBuf;
+
 use super::failure::Failure;
 use super::options::Common;
 use crate::client::Client;
 use crate::limits;
 use crate::model::Metadata;
-
-pub(super) use remote::Remote;
+use crate::rpc::{RemoteService, RemoteSettings, TlsSettings};
 
 /// A client of the named cluster, who says who and where it is. Nothing is sent yet.
-pub(super) fn connect(common: &Common) -> Result<Client<Remote>, Failure> {
-    let service = remote::service(common)?;
+pub(super) fn connect(common: &Common) -> Result<Client<RemoteService>, Failure> {
+    let settings = RemoteSettings {
+        endpoints: common.endpoints.clone(),
+        tls: tls(common)?,
+        request_wait: common.timeout,
+    };
+    let service = RemoteService::new(settings)?;
     Ok(Client::new(service).namespace(common.namespace.clone()).request_wait(common.timeout).metadata(metadata()?))
 }
 
@@ -32,53 +38,15 @@ fn shortened(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(limits::METADATA_BYTES_MAX / 16).collect()
 }
 
-mod remote {
-    //! Stands in for the service over the network until that is part of the crate: it reaches nobody, and says so.
-
-    use crate::model::{Answered, Query, Reply};
-    use crate::service::{
-        Call, ClaimRef, Events, Freshness, LockService, NotSent, RenewalCall, ServiceError, Status, Subscription,
+/// Encryption, where an authority or a certificate was named.
+fn tls(common: &Common) -> Result<Option<TlsSettings>, Failure> {
+    let read = |path: &Option<PathBuf>| {
+        let Some(path) = path else { return Ok(None) };
+        let text = std::fs::read(path);
+        text.map(Some).map_err(|error| Failure::usage(format!("{} cannot be read: {error}", path.display())))
     };
-
-    use super::super::failure::Failure;
-    use super::super::options::Common;
-
-    #[derive(Debug, Clone)]
-    pub(in crate::cli) struct Remote {
-        endpoints: String,
+    if common.ca.is_none() && common.cert.is_none() {
+        return Ok(None);
     }
-
-    pub(super) fn service(common: &Common) -> Result<Remote, Failure> {
-        Ok(Remote { endpoints: common.endpoints.join(", ") })
-    }
-
-    impl Remote {
-        fn unreachable<T>(&self) -> Result<T, ServiceError> {
-            Err(ServiceError::not_sent(NotSent::Unreachable(self.endpoints.clone())))
-        }
-    }
-
-    impl LockService for Remote {
-        async fn submit(&self, _call: Call) -> Result<Reply, ServiceError> {
-            self.unreachable()
-        }
-        async fn renew(&self, _renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
-            self.unreachable()
-        }
-        async fn settled(&self, _claim: ClaimRef) -> Result<Reply, ServiceError> {
-            self.unreachable()
-        }
-        async fn query(&self, _query: Query, _freshness: Freshness) -> Result<Answered, ServiceError> {
-            self.unreachable()
-        }
-        async fn subscribe(&self, _subscription: Subscription) -> Result<Events, ServiceError> {
-            self.unreachable()
-        }
-        async fn status(&self) -> Result<Status, ServiceError> {
-            self.unreachable()
-        }
-        async fn transfer(&self, _to: u64) -> Result<(), ServiceError> {
-            self.unreachable()
-        }
-    }
+    Ok(Some(TlsSettings { ca: read(&common.ca)?, cert: read(&common.cert)?, key: read(&common.key)? }))
 }

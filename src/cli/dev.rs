@@ -4,10 +4,15 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+
 use super::failure::Failure;
+use super::host::{Host, Instruments};
 use super::options::DevOptions;
 use super::output::Output;
 use crate::config::{Config, Listen, Member, Profile};
+use crate::node::Node;
 use crate::service::Word;
 
 /// Name of the cluster that `dev` runs.
@@ -15,26 +20,90 @@ const CLUSTER: &str = "dev";
 /// Node *n* listens on the port base + *n* for clients, and so much above it for peers and HTTP.
 const PEER_PORTS: u16 = 10;
 const HTTP_PORTS: u16 = 20;
+/// Its nodes tell nothing unless asked to with `-v`: the command's own lines say what matters.
+const LOG_LEVEL: &str = "warn";
 
 /// What `dev` runs: the nodes' settings, and whether anything is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct DevCluster {
+struct DevCluster {
     /// One for each node.
-    pub(super) nodes: Vec<Config>,
+    nodes: Vec<Config>,
     /// Nothing is written; the data directories are names only.
-    pub(super) ephemeral: bool,
+    ephemeral: bool,
 }
 
-/// Runs the cluster until it is interrupted.
+/// Runs the cluster until it is interrupted. Started again on the same directory it has everything.
 pub(super) async fn dev(options: &DevOptions, output: &Output) -> Result<u8, Failure> {
-    run_cluster(plan(options), output).await
+    let cluster = plan(options);
+    let endpoints: Vec<_> = cluster.nodes.iter().map(|node| node.listen.client.to_string()).collect();
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let instruments = Instruments::install()?;
+    let mut hosts = Vec::new();
+    for config in cluster.nodes {
+        hosts.push(Host::start(config, cluster.ephemeral, &instruments).await?);
+    }
+    welcome(options, &endpoints, output)?;
+    let mut watching = JoinSet::new();
+    watching.spawn(tell_leadership(hosts[0].node.clone(), *output));
+    let ended = tokio::select! {
+        why = any_failed(&mut hosts) => Err(Failure::new(Word::Internal, why)),
+        _ = term.recv() => Ok(super::YES),
+        _ = int.recv() => Ok(super::YES),
+        () = instruments.keep() => Ok(super::YES),
+    };
+    watching.shutdown().await;
+    output.line("stopping")?;
+    // All at once, so that no node waits for a successor that is about to stop, too.
+    let mut stopping = JoinSet::new();
+    for host in hosts.into_iter().rev() {
+        stopping.spawn(host.stop());
+    }
+    stopping.join_all().await;
+    ended
 }
 
-/// The one place where the command line hands a cluster to nodes of its own process.
-async fn run_cluster(cluster: DevCluster, _output: &Output) -> Result<u8, Failure> {
-    let kept = if cluster.ephemeral { "in memory" } else { "on disk" };
-    let detail = format!("{} nodes {kept} cannot be run: this build has no node", cluster.nodes.len());
-    Err(Failure::new(Word::Internal, detail))
+fn welcome(options: &DevOptions, endpoints: &[String], output: &Output) -> Result<(), Failure> {
+    let kept = if options.ephemeral { "nothing is kept".to_owned() } else { format!("data in {}", options.dir.display()) };
+    output.line(format!("{} nodes on this machine, {kept}; Ctrl-C stops them", endpoints.len()))?;
+    output.line(format!("  endpoints {}", endpoints.join(",")))?;
+    let standard = options.port_base == super::options::PORT_BASE && options.nodes == 3;
+    let variable = if standard { String::new() } else { format!("LOCKKEEPER_ENDPOINTS={} ", endpoints.join(",")) };
+    output.line(format!("  try       {variable}lockkeeper lock nightly -- echo \"only me\""))
+}
+
+/// One short line whenever leadership changes.
+async fn tell_leadership(node: Node, output: Output) {
+    let mut leaders = node.leaders();
+    loop {
+        let leader = leaders.borrow_and_update().clone();
+        let term = node.views().borrow().term;
+        let line = match leader {
+            Some(leader) => format!("node {} leads (term {term})", leader.node),
+            None => "nobody leads".to_owned(),
+        };
+        if output.line(line).is_err() || leaders.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn any_failed(hosts: &mut [Host]) -> String {
+    let mut failing: Vec<_> = hosts
+        .iter_mut()
+        .map(|host| {
+            let id = host.node.id();
+            Box::pin(async move { format!("node {id} stopped: {}", host.failed().await) })
+        })
+        .collect();
+    std::future::poll_fn(|context| {
+        for failed in &mut failing {
+            if let std::task::Poll::Ready(why) = failed.as_mut().poll(context) {
+                return std::task::Poll::Ready(why);
+            }
+        }
+        std::task::Poll::Pending
+    })
+    .await
 }
 
 fn plan(options: &DevOptions) -> DevCluster {
@@ -48,6 +117,7 @@ fn plan(options: &DevOptions) -> DevCluster {
         .map(|id| (id, Member { client: port(id, 0).to_string(), peer: port(id, PEER_PORTS).to_string() }))
         .collect();
     let node = |id: u64| Config {
+        log_level: LOG_LEVEL.to_owned(),
         cluster: CLUSTER.to_owned(),
         node: id,
         data: Path::new(&options.dir).join(format!("n{id}")),

@@ -1,7 +1,7 @@
 //! The command line: options become calls of the client, answers become lines and exit codes.
 //!
-//! Knows: limits, model, codec's format number, clock, service, client, config, and the node that it starts. Never:
-//! what happens inside those rooms.
+//! Knows: limits, model, codec's format number, clock, service, client, config, rpc, http, and the node that it starts.
+//! Never: what happens inside those rooms.
 //!
 //! Nothing here is a stable interface for Rust programs; the command line itself is, as the manual has it.
 
@@ -10,13 +10,16 @@ mod cluster;
 mod connect;
 mod dev;
 mod failure;
+mod host;
 mod lease;
 pub mod lock;
+mod logging;
 mod look;
 mod options;
 mod output;
 pub mod panics;
 mod parse;
+mod ports;
 mod serve;
 mod shapes;
 
@@ -51,7 +54,7 @@ pub fn main() -> ExitCode {
         return ExitCode::from(lock::become_command(shim));
     }
     panics::end_the_process();
-    log_to_standard_error(options.common.verbose);
+    logging::start(options.common.verbose);
     let output = Output::new(options.common.json);
     let code = run(options, &output).unwrap_or_else(|failure| {
         output.failure(&failure);
@@ -134,20 +137,6 @@ fn on_runtime(work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Fai
     code
 }
 
-fn log_to_standard_error(verbose: u8) {
-    let level = match verbose {
-        0 => "off",
-        1 => "lockkeeper=info",
-        2 => "lockkeeper=debug",
-        _ => "debug",
-    };
-    let wanted = tracing_subscriber::EnvFilter::try_from_env("LOCKKEEPER_LOG");
-    let filter = wanted.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
-    let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let ansi = colour && std::io::IsTerminal::is_terminal(&std::io::stderr());
-    // It fails only where somebody else has set a subscriber, who then gets what is logged.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(ansi).try_init();
-}
 
 #[cfg(test)]
 mod tests;

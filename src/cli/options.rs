@@ -61,6 +61,9 @@ pub(super) struct Common {
     pub(super) verbose: u8,
 }
 
+/// Node *n* listens for clients on this and *n*.
+pub(super) const PORT_BASE: u16 = 7600;
+
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     /// Run an embedded cluster to try things on
@@ -119,7 +122,7 @@ pub(super) struct DevOptions {
     #[arg(long, default_value = "lan", value_enum)]
     pub(super) profile: DevProfile,
     /// Node N listens on P+N (clients), P+10+N (peers) and P+20+N (HTTP)
-    #[arg(long, default_value_t = 7600, value_parser = port_base, value_name = "P")]
+    #[arg(long, default_value_t = PORT_BASE, value_parser = port_base, value_name = "P")]
     pub(super) port_base: u16,
 }
 

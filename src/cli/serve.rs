@@ -1,17 +1,46 @@
 //! `serve`: one node, from its configuration.
 
+use tokio::signal::unix::{SignalKind, signal};
+
 use super::failure::Failure;
+use super::host::{Host, Instruments};
 use super::options::ServeOptions;
 use crate::config::Config;
 use crate::service::Word;
 
-/// Runs the node until it is told to stop.
+/// Runs the node until it is told to stop: TERM and INT hand leadership over first, HUP reads the log level anew.
 pub(super) async fn serve(options: &ServeOptions) -> Result<u8, Failure> {
     let config = Config::from_file(&options.config)?;
-    run_node(config).await
+    super::logging::set_level(&config.log_level);
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut hup = signal(SignalKind::hangup())?;
+    let instruments = Instruments::install()?;
+    let (node, client) = (config.node, config.listen.client);
+    let mut host = Host::start(config, false, &instruments).await?;
+    tracing::info!(node, %client, "serving");
+    let ended = loop {
+        tokio::select! {
+            why = host.failed() => break Err(Failure::new(Word::Internal, format!("node {node} stopped: {why}"))),
+            _ = term.recv() => break Ok(super::YES),
+            _ = int.recv() => break Ok(super::YES),
+            _ = hup.recv() => reload(options),
+            () = instruments.keep() => {}
+        }
+    };
+    if ended.is_ok() {
+        tracing::info!(node, "stopping");
+    }
+    host.stop().await;
+    ended
 }
 
-/// The one place where the command line hands a configuration to a node of its own process.
-async fn run_node(config: Config) -> Result<u8, Failure> {
-    Err(Failure::new(Word::Internal, format!("node {} cannot be run: this build has no node", config.node)))
+/// What can change while a node runs: its log level. A config that does not read leaves everything as it was.
+fn reload(options: &ServeOptions) {
+    match Config::from_file(&options.config) {
+        Ok(config) => {
+            super::logging::set_level(&config.log_level);
+            tracing::info!(level = config.log_level, "read the config anew");
+        }
+        Err(error) => tracing::warn!(%error, "the config was not read anew"),
+    }
 }

@@ -31,6 +31,7 @@ pub(super) fn check(draft: Draft) -> Checked<Config> {
         data: data(&draft)?,
         listen,
         timing: timing(&draft)?,
+        log_level: log_level(&draft)?,
         members,
     })
 }
@@ -49,6 +50,15 @@ fn cluster(draft: &Draft) -> Checked<String> {
             Err(ConfigError::new(cluster.place, problem, "choose another name, the same on every node"))
         }
     }
+}
+
+fn log_level(draft: &Draft) -> Checked<String> {
+    let Some(level) = draft.log_level.clone() else { return Ok("info".to_owned()) };
+    if ["off", "error", "warn", "info", "debug", "trace"].contains(&level.value.as_str()) {
+        return Ok(level.value);
+    }
+    let problem = format!("there is no log level {:?}", level.value);
+    Err(ConfigError::new(level.place, problem, "use off, error, warn, info, debug or trace"))
 }
 
 fn data(draft: &Draft) -> Checked<PathBuf> {

@@ -20,6 +20,7 @@ pub(super) struct Draft {
     pub(super) heartbeat: Option<At<String>>,
     pub(super) election_min: Option<At<String>>,
     pub(super) election_max: Option<At<String>>,
+    pub(super) log_level: Option<At<String>>,
 }
 
 /// A value and where it was written.
@@ -48,6 +49,8 @@ struct File {
     member: Vec<Spanned<FileMember>>,
     #[serde(default)]
     timing: FileTiming,
+    #[serde(default)]
+    log: FileLog,
     #[serde(default, rename = "tls")]
     _tls: NothingYet,
     #[serde(default, rename = "auth")]
@@ -81,13 +84,19 @@ struct FileTiming {
     election_max: Option<Spanned<String>>,
 }
 
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct FileLog {
+    level: Option<Spanned<String>>,
+}
+
 /// A section that may stand there, empty: whatever it says would be ignored, and protection must not be ignored.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 struct NothingYet {}
 
 /// Keys that a variable can set.
-const SCALARS: [&str; 10] = [
+const SCALARS: [&str; 11] = [
     "cluster",
     "node",
     "data",
@@ -98,6 +107,7 @@ const SCALARS: [&str; 10] = [
     "timing.heartbeat",
     "timing.election_min",
     "timing.election_max",
+    "log.level",
 ];
 
 impl Draft {
@@ -118,6 +128,7 @@ impl Draft {
             heartbeat: file.timing.heartbeat.map(|value| source.at(value)),
             election_min: file.timing.election_min.map(|value| source.at(value)),
             election_max: file.timing.election_max.map(|value| source.at(value)),
+            log_level: file.log.level.map(|value| source.at(value)),
         })
     }
 
@@ -166,6 +177,7 @@ impl Draft {
             "timing.heartbeat" => &mut self.heartbeat,
             "timing.election_min" => &mut self.election_min,
             "timing.election_max" => &mut self.election_max,
+            "log.level" => &mut self.log_level,
             other => return Err(ConfigError::new(&at.place, format!("there is no setting {other}"), "unset it")),
         };
         *slot = Some(at);

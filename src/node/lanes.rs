@@ -47,6 +47,8 @@ pub(super) struct Lanes {
 struct Inside {
     /// Runs while this node leads and has applied an entry of its own term.
     clock: Option<LogClock>,
+    /// Leadership is being handed over: nothing is taken out.
+    paused: bool,
     renewals: VecDeque<Waiting<Renewal>>,
     commands: VecDeque<Waiting<Submission>>,
 }
@@ -69,7 +71,9 @@ impl Lanes {
 
     /// This node leads: log time starts.
     pub(super) fn open(&self, stamp: LogTime, now: Instant, election_max: Duration) {
-        self.inside().clock = Some(LogClock::start(stamp, now, election_max));
+        let mut inside = self.inside();
+        inside.clock = Some(LogClock::start(stamp, now, election_max));
+        inside.paused = false;
     }
 
     /// This node does not lead (any more): what waits was never sent, and its callers are told so.
@@ -85,18 +89,30 @@ impl Lanes {
         }
     }
 
-    /// Log time stands still while leadership is handed over.
+    /// Leadership is being handed over: log time stands still, and what waits is kept until it is known where it
+    /// belongs.
     pub(super) fn pause(&self) {
-        if let Some(clock) = self.inside().clock.as_mut() {
+        let mut inside = self.inside();
+        inside.paused = true;
+        if let Some(clock) = inside.clock.as_mut() {
             clock.stop();
         }
     }
 
     /// The hand-over came to nothing.
     pub(super) fn go_on(&self, now: Instant) {
-        if let Some(clock) = self.inside().clock.as_mut() {
+        let mut inside = self.inside();
+        inside.paused = false;
+        if let Some(clock) = inside.clock.as_mut() {
             clock.go_on(now);
         }
+        drop(inside);
+        self.wake.notify_one();
+    }
+
+    /// Whether leadership is being handed over.
+    pub(super) fn is_paused(&self) -> bool {
+        self.inside().paused
     }
 
     /// Puts a command in; refuses when this node does not lead or too much waits.

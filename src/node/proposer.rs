@@ -88,7 +88,7 @@ fn follow_term(core: &Arc<Core>, view: &View, term: &mut Option<u64>) {
 /// While any deadline exists a stamp is proposed at least every tick, and at once when one has passed.
 fn next(core: &Core, in_flight: usize, since: Duration) -> Next {
     let idle = Duration::from_millis(limits::RETRY_MS_MAX);
-    if limits::ENTRIES_IN_FLIGHT_MAX <= in_flight {
+    if limits::ENTRIES_IN_FLIGHT_MAX <= in_flight || core.lanes.is_paused() {
         return Next::Wait(idle);
     }
     if !core.lanes.is_empty() {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Node;
+use crate::limits;
 use crate::model::Invalid;
 use crate::raft::ProposeError;
 use crate::service::{NotSent, ServiceError};
@@ -10,22 +11,59 @@ use crate::service::{NotSent, ServiceError};
 impl Node {
     /// Hands leadership to another node, and answers once that node leads. Log time stands still meanwhile.
     ///
-    /// Only a node that acknowledged within two heartbeats and has the whole log is chosen: handing over to a dead
-    /// node would cost a full election.
+    /// Only a node that answered within two heartbeats and has the whole log is chosen: handing over to a dead node
+    /// would cost a full election.
     pub(super) async fn transfer_here(&self, to: u64) -> Result<(), ServiceError> {
         if to == self.core.id {
             return Ok(());
         }
-        if !self.can_take_over(to) {
+        let handed = self.hand_to_one_of(&[to]).await;
+        if handed == Err(Unready) {
             let bound = "a node that answers the leader and has the whole log; `lockkeeper status` shows which";
             return Err(Invalid::new("node", bound, format!("{to}, which does not")).into());
         }
+        handed.unwrap_or_else(|_| Ok(()))
+    }
+
+    /// Hands over to whoever can take over; a node that does not lead, or leads nobody, has nothing to hand over.
+    pub(super) async fn step_aside(&self) {
+        if !self.leads() {
+            return;
+        }
+        let others: Vec<_> = self.core.members.keys().copied().filter(|node| *node != self.core.id).collect();
+        match self.hand_to_one_of(&others).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(node = self.core.id, %error, "could not hand leadership over"),
+            Err(Unready) => tracing::warn!(node = self.core.id, "nobody could take leadership over"),
+        }
+    }
+
+    /// Nothing new is proposed while the candidates catch up; the first that has the whole log takes over.
+    async fn hand_to_one_of(&self, candidates: &[u64]) -> Result<Result<(), ServiceError>, Unready> {
         self.core.lanes.pause();
-        let handed = self.hand_to(to).await;
-        if handed.is_err() {
+        let wait = Duration::from_millis(limits::CATCH_UP_WAIT_MS);
+        let handed = match tokio::time::timeout(wait, self.ready_one_of(candidates)).await {
+            Ok(Some(to)) => Ok(self.hand_to(to).await),
+            Ok(None) | Err(_) => Err(Unready),
+        };
+        if !matches!(handed, Ok(Ok(()))) {
             self.core.lanes.go_on(self.core.clock.now());
         }
         handed
+    }
+
+    /// Waits until one of them can take over.
+    async fn ready_one_of(&self, candidates: &[u64]) -> Option<u64> {
+        let heard_within = Duration::from_millis(2 * self.core.settings.timing_ms[0]);
+        let mut views = self.core.consensus.watch();
+        loop {
+            let view = views.borrow_and_update().clone();
+            let ready = candidates.iter().copied().find(|node| view.can_take_over(*node, heard_within));
+            if ready.is_some() {
+                return ready;
+            }
+            views.changed().await.ok()?;
+        }
     }
 
     async fn hand_to(&self, to: u64) -> Result<(), ServiceError> {
@@ -36,31 +74,8 @@ impl Node {
             Err(ProposeError::Unknown(why)) => Err(ServiceError::unknown(why)),
         }
     }
-
-    fn can_take_over(&self, node: u64) -> bool {
-        let heard_within = Duration::from_millis(2 * self.core.settings.timing_ms[0]);
-        self.core.consensus.watch().borrow().can_take_over(node, heard_within)
-    }
-
-    /// The node that is readiest to take over: it answers, and has the whole log.
-    pub(super) fn successor(&self) -> Option<u64> {
-        self.core.members.keys().copied().find(|node| self.can_take_over(*node))
-    }
-
-    /// Hands over to whoever can take over; a node that leads nobody has nothing to hand over.
-    pub(super) async fn step_aside(&self) {
-        if !self.leads() {
-            return;
-        }
-        // A follower is at the end of the log only between two entries: while calls come in, wait for such a moment.
-        for _ in 0..crate::limits::STEP_ASIDE_TRIES {
-            if let Some(to) = self.successor() {
-                match self.transfer_here(to).await {
-                    Ok(()) => return,
-                    Err(error) => tracing::warn!(node = self.core.id, to, %error, "could not hand leadership over"),
-                }
-            }
-            tokio::time::sleep(Duration::from_millis(crate::limits::RETRY_MS_MIN)).await;
-        }
-    }
 }
+
+/// No candidate answered and had the whole log in time.
+#[derive(Debug, PartialEq, Eq)]
+struct Unready;

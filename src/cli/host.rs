@@ -1,0 +1,125 @@
+//! One node with its ports: what `serve` runs once and `dev` runs several times in one process.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::failure::Failure;
+use super::ports;
+use crate::config::Config;
+use crate::http::{self, Render};
+use crate::limits;
+use crate::node::{Node, NodeOptions};
+use crate::rpc::{self, ServerInfo};
+use crate::service::Word;
+
+/// A running node and its servers.
+pub(super) struct Host {
+    pub(super) node: Node,
+    stop: watch::Sender<bool>,
+    servers: JoinSet<Result<(), String>>,
+}
+
+/// The process's metrics, installed once.
+pub(super) struct Instruments {
+    handle: PrometheusHandle,
+}
+
+impl Instruments {
+    /// Installs the recorder. Nodes must be opened afterwards.
+    pub(super) fn install() -> Result<Self, Failure> {
+        let buckets = |builder: PrometheusBuilder, name: &str, bounds: &[f64]| {
+            builder.set_buckets_for_metric(Matcher::Suffix(name.to_owned()), bounds)
+        };
+        let builder = buckets(PrometheusBuilder::new(), "_seconds", limits::SECONDS_BUCKETS)
+            .and_then(|builder| buckets(builder, "_an_entry", limits::COUNT_BUCKETS));
+        let installed = builder.and_then(PrometheusBuilder::install_recorder);
+        let handle = installed.map_err(|error| Failure::new(Word::Internal, format!("metrics: {error}")))?;
+        Ok(Self { handle })
+    }
+
+    fn render(&self) -> Render {
+        let handle = self.handle.clone();
+        Arc::new(move || handle.render())
+    }
+
+    /// Folds recorded values together, so that a node that nobody scrapes does not keep them all.
+    pub(super) async fn keep(&self) {
+        loop {
+            tokio::time::sleep(Duration::from_millis(limits::METRICS_UPKEEP_MS)).await;
+            self.handle.run_upkeep();
+        }
+    }
+}
+
+impl Host {
+    /// Binds the node's ports, opens the node and serves.
+    pub(super) async fn start(config: Config, ephemeral: bool, instruments: &Instruments) -> Result<Self, Failure> {
+        let listen = config.listen.clone();
+        let peer_listener = bind(listen.peer, "the other nodes").await?.into_std()?;
+        let client_listener = bind(listen.client, "clients").await?;
+        let http_listener = match listen.http {
+            Some(address) => Some(bind(address, "HTTP").await?),
+            None => None,
+        };
+        let options = NodeOptions { ephemeral, peer_listener: Some(peer_listener), ..NodeOptions::default() };
+        let node = Node::open_with(config, options).await.map_err(|error| Failure::new(Word::Internal, error.to_string()))?;
+        let (stop, stopped) = watch::channel(false);
+        let mut servers = JoinSet::new();
+        let (cluster, cluster_id) = node.cluster();
+        let info = ServerInfo { cluster: cluster.to_owned(), cluster_id, node: node.id(), leader: node.leaders() };
+        let routes = rpc::routes(node.service(), info, stopped.clone(), None).await;
+        let routes = routes.map_err(|error| Failure::new(Word::Internal, error.to_string()))?;
+        let ended = stopped.clone();
+        servers.spawn(async move { rpc::serve(routes, client_listener, ended).await.map_err(|error| error.to_string()) });
+        if let Some(listener) = http_listener {
+            let (service, render) = (node.service(), instruments.render());
+            servers.spawn(async move {
+                http::serve(listener, service, render, until(stopped)).await.map_err(|error| error.to_string())
+            });
+        }
+        Ok(Self { node, stop, servers })
+    }
+
+    /// Waits until the node or one of its servers can't go on, and says why.
+    pub(super) async fn failed(&mut self) -> String {
+        tokio::select! {
+            why = self.node.failed() => why,
+            Some(ended) = self.servers.join_next() => match ended {
+                Ok(Ok(())) => "a server ended by itself".to_owned(),
+                Ok(Err(why)) => why,
+                Err(error) => error.to_string(),
+            },
+        }
+    }
+
+    /// Hands leadership over while everything still works, sends clients elsewhere, then closes the node's files.
+    pub(super) async fn stop(mut self) {
+        self.node.hand_over().await;
+        self.stop.send_replace(true);
+        let grace = Duration::from_millis(limits::CLOSE_WAIT_MS);
+        let ended = async { while self.servers.join_next().await.is_some() {} };
+        if tokio::time::timeout(grace, ended).await.is_err() {
+            tracing::warn!(node = self.node.id(), "some connections did not end in time");
+        }
+        self.node.close().await;
+    }
+}
+
+async fn until(mut stop: watch::Receiver<bool>) {
+    // The sender going away is a stop, too.
+    stop.wait_for(|stop| *stop).await.map_or((), |_| ());
+}
+
+async fn bind(address: SocketAddr, whom: &str) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address).await.map_err(|error| {
+        let holder = ports::holder(address).map(|holder| format!("; {holder} listens there")).unwrap_or_default();
+        let detail = format!("cannot listen on {address} for {whom}: {error}{holder}");
+        Failure::new(Word::Unreachable, detail)
+    })
+}
