@@ -1,1 +1,168 @@
-//! Tests of the room.
+//! Tests of the room: openraft's suite, and three nodes in one process over loopback.
+
+mod cluster;
+mod suite;
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::machine::Applied;
+use crate::model::{Command, Entry, LogTime, Principal, Submission, WallTime};
+use crate::storage::{Head, MemoryState, MemoryWal, Recovered, Source};
+
+/// Hooks that answer calls with their own bytes and hear nothing else.
+struct Deaf;
+
+impl Hooks for Deaf {
+    fn applied(&self, _: u64, _: u64, _: &Applied) {}
+    fn installed(&self, _: u64) {}
+    fn stopped(&self, _: &str) {}
+    fn forwarded(&self, payload: Bytes) -> Pin<Box<dyn Future<Output = Result<Bytes, String>> + Send>> {
+        Box::pin(async move { if payload.is_empty() { Err("empty".to_owned()) } else { Ok(payload) } })
+    }
+}
+
+fn nothing() -> Recovered {
+    Recovered { head: Head::default(), records: Vec::new(), source: Source::Empty, note: None }
+}
+
+fn tick(stamp: u64) -> Entry {
+    let command = Submission { principal: Principal::parse("tester").unwrap(), command: Command::Tick };
+    Entry { stamp: LogTime(stamp), wall: WallTime(0), renewals: Vec::new(), commands: vec![command], digest: None }
+}
+
+struct Running {
+    consensus: Consensus,
+    stop: oneshot::Sender<()>,
+    server: JoinHandle<()>,
+}
+
+/// Three nodes with their storages, which outlive them.
+struct Cluster {
+    settings: RaftSettings,
+    storages: BTreeMap<u64, (MemoryWal, MemoryState)>,
+    running: BTreeMap<u64, Running>,
+    dials: Arc<AtomicU64>,
+}
+
+impl Cluster {
+    async fn start(adjust: impl FnOnce(&mut RaftSettings)) -> Self {
+        let mut members = BTreeMap::new();
+        let mut listeners = BTreeMap::new();
+        for node in 1..=3 {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let peer = listener.local_addr().unwrap().to_string();
+            members.insert(node, Member { client: String::new(), peer, http: String::new() });
+            listeners.insert(node, listener);
+        }
+        let timing = Timing { heartbeat_ms: 50, election_min_ms: 250, election_max_ms: 500 };
+        let mut settings = RaftSettings::new(0, "test".to_owned(), 42, members, timing);
+        adjust(&mut settings);
+        let dials = Arc::default();
+        let mut cluster = Self { settings, storages: BTreeMap::new(), running: BTreeMap::new(), dials };
+        for (node, listener) in listeners {
+            cluster.storages.insert(node, Default::default());
+            cluster.run(node, listener).await;
+        }
+        for running in cluster.running.values() {
+            running.consensus.initialize().await.unwrap();
+        }
+        cluster
+    }
+
+    fn connector(&self) -> Connector {
+        let dials = Arc::clone(&self.dials);
+        Connector::new(move |address| {
+            dials.fetch_add(1, Ordering::Relaxed);
+            Box::pin(async move {
+                let stream = tokio::net::TcpStream::connect(address).await?;
+                stream.set_nodelay(true)?;
+                Ok(Connection::new(stream))
+            })
+        })
+    }
+
+    async fn run(&mut self, node: u64, listener: TcpListener) {
+        let (wal, state) = self.storages[&node].clone();
+        let recovered = state.recover(&wal).unwrap();
+        let settings = RaftSettings { node, ..self.settings.clone() };
+        let consensus =
+            Consensus::start(settings, wal, state, &recovered, Arc::new(Deaf), self.connector()).await.unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let serving = consensus.clone();
+        let server = tokio::spawn(async move {
+            let ended = async { stopped.await.unwrap_or(()) };
+            // Connections of nodes that live on would keep a graceful end waiting: whoever stops does not wait.
+            tokio::select! {
+                served = serving.serve(accepted(listener), std::future::pending()) => served.unwrap(),
+                () = ended => (),
+            }
+        });
+        self.running.insert(node, Running { consensus, stop, server });
+    }
+
+    async fn restart(&mut self, node: u64) {
+        let listener = TcpListener::bind(&self.settings.members[&node].peer).await.unwrap();
+        self.run(node, listener).await;
+    }
+
+    async fn stop(&mut self, node: u64) {
+        let running = self.running.remove(&node).unwrap();
+        running.stop.send(()).unwrap();
+        running.server.await.unwrap();
+        running.consensus.shutdown().await.unwrap();
+        let (_, state) = &self.storages[&node];
+        state.crash(); // It was closed; a start opens it again.
+    }
+
+    fn node(&self, node: u64) -> &Consensus {
+        &self.running[&node].consensus
+    }
+
+    /// Waits until a running node leads and may serve, and answers which.
+    async fn leader(&self) -> u64 {
+        let waits = self.running.iter().map(|(node, running)| {
+            let mut views = running.consensus.watch();
+            Box::pin(async move {
+                views.wait_for(|view| view.own_term_applied).await.unwrap();
+                *node
+            })
+        });
+        soon(futures_util::future::select_all(waits)).await.0
+    }
+
+    /// Proposes until somebody applied it, as a client would.
+    async fn propose(&self, stamp: u64) {
+        loop {
+            let leader = self.leader().await;
+            match self.node(leader).propose(tick(stamp)).await {
+                Ok(_) => return,
+                Err(ProposeError::NotSent { .. } | ProposeError::Unknown(_)) => tokio::task::yield_now().await,
+                Err(ProposeError::Stopped) => panic!("raft has stopped"),
+            }
+        }
+    }
+
+    /// Waits until that node has applied everything that the leader has.
+    async fn caught_up(&self, node: u64) {
+        let leader = self.leader().await;
+        let goal = self.node(leader).watch().borrow().applied;
+        let mut views = self.node(node).watch();
+        soon(views.wait_for(|view| view.applied >= goal)).await.unwrap();
+    }
+}
+
+/// Waits at most so long that a hang is a failure and not a mystery.
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(20), future).await.expect("it should have happened by now")
+}

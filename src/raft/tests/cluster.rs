@@ -1,0 +1,127 @@
+//! Three nodes over loopback.
+
+use super::*;
+
+/// A cluster elects a leader, applies what is proposed in order of submission, and every node comes to the same state.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_nodes_elect_and_apply_in_order() {
+    let cluster = Cluster::start(|_| ()).await;
+    let leader = cluster.leader().await;
+    let term = cluster.node(leader).watch().borrow().term;
+    let mut submitted = Vec::new();
+    for stamp in 1..=20 {
+        submitted.push(cluster.node(leader).submit(term, tick(stamp)).await.unwrap());
+    }
+    let mut last = 0;
+    for one in submitted {
+        let reply = one.applied().await.unwrap().commands[0].clone();
+        assert!(reply.index > last, "{} after {last}", reply.index);
+        last = reply.index;
+    }
+    cluster.node(leader).read_barrier().await.unwrap();
+    for node in 1..=3 {
+        cluster.caught_up(node).await;
+        assert_eq!(cluster.node(node).machine(|machine| machine.now()), LogTime(20));
+    }
+    let follower = (1..=3).find(|node| *node != leader).unwrap();
+    let refused = cluster.node(follower).propose(tick(99)).await;
+    assert_eq!(refused.unwrap_err(), ProposeError::NotSent { leader: Some(leader) });
+}
+
+/// A node that was stopped comes back with its state and gets what it missed from the log.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restarted_node_catches_up_from_the_log() {
+    let mut cluster = Cluster::start(|_| ()).await;
+    cluster.propose(1).await;
+    let leader = cluster.leader().await;
+    cluster.stop(leader).await;
+    for stamp in 2..=10 {
+        cluster.propose(stamp).await;
+    }
+    cluster.restart(leader).await;
+    cluster.caught_up(leader).await;
+    assert_eq!(cluster.node(leader).machine(|machine| machine.now()), LogTime(10));
+}
+
+/// A node whose missing entries were purged everywhere gets a snapshot, and follows on from there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_far_behind_gets_a_snapshot() {
+    let mut cluster = Cluster::start(|settings| settings.purge_margin_entries = 0).await;
+    cluster.propose(1).await;
+    let leader = cluster.leader().await;
+    let behind = (1..=3).find(|node| *node != leader).unwrap();
+    cluster.stop(behind).await;
+    for stamp in 2..=30 {
+        cluster.propose(stamp).await;
+    }
+    let at = cluster.node(leader).watch().borrow().applied;
+    cluster.node(leader).snapshot().await.unwrap();
+    let (wal, _) = cluster.storages[&leader].clone();
+    soon(async {
+        while crate::storage::Wal::state(&wal).purged.map(|id| id.index) < at {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    cluster.restart(behind).await;
+    cluster.propose(31).await;
+    cluster.caught_up(behind).await;
+    assert_eq!(cluster.node(behind).machine(|machine| machine.now()), LogTime(31));
+    assert!(cluster.node(behind).snapshot_bytes().is_some(), "it must have come by a snapshot");
+}
+
+/// Leadership goes to the follower that was named, and the cluster takes entries at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leadership_is_handed_over() {
+    let cluster = Cluster::start(|_| ()).await;
+    cluster.propose(1).await;
+    let leader = cluster.leader().await;
+    let to = (1..=3).find(|node| *node != leader).unwrap();
+    let mut views = cluster.node(leader).watch();
+    soon(views.wait_for(|view| view.can_take_over(to, Duration::from_millis(100)))).await.unwrap();
+    cluster.node(leader).transfer(to).await.unwrap();
+    soon(cluster.node(to).watch().wait_for(|view| view.own_term_applied)).await.unwrap();
+    cluster.propose(2).await;
+    let refused = cluster.node(leader).transfer(to).await.unwrap_err();
+    assert_eq!(refused, ProposeError::NotSent { leader: Some(to) });
+}
+
+/// A node of another cluster is told so, cannot vote here, and calls between nodes of one cluster pass.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stranger_is_refused() {
+    let cluster = Cluster::start(|_| ()).await;
+    cluster.propose(1).await;
+    let leader = cluster.leader().await;
+    let term = cluster.node(leader).watch().borrow().term;
+    let settings = RaftSettings { node: 2, cluster_id: 43, ..cluster.settings.clone() };
+    let (wal, state) = (MemoryWal::default(), MemoryState::default());
+    let stranger =
+        Consensus::start(settings, wal, state, &nothing(), Arc::new(Deaf), cluster.connector()).await.unwrap();
+    let deadline = Duration::from_secs(5);
+    let refused = stranger.forward(1, Bytes::from_static(b"hello"), deadline).await.unwrap_err();
+    assert!(refused.to_string().contains("this is cluster"), "{refused}");
+    let answer = cluster.node(2).forward(1, Bytes::from_static(b"hello"), deadline).await.unwrap();
+    assert_eq!(answer, b"hello"[..]);
+    assert_eq!(cluster.node(leader).watch().borrow().term, term);
+    stranger.shutdown().await.unwrap();
+}
+
+/// With one node down the others go on, and do not dial it more often than the pause allows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dials_to_a_node_that_is_down_stay_bounded() {
+    let mut cluster = Cluster::start(|_| ()).await;
+    cluster.propose(1).await;
+    let leader = cluster.leader().await;
+    let down = (1..=3).find(|node| *node != leader).unwrap();
+    cluster.stop(down).await;
+    cluster.propose(2).await;
+    let before = cluster.dials.load(Ordering::Relaxed);
+    let began = tokio::time::Instant::now();
+    for stamp in 3..=300 {
+        cluster.propose(stamp).await;
+    }
+    let dials = cluster.dials.load(Ordering::Relaxed) - before;
+    // Three purposes, each a handful of dials while its pause grows and then one in 200 ms.
+    let allowed = 3 * (6 + began.elapsed().as_millis() as u64 / crate::limits::DIAL_PAUSE_MS_MAX + 1);
+    assert!(dials <= allowed, "{dials} dials, {allowed} allowed");
+}

@@ -1,0 +1,52 @@
+//! openraft's own suite for log stores and state machines, over both storages.
+
+use std::sync::Arc;
+
+use openraft::StorageError;
+use openraft::testing::log::{StoreBuilder, Suite};
+
+use super::super::log_store::LogStore;
+use super::super::state_machine::{Shared, StateMachine};
+use super::super::types::Types;
+use super::{Deaf, nothing};
+use crate::storage::{self, Claim, DirectoryLock, DiskWal, Identity, MemoryState, MemoryWal, Options};
+
+struct InMemory;
+
+impl StoreBuilder<Types, LogStore<MemoryWal>, StateMachine, ()> for InMemory {
+    async fn build(&self) -> Result<((), LogStore<MemoryWal>, StateMachine), StorageError<Types>> {
+        let (wal, state) = (MemoryWal::default(), MemoryState::default());
+        let shared = Shared::new(&nothing(), Arc::new(state), Arc::new(wal.clone()), Arc::new(Deaf)).unwrap();
+        Ok(((), LogStore::new(wal), StateMachine(Arc::new(shared))))
+    }
+}
+
+struct OnDisk;
+
+impl StoreBuilder<Types, LogStore<DiskWal>, StateMachine, (DirectoryLock, tempfile::TempDir)> for OnDisk {
+    #[allow(clippy::type_complexity)]
+    async fn build(
+        &self,
+    ) -> Result<((DirectoryLock, tempfile::TempDir), LogStore<DiskWal>, StateMachine), StorageError<Types>> {
+        let dir = tempfile::tempdir().unwrap();
+        let claim = Claim { cluster: "suite".to_owned(), node: 1, cluster_id: None, group_id: None };
+        let identity = || Identity::new("suite".to_owned(), 7, 0, 1);
+        let opened = storage::open(&dir.path().join("node"), &claim, identity, &Options::default()).unwrap();
+        let wal = opened.wal;
+        let shared =
+            Shared::new(&opened.recovered, Arc::new(opened.state), Arc::new(wal.clone()), Arc::new(Deaf)).unwrap();
+        Ok(((opened.lock, dir), LogStore::new(wal), StateMachine(Arc::new(shared))))
+    }
+}
+
+/// The adapters over the storage in memory do all that openraft demands of a store.
+#[tokio::test]
+async fn the_store_in_memory_passes_the_suite() {
+    Suite::test_all(InMemory).await.unwrap();
+}
+
+/// The adapters over the storage on disk do all that openraft demands of a store.
+#[tokio::test]
+async fn the_store_on_disk_passes_the_suite() {
+    Suite::test_all(OnDisk).await.unwrap();
+}
