@@ -1,0 +1,190 @@
+//! The `lock` command and the commands around it against a running cluster. Every function takes the endpoints and
+//! uses names of its own, so that they may run side by side; [`all`] runs every one.
+
+use std::io::{Read, Write};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// Longer than any step takes on a busy machine, TTL included.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Every behaviour, one after the other.
+pub fn all(endpoints: &str) {
+    exit_codes_are_the_commands(endpoints);
+    the_command_sees_what_it_holds(endpoints);
+    a_try_is_refused_while_somebody_holds(endpoints);
+    a_wait_ends_in_time(endpoints);
+    a_signal_withdraws_from_the_queue(endpoints);
+    a_killed_wrapper_frees_the_lock_within_its_ttl(endpoints);
+    without_a_command_it_holds_until_input_closes(endpoints);
+    the_result_file_tells_what_the_code_cannot(endpoints);
+    several_names_are_refused(endpoints);
+    leases_go_by_their_handle(endpoints);
+}
+
+fn lockkeeper(endpoints: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
+    command.args(arguments).env("LOCKKEEPER_ENDPOINTS", endpoints).env_remove("LOCKKEEPER_OWNER");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn output(endpoints: &str, arguments: &[&str]) -> Output {
+    lockkeeper(endpoints, arguments).output().unwrap()
+}
+
+fn code(endpoints: &str, arguments: &[&str]) -> Option<i32> {
+    let output = output(endpoints, arguments);
+    eprintln!("{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output.status.code()
+}
+
+fn object(bytes: &[u8]) -> Value {
+    serde_json::from_slice(bytes).unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(bytes)))
+}
+
+fn shown(endpoints: &str, name: &str) -> Value {
+    object(&output(endpoints, &["show", name, "--json"]).stdout)
+}
+
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < PATIENCE, "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn count(endpoints: &str, name: &str, list: &str) -> usize {
+    shown(endpoints, name)[list].as_array().map_or(0, Vec::len)
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap(), signal).unwrap();
+}
+
+/// Somebody who holds the name until its standard input is closed.
+fn holder(endpoints: &str, name: &str) -> Child {
+    let child = lockkeeper(endpoints, &["lock", name]).stdin(Stdio::piped()).spawn().unwrap();
+    until("a holder", || count(endpoints, name, "holders") == 1);
+    child
+}
+
+fn let_go(mut holder: Child) {
+    drop(holder.stdin.take());
+    assert_eq!(holder.wait().unwrap().code(), Some(0));
+}
+
+/// The command's exit code is the run's, also for a command that cannot be run; the lock is free afterwards.
+pub fn exit_codes_are_the_commands(endpoints: &str) {
+    assert_eq!(code(endpoints, &["lock", "lc/codes", "--", "true"]), Some(0));
+    assert_eq!(code(endpoints, &["lock", "lc/codes", "-c", "exit 42"]), Some(42));
+    assert_eq!(code(endpoints, &["lock", "lc/codes", "-c", "kill -KILL $$"]), Some(137));
+    assert_eq!(code(endpoints, &["lock", "lc/codes", "--", "/nonexistent/command"]), Some(127));
+    assert_eq!(code(endpoints, &["lock", "lc/codes", "--", "/etc/passwd"]), Some(126));
+    assert_eq!(shown(endpoints, "lc/codes")["kind"], Value::Null);
+}
+
+/// The command's environment names the lock, the token and the rest, and a success prints nothing else.
+pub fn the_command_sees_what_it_holds(endpoints: &str) {
+    let script = "echo $LOCKKEEPER_LOCK $LOCKKEEPER_LOCKS $LOCKKEEPER_NAMESPACE; lockkeeper_token=$LOCKKEEPER_TOKEN; \
+                  test \"$lockkeeper_token\" -gt 0 && test -n \"$LOCKKEEPER_SESSION$LOCKKEEPER_OWNER\"";
+    let output = output(endpoints, &["lock", "lc/sees", "-c", script]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "lc/sees lc/sees default\n");
+    assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0));
+}
+
+/// A try answers 75, or the code of one's own, with the table's word.
+pub fn a_try_is_refused_while_somebody_holds(endpoints: &str) {
+    let holder = holder(endpoints, "lc/try");
+    assert_eq!(code(endpoints, &["lock", "lc/try", "-n", "-E", "9", "--", "true"]), Some(9));
+    let refused = output(endpoints, &["lock", "lc/try", "-n", "--json", "--", "true"]);
+    assert_eq!(refused.status.code(), Some(75));
+    let error = object(&refused.stderr);
+    assert_eq!((&error["error"], &error["exit"]), (&Value::from("not-acquired"), &Value::from(75)));
+    let_go(holder);
+}
+
+/// A wait that is over is 75 and leaves no waiter.
+pub fn a_wait_ends_in_time(endpoints: &str) {
+    let holder = holder(endpoints, "lc/wait");
+    assert_eq!(code(endpoints, &["lock", "lc/wait", "-w", "300ms", "--", "true"]), Some(75));
+    assert_eq!(count(endpoints, "lc/wait", "waiters"), 0);
+    let_go(holder);
+}
+
+/// A signal while it waits is 128 and its number, and the place in the queue is gone.
+pub fn a_signal_withdraws_from_the_queue(endpoints: &str) {
+    let holder = holder(endpoints, "lc/withdraw");
+    let mut waiting = lockkeeper(endpoints, &["lock", "lc/withdraw", "--", "true"]).spawn().unwrap();
+    until("a waiter", || count(endpoints, "lc/withdraw", "waiters") == 1);
+    signal(&waiting, Signal::TERM);
+    assert_eq!(waiting.wait().unwrap().code(), Some(143));
+    assert_eq!(count(endpoints, "lc/withdraw", "waiters"), 0);
+    let_go(holder);
+}
+
+/// A wrapper that is killed takes its command along, and the next in the queue gets a larger token.
+pub fn a_killed_wrapper_frees_the_lock_within_its_ttl(endpoints: &str) {
+    let mut first =
+        lockkeeper(endpoints, &["lock", "lc/killed", "--ttl", "3s", "--", "sleep", "1000"]).spawn().unwrap();
+    until("a holder", || count(endpoints, "lc/killed", "holders") == 1);
+    let before = shown(endpoints, "lc/killed")["holders"][0]["token"].as_str().unwrap().parse::<u64>().unwrap();
+    signal(&first, Signal::KILL);
+    first.wait().unwrap();
+    let next = output(endpoints, &["lock", "lc/killed", "-w", "30s", "-c", "echo $LOCKKEEPER_TOKEN"]);
+    let after = String::from_utf8_lossy(&next.stdout).trim().parse::<u64>().unwrap();
+    assert!(after > before, "{after} after {before}");
+}
+
+/// Without a command the grant is printed at once, and the lock is held until standard input closes.
+pub fn without_a_command_it_holds_until_input_closes(endpoints: &str) {
+    let mut holder = lockkeeper(endpoints, &["lock", "lc/input", "--json"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut input = holder.stdin.take().unwrap();
+    until("a holder", || count(endpoints, "lc/input", "holders") == 1);
+    input.write_all(b"not the end\n").unwrap();
+    assert_eq!(count(endpoints, "lc/input", "holders"), 1);
+    drop(input);
+    assert_eq!(holder.wait().unwrap().code(), Some(0));
+    let mut printed = Vec::new();
+    holder.stdout.take().unwrap().read_to_end(&mut printed).unwrap();
+    let grant = object(&printed);
+    assert_eq!((&grant["event"], &grant["lock"]), (&Value::from("held"), &Value::from("lc/input")));
+    assert_eq!(count(endpoints, "lc/input", "holders"), 0);
+}
+
+/// The result file tells a command's own 75 from a lock that was not acquired.
+pub fn the_result_file_tells_what_the_code_cannot(endpoints: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("result.json");
+    let file = path.to_str().unwrap();
+    let read = || object(&std::fs::read(&path).unwrap());
+    assert_eq!(code(endpoints, &["lock", "lc/result", "--result", file, "-c", "exit 75"]), Some(75));
+    assert_eq!((&read()["acquired"], &read()["child_exit"]), (&Value::from(true), &Value::from(75)));
+    let holder = holder(endpoints, "lc/result");
+    assert_eq!(code(endpoints, &["lock", "lc/result", "--result", file, "-n", "--", "true"]), Some(75));
+    assert_eq!((&read()["acquired"], &read()["child_exit"]), (&Value::from(false), &Value::Null));
+    let_go(holder);
+}
+
+/// Several names are a usage error, not one lock silently held for two.
+pub fn several_names_are_refused(endpoints: &str) {
+    assert_eq!(code(endpoints, &["lock", "lc/one", "lc/two", "--", "true"]), Some(64));
+}
+
+/// A lease is refreshed and released by its handle alone, its token is checked, and a wrong handle is refused.
+pub fn leases_go_by_their_handle(endpoints: &str) {
+    let taken = output(endpoints, &["acquire", "lc/lease", "--for", "1m", "-n"]);
+    let line = String::from_utf8(taken.stdout).unwrap();
+    let (token, handle) = line.trim().split_once(' ').unwrap();
+    assert_eq!(code(endpoints, &["check", "lc/lease", token]), Some(0));
+    let refreshed = object(&output(endpoints, &["refresh", "lc/lease", handle, "--for", "2m", "--json"]).stdout);
+    assert_eq!(refreshed["token"].as_str(), Some(token));
+    assert_eq!(code(endpoints, &["release", "lc/lease", "not the handle"]), Some(65));
+    assert_eq!(code(endpoints, &["release", "lc/lease", handle]), Some(0));
+    assert_eq!(code(endpoints, &["check", "lc/lease", token]), Some(1));
+    assert_eq!(code(endpoints, &["wait", "lc/lease"]), Some(0));
+}
