@@ -107,7 +107,7 @@ impl Machine {
                 self.end_hold(key, token, EndReason::Released, None);
                 Outcome::Released
             }
-            None => Outcome::Refused(self.not_held(key)),
+            None => Outcome::Refused(self.not_held(key, |_| false)),
         }
     }
 
