@@ -12,6 +12,10 @@ impl Machine {
             return Outcome::Refused(refusal);
         }
         self.answered_below(id, release.answered_below);
+        let number = release.request.number;
+        if self.sessions.get(&id).is_some_and(|session| session.live.contains_key(&number)) {
+            return Outcome::Refused(Refusal::RequestReused { number });
+        }
         let fingerprint = of_release(release);
         if let Recall::Answer(outcome) = self.recall(release.request, fingerprint) {
             return outcome;
@@ -19,9 +23,6 @@ impl Machine {
         let Some(session) = self.sessions.get(&id) else {
             return Outcome::Refused(Refusal::SessionEnded { session: id, reason: self.end_of(id) });
         };
-        if session.live.contains_key(&release.request.number) {
-            return Outcome::Refused(Refusal::RequestReused { number: release.request.number });
-        }
         let key = LockKey { namespace: session.record.namespace.clone(), name: release.name.clone() };
         self.settle(&key);
         let holder = self.locks.get(&key).and_then(|lock| lock.holders.get(&release.token));

@@ -1,12 +1,11 @@
 //! Tests of the lock machine: golden scripts, a naive model to compare with, and what the records promise.
 
-//mod bounds;
+mod bounds;
 mod mirror;
-//mod naive;
-//mod property;
-//mod random;
-//mod records;
+mod naive;
+mod property;
+mod random;
+mod records;
 mod script_words;
 mod scripts;
 
-//pub(crate) use random::Random;
