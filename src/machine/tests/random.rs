@@ -40,6 +40,8 @@ struct Known {
     next: u64,
     attempt: u64,
     attachment: u64,
+    /// How often it was answered that the session has ended.
+    gone: u64,
     past: Vec<Command>,
     tokens: Vec<(LockName, FencingToken)>,
 }
@@ -77,11 +79,11 @@ impl Story {
         let deadline = next_deadline.map_or(self.stamp, |deadline| deadline.0.max(self.stamp));
         let before = self.stamp;
         self.stamp = match self.random.below(1000) {
-            0..350 => self.stamp,
-            350..650 => self.stamp + self.random.below(200),
-            650..760 => deadline.min(self.stamp + 60_000),
-            760..830 => deadline.min(self.stamp + 60_000) + 1,
-            830..995 => self.stamp + self.random.below(1500),
+            0..400 => self.stamp,
+            400..750 => self.stamp + self.random.below(200),
+            750..800 => deadline.min(self.stamp + 60_000),
+            800..850 => deadline.min(self.stamp + 60_000) + 1,
+            850..995 => self.stamp + self.random.below(1500),
             995..998 => self.stamp + self.random.below(40_000),
             _ => self.stamp + 600_001,
         };
@@ -104,6 +106,14 @@ impl Story {
                 _ => {}
             }
         }
+        for reply in &applied.commands {
+            if let Outcome::Refused(Refusal::SessionEnded { session, .. }) = reply.outcome
+                && let Some(known) = self.known.iter_mut().find(|known| known.id == session)
+            {
+                known.gone += 1;
+            }
+        }
+        self.known.retain(|known| known.gone < 3);
         for event in &applied.events {
             if let EventKind::Granted { lock, claim: Claim::Request(request), token, .. } = &event.kind
                 && let Some(known) = self.known.iter_mut().find(|known| known.id == request.session)
@@ -122,7 +132,7 @@ impl Story {
         }
         let open = open.clone();
         let (past, tokens) = (vec![], vec![]);
-        self.known.push(Known { id, open, next: 1, attempt: 0, attachment: 0, past, tokens });
+        self.known.push(Known { id, open, next: 1, attempt: 0, attachment: 0, gone: 0, past, tokens });
     }
 
     fn renewal(&mut self, before: u64, deadline: u64) -> Option<Renewal> {
