@@ -124,6 +124,31 @@ fn an_unfinished_sweep_survives_a_restore() {
     assert_eq!(watched.apply(&next), restored.apply(index, &next));
 }
 
+/// Between two sweeps nothing that is due is granted or renewed, though it still has its record.
+#[test]
+fn nothing_due_is_granted_or_renewed_between_two_sweeps() {
+    let mut watched = crowded();
+    let (dead, survivor) = (CROWD - 10, SessionId::new(0, SURVIVOR));
+    let queue = vec![
+        acquire(1, 1, "head", Patience::Session),
+        acquire(dead, 1, "head", Patience::Session),
+        acquire(SURVIVOR, 7, "head", Patience::Session),
+    ];
+    watched.apply(&entry(0, vec![], queue));
+    let applied = watched.apply(&entry(1001, vec![], vec![Command::Tick]));
+    assert!(watched.machine.is_due(), "one sweep ended everything");
+    let granted: Vec<_> = applied.events.iter().filter(|event| event.kind.word() == "granted").collect();
+    assert!(matches!(granted[..], [event] if event.kind.session() == Some(survivor)), "{granted:?}");
+
+    let target = RenewalTarget::Session(SessionId::new(0, CROWD - 3));
+    let renewal = Renewal { target, attempt: 1, receipt: LogTime(1000) };
+    let applied = watched.apply(&entry(1001, vec![renewal], vec![]));
+    assert!(
+        matches!(applied.renewals[0].outcome, Outcome::Refused(Refusal::SessionEnded { .. })),
+        "renewed after the end"
+    );
+}
+
 /// One more than a quota allows is refused by the quota's name, and one less is taken.
 #[test]
 fn quotas_are_refused_by_name() {

@@ -141,7 +141,8 @@ impl Naive {
 
     fn end_what_is_due(&mut self) {
         let now = self.now;
-        let due: Vec<_> = self.sessions.iter().filter(|s| s.ended.is_none() && s.deadline < now).map(|s| s.id).collect();
+        let due: Vec<_> =
+            self.sessions.iter().filter(|s| s.ended.is_none() && s.deadline < now).map(|s| s.id).collect();
         for id in due {
             self.end_session(id, EndReason::Expired);
         }
@@ -233,7 +234,8 @@ impl Naive {
             Mode::Exclusive => holds.next().is_none(),
             Mode::Shared => holds.all(|hold| hold.ask.mode == Mode::Shared),
             Mode::Permits { count, .. } => {
-                let used: u32 = holds.map(|hold| if let Mode::Permits { count, .. } = hold.ask.mode { count } else { 0 }).sum();
+                let used: u32 =
+                    holds.map(|hold| if let Mode::Permits { count, .. } = hold.ask.mode { count } else { 0 }).sum();
                 used + count <= self.limit(lock).expect("a semaphore has a limit")
             }
         }
@@ -305,7 +307,10 @@ impl Naive {
         let same = |ask: &Ask| ask.claim == claim && lock.is_none_or(|lock| ask.lock == *lock);
         if let Some(hold) = self.holds.iter().find(|hold| same(&hold.ask)) {
             let waited_ms = hold.since.0 - hold.ask.since.0;
-            return Some((&hold.ask, Outcome::Granted(Grant { token: hold.token, deadline: hold.lease_end, waited_ms })));
+            return Some((
+                &hold.ask,
+                Outcome::Granted(Grant { token: hold.token, deadline: hold.lease_end, waited_ms }),
+            ));
         }
         self.waits.iter().find(|wait| same(&wait.ask)).map(|wait| (&wait.ask, self.queued(wait)))
     }
@@ -457,7 +462,10 @@ impl Naive {
     fn same_owner(&self, ask: &Ask) -> Result<(), Refusal> {
         let session = ask.claim.session().expect("a session's");
         let same = |other: &Ask| {
-            other.lock == ask.lock && ask.owner.is_some() && other.owner == ask.owner && other.claim.session() == Some(session)
+            other.lock == ask.lock
+                && ask.owner.is_some()
+                && other.owner == ask.owner
+                && other.claim.session() == Some(session)
         };
         let held = self.holds.iter().find(|hold| same(&hold.ask)).map(|hold| Some(hold.token));
         let waits = self.waits.iter().find(|wait| same(&wait.ask)).map(|_| None);

@@ -103,7 +103,8 @@ fn the_machine_agrees_with_the_naive_model() {
     }
     println!("{text}");
     let times = |command: &str, answer: &str| table.get(&(command.to_owned(), answer.to_owned())).copied().unwrap_or(0);
-    let possible = POSSIBLE.iter().flat_map(|(command, answers)| answers.split(' ').map(move |answer| (*command, answer)));
+    let possible =
+        POSSIBLE.iter().flat_map(|(command, answers)| answers.split(' ').map(move |answer| (*command, answer)));
     let possible: Vec<_> = possible.map(|(command, answer)| (command, answer.replacen('_', " ", 1))).collect();
     let rare = possible.iter().filter(|(command, answer)| times(command, answer) < TIMES_EACH_MIN);
     let rare: Vec<_> = rare.collect();

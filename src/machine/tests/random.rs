@@ -179,7 +179,11 @@ impl Story {
             96 => self.close(),
             97 => Command::Tick,
             98 => Command::LeaderlessGap { gap_ms: self.random.below(5000) },
-            _ => Command::Configure(ClusterSettings { timing_ms: [100, 500, 1000], ttl_ms_min: 1000, ttl_ms_max: 60_000 }),
+            _ => Command::Configure(ClusterSettings {
+                timing_ms: [100, 500, 1000],
+                ttl_ms_min: 1000,
+                ttl_ms_max: 60_000,
+            }),
         }
     }
 

@@ -153,7 +153,8 @@ impl Names {
             }
             Answer::Sessions { rows, more } => {
                 let rows = rows.iter().map(|row| {
-                    let times = format!("ttl={} opened={} {}", time(row.ttl_ms), time(row.opened.0), until(row.deadline));
+                    let times =
+                        format!("ttl={} opened={} {}", time(row.ttl_ms), time(row.opened.0), until(row.deadline));
                     let counts = format!("holds={} waits={}", row.holds, row.waits);
                     let gone = if row.disconnected { " disconnected" } else { "" };
                     format!("{} {times} {counts}{gone}\n", self.session(row.session))

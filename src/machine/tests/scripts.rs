@@ -219,7 +219,8 @@ impl Script {
         let handle = Handle::parse(args.take_key("handle").unwrap_or(&format!("handle-of-{who}")))?;
         let known = self.sessions.values().any(|(_, known)| *known == handle);
         let waiting = self.together.iter().flatten();
-        let opens = waiting.filter(|said| matches!(said, Said::Command(_, c) if matches!(**c, Command::OpenSession(_))));
+        let opens =
+            waiting.filter(|said| matches!(said, Said::Command(_, c) if matches!(**c, Command::OpenSession(_))));
         let id = SessionId::new(0, self.watched.machine.globals.sessions + opens.count() as u64 + 1);
         if !known {
             self.sessions.insert(who.to_owned(), (id, handle.clone()));
@@ -270,7 +271,8 @@ impl Script {
                 rows,
             }),
             "sessions" => {
-                let after = args.take_key("after").map(|name| self.session(Some(name))).transpose()?.map(|found| found.0);
+                let after =
+                    args.take_key("after").map(|name| self.session(Some(name))).transpose()?.map(|found| found.0);
                 Query::Sessions { namespace: namespace(args)?, after, rows }
             }
             "claim" if self.sessions.contains_key(who.unwrap_or_default()) => {
