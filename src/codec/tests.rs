@@ -1,6 +1,11 @@
 //! Round trips, damage, and samples of today's bytes that every later build must still read.
 
+use std::collections::BTreeMap;
+
 use super::*;
+use crate::machine::tests::mirror::Watched;
+use crate::machine::tests::random::Story;
+use crate::machine::{Machine, Record, RecordKey};
 use crate::model::*;
 
 fn sample_entry() -> Entry {
@@ -62,4 +67,183 @@ fn newer_formats_are_refused_by_number() {
     let mut bytes = encode_entry(&sample_entry()).to_vec();
     bytes[1] = FORMAT + 1;
     assert_eq!(decode_entry(&bytes), Err(DecodeError::Version { found: FORMAT + 1 }));
+}
+
+/// Whatever entry a random story holds, its bytes decode to it.
+#[test]
+fn random_entries_survive_the_round_trip() {
+    for seed in 0..20 {
+        let (mut story, mut watched) = (Story::new(seed), Watched::default());
+        for _ in 0..200 {
+            let entry = story.entry(watched.machine.next_deadline());
+            assert_eq!(decode_entry(&encode_entry(&entry)).expect("decodes"), entry);
+            let applied = watched.apply(&entry);
+            story.learn(&entry, &applied);
+        }
+    }
+}
+
+/// Records that go through their bytes make the same machine, and sort on disk as their keys are told apart.
+#[test]
+fn machines_survive_the_bytes_of_their_records() {
+    for seed in 100..120 {
+        let (mut story, mut watched) = (Story::new(seed), Watched::default());
+        for index in 1..=200 {
+            let entry = story.entry(watched.machine.next_deadline());
+            let applied = watched.apply(&entry);
+            story.learn(&entry, &applied);
+            if index % 20 != 0 {
+                continue;
+            }
+            let dump: Vec<_> = watched.machine.records().collect();
+            let stored: BTreeMap<_, _> = dump.iter().map(|(key, record)| encode_record(key, record)).collect();
+            assert_eq!(stored.len(), dump.len(), "two records have one key");
+            let read = stored.iter().map(|(key, value)| decode_record(key, value).expect("decodes"));
+            let restored = Machine::from_records(read).expect("makes a machine");
+            assert!(restored.records().eq(dump), "story {seed}, entry {index}");
+        }
+    }
+}
+
+/// One entry with every command, renewal and kind of content.
+fn samples_of_entries() -> Vec<(String, Entry)> {
+    let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("nightly").expect("a name") };
+    let (session, handle, take) = (SessionId::new(2, 3), Handle::from_random(7), TakeId(9));
+    let request = RequestId { session, number: 12 };
+    let token = FencingToken::new(2, 77);
+    let metadata = Metadata {
+        who: "ida".into(),
+        why: "rebuild".into(),
+        host: "node-1".into(),
+        pid: 4,
+        process: "h:27017:1:2".into(),
+        trace: "00-ab".into(),
+    };
+    let acquire = |mode, owner: Option<&str>, patience| {
+        let owner = owner.map(|owner| Owner::parse(owner).expect("an owner"));
+        let (name, metadata) = (lock.name.clone(), metadata.clone());
+        Command::Acquire(Acquire { request, answered_below: 11, name, mode, owner, patience, metadata })
+    };
+    let commands = vec![
+        Command::OpenSession(OpenSession {
+            namespace: lock.namespace.clone(),
+            handle: handle.clone(),
+            instance: Instance(5),
+            ttl_ms: 10_000,
+            disconnect_grace_ms: Some(4_000),
+            metadata: metadata.clone(),
+        }),
+        Command::Attach(Attach { session, handle: handle.clone(), attempt: 6 }),
+        Command::Disconnected { session, attachment: Attachment(2) },
+        Command::CloseSession { session, end: SessionClose::Done },
+        Command::CloseSession { session, end: SessionClose::Lost },
+        acquire(Mode::Exclusive, None, Patience::Try),
+        acquire(Mode::Shared, Some("job"), Patience::For { ms: 300_000 }),
+        acquire(Mode::Permits { count: 2, limit: Some(5) }, None, Patience::Session),
+        Command::Cancel { request },
+        Command::Release(Release { request, answered_below: 3, name: lock.name.clone(), token }),
+        Command::TakeLease(TakeLease {
+            lock: lock.clone(),
+            take,
+            handle: handle.clone(),
+            mode: Mode::Exclusive,
+            lease_ms: 70_000,
+            patience: Patience::Try,
+            metadata,
+        }),
+        Command::CancelTake { lock: lock.clone(), take, handle: handle.clone() },
+        Command::DropLease { lock: lock.clone(), handle: handle.clone() },
+        Command::Tick,
+        Command::LeaderlessGap { gap_ms: 1_250 },
+        Command::Configure(ClusterSettings { timing_ms: [100, 500, 1_000], ttl_ms_min: 3_000, ttl_ms_max: 600_000 }),
+    ];
+    let submission = |command| Submission { principal: Principal::default(), command };
+    let lease = RenewalTarget::Lease { lock: lock.clone(), handle, lease_ms: 5_000 };
+    let renewal = |target| Renewal { target, attempt: 7, receipt: LogTime(1_249) };
+    let whole = Entry {
+        stamp: LogTime(1_250),
+        wall: WallTime(1_795_000_000_000),
+        renewals: vec![renewal(RenewalTarget::Session(session)), renewal(lease)],
+        commands: commands.into_iter().map(submission).collect(),
+        digest: Some(DigestClaim { index: 4096, digest: u128::MAX / 3 }),
+    };
+    let empty = Entry { renewals: vec![], commands: vec![], digest: None, ..whole.clone() };
+    vec![("entry-of-every-command".into(), whole), ("entry-empty".into(), empty)]
+}
+
+/// The records of a small story that has every kind of record.
+fn samples_of_records() -> Vec<(RecordKey, Record)> {
+    let (mut story, mut watched) = (Story::new(42), Watched::default());
+    let mut kinds = BTreeMap::new();
+    for _ in 0..400 {
+        let entry = story.entry(watched.machine.next_deadline());
+        let applied = watched.apply(&entry);
+        story.learn(&entry, &applied);
+        for (key, record) in watched.machine.records() {
+            let outcome = match &record {
+                Record::Finished(done) => word(&done.outcome),
+                _ => String::new(),
+            };
+            kinds.entry((encode_key(&key)[0], outcome)).or_insert((key, record));
+        }
+    }
+    kinds.into_values().collect()
+}
+
+fn word(outcome: &Outcome) -> String {
+    let text = match outcome {
+        Outcome::Refused(refusal) => format!("{refusal:?}"),
+        other => format!("{other:?}"),
+    };
+    text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
+}
+
+/// The file of this name among the stored bytes. With `UPDATE_GOLDENFILES=1` a missing one is written; none is ever
+/// overwritten.
+fn stored(name: &str, today: &[u8]) -> Vec<u8> {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bytes/v1").join(name);
+    if !path.exists() && std::env::var("UPDATE_GOLDENFILES").is_ok_and(|value| value == "1") {
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        std::fs::write(&path, today).expect("written");
+    }
+    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Bytes of format 1 that were stored when it was made still decode to what they were, and are still what is written.
+#[test]
+fn stored_entries_of_format_1_still_decode() {
+    for (name, entry) in samples_of_entries() {
+        let today = encode_entry(&entry);
+        let bytes = stored(&format!("{name}.bin"), &today);
+        assert_eq!(decode_entry(&bytes).expect(&name), entry, "{name}");
+        assert_eq!(today, bytes, "{name}: other bytes are written today");
+    }
+}
+
+/// As for entries: each stored file holds records, key and value with their lengths before them.
+#[test]
+fn stored_records_of_format_1_still_decode() {
+    let mut today = Vec::new();
+    for (key, record) in samples_of_records() {
+        let (key, value) = encode_record(&key, &record);
+        for bytes in [key, value] {
+            today.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+            today.extend_from_slice(&bytes);
+        }
+    }
+    let bytes = stored("records-of-every-kind.bin", &today);
+    let mut rest = bytes.as_slice();
+    let mut next = || {
+        let (length, tail) = rest.split_first_chunk::<4>()?;
+        let (bytes, tail) = tail.split_at(u32::from_le_bytes(*length) as usize);
+        rest = tail;
+        Some(bytes.to_vec())
+    };
+    let mut kinds = std::collections::BTreeSet::new();
+    while let (Some(key), Some(value)) = (next(), next()) {
+        let (decoded_key, record) = decode_record(&key, &value).expect("decodes");
+        kinds.insert(key[0]);
+        assert_eq!(encode_record(&decoded_key, &record), (key.into(), value.into()), "other bytes are written today");
+    }
+    assert_eq!(kinds.len(), 8, "a kind of record is missing: {kinds:?}");
 }

@@ -19,6 +19,7 @@ impl Machine {
         }
         self.answered_below(id, acquire.answered_below);
         let fingerprint = of_acquire(acquire);
+        self.settle_request(acquire.request);
         if let Some(outcome) = self.live_request(acquire.request, fingerprint) {
             return outcome;
         }
@@ -183,6 +184,7 @@ impl Machine {
         if let Err(refusal) = self.live_session(id) {
             return Outcome::Refused(refusal);
         }
+        self.settle_request(request);
         let Some(session) = self.sessions.get(&id) else { return Outcome::Withdrawn };
         match session.live.get(&request.number).cloned() {
             Some((key, Standing::Waits(sequence))) => self.leave(&key, sequence, LeaveReason::Withdrawn),

@@ -1,5 +1,6 @@
 //! The order inside an entry: renewals, everything due, then the commands.
 
+use super::state::Holder;
 use super::{Applied, Machine, RecordKey};
 use crate::model::{
     Command, DurationField, EndReason, Entry, EventKind, Outcome, Principal, Refusal, Renewal, RenewalTarget, Reply,
@@ -83,7 +84,8 @@ impl Machine {
                 }
                 let held = self.lease_of(lock, handle).filter(|(_, deadline)| in_time(*deadline));
                 let Some((token, _)) = held else {
-                    return Outcome::Refused(self.not_held(lock));
+                    let mine = |holder: &Holder| holder.lease.as_ref().is_some_and(|lease| lease.handle == *handle);
+                    return Outcome::Refused(self.not_held(lock, mine));
                 };
                 let deadline = self.prolong_lease(lock, token, *lease_ms);
                 Outcome::Renewed { deadline, attempt: renewal.attempt, token: Some(token) }

@@ -3,7 +3,7 @@
 use super::Machine;
 use super::state::TakeState;
 use crate::limits;
-use crate::model::{EndReason, FencingToken, LeaveReason, LockKey, LogTime, Outcome, SessionId, TakeId};
+use crate::model::{EndReason, FencingToken, LeaveReason, LockKey, LogTime, Outcome, RequestId, SessionId, TakeId};
 
 /// What ends at a deadline.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,6 +55,14 @@ impl Machine {
             self.end_due(due);
         }
         self.grant_what_is_free();
+    }
+
+    /// Settles the lock that a live request waits for or holds.
+    pub(super) fn settle_request(&mut self, request: RequestId) {
+        let live = self.sessions.get(&request.session).and_then(|session| session.live.get(&request.number));
+        if let Some((key, _)) = live.filter(|_| self.swept_in_part).cloned() {
+            self.settle(&key);
+        }
     }
 
     fn first_due_at(&self, key: &LockKey) -> Option<Due> {

@@ -25,7 +25,7 @@ mod sessions;
 pub mod state;
 mod takes;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 

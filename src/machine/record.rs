@@ -209,6 +209,8 @@ impl Machine {
         self.usage = self.derived_usage();
         self.handles = self.derived_handles();
         self.totals = self.derived_totals();
+        // Only the sweep's bound leaves something due in a state that was stored.
+        self.swept_in_part = self.is_due();
         Ok(())
     }
 }

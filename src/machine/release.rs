@@ -2,6 +2,7 @@
 
 use super::Machine;
 use super::requests::{Recall, of_release};
+use super::state::Holder;
 use crate::model::{EndReason, LockKey, Outcome, Refusal, Release};
 
 impl Machine {
@@ -11,6 +12,10 @@ impl Machine {
             return Outcome::Refused(refusal);
         }
         self.answered_below(id, release.answered_below);
+        let number = release.request.number;
+        if self.sessions.get(&id).is_some_and(|session| session.live.contains_key(&number)) {
+            return Outcome::Refused(Refusal::RequestReused { number });
+        }
         let fingerprint = of_release(release);
         if let Recall::Answer(outcome) = self.recall(release.request, fingerprint) {
             return outcome;
@@ -18,9 +23,6 @@ impl Machine {
         let Some(session) = self.sessions.get(&id) else {
             return Outcome::Refused(Refusal::SessionEnded { session: id, reason: self.end_of(id) });
         };
-        if session.live.contains_key(&release.request.number) {
-            return Outcome::Refused(Refusal::RequestReused { number: release.request.number });
-        }
         let key = LockKey { namespace: session.record.namespace.clone(), name: release.name.clone() };
         self.settle(&key);
         let holder = self.locks.get(&key).and_then(|lock| lock.holders.get(&release.token));
@@ -29,15 +31,20 @@ impl Machine {
                 self.end_hold(&key, release.token, EndReason::Released, None);
                 Outcome::Released
             }
-            Some(_) | None => Outcome::Refused(self.not_held(&key)),
+            Some(_) | None => Outcome::Refused(self.not_held(&key, |holder| holder.claim.session() == Some(id))),
         };
         self.final_answer(release.request, fingerprint, outcome)
     }
 
-    /// What somebody is told who does not hold the lock: by whom it is held, or that it is not.
-    pub(super) fn not_held(&self, key: &LockKey) -> Refusal {
-        match self.one_holder(key) {
-            Some(holder) => Refusal::HeldByOther { lock: key.clone(), holder: Box::new(holder) },
+    /// What somebody is told who gave no proof of a hold: who else holds the lock, or that it is not held. A hold of the
+    /// caller's own, which `mine` knows, is never shown to it as somebody else's.
+    pub(super) fn not_held(&self, key: &LockKey, mine: impl Fn(&Holder) -> bool) -> Refusal {
+        let mut holders = self.locks.get(key).into_iter().flat_map(|lock| &lock.holders);
+        match holders.find(|(_, holder)| !mine(holder)) {
+            Some((token, holder)) => {
+                let holder = Box::new(holder.view(*token, self.session_deadline(holder.claim.session())));
+                Refusal::HeldByOther { lock: key.clone(), holder }
+            }
             None => Refusal::NotHeld { lock: key.clone() },
         }
     }

@@ -136,7 +136,9 @@ impl Machine {
             SessionClose::Done => EndReason::Released,
             SessionClose::Lost => EndReason::Lost,
         };
-        self.end_session(id, reason);
+        if self.live_session(id).is_ok() {
+            self.end_session(id, reason);
+        }
         Outcome::Closed
     }
 

@@ -81,6 +81,7 @@ impl Machine {
 
     /// Withdraws a take: out of the queue, or released if it was granted. An unseen id is burnt.
     pub(super) fn cancel_take(&mut self, key: &LockKey, id: TakeId, handle: &Handle) -> Outcome {
+        self.settle(key);
         let known = self.takes.get(&(key.clone(), id)).cloned();
         if known.as_ref().is_some_and(|take| take.handle != *handle) {
             return Outcome::Refused(Refusal::WrongHandle);
@@ -107,7 +108,7 @@ impl Machine {
                 self.end_hold(key, token, EndReason::Released, None);
                 Outcome::Released
             }
-            None => Outcome::Refused(self.not_held(key)),
+            None => Outcome::Refused(self.not_held(key, |_| false)),
         }
     }
 

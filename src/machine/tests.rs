@@ -1,1 +1,10 @@
-//! Tests of the lock machine.
+//! Tests of the lock machine: golden scripts, a naive model to compare with, and what the records promise.
+
+mod bounds;
+pub(crate) mod mirror;
+mod naive;
+mod property;
+pub(crate) mod random;
+mod records;
+mod script_words;
+mod scripts;

@@ -1,0 +1,169 @@
+//! Bounds: the sweep of one entry, and the quotas that can be reached in a test.
+
+use super::mirror::{Watched, entry};
+use crate::limits;
+use crate::model::*;
+
+fn name(text: &str) -> LockName {
+    LockName::parse(text).expect("legal")
+}
+
+fn key(text: &str) -> LockKey {
+    LockKey { namespace: Namespace::default(), name: name(text) }
+}
+
+fn open(number: u64, ttl_ms: u64) -> Command {
+    Command::OpenSession(OpenSession {
+        namespace: Namespace::default(),
+        handle: Handle::from_random(number.into()),
+        instance: Instance(1),
+        ttl_ms,
+        disconnect_grace_ms: None,
+        metadata: Metadata::default(),
+    })
+}
+
+fn acquire(session: u64, number: u64, lock: &str, patience: Patience) -> Command {
+    Command::Acquire(Acquire {
+        request: RequestId { session: SessionId::new(0, session), number },
+        answered_below: 0,
+        name: name(lock),
+        mode: Mode::Exclusive,
+        owner: None,
+        patience,
+        metadata: Metadata::default(),
+    })
+}
+
+fn take(number: u128, lock: &str, patience: Patience) -> TakeLease {
+    TakeLease {
+        lock: key(lock),
+        take: TakeId(number),
+        handle: Handle::from_random(number),
+        mode: Mode::Exclusive,
+        lease_ms: 1000,
+        patience,
+        metadata: Metadata::default(),
+    }
+}
+
+fn outcome(watched: &mut Watched, stamp: u64, command: Command) -> Outcome {
+    watched.apply(&entry(stamp, vec![], vec![command])).commands.remove(0).outcome
+}
+
+/// More sessions than one sweep ends, all with the same deadline, and one patient survivor (the last id).
+const CROWD: u64 = limits::SWEEP_AN_ENTRY_MAX as u64 + 1_000;
+const SURVIVOR: u64 = CROWD + 1;
+
+/// The crowd is open, the last of it hold locks; the survivor waits for one of those. Leases and waits end then, too.
+fn crowded() -> Watched {
+    let mut watched = Watched::default();
+    watched.apply(&entry(0, vec![], (1..=CROWD).map(|number| open(number, 1000)).collect()));
+    let mut commands = vec![open(SURVIVOR, 60_000)];
+    for back in 0..4 {
+        commands.push(acquire(CROWD - back, 1, &format!("lock-{back}"), Patience::Session));
+    }
+    commands.push(Command::TakeLease(take(1, "leased", Patience::Session)));
+    commands.push(acquire(SURVIVOR, 1, "lock-0", Patience::Session));
+    commands.push(acquire(SURVIVOR, 2, "lock-1", Patience::For { ms: 1000 }));
+    commands.push(acquire(SURVIVOR, 3, "lock-2", Patience::For { ms: 1000 }));
+    watched.apply(&entry(0, vec![], commands));
+    watched
+}
+
+/// When more is due than one sweep ends, later entries finish; the survivor is granted what was freed for it.
+#[test]
+fn mass_expiry_is_finished_by_later_entries() {
+    let mut watched = crowded();
+    watched.apply(&entry(1001, vec![], vec![Command::Tick]));
+    assert!(watched.machine.is_due(), "one sweep ended everything");
+    assert_eq!(watched.machine.totals().sessions, SURVIVOR - limits::SWEEP_AN_ENTRY_MAX as u64);
+    let applied = watched.apply(&entry(1001, vec![], vec![Command::Tick]));
+    assert!(!watched.machine.is_due());
+    assert_eq!(watched.machine.totals().sessions, 1);
+    let granted = applied.events.iter().filter(|event| event.kind.word() == "granted");
+    assert_eq!(granted.count(), 1, "the survivor's bounded waits were over, its patient one was granted");
+    watched.compare_mirror();
+}
+
+/// A command that meets something due, where the sweep did not come so far, ends it first, and fully.
+#[test]
+fn commands_end_what_is_due_before_they_look_at_it() {
+    let mut watched = crowded();
+    let (due, survivor) = (SessionId::new(0, CROWD - 3), SessionId::new(0, SURVIVOR));
+    let commands = vec![
+        Command::CloseSession { session: due, end: SessionClose::Done },
+        acquire(SURVIVOR, 2, "lock-1", Patience::Session),
+        Command::Cancel { request: RequestId { session: survivor, number: 3 } },
+        acquire(SURVIVOR, 3, "lock-2", Patience::Session),
+        Command::CancelTake { lock: key("leased"), take: TakeId(1), handle: Handle::from_random(1) },
+        Command::TakeLease(take(1, "leased", Patience::Try)),
+        acquire(SURVIVOR, 4, "lock-3", Patience::Try),
+        acquire(CROWD - 5, 1, "elsewhere", Patience::Try),
+    ];
+    let applied = watched.apply(&entry(1001, vec![], commands));
+    assert!(watched.machine.is_due(), "one sweep ended everything");
+    let expired = EventKind::SessionEnded { session: due, reason: EndReason::Expired };
+    assert!(applied.events.iter().any(|event| event.kind == expired), "it was due before it was closed");
+    let outcomes: Vec<_> = applied.commands.into_iter().map(|reply| reply.outcome).collect();
+    assert_eq!(outcomes[1], Outcome::TimedOut);
+    assert_eq!(outcomes[3], Outcome::TimedOut, "a cancel does not overtake the end of the wait");
+    assert_eq!(outcomes[5], Outcome::HoldEnded { reason: EndReason::Expired });
+    assert!(matches!(outcomes[6], Outcome::Granted(_)), "{:?}", outcomes[6]);
+    assert!(matches!(outcomes[7], Outcome::Refused(Refusal::SessionEnded { .. })), "{:?}", outcomes[7]);
+}
+
+/// A machine restored while a sweep is unfinished is whole, and goes on like the first.
+#[test]
+fn an_unfinished_sweep_survives_a_restore() {
+    let mut watched = crowded();
+    watched.apply(&entry(1001, vec![], vec![Command::Tick]));
+    let mut restored = watched.compare_mirror();
+    let next = entry(1001, vec![], vec![acquire(SURVIVOR, 9, "lock-3", Patience::Try)]);
+    let index = watched.machine.applied() + 1;
+    assert_eq!(watched.apply(&next), restored.apply(index, &next));
+}
+
+/// Between two sweeps nothing that is due is granted or renewed, though it still has its record.
+#[test]
+fn nothing_due_is_granted_or_renewed_between_two_sweeps() {
+    let mut watched = crowded();
+    let (dead, survivor) = (CROWD - 10, SessionId::new(0, SURVIVOR));
+    let queue = vec![
+        acquire(1, 1, "head", Patience::Session),
+        acquire(dead, 1, "head", Patience::Session),
+        acquire(SURVIVOR, 7, "head", Patience::Session),
+    ];
+    watched.apply(&entry(0, vec![], queue));
+    let applied = watched.apply(&entry(1001, vec![], vec![Command::Tick]));
+    assert!(watched.machine.is_due(), "one sweep ended everything");
+    let granted: Vec<_> = applied.events.iter().filter(|event| event.kind.word() == "granted").collect();
+    assert!(matches!(granted[..], [event] if event.kind.session() == Some(survivor)), "{granted:?}");
+
+    let target = RenewalTarget::Session(SessionId::new(0, CROWD - 3));
+    let renewal = Renewal { target, attempt: 1, receipt: LogTime(1000) };
+    let applied = watched.apply(&entry(1001, vec![renewal], vec![]));
+    assert!(
+        matches!(applied.renewals[0].outcome, Outcome::Refused(Refusal::SessionEnded { .. })),
+        "renewed after the end"
+    );
+}
+
+/// One more than a quota allows is refused by the quota's name, and one less is taken.
+#[test]
+fn quotas_are_refused_by_name() {
+    let mut watched = Watched::default();
+    watched.apply(&entry(0, vec![], vec![open(1, 60_000), open(2, 60_000)]));
+    let max = limits::LOCKS_A_SESSION_MAX as u64;
+    let commands = (1..max).map(|number| acquire(1, number, &format!("lock-{number}"), Patience::Session));
+    watched.apply(&entry(0, vec![], commands.collect()));
+    assert!(matches!(outcome(&mut watched, 0, acquire(1, max, "last", Patience::Try)), Outcome::Granted(_)));
+    let refused = Outcome::Refused(Refusal::Quota { what: QuotaKind::LocksOfSession, limit: max });
+    assert_eq!(outcome(&mut watched, 0, acquire(1, max + 1, "beyond", Patience::Try)), refused);
+
+    let max = limits::WAITERS_A_LOCK_MAX as u128;
+    let takes = (0..max).map(|number| Command::TakeLease(take(number, "last", Patience::Session)));
+    watched.apply(&entry(0, vec![], takes.collect()));
+    let refused = Outcome::Refused(Refusal::Quota { what: QuotaKind::WaitersOfLock, limit: max as u64 });
+    assert_eq!(outcome(&mut watched, 0, acquire(2, 1, "last", Patience::Session)), refused);
+}

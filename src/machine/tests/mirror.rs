@@ -1,0 +1,59 @@
+//! A machine under watch: its invariants hold after every entry, and its dirty keys keep a mirror of its records exact.
+
+use std::collections::BTreeMap;
+
+use crate::machine::{Applied, Machine, Record, RecordKey};
+use crate::model::{Command, Entry, LogTime, Principal, Renewal, Submission, WallTime};
+
+/// A machine, and the records that its dirty keys have carried elsewhere so far.
+#[derive(Default)]
+pub(crate) struct Watched {
+    pub(crate) machine: Machine,
+    pub(crate) mirror: BTreeMap<RecordKey, Record>,
+}
+
+impl Watched {
+    /// Applies the next entry. Panics where an invariant is broken.
+    pub(crate) fn apply(&mut self, entry: &Entry) -> Applied {
+        let applied = self.machine.apply(self.machine.applied() + 1, entry);
+        if let Err(broken) = self.machine.check() {
+            panic!("after entry {}: {broken}", self.machine.applied());
+        }
+        self.carry_over();
+        applied
+    }
+
+    /// What a mirror on disk does after each entry: writes what is dirty, removes what is gone.
+    pub(crate) fn carry_over(&mut self) {
+        for key in self.machine.take_dirty() {
+            match self.machine.record(&key) {
+                Some(record) => self.mirror.insert(key, record),
+                None => self.mirror.remove(&key),
+            };
+        }
+    }
+
+    /// Panics unless the mirror equals a full dump and makes the same machine again.
+    pub(crate) fn compare_mirror(&self) -> Machine {
+        let dump: BTreeMap<_, _> = self.machine.records().collect();
+        assert_eq!(self.mirror, dump, "the mirror after entry {}", self.machine.applied());
+        let restored = Machine::from_records(dump.clone()).expect("the records of a machine make a machine");
+        if let Err(broken) = restored.check() {
+            panic!("restored after entry {}: {broken}", self.machine.applied());
+        }
+        assert_eq!(restored.records().collect::<BTreeMap<_, _>>(), dump, "restored records");
+        restored
+    }
+}
+
+/// An entry of commands by an anonymous caller.
+pub(crate) fn entry(stamp: u64, renewals: Vec<Renewal>, commands: Vec<Command>) -> Entry {
+    let submission = |command| Submission { principal: Principal::default(), command };
+    Entry {
+        stamp: LogTime(stamp),
+        wall: WallTime(1_795_000_000_000 + stamp),
+        renewals,
+        commands: commands.into_iter().map(submission).collect(),
+        digest: None,
+    }
+}

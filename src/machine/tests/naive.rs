@@ -1,0 +1,613 @@
+//! The contract again, as simply as it can be said: lists that are searched from end to end, nothing derived, nothing
+//! indexed. It shares the vocabulary with the machine and no line of its rules. Quotas and the sweep's bound are left out.
+
+use crate::model::*;
+
+/// Who asked for what, as long as it waits or holds.
+#[derive(Clone)]
+struct Ask {
+    lock: LockKey,
+    claim: Claim,
+    owner: Option<Owner>,
+    mode: Mode,
+    metadata: Metadata,
+    principal: Principal,
+    payload: Command,
+    since: LogTime,
+    /// Secret and length of a lease.
+    lease: Option<(Handle, u64)>,
+}
+
+struct Hold {
+    ask: Ask,
+    token: FencingToken,
+    since: LogTime,
+    lease_end: Option<LogTime>,
+}
+
+struct Wait {
+    ask: Ask,
+    sequence: u64,
+    end: Option<LogTime>,
+}
+
+struct Presence {
+    id: SessionId,
+    open: OpenSession,
+    deadline: LogTime,
+    attachment: u64,
+    attempt: u64,
+    floor: u64,
+    /// Number, payload (none where a cancel burnt it), answer.
+    answers: Vec<(u64, Option<Command>, Outcome)>,
+    /// How it ended, and until when that is remembered.
+    ended: Option<(EndReason, LogTime)>,
+}
+
+struct Taken {
+    lock: LockKey,
+    id: TakeId,
+    handle: Handle,
+    payload: Option<Command>,
+    over: Option<(Outcome, LogTime)>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Naive {
+    now: LogTime,
+    tokens: u64,
+    opened: u64,
+    sequences: u64,
+    settings: Option<ClusterSettings>,
+    sessions: Vec<Presence>,
+    holds: Vec<Hold>,
+    waits: Vec<Wait>,
+    limits: Vec<(LockKey, u32)>,
+    takes: Vec<Taken>,
+    /// Every grant of the newest entry.
+    pub(super) granted: Vec<(LockKey, Claim, FencingToken)>,
+}
+
+const TEN_MINUTES_MS: u64 = 600_000;
+
+/// The payload of a request: neither patience nor what the client says of other requests.
+fn payload_of(command: &Command) -> Command {
+    let mut payload = command.clone();
+    if let Command::Acquire(acquire) = &mut payload {
+        acquire.patience = Patience::Try;
+        acquire.answered_below = 0;
+    }
+    if let Command::Release(release) = &mut payload {
+        release.answered_below = 0;
+    }
+    if let Command::TakeLease(take) = &mut payload {
+        take.patience = Patience::Try;
+    }
+    payload
+}
+
+fn is_semaphore(mode: Mode) -> bool {
+    matches!(mode, Mode::Permits { .. })
+}
+
+impl Naive {
+    pub(super) fn apply(&mut self, entry: &Entry) -> (Vec<Outcome>, Vec<Outcome>) {
+        let previous = self.now;
+        self.now = self.now.max(entry.stamp);
+        self.granted.clear();
+        let renewals = entry.renewals.iter().map(|renewal| self.renew(renewal, previous)).collect();
+        self.end_what_is_due();
+        self.serve();
+        let mut outcomes = Vec::new();
+        for submission in &entry.commands {
+            outcomes.push(self.execute(&submission.principal, &submission.command));
+            self.serve();
+        }
+        (renewals, outcomes)
+    }
+
+    // Time.
+
+    /// In time is what was received by the deadline, unless an earlier entry had passed it.
+    fn renew(&mut self, renewal: &Renewal, previous: LogTime) -> Outcome {
+        let (now, receipt, attempt) = (self.now, renewal.receipt, renewal.attempt);
+        match &renewal.target {
+            RenewalTarget::Session(id) => {
+                let Some(session) = self.alive(*id) else { return self.session_ended(*id) };
+                if session.deadline < receipt || session.deadline < previous {
+                    return self.session_ended(*id);
+                }
+                session.deadline = LogTime(now.0 + session.open.ttl_ms);
+                Outcome::Renewed { deadline: session.deadline, attempt, token: None }
+            }
+            RenewalTarget::Lease { lock, handle, lease_ms } => {
+                if let Some(refused) = self.lease_bounds(*lease_ms) {
+                    return refused;
+                }
+                let mine = |hold: &&mut Hold| hold.ask.lock == *lock && proves(hold, handle);
+                if let Some(hold) = self.holds.iter_mut().find(mine) {
+                    let end = hold.lease_end.expect("a lease has an end");
+                    if receipt <= end && previous <= end {
+                        let deadline = LogTime(now.0 + lease_ms);
+                        hold.lease_end = Some(deadline);
+                        return Outcome::Renewed { deadline, attempt, token: Some(hold.token) };
+                    }
+                }
+                self.not_held(lock, |hold| proves(hold, handle))
+            }
+        }
+    }
+
+    fn end_what_is_due(&mut self) {
+        let now = self.now;
+        let due: Vec<_> =
+            self.sessions.iter().filter(|s| s.ended.is_none() && s.deadline < now).map(|s| s.id).collect();
+        for id in due {
+            self.end_session(id, EndReason::Expired);
+        }
+        while let Some(at) = self.holds.iter().position(|hold| hold.lease_end.is_some_and(|end| end < now)) {
+            self.end_hold(at, EndReason::Expired, None);
+        }
+        while let Some(at) = self.waits.iter().position(|wait| wait.end.is_some_and(|end| end < now)) {
+            self.end_wait(at, Outcome::TimedOut);
+        }
+        self.sessions.retain(|session| session.ended.is_none_or(|(_, until)| now <= until));
+        self.takes.retain(|take| take.over.as_ref().is_none_or(|(_, until)| now <= *until));
+    }
+
+    // Ends.
+
+    fn end_session(&mut self, id: SessionId, reason: EndReason) {
+        let until = LogTime(self.now.0 + TEN_MINUTES_MS);
+        let Some(session) = self.alive(id) else { return };
+        session.ended = Some((reason, until));
+        self.waits.retain(|wait| wait.ask.claim.session() != Some(id));
+        self.holds.retain(|hold| hold.ask.claim.session() != Some(id));
+        self.forget_limits();
+    }
+
+    fn end_hold(&mut self, at: usize, reason: EndReason, answer: Option<Outcome>) {
+        let hold = self.holds.remove(at);
+        self.conclude(&hold.ask, answer.unwrap_or(Outcome::HoldEnded { reason }));
+    }
+
+    fn end_wait(&mut self, at: usize, answer: Outcome) {
+        let wait = self.waits.remove(at);
+        self.conclude(&wait.ask, answer);
+    }
+
+    fn conclude(&mut self, ask: &Ask, answer: Outcome) {
+        match ask.claim {
+            Claim::Request(request) => self.remember(request, Some(ask.payload.clone()), answer),
+            Claim::Take(id) => {
+                let until = LogTime(self.now.0 + TEN_MINUTES_MS);
+                let take = self.takes.iter_mut().find(|take| take.id == id && take.lock == ask.lock);
+                take.expect("who waits or holds is known").over = Some((answer, until));
+            }
+        }
+        self.forget_limits();
+    }
+
+    fn forget_limits(&mut self) {
+        let (holds, waits) = (&self.holds, &self.waits);
+        self.limits.retain(|(lock, _)| {
+            holds.iter().any(|hold| hold.ask.lock == *lock) || waits.iter().any(|wait| wait.ask.lock == *lock)
+        });
+    }
+
+    fn remember(&mut self, request: RequestId, payload: Option<Command>, answer: Outcome) {
+        let Some(session) = self.alive(request.session) else { return };
+        if session.floor <= request.number {
+            session.answers.push((request.number, payload, answer));
+        }
+        if 1024 < session.answers.len() {
+            let lowest = session.answers.iter().map(|(number, _, _)| *number).min().expect("there are many");
+            session.answers.retain(|(number, _, _)| *number != lowest);
+            session.floor = lowest + 1;
+        }
+    }
+
+    // Grants.
+
+    /// As long as the first waiter of any lock fits beside its holders, the one that came first is granted.
+    fn serve(&mut self) {
+        loop {
+            let mut next: Option<usize> = None;
+            for (at, wait) in self.waits.iter().enumerate() {
+                let lock = &wait.ask.lock;
+                let first = !self.waits.iter().any(|o| o.ask.lock == *lock && o.sequence < wait.sequence);
+                let sooner = next.is_none_or(|best: usize| wait.sequence < self.waits[best].sequence);
+                if first && sooner && self.fits(lock, wait.ask.mode) {
+                    next = Some(at);
+                }
+            }
+            let Some(at) = next else { return };
+            let wait = self.waits.remove(at);
+            self.grant(wait.ask);
+        }
+    }
+
+    fn fits(&self, lock: &LockKey, mode: Mode) -> bool {
+        let mut holds = self.holds.iter().filter(|hold| hold.ask.lock == *lock);
+        match mode {
+            Mode::Exclusive => holds.next().is_none(),
+            Mode::Shared => holds.all(|hold| hold.ask.mode == Mode::Shared),
+            Mode::Permits { count, .. } => {
+                let used: u32 =
+                    holds.map(|hold| if let Mode::Permits { count, .. } = hold.ask.mode { count } else { 0 }).sum();
+                used + count <= self.limit(lock).expect("a semaphore has a limit")
+            }
+        }
+    }
+
+    fn grant(&mut self, ask: Ask) -> Grant {
+        self.tokens += 1;
+        let token = FencingToken::new(0, self.tokens);
+        let lease_end = ask.lease.as_ref().map(|(_, ms)| LogTime(self.now.0 + ms));
+        let waited_ms = self.now.0 - ask.since.0;
+        self.granted.push((ask.lock.clone(), ask.claim, token));
+        self.holds.push(Hold { ask, token, since: self.now, lease_end });
+        Grant { token, deadline: lease_end, waited_ms }
+    }
+
+    // What is shown and looked up.
+
+    fn alive(&mut self, id: SessionId) -> Option<&mut Presence> {
+        self.sessions.iter_mut().find(|session| session.id == id && session.ended.is_none())
+    }
+
+    fn session_ended(&self, id: SessionId) -> Outcome {
+        let known = self.sessions.iter().find(|session| session.id == id).and_then(|session| session.ended);
+        let reason = known.map_or(EndReason::Expired, |(reason, _)| reason);
+        Outcome::Refused(Refusal::SessionEnded { session: id, reason })
+    }
+
+    fn limit(&self, lock: &LockKey) -> Option<u32> {
+        self.limits.iter().find(|(known, _)| known == lock).map(|(_, limit)| *limit)
+    }
+
+    fn view(&self, hold: &Hold) -> HolderView {
+        let id = hold.ask.claim.session();
+        let session_end = self.sessions.iter().find(|session| Some(session.id) == id).map(|session| session.deadline);
+        HolderView {
+            session: id,
+            owner: hold.ask.owner.clone(),
+            principal: hold.ask.principal.clone(),
+            token: hold.token,
+            mode: hold.ask.mode,
+            metadata: hold.ask.metadata.clone(),
+            since: hold.since,
+            deadline: hold.lease_end.or(session_end).expect("every hold has an end"),
+        }
+    }
+
+    /// The longest holder, apart from those that `mine` says are the caller's.
+    fn holder(&self, lock: &LockKey, mine: impl Fn(&Hold) -> bool) -> Option<HolderView> {
+        let others = self.holds.iter().filter(|hold| hold.ask.lock == *lock && !mine(hold));
+        others.min_by_key(|hold| hold.token).map(|hold| self.view(hold))
+    }
+
+    fn not_held(&self, lock: &LockKey, mine: impl Fn(&Hold) -> bool) -> Outcome {
+        let lock = lock.clone();
+        Outcome::Refused(match self.holder(&lock, mine) {
+            Some(holder) => Refusal::HeldByOther { lock, holder: Box::new(holder) },
+            None => Refusal::NotHeld { lock },
+        })
+    }
+
+    fn queued(&self, wait: &Wait) -> Outcome {
+        let lock = &wait.ask.lock;
+        let ahead = self.waits.iter().filter(|o| o.ask.lock == *lock && o.sequence < wait.sequence).count() as u64;
+        Outcome::Queued(Place { place: ahead + 1, sequence: wait.sequence, held_by: self.holder(lock, |_| false) })
+    }
+
+    /// How a claim stands, and what it asked for.
+    fn standing(&self, lock: Option<&LockKey>, claim: Claim) -> Option<(&Ask, Outcome)> {
+        let same = |ask: &Ask| ask.claim == claim && lock.is_none_or(|lock| ask.lock == *lock);
+        if let Some(hold) = self.holds.iter().find(|hold| same(&hold.ask)) {
+            let waited_ms = hold.since.0 - hold.ask.since.0;
+            return Some((
+                &hold.ask,
+                Outcome::Granted(Grant { token: hold.token, deadline: hold.lease_end, waited_ms }),
+            ));
+        }
+        self.waits.iter().find(|wait| same(&wait.ask)).map(|wait| (&wait.ask, self.queued(wait)))
+    }
+
+    // Commands.
+
+    fn execute(&mut self, principal: &Principal, command: &Command) -> Outcome {
+        match command {
+            Command::OpenSession(open) => self.open(open),
+            Command::Attach(attach) => self.attach(attach),
+            Command::Disconnected { session, attachment } => {
+                let now = self.now;
+                if let Some(session) = self.alive(*session).filter(|session| session.attachment == attachment.0)
+                    && let Some(grace) = session.open.disconnect_grace_ms
+                {
+                    session.deadline = session.deadline.min(LogTime(now.0 + grace));
+                }
+                Outcome::DisconnectNoted
+            }
+            Command::CloseSession { session, end } => {
+                let reason = if *end == SessionClose::Done { EndReason::Released } else { EndReason::Lost };
+                self.end_session(*session, reason);
+                Outcome::Closed
+            }
+            Command::Acquire(acquire) => self.acquire(principal, acquire, payload_of(command)),
+            Command::Cancel { request } => self.cancel(*request),
+            Command::Release(release) => self.release(release, payload_of(command)),
+            Command::TakeLease(take) => self.take(principal, take, payload_of(command)),
+            Command::CancelTake { lock, take, handle } => self.cancel_take(lock, *take, handle),
+            Command::DropLease { lock, handle } => {
+                match self.holds.iter().position(|hold| hold.ask.lock == *lock && proves(hold, handle)) {
+                    Some(at) => {
+                        self.end_hold(at, EndReason::Released, None);
+                        Outcome::Released
+                    }
+                    None => self.not_held(lock, |_| false),
+                }
+            }
+            Command::Tick | Command::LeaderlessGap { .. } => Outcome::Ticked,
+            Command::Configure(settings) => {
+                self.settings = self.settings.or(Some(*settings));
+                Outcome::Ticked
+            }
+        }
+    }
+
+    fn bounds(&self) -> (u64, u64) {
+        self.settings.map_or((1, TEN_MINUTES_MS), |settings| (settings.ttl_ms_min, settings.ttl_ms_max))
+    }
+
+    fn lease_bounds(&self, value: u64) -> Option<Outcome> {
+        let (field, low, high) = (DurationField::Lease, 1, self.bounds().1);
+        let advice = BoundAdvice::HoldASession;
+        let refusal = Refusal::OutOfBounds { field, low, high, value, advice };
+        (value < low || high < value).then_some(Outcome::Refused(refusal))
+    }
+
+    fn open(&mut self, open: &OpenSession) -> Outcome {
+        let same = |known: &&Presence| known.open.handle == open.handle && known.open.namespace == open.namespace;
+        if let Some(known) = self.sessions.iter().find(same) {
+            return match known.ended {
+                Some((reason, _)) => Outcome::Refused(Refusal::Tombstoned { reason }),
+                None if known.open.instance != open.instance => {
+                    Outcome::Refused(Refusal::AlreadyOpen { session: known.id })
+                }
+                None => Outcome::Opened { session: known.id, ttl_ms: known.open.ttl_ms, deadline: known.deadline },
+            };
+        }
+        let ((low, high), ttl) = (self.bounds(), open.ttl_ms);
+        if ttl < low || high < ttl {
+            let advice = if ttl < low { BoundAdvice::RaiseToFloor } else { BoundAdvice::HoldASession };
+            return Outcome::Refused(Refusal::OutOfBounds { field: DurationField::Ttl, low, high, value: ttl, advice });
+        }
+        if let Some(value) = open.disconnect_grace_ms.filter(|grace| *grace < 1 || ttl < *grace) {
+            let (field, advice) = (DurationField::DisconnectGrace, BoundAdvice::RaiseToFloor);
+            return Outcome::Refused(Refusal::OutOfBounds { field, low: 1, high: ttl, value, advice });
+        }
+        self.opened += 1;
+        let id = SessionId::new(0, self.opened);
+        let deadline = LogTime(self.now.0 + ttl);
+        let (attachment, attempt, floor) = (0, 0, 0);
+        let open = open.clone();
+        self.sessions.push(Presence { id, open, deadline, attachment, attempt, floor, answers: vec![], ended: None });
+        Outcome::Opened { session: id, ttl_ms: ttl, deadline }
+    }
+
+    fn attach(&mut self, attach: &Attach) -> Outcome {
+        let now = self.now;
+        let Some(session) = self.alive(attach.session) else { return self.session_ended(attach.session) };
+        if session.open.handle != attach.handle {
+            return Outcome::Refused(Refusal::WrongHandle);
+        }
+        if attach.attempt <= session.attempt {
+            return Outcome::Refused(Refusal::StaleAttempt { newest: session.attempt });
+        }
+        session.attempt = attach.attempt;
+        session.attachment += 1;
+        session.deadline = LogTime(now.0 + session.open.ttl_ms);
+        Outcome::Attached { attachment: Attachment(session.attachment), deadline: session.deadline }
+    }
+
+    /// The answer to a request that was seen before, or is too old to be looked at.
+    fn seen(&mut self, request: RequestId, below: u64, payload: &Command) -> Option<Outcome> {
+        if self.alive(request.session).is_none() {
+            return Some(self.session_ended(request.session));
+        }
+        let session = self.alive(request.session).expect("just seen");
+        session.floor = session.floor.max(below);
+        let floor = session.floor;
+        session.answers.retain(|(number, _, _)| floor <= *number);
+        let number = request.number;
+        let reused = Outcome::Refused(Refusal::RequestReused { number });
+        let answer = session.answers.iter().find(|(known, _, _)| *known == number).cloned();
+        if let Some((ask, outcome)) = self.standing(None, Claim::Request(request)) {
+            return Some(if ask.payload == *payload { outcome } else { reused });
+        }
+        match answer {
+            Some((_, known, outcome)) if known.is_none() || known.as_ref() == Some(payload) => Some(outcome),
+            Some(_) => Some(reused),
+            None if number < floor => Some(Outcome::Refused(Refusal::TooOld { number, floor })),
+            None => None,
+        }
+    }
+
+    fn acquire(&mut self, principal: &Principal, acquire: &Acquire, payload: Command) -> Outcome {
+        if let Some(outcome) = self.seen(acquire.request, acquire.answered_below, &payload) {
+            return outcome;
+        }
+        let namespace = self.alive(acquire.request.session).expect("seen").open.namespace.clone();
+        let ask = Ask {
+            lock: LockKey { namespace, name: acquire.name.clone() },
+            claim: Claim::Request(acquire.request),
+            owner: acquire.owner.clone(),
+            mode: acquire.mode,
+            metadata: acquire.metadata.clone(),
+            principal: principal.clone(),
+            payload: payload.clone(),
+            since: self.now,
+            lease: None,
+        };
+        let refused = self.same_owner(&ask).err().map(Outcome::Refused);
+        let outcome = refused.unwrap_or_else(|| self.admit(ask, acquire.patience));
+        if matches!(outcome, Outcome::Refused(_)) {
+            self.remember(acquire.request, Some(payload), outcome.clone());
+        }
+        outcome
+    }
+
+    fn same_owner(&self, ask: &Ask) -> Result<(), Refusal> {
+        let session = ask.claim.session().expect("a session's");
+        let same = |other: &Ask| {
+            other.lock == ask.lock
+                && ask.owner.is_some()
+                && other.owner == ask.owner
+                && other.claim.session() == Some(session)
+        };
+        let held = self.holds.iter().find(|hold| same(&hold.ask)).map(|hold| Some(hold.token));
+        let waits = self.waits.iter().find(|wait| same(&wait.ask)).map(|_| None);
+        match held.or(waits) {
+            Some(token) => Err(Refusal::AlreadyHeld { lock: ask.lock.clone(), session, token }),
+            None => Ok(()),
+        }
+    }
+
+    /// Grants, queues or refuses somebody new.
+    fn admit(&mut self, ask: Ask, patience: Patience) -> Outcome {
+        let lock = ask.lock.clone();
+        let held = self.holds.iter().find(|hold| hold.ask.lock == lock).map(|hold| hold.ask.mode);
+        let user = held.or(self.waits.iter().find(|wait| wait.ask.lock == lock).map(|wait| wait.ask.mode));
+        if let Some(mode) = user.filter(|mode| is_semaphore(*mode) != is_semaphore(ask.mode)) {
+            let kind = if is_semaphore(mode) { Kind::Semaphore } else { Kind::Lock };
+            return Outcome::Refused(Refusal::KindMismatch { lock, kind });
+        }
+        if let Mode::Permits { count, limit: asked } = ask.mode {
+            let Some(limit) = self.limit(&lock).or(asked) else {
+                return Outcome::Refused(Refusal::LimitUnknown { lock });
+            };
+            if let Some(asked) = asked.filter(|asked| *asked != limit) {
+                return Outcome::Refused(Refusal::LimitMismatch { lock, limit, asked });
+            }
+            if count == 0 || limit < count {
+                return Outcome::Refused(Refusal::LimitExceeded { lock, limit, asked: count });
+            }
+            if user.is_none() {
+                self.limits.push((lock.clone(), limit));
+            }
+        }
+        let queue = self.waits.iter().any(|wait| wait.ask.lock == lock);
+        if !queue && self.fits(&lock, ask.mode) {
+            return Outcome::Granted(self.grant(ask));
+        }
+        if patience == Patience::Try {
+            return Outcome::Refused(Refusal::Held { holder: self.holder(&lock, |_| false).map(Box::new), lock });
+        }
+        self.sequences += 1;
+        let week = 7 * 24 * 3_600_000;
+        let end = match patience {
+            Patience::For { ms } => Some(LogTime(self.now.0 + ms.min(week))),
+            Patience::Session | Patience::Try => ask.lease.is_some().then_some(LogTime(self.now.0 + week)),
+        };
+        self.waits.push(Wait { ask, sequence: self.sequences, end });
+        self.queued(self.waits.last().expect("just pushed"))
+    }
+
+    fn cancel(&mut self, request: RequestId) -> Outcome {
+        let Some(session) = self.alive(request.session) else { return self.session_ended(request.session) };
+        let answered = session.answers.iter().any(|(number, _, _)| *number == request.number);
+        let claim = Claim::Request(request);
+        if let Some(at) = self.waits.iter().position(|wait| wait.ask.claim == claim) {
+            self.end_wait(at, Outcome::Withdrawn);
+        } else if let Some(at) = self.holds.iter().position(|hold| hold.ask.claim == claim) {
+            self.end_hold(at, EndReason::Cancelled, Some(Outcome::Withdrawn));
+        } else if !answered {
+            self.remember(request, None, Outcome::Withdrawn);
+        }
+        Outcome::Withdrawn
+    }
+
+    fn release(&mut self, release: &Release, payload: Command) -> Outcome {
+        if let Some(outcome) = self.seen(release.request, release.answered_below, &payload) {
+            return outcome;
+        }
+        let id = release.request.session;
+        let namespace = self.alive(id).expect("seen").open.namespace.clone();
+        let lock = LockKey { namespace, name: release.name.clone() };
+        let mine = |hold: &Hold| hold.ask.claim.session() == Some(id);
+        let found = |hold: &Hold| hold.ask.lock == lock && hold.token == release.token && mine(hold);
+        let outcome = match self.holds.iter().position(found) {
+            Some(at) => {
+                self.end_hold(at, EndReason::Released, None);
+                Outcome::Released
+            }
+            None => self.not_held(&lock, mine),
+        };
+        self.remember(release.request, Some(payload), outcome.clone());
+        outcome
+    }
+
+    fn take(&mut self, principal: &Principal, take: &TakeLease, payload: Command) -> Outcome {
+        if let Some(known) = self.takes.iter().find(|known| known.id == take.take && known.lock == take.lock) {
+            if known.handle != take.handle {
+                return Outcome::Refused(Refusal::WrongHandle);
+            }
+            if known.payload.as_ref().is_some_and(|known| *known != payload) {
+                return Outcome::Refused(Refusal::RequestReused { number: 0 });
+            }
+            let over = known.over.as_ref().map(|(outcome, _)| outcome.clone());
+            let standing = || self.standing(Some(&take.lock), Claim::Take(take.take)).map(|(_, outcome)| outcome);
+            return over.or_else(standing).expect("a take waits, holds or is over");
+        }
+        if let Some(refused) = self.lease_bounds(take.lease_ms) {
+            return refused;
+        }
+        let used = |ask: &Ask| ask.lock == take.lock && ask.lease.as_ref().is_some_and(|(h, _)| *h == take.handle);
+        if self.holds.iter().any(|hold| used(&hold.ask)) || self.waits.iter().any(|wait| used(&wait.ask)) {
+            let holder = self.holder(&take.lock, |_| false).map(Box::new);
+            return Outcome::Refused(Refusal::Held { lock: take.lock.clone(), holder });
+        }
+        let ask = Ask {
+            lock: take.lock.clone(),
+            claim: Claim::Take(take.take),
+            owner: None,
+            mode: take.mode,
+            metadata: take.metadata.clone(),
+            principal: principal.clone(),
+            payload: payload.clone(),
+            since: self.now,
+            lease: Some((take.handle.clone(), take.lease_ms)),
+        };
+        let outcome = self.admit(ask, take.patience);
+        // A refused take is forgotten: a poller that tries for ever would fill the cluster's memory.
+        if !matches!(outcome, Outcome::Refused(_)) {
+            let (lock, id, handle) = (take.lock.clone(), take.take, take.handle.clone());
+            self.takes.push(Taken { lock, id, handle, payload: Some(payload), over: None });
+        }
+        outcome
+    }
+
+    fn cancel_take(&mut self, lock: &LockKey, id: TakeId, handle: &Handle) -> Outcome {
+        let until = LogTime(self.now.0 + TEN_MINUTES_MS);
+        let claim = Claim::Take(id);
+        let known = self.takes.iter().find(|take| take.id == id && take.lock == *lock);
+        if known.is_some_and(|take| take.handle != *handle) {
+            return Outcome::Refused(Refusal::WrongHandle);
+        }
+        if known.is_none() {
+            let (lock, handle, over) = (lock.clone(), handle.clone(), Some((Outcome::Withdrawn, until)));
+            self.takes.push(Taken { lock, id, handle, payload: None, over });
+        } else if let Some(at) = self.waits.iter().position(|w| w.ask.claim == claim && w.ask.lock == *lock) {
+            self.end_wait(at, Outcome::Withdrawn);
+        } else if let Some(at) = self.holds.iter().position(|h| h.ask.claim == claim && h.ask.lock == *lock) {
+            self.end_hold(at, EndReason::Cancelled, Some(Outcome::Withdrawn));
+        }
+        Outcome::Withdrawn
+    }
+}
+
+fn proves(hold: &Hold, handle: &Handle) -> bool {
+    hold.ask.lease.as_ref().is_some_and(|(known, _)| known == handle)
+}

@@ -1,0 +1,118 @@
+//! The machine against the naive model: every outcome and every grant of more than a hundred thousand random commands.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::mirror::Watched;
+use super::naive::Naive;
+use super::random::Story;
+use crate::model::*;
+
+const STORIES: u64 = 60;
+const COMMANDS_A_STORY: usize = 2_000;
+const TIMES_EACH_MIN: u64 = 100;
+
+/// The first word of what `Debug` shows: a variant's name.
+fn variant(value: &impl std::fmt::Debug) -> String {
+    let text = format!("{value:?}");
+    text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
+}
+
+fn answer(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Refused(Refusal::OutOfBounds { field, .. }) => format!("OutOfBounds {field}"),
+        Outcome::Refused(refusal) => variant(refusal),
+        other => variant(other),
+    }
+}
+
+/// Everything that can be answered, apart from quotas, which have tests of their own.
+const POSSIBLE: [(&str, &str); 15] = [
+    ("OpenSession", "Opened AlreadyOpen Tombstoned OutOfBounds_ttl OutOfBounds_disconnect_grace"),
+    ("Attach", "Attached WrongHandle StaleAttempt SessionEnded"),
+    ("Disconnected", "DisconnectNoted"),
+    ("CloseSession", "Closed"),
+    (
+        "Acquire",
+        "Granted Queued TimedOut Withdrawn HoldEnded Held AlreadyHeld KindMismatch LimitMismatch LimitExceeded \
+         LimitUnknown SessionEnded TooOld RequestReused",
+    ),
+    ("Cancel", "Withdrawn SessionEnded"),
+    ("Release", "Released NotHeld HeldByOther SessionEnded TooOld RequestReused Withdrawn"),
+    (
+        "TakeLease",
+        "Granted Queued TimedOut Withdrawn HoldEnded Held KindMismatch LimitMismatch LimitExceeded LimitUnknown \
+         WrongHandle RequestReused OutOfBounds_lease",
+    ),
+    ("CancelTake", "Withdrawn WrongHandle"),
+    ("DropLease", "Released NotHeld HeldByOther"),
+    ("Tick", "Ticked"),
+    ("LeaderlessGap", "Ticked"),
+    ("Configure", "Ticked"),
+    ("renew session", "Renewed SessionEnded"),
+    ("renew lease", "Renewed NotHeld HeldByOther OutOfBounds_lease"),
+];
+
+type Table = BTreeMap<(String, String), u64>;
+
+fn count(table: &mut Table, what: String, outcome: &Outcome) {
+    *table.entry((what, answer(outcome))).or_default() += 1;
+}
+
+/// Tells one story to both; panics where they differ.
+fn compare(seed: u64, table: &mut Table) {
+    let (mut story, mut watched, mut naive) = (Story::new(seed), Watched::default(), Naive::default());
+    let mut told = 0;
+    while told < COMMANDS_A_STORY {
+        let entry = story.entry(watched.machine.next_deadline());
+        let applied = watched.apply(&entry);
+        let (renewals, commands) = naive.apply(&entry);
+        let index = watched.machine.applied();
+        for ((renewal, reply), expected) in entry.renewals.iter().zip(&applied.renewals).zip(&renewals) {
+            assert_eq!(reply.outcome, *expected, "story {seed}, entry {index}: {renewal:#?}");
+            let session = matches!(renewal.target, RenewalTarget::Session(_));
+            count(table, if session { "renew session".into() } else { "renew lease".into() }, &reply.outcome);
+        }
+        for ((submission, reply), expected) in entry.commands.iter().zip(&applied.commands).zip(&commands) {
+            assert_eq!(reply.outcome, *expected, "story {seed}, entry {index}: {:#?}", submission.command);
+            count(table, variant(&submission.command), &reply.outcome);
+        }
+        let granted = applied.events.iter().filter_map(|event| match &event.kind {
+            EventKind::Granted { lock, claim, token, .. } => Some((lock.clone(), *claim, *token)),
+            _ => None,
+        });
+        assert_eq!(granted.collect::<Vec<_>>(), naive.granted, "grants of story {seed}, entry {index}");
+        if index % 16 == 0 {
+            watched.compare_mirror();
+        }
+        told += entry.commands.len();
+        story.learn(&entry, &applied);
+    }
+}
+
+/// Every outcome and every grant is what the naive model says, over every answer that there is.
+#[test]
+fn the_machine_agrees_with_the_naive_model() {
+    let mut table = Table::new();
+    for seed in 0..STORIES {
+        compare(seed, &mut table);
+    }
+    let mut text = String::new();
+    for ((command, answer), times) in &table {
+        writeln!(text, "{command:14} {answer:28} {times:7}").expect("text");
+    }
+    println!("{text}");
+    let times = |command: &str, answer: &str| table.get(&(command.to_owned(), answer.to_owned())).copied().unwrap_or(0);
+    let possible =
+        POSSIBLE.iter().flat_map(|(command, answers)| answers.split(' ').map(move |answer| (*command, answer)));
+    let possible: Vec<_> = possible.map(|(command, answer)| (command, answer.replacen('_', " ", 1))).collect();
+    let rare = possible.iter().filter(|(command, answer)| times(command, answer) < TIMES_EACH_MIN);
+    let rare: Vec<_> = rare.collect();
+    assert!(rare.is_empty(), "too rare: {rare:?}\n{text}");
+    let unknown = table.keys().filter(|(c, a)| !possible.iter().any(|(command, answer)| c == command && a == answer));
+    let unknown: Vec<_> = unknown.collect();
+    assert!(unknown.is_empty(), "thought impossible: {unknown:?}");
+    let acquires: u64 = table.iter().filter(|((command, _), _)| command == "Acquire").map(|(_, times)| times).sum();
+    let granted = times("Acquire", "Granted");
+    assert!(acquires * 30 <= granted * 100, "only {granted} of {acquires} acquires were granted");
+}

@@ -1,0 +1,419 @@
+//! Random stories for the machine: few names, few sessions, times near deadlines, repeated numbers, cancels of numbers
+//! that nobody used. The same seed tells the same story.
+
+use super::mirror::entry;
+use crate::machine::Applied;
+use crate::model::*;
+
+/// Numbers that are the same for the same seed (SplitMix64).
+#[derive(Debug, Clone)]
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// 0 to `bound` - 1.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.number() % bound
+    }
+
+    fn percent(&mut self, chance: u64) -> bool {
+        self.below(100) < chance
+    }
+
+    fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
+        if from.is_empty() { None } else { from.get(self.below(from.len() as u64) as usize) }
+    }
+}
+
+/// What the story knows of a session.
+#[derive(Debug, Clone)]
+struct Known {
+    id: SessionId,
+    open: OpenSession,
+    next: u64,
+    attempt: u64,
+    attachment: u64,
+    /// How often it was answered that the session has ended.
+    gone: u64,
+    past: Vec<Command>,
+    tokens: Vec<(LockName, FencingToken)>,
+}
+
+/// A story: entries, and what their answers taught.
+#[derive(Debug, Clone)]
+pub(crate) struct Story {
+    random: Random,
+    stamp: u64,
+    known: Vec<Known>,
+    takes: Vec<TakeLease>,
+    drawn: u128,
+    attempts: u64,
+}
+
+const LOCKS: [&str; 7] = ["a", "b", "c", "d", "pool-a", "pool-b", "pool-c"];
+const SESSIONS_KNOWN: usize = 5;
+
+fn handle(number: u128) -> Handle {
+    Handle::from_random(number)
+}
+
+impl Story {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { random: Random(seed), stamp: 0, known: vec![], takes: vec![], drawn: 0, attempts: 0 }
+    }
+
+    fn draw(&mut self) -> u128 {
+        self.drawn += 1;
+        self.drawn
+    }
+
+    /// The next entry; the machine's next deadline is what many stamps aim at.
+    pub(crate) fn entry(&mut self, next_deadline: Option<LogTime>) -> Entry {
+        let deadline = next_deadline.map_or(self.stamp, |deadline| deadline.0.max(self.stamp));
+        let before = self.stamp;
+        self.stamp = match self.random.below(1000) {
+            0..400 => self.stamp,
+            400..750 => self.stamp + self.random.below(200),
+            750..800 => deadline.min(self.stamp + 60_000),
+            800..850 => deadline.min(self.stamp + 60_000) + 1,
+            850..995 => self.stamp + self.random.below(1500),
+            995..998 => self.stamp + self.random.below(40_000),
+            _ => self.stamp + 600_001,
+        };
+        let renewals = (0..self.random.below(4)).filter_map(|_| self.renewal(before, deadline)).collect();
+        let commands = (0..1 + self.random.below(6)).map(|_| self.command()).collect();
+        entry(self.stamp, renewals, commands)
+    }
+
+    /// Takes over what the machine answered.
+    pub(crate) fn learn(&mut self, entry: &Entry, applied: &Applied) {
+        for (submission, reply) in entry.commands.iter().zip(&applied.commands) {
+            match (&submission.command, &reply.outcome) {
+                (Command::OpenSession(open), Outcome::Opened { session, .. }) => self.opened(open, *session),
+                (Command::Attach(attach), Outcome::Attached { attachment, .. }) => {
+                    if let Some(known) = self.known.iter_mut().find(|known| known.id == attach.session) {
+                        known.attempt = attach.attempt;
+                        known.attachment = attachment.0;
+                    }
+                }
+                _ => {}
+            }
+        }
+        for reply in &applied.commands {
+            if let Outcome::Refused(Refusal::SessionEnded { session, .. }) = reply.outcome
+                && let Some(known) = self.known.iter_mut().find(|known| known.id == session)
+            {
+                known.gone += 1;
+            }
+        }
+        self.known.retain(|known| known.gone < 3);
+        for event in &applied.events {
+            if let EventKind::Granted { lock, claim: Claim::Request(request), token, .. } = &event.kind
+                && let Some(known) = self.known.iter_mut().find(|known| known.id == request.session)
+            {
+                known.tokens.push((lock.name.clone(), *token));
+            }
+        }
+    }
+
+    fn opened(&mut self, open: &OpenSession, id: SessionId) {
+        if self.known.iter().any(|known| known.id == id) {
+            return;
+        }
+        if SESSIONS_KNOWN <= self.known.len() {
+            self.known.remove(0);
+        }
+        let open = open.clone();
+        let (past, tokens) = (vec![], vec![]);
+        self.known.push(Known { id, open, next: 1, attempt: 0, attachment: 0, gone: 0, past, tokens });
+    }
+
+    fn renewal(&mut self, before: u64, deadline: u64) -> Option<Renewal> {
+        let receipt = match self.random.below(10) {
+            0..6 => self.stamp,
+            6 => deadline,
+            7 => deadline + 1,
+            _ => before + self.random.below(self.stamp - before + 1),
+        };
+        let target = if self.random.percent(70) {
+            RenewalTarget::Session(self.random.pick(&self.known)?.id)
+        } else {
+            let take = self.recent_take()?;
+            let stranger = self.random.percent(12);
+            let handle = if stranger { handle(u128::MAX) } else { take.handle };
+            RenewalTarget::Lease { lock: take.lock, handle, lease_ms: self.lease_ms() }
+        };
+        self.attempts += 1;
+        Some(Renewal { target, attempt: self.attempts, receipt: LogTime(receipt) })
+    }
+
+    fn lease_ms(&mut self) -> u64 {
+        match self.random.below(40) {
+            0 => 0,
+            1 => 60_001,
+            2..8 => 1 + self.random.below(100),
+            _ => 500 + self.random.below(4000),
+        }
+    }
+
+    fn command(&mut self) -> Command {
+        if self.known.len() < 3 || self.random.percent(5) {
+            return self.open();
+        }
+        match self.random.below(100) {
+            0..30 => self.acquire(),
+            30..54 => self.release(),
+            54..61 => self.cancel(),
+            61..75 => self.take(),
+            75..85 => self.drop_lease(),
+            85..89 => self.cancel_take(),
+            89..93 => self.attach(),
+            93..96 => self.disconnected(),
+            96 => self.close(),
+            97 => Command::Tick,
+            98 => Command::LeaderlessGap { gap_ms: self.random.below(5000) },
+            _ => Command::Configure(ClusterSettings {
+                timing_ms: [100, 500, 1000],
+                ttl_ms_min: 1000,
+                ttl_ms_max: 60_000,
+            }),
+        }
+    }
+
+    fn session(&mut self) -> usize {
+        self.random.below(self.known.len() as u64) as usize
+    }
+
+    fn open(&mut self) -> Command {
+        let drawn = self.draw();
+        let again = self.random.pick(&self.known).map(|known| known.open.clone());
+        if let Some(mut again) = again.filter(|_| 3 <= self.known.len() && self.random.percent(45)) {
+            if self.random.percent(50) {
+                again.instance = Instance(drawn);
+            }
+            return Command::OpenSession(again);
+        }
+        let ttl_ms = match self.random.below(20) {
+            0 => 999,
+            1 => 60_001,
+            2..5 => 1000 + self.random.below(1000),
+            _ => 5_000 + self.random.below(30_000),
+        };
+        let grace = [None, None, None, Some(500), Some(1000), Some(0), Some(ttl_ms + 1), Some(ttl_ms)];
+        let batch = self.random.percent(20);
+        Command::OpenSession(OpenSession {
+            namespace: Namespace::parse(if batch { "batch" } else { "default" }).expect("legal"),
+            handle: handle(drawn),
+            instance: Instance(drawn),
+            ttl_ms,
+            disconnect_grace_ms: self.random.pick(&grace).copied().flatten(),
+            metadata: Metadata::default(),
+        })
+    }
+
+    fn attach(&mut self) -> Command {
+        let at = self.session();
+        let known = &self.known[at];
+        let attempt = known.attempt + 2 - self.random.below(3).min(known.attempt + 1);
+        let stranger = self.random.percent(15);
+        let handle = if stranger { handle(u128::MAX) } else { known.open.handle.clone() };
+        Command::Attach(Attach { session: known.id, handle, attempt })
+    }
+
+    fn disconnected(&mut self) -> Command {
+        let at = self.session();
+        let known = &self.known[at];
+        let attachment = Attachment(known.attachment.saturating_sub(self.random.below(4) / 3));
+        Command::Disconnected { session: known.id, attachment }
+    }
+
+    fn close(&mut self) -> Command {
+        let at = self.session();
+        let end = if self.random.percent(50) { SessionClose::Done } else { SessionClose::Lost };
+        Command::CloseSession { session: self.known[at].id, end }
+    }
+
+    fn name(&mut self) -> LockName {
+        LockName::parse(self.random.pick(&LOCKS).expect("some")).expect("legal")
+    }
+
+    fn mode(&mut self, name: &LockName) -> Mode {
+        let semaphore = name.as_str().starts_with("pool") != self.random.percent(5);
+        if !semaphore {
+            return if self.random.percent(45) { Mode::Exclusive } else { Mode::Shared };
+        }
+        let limit = match self.random.below(20) {
+            0 => Some(2),
+            1..4 => None,
+            _ => Some(4),
+        };
+        let count = match self.random.below(20) {
+            0 => 5,
+            1 => 0,
+            roll => 1 + (roll % 3) as u32,
+        };
+        Mode::Permits { count, limit }
+    }
+
+    fn patience(&mut self) -> Patience {
+        match self.random.below(100) {
+            0..30 => Patience::Try,
+            30..80 => Patience::For { ms: self.random.below(1500) },
+            _ => Patience::Session,
+        }
+    }
+
+    fn owner(&mut self) -> Option<Owner> {
+        let owners = [None, None, Some("job"), Some("task")];
+        self.random.pick(&owners).copied().flatten().map(|text| Owner::parse(text).expect("legal"))
+    }
+
+    fn answered_below(&mut self, at: usize) -> u64 {
+        let back = self.random.below(12);
+        if self.random.percent(12) { self.known[at].next.saturating_sub(back) } else { 0 }
+    }
+
+    /// A past command of the session, as it was or slightly changed.
+    fn again(&mut self, at: usize) -> Option<Command> {
+        let recent = self.known[at].past.len().saturating_sub(12);
+        let back = if self.random.percent(85) { recent } else { 0 };
+        let mut command = self.random.pick(&self.known[at].past[back..]).cloned()?;
+        let changed = self.random.percent(35);
+        let (patience, name) = (self.patience(), self.name());
+        match &mut command {
+            Command::Acquire(acquire) => {
+                acquire.patience = patience;
+                if changed {
+                    acquire.name = name;
+                }
+            }
+            Command::Release(release) if changed => release.name = name,
+            _ => {}
+        }
+        Some(command)
+    }
+
+    fn number(&mut self, at: usize) -> u64 {
+        let known = &mut self.known[at];
+        let number = known.next + u64::from(self.random.percent(5));
+        known.next = number + 1;
+        if self.random.percent(6) { number.saturating_sub(1 + self.random.below(20)) } else { number }
+    }
+
+    fn acquire(&mut self) -> Command {
+        let at = self.session();
+        if self.random.percent(18)
+            && let Some(again) = self.again(at)
+        {
+            return again;
+        }
+        let name = self.name();
+        let command = Command::Acquire(Acquire {
+            request: RequestId { session: self.known[at].id, number: self.number(at) },
+            answered_below: self.answered_below(at),
+            mode: self.mode(&name),
+            owner: self.owner(),
+            patience: self.patience(),
+            metadata: Metadata::default(),
+            name,
+        });
+        self.known[at].past.push(command.clone());
+        command
+    }
+
+    fn release(&mut self) -> Command {
+        let at = self.session();
+        if self.random.percent(10)
+            && let Some(again) = self.again(at)
+        {
+            return again;
+        }
+        let (wrong, early, number) = (self.random.percent(8), self.random.percent(10), self.number(at));
+        let answered_below = self.answered_below(at);
+        let token = FencingToken::new(0, 1 + self.random.below(50));
+        let known = &mut self.known[at];
+        let (name, token) = match known.tokens.pop() {
+            Some((name, _)) if wrong => (name, token),
+            Some((name, token)) if early => {
+                known.tokens.push((name.clone(), token));
+                (name, token)
+            }
+            Some(found) => found,
+            None => (self.name(), token),
+        };
+        let request = RequestId { session: self.known[at].id, number };
+        let command = Command::Release(Release { request, answered_below, name, token });
+        self.known[at].past.push(command.clone());
+        command
+    }
+
+    fn cancel(&mut self) -> Command {
+        let at = self.session();
+        let (roll, back) = (self.random.below(10), self.random.below(8));
+        let known = &self.known[at];
+        let number = match roll {
+            0..7 => known.next.saturating_sub(back + 1),
+            7..9 => known.next + back / 4,
+            _ => back,
+        };
+        Command::Cancel { request: RequestId { session: known.id, number } }
+    }
+
+    fn recent_take(&mut self) -> Option<TakeLease> {
+        let recent = self.takes.len().saturating_sub(6);
+        self.random.pick(&self.takes[recent..]).cloned()
+    }
+
+    fn take(&mut self) -> Command {
+        let drawn = self.draw();
+        let roll = self.random.below(100);
+        if let Some(mut again) = self.recent_take().filter(|_| roll < 38) {
+            again.patience = self.patience();
+            match roll {
+                0..8 => again.lease_ms += 1,
+                8..14 => again.handle = handle(drawn),
+                14..22 => again.take = TakeId(drawn),
+                _ => {}
+            }
+            return Command::TakeLease(again);
+        }
+        let name = self.name();
+        let batch = self.random.percent(15);
+        let namespace = Namespace::parse(if batch { "batch" } else { "default" }).expect("legal");
+        let mode = self.mode(&name);
+        let lock = LockKey { namespace, name };
+        let (take, handle, lease_ms) = (TakeId(drawn), handle(drawn), self.lease_ms());
+        let (patience, metadata) = (self.patience(), Metadata::default());
+        let take = TakeLease { lock, take, handle, mode, lease_ms, patience, metadata };
+        self.takes.push(take.clone());
+        Command::TakeLease(take)
+    }
+
+    fn drop_lease(&mut self) -> Command {
+        let drawn = self.draw();
+        let stranger = self.random.percent(12);
+        match self.recent_take() {
+            Some(take) => {
+                let handle = if stranger { handle(drawn) } else { take.handle };
+                Command::DropLease { lock: take.lock, handle }
+            }
+            None => Command::Tick,
+        }
+    }
+
+    fn cancel_take(&mut self) -> Command {
+        let drawn = self.draw();
+        let roll = self.random.below(10);
+        let Some(take) = self.recent_take() else { return Command::Tick };
+        let id = if roll == 0 { TakeId(drawn) } else { take.take };
+        let handle = if roll == 1 { handle(drawn) } else { take.handle };
+        Command::CancelTake { lock: take.lock, take: id, handle }
+    }
+}

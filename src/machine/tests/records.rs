@@ -1,0 +1,44 @@
+//! What the records promise: equal logs give equal records, and a machine made of records goes on like the first.
+
+use super::mirror::Watched;
+use super::random::Story;
+use crate::machine::Machine;
+
+const ENTRIES: u64 = 300;
+
+/// Two machines that are fed the same entries answer alike and have equal records, one entry after the other.
+#[test]
+fn equal_logs_give_equal_records() {
+    for seed in 1_000..1_010 {
+        let (mut story, mut first, mut second) = (Story::new(seed), Watched::default(), Machine::new());
+        for index in 1..=ENTRIES {
+            let entry = story.entry(first.machine.next_deadline());
+            let applied = first.apply(&entry);
+            assert_eq!(applied, second.apply(index, &entry), "story {seed}, entry {index}");
+            assert!(first.machine.records().eq(second.records()), "records of story {seed}, entry {index}");
+            story.learn(&entry, &applied);
+        }
+    }
+}
+
+/// A machine restored from records in the middle of a story answers the rest of it, events included, like the first.
+#[test]
+fn a_restored_machine_goes_on_like_the_first() {
+    for seed in 2_000..2_010 {
+        let (mut story, mut first) = (Story::new(seed), Watched::default());
+        let mut restored = None;
+        for index in 1..=ENTRIES {
+            let entry = story.entry(first.machine.next_deadline());
+            let applied = first.apply(&entry);
+            if let Some(restored) = &mut restored {
+                let machine: &mut Machine = restored;
+                assert_eq!(applied, machine.apply(index, &entry), "story {seed}, entry {index}");
+                assert!(first.machine.records().eq(machine.records()), "records of story {seed}, entry {index}");
+            }
+            if index % 40 == 0 {
+                restored = Some(first.compare_mirror());
+            }
+            story.learn(&entry, &applied);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The words in which scripts show outcomes, events and answers.
+
+use std::collections::BTreeMap;
+
+use crate::model::*;
+
+/// Names that a script gave to sessions and takes.
+#[derive(Default)]
+pub(super) struct Names {
+    pub(super) sessions: BTreeMap<SessionId, String>,
+    pub(super) takes: BTreeMap<TakeId, String>,
+}
+
+/// Milliseconds as seconds where they are whole.
+pub(super) fn time(ms: u64) -> String {
+    if ms.is_multiple_of(1000) { format!("{}s", ms / 1000) } else { format!("{ms}ms") }
+}
+
+fn mode(mode: Mode) -> String {
+    match mode {
+        Mode::Exclusive => "exclusive".into(),
+        Mode::Shared => "shared".into(),
+        Mode::Permits { count, .. } => format!("permits={count}"),
+    }
+}
+
+fn lock(key: &LockKey) -> String {
+    if key.namespace == Namespace::default() { key.name.to_string() } else { format!("{}/{}", key.namespace, key.name) }
+}
+
+fn until(deadline: LogTime) -> String {
+    format!("until={}", time(deadline.0))
+}
+
+impl Names {
+    pub(super) fn session(&self, id: SessionId) -> String {
+        self.sessions.get(&id).cloned().unwrap_or_else(|| format!("session-{id}"))
+    }
+
+    fn claim(&self, claim: Claim) -> String {
+        match claim {
+            Claim::Request(request) => format!("{}#{}", self.session(request.session), request.number),
+            Claim::Take(take) => self.takes.get(&take).cloned().unwrap_or_else(|| format!("take-{}", take.0)),
+        }
+    }
+
+    fn holder(&self, view: &HolderView) -> String {
+        let whose = view.session.map_or("a lease".into(), |id| self.session(id));
+        let owner = view.owner.as_ref().map_or(String::new(), |owner| format!(" owner={owner}"));
+        let who = if view.metadata.who.is_empty() { String::new() } else { format!(" who={}", view.metadata.who) };
+        let how = mode(view.mode);
+        let since = time(view.since.0);
+        format!("{whose}{owner}{who} token={} {how} since={since} {}", view.token, until(view.deadline))
+    }
+
+    /// An outcome in one line.
+    pub(super) fn outcome(&self, outcome: &Outcome) -> String {
+        match outcome {
+            Outcome::Opened { session, ttl_ms, deadline } => {
+                format!("opened session={session} ttl={} {}", time(*ttl_ms), until(*deadline))
+            }
+            Outcome::Attached { attachment, deadline } => {
+                format!("attached attachment={} {}", attachment.0, until(*deadline))
+            }
+            Outcome::DisconnectNoted => "disconnect noted".into(),
+            Outcome::Closed => "closed".into(),
+            Outcome::Renewed { deadline, attempt, token } => {
+                let token = token.map_or(String::new(), |token| format!(" token={token}"));
+                format!("renewed attempt={attempt} {}{token}", until(*deadline))
+            }
+            Outcome::Granted(grant) => {
+                let end = grant.deadline.map_or(String::new(), |deadline| format!(" {}", until(deadline)));
+                format!("granted token={}{end} waited={}", grant.token, time(grant.waited_ms))
+            }
+            Outcome::Queued(place) => {
+                let behind = place.held_by.as_ref().map_or("nobody".into(), |holder| self.holder(holder));
+                format!("queued place={} sequence={} held by {behind}", place.place, place.sequence)
+            }
+            Outcome::TimedOut => "timed out".into(),
+            Outcome::Withdrawn => "withdrawn".into(),
+            Outcome::HoldEnded { reason } => format!("hold ended: {reason}"),
+            Outcome::Released => "released".into(),
+            Outcome::Ticked => "ticked".into(),
+            Outcome::Refused(refusal) => format!("refused: {}", self.refusal(refusal)),
+        }
+    }
+
+    /// The refusal as callers read it, and whom it names.
+    fn refusal(&self, refusal: &Refusal) -> String {
+        match refusal {
+            Refusal::Held { holder: Some(holder), .. } | Refusal::HeldByOther { holder, .. } => {
+                format!("{refusal} [{}]", self.holder(holder))
+            }
+            Refusal::Held { holder: None, .. }
+            | Refusal::AlreadyHeld { .. }
+            | Refusal::KindMismatch { .. }
+            | Refusal::LimitMismatch { .. }
+            | Refusal::LimitExceeded { .. }
+            | Refusal::LimitUnknown { .. }
+            | Refusal::Quota { .. }
+            | Refusal::NotHeld { .. }
+            | Refusal::SessionEnded { .. }
+            | Refusal::AlreadyOpen { .. }
+            | Refusal::Tombstoned { .. }
+            | Refusal::WrongHandle
+            | Refusal::StaleAttempt { .. }
+            | Refusal::TooOld { .. }
+            | Refusal::RequestReused { .. }
+            | Refusal::OutOfBounds { .. } => refusal.to_string(),
+        }
+    }
+
+    /// An event in one line, with its position.
+    pub(super) fn event(&self, event: &Event) -> String {
+        let what = match &event.kind {
+            EventKind::Queued { lock: key, claim, sequence } => {
+                format!("{} queued {} sequence={sequence}", self.claim(*claim), lock(key))
+            }
+            EventKind::Granted { lock: key, claim, token, mode: how, waited_ms } => {
+                let (claim, how, waited) = (self.claim(*claim), mode(*how), time(*waited_ms));
+                format!("{claim} granted {} token={token} {how} waited={waited}", lock(key))
+            }
+            EventKind::Left { lock: key, claim, sequence, why } => {
+                format!("{} left {} sequence={sequence} {why:?}", self.claim(*claim), lock(key))
+            }
+            EventKind::Released { lock: key, claim, token, held_ms } => {
+                format!("{} released {} token={token} held={}", self.claim(*claim), lock(key), time(*held_ms))
+            }
+            EventKind::Expired { lock: key, claim, token, reason, held_ms } => {
+                let (claim, held) = (self.claim(*claim), time(*held_ms));
+                format!("{claim} lost its hold of {} token={token} {reason} held={held}", lock(key))
+            }
+            EventKind::SessionOpened { session } => format!("{} opened", self.session(*session)),
+            EventKind::SessionEnded { session, reason } => format!("{} ended: {reason}", self.session(*session)),
+            EventKind::LeaderlessGap { gap_ms } => format!("nobody led for {}", time(*gap_ms)),
+        };
+        format!("=> {} {what}", event.position)
+    }
+
+    /// An answer to a question, a line for each row.
+    pub(super) fn answer(&self, answer: &Answer) -> String {
+        match answer {
+            Answer::Checked(Checked { state, lowest_valid }) => format!("{state:?} lowest_valid={lowest_valid}"),
+            Answer::Lock(view) => self.lock_view(view),
+            Answer::Locks { rows, more } => {
+                let rows = rows.iter().map(|row| {
+                    let oldest = row.oldest.as_ref().map_or("nobody".into(), |holder| self.holder(holder));
+                    let limit = row.limit.map_or(String::new(), |limit| format!(" limit={limit}"));
+                    let counts = format!("holders={} waiters={}", row.holders, row.waiters);
+                    format!("{} {}{limit} {counts} oldest: {oldest}\n", lock(&row.lock), row.kind)
+                });
+                rows.collect::<String>() + if *more { "more" } else { "no more" }
+            }
+            Answer::Sessions { rows, more } => {
+                let rows = rows.iter().map(|row| {
+                    let times =
+                        format!("ttl={} opened={} {}", time(row.ttl_ms), time(row.opened.0), until(row.deadline));
+                    let counts = format!("holds={} waits={}", row.holds, row.waits);
+                    let gone = if row.disconnected { " disconnected" } else { "" };
+                    format!("{} {times} {counts}{gone}\n", self.session(row.session))
+                });
+                rows.collect::<String>() + if *more { "more" } else { "no more" }
+            }
+            Answer::Claim(outcome) => outcome.as_ref().map_or("nothing is known".into(), |o| self.outcome(o)),
+            Answer::Totals(Totals { sessions, locks, holders, waiters, grants }) => {
+                format!("sessions={sessions} locks={locks} holders={holders} waiters={waiters} grants={grants}")
+            }
+        }
+    }
+
+    fn lock_view(&self, view: &LockView) -> String {
+        let kind = view.kind.map_or("not in use".into(), |kind| kind.to_string());
+        let limit = view.limit.map_or(String::new(), |limit| format!(" limit={limit}"));
+        let holders = view.holders.iter().map(|holder| format!("\nheld by {}", self.holder(holder)));
+        let waiters = view.waiters.iter().map(|waiter| {
+            let whose = waiter.session.map_or("a lease".into(), |id| self.session(id));
+            let place = format!("place={} sequence={}", waiter.place, waiter.sequence);
+            format!("\nawaited by {whose} {place} {} since={}", mode(waiter.mode), time(waiter.since.0))
+        });
+        format!("{} {kind}{limit}{}{}", lock(&view.lock), holders.collect::<String>(), waiters.collect::<String>())
+    }
+}

@@ -1,0 +1,371 @@
+//! Runs every file of `src/machine/scripts`: commands above `---`, what the machine did below. With `UPDATE_GOLDENFILES=1`
+//! the part below is written anew, to be read and committed.
+//!
+//! Each command is an entry of its own at the stamp set by `at`; a block that begins with `entry` is one entry.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::Path;
+
+use goldenscript::{ArgumentConsumer, Block, Context};
+
+use super::mirror::{Watched, entry};
+use super::script_words::Names;
+use crate::model::*;
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// What waits for the end of a block that is one entry: who said it, and what.
+enum Said {
+    Renewal(Option<String>, Renewal),
+    Command(Option<String>, Box<Command>),
+}
+
+/// What a script has said so far.
+#[derive(Default)]
+struct Script {
+    watched: Watched,
+    stamp: u64,
+    names: Names,
+    /// By the name of a session: its id and handle.
+    sessions: BTreeMap<String, (SessionId, Handle)>,
+    /// By the name of a session: the newest request number.
+    numbers: BTreeMap<String, u64>,
+    /// By who holds and the lock: the newest token.
+    tokens: BTreeMap<(SessionId, LockKey), FencingToken>,
+    /// Set while a block is one entry.
+    together: Option<Vec<Said>>,
+    events: Vec<String>,
+}
+
+impl goldenscript::Runner for Script {
+    type Command = goldenscript::Command;
+
+    fn run(&mut self, command: &Self::Command, context: &Context) -> Result<String> {
+        let mut args = command.consume_args();
+        let prefix = context.prefix.clone();
+        let output = self.step(&command.name, prefix, &mut args)?;
+        args.reject_next()?;
+        Ok(output)
+    }
+
+    fn end_block(&mut self, _: &Block) -> Result<String> {
+        let mut lines = Vec::new();
+        if let Some(said) = self.together.take() {
+            lines = self.apply(said, true);
+        }
+        lines.append(&mut self.events);
+        self.watched.compare_mirror();
+        Ok(lines.join("\n"))
+    }
+}
+
+impl Script {
+    fn step(&mut self, word: &str, who: Option<String>, args: &mut ArgumentConsumer<'_>) -> Result<String> {
+        match word {
+            "at" => {
+                self.stamp = duration(args.next_pos().ok_or("at what time?")?)?;
+                return Ok(String::new());
+            }
+            "entry" => {
+                self.together = Some(Vec::new());
+                return Ok(String::new());
+            }
+            "burn" => return self.burn(who, args),
+            "inspect" | "check" | "list" | "sessions" | "claim" | "totals" => {
+                let query = self.query(word, who.as_deref(), args)?;
+                return Ok(self.names.answer(&self.watched.machine.query(&query).answer));
+            }
+            _ => {}
+        }
+        let said = match word {
+            "renew" | "refresh" => Said::Renewal(who.clone(), self.renewal(word, who.as_deref(), args)?),
+            _ => Said::Command(who.clone(), Box::new(self.command(word, who.as_deref(), args)?)),
+        };
+        if let Some(together) = &mut self.together {
+            together.push(said);
+            return Ok(String::new());
+        }
+        Ok(self.apply(vec![said], false).join("\n"))
+    }
+
+    /// One entry; a line for each renewal and command, which begins with who said it where `named`.
+    fn apply(&mut self, said: Vec<Said>, named: bool) -> Vec<String> {
+        let (mut renewals, mut commands, mut renewers, mut callers) = (vec![], vec![], vec![], vec![]);
+        for said in said {
+            match said {
+                Said::Renewal(who, renewal) => {
+                    renewers.push(who);
+                    renewals.push(renewal);
+                }
+                Said::Command(who, command) => {
+                    callers.push(who);
+                    commands.push(*command);
+                }
+            }
+        }
+        let opens: Vec<_> = commands.iter().map(opened_handle).collect();
+        let applied = self.watched.apply(&entry(self.stamp, renewals, commands));
+        for ((reply, handle), who) in applied.commands.iter().zip(opens).zip(&callers) {
+            if let (Outcome::Opened { session, .. }, Some(handle), Some(who)) = (&reply.outcome, handle, who) {
+                self.sessions.insert(who.clone(), (*session, handle));
+                if applied.events.iter().any(|event| event.kind == EventKind::SessionOpened { session: *session }) {
+                    self.names.sessions.insert(*session, who.clone());
+                }
+            }
+        }
+        for event in &applied.events {
+            if let EventKind::Granted { lock, claim: Claim::Request(request), token, .. } = &event.kind {
+                self.tokens.insert((request.session, lock.clone()), *token);
+            }
+        }
+        self.events.extend(applied.events.iter().map(|event| self.names.event(event)));
+        let replies = applied.renewals.iter().chain(&applied.commands).zip(renewers.into_iter().chain(callers));
+        let line = |(reply, who): (&Reply, Option<String>)| {
+            let who = who.filter(|_| named).map_or(String::new(), |who| format!("{who}: "));
+            format!("{who}{}", self.names.outcome(&reply.outcome))
+        };
+        replies.map(line).collect()
+    }
+
+    /// Cancels unseen numbers, `from` to `to`, in one entry; shows how many were answered *withdrawn*.
+    fn burn(&mut self, who: Option<String>, args: &mut ArgumentConsumer<'_>) -> Result<String> {
+        let session = self.session(who.as_deref())?.0;
+        let (from, to): (u64, u64) = (required(args, "from")?.parse()?, required(args, "to")?.parse()?);
+        let cancel = |number| Command::Cancel { request: RequestId { session, number } };
+        let applied = self.watched.apply(&entry(self.stamp, vec![], (from..=to).map(cancel).collect()));
+        let withdrawn = applied.commands.iter().filter(|reply| reply.outcome == Outcome::Withdrawn).count();
+        Ok(format!("withdrawn {withdrawn} times"))
+    }
+
+    fn session(&self, who: Option<&str>) -> Result<(SessionId, Handle)> {
+        let who = who.ok_or("whose?")?;
+        Ok(self.sessions.get(who).ok_or_else(|| format!("{who} has no session"))?.clone())
+    }
+
+    fn take(&mut self, who: Option<&str>, args: &mut ArgumentConsumer<'_>) -> Result<(TakeId, Handle)> {
+        let who = who.ok_or("whose?")?;
+        let known = self.names.takes.iter().find(|(_, name)| *name == who).map(|(id, _)| *id);
+        let id = known.unwrap_or(TakeId(self.names.takes.len() as u128 + 1));
+        self.names.takes.insert(id, who.to_owned());
+        let handle = Handle::parse(args.take_key("handle").unwrap_or(&format!("handle-of-{who}")))?;
+        Ok((id, handle))
+    }
+
+    /// The number given, or the session's next one.
+    fn request(&mut self, who: Option<&str>, args: &mut ArgumentConsumer<'_>) -> Result<RequestId> {
+        let session = self.session(who)?.0;
+        let newest = self.numbers.entry(who.unwrap_or_default().to_owned()).or_default();
+        let number = args.take_key("n").map_or(Ok(*newest + 1), str::parse)?;
+        *newest = number.max(*newest);
+        Ok(RequestId { session, number })
+    }
+
+    fn command(&mut self, word: &str, who: Option<&str>, args: &mut ArgumentConsumer<'_>) -> Result<Command> {
+        Ok(match word {
+            "open" => self.open(who, args)?,
+            "attach" => {
+                let (session, handle) = self.session(who)?;
+                let handle = args.take_key("handle").map_or(Ok(handle), Handle::parse)?;
+                Command::Attach(Attach { session, handle, attempt: required(args, "attempt")?.parse()? })
+            }
+            "disconnected" => {
+                let attachment = Attachment(required(args, "attachment")?.parse()?);
+                Command::Disconnected { session: self.session(who)?.0, attachment }
+            }
+            "close" => Command::CloseSession { session: self.session(who)?.0, end: SessionClose::Done },
+            "lost" => Command::CloseSession { session: self.session(who)?.0, end: SessionClose::Lost },
+            "acquire" => {
+                let request = self.request(who, args)?;
+                let answered_below = args.take_key("below").map_or(Ok(0), str::parse)?;
+                let owner = args.take_key("owner").map(Owner::parse).transpose()?;
+                let name = LockName::parse(args.next_pos().ok_or("acquire what?")?)?;
+                let (metadata, patience, mode) = (metadata(args), patience(args)?, mode(args)?);
+                Command::Acquire(Acquire { request, answered_below, name, mode, owner, patience, metadata })
+            }
+            "cancel" => Command::Cancel { request: self.request(who, args)? },
+            "release" => {
+                let request = self.request(who, args)?;
+                let answered_below = args.take_key("below").map_or(Ok(0), str::parse)?;
+                let lock = key(args)?;
+                let known = self.tokens.get(&(request.session, lock.clone())).copied();
+                let token = args.take_key("token").map(str::parse).transpose()?.or(known).ok_or("which token?")?;
+                Command::Release(Release { request, answered_below, name: lock.name, token })
+            }
+            "take" => {
+                let ((take, handle), lock) = (self.take(who, args)?, key(args)?);
+                let lease_ms = duration(required(args, "lease")?)?;
+                let (metadata, patience, mode) = (metadata(args), patience(args)?, mode(args)?);
+                Command::TakeLease(TakeLease { lock, take, handle, mode, lease_ms, patience, metadata })
+            }
+            "cancel-take" => {
+                let ((take, handle), lock) = (self.take(who, args)?, key(args)?);
+                Command::CancelTake { lock, take, handle }
+            }
+            "drop" => Command::DropLease { handle: self.take(who, args)?.1, lock: key(args)? },
+            "tick" => Command::Tick,
+            "gap" => Command::LeaderlessGap { gap_ms: duration(args.next_pos().ok_or("how long?")?)? },
+            "configure" => {
+                let (ttl_ms_min, ttl_ms_max) = (duration(required(args, "min")?)?, duration(required(args, "max")?)?);
+                Command::Configure(ClusterSettings { timing_ms: [100, 500, 1000], ttl_ms_min, ttl_ms_max })
+            }
+            other => return Err(format!("what is {other}?").into()),
+        })
+    }
+
+    /// The id that a session is going to have is known beforehand: the next one, unless the handle is known.
+    fn open(&mut self, who: Option<&str>, args: &mut ArgumentConsumer<'_>) -> Result<Command> {
+        let who = who.ok_or("who opens?")?;
+        let handle = Handle::parse(args.take_key("handle").unwrap_or(&format!("handle-of-{who}")))?;
+        let known = self.sessions.values().any(|(_, known)| *known == handle);
+        let waiting = self.together.iter().flatten();
+        let opens =
+            waiting.filter(|said| matches!(said, Said::Command(_, c) if matches!(**c, Command::OpenSession(_))));
+        let id = SessionId::new(0, self.watched.machine.globals.sessions + opens.count() as u64 + 1);
+        if !known {
+            self.sessions.insert(who.to_owned(), (id, handle.clone()));
+            self.names.sessions.insert(id, who.to_owned());
+        }
+        Ok(Command::OpenSession(OpenSession {
+            namespace: namespace(args)?,
+            handle,
+            instance: Instance(args.take_key("instance").map_or(Ok(1), str::parse)?),
+            ttl_ms: args.take_key("ttl").map_or(Ok(10_000), duration)?,
+            disconnect_grace_ms: args.take_key("grace").map(duration).transpose()?,
+            metadata: metadata(args),
+        }))
+    }
+
+    fn renewal(&mut self, word: &str, who: Option<&str>, args: &mut ArgumentConsumer<'_>) -> Result<Renewal> {
+        let target = match word {
+            "renew" => RenewalTarget::Session(self.session(who)?.0),
+            _ => {
+                let ((_, handle), lock) = (self.take(who, args)?, key(args)?);
+                RenewalTarget::Lease { lock, handle, lease_ms: duration(required(args, "lease")?)? }
+            }
+        };
+        let attempt = args.take_key("attempt").map_or(Ok(1), str::parse)?;
+        let receipt = LogTime(args.take_key("receipt").map_or(Ok(self.stamp), duration)?);
+        Ok(Renewal { target, attempt, receipt })
+    }
+
+    fn query(&mut self, word: &str, who: Option<&str>, args: &mut ArgumentConsumer<'_>) -> Result<Query> {
+        let rows = args.take_key("rows").map_or(Ok(100), str::parse)?;
+        Ok(match word {
+            "inspect" => Query::Inspect { lock: key(args)? },
+            "check" => {
+                let lock = key(args)?;
+                Query::Check { lock, token: required(args, "token")?.parse()? }
+            }
+            "list" => Query::List(ListFilter {
+                namespace: namespace(args)?,
+                prefix: args.take_key("prefix").unwrap_or_default().to_owned(),
+                older_than_ms: args.take_key("older").map_or(Ok(0), duration)?,
+                after: args.take_key("after").map(LockName::parse).transpose()?,
+                show: match args.next_pos() {
+                    None => ListShow::All,
+                    Some("held") => ListShow::Held,
+                    Some("waiting") => ListShow::Waiting,
+                    Some(other) => return Err(format!("list {other}?").into()),
+                },
+                rows,
+            }),
+            "sessions" => {
+                let after =
+                    args.take_key("after").map(|name| self.session(Some(name))).transpose()?.map(|found| found.0);
+                Query::Sessions { namespace: namespace(args)?, after, rows }
+            }
+            "claim" if self.sessions.contains_key(who.unwrap_or_default()) => {
+                Query::Claim { lock: None, claim: Claim::Request(self.request(who, args)?) }
+            }
+            "claim" => {
+                let ((take, _), lock) = (self.take(who, args)?, key(args)?);
+                Query::Claim { lock: Some(lock), claim: Claim::Take(take) }
+            }
+            _ => Query::Totals,
+        })
+    }
+}
+
+fn opened_handle(command: &Command) -> Option<Handle> {
+    if let Command::OpenSession(open) = command { Some(open.handle.clone()) } else { None }
+}
+
+fn required<'a>(args: &mut ArgumentConsumer<'a>, key: &str) -> Result<&'a str> {
+    args.take_key(key).ok_or_else(|| format!("{key}= is missing").into())
+}
+
+fn duration(text: &str) -> Result<u64> {
+    Ok(u64::try_from(humantime::parse_duration(text)?.as_millis())?)
+}
+
+fn namespace(args: &mut ArgumentConsumer<'_>) -> Result<Namespace> {
+    Ok(args.take_key("ns").map_or(Ok(Namespace::default()), Namespace::parse)?)
+}
+
+fn key(args: &mut ArgumentConsumer<'_>) -> Result<LockKey> {
+    let namespace = namespace(args)?;
+    Ok(LockKey { namespace, name: LockName::parse(args.next_pos().ok_or("which lock?")?)? })
+}
+
+fn metadata(args: &mut ArgumentConsumer<'_>) -> Metadata {
+    Metadata { who: args.take_key("who").unwrap_or_default().into(), ..Metadata::default() }
+}
+
+fn patience(args: &mut ArgumentConsumer<'_>) -> Result<Patience> {
+    Ok(match args.take_key("wait") {
+        None => Patience::Session,
+        Some("no") => Patience::Try,
+        Some(text) => Patience::For { ms: duration(text)? },
+    })
+}
+
+fn mode(args: &mut ArgumentConsumer<'_>) -> Result<Mode> {
+    let limit = args.take_key("limit").map(str::parse).transpose()?;
+    if let Some(count) = args.take_key("permits") {
+        return Ok(Mode::Permits { count: count.parse()?, limit });
+    }
+    match args.next_pos() {
+        None => Ok(Mode::Exclusive),
+        Some("shared") => Ok(Mode::Shared),
+        Some(other) => Err(format!("mode {other}?").into()),
+    }
+}
+
+fn run_script(path: &Path, update: bool) -> std::result::Result<(), String> {
+    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let mut lines = text.lines();
+    if !lines.next().is_some_and(|line| line.starts_with("# ") && line.ends_with('.')) {
+        return Err("its first line is not a sentence".into());
+    }
+    let run = || goldenscript::generate(&mut Script::default(), &text);
+    let found = match std::panic::catch_unwind(run) {
+        Ok(found) => found.map_err(|error| error.to_string())?,
+        Err(_) => return Err("panicked, see above".into()),
+    };
+    if found == text {
+        return Ok(());
+    }
+    if update {
+        return std::fs::write(path, found).map_err(|error| error.to_string());
+    }
+    let mut pairs = text.lines().zip(found.lines()).zip(1..);
+    let ((expected, found), line) = pairs.find(|((a, b), _)| a != b).unwrap_or((("", ""), 0));
+    Err(format!("line {line}\n  expected {expected}\n  found    {found}"))
+}
+
+/// Every script below `src/machine/scripts` ends as it is written there.
+#[test]
+fn scripts_end_as_written() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/machine/scripts");
+    let update = std::env::var("UPDATE_GOLDENFILES").is_ok_and(|value| value == "1");
+    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
+    paths.sort();
+    assert!(40 <= paths.len(), "only {} scripts were found", paths.len());
+    let failed = |path: &std::path::PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        run_script(path, update).err().map(|why| format!("{name}: {why}"))
+    };
+    let failed: Vec<String> = paths.iter().filter_map(failed).collect();
+    assert!(failed.is_empty(), "{} of {} scripts:\n{}", failed.len(), paths.len(), failed.join("\n"));
+}
