@@ -113,7 +113,7 @@ impl Host {
 
 async fn until(mut stop: watch::Receiver<bool>) {
     // The sender going away is a stop, too.
-    stop.wait_for(|stop| *stop).await.map_or((), |_| ());
+    let _ = stop.wait_for(|stop| *stop).await;
 }
 
 async fn bind(address: SocketAddr, whom: &str) -> Result<TcpListener, Failure> {
