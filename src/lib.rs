@@ -14,6 +14,7 @@ pub mod config;
 pub mod node;
 pub mod client;
 pub mod rpc;
+pub mod testing;
 #[cfg(feature = "cli")]
 pub mod http;
 #[cfg(feature = "cli")]

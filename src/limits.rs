@@ -316,7 +316,11 @@ const _: () = assert!(ELECTION_MS_MAX * TTL_MIN_IN_ELECTIONS <= TTL_MS_MAX, "the
 /// How often recorded metrics are folded together.
 pub const METRICS_UPKEEP_MS: u64 = 5_000;
 /// Upper bounds of the histograms of times, in seconds.
-pub const SECONDS_BUCKETS: &[f64] =
-    &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 600.0];
+pub const SECONDS_BUCKETS: &[f64] = &[
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+    600.0,
+];
 /// Upper bounds of the histograms of counts.
 pub const COUNT_BUCKETS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 4096.0];
+/// Longest latency that a bench tells apart: an hour, in microseconds.
+pub const BENCH_LATENCY_US_MAX: u64 = 3_600_000_000;

@@ -63,7 +63,8 @@ pub(super) async fn dev(options: &DevOptions, output: &Output) -> Result<u8, Fai
 }
 
 fn welcome(options: &DevOptions, endpoints: &[String], output: &Output) -> Result<(), Failure> {
-    let kept = if options.ephemeral { "nothing is kept".to_owned() } else { format!("data in {}", options.dir.display()) };
+    let kept =
+        if options.ephemeral { "nothing is kept".to_owned() } else { format!("data in {}", options.dir.display()) };
     output.line(format!("{} nodes on this machine, {kept}; Ctrl-C stops them", endpoints.len()))?;
     output.line(format!("  endpoints {}", endpoints.join(",")))?;
     let standard = options.port_base == super::options::PORT_BASE && options.nodes == 3;

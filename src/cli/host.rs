@@ -68,7 +68,8 @@ impl Host {
             None => None,
         };
         let options = NodeOptions { ephemeral, peer_listener: Some(peer_listener), ..NodeOptions::default() };
-        let node = Node::open_with(config, options).await.map_err(|error| Failure::new(Word::Internal, error.to_string()))?;
+        let node =
+            Node::open_with(config, options).await.map_err(|error| Failure::new(Word::Internal, error.to_string()))?;
         let (stop, stopped) = watch::channel(false);
         let mut servers = JoinSet::new();
         let (cluster, cluster_id) = node.cluster();
@@ -76,7 +77,8 @@ impl Host {
         let routes = rpc::routes(node.service(), info, stopped.clone(), None).await;
         let routes = routes.map_err(|error| Failure::new(Word::Internal, error.to_string()))?;
         let ended = stopped.clone();
-        servers.spawn(async move { rpc::serve(routes, client_listener, ended).await.map_err(|error| error.to_string()) });
+        servers
+            .spawn(async move { rpc::serve(routes, client_listener, ended).await.map_err(|error| error.to_string()) });
         if let Some(listener) = http_listener {
             let (service, render) = (node.service(), instruments.render());
             servers.spawn(async move {

@@ -137,6 +137,5 @@ fn on_runtime(work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Fai
     code
 }
 
-
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,8 @@ pub(super) fn holder(address: SocketAddr) -> Option<String> {
     let table = fs::read_to_string("/proc/net/tcp").ok()?;
     let inode = listening_inode(&table, address.port())?;
     let socket = format!("socket:[{inode}]");
-    for process in fs::read_dir("/proc").ok()?.flatten() {
+    let is_process = |entry: &fs::DirEntry| entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit);
+    for process in fs::read_dir("/proc").ok()?.flatten().filter(is_process) {
         let path = process.path();
         if has_descriptor(&path, &socket) {
             let name = fs::read_to_string(path.join("comm")).unwrap_or_default();

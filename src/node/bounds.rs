@@ -53,7 +53,8 @@ fn permits(mode: Mode) -> Result<(), ServiceError> {
 fn wait(patience: Patience) -> Result<(), ServiceError> {
     match patience {
         Patience::For { ms } if limits::PATIENCE_MS_MAX < ms => {
-            let bound = format!("at most {} ms; leave it out to wait as long as the session lives", limits::PATIENCE_MS_MAX);
+            let bound =
+                format!("at most {} ms; leave it out to wait as long as the session lives", limits::PATIENCE_MS_MAX);
             Err(Invalid::new("wait", bound, ms).into())
         }
         Patience::For { .. } | Patience::Try | Patience::Session => Ok(()),
@@ -63,7 +64,8 @@ fn wait(patience: Patience) -> Result<(), ServiceError> {
 /// A sessionless command that has been under way for long might revive what was dropped since.
 fn fresh(age_ms: u64) -> Result<(), ServiceError> {
     if limits::SESSIONLESS_AGE_MS_MAX < age_ms {
-        let bound = format!("at most {} ms: an older one might be a late duplicate; ask anew", limits::SESSIONLESS_AGE_MS_MAX);
+        let bound =
+            format!("at most {} ms: an older one might be a late duplicate; ask anew", limits::SESSIONLESS_AGE_MS_MAX);
         return Err(Invalid::new("age", bound, age_ms).into());
     }
     Ok(())

@@ -80,4 +80,3 @@ pub(super) fn timing_differs(node: &Node) -> Option<String> {
         )
     })
 }
-

@@ -99,14 +99,22 @@ impl Hub {
     }
 
     /// Starts a subscription and the task that feeds it, which the caller must own.
-    pub(super) fn subscribe(self: &Arc<Self>, subscription: Subscription) -> (Events, impl Future<Output = ()> + use<>) {
+    pub(super) fn subscribe(
+        self: &Arc<Self>,
+        subscription: Subscription,
+    ) -> (Events, impl Future<Output = ()> + use<>) {
         let (sender, receiver) = mpsc::channel(BATCH);
         let cursor = subscription.after.unwrap_or_else(|| self.end());
         let feed = Arc::clone(self).feed(subscription.scope, cursor, sender);
         (Events::new(receiver), feed)
     }
 
-    async fn feed(self: Arc<Self>, scope: Scope, mut cursor: Position, sender: mpsc::Sender<Result<Event, ServiceError>>) {
+    async fn feed(
+        self: Arc<Self>,
+        scope: Scope,
+        mut cursor: Position,
+        sender: mpsc::Sender<Result<Event, ServiceError>>,
+    ) {
         let mut newest = self.newest.subscribe();
         loop {
             newest.borrow_and_update();

@@ -229,7 +229,8 @@ fn raft_settings(config: &Config) -> RaftSettings {
         .iter()
         .map(|(id, member)| {
             let http = config.listen.http.filter(|_| *id == config.node).map(|address| address.to_string());
-            let member = Member { client: member.client.clone(), peer: member.peer.clone(), http: http.unwrap_or_default() };
+            let member =
+                Member { client: member.client.clone(), peer: member.peer.clone(), http: http.unwrap_or_default() };
             (*id, member)
         })
         .collect();

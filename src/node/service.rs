@@ -214,7 +214,8 @@ impl Node {
     }
 
     pub(super) fn not_sent(&self, why: NotSent) -> ServiceError {
-        let leader = self.core.hint(self.core.consensus.watch().borrow().leader).filter(|hint| hint.node != self.core.id);
+        let leader =
+            self.core.hint(self.core.consensus.watch().borrow().leader).filter(|hint| hint.node != self.core.id);
         ServiceError::NotSent { why, leader }
     }
 

@@ -50,7 +50,7 @@ impl<W: Wal> LogStore<W> {
             // State and ring are looked at under one lock, so that no truncation comes between them.
             let ring = self.ring();
             let state = self.wal.state();
-            let from = from.max(state.purged.map_or(0, |id| id.index + 1));
+            let from = from.max(state.purged.map_or(ring.begins, |id| id.index + 1));
             let to = to.min(state.last.map_or(0, |id| id.index + 1));
             if from >= to {
                 return Ok(Vec::new());
@@ -157,6 +157,9 @@ impl<W: Wal> RaftLogStorage<Types> for LogStore<W> {
         let records = entries.iter().map(|entry| (to_log_id(&entry.log_id), payload::encode(&entry.payload))).collect();
         // Into the ring first and under its lock: a reader must never find the log longer than ring and disk together.
         let mut ring = self.ring();
+        if self.wal.state().last.is_none() {
+            ring.begins = entries.first().map_or(0, |entry| entry.log_id.index);
+        }
         self.wal.append(records, Box::new(move |result| callback.io_completed(result)))?;
         for entry in entries {
             ring.push(entry);

@@ -11,6 +11,8 @@ use crate::limits::{RING_BYTES_MAX, RING_ENTRIES_MAX};
 pub(super) struct Ring {
     entries: VecDeque<RaftEntry>,
     bytes: usize,
+    /// Index of the first entry that was ever appended to an empty log here: nothing is missing before it.
+    pub(super) begins: u64,
 }
 
 /// About what an entry costs on the wire.
@@ -31,7 +33,7 @@ impl Ring {
     /// Adds the log's new last entry; what does not follow on replaces everything.
     pub(super) fn push(&mut self, entry: RaftEntry) {
         if self.entries.back().is_some_and(|last| last.log_id.index + 1 != entry.log_id.index) {
-            *self = Self::default();
+            *self = Self { begins: self.begins, ..Self::default() };
         }
         self.bytes += size_bytes(&entry);
         self.entries.push_back(entry);

@@ -48,9 +48,12 @@ impl Cluster {
     }
 
     fn write_config(&self, node: usize) {
-        let mut text = format!("cluster = \"test\"\nnode = {node}\ndata = {:?}\n", self.folder.path().join(format!("n{node}")));
+        let mut text =
+            format!("cluster = \"test\"\nnode = {node}\ndata = {:?}\n", self.folder.path().join(format!("n{node}")));
         let [client, peer, http] = self.ports[node - 1];
-        text += &format!("[listen]\nclient = \"127.0.0.1:{client}\"\npeer = \"127.0.0.1:{peer}\"\nhttp = \"127.0.0.1:{http}\"\n");
+        text += &format!(
+            "[listen]\nclient = \"127.0.0.1:{client}\"\npeer = \"127.0.0.1:{peer}\"\nhttp = \"127.0.0.1:{http}\"\n"
+        );
         for (id, [client, peer, _]) in (1..).zip(self.ports) {
             text += &format!("[[member]]\nid = {id}\nclient = \"127.0.0.1:{client}\"\npeer = \"127.0.0.1:{peer}\"\n");
         }
@@ -69,7 +72,11 @@ impl Cluster {
 
     /// Starts a node that does not run.
     pub fn spawn(&mut self, node: usize) {
-        let log = File::options().create(true).append(true).open(self.folder.path().join(format!("n{node}.log"))).expect("a log");
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.folder.path().join(format!("n{node}.log")))
+            .expect("a log");
         let child = Command::new(env!("CARGO_BIN_EXE_lockkeeper"))
             .args(["serve", "-v", "--config"])
             .arg(self.config(node))

@@ -25,7 +25,7 @@ async fn twenty_jobs_run_one_by_one_in_order_through_leader_kills() {
         let mut command = cluster.command(&["lock", "nightly", "--", "sh", "-c", &script, &job.to_string()]);
         jobs.push(command.stdin(Stdio::null()).spawn().expect("a job"));
         let started = Instant::now();
-        while client.inspect("nightly").await.expect("inspect").answer.waiters.len() <= job {
+        while client.inspect("nightly").await.expect("inspect").value.waiters.len() <= job {
             assert!(started.elapsed() < PATIENCE, "job {job} does not queue");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -55,7 +55,11 @@ fn check(journal: &str) {
     for (job, pair) in lines.chunks(2).enumerate() {
         let [start, end] = pair else { panic!("an odd line:\n{journal}") };
         assert_eq!((start[0], end[0]), ("start", "end"), "jobs overlapped:\n{journal}");
-        assert_eq!((start[1], end[1]), (job.to_string().as_str(), job.to_string().as_str()), "out of order:\n{journal}");
+        assert_eq!(
+            (start[1], end[1]),
+            (job.to_string().as_str(), job.to_string().as_str()),
+            "out of order:\n{journal}"
+        );
         let token: u64 = start[2].parse().expect("a token");
         assert!(last < token, "a token did not grow:\n{journal}");
         last = token;

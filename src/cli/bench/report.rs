@@ -6,6 +6,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::super::options::BenchOptions;
+use crate::limits;
 
 /// What one client, or all of them, saw.
 #[derive(Debug)]
@@ -19,7 +20,8 @@ pub(super) struct Sample {
 impl Default for Sample {
     fn default() -> Self {
         // Three digits and no upper bound: the arguments are within what the histogram allows.
-        let latencies = Histogram::new(3).expect("three significant digits are allowed");
+        let latencies =
+            Histogram::new_with_max(limits::BENCH_LATENCY_US_MAX, 3).expect("bounds that a histogram can have");
         Self { latencies, errors: 0 }
     }
 }

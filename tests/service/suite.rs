@@ -17,8 +17,14 @@ const SHORT: Duration = Duration::from_millis(50);
 /// Between two looks at a condition.
 const LOOK: Duration = Duration::from_millis(5);
 
+tokio::task_local! {
+    /// Which way to the service is tried: each has its own namespaces.
+    pub(crate) static WAY: &'static str;
+}
+
 fn client<S: LockService>(service: S, namespace: &str) -> Client<S> {
-    Client::new(service).namespace(Namespace::parse(namespace).expect("a good name"))
+    let namespace = format!("{namespace}.{}", WAY.get());
+    Client::new(service).namespace(Namespace::parse(&namespace).expect("a good name"))
 }
 
 async fn session<S: LockService>(service: S, namespace: &str) -> Session<S> {

@@ -1,5 +1,5 @@
-//! The `lock` command and the commands around it against a running cluster. Every function takes the endpoints and
-//! uses names of its own, so that they may run side by side; [`all`] runs every one.
+//! The `lock` command and the commands around it against a running cluster. Every function takes the
+//! endpoints.
 
 use std::io::{Read, Write};
 use std::process::{Child, Command, Output, Stdio};
@@ -11,18 +11,30 @@ use serde_json::Value;
 /// Longer than any step takes on a busy machine, TTL included.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Every behaviour, one after the other.
-pub fn all(endpoints: &str) {
-    exit_codes_are_the_commands(endpoints);
-    the_command_sees_what_it_holds(endpoints);
-    a_try_is_refused_while_somebody_holds(endpoints);
-    a_wait_ends_in_time(endpoints);
-    a_signal_withdraws_from_the_queue(endpoints);
-    a_killed_wrapper_frees_the_lock_within_its_ttl(endpoints);
-    without_a_command_it_holds_until_input_closes(endpoints);
-    the_result_file_tells_what_the_code_cannot(endpoints);
-    several_names_are_refused(endpoints);
-    leases_go_by_their_handle(endpoints);
+macro_rules! behaviours {
+    ($($name:ident)*) => { mod against_three_processes { $(
+        /// The behaviour of this name, against a cluster of its own.
+        #[tokio::test]
+        async fn $name() {
+            let cluster = crate::cluster::Cluster::start().await;
+            let endpoints = cluster.endpoints().join(",");
+            let tried = tokio::task::spawn_blocking(move || super::$name(&endpoints)).await;
+            tried.expect("the behaviour holds");
+        }
+    )* } };
+}
+
+behaviours! {
+    exit_codes_are_the_commands
+    the_command_sees_what_it_holds
+    a_try_is_refused_while_somebody_holds
+    a_wait_ends_in_time
+    a_signal_withdraws_from_the_queue
+    a_killed_wrapper_frees_the_lock_within_its_ttl
+    without_a_command_it_holds_until_input_closes
+    the_result_file_tells_what_the_code_cannot
+    several_names_are_refused
+    leases_go_by_their_handle
 }
 
 fn lockkeeper(endpoints: &str, arguments: &[&str]) -> Command {
@@ -79,7 +91,7 @@ fn let_go(mut holder: Child) {
 }
 
 /// The command's exit code is the run's, also for a command that cannot be run; the lock is free afterwards.
-pub fn exit_codes_are_the_commands(endpoints: &str) {
+fn exit_codes_are_the_commands(endpoints: &str) {
     assert_eq!(code(endpoints, &["lock", "lc/codes", "--", "true"]), Some(0));
     assert_eq!(code(endpoints, &["lock", "lc/codes", "-c", "exit 42"]), Some(42));
     assert_eq!(code(endpoints, &["lock", "lc/codes", "-c", "kill -KILL $$"]), Some(137));
@@ -89,7 +101,7 @@ pub fn exit_codes_are_the_commands(endpoints: &str) {
 }
 
 /// The command's environment names the lock, the token and the rest, and a success prints nothing else.
-pub fn the_command_sees_what_it_holds(endpoints: &str) {
+fn the_command_sees_what_it_holds(endpoints: &str) {
     let script = "echo $LOCKKEEPER_LOCK $LOCKKEEPER_LOCKS $LOCKKEEPER_NAMESPACE; lockkeeper_token=$LOCKKEEPER_TOKEN; \
                   test \"$lockkeeper_token\" -gt 0 && test -n \"$LOCKKEEPER_SESSION$LOCKKEEPER_OWNER\"";
     let output = output(endpoints, &["lock", "lc/sees", "-c", script]);
@@ -98,7 +110,7 @@ pub fn the_command_sees_what_it_holds(endpoints: &str) {
 }
 
 /// A try answers 75, or the code of one's own, with the table's word.
-pub fn a_try_is_refused_while_somebody_holds(endpoints: &str) {
+fn a_try_is_refused_while_somebody_holds(endpoints: &str) {
     let holder = holder(endpoints, "lc/try");
     assert_eq!(code(endpoints, &["lock", "lc/try", "-n", "-E", "9", "--", "true"]), Some(9));
     let refused = output(endpoints, &["lock", "lc/try", "-n", "--json", "--", "true"]);
@@ -109,7 +121,7 @@ pub fn a_try_is_refused_while_somebody_holds(endpoints: &str) {
 }
 
 /// A wait that is over is 75 and leaves no waiter.
-pub fn a_wait_ends_in_time(endpoints: &str) {
+fn a_wait_ends_in_time(endpoints: &str) {
     let holder = holder(endpoints, "lc/wait");
     assert_eq!(code(endpoints, &["lock", "lc/wait", "-w", "300ms", "--", "true"]), Some(75));
     assert_eq!(count(endpoints, "lc/wait", "waiters"), 0);
@@ -117,7 +129,7 @@ pub fn a_wait_ends_in_time(endpoints: &str) {
 }
 
 /// A signal while it waits is 128 and its number, and the place in the queue is gone.
-pub fn a_signal_withdraws_from_the_queue(endpoints: &str) {
+fn a_signal_withdraws_from_the_queue(endpoints: &str) {
     let holder = holder(endpoints, "lc/withdraw");
     let mut waiting = lockkeeper(endpoints, &["lock", "lc/withdraw", "--", "true"]).spawn().unwrap();
     until("a waiter", || count(endpoints, "lc/withdraw", "waiters") == 1);
@@ -128,7 +140,7 @@ pub fn a_signal_withdraws_from_the_queue(endpoints: &str) {
 }
 
 /// A wrapper that is killed takes its command along, and the next in the queue gets a larger token.
-pub fn a_killed_wrapper_frees_the_lock_within_its_ttl(endpoints: &str) {
+fn a_killed_wrapper_frees_the_lock_within_its_ttl(endpoints: &str) {
     let mut first =
         lockkeeper(endpoints, &["lock", "lc/killed", "--ttl", "3s", "--", "sleep", "1000"]).spawn().unwrap();
     until("a holder", || count(endpoints, "lc/killed", "holders") == 1);
@@ -141,7 +153,7 @@ pub fn a_killed_wrapper_frees_the_lock_within_its_ttl(endpoints: &str) {
 }
 
 /// Without a command the grant is printed at once, and the lock is held until standard input closes.
-pub fn without_a_command_it_holds_until_input_closes(endpoints: &str) {
+fn without_a_command_it_holds_until_input_closes(endpoints: &str) {
     let mut holder = lockkeeper(endpoints, &["lock", "lc/input", "--json"]).stdin(Stdio::piped()).spawn().unwrap();
     let mut input = holder.stdin.take().unwrap();
     until("a holder", || count(endpoints, "lc/input", "holders") == 1);
@@ -157,7 +169,7 @@ pub fn without_a_command_it_holds_until_input_closes(endpoints: &str) {
 }
 
 /// The result file tells a command's own 75 from a lock that was not acquired.
-pub fn the_result_file_tells_what_the_code_cannot(endpoints: &str) {
+fn the_result_file_tells_what_the_code_cannot(endpoints: &str) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("result.json");
     let file = path.to_str().unwrap();
@@ -171,12 +183,12 @@ pub fn the_result_file_tells_what_the_code_cannot(endpoints: &str) {
 }
 
 /// Several names are a usage error, not one lock silently held for two.
-pub fn several_names_are_refused(endpoints: &str) {
+fn several_names_are_refused(endpoints: &str) {
     assert_eq!(code(endpoints, &["lock", "lc/one", "lc/two", "--", "true"]), Some(64));
 }
 
 /// A lease is refreshed and released by its handle alone, its token is checked, and a wrong handle is refused.
-pub fn leases_go_by_their_handle(endpoints: &str) {
+fn leases_go_by_their_handle(endpoints: &str) {
     let taken = output(endpoints, &["acquire", "lc/lease", "--for", "1m", "-n"]);
     let line = String::from_utf8(taken.stdout).unwrap();
     let (token, handle) = line.trim().split_once(' ').unwrap();

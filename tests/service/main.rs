@@ -1,0 +1,91 @@
+//! One suite of promises, kept by a node that leads, by a node that follows, and over gRPC, all of the same cluster.
+
+mod faulty;
+mod suite;
+
+use std::sync::OnceLock;
+
+use lockkeeper::node::Node;
+use lockkeeper::rpc::{RemoteService, RemoteSettings};
+use lockkeeper::testing::Cluster;
+
+/// Three nodes with their logs on disk, for all tests of this program; they end with it.
+struct Shared {
+    cluster: Cluster,
+    _folder: tempfile::TempDir,
+    _runtime: tokio::runtime::Runtime,
+}
+
+fn shared() -> &'static Shared {
+    static SHARED: OnceLock<Shared> = OnceLock::new();
+    SHARED.get_or_init(|| {
+        std::thread::spawn(|| {
+            let runtime =
+                tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("threads");
+            let folder = tempfile::tempdir().expect("a folder");
+            let cluster = runtime.block_on(Cluster::start(3, Some(folder.path()))).expect("a cluster");
+            Shared { cluster, _folder: folder, _runtime: runtime }
+        })
+        .join()
+        .expect("started")
+    })
+}
+
+async fn leader() -> Node {
+    shared().cluster.leader().await
+}
+
+async fn follower() -> Node {
+    shared().cluster.follower().await
+}
+
+async fn remote() -> RemoteService {
+    shared().cluster.leader().await;
+    RemoteService::new(RemoteSettings::new(shared().cluster.endpoints())).expect("endpoints")
+}
+
+macro_rules! behaviours {
+    ($way:ident: $($name:ident)*) => { mod $way { $(
+        /// The behaviour of this name in the suite.
+        #[tokio::test]
+        async fn $name() {
+            let service = super::$way().await;
+            super::suite::WAY.scope(stringify!($way), super::suite::$name(service)).await;
+        }
+    )* } };
+    ($($name:ident)*) => {
+        behaviours! { leader: $($name)* }
+        behaviours! { follower: $($name)* }
+        behaviours! { remote: $($name)* }
+    };
+}
+
+behaviours! {
+    an_exclusive_lock_has_one_holder
+    waiters_are_served_in_order
+    a_wait_that_runs_out_leaves_no_waiter
+    a_dropped_acquire_leaves_nothing
+    a_dropped_guard_gives_the_lock_back
+    dropping_the_last_handle_closes_the_session
+    readers_share_and_do_not_pass_a_writer
+    permits_are_counted
+    a_lease_belongs_to_its_handle
+    a_lease_ends_by_itself
+    a_take_that_ends_early_leaves_no_waiter
+    a_token_is_checked
+    locks_and_sessions_can_be_seen
+    a_watch_goes_on_where_it_stopped
+    closing_a_session_wakes_the_next
+    a_free_lock_is_awaited
+    the_same_owner_is_refused
+    a_session_is_renewed
+    work_is_cancelled_before_another_is_granted
+    a_retried_request_gets_the_same_answer
+    a_long_wait_that_breaks_off_goes_on
+    a_watch_goes_on_through_cuts
+    an_outage_is_reported
+    a_broken_stream_is_attached_again
+    a_handle_opens_one_session
+    a_foreign_release_is_refused
+    a_lease_waits_its_turn
+}
