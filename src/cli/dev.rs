@@ -75,6 +75,7 @@ fn welcome(options: &DevOptions, endpoints: &[String], output: &Output) -> Resul
 /// One short line whenever leadership changes.
 async fn tell_leadership(node: Node, output: Output) {
     let mut leaders = node.leaders();
+    let mut told = String::new();
     loop {
         let leader = leaders.borrow_and_update().clone();
         let term = node.views().borrow().term;
@@ -82,7 +83,11 @@ async fn tell_leadership(node: Node, output: Output) {
             Some(leader) => format!("node {} leads (term {term})", leader.node),
             None => "nobody leads".to_owned(),
         };
-        if output.line(line).is_err() || leaders.changed().await.is_err() {
+        if line != told && output.line(&line).is_err() {
+            return;
+        }
+        told = line;
+        if leaders.changed().await.is_err() {
             return;
         }
     }

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use lockkeeper::client::Client;
-use lockkeeper::rpc::RemoteService;
+use lockkeeper::rpc::{RemoteService, RemoteSettings};
 use lockkeeper::service::{LockService, Status};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -129,9 +129,9 @@ impl Cluster {
         format!("127.0.0.1:{}", self.ports[node - 1][2])
     }
 
-    /// A client over gRPC.
-    pub async fn client(&self) -> Client<RemoteService> {
-        Client::connect(self.endpoints()).await.expect("a client")
+    /// A client over gRPC; nothing is sent yet.
+    pub fn client(&self) -> Client<RemoteService> {
+        Client::new(RemoteService::new(RemoteSettings::new(self.endpoints())).expect("endpoints"))
     }
 
     /// A `lockkeeper` command that talks to this cluster.
@@ -151,7 +151,7 @@ impl Cluster {
 
     /// The node that leads and can commit: waits until there is one.
     pub async fn await_leader(&self) -> usize {
-        let client = self.client().await;
+        let client = self.client();
         let started = Instant::now();
         loop {
             if client.totals().await.is_ok() {

@@ -18,7 +18,7 @@ async fn twenty_jobs_run_one_by_one_in_order_through_leader_kills() {
         "echo start $0 $LOCKKEEPER_TOKEN >> {0}; sleep 0.15; echo end $0 $LOCKKEEPER_TOKEN >> {0}",
         journal.display()
     );
-    let client = cluster.client().await;
+    let client = cluster.client();
     let gate = client.lock("nightly").acquire().await.expect("the gate");
     let mut jobs = Vec::new();
     for job in 0..JOBS {
