@@ -11,7 +11,7 @@ use std::time::Duration;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::Instant;
+use tokio::time::Instant as TokioInstant;
 use tonic::codegen::{Service, http::Uri};
 use tonic::transport::server::Connected;
 use tonic::transport::{Channel, Endpoint};
@@ -127,7 +127,7 @@ struct Link {
     /// Counts channels, so that a late failure does not drop its successor.
     generation: u64,
     failures: u32,
-    not_before: Option<Instant>,
+    not_before: Option<TokioInstant>,
 }
 
 /// All connections of this node to others. A failed call drops its connection; the next one dials again, after a
@@ -191,11 +191,11 @@ impl Links {
             if let Some(channel) = link.channel.clone() {
                 return Ok(self.borrowed(key, link.generation, channel));
             }
-            if link.not_before.is_some_and(|not_before| Instant::now() < not_before) {
+            if link.not_before.is_some_and(|not_before| TokioInstant::now() < not_before) {
                 return Err(io::Error::other(format!("node {node} at {address} did not answer a moment ago")));
             }
             // Set before the dial: an abandoned one counts as failed, and nobody else dials meanwhile.
-            link.not_before = Some(Instant::now() + pause(link.failures));
+            link.not_before = Some(TokioInstant::now() + pause(link.failures));
             link.failures = link.failures.saturating_add(1);
         }
         let channel = self.dial(address).await?;

@@ -125,7 +125,7 @@ fn seen(anchor: Anchor, metrics: &RaftMetrics<Types>, fault: Option<String>) -> 
 
 /// Keeps the view up to date, and tells the node when it must stop. Ends with Raft.
 pub(super) async fn follow(raft: Raft<Types, StateMachine>, shared: Arc<Shared>, views: watch::Sender<View>) {
-    let anchor = Anchor { raft: openraft::Instant::now(), here: Instant::now() };
+    let anchor = Anchor { raft: <TokioInstant as openraft::Instant>::now(), here: tokio::time::Instant::now() };
     let mut metrics = raft.metrics();
     let mut faults = shared.fault.subscribe();
     loop {

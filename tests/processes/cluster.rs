@@ -12,10 +12,10 @@ use lockkeeper::service::{LockService, Status};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How long a test waits for something that must happen.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Three nodes in a temporary folder; dropping it kills them.
-pub struct Cluster {
+pub(crate) struct Cluster {
     folder: tempfile::TempDir,
     ports: [[u16; 3]; 3],
     nodes: [Option<Child>; 3],
@@ -31,12 +31,12 @@ fn free_ports() -> [[u16; 3]; 3] {
 
 impl Cluster {
     /// Starts three nodes with the `fast` profile and waits until they serve.
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::start_with("fast").await
     }
 
     /// Starts three nodes with this timing profile and waits until they serve.
-    pub async fn start_with(profile: &'static str) -> Self {
+    pub(crate) async fn start_with(profile: &'static str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let mut cluster = Self { folder, ports: free_ports(), nodes: [None, None, None], profile };
         for node in 1..=3 {
@@ -66,12 +66,12 @@ impl Cluster {
     }
 
     /// The folder in which the nodes keep their data, and tests their own files.
-    pub fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
     /// Starts a node that does not run.
-    pub fn spawn(&mut self, node: usize) {
+    pub(crate) fn spawn(&mut self, node: usize) {
         let log = File::options()
             .create(true)
             .append(true)
@@ -89,60 +89,65 @@ impl Cluster {
     }
 
     /// What a node has printed.
-    pub fn log(&self, node: usize) -> String {
+    pub(crate) fn log(&self, node: usize) -> String {
         fs::read_to_string(self.folder.path().join(format!("n{node}.log"))).unwrap_or_default()
     }
 
     /// Sends a signal to a node.
-    pub fn signal(&self, node: usize, signal: Signal) {
+    pub(crate) fn signal(&self, node: usize, signal: Signal) {
         let child = self.nodes[node - 1].as_ref().expect("a node that runs");
         let pid = Pid::from_raw(i32::try_from(child.id()).expect("a pid")).expect("a pid");
         kill_process(pid, signal).expect("a signal");
     }
 
     /// Kills a node with -9 and waits until it is gone.
-    pub fn kill(&mut self, node: usize) {
+    pub(crate) fn kill(&mut self, node: usize) {
         let mut child = self.nodes[node - 1].take().expect("a node that runs");
         child.kill().expect("killed");
         child.wait().expect("gone");
     }
 
     /// Asks a node to stop and waits until it has; answers its exit code.
-    pub fn stop(&mut self, node: usize) -> Option<i32> {
+    pub(crate) fn stop(&mut self, node: usize) -> Option<i32> {
         self.signal(node, Signal::TERM);
+        self.await_end(node)
+    }
+
+    /// Waits until a node's process has ended by itself; answers its exit code.
+    pub(crate) fn await_end(&mut self, node: usize) -> Option<i32> {
         let mut child = self.nodes[node - 1].take().expect("a node that runs");
         child.wait().expect("gone").code()
     }
 
     /// Whether a node's process runs.
-    pub fn runs(&self, node: usize) -> bool {
+    pub(crate) fn runs(&self, node: usize) -> bool {
         self.nodes[node - 1].is_some()
     }
 
     /// Where clients reach the nodes.
-    pub fn endpoints(&self) -> Vec<String> {
+    pub(crate) fn endpoints(&self) -> Vec<String> {
         self.ports.iter().map(|[client, ..]| format!("127.0.0.1:{client}")).collect()
     }
 
     /// Where one node answers HTTP.
-    pub fn http(&self, node: usize) -> String {
+    pub(crate) fn http(&self, node: usize) -> String {
         format!("127.0.0.1:{}", self.ports[node - 1][2])
     }
 
     /// A client over gRPC; nothing is sent yet.
-    pub fn client(&self) -> Client<RemoteService> {
+    pub(crate) fn client(&self) -> Client<RemoteService> {
         Client::new(RemoteService::new(RemoteSettings::new(self.endpoints())).expect("endpoints"))
     }
 
     /// A `lockkeeper` command that talks to this cluster.
-    pub fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
         command.args(arguments).env("LOCKKEEPER_ENDPOINTS", self.endpoints().join(",")).env_remove("RUST_LOG");
         command
     }
 
     /// What one node says of the cluster.
-    pub async fn status_of(&self, node: usize) -> Option<Status> {
+    pub(crate) async fn status_of(&self, node: usize) -> Option<Status> {
         let endpoint = self.endpoints().swap_remove(node - 1);
         let client = Client::connect([endpoint]).await.ok()?;
         let answered = tokio::time::timeout(Duration::from_secs(1), client.service().status()).await;
@@ -150,7 +155,7 @@ impl Cluster {
     }
 
     /// The node that leads and can commit: waits until there is one.
-    pub async fn await_leader(&self) -> usize {
+    pub(crate) async fn await_leader(&self) -> usize {
         let client = self.client();
         let started = Instant::now();
         loop {
@@ -167,7 +172,7 @@ impl Cluster {
     }
 
     /// A node that follows.
-    pub async fn a_follower(&self) -> usize {
+    pub(crate) async fn a_follower(&self) -> usize {
         let leader = self.await_leader().await;
         (1..=3).find(|node| *node != leader && self.runs(*node)).expect("a follower")
     }

@@ -3,3 +3,4 @@
 mod cluster;
 mod jobs;
 mod lock_command;
+mod restarts;

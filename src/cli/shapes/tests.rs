@@ -6,6 +6,7 @@ use super::*;
 use crate::model::{
     Claim, FencingToken, LockKey, LockName, Metadata, Namespace, Position, Principal, RequestId, SessionId, WallTime,
 };
+use crate::model::{EndReason, Event, EventKind};
 
 fn value(shape: &impl Serialize) -> Value {
     serde_json::to_value(shape).unwrap()

@@ -156,9 +156,9 @@ impl Cluster {
     /// Waits until that node has applied everything that the leader has.
     async fn caught_up(&self, node: u64) {
         let leader = self.leader().await;
-        let goal = self.node(leader).watch().borrow().applied;
+        let goal = self.node(leader).machine(|machine| machine.applied());
         let mut views = self.node(node).watch();
-        soon(views.wait_for(|view| view.applied >= goal)).await.unwrap();
+        soon(views.wait_for(|view| view.applied >= Some(goal))).await.unwrap();
     }
 }
 

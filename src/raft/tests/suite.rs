@@ -33,6 +33,7 @@ impl StoreBuilder<Types, LogStore<DiskWal>, StateMachine, (DirectoryLock, tempfi
         let identity = || Identity::new("suite".to_owned(), 7, 0, 1);
         let opened = storage::open(&dir.path().join("node"), &claim, identity, &Options::default()).unwrap();
         let wal = opened.wal;
+        wal.assume_snapshot_of_everything();
         let shared =
             Shared::new(&opened.recovered, Arc::new(opened.state), Arc::new(wal.clone()), Arc::new(Deaf)).unwrap();
         Ok(((opened.lock, dir), LogStore::new(wal), StateMachine(Arc::new(shared))))

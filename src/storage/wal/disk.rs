@@ -81,6 +81,12 @@ struct Progress {
 }
 
 impl DiskWal {
+    /// Takes it for given that there is a snapshot of everything: openraft's suite purges without one.
+    #[cfg(test)]
+    pub(crate) fn assume_snapshot_of_everything(&self) {
+        *lock(&self.0.floor) = Some(LogId { term: u64::MAX, node: u64::MAX, index: u64::MAX });
+    }
+
     /// Opens the log in `dir`, which exists and has been through `cut_torn_tail`. Everything read is made durable
     /// first: after `kill -9` it may only be in the page cache.
     pub(in crate::storage) fn open(dir: &Path, options: &WalOptions, floor: SnapshotFloor) -> io::Result<Self> {

@@ -1,0 +1,100 @@
+//! What `watch --json` prints: one event a line.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use serde::Serialize;
+
+use super::mode_word;
+use crate::model::{EndReason, Event, EventKind, LeaveReason};
+
+/// `watch`, a line each.
+#[derive(Debug, Serialize)]
+pub(in crate::cli) struct Happened {
+    position: String,
+    at: String,
+    event: &'static str,
+    namespace: Option<String>,
+    lock: Option<String>,
+    token: Option<String>,
+    session: Option<String>,
+    mode: Option<&'static str>,
+    sequence: Option<u64>,
+    reason: Option<String>,
+    waited_ms: Option<u64>,
+    held_ms: Option<u64>,
+    gap_ms: Option<u64>,
+}
+
+impl Happened {
+    pub(in crate::cli) fn new(event: &Event) -> Self {
+        let mut happened = Self {
+            position: event.position.to_string(),
+            at: date(event),
+            event: event.kind.word(),
+            namespace: event.namespace.as_ref().map(ToString::to_string),
+            lock: event.kind.lock().map(|lock| lock.name.to_string()),
+            token: event.kind.token().map(|token| token.to_string()),
+            session: event.kind.session().map(|session| session.to_string()),
+            mode: None,
+            sequence: None,
+            reason: None,
+            waited_ms: None,
+            held_ms: None,
+            gap_ms: None,
+        };
+        happened.add(&event.kind);
+        happened
+    }
+
+    fn add(&mut self, kind: &EventKind) {
+        match kind {
+            EventKind::Queued { sequence, .. } => self.sequence = Some(*sequence),
+            EventKind::Granted { mode, waited_ms, .. } => {
+                self.mode = Some(mode_word(*mode));
+                self.waited_ms = Some(*waited_ms);
+            }
+            EventKind::Left { sequence, why, .. } => {
+                self.sequence = Some(*sequence);
+                self.reason = Some(leave_word(*why).to_owned());
+            }
+            EventKind::Released { held_ms, .. } => self.held_ms = Some(*held_ms),
+            EventKind::Expired { reason, held_ms, .. } => {
+                self.held_ms = Some(*held_ms);
+                self.reason = Some(end_word(*reason));
+            }
+            EventKind::SessionOpened { .. } => {}
+            EventKind::SessionEnded { reason, .. } => self.reason = Some(end_word(*reason)),
+            EventKind::LeaderlessGap { gap_ms } => self.gap_ms = Some(*gap_ms),
+        }
+    }
+
+    /// The same for people, on one line.
+    pub(in crate::cli) fn text(&self) -> String {
+        let facts = [
+            ("", self.lock.clone()),
+            ("token ", self.token.clone()),
+            ("session ", self.session.clone()),
+            ("", self.reason.clone()),
+            ("after ms ", self.waited_ms.or(self.held_ms).or(self.gap_ms).map(|ms| ms.to_string())),
+        ];
+        let facts = facts.into_iter().filter_map(|(label, fact)| fact.map(|fact| format!("  {label}{fact}")));
+        format!("{}  {}  {:<13}{}", self.at, self.position, self.event, facts.collect::<String>())
+    }
+}
+
+fn end_word(reason: EndReason) -> String {
+    reason.to_string()
+}
+
+fn leave_word(reason: LeaveReason) -> &'static str {
+    match reason {
+        LeaveReason::TimedOut => "timed-out",
+        LeaveReason::Withdrawn => "withdrawn",
+        LeaveReason::SessionEnded => "session-ended",
+    }
+}
+
+fn date(event: &Event) -> String {
+    let moment = UNIX_EPOCH.checked_add(Duration::from_millis(event.wall.0)).unwrap_or(UNIX_EPOCH);
+    humantime::format_rfc3339_millis(moment).to_string()
+}

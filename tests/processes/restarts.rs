@@ -1,0 +1,197 @@
+//! What survives when nodes are killed, stopped and restarted: everything that was acknowledged.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use lockkeeper::client::{Client, HoldState};
+use lockkeeper::model::LockView;
+use lockkeeper::rpc::RemoteService;
+use rustix::process::Signal;
+
+use crate::cluster::{Cluster, PATIENCE};
+
+const LOOK: Duration = Duration::from_millis(20);
+
+async fn seen(client: &Client<RemoteService>, name: &str) -> LockView {
+    let started = Instant::now();
+    loop {
+        match client.inspect(name).await {
+            Ok(seen) => return seen.value,
+            Err(error) => assert!(started.elapsed() < PATIENCE, "{name} cannot be inspected: {error}"),
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+async fn await_waiters(client: &Client<RemoteService>, name: &str, waiters: usize) -> Vec<u64> {
+    let started = Instant::now();
+    loop {
+        let view = seen(client, name).await;
+        if view.waiters.len() == waiters {
+            return view.waiters.iter().map(|waiter| waiter.sequence).collect();
+        }
+        assert!(started.elapsed() < PATIENCE, "{} wait for {name}, not {waiters}", view.waiters.len());
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// The leader, two nodes and all three are killed in turn: the holder keeps its lock under the same token, waiters keep
+/// their places, what was released stays released, and tokens go on above the largest.
+#[tokio::test]
+async fn nothing_acknowledged_is_lost_when_any_number_of_nodes_is_killed() {
+    let mut cluster = Cluster::start().await;
+    let client = cluster.client();
+    let session = client.session().ttl(Duration::from_secs(60)).open().await.expect("a session");
+    let held = session.lock("held").acquire().await.expect("free");
+    session.lock("released").acquire().await.expect("free").release().await.expect("released");
+    let waiters: Vec<_> = (0..3)
+        .map(|_| {
+            let request = session.lock("held");
+            tokio::spawn(async move { request.acquire().await })
+        })
+        .collect();
+    let places = await_waiters(&client, "held", 3).await;
+    for killed in [1, 2, 3] {
+        let leader = cluster.await_leader().await;
+        let mut nodes = vec![leader];
+        nodes.extend((1..=3).filter(|node| *node != leader));
+        nodes.truncate(killed);
+        for node in &nodes {
+            cluster.kill(*node);
+        }
+        for node in &nodes {
+            cluster.spawn(*node);
+        }
+        cluster.await_leader().await;
+        let view = seen(&client, "held").await;
+        assert_eq!(view.holders.iter().map(|h| h.token).collect::<Vec<_>>(), [held.token()], "{killed} killed");
+        assert_eq!(view.waiters.iter().map(|w| w.sequence).collect::<Vec<_>>(), places, "{killed} killed");
+        assert!(seen(&client, "released").await.holders.is_empty(), "{killed} killed");
+    }
+    let mut last = held.token();
+    held.release().await.expect("released");
+    for waiter in waiters {
+        let guard = waiter.await.expect("a task").expect("granted");
+        assert!(last < guard.token(), "a token did not grow");
+        last = guard.token();
+        guard.release().await.expect("released");
+    }
+}
+
+/// With two nodes down the third answers no acquire, and says that nobody leads; with one back it serves again.
+#[tokio::test]
+async fn a_minority_is_mute() {
+    let mut cluster = Cluster::start().await;
+    let leader = cluster.await_leader().await;
+    let down: Vec<_> = (1..=3).filter(|node| *node != leader).collect();
+    for node in &down {
+        cluster.kill(*node);
+    }
+    let output =
+        cluster.command(&["lock", "-n", "mute", "--timeout", "2s", "--json", "--", "true"]).output().expect("ran");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(69), "{said}");
+    cluster.spawn(down[0]);
+    cluster.await_leader().await;
+    let status = cluster.command(&["lock", "mute", "--", "true"]).status().expect("ran");
+    assert!(status.success());
+}
+
+/// A node that is asked to stop hands leadership over first: clients that work all the while see no error, and the
+/// process ends with 0.
+#[tokio::test]
+async fn a_planned_stop_fails_no_call() {
+    let mut cluster = Cluster::start().await;
+    let client = cluster.client();
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let workers: Vec<_> = (0..4)
+        .map(|worker| {
+            let (client, stopped) = (client.clone(), stopped.clone());
+            tokio::spawn(async move {
+                let mut pairs = 0;
+                while !*stopped.borrow() {
+                    let guard = client.lock(&format!("w{worker}")).acquire().await.expect("no call fails");
+                    guard.release().await.expect("no call fails");
+                    pairs += 1;
+                }
+                pairs
+            })
+        })
+        .collect();
+    for _ in 0..3 {
+        let leader = cluster.await_leader().await;
+        assert_eq!(cluster.stop(leader), Some(0), "{}", cluster.log(leader));
+        let next = cluster.await_leader().await;
+        assert_ne!(next, leader);
+        cluster.spawn(leader);
+        while cluster.status_of(leader).await.is_none() {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+    stop.send_replace(true);
+    for worker in workers {
+        assert!(worker.await.expect("a worker") > 0);
+    }
+}
+
+/// A leader that sleeps for longer than a TTL ends no session when it wakes, and its own answers are not believed: the
+/// holder keeps its lock through the nodes that were awake.
+#[tokio::test]
+async fn a_leader_that_slept_ends_no_session() {
+    let cluster = Cluster::start().await;
+    let client = cluster.client();
+    let session = client.session().ttl(Duration::from_secs(2)).open().await.expect("a session");
+    let guard = session.lock("awake").acquire().await.expect("free");
+    let leader = cluster.await_leader().await;
+    cluster.signal(leader, Signal::STOP);
+    let slept = Instant::now();
+    while slept.elapsed() < Duration::from_secs(4) {
+        assert_eq!(guard.state(), HoldState::Held, "after {:?}", slept.elapsed());
+        tokio::time::sleep(LOOK).await;
+    }
+    cluster.signal(leader, Signal::CONT);
+    while cluster.status_of(leader).await.is_none() {
+        tokio::time::sleep(LOOK).await;
+    }
+    let view = seen(&client, "awake").await;
+    assert_eq!(view.holders.iter().map(|holder| holder.token).collect::<Vec<_>>(), [guard.token()]);
+    guard.release().await.expect("still held");
+}
+
+/// A damaged mirror is rebuilt by itself; a flipped byte in the log is a refusal to start that names the file and what
+/// to do, and the other two serve on.
+#[tokio::test]
+async fn a_damaged_mirror_is_rebuilt_and_a_damaged_log_is_refused() {
+    let mut cluster = Cluster::start().await;
+    let client = cluster.client();
+    for number in 0..50 {
+        client.lock(&format!("n{number}")).acquire().await.expect("free").release().await.expect("released");
+    }
+    let node = cluster.a_follower().await;
+    assert_eq!(cluster.stop(node), Some(0));
+    let data = cluster.folder().join(format!("n{node}"));
+    let mirror = data.join("state").join("db");
+    let mut bytes = fs::read(&mirror).expect("a mirror");
+    let middle = bytes.len() / 2;
+    for byte in &mut bytes[middle..] {
+        *byte ^= 0x5a;
+    }
+    fs::write(&mirror, bytes).expect("damaged");
+    cluster.spawn(node);
+    let started = Instant::now();
+    while cluster.status_of(node).await.is_none() {
+        assert!(started.elapsed() < PATIENCE, "{}", cluster.log(node));
+        tokio::time::sleep(LOOK).await;
+    }
+    assert_eq!(cluster.stop(node), Some(0));
+    let log = fs::read_dir(data.join("wal")).expect("a log").map(|e| e.expect("a file").path()).min().expect("a file");
+    let mut bytes = fs::read(&log).expect("a log");
+    let early = bytes.len() / 4;
+    bytes[early] ^= 1;
+    fs::write(&log, bytes).expect("damaged");
+    cluster.spawn(node);
+    assert_eq!(cluster.await_end(node), Some(70), "{}", cluster.log(node));
+    let said = cluster.log(node);
+    assert!(said.contains("wal"), "{said}");
+    client.lock("on").acquire().await.expect("the others serve").release().await.expect("released");
+}
