@@ -231,7 +231,8 @@ impl<S: LockService> Keeper<S> {
             Ok(Reply { outcome, .. }) => self.again(ServiceError::Internal(format!("{outcome:?}")), outdated),
             Err(ServiceError::Refused(Refusal::SessionEnded { reason, .. })) => presence.end_as(End::Told(reason)),
             Err(error) => {
-                self.detached |= is_detached(&error);
+                // A node that does not lead, or leads nobody, is left for another one.
+                self.detached |= is_detached(&error) || leads_nobody(&error);
                 self.again(error, outdated);
             }
         }
@@ -261,6 +262,10 @@ pub(super) async fn submit<S: LockService>(
         presence.detached.notify_one();
     }
     answer
+}
+
+fn leads_nobody(error: &ServiceError) -> bool {
+    matches!(error, ServiceError::NotSent { why: NotSent::NotLeader | NotSent::NoLeader, .. })
 }
 
 fn is_detached(error: &ServiceError) -> bool {

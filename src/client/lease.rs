@@ -113,13 +113,14 @@ impl<S: LockService> LeaseRequest<S> {
             () = passed(&*clock, wait.until(began)) => None,
         };
         let Some((sent, reply)) = settled else {
-            taking.open = false;
             withdraw(&taking.client, &taking.take, began).await?;
+            taking.open = false;
             return Err(ClientError::NotAcquired { lock: take.lock.name, holder: taking.ahead.take() });
         };
-        taking.open = false;
         let (index, stamp) = (reply.index, reply.stamp);
-        let grant = granted(reply.outcome, &take.lock.name, taking.ahead.take())?;
+        let ahead = taking.ahead.take();
+        // A refusal is final: there is nothing to withdraw.
+        let grant = granted(reply.outcome, &take.lock.name, ahead).inspect_err(|_| taking.open = false)?;
         let deadline = grant.deadline.unwrap_or_else(|| stamp.after_ms(take.lease_ms));
         let mut lease = Lease {
             client: client.without_session(),
@@ -134,6 +135,8 @@ impl<S: LockService> LeaseRequest<S> {
             // The grant came while it waited: nothing that was sent since tells how its stamp and this clock relate.
             lease.refresh().await?;
         }
+        // From here on the lease's own owner gives it back.
+        taking.open = false;
         Ok(lease)
     }
 }

@@ -15,19 +15,22 @@ pub(super) async fn follow_views(node: Node) {
     let mut led = None;
     loop {
         let view = views.borrow_and_update().clone();
-        let leads = view.own_term_applied;
+        let leads = node.leads();
         node.core.shared.metrics.term.set(view.term as f64);
         node.core.shared.metrics.leader.set(f64::from(u8::from(leads)));
         if led != Some((leads, view.leader)) {
             led = Some((leads, view.leader));
             node.core.shared.parked.wake_all();
-            node.core.leader.send_replace(node.core.hint(view.leader));
+            // A leader that nobody follows any more sends its clients away.
+            let leader = view.leader.filter(|leader| *leader != node.core.id || leads || !view.own_term_applied);
+            node.core.leader.send_replace(node.core.hint(leader));
         }
         if let Some(why) = view.fatal {
             node.core.shared.fatal.send_replace(Some(why));
         }
         tokio::select! {
             changed = views.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(node.core.election_max) => {}
             stopped = stop.wait_for(|stop| *stop) => { stopped.ok(); return }
         }
     }

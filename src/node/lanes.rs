@@ -130,19 +130,29 @@ impl Lanes {
         Ok(())
     }
 
-    /// Puts a renewal in, stamped with the log time of its receipt.
-    pub(super) fn renewal(&self, call: RenewalCall, answer: Answer, now: Now) -> Result<(), NotSent> {
+    /// Puts renewals in, all or none, stamped with the log time of their receipt: `now` is looked at inside.
+    pub(super) fn renewals(
+        &self,
+        calls: Vec<RenewalCall>,
+        now: impl FnOnce() -> Now,
+    ) -> Result<Vec<oneshot::Receiver<Result<Reply, ServiceError>>>, NotSent> {
         let mut inside = self.inside();
-        let Some(clock) = inside.clock.as_mut() else { return Err(NotSent::NoLeader) };
-        let receipt = clock.read(now.instant, now.applied, now.timed);
-        if limits::PROPOSALS_WAITING_MAX <= inside.renewals.len() {
+        if limits::PROPOSALS_WAITING_MAX < inside.renewals.len() + calls.len() {
             return Err(NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS });
         }
-        let renewal = Renewal { target: call.target, attempt: call.attempt, receipt };
-        inside.renewals.push_back(Waiting { what: renewal, answer });
+        let Some(clock) = inside.clock.as_mut() else { return Err(NotSent::NoLeader) };
+        let now = now();
+        let receipt = clock.read(now.instant, now.applied, now.timed);
+        let mut waiting = Vec::with_capacity(calls.len());
+        for call in calls {
+            let (answer, reply) = oneshot::channel();
+            let renewal = Renewal { target: call.target, attempt: call.attempt, receipt };
+            inside.renewals.push_back(Waiting { what: renewal, answer });
+            waiting.push(reply);
+        }
         drop(inside);
         self.wake.notify_one();
-        Ok(())
+        Ok(waiting)
     }
 
     /// Whether anything waits.

@@ -33,8 +33,9 @@ impl LogClock {
     /// Log time now. `applied` is the newest applied stamp; `timed` says that something has a deadline, so that time
     /// which is not counted matters.
     pub(super) fn read(&mut self, now: Instant, applied: LogTime, timed: bool) -> LogTime {
+        // A caller that looked at its clock before another read this one must not make that time count twice.
         let elapsed = now.since(self.read);
-        self.read = now;
+        self.read = self.read.max(now);
         if self.stopped {
             return self.stamp();
         }
@@ -61,7 +62,7 @@ impl LogClock {
     /// Goes on after a hand-over that came to nothing; the time between is not counted.
     pub(super) fn go_on(&mut self, now: Instant) {
         self.stopped = false;
-        self.read = now;
+        self.read = self.read.max(now);
     }
 
     /// Real time of the last minute that did not become log time although something had a deadline.
@@ -116,6 +117,15 @@ mod tests {
         }
         assert_eq!(clock.stamp(), LogTime(10_500));
         assert_eq!(clock.read(at_ms(10_000), LogTime(10_500), true), LogTime(10_600), "and goes on from there");
+    }
+
+    /// A reading that comes late with an older time adds nothing, and nothing is counted twice after it.
+    #[test]
+    fn late_readings_do_not_count_time_twice() {
+        let mut clock = clock();
+        assert_eq!(clock.read(at_ms(100), LogTime(10_000), true), LogTime(10_100));
+        assert_eq!(clock.read(at_ms(0), LogTime(10_000), true), LogTime(10_100));
+        assert_eq!(clock.read(at_ms(100), LogTime(10_000), true), LogTime(10_100));
     }
 
     /// During a hand-over it stands still, and the time between is not counted afterwards.

@@ -67,10 +67,11 @@ impl Node {
         (&self.core.cluster, self.core.cluster_id)
     }
 
-    /// Whether this node leads and may decide: it has applied an entry of its own term.
+    /// Whether this node leads and may decide: it has applied an entry of its own term, and a quorum still follows it.
     #[must_use]
     pub fn leads(&self) -> bool {
-        self.core.consensus.watch().borrow().own_term_applied
+        // Twice the longest election timeout: the others have had the time to elect somebody else.
+        self.core.consensus.watch().borrow().leads_within(2 * self.core.election_max)
     }
 
     /// What this node sees of its cluster, and every change of it.

@@ -7,6 +7,27 @@ use tokio::sync::oneshot;
 
 use crate::model::{Claim, EventKind};
 
+/// One registered call. Dropping it takes it out again.
+pub(super) struct ParkedCall<'a> {
+    parked: &'a Parked,
+    claim: Claim,
+    receiver: oneshot::Receiver<()>,
+}
+
+impl ParkedCall<'_> {
+    /// Waits until something happened to the claim; a call that was cut off is woken, too.
+    pub(super) async fn woken(mut self) {
+        let _ = (&mut self.receiver).await;
+    }
+}
+
+impl Drop for ParkedCall<'_> {
+    fn drop(&mut self) {
+        self.receiver.close();
+        self.parked.forget(self.claim);
+    }
+}
+
 /// Wakes calls when something happens to the claim that they wait for. What happened they read from the machine, so a
 /// spurious wake does no harm, and one for good measure after anything that may have hidden an event does good.
 #[derive(Debug, Default)]
@@ -20,13 +41,21 @@ impl Parked {
     }
 
     /// Registers; look at the machine only afterwards.
-    pub(super) fn park(&self, claim: Claim) -> oneshot::Receiver<()> {
+    pub(super) fn park(&self, claim: Claim) -> ParkedCall<'_> {
         let (sender, receiver) = oneshot::channel();
+        self.calls().entry(claim).or_default().push(sender);
+        ParkedCall { parked: self, claim, receiver }
+    }
+
+    /// Forgets calls on this claim that nobody waits for any more.
+    fn forget(&self, claim: Claim) {
         let mut calls = self.calls();
-        let waiting = calls.entry(claim).or_default();
-        waiting.retain(|call| !call.is_closed());
-        waiting.push(sender);
-        receiver
+        if let Some(waiting) = calls.get_mut(&claim) {
+            waiting.retain(|call| !call.is_closed());
+            if waiting.is_empty() {
+                calls.remove(&claim);
+            }
+        }
     }
 
     /// Wakes the calls whose claim this event settles.

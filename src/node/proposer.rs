@@ -134,7 +134,11 @@ impl Flight {
     /// Tells everybody in it what became of it.
     async fn land(self, core: Arc<Core>) {
         let outcome = match self.submitted {
-            Ok(submitted) => submitted.applied().await,
+            Ok(submitted) => match submitted.applied().await {
+                // It was queued: a stop afterwards does not say that it will not be applied.
+                Err(ProposeError::Stopped) => Err(ProposeError::Unknown("the node stopped".to_owned())),
+                outcome => outcome,
+            },
             Err(error) => Err(error),
         };
         core.shared.metrics.commit_seconds.record(core.clock.now().since(self.begun).as_secs_f64());

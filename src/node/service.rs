@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::forward::{Forward, Forwarded};
+use super::lanes::Now;
 use super::{Node, bounds};
 use crate::limits;
 use crate::model::{Answer, Answered, Command, LockKey, Outcome, Query, Refusal, Reply, SessionId, Submission};
@@ -104,7 +105,10 @@ impl Node {
             return Forwarded::Error(ServiceError::NotSent { why: NotSent::NotLeader, leader });
         }
         let served = match forward {
-            Forward::Submit(call) => self.submit_here(call).await.map(Forwarded::Reply),
+            Forward::Submit(call) => match bounds::check(&call) {
+                Ok(()) => self.submit_here(call).await.map(Forwarded::Reply),
+                Err(error) => Err(error),
+            },
             Forward::Renew(renewals) => self.renew_here(renewals).await.map(Forwarded::Replies),
             Forward::Settled { claim, wait_ms } => {
                 let wait = Duration::from_millis(wait_ms.min(limits::SETTLED_WAIT_MS));
@@ -123,23 +127,29 @@ impl Node {
         let (answer, reply) = oneshot::channel();
         let submission = Submission { principal: call.principal, command: call.command };
         self.core.lanes.command(submission, answer).map_err(|why| self.not_sent(why))?;
-        reply.await.unwrap_or(Err(ServiceError::Stopping))
+        answered(reply).await
     }
 
     async fn renew_here(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
-        let now = self.core.now();
-        let mut waiting = Vec::with_capacity(renewals.len());
-        for call in renewals {
+        for call in &renewals {
             if let (Some(handle), crate::model::RenewalTarget::Session(id)) = (&call.proof, &call.target) {
                 self.proven(Some(*id), handle)?;
             }
-            let (answer, reply) = oneshot::channel();
-            self.core.lanes.renewal(call, answer, now).map_err(|why| self.not_sent(why))?;
-            waiting.push(reply);
         }
+        let (applied, timed) =
+            self.core.consensus.machine(|machine| (machine.now(), machine.next_deadline().is_some()));
+        let now = || Now { instant: self.core.clock.now(), applied, timed };
+        let waiting = self.core.lanes.renewals(renewals, now).map_err(|why| self.not_sent(why))?;
         let mut replies = Vec::with_capacity(waiting.len());
         for reply in waiting {
-            replies.push(reply.await.unwrap_or(Err(ServiceError::Stopping))?);
+            match answered(reply).await {
+                Ok(reply) => replies.push(reply),
+                // Some of the list was applied before: as a whole it is not "never sent".
+                Err(ServiceError::NotSent { .. }) if !replies.is_empty() => {
+                    return Err(ServiceError::unknown("only a part of the renewals was applied"));
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok(replies)
     }
@@ -155,25 +165,42 @@ impl Node {
     async fn settled_here(&self, claim: &ClaimRef, wait: Duration) -> Result<Reply, ServiceError> {
         let deadline = tokio::time::Instant::now() + wait;
         let query = Query::Claim { lock: Some(claim.lock.clone()), claim: claim.claim };
+        let mut proven = false;
         loop {
-            let woken = self.core.shared.parked.park(claim.claim);
+            let parked = self.core.shared.parked.park(claim.claim);
+            if *self.core.stop.borrow() {
+                return Err(ServiceError::Stopping);
+            }
             if !self.leads() {
                 return Err(self.not_sent(NotSent::NotLeader));
             }
             let reply = self.core.consensus.machine(|machine| claim_reply(machine, &query, &claim.lock))?;
+            if matches!(reply.outcome, Outcome::Refused(_)) && !proven {
+                // Not to know of a claim may mean to be behind: only a leader that has proven itself may say so.
+                self.prove().await?;
+                proven = true;
+                continue;
+            }
             if !matches!(reply.outcome, Outcome::Queued(_)) {
                 return Ok(reply);
             }
+            let woken = parked.woken();
             tokio::select! {
-                _ = woken => {}
+                () = woken => {}
                 () = tokio::time::sleep_until(deadline) => return Ok(reply),
             }
         }
     }
 
     async fn query_here(&self, query: &Query) -> Result<Answered, ServiceError> {
+        self.prove().await?;
+        Ok(self.core.consensus.machine(|machine| machine.query(query)))
+    }
+
+    /// Proves by a round to a quorum that this node leads and has applied everything that was ever answered.
+    async fn prove(&self) -> Result<(), ServiceError> {
         match self.core.consensus.read_barrier().await {
-            Ok(()) => Ok(self.core.consensus.machine(|machine| machine.query(query))),
+            Ok(()) => Ok(()),
             Err(ProposeError::Stopped) => Err(ServiceError::Stopping),
             Err(ProposeError::NotSent { leader }) => {
                 let leader = self.core.hint(leader);
@@ -255,6 +282,11 @@ impl Node {
             ttl_ms_max: core.settings.ttl_ms_max,
         }
     }
+}
+
+/// The answer to what was put into a lane. Without one it is not known whether it was applied.
+async fn answered(reply: oneshot::Receiver<Result<Reply, ServiceError>>) -> Result<Reply, ServiceError> {
+    reply.await.unwrap_or_else(|_| Err(ServiceError::unknown("the node stopped before it was answered")))
 }
 
 fn claim_reply(machine: &crate::machine::Machine, query: &Query, lock: &LockKey) -> Result<Reply, ServiceError> {

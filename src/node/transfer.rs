@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Node;
+use super::core::Core;
 use crate::limits;
 use crate::model::Invalid;
 use crate::raft::ProposeError;
@@ -40,14 +41,14 @@ impl Node {
 
     /// Nothing new is proposed while the candidates catch up; the first that has the whole log takes over.
     async fn hand_to_one_of(&self, candidates: &[u64]) -> Result<Result<(), ServiceError>, Unready> {
-        self.core.lanes.pause();
+        let paused = Paused::new(&self.core);
         let wait = Duration::from_millis(limits::CATCH_UP_WAIT_MS);
         let handed = match tokio::time::timeout(wait, self.ready_one_of(candidates)).await {
             Ok(Some(to)) => Ok(self.hand_to(to).await),
             Ok(None) | Err(_) => Err(Unready),
         };
-        if !matches!(handed, Ok(Ok(()))) {
-            self.core.lanes.go_on(self.core.clock.now());
+        if matches!(handed, Ok(Ok(()))) {
+            paused.for_good();
         }
         handed
     }
@@ -72,6 +73,32 @@ impl Node {
             Err(ProposeError::NotSent { .. }) => Err(self.not_sent(NotSent::NoLeader)),
             Err(ProposeError::Stopped) => Err(ServiceError::Stopping),
             Err(ProposeError::Unknown(why)) => Err(ServiceError::unknown(why)),
+        }
+    }
+}
+
+/// The lanes while leadership is being handed over. They go on when it is dropped: a hand-over may come to nothing, and
+/// whoever asked for it may have gone away.
+struct Paused<'a> {
+    core: &'a Core,
+    for_good: bool,
+}
+
+impl<'a> Paused<'a> {
+    fn new(core: &'a Core) -> Self {
+        core.lanes.pause();
+        Self { core, for_good: false }
+    }
+
+    fn for_good(mut self) {
+        self.for_good = true;
+    }
+}
+
+impl Drop for Paused<'_> {
+    fn drop(&mut self) {
+        if !self.for_good {
+            self.core.lanes.go_on(self.core.clock.now());
         }
     }
 }

@@ -65,6 +65,14 @@ pub struct View {
 }
 
 impl View {
+    /// Whether this node leads, has applied an entry of its own term, and a quorum acknowledged it within this time. A
+    /// leader that is cut off from the others goes on to believe that it leads; it must not say so.
+    #[must_use]
+    pub fn leads_within(&self, acked_within: Duration) -> bool {
+        let alone = self.members.values().filter(|member| member.voter).count() == 1;
+        self.own_term_applied && (alone || self.quorum_acked.is_some_and(|at| at.elapsed() <= acked_within))
+    }
+
     /// Whether `node` could take over at once: it votes, has the whole log, and was heard of a moment ago.
     #[must_use]
     pub fn can_take_over(&self, node: u64, heard_within: Duration) -> bool {

@@ -26,8 +26,8 @@ use super::tasks::Tasks;
 use super::tls::TlsSettings;
 use crate::limits;
 use crate::model::{
-    Answered, Claim, Command, Event, Invalid, Namespace, Outcome, Query, RenewalTarget, Reply, RequestId, SessionClose,
-    SessionId,
+    Answered, Claim, Command, Event, Invalid, Namespace, Outcome, Query, Refusal, RenewalTarget, Reply, RequestId,
+    SessionClose, SessionId,
 };
 use crate::service::{
     Call, ClaimRef, Events, Freshness, LeaderHint, LockService, NotSent, RenewalCall, ServiceError, Status,
@@ -113,10 +113,10 @@ impl RemoteService {
         match (&reply.outcome, attaching) {
             (Outcome::Opened { session, .. }, _) => self.keep(*session, stream),
             (Outcome::Attached { .. }, Some(session)) => self.keep(session, stream),
-            (_, Some(session)) => {
+            (Outcome::Refused(Refusal::SessionEnded { .. }), Some(session)) => {
                 self.streams().remove(&session);
             }
-            (_, None) => {}
+            (_, _) => {}
         }
         Ok(reply)
     }
@@ -154,7 +154,8 @@ impl RemoteService {
                 let body = Body::Renew(pb::StreamRenew { attempt: renewal.attempt });
                 return stream.ask_within(body, None, self.shared.endpoints.request_wait).await;
             }
-            if renewal.proof.is_none() {
+            // A session that had a stream attaches again: only a stream tells the cluster when its client is gone.
+            if renewal.proof.is_none() || self.streams().contains_key(&session) {
                 return Err(ServiceError::not_sent(NotSent::Detached));
             }
         }

@@ -134,7 +134,9 @@ impl Actor {
         sync_directory(&self.snapshots)?;
         (self.probe)(Step::SnapshotRenamed);
         *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = Some(file.clone());
-        *self.floor.lock().unwrap_or_else(PoisonError::into_inner) = file.head().log_id;
+        let mut floor = self.floor.lock().unwrap_or_else(PoisonError::into_inner);
+        *floor = (*floor).max(file.head().log_id);
+        drop(floor);
         let kept = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         remove_files(&self.snapshots, |name| name.ends_with(".snapshot") && name != kept)?;
         Ok(file)

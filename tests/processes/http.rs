@@ -1,0 +1,53 @@
+//! The HTTP port of a node: health, readiness and metrics.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use crate::cluster::Cluster;
+
+/// What operators were promised: each stands in the metrics of a node that has worked.
+const PROMISED: &[&str] = &[
+    "lockkeeper_grants_total",
+    "lockkeeper_waits_total",
+    "lockkeeper_expiries_total",
+    "lockkeeper_wait_seconds",
+    "lockkeeper_hold_seconds",
+    "lockkeeper_sessions",
+    "lockkeeper_waiters",
+    "lockkeeper_leader_changes_total",
+    "lockkeeper_term",
+    "lockkeeper_fsync_seconds",
+    "lockkeeper_commit_seconds",
+    "lockkeeper_log_time_uncounted_seconds",
+    "lockkeeper_wal_bytes",
+    "lockkeeper_snapshot_bytes",
+];
+
+fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("the port answers");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").expect("asked");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("answered");
+    answer
+}
+
+/// A node that serves says so, is ready while it has a quorum and not ready without one, and its metrics have every
+/// name that was promised.
+#[tokio::test]
+async fn health_readiness_and_metrics_tell_how_a_node_is() {
+    let mut cluster = Cluster::start().await;
+    let client = cluster.client();
+    client.lock("a").acquire().await.expect("free").release().await.expect("released");
+    let leader = cluster.await_leader().await;
+    let address = cluster.http(leader);
+    assert!(get(&address, "/healthz").starts_with("HTTP/1.1 200"));
+    assert!(get(&address, "/readyz").starts_with("HTTP/1.1 200"));
+    let metrics = get(&address, "/metrics");
+    let missing: Vec<_> = PROMISED.iter().filter(|name| !metrics.contains(**name)).collect();
+    assert!(missing.is_empty(), "{missing:?} are missing in\n{metrics}");
+    for node in (1..=3).filter(|node| *node != leader) {
+        cluster.kill(node);
+    }
+    assert!(get(&address, "/readyz").starts_with("HTTP/1.1 503"), "without a quorum");
+    assert!(get(&address, "/healthz").starts_with("HTTP/1.1 200"), "the process itself is well");
+}
