@@ -4,6 +4,8 @@
 //! Two tests are also roles that this program plays as a process of its own, told by its environment: the wrapper
 //! with its made-up hold, and the leader of a terminal's session.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic, and says what it saw")]
+
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Write};

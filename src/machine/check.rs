@@ -91,8 +91,8 @@ impl Machine {
         if self.due != self.derived_deadlines() {
             return Err("the index of deadlines is wrong".into());
         }
-        let used = |usage: &std::collections::BTreeMap<_, Usage>| {
-            usage.iter().filter(|(_, usage)| **usage != Usage::default()).map(|(n, u)| (n, *u)).count()
+        let used = |usage: &std::collections::BTreeMap<crate::model::Namespace, Usage>| {
+            usage.values().filter(|usage| **usage != Usage::default()).count()
         };
         let derived = self.derived_usage();
         let same = derived.iter().all(|(namespace, usage)| self.usage.get(namespace) == Some(usage));

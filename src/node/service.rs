@@ -21,20 +21,20 @@ impl LockService for Node {
         if self.leads() {
             return self.submit_here(call).await;
         }
-        match self.pass_on(Forward::Submit(call), None).await? {
-            Forwarded::Reply(reply) => Ok(reply),
-            other => Err(unexpected(&other)),
-        }
+        let Forwarded::Reply(reply) = self.pass_on(Forward::Submit(call), None).await? else {
+            return Err(unexpected());
+        };
+        Ok(reply)
     }
 
     async fn renew(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
         if self.leads() {
             return self.renew_here(renewals).await;
         }
-        match self.pass_on(Forward::Renew(renewals), None).await? {
-            Forwarded::Replies(replies) => Ok(replies),
-            other => Err(unexpected(&other)),
-        }
+        let Forwarded::Replies(replies) = self.pass_on(Forward::Renew(renewals), None).await? else {
+            return Err(unexpected());
+        };
+        Ok(replies)
     }
 
     async fn settled(&self, claim: ClaimRef) -> Result<Reply, ServiceError> {
@@ -43,10 +43,11 @@ impl LockService for Node {
             let reply = if self.leads() {
                 self.settled_here(&claim, Duration::from_millis(wait_ms)).await?
             } else {
-                match self.pass_on(Forward::Settled { claim: claim.clone(), wait_ms }, Some(wait_ms)).await? {
-                    Forwarded::Reply(reply) => reply,
-                    other => return Err(unexpected(&other)),
-                }
+                let settled = Forward::Settled { claim: claim.clone(), wait_ms };
+                let Forwarded::Reply(reply) = self.pass_on(settled, Some(wait_ms)).await? else {
+                    return Err(unexpected());
+                };
+                reply
             };
             if !matches!(reply.outcome, Outcome::Queued(_)) {
                 return Ok(reply);
@@ -58,10 +59,11 @@ impl LockService for Node {
         match freshness {
             Freshness::Stale => Ok(self.core.consensus.machine(|machine| machine.query(&query))),
             Freshness::Linearizable if self.leads() => self.query_here(&query).await,
-            Freshness::Linearizable => match self.pass_on(Forward::Query(query), None).await? {
-                Forwarded::Answered(answered) => Ok(answered),
-                other => Err(unexpected(&other)),
-            },
+            Freshness::Linearizable => {
+                let answer = self.pass_on(Forward::Query(query), None).await?;
+                let Forwarded::Answered(answered) = answer else { return Err(unexpected()) };
+                Ok(answered)
+            }
         }
     }
 
@@ -83,18 +85,13 @@ impl LockService for Node {
         if self.leads() {
             return self.transfer_here(to).await;
         }
-        match self.pass_on(Forward::Transfer(to), None).await? {
-            Forwarded::Transferred => Ok(()),
-            other => Err(unexpected(&other)),
-        }
+        let Forwarded::Transferred = self.pass_on(Forward::Transfer(to), None).await? else { return Err(unexpected()) };
+        Ok(())
     }
 }
 
-fn unexpected(answer: &Forwarded) -> ServiceError {
-    match answer {
-        Forwarded::Error(error) => error.clone(),
-        other => ServiceError::Internal(format!("the leader answered something else: {other:?}")),
-    }
+fn unexpected() -> ServiceError {
+    ServiceError::Internal("the leader answered another call".to_owned())
 }
 
 impl Node {
@@ -217,10 +214,10 @@ impl Node {
         let wait = Duration::from_millis(limits::COMMIT_WAIT_MS_MAX + wait_ms.unwrap_or_default());
         let idempotent = matches!(forward, Forward::Settled { .. } | Forward::Query(_));
         match self.core.consensus.forward(leader, forward.encode(), wait).await {
-            Ok(bytes) => match Forwarded::decode(&bytes)? {
-                Forwarded::Error(error) => Err(error),
-                answer => Ok(answer),
-            },
+            Ok(bytes) => {
+                let answer = Forwarded::decode(&bytes)?;
+                if let Forwarded::Error(error) = answer { Err(error) } else { Ok(answer) }
+            }
             // A question changes nothing: whatever broke, it may be repeated.
             Err(_) if idempotent => Err(self.not_sent(NotSent::NotLeader)),
             Err(error) => Err(ServiceError::unknown(format!("passed on to node {leader}: {error}"))),

@@ -23,7 +23,7 @@ impl Node {
             let bound = "a node that answers the leader and has the whole log; `lockkeeper status` shows which";
             return Err(Invalid::new("node", bound, format!("{to}, which does not")).into());
         }
-        handed.unwrap_or_else(|_| Ok(()))
+        handed.unwrap_or(Ok(()))
     }
 
     /// Hands over to whoever can take over; a node that does not lead, or leads nobody, has nothing to hand over.

@@ -19,6 +19,8 @@ use crate::service::{
 
 pub(super) const SESSION: u64 = 7;
 
+type Subscribers = Arc<Mutex<Vec<mpsc::Sender<Result<Event, ServiceError>>>>>;
+
 /// - `free…` is granted at once, `busy…` queued until [`Fake::grant`], `stuck…` never answered, `full…` overloaded,
 ///   `lost…` of unknown fate, `held…` refused.
 /// - Releases are refused as *not held*, token by token of the lock `free`.
@@ -26,7 +28,7 @@ pub(super) const SESSION: u64 = 7;
 pub(super) struct Fake {
     asked: mpsc::UnboundedSender<Call>,
     granted: Arc<watch::Sender<bool>>,
-    subscribers: Arc<Mutex<Vec<mpsc::Sender<Result<Event, ServiceError>>>>>,
+    subscribers: Subscribers,
 }
 
 impl Fake {

@@ -1,5 +1,7 @@
 //! Three real processes: what happens when they are killed, stopped and restarted while clients work.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test fails by a panic, and says what it saw")]
+
 mod cluster;
 mod http;
 mod jobs;

@@ -94,10 +94,8 @@ mod tests {
 
     fn parsed(arguments: &[&str]) -> Result<LockOptions, clap::Error> {
         let all = ["lockkeeper", "lock"].iter().chain(arguments);
-        match Options::try_parse_from(all)?.command {
-            Command::Lock(options) => Ok(options),
-            other => unreachable!("{other:?}"),
-        }
+        let Command::Lock(options) = Options::try_parse_from(all)?.command else { unreachable!() };
+        Ok(options)
     }
 
     /// Everything after the dashes belongs to the command, options too.

@@ -1,5 +1,7 @@
 //! Whole directories: starts, crashes between steps, damage, identities.
 
+#![allow(clippy::type_complexity, reason = "a list of what was seen needs no name")]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
