@@ -144,9 +144,9 @@ impl Hub {
     }
 }
 
-/// After everything of this entry.
+/// After everything of this entry. Before the first entry it is the beginning, from which everybody may follow.
 fn end_of(index: u64) -> Position {
-    Position { index, n: u32::MAX }
+    if index == 0 { Position::default() } else { Position { index, n: u32::MAX } }
 }
 
 fn concerns(event: &Event, scope: &Scope) -> bool {
@@ -192,6 +192,18 @@ mod tests {
         assert_eq!(events.next().await, Ok(event(2, 0)));
         hub.publish(&[event(5, 0)]);
         assert_eq!(events.next().await, Ok(event(5, 0)));
+        drop(events);
+        feed.await.expect("the feed ends with its subscriber");
+    }
+
+    /// On a node that has seen the log from its first entry on, the beginning is a position like every other.
+    #[tokio::test]
+    async fn everybody_may_follow_from_the_beginning() {
+        let hub = Arc::new(Hub::new(0));
+        hub.publish(&[event(1, 0)]);
+        let (mut events, feed) = hub.subscribe(everything(Some(Position::default())));
+        let feed = tokio::spawn(feed);
+        assert_eq!(events.next().await, Ok(event(1, 0)));
         drop(events);
         feed.await.expect("the feed ends with its subscriber");
     }
