@@ -4,6 +4,8 @@
 
 pub mod limits;
 pub mod model;
+#[doc(hidden)]
+pub mod faults;
 pub mod machine;
 pub mod codec;
 pub mod storage;

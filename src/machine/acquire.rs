@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Machine;
 use super::requests::{Recall, of_acquire};
 use super::state::{Finished, Holder, Standing, Waiter, kind_of};
+use crate::faults::{self, Fault};
 use crate::limits;
 use crate::model::{
     Acquire, Claim, Grant, HolderView, Kind, LeaveReason, LockKey, Mode, Outcome, Patience, Place, Principal,
@@ -49,6 +50,9 @@ impl Machine {
 
     /// The answer to a request that waits or holds: found by its own record, whatever the window remembers.
     fn live_request(&self, request: RequestId, fingerprint: u64) -> Option<Outcome> {
+        if faults::on(Fault::RetriesRunAgain) {
+            return None;
+        }
         let session = self.sessions.get(&request.session)?;
         let (key, standing) = session.live.get(&request.number)?;
         let lock = self.locks.get(key)?;

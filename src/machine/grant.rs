@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::expiry::Due;
 use super::state::{Finished, Holder, Lease, Lock, Standing, TakeState, Waiter, permits_of, request_of};
 use super::{Machine, RecordKey};
+use crate::faults::{self, Fault};
 use crate::model::{Claim, EndReason, EventKind, FencingToken, LeaveReason, LockKey, Outcome, SessionId};
 
 impl Machine {
@@ -35,7 +36,9 @@ impl Machine {
             self.forget_lock(key);
             return None;
         }
-        lock.queue.first_key_value().map(|(sequence, _)| *sequence)
+        let lifo = faults::on(Fault::LifoQueue);
+        let head = if lifo { lock.queue.last_key_value() } else { lock.queue.first_key_value() };
+        head.map(|(sequence, _)| *sequence)
     }
 
     fn forget_lock(&mut self, key: &LockKey) {

@@ -8,6 +8,7 @@ use super::state::{
     Finished, Globals, Holder, Lock, Session, SessionRecord, Standing, Take, TakeState, Tombstone, Waiter,
 };
 use super::{Machine, state};
+use crate::faults::{self, Fault};
 use crate::model::{Claim, FencingToken, Kind, LockKey, SessionId, TakeId};
 
 /// Names one record. The order of the variants is the order of the keys on disk; new ones are added at the end.
@@ -131,6 +132,7 @@ impl Machine {
         for (key, record) in records {
             match (key, record) {
                 (RecordKey::Globals, Record::Globals(globals)) => machine.globals = globals,
+                (RecordKey::Holder(..), Record::Holder(_)) if faults::on(Fault::ForgottenHolders) => {}
                 (RecordKey::Semaphore(lock), Record::Semaphore { limit }) => limits.push((lock, limit)),
                 (RecordKey::Session(id), Record::Session(record)) => {
                     let session = Session { record, live: Default::default(), finished: Default::default() };
@@ -163,6 +165,9 @@ impl Machine {
                 return Err(CorruptRecords(format!("finished request {id}#{number} has no session")));
             };
             session.finished.insert(number, done);
+        }
+        if faults::on(Fault::TokensOfThisProcess) {
+            machine.globals.tokens = 0;
         }
         machine.derive()?;
         Ok(machine)

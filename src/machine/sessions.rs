@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::expiry::Due;
 use super::state::{Session, SessionRecord, Standing, Tombstone};
 use super::{Machine, RecordKey};
+use crate::faults::{self, Fault};
 use crate::limits;
 use crate::model::{
     Attach, Attachment, BoundAdvice, DurationField, EndReason, EventKind, LeaveReason, LogTime, OpenSession, Outcome,
@@ -108,12 +109,14 @@ impl Machine {
         let now = self.globals.now;
         let Some(session) = self.sessions.get_mut(&id) else { return now };
         let old = session.record.deadline;
-        let new = now.after_ms(session.record.ttl_ms);
+        let told = now.after_ms(session.record.ttl_ms);
+        let early = faults::on(Fault::EarlyExpiry);
+        let new = if early { now.after_ms(session.record.ttl_ms / 4) } else { told };
         session.record.deadline = new;
         session.record.disconnected = false;
         self.touch(RecordKey::Session(id));
         self.move_due(Some(old), Some(new), Due::Session(id));
-        new
+        told
     }
 
     pub(super) fn disconnected(&mut self, id: SessionId, attachment: Attachment) -> Outcome {
