@@ -3,10 +3,11 @@
 use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use lockkeeper::client::Client;
+use lockkeeper::faults::{self, Fault};
 use lockkeeper::rpc::{RemoteService, RemoteSettings};
 use lockkeeper::service::{LockService, Status};
 use rustix::process::{Pid, Signal, kill_process};
@@ -20,6 +21,8 @@ pub(crate) struct Cluster {
     ports: [[u16; 3]; 3],
     nodes: [Option<Child>; 3],
     profile: &'static str,
+    /// A bug that is planted in every node.
+    fault: Option<Fault>,
 }
 
 /// Ports that were free a moment ago.
@@ -37,8 +40,17 @@ impl Cluster {
 
     /// Starts three nodes with this timing profile and waits until they serve.
     pub(crate) async fn start_with(profile: &'static str) -> Self {
+        Self::start_as(profile, None).await
+    }
+
+    /// Starts three nodes with the `fast` profile, and with a planted bug where one is named.
+    pub(crate) async fn start_faulty(fault: Option<Fault>) -> Self {
+        Self::start_as("fast", fault).await
+    }
+
+    async fn start_as(profile: &'static str, fault: Option<Fault>) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut cluster = Self { folder, ports: free_ports(), nodes: [None, None, None], profile };
+        let mut cluster = Self { folder, ports: free_ports(), nodes: [None, None, None], profile, fault };
         for node in 1..=3 {
             cluster.write_config(node);
             cluster.spawn(node);
@@ -80,6 +92,7 @@ impl Cluster {
         let child = Command::new(env!("CARGO_BIN_EXE_lockkeeper"))
             .args(["serve", "-v", "--config"])
             .arg(self.config(node))
+            .envs(self.fault.map(|fault| (faults::VARIABLE, fault.word())))
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("a log"))
             .stderr(log)
@@ -117,6 +130,11 @@ impl Cluster {
     pub(crate) fn await_end(&mut self, node: usize) -> Option<i32> {
         let mut child = self.nodes[node - 1].take().expect("a node that runs");
         child.wait().expect("gone").code()
+    }
+
+    /// How a node's process ended by itself, if it did.
+    pub(crate) fn ended(&mut self, node: usize) -> Option<ExitStatus> {
+        self.nodes[node - 1].as_mut()?.try_wait().expect("a child")
     }
 
     /// Whether a node's process runs.

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test fails by a panic, and says what it saw")]
 
+mod checker;
 mod cluster;
+mod crash;
 mod http;
 mod jobs;
 mod lock_command;
