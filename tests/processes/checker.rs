@@ -261,7 +261,8 @@ impl Replay {
             for (at, one) in beliefs.iter().enumerate() {
                 let together = beliefs[at + 1..].iter().take_while(|other| other.begin < one.end);
                 for other in together.filter(|other| one.mode != Mode::Shared || other.mode != Mode::Shared) {
-                    let what = format!("{one:?} while {other:?}");
+                    let (a, b) = (one.client, other.client);
+                    let what = format!("client {a}: {one:?} while client {b}: {other:?}");
                     self.violations.push(Violation { rule: Rule::BeliefsDisjoint, what });
                 }
             }
