@@ -59,3 +59,16 @@ pub(crate) fn on(fault: Fault) -> bool {
 pub(crate) const fn on(_fault: Fault) -> bool {
     false
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each bug has a word of its own, and none is planted where nobody asked for one.
+    #[test]
+    fn each_has_its_word_and_none_is_on_by_itself() {
+        let words: std::collections::BTreeSet<_> = Fault::ALL.into_iter().map(Fault::word).collect();
+        assert_eq!(words.len(), Fault::ALL.len());
+        assert!(std::env::var(VARIABLE).is_ok() || Fault::ALL.into_iter().all(|fault| !on(fault)));
+    }
+}
