@@ -173,7 +173,7 @@ pub const KEEPALIVE_WAIT_MS: u64 = 5_000;
 /// A TLS handshake takes at most so long.
 pub const HANDSHAKE_MS_MAX: u64 = 10_000;
 /// Connecting to one endpoint takes at most so long; the next one is tried then.
-pub const CONNECT_MS_MAX: u64 = 2_000;
+pub const CONNECT_MS_MAX: u64 = 1_000;
 /// A stream's hello comes within so long.
 pub const HELLO_MS_MAX: u64 = 5_000;
 /// A stream whose peer takes no frame for so long counts as broken.

@@ -88,9 +88,25 @@ impl Endpoints {
         &self.configured
     }
 
+    /// Asks as [`ask_but_last`](Self::ask_but_last) does, with no endpoint put last.
+    pub(super) async fn ask<M, T, F, C>(&self, effect: Effect, asked: M, call: C) -> Result<T, ServiceError>
+    where
+        M: Clone,
+        C: Fn(M, At) -> F,
+        F: Future<Output = Result<T, ServiceError>>,
+    {
+        self.ask_but_last(None, effect, asked, call).await
+    }
+
     /// Asks one endpoint after the other until one answers: the preferred one first, then where a leader is said to
     /// be, and every one before "unreachable". All of it together within the bound of one request.
-    pub(super) async fn ask<M, T, F, C>(&self, effect: Effect, asked: M, call: C) -> Result<T, ServiceError>
+    pub(super) async fn ask_but_last<M, T, F, C>(
+        &self,
+        last_choice: Option<&str>,
+        effect: Effect,
+        asked: M,
+        call: C,
+    ) -> Result<T, ServiceError>
     where
         M: Clone,
         C: Fn(M, At) -> F,
@@ -98,6 +114,10 @@ impl Endpoints {
     {
         let mut limit = pin!(sleep(self.request_wait));
         let mut candidates = self.candidates();
+        if let Some(address) = last_choice {
+            candidates.retain(|candidate| candidate != address);
+            candidates.push_back(address.to_owned());
+        }
         let mut tries: HashMap<String, u32> = HashMap::new();
         let mut failures = Vec::new();
         let mut last = None;

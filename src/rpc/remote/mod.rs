@@ -98,10 +98,16 @@ impl RemoteService {
         attaching: Option<SessionId>,
     ) -> Result<Reply, ServiceError> {
         let moved = AtomicBool::new(false);
-        let (shared, moved) = (&*self.shared, &moved);
+        // A session that attaches anew has reason to: its old stream's node is tried last, and no hint leads back there.
+        let left = attaching.and_then(|session| self.streams().get(&session).map(|stream| stream.address.clone()));
+        if let Some(address) = &left {
+            self.shared.endpoints.forget(address);
+        }
+        let (shared, moved, left) = (&*self.shared, &moved, left.as_deref());
         let bind = |(namespace, body), at| async move {
             let opened = StreamHandle::open(shared, at, namespace).await?;
             if let Some(leader) = opened.led_elsewhere
+                && Some(leader.client.as_str()) != left
                 && !moved.swap(true, Ordering::Relaxed)
             {
                 return Err(ServiceError::NotSent { why: NotSent::NotLeader, leader: Some(leader) });
@@ -109,7 +115,7 @@ impl RemoteService {
             let reply = opened.stream.ask(body, None).await?;
             Ok((opened.stream, reply))
         };
-        let (stream, reply) = shared.endpoints.ask(Effect::Changes, (namespace, body), bind).await?;
+        let (stream, reply) = shared.endpoints.ask_but_last(left, Effect::Changes, (namespace, body), bind).await?;
         match (&reply.outcome, attaching) {
             (Outcome::Opened { session, .. }, _) => self.keep(*session, stream),
             (Outcome::Attached { .. }, Some(session)) => self.keep(session, stream),

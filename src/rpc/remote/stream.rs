@@ -31,6 +31,8 @@ pub(super) struct StreamHandle {
     /// Told by a handle: an answer stayed away, so nothing more is expected of this stream.
     cut: Arc<watch::Sender<bool>>,
     pub(super) namespace: Namespace,
+    /// The endpoint that it was opened at.
+    pub(super) address: String,
 }
 
 /// A stream whose hello was answered.
@@ -69,6 +71,7 @@ impl StreamHandle {
             cluster_id: Bytes::new(),
         };
         let address = at.address.clone();
+        let opened_at = address.clone();
         let unreachable = |why: String| ServiceError::not_sent(NotSent::Unreachable(why));
         let greeted = async {
             let frame = pb::ClientFrame { number: 0, body: Some(Body::Hello(hello)) };
@@ -101,7 +104,7 @@ impl StreamHandle {
         };
         let led_elsewhere = led_elsewhere(&hello);
         shared.tasks.run(stream.run(incoming));
-        let stream = StreamHandle { asks, settlements, cut: Arc::new(cut), namespace };
+        let stream = StreamHandle { asks, settlements, cut: Arc::new(cut), namespace, address: opened_at };
         Ok(Opened { stream, led_elsewhere })
     }
 
