@@ -2,6 +2,7 @@
 //!
 //! The rooms, from the ground up; each knows only those above it in this list:
 
+pub mod manual;
 pub mod limits;
 pub mod model;
 #[doc(hidden)]

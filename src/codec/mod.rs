@@ -2,7 +2,7 @@
 //!
 //! Knows: limits, model, machine's records. Never: disks, openraft.
 //!
-//! Everything stands in a [frame](frame): kind, format version, length and checksum. Inside it is bincode of our own types,
+//! Everything stands in a frame: kind, format version, length and checksum. Inside it is bincode of our own types,
 //! whose variants and fields are numbered by their order: new ones are added at the end under a higher version, old ones
 //! are never reused. What cannot be decoded is an error that says why; it is never skipped.
 

@@ -2,7 +2,7 @@
 //!
 //! Knows: limits, model. Never: a clock, randomness, async, disks, openraft, tracing.
 //!
-//! [`Machine::apply`] takes one [`Entry`] and answers each of its renewals and commands. It cannot fail: a refusal is
+//! [`Machine::apply`] takes one [`Entry`](crate::model::Entry) and answers each of its renewals and commands. It cannot fail: a refusal is
 //! an answer, the same on every node. Time is the entry's stamp, and nothing else.
 //!
 //! - Equal logs give equal machines, down to the bytes of their records.

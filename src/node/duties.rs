@@ -36,12 +36,16 @@ pub(super) async fn follow_views(node: Node) {
     }
 }
 
-/// Publishes sizes once a second, and hands leadership over when too much real time was not counted.
+/// Publishes sizes once a second, stops a node whose timing is not its cluster's, and hands leadership over when too much real time was not counted.
 pub(super) async fn keep_watch(node: Node) {
     let core = Arc::clone(&node.core);
     let mut stop = core.stop.subscribe();
     let mut handed_over: Option<crate::clock::Instant> = None;
     while !wait_or_stop(&mut stop).await {
+        if let Some(why) = timing_differs(&node) {
+            core.shared.fatal.send_replace(Some(why));
+            return;
+        }
         let totals = core.consensus.machine(|machine| machine.totals());
         let metrics = &core.shared.metrics;
         metrics.sizes(totals);

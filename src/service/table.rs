@@ -151,6 +151,22 @@ impl Word {
 mod tests {
     use super::*;
 
+    /// The manual's page of errors has every row of the table, and no other.
+    #[test]
+    fn the_manual_lists_every_error() {
+        let page = include_str!("../manual/errors.md");
+        let listed: Vec<_> = page.lines().filter(|line| line.starts_with("| `")).collect();
+        assert_eq!(listed.len(), TABLE.len());
+        for (row, line) in TABLE.iter().zip(listed) {
+            let fields: Vec<_> = line.split('|').map(str::trim).collect();
+            let (word, advice) = (format!("`{}`", row.text), format!("`{}`", row.advice.word()));
+            let grpc = fields[3].split(' ').next().expect("a number");
+            let codes = [grpc.to_owned(), fields[4].to_owned(), fields[5].to_owned()];
+            assert_eq!((fields[1], fields[6]), (word.as_str(), advice.as_str()), "{line}");
+            assert_eq!(codes, [row.grpc.to_string(), row.http.to_string(), row.exit.to_string()], "{line}");
+        }
+    }
+
     /// Every word has its own row and text, and its exit code is one of those that the manual promises.
     #[test]
     fn the_table_is_complete_and_its_codes_are_known() {

@@ -52,7 +52,7 @@ pub struct Orders {
     pub on_lost: OnLost,
     /// Between asking the group to end and killing it.
     pub kill_after: Duration,
-    /// The program, and first arguments, that start the [shim](super::shim).
+    /// The program, and first arguments, that start the shim.
     pub shim: Vec<OsString>,
 }
 

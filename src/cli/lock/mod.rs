@@ -33,7 +33,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::model::LockName;
 use crate::service::{LockService, Word};
 
-/// Name of the hidden command that is the [shim].
+/// Name of the hidden command that is the shim.
 pub const SHIM_COMMAND: &str = "__child";
 
 impl Hold for LockGuard {

@@ -1,0 +1,9 @@
+//! The manual, a page a subject.
+//!
+//! Knows: nothing. Never: code.
+
+#[doc = include_str!("manual/time.md")]
+pub mod time {}
+
+#[doc = include_str!("manual/errors.md")]
+pub mod errors {}
