@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{mpsc, watch};
 
+use super::session_ends::SessionEnds;
 use crate::limits;
-use crate::model::{Event, Position};
+use crate::model::{Event, Position, SessionId};
 use crate::service::{Events, Scope, ServiceError, Subscription};
 
 /// The newest events of a node.
@@ -17,6 +18,7 @@ use crate::service::{Events, Scope, ServiceError, Subscription};
 pub(super) struct Hub {
     window: Mutex<Window>,
     newest: watch::Sender<Position>,
+    ends: SessionEnds,
 }
 
 #[derive(Debug)]
@@ -38,7 +40,11 @@ impl Hub {
     /// Begins after the entry at `index`: what happened until then is not known here.
     pub(super) fn new(index: u64) -> Self {
         let floor = end_of(index);
-        Self { window: Mutex::new(Window { events: VecDeque::new(), floor }), newest: watch::Sender::new(floor) }
+        Self {
+            window: Mutex::new(Window { events: VecDeque::new(), floor }),
+            newest: watch::Sender::new(floor),
+            ends: SessionEnds::default(),
+        }
     }
 
     fn window(&self) -> MutexGuard<'_, Window> {
@@ -59,6 +65,9 @@ impl Hub {
             window.events.push_back(Arc::new(event.clone()));
         }
         drop(window);
+        for event in events {
+            self.ends.happened(event);
+        }
         self.newest.send_replace(newest);
     }
 
@@ -69,7 +78,13 @@ impl Hub {
         window.floor = end_of(index);
         let floor = window.floor;
         drop(window);
+        self.ends.missed(floor);
         self.newest.send_replace(floor);
+    }
+
+    /// Tells of one session's end, from now on.
+    pub(super) fn session_end(&self, session: SessionId) -> Events {
+        self.ends.subscribe(session)
     }
 
     /// The end of what is known: a subscriber from here misses nothing.
@@ -151,7 +166,7 @@ fn end_of(index: u64) -> Position {
 
 fn concerns(event: &Event, scope: &Scope) -> bool {
     match scope {
-        Scope::Session(id) => event.kind.session() == Some(*id),
+        Scope::Session(id) | Scope::SessionEnd(id) => event.kind.session() == Some(*id),
         Scope::Namespace { namespace, prefix } => {
             let here = event.namespace.as_ref().is_none_or(|found| found == namespace);
             let named = event.kind.lock().is_none_or(|lock| lock.name.as_str().starts_with(prefix.as_str()));

@@ -11,8 +11,8 @@ use crate::limits;
 use crate::model::{Answer, Answered, Command, LockKey, Outcome, Query, Refusal, Reply, SessionId, Submission};
 use crate::raft::ProposeError;
 use crate::service::{
-    Call, ClaimRef, Events, Freshness, LockService, NodeStatus, NotSent, RenewalCall, Role, ServiceError, Status,
-    Subscription,
+    Call, ClaimRef, Events, Freshness, LockService, NodeStatus, NotSent, RenewalCall, Role, Scope, ServiceError,
+    Status, Subscription,
 };
 
 impl LockService for Node {
@@ -68,6 +68,9 @@ impl LockService for Node {
     }
 
     async fn subscribe(&self, subscription: Subscription) -> Result<Events, ServiceError> {
+        if let Scope::SessionEnd(session) = subscription.scope {
+            return Ok(self.core.shared.hub.session_end(session));
+        }
         let (events, feed) = self.core.shared.hub.subscribe(subscription);
         self.own(feed);
         Ok(events)

@@ -124,6 +124,9 @@ pub enum Scope {
     },
     /// What concerns one session.
     Session(SessionId),
+    /// Only the end of one session, from now on; a position to resume from means nothing here. Costs nothing while the
+    /// session lives, however much happens to others.
+    SessionEnd(SessionId),
 }
 
 /// A running subscription. Dropping it ends it.

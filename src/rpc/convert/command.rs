@@ -264,7 +264,10 @@ impl From<&Subscription> for pb::WatchRequest {
             Scope::Namespace { namespace, prefix } => {
                 Self { namespace: namespace.to_string(), prefix: prefix.clone(), session: None, after }
             }
-            Scope::Session(session) => Self { session: Some(session.as_u64()), after, ..Self::default() },
+            // Over the wire it is the session's events; whoever wants its end alone skips the others.
+            Scope::Session(session) | Scope::SessionEnd(session) => {
+                Self { session: Some(session.as_u64()), after, ..Self::default() }
+            }
         }
     }
 }

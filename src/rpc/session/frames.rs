@@ -139,7 +139,9 @@ impl<S: LockService> SessionStream<S> {
         let service = self.service.clone();
         self.running.push(Box::pin(async move {
             let mut after = None;
-            while let Ok(mut events) = service.subscribe(Subscription { scope: Scope::Session(session), after }).await {
+            while let Ok(mut events) =
+                service.subscribe(Subscription { scope: Scope::SessionEnd(session), after }).await
+            {
                 after = loop {
                     match events.next().await {
                         Ok(event) => {
