@@ -302,6 +302,13 @@ pub const SNAPSHOT_LOG_BYTES_MIN: u64 = 64 << 20;
 pub const PURGE_MARGIN_ENTRIES: u64 = 20_000;
 /// A follower further behind than this gets a snapshot.
 pub const REPLICATION_LAG_ENTRIES_MAX: u64 = 200_000;
+/// Progress of Raft is looked at no more often than this; changes of role, leader and members are seen at once.
+pub const VIEW_MS_MIN: u64 = 5;
+/// Appends to one follower that wait for its answer: the entries, and behind them the news that they are committed. More
+/// would send small batches early; one would make every entry wait for the news of the one before.
+pub const APPENDS_IN_FLIGHT_MAX: usize = 2;
+/// Touched records are folded into the state's digest when there are so many, if no digest is due before.
+pub const FOLD_RECORDS: usize = 8_192;
 /// State digests that a node remembers of itself.
 pub const DIGESTS_REMEMBERED: usize = 4;
 

@@ -34,6 +34,7 @@ pub use record::{CorruptRecords, Record, RecordKey};
 use crate::limits;
 use crate::model::{ClusterSettings, Event, Handle, LockKey, LogTime, Namespace, Reply, SessionId, TakeId, Totals};
 use expiry::Due;
+use record::DirtyKeys;
 use state::{Globals, Lock, Session, Take, Tombstone, Usage};
 
 /// What an entry did.
@@ -64,7 +65,7 @@ pub struct Machine {
     /// Derived.
     totals: Totals,
     /// Records touched since they were last taken.
-    dirty: BTreeSet<RecordKey>,
+    dirty: DirtyKeys,
     /// Events of the entry that is being applied.
     events: Vec<Event>,
     /// Locks whose queues must be looked at before the present command is over.

@@ -1,6 +1,7 @@
 //! The state as records: what is mirrored on disk, sent in snapshots and hashed into the state's digest.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
+use std::hash::{BuildHasherDefault, DefaultHasher};
 
 use serde::{Deserialize, Serialize};
 
@@ -56,15 +57,18 @@ pub enum Record {
     Take(Take),
 }
 
+/// Keys that nobody reads in order: a hash set, whose hasher has no seed, costs a fraction of a tree of names.
+pub(super) type DirtyKeys = HashSet<RecordKey, BuildHasherDefault<DefaultHasher>>;
+
 /// Records that do not make a machine; the text names the record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the records do not make a state: {0}")]
 pub struct CorruptRecords(pub String);
 
 impl Machine {
-    /// The keys of all records touched since the last call, each once, in order.
-    pub fn take_dirty(&mut self) -> BTreeSet<RecordKey> {
-        std::mem::take(&mut self.dirty)
+    /// The keys of all records touched since the last call, each once, in no order that means anything.
+    pub fn take_dirty(&mut self) -> impl Iterator<Item = RecordKey> + use<> {
+        std::mem::take(&mut self.dirty).into_iter()
     }
 
     /// How many records were touched since [`take_dirty`](Self::take_dirty).

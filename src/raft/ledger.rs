@@ -1,5 +1,6 @@
 //! Which records changed, and what the state as a whole is: kept up to date record by record.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use bytes::Bytes;
@@ -16,8 +17,16 @@ pub(super) struct Ledger {
     /// Hash of each record, under the hash of its key.
     hashes: HashMap<u128, u128>,
     digest: u128,
-    pending: BTreeMap<Bytes, Option<Bytes>>,
+    pending: BTreeMap<Bytes, Change>,
     claims: VecDeque<DigestClaim>,
+}
+
+/// What the next checkpoint will write under a key.
+struct Change {
+    /// The record; `None` when it is gone.
+    value: Option<Bytes>,
+    /// The last checkpoint has a record under the key.
+    stored: bool,
 }
 
 impl Ledger {
@@ -30,16 +39,19 @@ impl Ledger {
         ledger
     }
 
-    fn set(&mut self, key: &[u8], hash: Option<u128>) {
+    /// Notes a record's hash; answers whether there was a record before.
+    fn set(&mut self, key: &[u8], hash: Option<u128>) -> bool {
         let key_hash = record_hash(key, &[]);
         let before = match hash {
             Some(hash) => self.hashes.insert(key_hash, hash),
             None => self.hashes.remove(&key_hash),
         };
         self.digest = self.digest.wrapping_sub(before.unwrap_or(0)).wrapping_add(hash.unwrap_or(0));
+        before.is_some()
     }
 
-    /// Takes up every record that the machine touched since the last fold.
+    /// Takes up every record that the machine touched since the last fold. What came and went since the last checkpoint
+    /// leaves nothing to write.
     pub(super) fn fold(&mut self, machine: &mut Machine) {
         for key in machine.take_dirty() {
             let (key, value) = match machine.record(&key) {
@@ -49,8 +61,13 @@ impl Ledger {
                 }
                 None => (codec::encode_key(&key), None),
             };
-            self.set(&key, value.as_ref().map(|value| record_hash(&key, value)));
-            self.pending.insert(key, value);
+            let was_there = self.set(&key, value.as_ref().map(|value| record_hash(&key, value)));
+            match self.pending.entry(key) {
+                Entry::Occupied(found) if value.is_none() && !found.get().stored => drop(found.remove()),
+                Entry::Occupied(mut found) => found.get_mut().value = value,
+                Entry::Vacant(_) if value.is_none() && !was_there => {}
+                Entry::Vacant(free) => drop(free.insert(Change { value, stored: was_there })),
+            }
         }
     }
 
@@ -66,7 +83,7 @@ impl Ledger {
 
     /// The changes since the last call, for a checkpoint.
     pub(super) fn take_pending(&mut self) -> Vec<(Bytes, Option<Bytes>)> {
-        std::mem::take(&mut self.pending).into_iter().collect()
+        std::mem::take(&mut self.pending).into_iter().map(|(key, change)| (key, change.value)).collect()
     }
 
     /// Remembers the digest as the state's after the entry at `index`.

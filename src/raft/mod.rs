@@ -11,6 +11,7 @@ mod link;
 mod log_store;
 mod network;
 mod payload;
+mod pipeline;
 mod ring;
 mod server;
 mod state_machine;

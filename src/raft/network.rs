@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::Stream;
+use openraft::base::{BoxFuture, BoxStream};
 use openraft::errors::{RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::{Backoff, RPCOption};
 use openraft::raft::{
@@ -16,11 +18,15 @@ use openraft::{OptionalSend, RaftNetworkFactory, RaftNetworkV2};
 use tonic::{Code, Response, Status};
 
 use super::link::{Borrowed, Links, Purpose, pause};
+use super::pipeline::{Answer, Pipeline};
 use super::state_machine::SnapshotData;
 use super::types::{Member, RaftVote, Snapshot, Types};
 use super::wire::{self, SelfIdentity};
 use crate::limits::{APPEND_MS_MAX, PEER_MESSAGE_BYTES_MAX, SNAPSHOT_CHUNK_BYTES};
 use crate::storage::SnapshotFile;
+
+/// The answers to a stream of appends.
+type Answers<'s> = BoxStream<'s, Result<Answer, RPCError<Types>>>;
 
 /// Makes the clients of all targets; they share the connections.
 #[derive(Clone)]
@@ -31,7 +37,7 @@ pub(super) struct Network {
 
 /// One target.
 pub(super) struct Peer {
-    network: Network,
+    pub(super) network: Network,
     target: u64,
     address: String,
 }
@@ -85,11 +91,11 @@ where
 }
 
 impl Peer {
-    fn header(&self) -> wire::Header {
+    pub(super) fn header(&self) -> wire::Header {
         self.network.me.header(self.target)
     }
 
-    fn at(&self, purpose: Purpose) -> (u64, &str, Purpose) {
+    pub(super) fn at(&self, purpose: Purpose) -> (u64, &str, Purpose) {
         (self.target, &self.address, purpose)
     }
 
@@ -163,16 +169,30 @@ impl RaftNetworkV2<Types> for Peer {
             // The other end answers after its fsync, which may be slow without being broken.
             (Purpose::Entries, option.hard_ttl().max(Duration::from_millis(APPEND_MS_MAX)))
         };
-        let message = wire::AppendRequest {
-            header: Some(self.header()),
-            vote: Some(wire::ballot(&request.vote)),
-            previous: request.prev_log_id.as_ref().map(wire::log_id),
-            entries: request.entries.iter().map(wire::entry).collect(),
-            committed: request.leader_commit.as_ref().map(wire::log_id),
-        };
+        let message = wire::append(self.header(), &request);
         let run = |mut client: wire::peer_client::PeerClient<_>| async move { client.append(message).await };
         let answer = call(&self.network.links, self.at(purpose), deadline, run).await.map_err(unreachable)?;
         Ok(read_append(answer).map_err(|status| unreachable(status.message()))?)
+    }
+
+    fn stream_append<'s, S>(
+        &'s mut self,
+        input: S,
+        _option: RPCOption,
+    ) -> BoxFuture<'s, Result<Answers<'s>, RPCError<Types>>>
+    where
+        S: Stream<Item = AppendEntriesRequest<Types>> + OptionalSend + Unpin + 'static,
+    {
+        Box::pin(async move {
+            let (target, address) = (self.target, self.address.as_str());
+            let failed = move |why: String| RPCError::from(unreachable(format!("node {target} at {address}: {why}")));
+            let pipeline = Pipeline::open(self, input).await.map_err(failed)?;
+            let answers = futures_util::stream::unfold(Some(pipeline), move |pipeline| async move {
+                let (answer, pipeline) = pipeline?.next().await?;
+                Some((answer.map_err(failed), pipeline))
+            });
+            Ok(Box::pin(answers) as Answers<'s>)
+        })
     }
 
     async fn vote(

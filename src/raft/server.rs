@@ -1,14 +1,15 @@
 //! What the other nodes may ask of this one. Whoever does not belong here is refused before anything else is looked at.
 
 use std::io;
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::StreamExt;
+use futures_util::{Stream, StreamExt};
 use openraft::Raft;
 use openraft::async_runtime::watch::WatchReceiver;
-use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, TransferLeaderRequest, VoteRequest};
+use openraft::raft::{AppendEntriesResponse, StreamAppendError, TransferLeaderRequest, VoteRequest};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::state_machine::{Shared, SnapshotData, StateMachine, meta_of};
@@ -88,12 +89,7 @@ impl Peer for Server {
         let request = request.into_inner();
         self.me.check(request.header.as_ref())?;
         let last = request.entries.last().and_then(|entry| entry.id);
-        let message = AppendEntriesRequest {
-            vote: wire::read_ballot(request.vote.as_ref())?,
-            prev_log_id: request.previous.as_ref().map(wire::read_log_id),
-            entries: request.entries.into_iter().map(wire::read_entry).collect::<Result<_, _>>()?,
-            leader_commit: request.committed.as_ref().map(wire::read_log_id),
-        };
+        let message = wire::read_append(request)?;
         let result = match self.raft.append_entries(message).await.map_err(stopped)? {
             AppendEntriesResponse::Success => Answer::Accepted(wire::Accepted {}),
             AppendEntriesResponse::PartialSuccess(id) => match id.as_ref().map(wire::log_id).or(last) {
@@ -104,6 +100,35 @@ impl Peer for Server {
             AppendEntriesResponse::HigherVote(vote) => Answer::HigherVote(wire::ballot(&vote)),
         };
         Ok(Response::new(wire::AppendResponse { result: Some(result) }))
+    }
+
+    type AppendsStream = Pin<Box<dyn Stream<Item = Result<wire::AppendResponse, Status>> + Send>>;
+
+    async fn appends(
+        &self,
+        request: Request<Streaming<wire::AppendRequest>>,
+    ) -> Result<Response<Self::AppendsStream>, Status> {
+        let (me, refused) = (self.me, Arc::new(OnceLock::new()));
+        let refusal = Arc::clone(&refused);
+        // The first message that cannot be taken ends the stream: those behind it would leave a hole.
+        let appends = request.into_inner().scan((), move |(), message| {
+            let checked = message.and_then(|message| {
+                me.check(message.header.as_ref())?;
+                wire::read_append(message)
+            });
+            std::future::ready(checked.map_err(|status| refusal.set(status)).ok())
+        });
+        let answers = self.raft.stream_append(appends).map(|answer| {
+            let result = match answer.map_err(stopped)? {
+                Ok(Some(id)) => Answer::Partly(wire::log_id(&id)),
+                Ok(None) => Answer::Accepted(wire::Accepted {}),
+                Err(StreamAppendError::Conflict(_)) => Answer::Conflict(wire::Conflict {}),
+                Err(StreamAppendError::HigherVote(vote)) => Answer::HigherVote(wire::ballot(&vote)),
+            };
+            Ok(wire::AppendResponse { result: Some(result) })
+        });
+        let last_word = futures_util::stream::once(async move { refused.get().cloned().map(Err) });
+        Ok(Response::new(Box::pin(answers.chain(last_word.filter_map(std::future::ready)))))
     }
 
     async fn vote(&self, request: Request<wire::VoteRequest>) -> Result<Response<wire::VoteResponse>, Status> {

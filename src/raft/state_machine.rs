@@ -20,7 +20,7 @@ use super::types::{
     to_log_id,
 };
 use crate::codec;
-use crate::limits::{CHECKPOINT_ENTRIES, DIGEST_EVERY_ENTRIES};
+use crate::limits::{CHECKPOINT_ENTRIES, DIGEST_EVERY_ENTRIES, FOLD_RECORDS};
 use crate::machine::{Applied, Machine};
 use crate::model::DigestClaim;
 use crate::storage::{Head, LogId, ReceivedSnapshot, Recovered, SnapshotFile};
@@ -93,6 +93,8 @@ impl Core {
         if id.index.is_multiple_of(DIGEST_EVERY_ENTRIES) {
             self.ledger.fold(&mut self.machine);
             self.ledger.remember(id.index);
+        } else if FOLD_RECORDS <= self.machine.dirty_records() {
+            self.ledger.fold(&mut self.machine);
         }
         Ok(applied)
     }

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::state_machine::{Shared, StateMachine};
 use super::types::{Member, Types};
+use crate::limits::VIEW_MS_MIN;
 
 /// A node's part in Raft.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -132,15 +133,20 @@ fn seen(anchor: Anchor, metrics: &RaftMetrics<Types>, fault: Option<String>) -> 
 }
 
 /// Keeps the view up to date, and tells the node when it must stop. Ends with Raft.
+///
+/// Raft's metrics change several times an entry, and whoever watches the view wants to know of few of these changes:
+/// a new role, leader or membership is told at once, progress at most every [`VIEW_MS_MIN`](crate::limits::VIEW_MS_MIN).
 pub(super) async fn follow(raft: Raft<Types, StateMachine>, shared: Arc<Shared>, views: watch::Sender<View>) {
     let anchor = Anchor { raft: <TokioInstant as openraft::Instant>::now(), here: tokio::time::Instant::now() };
     let mut metrics = raft.metrics();
+    let mut server = raft.server_metrics();
     let mut faults = shared.fault.subscribe();
     loop {
         // Cloned at once: the guard blocks Raft's core.
-        let now = metrics.borrow_watched().clone();
+        let now = metrics.borrow_and_update().clone();
         let fault = faults.borrow_and_update().clone();
         let view = seen(anchor, &now, fault);
+        let settled = view.role != Role::Leader || view.own_term_applied;
         let fatal = view.fatal.clone();
         views.send_if_modified(|before| {
             let changed = *before != view;
@@ -152,9 +158,19 @@ pub(super) async fn follow(raft: Raft<Types, StateMachine>, shared: Arc<Shared>,
             shared.hooks.stopped(&why);
             return;
         }
-        tokio::select! {
-            changed = metrics.changed() => if changed.is_err() { return },
-            changed = faults.changed() => if changed.is_err() { return },
+        let pause = if settled { Duration::from_millis(VIEW_MS_MIN) } else { Duration::ZERO };
+        let progress = async {
+            tokio::time::sleep(pause).await;
+            metrics.changed().await
+        };
+        let over = tokio::select! {
+            changed = progress => changed.is_err(),
+            // The core's last words are in the metrics: they are read once more before this ends.
+            changed = server.changed() => changed.is_err() && metrics.changed().await.is_err(),
+            changed = faults.changed() => changed.is_err(),
+        };
+        if over {
+            return;
         }
     }
 }

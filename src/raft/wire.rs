@@ -1,10 +1,11 @@
 //! The messages between nodes, as protobuf, and how they become the types of Raft and back.
 
 use bytes::Bytes;
+use openraft::raft::AppendEntriesRequest;
 use tonic::Status;
 
 use super::payload;
-use super::types::{RaftEntry, RaftLogId, RaftVote, from_log_id, from_vote, to_log_id, to_vote};
+use super::types::{RaftEntry, RaftLogId, RaftVote, Types, from_log_id, from_vote, to_log_id, to_vote};
 use crate::storage::{self, Head};
 
 #[allow(missing_docs, unreachable_pub, clippy::all)]
@@ -86,6 +87,25 @@ pub(super) fn ballot(vote: &RaftVote) -> Ballot {
 pub(super) fn read_ballot(vote: Option<&Ballot>) -> Result<RaftVote, Status> {
     let vote = vote.ok_or_else(|| Status::invalid_argument("a message without its vote"))?;
     Ok(from_vote(storage::Vote { term: vote.term, node: vote.node, committed: vote.committed }))
+}
+
+pub(super) fn append(header: Header, request: &AppendEntriesRequest<Types>) -> AppendRequest {
+    AppendRequest {
+        header: Some(header),
+        vote: Some(ballot(&request.vote)),
+        previous: request.prev_log_id.as_ref().map(log_id),
+        entries: request.entries.iter().map(entry).collect(),
+        committed: request.leader_commit.as_ref().map(log_id),
+    }
+}
+
+pub(super) fn read_append(request: AppendRequest) -> Result<AppendEntriesRequest<Types>, Status> {
+    Ok(AppendEntriesRequest {
+        vote: read_ballot(request.vote.as_ref())?,
+        prev_log_id: request.previous.as_ref().map(read_log_id),
+        entries: request.entries.into_iter().map(read_entry).collect::<Result<_, _>>()?,
+        leader_commit: request.committed.as_ref().map(read_log_id),
+    })
 }
 
 pub(super) fn entry(entry: &RaftEntry) -> LogEntry {

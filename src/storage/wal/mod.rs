@@ -55,7 +55,7 @@ pub trait Wal: Clone + Send + Sync + 'static {
     /// Throws away every entry up to `upto`, which may lie beyond the end. Refused past the newest snapshot file.
     fn purge(&self, upto: LogId) -> io::Result<()>;
 
-    /// Records that `id` is committed. Written but not synced on its own: a crash may forget it.
+    /// Records that `id` is committed. Written with the next request that syncs: a crash may forget it.
     fn commit(&self, id: LogId) -> io::Result<()>;
 
     /// Entries from `from` to before `to`: a prefix of them, at least one, no more than `max_bytes` beyond the first.
