@@ -10,18 +10,38 @@ use super::shapes::{self, role_word};
 use crate::client::Client;
 use crate::codec::FORMAT;
 use crate::config::Config;
-use crate::service::LockService;
+use crate::service::{LockService, NodeStatus, Status, Word};
 
 /// The protocol of the wire, and the versions of it that this program speaks.
 const PROTOCOL: (&str, u32, u32) = ("lockkeeper.v1", 1, 1);
 
-/// Who leads, and how the nodes are.
+/// Who leads, and how the nodes are. Without a leader it shows what the asked node sees, and fails all the same.
 pub(super) async fn status<S: LockService>(client: &Client<S>, output: &Output) -> Result<u8, Failure> {
     let status = client.status().await?;
     if output.json {
         output.object(&shapes::Cluster::new(&status))?;
-        return Ok(YES);
+    } else {
+        status_lines(&status, output)?;
     }
+    led(&status).map(|_| YES)
+}
+
+/// Who leads; a failure where nobody could be asked who knows how the cluster is.
+fn led(status: &Status) -> Result<u64, Failure> {
+    let detail = || format!("node {} reaches no leader with a quorum; this is what it sees itself", status.node);
+    status.leader.ok_or_else(|| Failure::new(Word::NoLeader, detail()))
+}
+
+/// Whether a node is well; `unknown` is not well as far as anybody can tell.
+fn health_word(node: &NodeStatus) -> &'static str {
+    match node.healthy {
+        Some(true) => "healthy",
+        Some(false) => "unheard",
+        None => "unknown",
+    }
+}
+
+fn status_lines(status: &Status, output: &Output) -> Result<(), Failure> {
     let leader = status.leader.map_or("nobody leads".to_owned(), |leader| format!("node {leader} leads"));
     let totals = &status.totals;
     output.line(format!(
@@ -35,7 +55,7 @@ pub(super) async fn status<S: LockService>(client: &Client<S>, output: &Output) 
             vec![
                 node.id.to_string(),
                 role_word(node.role).to_owned(),
-                if node.healthy { "healthy" } else { "unheard" }.to_owned(),
+                health_word(node).to_owned(),
                 node.applied.map_or("?".to_owned(), |applied| applied.to_string()),
                 node.client.clone(),
                 node.peer.clone(),
@@ -43,8 +63,7 @@ pub(super) async fn status<S: LockService>(client: &Client<S>, output: &Output) 
             ]
         })
         .collect();
-    output.table(&["NODE", "ROLE", "HEALTH", "APPLIED", "CLIENT", "PEER", "HTTP"], &rows)?;
-    Ok(YES)
+    output.table(&["NODE", "ROLE", "HEALTH", "APPLIED", "CLIENT", "PEER", "HTTP"], &rows)
 }
 
 /// Hands leadership over; done once the other node leads.

@@ -147,6 +147,7 @@ struct Node {
     peer: String,
     http: String,
     applied: Option<u64>,
+    /// False also where nobody knows.
     healthy: bool,
 }
 
@@ -309,7 +310,7 @@ impl Node {
             peer: node.peer.clone(),
             http: node.http.clone(),
             applied: node.applied,
-            healthy: node.healthy,
+            healthy: node.healthy.unwrap_or(false),
         }
     }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::codec::{Kind, decode_message, encode_message};
 use crate::model::{Answered, Query, Reply};
-use crate::service::{Call, ClaimRef, RenewalCall, ServiceError};
+use crate::service::{Call, ClaimRef, RenewalCall, ServiceError, Status};
 
 /// A call that another node passes on. New variants are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,9 +24,11 @@ pub(super) enum Forward {
     Query(Query),
     /// Hand leadership to this node.
     Transfer(u64),
+    /// How the cluster is.
+    Status,
 }
 
-/// The leader's answer.
+/// The leader's answer. New variants are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Forwarded {
     /// To a command, or to a claim.
@@ -39,6 +41,8 @@ pub(super) enum Forwarded {
     Transferred,
     /// It went wrong there.
     Error(ServiceError),
+    /// How the cluster is, as the leader sees it.
+    Status(Status),
 }
 
 impl Forward {

@@ -21,6 +21,7 @@ mod open;
 mod parked;
 mod proposer;
 mod service;
+mod status;
 mod transfer;
 
 use std::future::Future;

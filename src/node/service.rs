@@ -11,8 +11,7 @@ use crate::limits;
 use crate::model::{Answer, Answered, Command, LockKey, Outcome, Query, Refusal, Reply, SessionId, Submission};
 use crate::raft::ProposeError;
 use crate::service::{
-    Call, ClaimRef, Events, Freshness, LockService, NodeStatus, NotSent, RenewalCall, Role, ServiceError, Status,
-    Subscription,
+    Call, ClaimRef, Events, Freshness, LockService, NotSent, RenewalCall, ServiceError, Status, Subscription,
 };
 
 impl LockService for Node {
@@ -74,7 +73,7 @@ impl LockService for Node {
     }
 
     async fn status(&self) -> Result<Status, ServiceError> {
-        Ok(self.status_here())
+        Ok(self.status_told().await)
     }
 
     async fn transfer(&self, to: u64) -> Result<(), ServiceError> {
@@ -113,6 +112,7 @@ impl Node {
             }
             Forward::Query(query) => self.query_here(&query).await.map(Forwarded::Answered),
             Forward::Transfer(to) => self.transfer_here(to).await.map(|()| Forwarded::Transferred),
+            Forward::Status => Ok(Forwarded::Status(self.status_here())),
         };
         served.unwrap_or_else(Forwarded::Error)
     }
@@ -209,10 +209,10 @@ impl Node {
     }
 
     /// Passes a call to the leader; `wait_ms` is how long it may take there beyond a usual call.
-    async fn pass_on(&self, forward: Forward, wait_ms: Option<u64>) -> Result<Forwarded, ServiceError> {
+    pub(super) async fn pass_on(&self, forward: Forward, wait_ms: Option<u64>) -> Result<Forwarded, ServiceError> {
         let leader = self.leader_elsewhere().await?;
         let wait = Duration::from_millis(limits::COMMIT_WAIT_MS_MAX + wait_ms.unwrap_or_default());
-        let idempotent = matches!(forward, Forward::Settled { .. } | Forward::Query(_));
+        let idempotent = matches!(forward, Forward::Settled { .. } | Forward::Query(_) | Forward::Status);
         match self.core.consensus.forward(leader, forward.encode(), wait).await {
             Ok(bytes) => {
                 let answer = Forwarded::decode(&bytes)?;
@@ -241,43 +241,6 @@ impl Node {
         let leader =
             self.core.hint(self.core.consensus.watch().borrow().leader).filter(|hint| hint.node != self.core.id);
         ServiceError::NotSent { why, leader }
-    }
-
-    fn status_here(&self) -> Status {
-        let core = &self.core;
-        let view = core.consensus.watch().borrow().clone();
-        let (totals, log_time) = core.consensus.machine(|machine| (machine.totals(), machine.now()));
-        let leading = view.own_term_applied;
-        let nodes = core.members.iter().map(|(id, member)| {
-            let progress = view.members.get(id);
-            let itself = *id == core.id;
-            NodeStatus {
-                id: *id,
-                role: if view.leader == Some(*id) { Role::Leader } else { Role::Follower },
-                client: member.client.clone(),
-                peer: member.peer.clone(),
-                http: member.http.clone(),
-                applied: if itself { view.applied } else { progress.and_then(|peer| peer.matched) },
-                healthy: if itself {
-                    view.fatal.is_none()
-                } else {
-                    !leading || progress.and_then(|peer| peer.heard).is_some_and(|at| at.elapsed() <= core.election_max)
-                },
-            }
-        });
-        Status {
-            cluster: core.cluster.clone(),
-            cluster_id: core.cluster_id,
-            node: core.id,
-            leader: view.leader,
-            term: view.term,
-            log_time,
-            applied: view.applied.unwrap_or_default(),
-            nodes: nodes.collect(),
-            totals,
-            ttl_ms_min: core.settings.ttl_ms_min,
-            ttl_ms_max: core.settings.ttl_ms_max,
-        }
     }
 }
 

@@ -44,7 +44,8 @@ pub trait LockService: Clone + Send + Sync + 'static {
     /// Events from a position on, in order and without a gap, until the subscription is cut with a reason.
     fn subscribe(&self, subscription: Subscription) -> impl Future<Output = Result<Events, ServiceError>> + Send;
 
-    /// The cluster as the asked node sees it. Answers without a quorum, too.
+    /// The cluster as its leader sees it. Where no leader can be reached it answers all the same, as the asked node
+    /// sees it: nobody leads then, and how the other nodes are is not known.
     fn status(&self) -> impl Future<Output = Result<Status, ServiceError>> + Send;
 
     /// Hands leadership to another node. Answers once that node leads.
@@ -145,16 +146,16 @@ impl Events {
     }
 }
 
-/// The cluster as one node sees it.
+/// The cluster as its leader sees it, or as the asked node does where no leader can be reached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// The cluster's name.
     pub cluster: String,
     /// Its identity.
     pub cluster_id: u128,
-    /// Which node answered.
+    /// Which node was asked.
     pub node: u64,
-    /// Who leads, as far as it knows.
+    /// Who leads, with a quorum behind it; `None` where no leader could be reached.
     pub leader: Option<u64>,
     /// Raft term.
     pub term: u64,
@@ -172,7 +173,7 @@ pub struct Status {
     pub ttl_ms_max: u64,
 }
 
-/// One member, as the answering node sees it.
+/// One member, as the leader sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeStatus {
     /// Its id.
@@ -187,8 +188,8 @@ pub struct NodeStatus {
     pub http: String,
     /// How far it has the log, as far as is known.
     pub applied: Option<u64>,
-    /// Whether the leader heard from it within an election timeout.
-    pub healthy: bool,
+    /// Whether the leader heard from it within an election timeout; `None` where nobody leads who could know.
+    pub healthy: Option<bool>,
 }
 
 /// A member's part.

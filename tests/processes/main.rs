@@ -9,3 +9,4 @@ mod http;
 mod jobs;
 mod lock_command;
 mod restarts;
+mod status;

@@ -104,7 +104,7 @@ fn status_has_every_field() {
         peer: "p".into(),
         http: "h".into(),
         applied: None,
-        healthy: false,
+        healthy: None,
     };
     let status = Status {
         cluster: "harbour".into(),

@@ -384,7 +384,7 @@ fn status_reads_back() {
         peer: "a:2".to_owned(),
         http: String::new(),
         applied: (id > 1).then_some(5),
-        healthy: id > 1,
+        healthy: (id > 1).then_some(id > 2),
     };
     let status = Status {
         cluster: "harbour".to_owned(),
