@@ -17,6 +17,12 @@ pub const OWNER_BYTES_MAX: usize = 128;
 pub const PRINCIPAL_BYTES_MAX: usize = 128;
 /// All fields of a request's metadata together, in bytes.
 pub const METADATA_BYTES_MAX: usize = 1024;
+/// Longest version that a node announces, in bytes.
+pub const VERSION_BYTES_MAX: usize = 64;
+/// Longest address that a node announces, in bytes: a DNS name and a port.
+pub const ADDRESS_BYTES_MAX: usize = 260;
+/// What this build supports: commands and answers up to this feature level.
+pub const FEATURE_LEVEL: u32 = 1;
 
 // Times of the lock machine, in milliseconds of log time.
 

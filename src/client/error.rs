@@ -104,7 +104,8 @@ impl From<Refusal> for ClientError {
             | Refusal::StaleAttempt { .. }
             | Refusal::TooOld { .. }
             | Refusal::RequestReused { .. }
-            | Refusal::OutOfBounds { .. }) => ClientError::Refused(refusal),
+            | Refusal::OutOfBounds { .. }
+            | Refusal::OtherDisk { .. }) => ClientError::Refused(refusal),
         }
     }
 }

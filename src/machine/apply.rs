@@ -63,6 +63,7 @@ impl Machine {
                 self.globals.settings.get_or_insert(*settings);
                 Outcome::Ticked
             }
+            Command::Announce(told) => self.announce(told),
         }
     }
 

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Attachment, FencingToken, Handle, Instance, LockKey, LockName, Metadata, Namespace, Owner, RequestId, SessionId,
-    TakeId,
+    Announcement, Attachment, FencingToken, Handle, Instance, LockKey, LockName, Metadata, Namespace, Owner, RequestId,
+    SessionId, TakeId,
 };
 
 /// One command. New variants are added at the end: stored entries hold the number of the variant.
@@ -64,6 +64,8 @@ pub enum Command {
     },
     /// Made by a cluster's first leader: settings that every node must share. Applied once; later ones change nothing.
     Configure(ClusterSettings),
+    /// Made by a leader: what a voter says of itself. Another disk than the one known for that node is refused.
+    Announce(Announcement),
 }
 
 impl Command {
@@ -72,7 +74,11 @@ impl Command {
     pub fn is_node_made(&self) -> bool {
         matches!(
             self,
-            Command::Disconnected { .. } | Command::Tick | Command::LeaderlessGap { .. } | Command::Configure(_)
+            Command::Disconnected { .. }
+                | Command::Tick
+                | Command::LeaderlessGap { .. }
+                | Command::Configure(_)
+                | Command::Announce(_)
         )
     }
 }

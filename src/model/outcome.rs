@@ -64,7 +64,7 @@ pub enum Outcome {
     },
     /// The lock was given back.
     Released,
-    /// Nothing passed but time.
+    /// Nothing passed but time, or a node's own command was noted.
     Ticked,
     /// Not done, and why.
     Refused(Refusal),
@@ -273,6 +273,12 @@ pub enum Refusal {
         value: u64,
         /// What to do.
         advice: BoundAdvice,
+    },
+    /// A node announced another disk than the one that the cluster knows for it.
+    #[error("node {node} is known by another disk: a new disk is a new node id")]
+    OtherDisk {
+        /// Which node.
+        node: u64,
     },
 }
 

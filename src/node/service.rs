@@ -272,6 +272,7 @@ fn session_of(command: &Command) -> Option<SessionId> {
         | Command::DropLease { .. }
         | Command::Tick
         | Command::LeaderlessGap { .. }
-        | Command::Configure(_) => None,
+        | Command::Configure(_)
+        | Command::Announce(_) => None,
     }
 }

@@ -91,7 +91,9 @@ impl LockService for Fake {
             Command::Release(_) | Command::DropLease { .. } => Outcome::Released,
             Command::CloseSession { .. } => Outcome::Closed,
             Command::Disconnected { .. } => Outcome::DisconnectNoted,
-            Command::Tick | Command::LeaderlessGap { .. } | Command::Configure(_) => Outcome::Ticked,
+            Command::Tick | Command::LeaderlessGap { .. } | Command::Configure(_) | Command::Announce(_) => {
+                Outcome::Ticked
+            }
         };
         Ok(reply(outcome))
     }

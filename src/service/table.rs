@@ -143,6 +143,7 @@ impl Word {
             Refusal::TooOld { .. } => Word::TooOld,
             Refusal::RequestReused { .. } => Word::RequestReused,
             Refusal::OutOfBounds { .. } => Word::Invalid,
+            Refusal::OtherDisk { .. } => Word::NotPermitted,
         }
     }
 }

@@ -60,6 +60,7 @@ pub(super) struct Naive {
     opened: u64,
     sequences: u64,
     settings: Option<ClusterSettings>,
+    nodes: Vec<Announcement>,
     sessions: Vec<Presence>,
     holds: Vec<Hold>,
     waits: Vec<Wait>,
@@ -354,6 +355,17 @@ impl Naive {
                 self.settings = self.settings.or(Some(*settings));
                 Outcome::Ticked
             }
+            Command::Announce(told) => match self.nodes.iter_mut().find(|known| known.node == told.node) {
+                Some(known) if known.disk != told.disk => Outcome::Refused(Refusal::OtherDisk { node: told.node }),
+                Some(known) => {
+                    *known = told.clone();
+                    Outcome::Ticked
+                }
+                None => {
+                    self.nodes.push(told.clone());
+                    Outcome::Ticked
+                }
+            },
         }
     }
 

@@ -184,7 +184,8 @@ fn stream_body(command: &Command) -> Result<(Body, Option<u64>), ServiceError> {
         | Command::DropLease { .. }
         | Command::Tick
         | Command::LeaderlessGap { .. }
-        | Command::Configure(_) => {
+        | Command::Configure(_)
+        | Command::Announce(_) => {
             return Err(ServiceError::Internal("not a command of a bound session".to_owned()));
         }
     })
@@ -217,9 +218,11 @@ impl LockService for RemoteService {
             Command::TakeLease(take) => self.take(take, call.age_ms).await,
             Command::CancelTake { lock, take, handle } => self.withdraw(lock, *take, handle, call.age_ms).await,
             Command::DropLease { lock, handle } => self.drop_lease(lock, handle, call.age_ms).await,
-            Command::Disconnected { .. } | Command::Tick | Command::LeaderlessGap { .. } | Command::Configure(_) => {
-                Err(ServiceError::Forbidden { why: "only a node makes this command".to_owned() })
-            }
+            Command::Disconnected { .. }
+            | Command::Tick
+            | Command::LeaderlessGap { .. }
+            | Command::Configure(_)
+            | Command::Announce(_) => Err(ServiceError::Forbidden { why: "only a node makes this command".to_owned() }),
         }
     }
 
