@@ -223,6 +223,8 @@ pub const SETTLED_WAIT_MS: u64 = 20_000;
 pub const LEADER_WAIT_MS: u64 = 1_000;
 /// A node that finds no leader to ask how the cluster is says after this what it sees itself.
 pub const STATUS_WAIT_MS: u64 = 1_000;
+/// A leader that asks a voter what it says of itself waits so long for its answer.
+pub const ANNOUNCE_WAIT_MS: u64 = 1_000;
 /// A leader that hands over waits so long for a follower to have the whole log.
 pub const CATCH_UP_WAIT_MS: u64 = 500;
 /// How long a closing node waits for what runs for it.

@@ -60,10 +60,11 @@ fn status_lines(status: &Status, output: &Output) -> Result<(), Failure> {
                 node.client.clone(),
                 node.peer.clone(),
                 node.http.clone(),
+                node.version.clone().unwrap_or_default(),
             ]
         })
         .collect();
-    output.table(&["NODE", "ROLE", "HEALTH", "APPLIED", "CLIENT", "PEER", "HTTP"], &rows)
+    output.table(&["NODE", "ROLE", "HEALTH", "APPLIED", "CLIENT", "PEER", "HTTP", "VERSION"], &rows)
 }
 
 /// Hands leadership over; done once the other node leads.

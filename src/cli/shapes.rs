@@ -149,6 +149,7 @@ struct Node {
     applied: Option<u64>,
     /// False also where nobody knows.
     healthy: bool,
+    version: Option<String>,
 }
 
 /// `version`.
@@ -311,6 +312,7 @@ impl Node {
             http: node.http.clone(),
             applied: node.applied,
             healthy: node.healthy.unwrap_or(false),
+            version: node.version.clone(),
         }
     }
 }

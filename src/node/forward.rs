@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::codec::{Kind, decode_message, encode_message};
-use crate::model::{Answered, Query, Reply};
+use crate::model::{Announcement, Answered, Query, Reply};
 use crate::service::{Call, ClaimRef, RenewalCall, ServiceError, Status};
 
 /// A call that another node passes on. New variants are added at the end.
@@ -26,6 +26,8 @@ pub(super) enum Forward {
     Transfer(u64),
     /// How the cluster is.
     Status,
+    /// What the asked node says of itself: answered by every node, leader or not.
+    Hello,
 }
 
 /// The leader's answer. New variants are added at the end.
@@ -43,6 +45,8 @@ pub(super) enum Forwarded {
     Error(ServiceError),
     /// How the cluster is, as the leader sees it.
     Status(Status),
+    /// What the asked node says of itself.
+    Hello(Announcement),
 }
 
 impl Forward {

@@ -8,6 +8,7 @@
 //!             └──────── parked calls, events ◄── hooks ◄───┘
 //! ```
 
+mod announce;
 mod bounds;
 mod core;
 mod duties;

@@ -96,7 +96,7 @@ fn unexpected() -> ServiceError {
 impl Node {
     /// Serves a call that another node passed on; it is not passed on again.
     pub(super) async fn serve_forwarded(&self, forward: Forward) -> Forwarded {
-        if !self.leads() {
+        if forward != Forward::Hello && !self.leads() {
             let leader = self.core.hint(self.core.consensus.watch().borrow().leader);
             return Forwarded::Error(ServiceError::NotSent { why: NotSent::NotLeader, leader });
         }
@@ -113,6 +113,7 @@ impl Node {
             Forward::Query(query) => self.query_here(&query).await.map(Forwarded::Answered),
             Forward::Transfer(to) => self.transfer_here(to).await.map(|()| Forwarded::Transferred),
             Forward::Status => Ok(Forwarded::Status(self.status_here())),
+            Forward::Hello => Ok(Forwarded::Hello(self.core.announcement.clone())),
         };
         served.unwrap_or_else(Forwarded::Error)
     }

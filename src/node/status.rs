@@ -1,10 +1,13 @@
 //! How the cluster is: only the leader knows, so every node asks it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Node;
 use super::forward::{Forward, Forwarded};
 use crate::limits;
+use crate::machine::Machine;
+use crate::model::Announcement;
 use crate::service::{NodeStatus, Role, Status};
 
 impl Node {
@@ -41,20 +44,24 @@ impl Node {
         let core = &self.core;
         let leads = self.leads();
         let view = core.consensus.watch().borrow().clone();
-        let (totals, log_time) = core.consensus.machine(|machine| (machine.totals(), machine.now()));
+        let announced = |machine: &Machine| machine.announcements().map(|told| (told.node, told.clone())).collect();
+        let (totals, log_time, announced): (_, _, BTreeMap<u64, Announcement>) =
+            core.consensus.machine(|machine| (machine.totals(), machine.now(), announced(machine)));
         let leader = leads.then_some(core.id);
         let nodes = core.members.iter().map(|(id, member)| {
             let progress = view.members.get(id);
             let itself = *id == core.id;
+            let told = announced.get(id);
             let heard = progress.and_then(|peer| peer.heard).is_some_and(|at| at.elapsed() <= core.election_max);
             NodeStatus {
                 id: *id,
                 role: if leader == Some(*id) { Role::Leader } else { Role::Follower },
                 client: member.client.clone(),
                 peer: member.peer.clone(),
-                http: member.http.clone(),
+                http: told.and_then(|told| told.http.clone()).unwrap_or_default(),
                 applied: if itself { view.applied } else { progress.and_then(|peer| peer.matched) },
                 healthy: if itself { Some(view.fatal.is_none()) } else { leads.then_some(heard) },
+                version: told.map(|told| told.version.clone()),
             }
         });
         Status {

@@ -184,12 +184,14 @@ pub struct NodeStatus {
     pub client: String,
     /// Where peers reach it.
     pub peer: String,
-    /// Where its HTTP port is; empty where it has none.
+    /// Where its HTTP port is; empty where it has none, or before the cluster has learnt it.
     pub http: String,
     /// How far it has the log, as far as is known.
     pub applied: Option<u64>,
     /// Whether the leader heard from it within an election timeout; `None` where nobody leads who could know.
     pub healthy: Option<bool>,
+    /// Version of its build; `None` before the cluster has learnt it.
+    pub version: Option<String>,
 }
 
 /// A member's part.

@@ -105,6 +105,7 @@ fn status_has_every_field() {
         http: "h".into(),
         applied: None,
         healthy: None,
+        version: None,
     };
     let status = Status {
         cluster: "harbour".into(),
@@ -121,7 +122,8 @@ fn status_has_every_field() {
     };
     let expected = json!({
         "cluster": "harbour", "leader": null, "term": 4, "log_time_ms": 9, "sessions": 1, "locks": 2, "waiters": 3,
-        "nodes": [{"id": 2, "role": "follower", "client": "c", "peer": "p", "http": "h", "applied": null, "healthy": false}],
+        "nodes": [{"id": 2, "role": "follower", "client": "c", "peer": "p", "http": "h", "applied": null, "healthy": false,
+            "version": null}],
     });
     assert_eq!(value(&Cluster::new(&status)), expected);
 }

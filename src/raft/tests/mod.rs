@@ -62,7 +62,7 @@ impl Cluster {
         for node in 1..=3 {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let peer = listener.local_addr().unwrap().to_string();
-            members.insert(node, Member { client: String::new(), peer, http: String::new() });
+            members.insert(node, Member { client: String::new(), peer });
             listeners.insert(node, listener);
         }
         let timing = Timing { heartbeat_ms: 50, election_min_ms: 250, election_max_ms: 500 };

@@ -30,7 +30,7 @@ impl StoreBuilder<Types, LogStore<DiskWal>, StateMachine, (DirectoryLock, tempfi
     ) -> Result<((DirectoryLock, tempfile::TempDir), LogStore<DiskWal>, StateMachine), StorageError<Types>> {
         let dir = tempfile::tempdir().unwrap();
         let claim = Claim { cluster: "suite".to_owned(), node: 1, cluster_id: None, group_id: None };
-        let identity = || Identity::new("suite".to_owned(), 7, 0, 1);
+        let identity = || Identity::new("suite".to_owned(), 7, 0, 1, 11);
         let opened = storage::open(&dir.path().join("node"), &claim, identity, &Options::default()).unwrap();
         let wal = opened.wal;
         wal.assume_snapshot_of_everything();

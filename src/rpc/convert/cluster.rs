@@ -57,6 +57,7 @@ impl From<&NodeStatus> for pb::NodeStatus {
             http: node.http.clone(),
             applied: node.applied,
             healthy: node.healthy,
+            version: node.version.clone(),
         }
     }
 }
@@ -78,6 +79,7 @@ impl TryFrom<pb::NodeStatus> for NodeStatus {
             http: node.http,
             applied: node.applied,
             healthy: node.healthy,
+            version: node.version,
         })
     }
 }

@@ -385,6 +385,7 @@ fn status_reads_back() {
         http: String::new(),
         applied: (id > 1).then_some(5),
         healthy: (id > 1).then_some(id > 2),
+        version: (id > 1).then(|| "0.1.0".to_owned()),
     };
     let status = Status {
         cluster: "harbour".to_owned(),
