@@ -130,16 +130,17 @@ async fn open_here(
     listener: std::net::TcpListener,
     tasks: Arc<Tasks>,
 ) -> Result<Node, OpenNodeError> {
-    let settings = raft_settings(&config);
+    let mut settings = raft_settings(&config);
     let listener = TcpListener::from_std(listener)?;
-    let (disk, shared, consensus) = if ephemeral {
-        let (disk, recovered) = (clock.random_u128(), Recovered::empty());
+    let (shared, consensus) = if ephemeral {
+        let recovered = Recovered::empty();
+        settings.disk = clock.random_u128();
         let shared = Arc::new(Shared::new(config.node, 0, Arc::clone(&clock)));
         let hooks = hooks(&shared, &tasks);
         let wal = MemoryWal::default();
         let state = MemoryState::default();
         let consensus = Consensus::start(settings.clone(), wal, state, &recovered, hooks, Connector::tcp()).await?;
-        (disk, shared, consensus)
+        (shared, consensus)
     } else {
         let opened = open_directory(&config, &settings, clock.random_u128()).await?;
         if let Some(note) = &opened.recovered.note {
@@ -150,12 +151,12 @@ async fn open_here(
         opened.wal.on_sync(Arc::clone(&shared) as Arc<dyn SyncObserver>);
         let hooks = hooks(&shared, &tasks);
         shared.keep(opened.lock);
-        let disk = opened.identity.disk;
+        settings.disk = opened.identity.disk;
         let (wal, state, recovered) = (opened.wal, opened.state, opened.recovered);
         let consensus = Consensus::start(settings.clone(), wal, state, &recovered, hooks, Connector::tcp()).await?;
-        (disk, shared, consensus)
+        (shared, consensus)
     };
-    let announcement = announce::own(&config, disk);
+    let announcement = announce::own(&config, settings.disk);
     let node = assemble(config, settings, announcement, clock, shared, consensus, tasks);
     node.own(serve_peers(node.clone(), listener));
     if let Some(differs) = duties::timing_differs(&node) {

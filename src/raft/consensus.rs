@@ -46,6 +46,9 @@ pub struct Timing {
 pub struct RaftSettings {
     /// This node's id. Never used again for another disk.
     pub node: u64,
+    /// The id of this node's disk, drawn when its data directory was made. A node whose disk is not the one by which the
+    /// cluster knows it is refused by the others, and stops.
+    pub disk: u128,
     /// The cluster's name, for people.
     pub cluster: String,
     /// The cluster's id.
@@ -70,6 +73,7 @@ impl RaftSettings {
     pub fn new(node: u64, cluster: String, cluster_id: u128, members: BTreeMap<u64, Member>, timing: Timing) -> Self {
         Self {
             node,
+            disk: 0,
             cluster,
             cluster_id,
             group_id: 0,
@@ -191,11 +195,11 @@ impl Consensus {
         let config = Arc::new(settings.config()?);
         let any_wal: Arc<dyn AnyWal> = Arc::new(wal.clone());
         let any_store: Arc<dyn AnyStore> = Arc::new(store);
-        let shared =
-            Shared::new(recovered, any_store, any_wal, hooks).map_err(|error| StartError::Stored(error.to_string()))?;
-        let shared = Arc::new(shared);
-        let me = SelfIdentity { cluster_id: settings.cluster_id, group_id: settings.group_id, node: settings.node };
-        let network = Network { me, links: Arc::new(Links::new(connector)) };
+        let RaftSettings { cluster_id, group_id, node, disk, .. } = settings;
+        let me = SelfIdentity { cluster_id, group_id, node, disk };
+        let shared = Shared::new(me, recovered, any_store, any_wal, hooks);
+        let shared = Arc::new(shared.map_err(|error| StartError::Stored(error.to_string()))?);
+        let network = Network { shared: Arc::clone(&shared), links: Arc::new(Links::new(connector)) };
         let machine = StateMachine(Arc::clone(&shared));
         let raft = Raft::new(settings.node, config, network.clone(), LogStore::new(wal), machine)
             .await
@@ -218,7 +222,7 @@ impl Consensus {
         incoming: impl futures_util::Stream<Item = io::Result<Connection>> + Send,
         shutdown: impl Future<Output = ()> + Send,
     ) -> io::Result<()> {
-        let server = Server { me: self.0.network.me, raft: self.0.raft.clone(), shared: Arc::clone(&self.0.shared) };
+        let server = Server { raft: self.0.raft.clone(), shared: Arc::clone(&self.0.shared) };
         Transport::builder()
             .add_service(server.service())
             .serve_with_incoming_shutdown(incoming, shutdown)

@@ -5,6 +5,7 @@
 //! This is the only room that says "openraft": nothing of it stands in the public words below, in a file or on the wire.
 
 mod consensus;
+mod disks;
 mod keeper;
 mod ledger;
 mod link;

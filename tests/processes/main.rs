@@ -10,3 +10,4 @@ mod jobs;
 mod lock_command;
 mod restarts;
 mod status;
+mod wiped;

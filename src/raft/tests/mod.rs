@@ -95,7 +95,7 @@ impl Cluster {
     async fn run(&mut self, node: u64, listener: TcpListener) {
         let (wal, state) = self.storages[&node].clone();
         let recovered = state.recover(&wal).unwrap();
-        let settings = RaftSettings { node, ..self.settings.clone() };
+        let settings = RaftSettings { node, disk: u128::from(node), ..self.settings.clone() };
         let consensus =
             Consensus::start(settings, wal, state, &recovered, Arc::new(Deaf), self.connector()).await.unwrap();
         let (stop, stopped) = oneshot::channel();
