@@ -21,8 +21,12 @@ pub const METADATA_BYTES_MAX: usize = 1024;
 pub const VERSION_BYTES_MAX: usize = 64;
 /// Longest address that a node announces, in bytes: a DNS name and a port.
 pub const ADDRESS_BYTES_MAX: usize = 260;
+/// The feature level of a cluster that was never raised.
+pub const FEATURE_LEVEL_MIN: u32 = 1;
 /// What this build supports: commands and answers up to this feature level.
 pub const FEATURE_LEVEL: u32 = 1;
+
+const _: () = assert!(FEATURE_LEVEL_MIN <= FEATURE_LEVEL, "a build must be able to found a cluster");
 
 // Times of the lock machine, in milliseconds of log time.
 

@@ -1,10 +1,10 @@
-//! The cluster and this program: `status transfer version completions config check`.
+//! The cluster and this program: `status transfer features version completions config check`.
 
 use clap::CommandFactory;
 
 use super::YES;
 use super::failure::Failure;
-use super::options::{CompletionsOptions, ConfigCheckOptions, Options, TransferOptions};
+use super::options::{CompletionsOptions, ConfigCheckOptions, FeaturesOptions, Options, TransferOptions};
 use super::output::Output;
 use super::shapes::{self, role_word};
 use crate::client::Client;
@@ -45,8 +45,8 @@ fn status_lines(status: &Status, output: &Output) -> Result<(), Failure> {
     let leader = status.leader.map_or("nobody leads".to_owned(), |leader| format!("node {leader} leads"));
     let totals = &status.totals;
     output.line(format!(
-        "{}: {leader}, term {}; {} sessions, {} locks, {} waiters",
-        status.cluster, status.term, totals.sessions, totals.locks, totals.waiters
+        "{}: {leader}, term {}, feature level {}; {} sessions, {} locks, {} waiters",
+        status.cluster, status.term, status.features, totals.sessions, totals.locks, totals.waiters
     ))?;
     let rows: Vec<_> = status
         .nodes
@@ -61,10 +61,11 @@ fn status_lines(status: &Status, output: &Output) -> Result<(), Failure> {
                 node.peer.clone(),
                 node.http.clone(),
                 node.version.clone().unwrap_or_default(),
+                node.features.map_or("?".to_owned(), |level| level.to_string()),
             ]
         })
         .collect();
-    output.table(&["NODE", "ROLE", "HEALTH", "APPLIED", "CLIENT", "PEER", "HTTP", "VERSION"], &rows)
+    output.table(&["NODE", "ROLE", "HEALTH", "APPLIED", "CLIENT", "PEER", "HTTP", "VERSION", "FEATURES"], &rows)
 }
 
 /// Hands leadership over; done once the other node leads.
@@ -75,6 +76,28 @@ pub(super) async fn transfer<S: LockService>(
 ) -> Result<u8, Failure> {
     client.service().transfer(options.node).await?;
     output.remark(&format!("node {} leads", options.node));
+    Ok(YES)
+}
+
+/// The cluster's feature level and what its nodes support; raises it first where asked to.
+pub(super) async fn features<S: LockService>(
+    client: &Client<S>,
+    options: &FeaturesOptions,
+    output: &Output,
+) -> Result<u8, Failure> {
+    if let Some(to) = options.raise_to {
+        client.service().raise_features(to).await?;
+    }
+    let status = client.status().await?;
+    led(&status)?;
+    let levels: Option<Vec<_>> = status.nodes.iter().map(|node| node.features).collect();
+    let supported = levels.and_then(|levels| levels.into_iter().min());
+    output.answer(&shapes::Features { active: status.features, supported }, || {
+        let most = supported.map_or("not every node has said what it supports".to_owned(), |level| {
+            format!("every node supports {level}")
+        });
+        format!("feature level {}; {most}", status.features)
+    })?;
     Ok(YES)
 }
 

@@ -137,6 +137,15 @@ pub(super) struct Cluster {
     sessions: u64,
     locks: u64,
     waiters: u64,
+    features: u32,
+}
+
+/// `features`.
+#[derive(Debug, Serialize)]
+pub(super) struct Features {
+    pub(super) active: u32,
+    /// The lowest level that a node announced; null while one has not.
+    pub(super) supported: Option<u32>,
 }
 
 #[derive(Debug, Serialize)]
@@ -150,6 +159,7 @@ struct Node {
     /// False also where nobody knows.
     healthy: bool,
     version: Option<String>,
+    features: Option<u32>,
 }
 
 /// `version`.
@@ -298,6 +308,7 @@ impl Cluster {
             sessions: status.totals.sessions,
             locks: status.totals.locks,
             waiters: status.totals.waiters,
+            features: status.features,
         }
     }
 }
@@ -313,6 +324,7 @@ impl Node {
             applied: node.applied,
             healthy: node.healthy.unwrap_or(false),
             version: node.version.clone(),
+            features: node.features,
         }
     }
 }

@@ -105,7 +105,9 @@ impl From<Refusal> for ClientError {
             | Refusal::TooOld { .. }
             | Refusal::RequestReused { .. }
             | Refusal::OutOfBounds { .. }
-            | Refusal::OtherDisk { .. }) => ClientError::Refused(refusal),
+            | Refusal::OtherDisk { .. }
+            | Refusal::FeaturesUnsupported { .. }
+            | Refusal::FeatureLevel { .. }) => ClientError::Refused(refusal),
         }
     }
 }

@@ -108,7 +108,7 @@ fn machines_survive_the_bytes_of_their_records() {
 }
 
 /// Commands about the nodes themselves.
-fn samples_of_what_leaders_note() -> [Command; 1] {
+fn samples_of_what_leaders_note() -> [Command; 2] {
     [
         Command::Announce(Announcement {
             node: 2,
@@ -117,6 +117,7 @@ fn samples_of_what_leaders_note() -> [Command; 1] {
             version: "0.1.0".into(),
             http: Some("n2.example:7620".into()),
         }),
+        Command::RaiseFeatures(RaiseFeatures { to: 2, voters: [1, 2, 3].into() }),
     ]
 }
 

@@ -64,6 +64,7 @@ impl Machine {
                 Outcome::Ticked
             }
             Command::Announce(told) => self.announce(told),
+            Command::RaiseFeatures(raise) => self.raise_features(raise),
         }
     }
 

@@ -1,7 +1,8 @@
-//! What the cluster's nodes said of themselves.
+//! What the cluster's nodes said of themselves, and the feature level that follows from it.
 
 use super::{Machine, RecordKey};
-use crate::model::{Announcement, Outcome, Refusal};
+use crate::limits;
+use crate::model::{Announcement, Outcome, RaiseFeatures, Refusal};
 
 impl Machine {
     /// What this node last announced.
@@ -22,6 +23,24 @@ impl Machine {
         }
         self.nodes.insert(told.node, told.clone());
         self.touch(RecordKey::Node(told.node));
+        Outcome::Ticked
+    }
+
+    /// The cluster's feature level: no command above it is proposed.
+    #[must_use]
+    pub fn feature_level(&self) -> u32 {
+        self.globals.feature_level.max(limits::FEATURE_LEVEL_MIN)
+    }
+
+    /// Only to what every voter supports, and never down.
+    pub(super) fn raise_features(&mut self, raise: &RaiseFeatures) -> Outcome {
+        for node in &raise.voters {
+            let supports = self.nodes.get(node).map(|told| told.features);
+            if supports.is_none_or(|level| level < raise.to) {
+                return Outcome::Refused(Refusal::FeaturesUnsupported { to: raise.to, node: *node, supports });
+            }
+        }
+        self.globals.feature_level = self.globals.feature_level.max(raise.to);
         Outcome::Ticked
     }
 }

@@ -1,5 +1,7 @@
 //! What can be asked of the lock machine. Every command is decided in the log, the same on every node.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -66,6 +68,8 @@ pub enum Command {
     Configure(ClusterSettings),
     /// Made by a leader: what a voter says of itself. Another disk than the one known for that node is refused.
     Announce(Announcement),
+    /// Made by a leader whose operator asked for it: raises the cluster's feature level, where every voter supports it.
+    RaiseFeatures(RaiseFeatures),
 }
 
 impl Command {
@@ -79,8 +83,40 @@ impl Command {
                 | Command::LeaderlessGap { .. }
                 | Command::Configure(_)
                 | Command::Announce(_)
+                | Command::RaiseFeatures(_)
         )
     }
+
+    /// The feature level that it needs: below it, some voter may run a build that cannot decode or apply it.
+    #[must_use]
+    pub fn feature(&self) -> u32 {
+        match self {
+            Command::OpenSession(_)
+            | Command::Attach(_)
+            | Command::Disconnected { .. }
+            | Command::CloseSession { .. }
+            | Command::Acquire(_)
+            | Command::Cancel { .. }
+            | Command::Release(_)
+            | Command::TakeLease(_)
+            | Command::CancelTake { .. }
+            | Command::DropLease { .. }
+            | Command::Tick
+            | Command::LeaderlessGap { .. }
+            | Command::Configure(_)
+            | Command::Announce(_)
+            | Command::RaiseFeatures(_) => 1,
+        }
+    }
+}
+
+/// See [`Command::RaiseFeatures`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RaiseFeatures {
+    /// The new level. One that is not above the present one changes nothing: a level is never lowered.
+    pub to: u32,
+    /// Who votes, as the proposing leader knows it: each must have announced that it supports the level.
+    pub voters: BTreeSet<u64>,
 }
 
 /// See [`Command::OpenSession`].

@@ -28,6 +28,8 @@ pub(super) enum Forward {
     Status,
     /// What the asked node says of itself: answered by every node, leader or not.
     Hello,
+    /// Raise the feature level.
+    RaiseFeatures(u32),
 }
 
 /// The leader's answer. New variants are added at the end.
@@ -47,6 +49,8 @@ pub(super) enum Forwarded {
     Status(Status),
     /// What the asked node says of itself.
     Hello(Announcement),
+    /// The feature level was raised.
+    FeaturesRaised,
 }
 
 impl Forward {

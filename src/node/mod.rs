@@ -12,6 +12,7 @@ mod announce;
 mod bounds;
 mod core;
 mod duties;
+mod features;
 mod forward;
 mod hooks;
 mod hub;

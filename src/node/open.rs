@@ -62,9 +62,9 @@ pub enum OpenNodeError {
     /// Founding the cluster.
     #[error("the cluster cannot be founded: {0}")]
     Found(#[from] ProposeError),
-    /// Its timing is not the cluster's.
+    /// Its timing is not the cluster's, or its build is older than the cluster's feature level allows.
     #[error("{0}")]
-    Timing(String),
+    Unfit(String),
 }
 
 impl fmt::Debug for Tasks {
@@ -159,9 +159,9 @@ async fn open_here(
     let announcement = announce::own(&config, settings.disk);
     let node = assemble(config, settings, announcement, clock, shared, consensus, tasks);
     node.own(serve_peers(node.clone(), listener));
-    if let Some(differs) = duties::timing_differs(&node) {
+    if let Some(why) = duties::unfit(&node) {
         node.close().await;
-        return Err(OpenNodeError::Timing(differs));
+        return Err(OpenNodeError::Unfit(why));
     }
     node.core.consensus.initialize().await?;
     Ok(node)

@@ -87,6 +87,16 @@ impl LockService for Node {
         let Forwarded::Transferred = self.pass_on(Forward::Transfer(to), None).await? else { return Err(unexpected()) };
         Ok(())
     }
+
+    async fn raise_features(&self, to: u32) -> Result<(), ServiceError> {
+        if self.leads() {
+            return self.raise_features_here(to).await;
+        }
+        let Forwarded::FeaturesRaised = self.pass_on(Forward::RaiseFeatures(to), None).await? else {
+            return Err(unexpected());
+        };
+        Ok(())
+    }
 }
 
 fn unexpected() -> ServiceError {
@@ -113,15 +123,17 @@ impl Node {
             Forward::Query(query) => self.query_here(&query).await.map(Forwarded::Answered),
             Forward::Transfer(to) => self.transfer_here(to).await.map(|()| Forwarded::Transferred),
             Forward::Status => Ok(Forwarded::Status(self.status_here())),
+            Forward::RaiseFeatures(to) => self.raise_features_here(to).await.map(|()| Forwarded::FeaturesRaised),
             Forward::Hello => Ok(Forwarded::Hello(self.core.announcement.clone())),
         };
         served.unwrap_or_else(Forwarded::Error)
     }
 
-    async fn submit_here(&self, call: Call) -> Result<Reply, ServiceError> {
+    pub(super) async fn submit_here(&self, call: Call) -> Result<Reply, ServiceError> {
         if let Some(handle) = &call.proof {
             self.proven(session_of(&call.command), handle)?;
         }
+        self.core.admits(&call.command)?;
         let (answer, reply) = oneshot::channel();
         let submission = Submission { principal: call.principal, command: call.command };
         self.core.lanes.command(submission, answer).map_err(|why| self.not_sent(why))?;
@@ -274,6 +286,7 @@ fn session_of(command: &Command) -> Option<SessionId> {
         | Command::Tick
         | Command::LeaderlessGap { .. }
         | Command::Configure(_)
-        | Command::Announce(_) => None,
+        | Command::Announce(_)
+        | Command::RaiseFeatures(_) => None,
     }
 }

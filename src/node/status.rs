@@ -45,6 +45,7 @@ impl Node {
         let leads = self.leads();
         let view = core.consensus.watch().borrow().clone();
         let announced = |machine: &Machine| machine.announcements().map(|told| (told.node, told.clone())).collect();
+        let features = core.consensus.machine(Machine::feature_level);
         let (totals, log_time, announced): (_, _, BTreeMap<u64, Announcement>) =
             core.consensus.machine(|machine| (machine.totals(), machine.now(), announced(machine)));
         let leader = leads.then_some(core.id);
@@ -62,6 +63,7 @@ impl Node {
                 applied: if itself { view.applied } else { progress.and_then(|peer| peer.matched) },
                 healthy: if itself { Some(view.fatal.is_none()) } else { leads.then_some(heard) },
                 version: told.map(|told| told.version.clone()),
+                features: told.map(|told| told.features),
             }
         });
         Status {
@@ -76,6 +78,7 @@ impl Node {
             totals,
             ttl_ms_min: core.settings.ttl_ms_min,
             ttl_ms_max: core.settings.ttl_ms_max,
+            features,
         }
     }
 }

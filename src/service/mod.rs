@@ -50,6 +50,9 @@ pub trait LockService: Clone + Send + Sync + 'static {
 
     /// Hands leadership to another node. Answers once that node leads.
     fn transfer(&self, to: u64) -> impl Future<Output = Result<(), ServiceError>> + Send;
+
+    /// Raises the cluster's feature level, which never falls again. Refused where a voter does not support it.
+    fn raise_features(&self, to: u32) -> impl Future<Output = Result<(), ServiceError>> + Send;
 }
 
 /// A command and who asks.
@@ -171,6 +174,8 @@ pub struct Status {
     pub ttl_ms_min: u64,
     /// Longest TTL and lease that the cluster allows.
     pub ttl_ms_max: u64,
+    /// The cluster's feature level.
+    pub features: u32,
 }
 
 /// One member, as the leader sees it.
@@ -192,6 +197,8 @@ pub struct NodeStatus {
     pub healthy: Option<bool>,
     /// Version of its build; `None` before the cluster has learnt it.
     pub version: Option<String>,
+    /// Highest feature level that its build supports; `None` before the cluster has learnt it.
+    pub features: Option<u32>,
 }
 
 /// A member's part.

@@ -4,6 +4,7 @@
 use std::process::Output;
 use std::time::{Duration, Instant};
 
+use lockkeeper::limits::{FEATURE_LEVEL, FEATURE_LEVEL_MIN};
 use lockkeeper::service::Status;
 use serde_json::Value;
 
@@ -65,4 +66,31 @@ async fn status_is_the_leaders_and_unknown_without_one() {
     assert_eq!(object["nodes"][dead - 1]["healthy"], Value::Bool(false));
     let error: Value = serde_json::from_slice(&shown.stderr).expect("an error");
     assert_eq!((&error["error"], &error["exit"]), (&"no-leader".into(), &69.into()));
+}
+
+/// Every node's version and HTTP address are learnt from the node itself and shown by all; the feature level is what every
+/// node supports and cannot be raised above it.
+#[tokio::test]
+async fn nodes_announce_themselves_and_bound_the_feature_level() {
+    let cluster = Cluster::start().await;
+    let follower = cluster.a_follower().await;
+    let status = told(&cluster, follower, |status| status.nodes.iter().all(|node| node.version.is_some())).await;
+    for (node, shown) in (1..).zip(&status.nodes) {
+        assert_eq!((&shown.http, shown.features), (&cluster.http(node), Some(FEATURE_LEVEL)));
+        assert_eq!(shown.version.as_deref(), Some(env!("CARGO_PKG_VERSION")));
+    }
+    assert_eq!(status.features, FEATURE_LEVEL_MIN);
+
+    let endpoint = cluster.endpoints().swap_remove(follower - 1);
+    let features = |arguments: &[&str]| {
+        let arguments = [&["features", "--json", "--endpoints", &endpoint], arguments].concat();
+        cluster.command(&arguments).output().expect("ran")
+    };
+    let shown = features(&["--raise-to", &FEATURE_LEVEL.to_string()]);
+    let object: Value = serde_json::from_slice(&shown.stdout).expect("an object");
+    assert_eq!((&object["active"], &object["supported"]), (&FEATURE_LEVEL.into(), &FEATURE_LEVEL.into()));
+    let refused = features(&["--raise-to", &(FEATURE_LEVEL + 1).to_string()]);
+    let error: Value = serde_json::from_slice(&refused.stderr).expect("an error");
+    assert_eq!((refused.status.code(), &error["error"]), (Some(65), &"feature-level".into()));
+    assert!(error["detail"].as_str().is_some_and(|detail| detail.contains("node 1")), "{error}");
 }

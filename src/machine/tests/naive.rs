@@ -366,6 +366,16 @@ impl Naive {
                     Outcome::Ticked
                 }
             },
+            Command::RaiseFeatures(RaiseFeatures { to, voters }) => {
+                let supports = |id: u64| self.nodes.iter().find(|known| known.node == id).map(|known| known.features);
+                match voters.iter().find(|id| supports(**id) < Some(*to)) {
+                    Some(id) => {
+                        let (to, node, supports) = (*to, *id, supports(*id));
+                        Outcome::Refused(Refusal::FeaturesUnsupported { to, node, supports })
+                    }
+                    None => Outcome::Ticked,
+                }
+            }
         }
     }
 

@@ -169,7 +169,7 @@ impl Story {
         if self.known.len() < 3 || self.random.percent(5) {
             return self.open();
         }
-        match self.random.below(101) {
+        match self.random.below(102) {
             0..30 => self.acquire(),
             30..54 => self.release(),
             54..61 => self.cancel(),
@@ -182,6 +182,10 @@ impl Story {
             97 => Command::Tick,
             98 => Command::LeaderlessGap { gap_ms: self.random.below(5000) },
             99 => self.announce(),
+            100 => {
+                let voters = (1..=4).filter(|_| self.random.percent(50)).collect();
+                Command::RaiseFeatures(RaiseFeatures { to: 1 + self.random.below(4) as u32, voters })
+            }
             _ => Command::Configure(ClusterSettings {
                 timing_ms: [100, 500, 1000],
                 ttl_ms_min: 1000,

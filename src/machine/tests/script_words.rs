@@ -17,13 +17,14 @@ pub(super) fn time(ms: u64) -> String {
     if ms.is_multiple_of(1000) { format!("{}s", ms / 1000) } else { format!("{ms}ms") }
 }
 
-/// What nodes have announced, a line each.
+/// The cluster's feature level, and what nodes have announced, a line each.
 pub(super) fn nodes(machine: &Machine) -> String {
     let line = |told: &Announcement| {
         let http = told.http.as_deref().unwrap_or("none");
         format!("node {} disk={} features={} http={http}", told.node, told.disk, told.features)
     };
-    machine.announcements().map(line).collect::<Vec<_>>().join("\n")
+    let level = format!("feature level {}", machine.feature_level());
+    std::iter::once(level).chain(machine.announcements().map(line)).collect::<Vec<_>>().join("\n")
 }
 
 fn mode(mode: Mode) -> String {
@@ -117,7 +118,9 @@ impl Names {
             | Refusal::TooOld { .. }
             | Refusal::RequestReused { .. }
             | Refusal::OutOfBounds { .. }
-            | Refusal::OtherDisk { .. } => refusal.to_string(),
+            | Refusal::OtherDisk { .. }
+            | Refusal::FeaturesUnsupported { .. }
+            | Refusal::FeatureLevel { .. } => refusal.to_string(),
         }
     }
 

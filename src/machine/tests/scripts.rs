@@ -217,6 +217,11 @@ impl Script {
                 version: "0.1.0".into(),
                 http: args.take_key("http").map(str::to_owned),
             }),
+            "raise" => {
+                let voters =
+                    required(args, "voters")?.split(',').map(str::parse).collect::<std::result::Result<_, _>>()?;
+                Command::RaiseFeatures(RaiseFeatures { to: required(args, "to")?.parse()?, voters })
+            }
             other => return Err(format!("what is {other}?").into()),
         })
     }

@@ -89,7 +89,8 @@ impl RemoteService {
             | Command::Tick
             | Command::LeaderlessGap { .. }
             | Command::Configure(_)
-            | Command::Announce(_) => Err(ServiceError::Internal("not a command of a bound session".to_owned())),
+            | Command::Announce(_)
+            | Command::RaiseFeatures(_) => Err(ServiceError::Internal("not a command of a bound session".to_owned())),
         }
     }
 

@@ -185,7 +185,8 @@ fn stream_body(command: &Command) -> Result<(Body, Option<u64>), ServiceError> {
         | Command::Tick
         | Command::LeaderlessGap { .. }
         | Command::Configure(_)
-        | Command::Announce(_) => {
+        | Command::Announce(_)
+        | Command::RaiseFeatures(_) => {
             return Err(ServiceError::Internal("not a command of a bound session".to_owned()));
         }
     })
@@ -222,7 +223,10 @@ impl LockService for RemoteService {
             | Command::Tick
             | Command::LeaderlessGap { .. }
             | Command::Configure(_)
-            | Command::Announce(_) => Err(ServiceError::Forbidden { why: "only a node makes this command".to_owned() }),
+            | Command::Announce(_)
+            | Command::RaiseFeatures(_) => {
+                Err(ServiceError::Forbidden { why: "only a node makes this command".to_owned() })
+            }
         }
     }
 
@@ -284,6 +288,14 @@ impl LockService for RemoteService {
             asked.map(|_| ()).map_err(|status| error_from_status(&status))
         };
         self.shared.endpoints.ask(Effect::Changes, to, transfer).await
+    }
+
+    async fn raise_features(&self, to: u32) -> Result<(), ServiceError> {
+        let raise = |to, at| async move {
+            let asked = endpoints::admin(at).raise_features(pb::RaiseFeaturesRequest { to }).await;
+            asked.map(|_| ()).map_err(|status| error_from_status(&status))
+        };
+        self.shared.endpoints.ask(Effect::Changes, to, raise).await
     }
 }
 
