@@ -10,10 +10,11 @@ use super::shapes::{self, role_word};
 use crate::client::Client;
 use crate::codec::FORMAT;
 use crate::config::Config;
+use crate::rpc;
 use crate::service::{LockService, NodeStatus, Status, Word};
 
 /// The protocol of the wire, and the versions of it that this program speaks.
-const PROTOCOL: (&str, u32, u32) = ("lockkeeper.v1", 1, 1);
+const PROTOCOL: (&str, u32, u32) = ("lockkeeper.v1", rpc::PROTOCOL_MIN, rpc::PROTOCOL_MAX);
 
 /// Who leads, and how the nodes are. Without a leader it shows what the asked node sees, and fails all the same.
 pub(super) async fn status<S: LockService>(client: &Client<S>, output: &Output) -> Result<u8, Failure> {
