@@ -14,6 +14,7 @@ mod network;
 mod payload;
 mod ring;
 mod server;
+mod settings;
 mod state_machine;
 mod store;
 #[cfg(test)]
@@ -22,7 +23,8 @@ mod types;
 mod view;
 mod wire;
 
-pub use consensus::{Consensus, Hooks, ProposeError, RaftSettings, StartError, Submitted, Timing};
+pub use consensus::{Consensus, Hooks, ProposeError, StartError, Submitted};
 pub use link::{Connection, Connector, Dialling, accepted};
+pub use settings::{RaftSettings, Timing};
 pub use types::Member;
 pub use view::{MemberView, Role, View};
