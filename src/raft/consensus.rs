@@ -263,7 +263,9 @@ impl Consensus {
     /// # Errors
     /// [`ProposeError::NotSent`] where this node does not lead, or `to` is not a follower at the log's end that was
     /// heard of within two heartbeats. [`ProposeError::Unknown`] where nobody else leads after twice the longest
-    /// election timeout: this handle takes no entries any more, and must be shut down and started anew.
+    /// election timeout. Raft never takes a hand-over back: this node takes no entries in that term any more. It sends no
+    /// heartbeats either, so that a follower with the whole log is elected, with this node's vote where that is needed;
+    /// without a quorum it lasts until there is one again.
     pub async fn transfer(&self, to: u64) -> Result<(), ProposeError> {
         let mut views = self.watch();
         let heard_within = Duration::from_millis(2 * self.0.settings.timing.heartbeat_ms);
