@@ -17,6 +17,16 @@ pub const OWNER_BYTES_MAX: usize = 128;
 pub const PRINCIPAL_BYTES_MAX: usize = 128;
 /// All fields of a request's metadata together, in bytes.
 pub const METADATA_BYTES_MAX: usize = 1024;
+/// Longest version that a node announces, in bytes.
+pub const VERSION_BYTES_MAX: usize = 64;
+/// Longest address that a node announces, in bytes: a DNS name and a port.
+pub const ADDRESS_BYTES_MAX: usize = 260;
+/// The feature level of a cluster that was never raised.
+pub const FEATURE_LEVEL_MIN: u32 = 1;
+/// What this build supports: commands and answers up to this feature level.
+pub const FEATURE_LEVEL: u32 = 1;
+
+const _: () = assert!(FEATURE_LEVEL_MIN <= FEATURE_LEVEL, "a build must be able to found a cluster");
 
 // Times of the lock machine, in milliseconds of log time.
 
@@ -215,6 +225,10 @@ const _: () = assert!(SESSIONLESS_AGE_MS_MAX <= SESSIONLESS_MEMORY_MS, "a late d
 pub const SETTLED_WAIT_MS: u64 = 20_000;
 /// A call that finds no leader waits so long for one before it is refused.
 pub const LEADER_WAIT_MS: u64 = 1_000;
+/// A node that finds no leader to ask how the cluster is says after this what it sees itself.
+pub const STATUS_WAIT_MS: u64 = 1_000;
+/// A leader that asks a voter what it says of itself waits so long for its answer.
+pub const ANNOUNCE_WAIT_MS: u64 = 1_000;
 /// A leader that hands over waits so long for a follower to have the whole log.
 pub const CATCH_UP_WAIT_MS: u64 = 500;
 /// How long a closing node waits for what runs for it.

@@ -7,3 +7,6 @@ pub mod time {}
 
 #[doc = include_str!("manual/errors.md")]
 pub mod errors {}
+
+#[doc = include_str!("manual/cluster.md")]
+pub mod cluster {}

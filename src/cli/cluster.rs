@@ -1,32 +1,53 @@
-//! The cluster and this program: `status transfer version completions config check`.
+//! The cluster and this program: `status transfer features version completions config check`.
 
 use clap::CommandFactory;
 
 use super::YES;
 use super::failure::Failure;
-use super::options::{CompletionsOptions, ConfigCheckOptions, Options, TransferOptions};
+use super::options::{CompletionsOptions, ConfigCheckOptions, FeaturesOptions, Options, TransferOptions};
 use super::output::Output;
 use super::shapes::{self, role_word};
 use crate::client::Client;
 use crate::codec::FORMAT;
 use crate::config::Config;
-use crate::service::LockService;
+use crate::rpc;
+use crate::service::{LockService, NodeStatus, Status, Word};
 
 /// The protocol of the wire, and the versions of it that this program speaks.
-const PROTOCOL: (&str, u32, u32) = ("lockkeeper.v1", 1, 1);
+const PROTOCOL: (&str, u32, u32) = ("lockkeeper.v1", rpc::PROTOCOL_MIN, rpc::PROTOCOL_MAX);
 
-/// Who leads, and how the nodes are.
+/// Who leads, and how the nodes are. Without a leader it shows what the asked node sees, and fails all the same.
 pub(super) async fn status<S: LockService>(client: &Client<S>, output: &Output) -> Result<u8, Failure> {
     let status = client.status().await?;
     if output.json {
         output.object(&shapes::Cluster::new(&status))?;
-        return Ok(YES);
+    } else {
+        status_lines(&status, output)?;
     }
+    led(&status).map(|_| YES)
+}
+
+/// Who leads; a failure where nobody could be asked who knows how the cluster is.
+fn led(status: &Status) -> Result<u64, Failure> {
+    let detail = || format!("node {} reaches no leader with a quorum; this is what it sees itself", status.node);
+    status.leader.ok_or_else(|| Failure::new(Word::NoLeader, detail()))
+}
+
+/// Whether a node is well; `unknown` is not well as far as anybody can tell.
+fn health_word(node: &NodeStatus) -> &'static str {
+    match node.healthy {
+        Some(true) => "healthy",
+        Some(false) => "unheard",
+        None => "unknown",
+    }
+}
+
+fn status_lines(status: &Status, output: &Output) -> Result<(), Failure> {
     let leader = status.leader.map_or("nobody leads".to_owned(), |leader| format!("node {leader} leads"));
     let totals = &status.totals;
     output.line(format!(
-        "{}: {leader}, term {}; {} sessions, {} locks, {} waiters",
-        status.cluster, status.term, totals.sessions, totals.locks, totals.waiters
+        "{}: {leader}, term {}, feature level {}; {} sessions, {} locks, {} waiters",
+        status.cluster, status.term, status.features, totals.sessions, totals.locks, totals.waiters
     ))?;
     let rows: Vec<_> = status
         .nodes
@@ -35,16 +56,17 @@ pub(super) async fn status<S: LockService>(client: &Client<S>, output: &Output) 
             vec![
                 node.id.to_string(),
                 role_word(node.role).to_owned(),
-                if node.healthy { "healthy" } else { "unheard" }.to_owned(),
+                health_word(node).to_owned(),
                 node.applied.map_or("?".to_owned(), |applied| applied.to_string()),
                 node.client.clone(),
                 node.peer.clone(),
                 node.http.clone(),
+                node.version.clone().unwrap_or_default(),
+                node.features.map_or("?".to_owned(), |level| level.to_string()),
             ]
         })
         .collect();
-    output.table(&["NODE", "ROLE", "HEALTH", "APPLIED", "CLIENT", "PEER", "HTTP"], &rows)?;
-    Ok(YES)
+    output.table(&["NODE", "ROLE", "HEALTH", "APPLIED", "CLIENT", "PEER", "HTTP", "VERSION", "FEATURES"], &rows)
 }
 
 /// Hands leadership over; done once the other node leads.
@@ -55,6 +77,28 @@ pub(super) async fn transfer<S: LockService>(
 ) -> Result<u8, Failure> {
     client.service().transfer(options.node).await?;
     output.remark(&format!("node {} leads", options.node));
+    Ok(YES)
+}
+
+/// The cluster's feature level and what its nodes support; raises it first where asked to.
+pub(super) async fn features<S: LockService>(
+    client: &Client<S>,
+    options: &FeaturesOptions,
+    output: &Output,
+) -> Result<u8, Failure> {
+    if let Some(to) = options.raise_to {
+        client.service().raise_features(to).await?;
+    }
+    let status = client.status().await?;
+    led(&status)?;
+    let levels: Option<Vec<_>> = status.nodes.iter().map(|node| node.features).collect();
+    let supported = levels.and_then(|levels| levels.into_iter().min());
+    output.answer(&shapes::Features { active: status.features, supported }, || {
+        let most = supported.map_or("not every node has said what it supports".to_owned(), |level| {
+            format!("every node supports {level}")
+        });
+        format!("feature level {}; {most}", status.features)
+    })?;
     Ok(YES)
 }
 

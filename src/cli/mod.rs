@@ -97,6 +97,7 @@ fn run(options: Options, output: &Output) -> Result<u8, Failure> {
         | Command::Watch(_)
         | Command::Status
         | Command::Transfer(_)
+        | Command::Features(_)
         | Command::Bench(_)) => on_runtime(ask(other, common, output)),
     }
 }
@@ -117,6 +118,7 @@ async fn ask(command: Command, common: &Common, output: &Output) -> Result<u8, F
         Command::Watch(options) => look::watch(&client, options, output).await,
         Command::Status => cluster::status(&client, output).await,
         Command::Transfer(options) => cluster::transfer(&client, &options, output).await,
+        Command::Features(options) => cluster::features(&client, &options, output).await,
         Command::Bench(options) => bench::bench(&client, &options, output).await,
         Command::Dev(_)
         | Command::Serve(_)

@@ -94,6 +94,8 @@ pub(super) enum Command {
     Status,
     /// Hand leadership to another node
     Transfer(TransferOptions),
+    /// The cluster's feature level: what its nodes support, and raising it
+    Features(FeaturesOptions),
     /// Measure this cluster
     Bench(BenchOptions),
     /// Look after configuration files
@@ -274,6 +276,13 @@ pub(super) struct WatchOptions {
 pub(super) struct TransferOptions {
     /// Id of the node that shall lead
     pub(super) node: u64,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct FeaturesOptions {
+    /// Raise the level; it never falls again, and older builds can no longer join
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
+    pub(super) raise_to: Option<u32>,
 }
 
 #[derive(Debug, Args)]

@@ -137,6 +137,15 @@ pub(super) struct Cluster {
     sessions: u64,
     locks: u64,
     waiters: u64,
+    features: u32,
+}
+
+/// `features`.
+#[derive(Debug, Serialize)]
+pub(super) struct Features {
+    pub(super) active: u32,
+    /// The lowest level that a node announced; null while one has not.
+    pub(super) supported: Option<u32>,
 }
 
 #[derive(Debug, Serialize)]
@@ -147,7 +156,10 @@ struct Node {
     peer: String,
     http: String,
     applied: Option<u64>,
+    /// False also where nobody knows.
     healthy: bool,
+    version: Option<String>,
+    features: Option<u32>,
 }
 
 /// `version`.
@@ -296,6 +308,7 @@ impl Cluster {
             sessions: status.totals.sessions,
             locks: status.totals.locks,
             waiters: status.totals.waiters,
+            features: status.features,
         }
     }
 }
@@ -309,7 +322,9 @@ impl Node {
             peer: node.peer.clone(),
             http: node.http.clone(),
             applied: node.applied,
-            healthy: node.healthy,
+            healthy: node.healthy.unwrap_or(false),
+            version: node.version.clone(),
+            features: node.features,
         }
     }
 }

@@ -104,7 +104,10 @@ impl From<Refusal> for ClientError {
             | Refusal::StaleAttempt { .. }
             | Refusal::TooOld { .. }
             | Refusal::RequestReused { .. }
-            | Refusal::OutOfBounds { .. }) => ClientError::Refused(refusal),
+            | Refusal::OutOfBounds { .. }
+            | Refusal::OtherDisk { .. }
+            | Refusal::FeaturesUnsupported { .. }
+            | Refusal::FeatureLevel { .. }) => ClientError::Refused(refusal),
         }
     }
 }

@@ -94,7 +94,7 @@ impl<S: LockService> Client<S> {
         Ok(Seen { index, now, value })
     }
 
-    /// The cluster as the asked node sees it; without a quorum, too.
+    /// The cluster as its leader sees it; where no leader can be reached, as the asked node does.
     pub async fn status(&self) -> Result<Status, ClientError> {
         Ok(self.retry().until_answered(|| self.service.status()).await?)
     }

@@ -32,6 +32,10 @@ pub fn encode_key(key: &RecordKey) -> Bytes {
             put_lock(&mut bytes, b'k', lock);
             bytes.put_u128(take.0);
         }
+        RecordKey::Node(id) => {
+            bytes.put_u8(b'n');
+            bytes.put_u64(*id);
+        }
     }
     bytes.freeze()
 }
@@ -72,6 +76,7 @@ fn decode_key(bytes: &[u8]) -> Result<RecordKey, DecodeError> {
         b'h' => RecordKey::Holder(rest.lock()?, rest.token()?),
         b'w' => RecordKey::Waiter(rest.lock()?, rest.number()?),
         b'k' => RecordKey::Take(rest.lock()?, TakeId(u128::from_be_bytes(rest.array()?))),
+        b'n' => RecordKey::Node(rest.number()?),
         other => return Err(DecodeError::Malformed(format!("a key of kind {other}"))),
     };
     if !rest.0.is_empty() {

@@ -107,6 +107,20 @@ fn machines_survive_the_bytes_of_their_records() {
     }
 }
 
+/// Commands about the nodes themselves.
+fn samples_of_what_leaders_note() -> [Command; 2] {
+    [
+        Command::Announce(Announcement {
+            node: 2,
+            disk: u128::MAX / 7,
+            features: 3,
+            version: "0.1.0".into(),
+            http: Some("n2.example:7620".into()),
+        }),
+        Command::RaiseFeatures(RaiseFeatures { to: 2, voters: [1, 2, 3].into() }),
+    ]
+}
+
 /// One entry with every command, renewal and kind of content.
 fn samples_of_entries() -> Vec<(String, Entry)> {
     let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("nightly").expect("a name") };
@@ -126,7 +140,7 @@ fn samples_of_entries() -> Vec<(String, Entry)> {
         let (name, metadata) = (lock.name.clone(), metadata.clone());
         Command::Acquire(Acquire { request, answered_below: 11, name, mode, owner, patience, metadata })
     };
-    let commands = vec![
+    let mut commands = vec![
         Command::OpenSession(OpenSession {
             namespace: lock.namespace.clone(),
             handle: handle.clone(),
@@ -159,6 +173,7 @@ fn samples_of_entries() -> Vec<(String, Entry)> {
         Command::LeaderlessGap { gap_ms: 1_250 },
         Command::Configure(ClusterSettings { timing_ms: [100, 500, 1_000], ttl_ms_min: 3_000, ttl_ms_max: 600_000 }),
     ];
+    commands.extend(samples_of_what_leaders_note());
     let submission = |command| Submission { principal: Principal::default(), command };
     let lease = RenewalTarget::Lease { lock: lock.clone(), handle, lease_ms: 5_000 };
     let renewal = |target| Renewal { target, attempt: 7, receipt: LogTime(1_249) };
@@ -247,5 +262,5 @@ fn stored_records_of_format_1_still_decode() {
         kinds.insert(key[0]);
         assert_eq!(encode_record(&decoded_key, &record), (key.into(), value.into()), "other bytes are written today");
     }
-    assert_eq!(kinds.len(), 8, "a kind of record is missing: {kinds:?}");
+    assert_eq!(kinds.len(), 9, "a kind of record is missing: {kinds:?}");
 }

@@ -63,6 +63,8 @@ impl Machine {
                 self.globals.settings.get_or_insert(*settings);
                 Outcome::Ticked
             }
+            Command::Announce(told) => self.announce(told),
+            Command::RaiseFeatures(raise) => self.raise_features(raise),
         }
     }
 

@@ -11,6 +11,7 @@ impl Machine {
     /// - The head of every queue could not be granted: nobody waits for what is free.
     /// - Tokens and sequence numbers in use are not above their counters.
     /// - A claim stands where its session or take says, and nowhere else; no number is live and finished.
+    /// - What a node announced stands under its own id.
     /// - Nothing that ended is still there, unless the sweep stopped at its bound.
     /// - Everything derived equals what the records say.
     pub fn check(&self) -> Result<(), String> {
@@ -18,6 +19,9 @@ impl Machine {
             self.check_lock(key, lock).map_err(|broken| format!("{key:?}: {broken}"))?;
         }
         self.check_standings()?;
+        if let Some((id, told)) = self.nodes.iter().find(|(id, told)| **id != told.node) {
+            return Err(format!("node {} is filed as node {id}", told.node));
+        }
         self.check_derived()?;
         if self.is_due() && !self.swept_in_part {
             return Err(format!("something was due at {:?}, and it is {:?}", self.next_deadline(), self.now()));

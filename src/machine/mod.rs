@@ -17,6 +17,7 @@ mod derive;
 mod events;
 mod expiry;
 mod grant;
+mod nodes;
 mod query;
 mod record;
 mod release;
@@ -32,7 +33,9 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use record::{CorruptRecords, Record, RecordKey};
 
 use crate::limits;
-use crate::model::{ClusterSettings, Event, Handle, LockKey, LogTime, Namespace, Reply, SessionId, TakeId, Totals};
+use crate::model::{
+    Announcement, ClusterSettings, Event, Handle, LockKey, LogTime, Namespace, Reply, SessionId, TakeId, Totals,
+};
 use expiry::Due;
 use record::DirtyKeys;
 use state::{Globals, Lock, Session, Take, Tombstone, Usage};
@@ -56,6 +59,8 @@ pub struct Machine {
     sessions: BTreeMap<SessionId, Session>,
     tombstones: BTreeMap<SessionId, Tombstone>,
     takes: BTreeMap<(LockKey, TakeId), Take>,
+    /// What nodes said of themselves, by id.
+    nodes: BTreeMap<u64, Announcement>,
     /// Everything with an end, in order; derived.
     due: BTreeSet<(LogTime, Due)>,
     /// Sessions and tombstones by their secret; derived.

@@ -10,7 +10,7 @@ use super::state::{
 };
 use super::{Machine, state};
 use crate::faults::{self, Fault};
-use crate::model::{Claim, FencingToken, Kind, LockKey, SessionId, TakeId};
+use crate::model::{Announcement, Claim, FencingToken, Kind, LockKey, SessionId, TakeId};
 
 /// Names one record. The order of the variants is the order of the keys on disk; new ones are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -31,6 +31,8 @@ pub enum RecordKey {
     Waiter(LockKey, u64),
     /// A sessionless take.
     Take(LockKey, TakeId),
+    /// What a node said of itself.
+    Node(u64),
 }
 
 /// One record's content.
@@ -55,6 +57,8 @@ pub enum Record {
     Waiter(Waiter),
     /// See [`RecordKey::Take`].
     Take(Take),
+    /// See [`RecordKey::Node`].
+    Node(Announcement),
 }
 
 /// Keys that nobody reads in order: a hash set, whose hasher has no seed, costs a fraction of a tree of names.
@@ -93,6 +97,7 @@ impl Machine {
             RecordKey::Holder(lock, token) => self.locks.get(lock)?.holders.get(token).cloned().map(Record::Holder),
             RecordKey::Waiter(lock, sequence) => self.locks.get(lock)?.queue.get(sequence).cloned().map(Record::Waiter),
             RecordKey::Take(lock, take) => self.takes.get(&(lock.clone(), *take)).cloned().map(Record::Take),
+            RecordKey::Node(id) => self.nodes.get(id).cloned().map(Record::Node),
         }
     }
 
@@ -116,6 +121,7 @@ impl Machine {
             .iter()
             .flat_map(|(key, lock)| lock.queue.keys().map(|sequence| RecordKey::Waiter(key.clone(), *sequence)));
         let takes = self.takes.keys().map(|(lock, take)| RecordKey::Take(lock.clone(), *take));
+        let nodes = self.nodes.keys().map(|id| RecordKey::Node(*id));
         globals
             .chain(semaphores)
             .chain(sessions)
@@ -124,6 +130,7 @@ impl Machine {
             .chain(holders)
             .chain(waiters)
             .chain(takes)
+            .chain(nodes)
             .filter_map(|key| self.record(&key).map(|record| (key, record)))
     }
 
@@ -154,6 +161,9 @@ impl Machine {
                 }
                 (RecordKey::Take(lock, id), Record::Take(take)) => {
                     machine.takes.insert((lock, id), take);
+                }
+                (RecordKey::Node(id), Record::Node(told)) => {
+                    machine.nodes.insert(id, told);
                 }
                 (key, _) => return Err(CorruptRecords(format!("{key:?} has another kind of content"))),
             }

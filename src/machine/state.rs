@@ -27,7 +27,7 @@ pub struct Globals {
     pub sessions: u64,
     /// Newest place number handed out in any queue.
     pub sequences: u64,
-    /// Lowest feature level among the builds that may run: commands above it are not proposed.
+    /// Every build that may run supports this level: commands above it are not proposed. 0 where it was never raised.
     pub feature_level: u32,
     /// Agreed on by the cluster's first leader.
     pub settings: Option<ClusterSettings>,

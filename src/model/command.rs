@@ -1,10 +1,12 @@
 //! What can be asked of the lock machine. Every command is decided in the log, the same on every node.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Attachment, FencingToken, Handle, Instance, LockKey, LockName, Metadata, Namespace, Owner, RequestId, SessionId,
-    TakeId,
+    Announcement, Attachment, FencingToken, Handle, Instance, LockKey, LockName, Metadata, Namespace, Owner, RequestId,
+    SessionId, TakeId,
 };
 
 /// One command. New variants are added at the end: stored entries hold the number of the variant.
@@ -64,6 +66,10 @@ pub enum Command {
     },
     /// Made by a cluster's first leader: settings that every node must share. Applied once; later ones change nothing.
     Configure(ClusterSettings),
+    /// Made by a leader: what a voter says of itself. Another disk than the one known for that node is refused.
+    Announce(Announcement),
+    /// Made by a leader whose operator asked for it: raises the cluster's feature level, where every voter supports it.
+    RaiseFeatures(RaiseFeatures),
 }
 
 impl Command {
@@ -72,9 +78,45 @@ impl Command {
     pub fn is_node_made(&self) -> bool {
         matches!(
             self,
-            Command::Disconnected { .. } | Command::Tick | Command::LeaderlessGap { .. } | Command::Configure(_)
+            Command::Disconnected { .. }
+                | Command::Tick
+                | Command::LeaderlessGap { .. }
+                | Command::Configure(_)
+                | Command::Announce(_)
+                | Command::RaiseFeatures(_)
         )
     }
+
+    /// The feature level that it needs: below it, some voter may run a build that cannot decode or apply it.
+    #[must_use]
+    pub fn feature(&self) -> u32 {
+        match self {
+            Command::OpenSession(_)
+            | Command::Attach(_)
+            | Command::Disconnected { .. }
+            | Command::CloseSession { .. }
+            | Command::Acquire(_)
+            | Command::Cancel { .. }
+            | Command::Release(_)
+            | Command::TakeLease(_)
+            | Command::CancelTake { .. }
+            | Command::DropLease { .. }
+            | Command::Tick
+            | Command::LeaderlessGap { .. }
+            | Command::Configure(_)
+            | Command::Announce(_)
+            | Command::RaiseFeatures(_) => 1,
+        }
+    }
+}
+
+/// See [`Command::RaiseFeatures`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RaiseFeatures {
+    /// The new level. One that is not above the present one changes nothing: a level is never lowered.
+    pub to: u32,
+    /// Who votes, as the proposing leader knows it: each must have announced that it supports the level.
+    pub voters: BTreeSet<u64>,
 }
 
 /// See [`Command::OpenSession`].

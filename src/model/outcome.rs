@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Attachment, FencingToken, LockKey, LogTime, Metadata, Mode, Owner, Principal, SessionId};
+use super::{Attachment, FencingToken, Kind, LockKey, LogTime, Metadata, Mode, Owner, Principal, SessionId};
 
 /// An outcome with the place in time and log at which it was decided.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,7 +64,7 @@ pub enum Outcome {
     },
     /// The lock was given back.
     Released,
-    /// Nothing passed but time.
+    /// Nothing passed but time, or a node's own command was noted.
     Ticked,
     /// Not done, and why.
     Refused(Refusal),
@@ -274,6 +274,36 @@ pub enum Refusal {
         /// What to do.
         advice: BoundAdvice,
     },
+    /// A node announced another disk than the one that the cluster knows for it.
+    #[error("node {node} is known by another disk: a new disk is a new node id")]
+    OtherDisk {
+        /// Which node.
+        node: u64,
+    },
+    /// A voter does not support the feature level that was asked for.
+    #[error("feature level {to} is not supported by node {node}, which {}: install the newer build there first", supported(.supports))]
+    FeaturesUnsupported {
+        /// The level that was asked for.
+        to: u32,
+        /// The first voter that does not support it.
+        node: u64,
+        /// The highest level that this voter supports; `None` where it has announced nothing yet.
+        supports: Option<u32>,
+    },
+    /// The cluster's feature level is too low for the command; nothing reached the log.
+    #[error(
+        "this needs feature level {needed}, and the cluster's is {active}: raise it with `lockkeeper features --raise-to {needed}`"
+    )]
+    FeatureLevel {
+        /// The level that the command needs.
+        needed: u32,
+        /// The cluster's level.
+        active: u32,
+    },
+}
+
+fn supported(level: &Option<u32>) -> String {
+    level.map_or("has not announced itself yet".to_owned(), |level| format!("supports {level} at most"))
 }
 
 fn by(holder: &Option<Box<HolderView>>) -> String {
@@ -283,24 +313,6 @@ fn by(holder: &Option<Box<HolderView>>) -> String {
     let who = if holder.metadata.who.is_empty() { "somebody" } else { &holder.metadata.who };
     let session = holder.session.map_or("a token lease".to_owned(), |session| format!("session {session}"));
     format!(" by {who} ({session}, token {})", holder.token)
-}
-
-/// What a name is in use as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Kind {
-    /// A lock: exclusive and shared.
-    Lock,
-    /// A semaphore with a limit.
-    Semaphore,
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Kind::Lock => "lock",
-            Kind::Semaphore => "semaphore",
-        })
-    }
 }
 
 /// Which bound was reached.

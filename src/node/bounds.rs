@@ -28,7 +28,11 @@ pub(super) fn check(call: &Call) -> Result<(), ServiceError> {
         | Command::CloseSession { .. }
         | Command::Cancel { .. }
         | Command::Release(_) => {}
-        Command::Tick | Command::LeaderlessGap { .. } | Command::Configure(_) => {
+        Command::Tick
+        | Command::LeaderlessGap { .. }
+        | Command::Configure(_)
+        | Command::Announce(_)
+        | Command::RaiseFeatures(_) => {
             return Err(Invalid::new("command", "one that callers may submit", "one that only nodes make").into());
         }
     }

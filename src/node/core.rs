@@ -14,7 +14,7 @@ use super::metrics::Metrics;
 use super::parked::Parked;
 use crate::clock::{Clock, Instant};
 use crate::machine::Applied;
-use crate::model::ClusterSettings;
+use crate::model::{Announcement, ClusterSettings};
 use crate::raft::{Consensus, Member};
 use crate::service::LeaderHint;
 use crate::storage::{DirectoryLock, SyncObserver};
@@ -27,6 +27,8 @@ pub(super) struct Core {
     pub(super) members: BTreeMap<u64, Member>,
     pub(super) settings: ClusterSettings,
     pub(super) election_max: Duration,
+    /// What this node says of itself.
+    pub(super) announcement: Announcement,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) consensus: Consensus,
     pub(super) shared: Arc<Shared>,

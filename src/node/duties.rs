@@ -36,13 +36,13 @@ pub(super) async fn follow_views(node: Node) {
     }
 }
 
-/// Publishes sizes once a second, stops a node whose timing is not its cluster's, and hands leadership over when too much real time was not counted.
+/// Publishes sizes once a second, stops a node whose timing or build does not fit its cluster, and hands leadership over when too much real time was not counted.
 pub(super) async fn keep_watch(node: Node) {
     let core = Arc::clone(&node.core);
     let mut stop = core.stop.subscribe();
     let mut handed_over: Option<crate::clock::Instant> = None;
     while !wait_or_stop(&mut stop).await {
-        if let Some(why) = timing_differs(&node) {
+        if let Some(why) = unfit(&node) {
             core.shared.fatal.send_replace(Some(why));
             return;
         }
@@ -74,8 +74,13 @@ async fn wait_or_stop(stop: &mut watch::Receiver<bool>) -> bool {
     }
 }
 
+/// Why this node must not run in its cluster with its settings and build.
+pub(super) fn unfit(node: &Node) -> Option<String> {
+    timing_differs(node).or_else(|| node.core.build_too_old())
+}
+
 /// A node refuses to run with another timing than the one that its cluster was founded with.
-pub(super) fn timing_differs(node: &Node) -> Option<String> {
+fn timing_differs(node: &Node) -> Option<String> {
     let founded = node.core.consensus.machine(|machine| machine.settings())?;
     let own = node.core.settings;
     (founded.timing_ms != own.timing_ms).then(|| {

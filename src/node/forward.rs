@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::codec::{Kind, decode_message, encode_message};
-use crate::model::{Answered, Query, Reply};
-use crate::service::{Call, ClaimRef, RenewalCall, ServiceError};
+use crate::model::{Announcement, Answered, Query, Reply};
+use crate::service::{Call, ClaimRef, RenewalCall, ServiceError, Status};
 
 /// A call that another node passes on. New variants are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,9 +24,15 @@ pub(super) enum Forward {
     Query(Query),
     /// Hand leadership to this node.
     Transfer(u64),
+    /// How the cluster is.
+    Status,
+    /// What the asked node says of itself: answered by every node, leader or not.
+    Hello,
+    /// Raise the feature level.
+    RaiseFeatures(u32),
 }
 
-/// The leader's answer.
+/// The leader's answer. New variants are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Forwarded {
     /// To a command, or to a claim.
@@ -39,6 +45,12 @@ pub(super) enum Forwarded {
     Transferred,
     /// It went wrong there.
     Error(ServiceError),
+    /// How the cluster is, as the leader sees it.
+    Status(Status),
+    /// What the asked node says of itself.
+    Hello(Announcement),
+    /// The feature level was raised.
+    FeaturesRaised,
 }
 
 impl Forward {

@@ -8,9 +8,11 @@
 //!             └──────── parked calls, events ◄── hooks ◄───┘
 //! ```
 
+mod announce;
 mod bounds;
 mod core;
 mod duties;
+mod features;
 mod forward;
 mod hooks;
 mod hub;
@@ -22,6 +24,7 @@ mod parked;
 mod proposer;
 mod service;
 mod session_ends;
+mod status;
 mod transfer;
 
 use std::future::Future;

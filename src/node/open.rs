@@ -12,11 +12,11 @@ use tokio::sync::watch;
 use super::core::{Core, Shared};
 use super::hooks::NodeHooks;
 use super::lanes::Lanes;
-use super::{Node, Tasks, duties, proposer};
+use super::{Node, Tasks, announce, duties, proposer};
 use crate::clock::{Clock, SystemClock};
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::limits;
-use crate::model::ClusterSettings;
+use crate::model::{Announcement, ClusterSettings};
 use crate::raft::{Connector, Consensus, Member, ProposeError, RaftSettings, StartError, Timing, accepted};
 use crate::storage::{self, Claim, Identity, MemoryState, MemoryWal, OpenError, Recovered, SyncObserver};
 
@@ -62,9 +62,9 @@ pub enum OpenNodeError {
     /// Founding the cluster.
     #[error("the cluster cannot be founded: {0}")]
     Found(#[from] ProposeError),
-    /// Its timing is not the cluster's.
+    /// Its timing is not the cluster's, or its build is older than the cluster's feature level allows.
     #[error("{0}")]
-    Timing(String),
+    Unfit(String),
 }
 
 impl fmt::Debug for Tasks {
@@ -130,10 +130,11 @@ async fn open_here(
     listener: std::net::TcpListener,
     tasks: Arc<Tasks>,
 ) -> Result<Node, OpenNodeError> {
-    let settings = raft_settings(&config);
+    let mut settings = raft_settings(&config);
     let listener = TcpListener::from_std(listener)?;
     let (shared, consensus) = if ephemeral {
         let recovered = Recovered::empty();
+        settings.disk = clock.random_u128();
         let shared = Arc::new(Shared::new(config.node, 0, Arc::clone(&clock)));
         let hooks = hooks(&shared, &tasks);
         let wal = MemoryWal::default();
@@ -141,7 +142,7 @@ async fn open_here(
         let consensus = Consensus::start(settings.clone(), wal, state, &recovered, hooks, Connector::tcp()).await?;
         (shared, consensus)
     } else {
-        let opened = open_directory(&config, &settings).await?;
+        let opened = open_directory(&config, &settings, clock.random_u128()).await?;
         if let Some(note) = &opened.recovered.note {
             tracing::warn!(node = config.node, note, "recovered");
         }
@@ -150,15 +151,17 @@ async fn open_here(
         opened.wal.on_sync(Arc::clone(&shared) as Arc<dyn SyncObserver>);
         let hooks = hooks(&shared, &tasks);
         shared.keep(opened.lock);
+        settings.disk = opened.identity.disk;
         let (wal, state, recovered) = (opened.wal, opened.state, opened.recovered);
         let consensus = Consensus::start(settings.clone(), wal, state, &recovered, hooks, Connector::tcp()).await?;
         (shared, consensus)
     };
-    let node = assemble(config, settings, clock, shared, consensus, tasks);
+    let announcement = announce::own(&config, settings.disk);
+    let node = assemble(config, settings, announcement, clock, shared, consensus, tasks);
     node.own(serve_peers(node.clone(), listener));
-    if let Some(differs) = duties::timing_differs(&node) {
+    if let Some(why) = duties::unfit(&node) {
         node.close().await;
-        return Err(OpenNodeError::Timing(differs));
+        return Err(OpenNodeError::Unfit(why));
     }
     node.core.consensus.initialize().await?;
     Ok(node)
@@ -177,11 +180,16 @@ fn hooks(shared: &Arc<Shared>, tasks: &Arc<Tasks>) -> Arc<NodeHooks> {
     Arc::new(NodeHooks { shared: Arc::clone(shared), tasks: Arc::downgrade(tasks) })
 }
 
-async fn open_directory(config: &Config, settings: &RaftSettings) -> Result<storage::Opened, OpenNodeError> {
+/// Opens the node's directory; one that is made anew gets the disk id that was drawn.
+async fn open_directory(
+    config: &Config,
+    settings: &RaftSettings,
+    drawn: u128,
+) -> Result<storage::Opened, OpenNodeError> {
     let (dir, cluster, node) = (config.data.clone(), config.cluster.clone(), config.node);
     let (cluster_id, group_id) = (settings.cluster_id, settings.group_id);
     let claim = Claim { cluster: cluster.clone(), node, cluster_id: Some(cluster_id), group_id: Some(group_id) };
-    let identity = move || Identity::new(cluster, cluster_id, group_id, node);
+    let identity = move || Identity::new(cluster, cluster_id, group_id, node, drawn);
     let opening = move || storage::open(&dir, &claim, identity, &storage::Options::default());
     Ok(tokio::task::spawn_blocking(opening).await.map_err(io::Error::other)??)
 }
@@ -189,6 +197,7 @@ async fn open_directory(config: &Config, settings: &RaftSettings) -> Result<stor
 fn assemble(
     config: Config,
     settings: RaftSettings,
+    announcement: Announcement,
     clock: Arc<dyn Clock>,
     shared: Arc<Shared>,
     consensus: Consensus,
@@ -205,6 +214,7 @@ fn assemble(
             ttl_ms_max: limits::TTL_MS_MAX_DEFAULT,
         },
         election_max: Duration::from_millis(settings.timing.election_max_ms),
+        announcement,
         clock,
         consensus,
         shared: Arc::clone(&shared),
@@ -218,22 +228,15 @@ fn assemble(
     node.own(proposer::run(Arc::clone(&core), core.stop.subscribe()));
     node.own(duties::follow_views(node.clone()));
     node.own(duties::keep_watch(node.clone()));
+    node.own(announce::keep(node.clone()));
     node
 }
 
 /// What consensus needs to know. The cluster's id follows from its name and founding members, so that the founders
 /// agree on it before they have ever spoken to each other.
 fn raft_settings(config: &Config) -> RaftSettings {
-    let members: BTreeMap<u64, Member> = config
-        .members
-        .iter()
-        .map(|(id, member)| {
-            let http = config.listen.http.filter(|_| *id == config.node).map(|address| address.to_string());
-            let member =
-                Member { client: member.client.clone(), peer: member.peer.clone(), http: http.unwrap_or_default() };
-            (*id, member)
-        })
-        .collect();
+    let member = |member: &config::Member| Member { client: member.client.clone(), peer: member.peer.clone() };
+    let members: BTreeMap<u64, Member> = config.members.iter().map(|(id, of)| (*id, member(of))).collect();
     let mut founders = config.cluster.clone();
     for (id, member) in &members {
         founders.push_str(&format!("\n{id} {}", member.peer));

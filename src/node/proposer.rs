@@ -189,6 +189,10 @@ impl Core {
 
     /// Puts a command of the node's own into the next entry; nobody waits for its answer.
     pub(super) fn submit_own(&self, command: Command) {
+        if let Err(refusal) = self.admits(&command) {
+            tracing::debug!(node = self.id, %refusal, "not proposed");
+            return;
+        }
         let (answer, _) = tokio::sync::oneshot::channel();
         let submission = Submission { principal: Principal::default(), command };
         // A full queue is no reason to worry: these commands only inform.

@@ -11,8 +11,7 @@ use crate::limits;
 use crate::model::{Answer, Answered, Command, LockKey, Outcome, Query, Refusal, Reply, SessionId, Submission};
 use crate::raft::ProposeError;
 use crate::service::{
-    Call, ClaimRef, Events, Freshness, LockService, NodeStatus, NotSent, RenewalCall, Role, Scope, ServiceError,
-    Status, Subscription,
+    Call, ClaimRef, Events, Freshness, LockService, NotSent, RenewalCall, Scope, ServiceError, Status, Subscription,
 };
 
 impl LockService for Node {
@@ -77,7 +76,7 @@ impl LockService for Node {
     }
 
     async fn status(&self) -> Result<Status, ServiceError> {
-        Ok(self.status_here())
+        Ok(self.status_told().await)
     }
 
     async fn transfer(&self, to: u64) -> Result<(), ServiceError> {
@@ -91,6 +90,16 @@ impl LockService for Node {
         let Forwarded::Transferred = self.pass_on(Forward::Transfer(to), None).await? else { return Err(unexpected()) };
         Ok(())
     }
+
+    async fn raise_features(&self, to: u32) -> Result<(), ServiceError> {
+        if self.leads() {
+            return self.raise_features_here(to).await;
+        }
+        let Forwarded::FeaturesRaised = self.pass_on(Forward::RaiseFeatures(to), None).await? else {
+            return Err(unexpected());
+        };
+        Ok(())
+    }
 }
 
 fn unexpected() -> ServiceError {
@@ -100,7 +109,7 @@ fn unexpected() -> ServiceError {
 impl Node {
     /// Serves a call that another node passed on; it is not passed on again.
     pub(super) async fn serve_forwarded(&self, forward: Forward) -> Forwarded {
-        if !self.leads() {
+        if forward != Forward::Hello && !self.leads() {
             let leader = self.core.hint(self.core.consensus.watch().borrow().leader);
             return Forwarded::Error(ServiceError::NotSent { why: NotSent::NotLeader, leader });
         }
@@ -116,14 +125,18 @@ impl Node {
             }
             Forward::Query(query) => self.query_here(&query).await.map(Forwarded::Answered),
             Forward::Transfer(to) => self.transfer_here(to).await.map(|()| Forwarded::Transferred),
+            Forward::Status => Ok(Forwarded::Status(self.status_here())),
+            Forward::RaiseFeatures(to) => self.raise_features_here(to).await.map(|()| Forwarded::FeaturesRaised),
+            Forward::Hello => Ok(Forwarded::Hello(self.core.announcement.clone())),
         };
         served.unwrap_or_else(Forwarded::Error)
     }
 
-    async fn submit_here(&self, call: Call) -> Result<Reply, ServiceError> {
+    pub(super) async fn submit_here(&self, call: Call) -> Result<Reply, ServiceError> {
         if let Some(handle) = &call.proof {
             self.proven(session_of(&call.command), handle)?;
         }
+        self.core.admits(&call.command)?;
         let (answer, reply) = oneshot::channel();
         let submission = Submission { principal: call.principal, command: call.command };
         self.core.lanes.command(submission, answer).map_err(|why| self.not_sent(why))?;
@@ -212,10 +225,10 @@ impl Node {
     }
 
     /// Passes a call to the leader; `wait_ms` is how long it may take there beyond a usual call.
-    async fn pass_on(&self, forward: Forward, wait_ms: Option<u64>) -> Result<Forwarded, ServiceError> {
+    pub(super) async fn pass_on(&self, forward: Forward, wait_ms: Option<u64>) -> Result<Forwarded, ServiceError> {
         let leader = self.leader_elsewhere().await?;
         let wait = Duration::from_millis(limits::COMMIT_WAIT_MS_MAX + wait_ms.unwrap_or_default());
-        let idempotent = matches!(forward, Forward::Settled { .. } | Forward::Query(_));
+        let idempotent = matches!(forward, Forward::Settled { .. } | Forward::Query(_) | Forward::Status);
         match self.core.consensus.forward(leader, forward.encode(), wait).await {
             Ok(bytes) => {
                 let answer = Forwarded::decode(&bytes)?;
@@ -244,43 +257,6 @@ impl Node {
         let leader =
             self.core.hint(self.core.consensus.watch().borrow().leader).filter(|hint| hint.node != self.core.id);
         ServiceError::NotSent { why, leader }
-    }
-
-    fn status_here(&self) -> Status {
-        let core = &self.core;
-        let view = core.consensus.watch().borrow().clone();
-        let (totals, log_time) = core.consensus.machine(|machine| (machine.totals(), machine.now()));
-        let leading = view.own_term_applied;
-        let nodes = core.members.iter().map(|(id, member)| {
-            let progress = view.members.get(id);
-            let itself = *id == core.id;
-            NodeStatus {
-                id: *id,
-                role: if view.leader == Some(*id) { Role::Leader } else { Role::Follower },
-                client: member.client.clone(),
-                peer: member.peer.clone(),
-                http: member.http.clone(),
-                applied: if itself { view.applied } else { progress.and_then(|peer| peer.matched) },
-                healthy: if itself {
-                    view.fatal.is_none()
-                } else {
-                    !leading || progress.and_then(|peer| peer.heard).is_some_and(|at| at.elapsed() <= core.election_max)
-                },
-            }
-        });
-        Status {
-            cluster: core.cluster.clone(),
-            cluster_id: core.cluster_id,
-            node: core.id,
-            leader: view.leader,
-            term: view.term,
-            log_time,
-            applied: view.applied.unwrap_or_default(),
-            nodes: nodes.collect(),
-            totals,
-            ttl_ms_min: core.settings.ttl_ms_min,
-            ttl_ms_max: core.settings.ttl_ms_max,
-        }
     }
 }
 
@@ -312,6 +288,8 @@ fn session_of(command: &Command) -> Option<SessionId> {
         | Command::DropLease { .. }
         | Command::Tick
         | Command::LeaderlessGap { .. }
-        | Command::Configure(_) => None,
+        | Command::Configure(_)
+        | Command::Announce(_)
+        | Command::RaiseFeatures(_) => None,
     }
 }

@@ -1,6 +1,5 @@
 //! The handle on Raft: propose, read, watch, hand over, stop.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -11,7 +10,7 @@ use bytes::Bytes;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{ClientWriteError, InitializeError, LinearizableReadError, RaftError};
 use openraft::impls::OneshotResponder;
-use openraft::{Config, Raft, ReadPolicy, SnapshotPolicy};
+use openraft::{Raft, ReadPolicy};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::transport::Server as Transport;
@@ -20,87 +19,16 @@ use super::link::{Connection, Connector, Links};
 use super::log_store::{LogStore, awaited};
 use super::network::{self, Network};
 use super::server::Server;
+use super::settings::RaftSettings;
 use super::state_machine::{Shared, StateMachine};
 use super::store::{AnyStore, AnyWal};
-use super::types::{LeaderId, Member, Proposal, Types};
+use super::types::{LeaderId, Proposal, Types};
 use super::view::{self, View};
 use super::wire::SelfIdentity;
 use crate::limits;
 use crate::machine::{Applied, Machine};
 use crate::model::{DigestClaim, Entry};
 use crate::storage::{Recovered, StateStore, Wal};
-
-/// How fast a silent leader is noticed, in milliseconds. It is the cluster's, not the node's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timing {
-    /// A leader is heard of this often.
-    pub heartbeat_ms: u64,
-    /// A follower whose leader is silent asks for votes after at least this long...
-    pub election_min_ms: u64,
-    /// ...and at most this long. Followers also refuse votes for this long after they heard of the leader.
-    pub election_max_ms: u64,
-}
-
-/// What a node's Raft is told once.
-#[derive(Debug, Clone)]
-pub struct RaftSettings {
-    /// This node's id. Never used again for another disk.
-    pub node: u64,
-    /// The cluster's name, for people.
-    pub cluster: String,
-    /// The cluster's id.
-    pub cluster_id: u128,
-    /// The Raft group within it.
-    pub group_id: u64,
-    /// The founding members.
-    pub members: BTreeMap<u64, Member>,
-    /// How fast.
-    pub timing: Timing,
-    /// See [`limits::CHECKPOINT_MS`].
-    pub checkpoint_ms: u64,
-    /// See [`limits::SNAPSHOT_LOG_BYTES_MIN`].
-    pub snapshot_log_bytes_min: u64,
-    /// See [`limits::PURGE_MARGIN_ENTRIES`].
-    pub purge_margin_entries: u64,
-}
-
-impl RaftSettings {
-    /// Settings with the bounds of [`limits`].
-    #[must_use]
-    pub fn new(node: u64, cluster: String, cluster_id: u128, members: BTreeMap<u64, Member>, timing: Timing) -> Self {
-        Self {
-            node,
-            cluster,
-            cluster_id,
-            group_id: 0,
-            members,
-            timing,
-            checkpoint_ms: limits::CHECKPOINT_MS,
-            snapshot_log_bytes_min: limits::SNAPSHOT_LOG_BYTES_MIN,
-            purge_margin_entries: limits::PURGE_MARGIN_ENTRIES,
-        }
-    }
-
-    fn config(&self) -> Result<Config, StartError> {
-        let config = Config {
-            cluster_name: self.cluster.clone(),
-            heartbeat_interval: self.timing.heartbeat_ms,
-            election_timeout_min: self.timing.election_min_ms,
-            election_timeout_max: self.timing.election_max_ms,
-            enable_pre_vote: Some(true),
-            enable_leader_restore: Some(false),
-            allow_log_reversion: Some(false),
-            max_payload_entries: limits::REPLICATION_ENTRIES_MAX,
-            snapshot_policy: SnapshotPolicy::Never,
-            max_in_snapshot_log_to_keep: self.purge_margin_entries,
-            replication_lag_threshold: limits::REPLICATION_LAG_ENTRIES_MAX,
-            purge_batch_size: 1024.min(self.purge_margin_entries.max(1)),
-            install_snapshot_timeout: limits::INSTALL_SNAPSHOT_MS_MAX,
-            ..Config::default()
-        };
-        config.validate().map_err(|error| StartError::Settings(error.to_string()))
-    }
-}
 
 /// What the node is told by its Raft. Called on Raft's own tasks: each must be short and must not block.
 pub trait Hooks: Send + Sync + 'static {
@@ -191,11 +119,11 @@ impl Consensus {
         let config = Arc::new(settings.config()?);
         let any_wal: Arc<dyn AnyWal> = Arc::new(wal.clone());
         let any_store: Arc<dyn AnyStore> = Arc::new(store);
-        let shared =
-            Shared::new(recovered, any_store, any_wal, hooks).map_err(|error| StartError::Stored(error.to_string()))?;
-        let shared = Arc::new(shared);
-        let me = SelfIdentity { cluster_id: settings.cluster_id, group_id: settings.group_id, node: settings.node };
-        let network = Network { me, links: Arc::new(Links::new(connector)) };
+        let RaftSettings { cluster_id, group_id, node, disk, .. } = settings;
+        let me = SelfIdentity { cluster_id, group_id, node, disk };
+        let shared = Shared::new(me, recovered, any_store, any_wal, hooks);
+        let shared = Arc::new(shared.map_err(|error| StartError::Stored(error.to_string()))?);
+        let network = Network { shared: Arc::clone(&shared), links: Arc::new(Links::new(connector)) };
         let machine = StateMachine(Arc::clone(&shared));
         let raft = Raft::new(settings.node, config, network.clone(), LogStore::new(wal), machine)
             .await
@@ -218,7 +146,7 @@ impl Consensus {
         incoming: impl futures_util::Stream<Item = io::Result<Connection>> + Send,
         shutdown: impl Future<Output = ()> + Send,
     ) -> io::Result<()> {
-        let server = Server { me: self.0.network.me, raft: self.0.raft.clone(), shared: Arc::clone(&self.0.shared) };
+        let server = Server { raft: self.0.raft.clone(), shared: Arc::clone(&self.0.shared) };
         Transport::builder()
             .add_service(server.service())
             .serve_with_incoming_shutdown(incoming, shutdown)
@@ -335,7 +263,9 @@ impl Consensus {
     /// # Errors
     /// [`ProposeError::NotSent`] where this node does not lead, or `to` is not a follower at the log's end that was
     /// heard of within two heartbeats. [`ProposeError::Unknown`] where nobody else leads after twice the longest
-    /// election timeout: this handle takes no entries any more, and must be shut down and started anew.
+    /// election timeout. Raft never takes a hand-over back: this node takes no entries in that term any more. It sends no
+    /// heartbeats either, so that a follower with the whole log is elected, with this node's vote where that is needed;
+    /// without a quorum it lasts until there is one again.
     pub async fn transfer(&self, to: u64) -> Result<(), ProposeError> {
         let mut views = self.watch();
         let heard_within = Duration::from_millis(2 * self.0.settings.timing.heartbeat_ms);

@@ -8,8 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use openraft::Raft;
 
-use super::consensus::RaftSettings;
 use super::log_store::awaited;
+use super::settings::RaftSettings;
 use super::state_machine::{Shared, StateMachine};
 use super::store::{awaited_file, synced};
 use super::types::Types;

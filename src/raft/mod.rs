@@ -5,6 +5,7 @@
 //! This is the only room that says "openraft": nothing of it stands in the public words below, in a file or on the wire.
 
 mod consensus;
+mod disks;
 mod keeper;
 mod ledger;
 mod link;
@@ -14,6 +15,7 @@ mod payload;
 mod pipeline;
 mod ring;
 mod server;
+mod settings;
 mod state_machine;
 mod store;
 #[cfg(test)]
@@ -22,7 +24,8 @@ mod types;
 mod view;
 mod wire;
 
-pub use consensus::{Consensus, Hooks, ProposeError, RaftSettings, StartError, Submitted, Timing};
+pub use consensus::{Consensus, Hooks, ProposeError, StartError, Submitted};
 pub use link::{Connection, Connector, Dialling, accepted};
+pub use settings::{RaftSettings, Timing};
 pub use types::Member;
 pub use view::{MemberView, Role, View};

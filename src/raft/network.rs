@@ -19,9 +19,9 @@ use tonic::{Code, Response, Status};
 
 use super::link::{Borrowed, Links, Purpose, pause};
 use super::pipeline::{Answer, Pipeline};
-use super::state_machine::SnapshotData;
+use super::state_machine::{Shared, SnapshotData};
 use super::types::{Member, RaftVote, Snapshot, Types};
-use super::wire::{self, SelfIdentity};
+use super::wire;
 use crate::limits::{APPEND_MS_MAX, PEER_MESSAGE_BYTES_MAX, SNAPSHOT_CHUNK_BYTES};
 use crate::storage::SnapshotFile;
 
@@ -31,14 +31,20 @@ type Answers<'s> = BoxStream<'s, Result<Answer, RPCError<Types>>>;
 /// Makes the clients of all targets; they share the connections.
 #[derive(Clone)]
 pub(super) struct Network {
-    pub(super) me: SelfIdentity,
+    pub(super) shared: Arc<Shared>,
     pub(super) links: Arc<Links>,
+}
+
+impl Network {
+    pub(super) fn header(&self, target: u64) -> wire::Header {
+        self.shared.me.header(target, self.shared.disks.of(target))
+    }
 }
 
 /// One target.
 pub(super) struct Peer {
     pub(super) network: Network,
-    target: u64,
+    pub(super) target: u64,
     address: String,
 }
 
@@ -56,7 +62,7 @@ fn unreachable(error: impl ToString) -> Unreachable<Types> {
 
 /// Runs a call on a connection until its deadline. Whoever abandons it drops the connection with it.
 pub(super) async fn call<T, F, Fut>(
-    links: &Arc<Links>,
+    network: &Network,
     (target, address, purpose): (u64, &str, Purpose),
     deadline: Duration,
     run: F,
@@ -65,14 +71,20 @@ where
     F: FnOnce(wire::peer_client::PeerClient<tonic::transport::Channel>) -> Fut,
     Fut: Future<Output = Result<Response<T>, Status>>,
 {
+    if let Some(why) = network.shared.fault.borrow().as_ref() {
+        return Err(io::Error::other(format!("this node must stop: {why}")));
+    }
     let calling = async {
-        let borrowed: Borrowed = links.borrow(target, address, purpose).await?;
+        let borrowed: Borrowed = network.links.borrow(target, address, purpose).await?;
         match run(borrowed.client.clone()).await {
             Ok(response) => {
                 borrowed.went_well();
                 Ok(response.into_inner())
             }
             Err(status) => {
+                if status.code() == Code::DataLoss {
+                    network.shared.fail(status.message());
+                }
                 // A refusal is an answer: the connection is sound.
                 if matches!(status.code(), Code::FailedPrecondition | Code::InvalidArgument | Code::PermissionDenied) {
                     borrowed.went_well();
@@ -91,8 +103,8 @@ where
 }
 
 impl Peer {
-    pub(super) fn header(&self) -> wire::Header {
-        self.network.me.header(self.target)
+    fn header(&self) -> wire::Header {
+        self.network.header(self.target)
     }
 
     pub(super) fn at(&self, purpose: Purpose) -> (u64, &str, Purpose) {
@@ -113,7 +125,7 @@ impl Peer {
             transfer: request.leadership_transfer,
         };
         let run = |mut client: wire::peer_client::PeerClient<_>| async move { client.vote(message).await };
-        let answer = call(&self.network.links, self.at(Purpose::Pulse), deadline, run).await.map_err(unreachable)?;
+        let answer = call(&self.network, self.at(Purpose::Pulse), deadline, run).await.map_err(unreachable)?;
         let vote = wire::read_ballot(answer.vote.as_ref()).map_err(|status| unreachable(status.message()))?;
         Ok(VoteResponse::new(vote, answer.last.as_ref().map(wire::read_log_id), answer.granted))
     }
@@ -137,7 +149,7 @@ impl Peer {
         });
         let parts = tokio_stream::wrappers::ReceiverStream::new(receiver);
         let run = |mut client: wire::peer_client::PeerClient<_>| async move { client.install_snapshot(parts).await };
-        let answer = call(&self.network.links, self.at(Purpose::Snapshot), deadline, run).await;
+        let answer = call(&self.network, self.at(Purpose::Snapshot), deadline, run).await;
         // A file that cannot be read ends the stream early; its own error says more than the receiver's.
         reading.await.map_err(io::Error::other)??;
         wire::read_ballot(answer?.vote.as_ref()).map_err(|status| io::Error::other(status.message().to_owned()))
@@ -171,7 +183,7 @@ impl RaftNetworkV2<Types> for Peer {
         };
         let message = wire::append(self.header(), &request);
         let run = |mut client: wire::peer_client::PeerClient<_>| async move { client.append(message).await };
-        let answer = call(&self.network.links, self.at(purpose), deadline, run).await.map_err(unreachable)?;
+        let answer = call(&self.network, self.at(purpose), deadline, run).await.map_err(unreachable)?;
         Ok(read_append(answer).map_err(|status| unreachable(status.message()))?)
     }
 
@@ -241,8 +253,7 @@ impl RaftNetworkV2<Types> for Peer {
             last: request.last_log_id().map(wire::log_id),
         };
         let run = |mut client: wire::peer_client::PeerClient<_>| async move { client.transfer(message).await };
-        let answer =
-            call(&self.network.links, self.at(Purpose::Pulse), option.hard_ttl(), run).await.map_err(unreachable)?;
+        let answer = call(&self.network, self.at(Purpose::Pulse), option.hard_ttl(), run).await.map_err(unreachable)?;
         if answer.refused.is_empty() { Ok(Ok(())) } else { Err(unreachable(answer.refused).into()) }
     }
 
@@ -261,11 +272,11 @@ pub(super) async fn forward(
     if payload.len() > PEER_MESSAGE_BYTES_MAX / 2 {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("a call of {} bytes", payload.len())));
     }
-    let message = wire::ForwardRequest { header: Some(network.me.header(target)), payload };
+    let message = wire::ForwardRequest { header: Some(network.header(target)), payload };
     let run = |mut client: wire::peer_client::PeerClient<_>| async move {
         let mut request = tonic::Request::new(message);
         request.set_timeout(deadline);
         client.forward(request).await
     };
-    Ok(call(&network.links, (target, address, Purpose::Forward), deadline, run).await?.payload)
+    Ok(call(network, (target, address, Purpose::Forward), deadline, run).await?.payload)
 }

@@ -14,7 +14,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
 use super::link::{Borrowed, Purpose};
-use super::network::Peer;
+use super::network::{Network, Peer};
 use super::types::{RaftLogId, Types};
 use super::wire;
 use crate::limits::{APPEND_MS_MAX, APPENDS_IN_FLIGHT_MAX};
@@ -26,7 +26,8 @@ pub(super) type Answer = StreamAppendResult<Types>;
 pub(super) struct Pipeline<S> {
     input: S,
     input_ended: bool,
-    header: wire::Header,
+    network: Network,
+    target: u64,
     outgoing: mpsc::Sender<wire::AppendRequest>,
     incoming: Streaming<wire::AppendResponse>,
     waiting: VecDeque<Sent>,
@@ -51,8 +52,8 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> Pipeline<S> {
             let mut client = connection.client.clone();
             let opened = client.appends(ReceiverStream::new(messages)).await;
             let incoming = opened.map_err(|status| status.message().to_owned())?.into_inner();
-            let (header, waiting) = (peer.header(), VecDeque::with_capacity(APPENDS_IN_FLIGHT_MAX));
-            Ok(Self { input, input_ended: false, header, outgoing, incoming, waiting, connection })
+            let (network, waiting) = (peer.network.clone(), VecDeque::with_capacity(APPENDS_IN_FLIGHT_MAX));
+            Ok(Self { input, input_ended: false, network, target, outgoing, incoming, waiting, connection })
         };
         let longest = Duration::from_millis(APPEND_MS_MAX);
         tokio::time::timeout(longest, opening).await.unwrap_or_else(|_| Err(late()))
@@ -89,7 +90,9 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> Pipeline<S> {
         let last = request.entries.last().map(|entry| entry.log_id).or(request.prev_log_id);
         let deadline = Instant::now() + Duration::from_millis(APPEND_MS_MAX);
         self.waiting.push_back(Sent { previous: request.prev_log_id, last, deadline });
-        self.outgoing.send(wire::append(self.header.clone(), &request)).await.map_err(drop)
+        // Anew for each: what is known of the follower's disk may have come meanwhile.
+        let header = self.network.header(self.target);
+        self.outgoing.send(wire::append(header, &request)).await.map_err(drop)
     }
 
     fn read(&mut self, answer: wire::AppendResponse) -> Result<Answer, String> {

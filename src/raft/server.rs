@@ -12,18 +12,18 @@ use openraft::async_runtime::watch::WatchReceiver;
 use openraft::raft::{AppendEntriesResponse, StreamAppendError, TransferLeaderRequest, VoteRequest};
 use tonic::{Request, Response, Status, Streaming};
 
+use super::disks::wiped;
 use super::state_machine::{Shared, SnapshotData, StateMachine, meta_of};
 use super::types::{Snapshot, Types};
 use super::wire::append_response::Result as Answer;
 use super::wire::peer_server::{Peer, PeerServer};
-use super::wire::{self, SelfIdentity};
+use super::wire::{self, BadHeader};
 use crate::limits::{INSTALL_SNAPSHOT_MS_MAX, PEER_MESSAGE_BYTES_MAX};
 use crate::storage::{Head, ReceivedSnapshot};
 
 /// The node's side of the calls between nodes.
 #[derive(Clone)]
 pub(super) struct Server {
-    pub(super) me: SelfIdentity,
     pub(super) raft: Raft<Types, StateMachine>,
     pub(super) shared: Arc<Shared>,
 }
@@ -38,6 +38,22 @@ impl Server {
         PeerServer::new(self)
             .max_decoding_message_size(PEER_MESSAGE_BYTES_MAX)
             .max_encoding_message_size(PEER_MESSAGE_BYTES_MAX)
+    }
+
+    /// The sender, if it belongs here. A node that must stop answers nobody any more: it neither votes nor counts.
+    fn admit(&self, header: Option<&wire::Header>) -> Result<u64, Status> {
+        if let Some(why) = self.shared.fault.borrow().as_ref() {
+            return Err(stopped(why));
+        }
+        let me = &self.shared.me;
+        me.check(header, &self.shared.disks).map_err(|bad| match bad {
+            BadHeader::NotForUs(why) => Status::failed_precondition(why),
+            BadHeader::SenderWiped(sender) => Status::data_loss(wiped(sender)),
+            BadHeader::ReceiverWiped => {
+                self.shared.fail(&wiped(me.node));
+                Status::failed_precondition(wiped(me.node))
+            }
+        })
     }
 
     /// Only a member may raise the term. Log entries are not checked so: a node that lags may know an old membership,
@@ -87,7 +103,7 @@ impl Server {
 impl Peer for Server {
     async fn append(&self, request: Request<wire::AppendRequest>) -> Result<Response<wire::AppendResponse>, Status> {
         let request = request.into_inner();
-        self.me.check(request.header.as_ref())?;
+        self.admit(request.header.as_ref())?;
         let last = request.entries.last().and_then(|entry| entry.id);
         let message = wire::read_append(request)?;
         let result = match self.raft.append_entries(message).await.map_err(stopped)? {
@@ -108,12 +124,12 @@ impl Peer for Server {
         &self,
         request: Request<Streaming<wire::AppendRequest>>,
     ) -> Result<Response<Self::AppendsStream>, Status> {
-        let (me, refused) = (self.me, Arc::new(OnceLock::new()));
+        let (server, refused) = (self.clone(), Arc::new(OnceLock::new()));
         let refusal = Arc::clone(&refused);
         // The first message that cannot be taken ends the stream: those behind it would leave a hole.
         let appends = request.into_inner().scan((), move |(), message| {
             let checked = message.and_then(|message| {
-                me.check(message.header.as_ref())?;
+                server.admit(message.header.as_ref())?;
                 wire::read_append(message)
             });
             std::future::ready(checked.map_err(|status| refusal.set(status)).ok())
@@ -133,7 +149,7 @@ impl Peer for Server {
 
     async fn vote(&self, request: Request<wire::VoteRequest>) -> Result<Response<wire::VoteResponse>, Status> {
         let request = request.into_inner();
-        let sender = self.me.check(request.header.as_ref())?;
+        let sender = self.admit(request.header.as_ref())?;
         self.check_member(sender)?;
         let vote = wire::read_ballot(request.vote.as_ref())?;
         let mut message = VoteRequest::new(vote, request.last.as_ref().map(wire::read_log_id));
@@ -157,7 +173,7 @@ impl Peer for Server {
         else {
             return Err(Status::invalid_argument("a snapshot without its announcement"));
         };
-        self.me.check(announced.header.as_ref())?;
+        self.admit(announced.header.as_ref())?;
         let vote = wire::read_ballot(announced.vote.as_ref())?;
         let head = wire::read_head(&announced)?;
         let meta = meta_of(&head).map_err(|error| Status::invalid_argument(error.to_string()))?;
@@ -175,7 +191,7 @@ impl Peer for Server {
         request: Request<wire::TransferRequest>,
     ) -> Result<Response<wire::TransferResponse>, Status> {
         let request = request.into_inner();
-        self.me.check(request.header.as_ref())?;
+        self.admit(request.header.as_ref())?;
         let leader = wire::read_ballot(request.leader.as_ref())?;
         let message = TransferLeaderRequest::new(leader, request.to, request.last.as_ref().map(wire::read_log_id));
         let refused = match self.raft.handle_transfer_leader(message).await.map_err(stopped)? {
@@ -187,7 +203,7 @@ impl Peer for Server {
 
     async fn forward(&self, request: Request<wire::ForwardRequest>) -> Result<Response<wire::ForwardResponse>, Status> {
         let request = request.into_inner();
-        self.me.check(request.header.as_ref())?;
+        self.admit(request.header.as_ref())?;
         match self.shared.hooks.forwarded(request.payload).await {
             Ok(payload) => Ok(Response::new(wire::ForwardResponse { payload })),
             Err(why) => Err(Status::aborted(why)),

@@ -11,6 +11,7 @@ use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 use tokio::sync::{Notify, watch};
 
 use super::consensus::Hooks;
+use super::disks::{Disks, wiped};
 use super::ledger::Ledger;
 use super::payload;
 use super::ring::size_bytes;
@@ -19,6 +20,7 @@ use super::types::{
     Proposal, RaftEntry, RaftLogId, RaftPayload, Snapshot, SnapshotMeta, StoredMembership, Types, from_log_id,
     to_log_id,
 };
+use super::wire::SelfIdentity;
 use crate::codec;
 use crate::limits::{CHECKPOINT_ENTRIES, DIGEST_EVERY_ENTRIES, FOLD_RECORDS};
 use crate::machine::{Applied, Machine};
@@ -123,7 +125,10 @@ pub(super) fn damaged(what: String) -> io::Error {
 
 /// What the state machine, the keeper of checkpoints, and the handle share.
 pub(super) struct Shared {
+    pub(super) me: SelfIdentity,
     pub(super) core: Mutex<Core>,
+    /// Kept beside the machine, as it is applied.
+    pub(super) disks: Disks,
     pub(super) store: Arc<dyn AnyStore>,
     pub(super) wal: Arc<dyn AnyWal>,
     pub(super) hooks: Arc<dyn Hooks>,
@@ -139,14 +144,17 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn new(
+        me: SelfIdentity,
         recovered: &Recovered,
         store: Arc<dyn AnyStore>,
         wal: Arc<dyn AnyWal>,
         hooks: Arc<dyn Hooks>,
     ) -> io::Result<Self> {
         let core = Core::load(&recovered.head, &recovered.records)?;
-        Ok(Self {
+        let shared = Self {
+            me,
             core: Mutex::new(core),
+            disks: Disks::default(),
             store,
             wal,
             hooks,
@@ -154,7 +162,17 @@ impl Shared {
             checkpoint_due: Notify::new(),
             applied_bytes: AtomicU64::new(0),
             fault: watch::Sender::new(None),
-        })
+        };
+        shared.follow_disks(&shared.core());
+        Ok(shared)
+    }
+
+    /// Learns from the state who is known by which disk; stops this node where it is not the one that is known.
+    fn follow_disks(&self, core: &Core) {
+        self.disks.follow(&core.machine);
+        if self.disks.differs(self.me.node, self.me.disk) {
+            self.fail(&wiped(self.me.node));
+        }
     }
 
     /// The state, for a moment: nothing may be awaited while it is held.
@@ -181,6 +199,7 @@ impl Shared {
         self.applied_bytes.fetch_add(size_bytes(&entry) as u64, Ordering::Relaxed);
         let mut core = self.core();
         let applied = core.apply(entry).inspect_err(|error| self.fail(&error.to_string()))?;
+        self.follow_disks(&core);
         if core.unwritten >= CHECKPOINT_ENTRIES {
             self.checkpoint_due.notify_one();
         }
@@ -210,6 +229,7 @@ impl Shared {
         .await
         .map_err(io::Error::other)??;
         let index = core.last.map_or(0, |id| id.index);
+        self.follow_disks(&core);
         *self.core() = core;
         self.hooks.installed(index);
         Ok(())

@@ -21,8 +21,6 @@ pub struct Member {
     pub client: String,
     /// Where the other nodes reach it: `host:port`.
     pub peer: String,
-    /// Its HTTP port: `host:port`; empty where it has none.
-    pub http: String,
 }
 
 impl fmt::Display for Member {

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use openraft::raft::AppendEntriesRequest;
 use tonic::Status;
 
+use super::disks::Disks;
 use super::payload;
 use super::types::{RaftEntry, RaftLogId, RaftVote, Types, from_log_id, from_vote, to_log_id, to_vote};
 use crate::storage::{self, Head};
@@ -23,43 +24,79 @@ pub(super) struct SelfIdentity {
     pub(super) cluster_id: u128,
     pub(super) group_id: u64,
     pub(super) node: u64,
+    pub(super) disk: u128,
+}
+
+/// What is wrong with a call's header.
+#[derive(Debug)]
+pub(super) enum BadHeader {
+    /// It is not for this node of this cluster.
+    NotForUs(String),
+    /// The sender's disk is not the one by which it is known.
+    SenderWiped(u64),
+    /// This node's disk is not the one by which the sender knows it.
+    ReceiverWiped,
 }
 
 impl SelfIdentity {
-    pub(super) fn header(&self, target: u64) -> Header {
+    /// The header of a call to `target`, which is known by that disk, if by any.
+    pub(super) fn header(&self, target: u64, target_disk: Option<u128>) -> Header {
         Header {
             version: VERSION,
-            cluster_id: Bytes::copy_from_slice(&self.cluster_id.to_be_bytes()),
+            cluster_id: bytes_of(self.cluster_id),
             group_id: self.group_id,
             sender: self.node,
             target,
+            disk: bytes_of(self.disk),
+            target_disk: target_disk.map(bytes_of).unwrap_or_default(),
         }
     }
 
-    /// The sender, if the call is for this node of this cluster; otherwise what is wrong.
-    pub(super) fn check(&self, header: Option<&Header>) -> Result<u64, Status> {
-        let refused = |why: String| Err(Status::failed_precondition(why));
-        let Some(header) = header else { return refused("a call without a header".to_owned()) };
-        if header.version != VERSION {
-            return refused(format!("version {} of the node protocol; this node speaks {VERSION}", header.version));
+    /// The sender, if the call is for this node of this cluster and both have the disks by which they are known.
+    pub(super) fn check(&self, header: Option<&Header>, disks: &Disks) -> Result<u64, BadHeader> {
+        let header = header.ok_or_else(|| BadHeader::NotForUs("a call without a header".to_owned()))?;
+        self.check_ids(header).map_err(BadHeader::NotForUs)?;
+        let Some(disk) = read_u128(&header.disk) else {
+            return Err(BadHeader::NotForUs(format!("a disk id of {} bytes", header.disk.len())));
+        };
+        if disks.differs(header.sender, disk) {
+            return Err(BadHeader::SenderWiped(header.sender));
         }
-        let Ok(cluster_id) = <[u8; 16]>::try_from(header.cluster_id.as_ref()).map(u128::from_be_bytes) else {
-            return refused(format!("a cluster id of {} bytes", header.cluster_id.len()));
+        if !header.target_disk.is_empty() && read_u128(&header.target_disk) != Some(self.disk) {
+            return Err(BadHeader::ReceiverWiped);
+        }
+        Ok(header.sender)
+    }
+
+    fn check_ids(&self, header: &Header) -> Result<(), String> {
+        if header.version != VERSION {
+            return Err(format!("version {} of the node protocol; this node speaks {VERSION}", header.version));
+        }
+        let Some(cluster_id) = read_u128(&header.cluster_id) else {
+            return Err(format!("a cluster id of {} bytes", header.cluster_id.len()));
         };
         if (cluster_id, header.group_id) != (self.cluster_id, self.group_id) {
-            return refused(format!(
+            return Err(format!(
                 "node {} belongs to cluster {cluster_id:032x}, group {}; this is cluster {:032x}, group {}",
                 header.sender, header.group_id, self.cluster_id, self.group_id
             ));
         }
         if header.target != self.node {
-            return refused(format!("the call is for node {}; this is node {}", header.target, self.node));
+            return Err(format!("the call is for node {}; this is node {}", header.target, self.node));
         }
         if header.sender == self.node {
-            return refused(format!("the call comes from another node {}, which is this node's id", self.node));
+            return Err(format!("the call comes from another node {}, which is this node's id", self.node));
         }
-        Ok(header.sender)
+        Ok(())
     }
+}
+
+fn bytes_of(number: u128) -> Bytes {
+    Bytes::copy_from_slice(&number.to_be_bytes())
+}
+
+fn read_u128(bytes: &[u8]) -> Option<u128> {
+    bytes.try_into().ok().map(u128::from_be_bytes)
 }
 
 pub(super) fn log_id(id: &RaftLogId) -> LogId {
@@ -123,18 +160,72 @@ pub(super) fn announcement(header: Header, vote: &RaftVote, head: &Head) -> Snap
         vote: Some(ballot(vote)),
         last: head.log_id.as_ref().map(stored_log_id),
         records: head.records,
-        digest: Bytes::copy_from_slice(&head.digest.to_be_bytes()),
+        digest: bytes_of(head.digest),
         meta: head.meta.clone(),
     }
 }
 
 pub(super) fn read_head(announced: &SnapshotAnnouncement) -> Result<Head, Status> {
-    let digest = <[u8; 16]>::try_from(announced.digest.as_ref())
-        .map_err(|_| Status::invalid_argument("a snapshot digest that is not 16 bytes long"))?;
+    let digest = read_u128(&announced.digest)
+        .ok_or_else(|| Status::invalid_argument("a snapshot digest that is not 16 bytes long"))?;
     Ok(Head {
         log_id: announced.last.as_ref().map(read_stored_log_id),
         records: announced.records,
-        digest: u128::from_be_bytes(digest),
+        digest,
         meta: announced.meta.clone(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Machine;
+    use crate::model::{Announcement, Command, Entry, LogTime, Principal, Submission, WallTime};
+
+    fn me(node: u64, disk: u128) -> SelfIdentity {
+        SelfIdentity { cluster_id: 42, group_id: 0, node, disk }
+    }
+
+    /// What a node knows that has applied the announcements of nodes 1 and 2, with the disks 11 and 22.
+    fn known() -> Disks {
+        let told = |node: u64| Announcement {
+            node,
+            disk: u128::from(node * 11),
+            features: 1,
+            version: String::new(),
+            http: None,
+        };
+        let commands =
+            [1, 2].map(|node| Submission { principal: Principal::default(), command: Command::Announce(told(node)) });
+        let (stamp, wall) = (LogTime(1), WallTime(0));
+        let mut machine = Machine::new();
+        machine.apply(1, &Entry { stamp, wall, renewals: vec![], commands: commands.into(), digest: None });
+        let disks = Disks::default();
+        disks.follow(&machine);
+        disks
+    }
+
+    /// Calls pass between known disks, and where one is not known yet: a cluster must be able to form.
+    #[test]
+    fn known_and_unknown_disks_pass() {
+        let (disks, nobody) = (known(), Disks::default());
+        let header = me(2, 22).header(1, disks.of(1));
+        assert_eq!(me(1, 11).check(Some(&header), &disks).expect("known"), 2);
+        let header = me(3, 99).header(1, nobody.of(1));
+        assert_eq!(me(1, 11).check(Some(&header), &disks).expect("not known yet"), 3);
+        assert_eq!(me(1, 98).check(Some(&header), &nobody).expect("nobody is known yet"), 3);
+    }
+
+    /// A sender with another disk than it is known by is refused, be it for a vote, an entry or anything else; and a
+    /// receiver refuses to act as a node that it no longer is.
+    #[test]
+    fn another_disk_is_refused_on_both_sides() {
+        let disks = known();
+        let header = me(2, 23).header(1, None);
+        assert!(matches!(me(1, 11).check(Some(&header), &disks), Err(BadHeader::SenderWiped(2))));
+        let header = me(2, 22).header(1, disks.of(1));
+        assert!(matches!(me(1, 12).check(Some(&header), &Disks::default()), Err(BadHeader::ReceiverWiped)));
+        let header = Header { disk: Bytes::new(), ..me(2, 22).header(1, None) };
+        assert!(matches!(me(1, 11).check(Some(&header), &Disks::default()), Err(BadHeader::NotForUs(_))));
+    }
 }

@@ -23,4 +23,13 @@ impl<S: LockService> pb::admin_server::Admin for Admin<S> {
         self.service.transfer(to).await.map_err(|error| error_to_status(&error))?;
         Ok(Response::new(pb::TransferReply {}))
     }
+
+    async fn raise_features(
+        &self,
+        request: Request<pb::RaiseFeaturesRequest>,
+    ) -> Result<Response<pb::RaiseFeaturesReply>, Status> {
+        let to = request.into_inner().to;
+        self.service.raise_features(to).await.map_err(|error| error_to_status(&error))?;
+        Ok(Response::new(pb::RaiseFeaturesReply {}))
+    }
 }

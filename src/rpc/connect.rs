@@ -2,7 +2,8 @@
 
 use super::{RemoteService, RemoteSettings};
 use crate::client::{Client, ClientError};
-use crate::service::{LockService, ServiceError};
+use crate::model::Query;
+use crate::service::{Freshness, LockService, ServiceError};
 
 impl Client<RemoteService> {
     /// A client of the cluster at these endpoints, `HOST:PORT` each; one that answers is enough. It looks now whether
@@ -15,7 +16,8 @@ impl Client<RemoteService> {
     pub async fn connect_with(settings: RemoteSettings) -> Result<Self, ClientError> {
         let wait = settings.request_wait;
         let service = RemoteService::new(settings).map_err(ServiceError::Invalid)?;
-        service.status().await?;
+        // A stale read is answered by any node that serves, with or without a leader.
+        service.query(Query::Totals, Freshness::Stale).await?;
         Ok(Client::new(service).request_wait(wait))
     }
 }

@@ -91,7 +91,11 @@ impl LockService for Fake {
             Command::Release(_) | Command::DropLease { .. } => Outcome::Released,
             Command::CloseSession { .. } => Outcome::Closed,
             Command::Disconnected { .. } => Outcome::DisconnectNoted,
-            Command::Tick | Command::LeaderlessGap { .. } | Command::Configure(_) => Outcome::Ticked,
+            Command::Tick
+            | Command::LeaderlessGap { .. }
+            | Command::Configure(_)
+            | Command::Announce(_)
+            | Command::RaiseFeatures(_) => Outcome::Ticked,
         };
         Ok(reply(outcome))
     }
@@ -141,6 +145,11 @@ impl LockService for Fake {
 
     async fn transfer(&self, _: u64) -> Result<(), ServiceError> {
         Ok(())
+    }
+
+    async fn raise_features(&self, to: u32) -> Result<(), ServiceError> {
+        let refusal = Refusal::FeaturesUnsupported { to, node: 3, supports: Some(1) };
+        if to == 1 { Ok(()) } else { Err(refusal.into()) }
     }
 }
 

@@ -44,11 +44,15 @@ pub trait LockService: Clone + Send + Sync + 'static {
     /// Events from a position on, in order and without a gap, until the subscription is cut with a reason.
     fn subscribe(&self, subscription: Subscription) -> impl Future<Output = Result<Events, ServiceError>> + Send;
 
-    /// The cluster as the asked node sees it. Answers without a quorum, too.
+    /// The cluster as its leader sees it. Where no leader can be reached it answers all the same, as the asked node
+    /// sees it: nobody leads then, and how the other nodes are is not known.
     fn status(&self) -> impl Future<Output = Result<Status, ServiceError>> + Send;
 
     /// Hands leadership to another node. Answers once that node leads.
     fn transfer(&self, to: u64) -> impl Future<Output = Result<(), ServiceError>> + Send;
+
+    /// Raises the cluster's feature level, which never falls again. Refused where a voter does not support it.
+    fn raise_features(&self, to: u32) -> impl Future<Output = Result<(), ServiceError>> + Send;
 }
 
 /// A command and who asks.
@@ -148,16 +152,16 @@ impl Events {
     }
 }
 
-/// The cluster as one node sees it.
+/// The cluster as its leader sees it, or as the asked node does where no leader can be reached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// The cluster's name.
     pub cluster: String,
     /// Its identity.
     pub cluster_id: u128,
-    /// Which node answered.
+    /// Which node was asked.
     pub node: u64,
-    /// Who leads, as far as it knows.
+    /// Who leads, with a quorum behind it; `None` where no leader could be reached.
     pub leader: Option<u64>,
     /// Raft term.
     pub term: u64,
@@ -173,9 +177,11 @@ pub struct Status {
     pub ttl_ms_min: u64,
     /// Longest TTL and lease that the cluster allows.
     pub ttl_ms_max: u64,
+    /// The cluster's feature level.
+    pub features: u32,
 }
 
-/// One member, as the answering node sees it.
+/// One member, as the leader sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeStatus {
     /// Its id.
@@ -186,12 +192,16 @@ pub struct NodeStatus {
     pub client: String,
     /// Where peers reach it.
     pub peer: String,
-    /// Where its HTTP port is; empty where it has none.
+    /// Where its HTTP port is; empty where it has none, or before the cluster has learnt it.
     pub http: String,
     /// How far it has the log, as far as is known.
     pub applied: Option<u64>,
-    /// Whether the leader heard from it within an election timeout.
-    pub healthy: bool,
+    /// Whether the leader heard from it within an election timeout; `None` where nobody leads who could know.
+    pub healthy: Option<bool>,
+    /// Version of its build; `None` before the cluster has learnt it.
+    pub version: Option<String>,
+    /// Highest feature level that its build supports; `None` before the cluster has learnt it.
+    pub features: Option<u32>,
 }
 
 /// A member's part.

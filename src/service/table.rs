@@ -90,6 +90,8 @@ table! {
     TooOld "too-old" 11 409 65 GiveUp;
     /// The request number was used for something else.
     RequestReused "request-reused" 3 400 65 GiveUp;
+    /// The cluster's feature level is too low for it, or a node does not support the level.
+    FeatureLevel "feature-level" 9 409 65 GiveUp;
     /// The caller may not do that.
     NotPermitted "not-permitted" 7 403 77 GiveUp;
     /// No endpoint could be reached.
@@ -143,6 +145,8 @@ impl Word {
             Refusal::TooOld { .. } => Word::TooOld,
             Refusal::RequestReused { .. } => Word::RequestReused,
             Refusal::OutOfBounds { .. } => Word::Invalid,
+            Refusal::OtherDisk { .. } => Word::NotPermitted,
+            Refusal::FeaturesUnsupported { .. } | Refusal::FeatureLevel { .. } => Word::FeatureLevel,
         }
     }
 }

@@ -24,6 +24,9 @@ pub struct Identity {
     pub group_id: u64,
     /// The node.
     pub node: u64,
+    /// Drawn when the directory was made: the cluster knows the node by it, and a node that lost its directory is found
+    /// out.
+    pub disk: u128,
 }
 
 /// What a config says about a directory; what it leaves open is taken from the directory.
@@ -41,8 +44,8 @@ pub struct Claim {
 
 impl Identity {
     /// The identity of a new directory.
-    pub fn new(cluster: String, cluster_id: u128, group_id: u64, node: u64) -> Self {
-        Self { format: FORMAT, cluster, cluster_id, group_id, node }
+    pub fn new(cluster: String, cluster_id: u128, group_id: u64, node: u64, disk: u128) -> Self {
+        Self { format: FORMAT, cluster, cluster_id, group_id, node, disk }
     }
 
     fn shown(&self) -> String {
@@ -52,8 +55,8 @@ impl Identity {
 
     fn text(&self) -> String {
         let mut text = format!(
-            "lockkeeper {}\ncluster {}\ncluster_id {:032x}\ngroup_id {}\nnode {}\n",
-            self.format, self.cluster, self.cluster_id, self.group_id, self.node
+            "lockkeeper {}\ncluster {}\ncluster_id {:032x}\ngroup_id {}\nnode {}\ndisk {:032x}\n",
+            self.format, self.cluster, self.cluster_id, self.group_id, self.node, self.disk
         );
         let checksum = crc32fast::hash(text.as_bytes());
         // Writing to a string cannot fail.
@@ -70,6 +73,7 @@ impl Identity {
             cluster_id: u128::from_str_radix(&field("cluster_id")?, 16).ok()?,
             group_id: field("group_id")?.parse().ok()?,
             node: field("node")?.parse().ok()?,
+            disk: u128::from_str_radix(&field("disk")?, 16).ok()?,
         })
     }
 

@@ -168,7 +168,7 @@ impl Cluster {
     pub(crate) async fn status_of(&self, node: usize) -> Option<Status> {
         let endpoint = self.endpoints().swap_remove(node - 1);
         let client = Client::connect([endpoint]).await.ok()?;
-        let answered = tokio::time::timeout(Duration::from_secs(1), client.service().status()).await;
+        let answered = tokio::time::timeout(Duration::from_secs(2), client.service().status()).await;
         answered.ok()?.ok().filter(|status| status.node == node as u64)
     }
 

@@ -9,3 +9,5 @@ mod http;
 mod jobs;
 mod lock_command;
 mod restarts;
+mod status;
+mod wiped;

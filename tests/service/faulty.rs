@@ -111,4 +111,8 @@ impl<S: LockService> LockService for Faulty<S> {
     async fn transfer(&self, to: u64) -> Result<(), ServiceError> {
         self.inner.transfer(to).await
     }
+
+    async fn raise_features(&self, to: u32) -> Result<(), ServiceError> {
+        self.inner.raise_features(to).await
+    }
 }

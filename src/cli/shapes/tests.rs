@@ -104,7 +104,9 @@ fn status_has_every_field() {
         peer: "p".into(),
         http: "h".into(),
         applied: None,
-        healthy: false,
+        healthy: None,
+        version: None,
+        features: None,
     };
     let status = Status {
         cluster: "harbour".into(),
@@ -118,10 +120,12 @@ fn status_has_every_field() {
         totals: crate::model::Totals { sessions: 1, locks: 2, holders: 2, waiters: 3, grants: 4 },
         ttl_ms_min: 1,
         ttl_ms_max: 2,
+        features: 1,
     };
     let expected = json!({
         "cluster": "harbour", "leader": null, "term": 4, "log_time_ms": 9, "sessions": 1, "locks": 2, "waiters": 3,
-        "nodes": [{"id": 2, "role": "follower", "client": "c", "peer": "p", "http": "h", "applied": null, "healthy": false}],
+        "nodes": [{"id": 2, "role": "follower", "client": "c", "peer": "p", "http": "h", "applied": null, "healthy": false,
+            "version": null, "features": null}], "features": 1,
     });
     assert_eq!(value(&Cluster::new(&status)), expected);
 }

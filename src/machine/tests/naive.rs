@@ -60,6 +60,7 @@ pub(super) struct Naive {
     opened: u64,
     sequences: u64,
     settings: Option<ClusterSettings>,
+    nodes: Vec<Announcement>,
     sessions: Vec<Presence>,
     holds: Vec<Hold>,
     waits: Vec<Wait>,
@@ -353,6 +354,27 @@ impl Naive {
             Command::Configure(settings) => {
                 self.settings = self.settings.or(Some(*settings));
                 Outcome::Ticked
+            }
+            Command::Announce(told) => match self.nodes.iter_mut().find(|known| known.node == told.node) {
+                Some(known) if known.disk != told.disk => Outcome::Refused(Refusal::OtherDisk { node: told.node }),
+                Some(known) => {
+                    *known = told.clone();
+                    Outcome::Ticked
+                }
+                None => {
+                    self.nodes.push(told.clone());
+                    Outcome::Ticked
+                }
+            },
+            Command::RaiseFeatures(RaiseFeatures { to, voters }) => {
+                let supports = |id: u64| self.nodes.iter().find(|known| known.node == id).map(|known| known.features);
+                match voters.iter().find(|id| supports(**id) < Some(*to)) {
+                    Some(id) => {
+                        let (to, node, supports) = (*to, *id, supports(*id));
+                        Outcome::Refused(Refusal::FeaturesUnsupported { to, node, supports })
+                    }
+                    None => Outcome::Ticked,
+                }
             }
         }
     }

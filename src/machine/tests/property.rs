@@ -29,7 +29,7 @@ fn answer(outcome: &Outcome) -> String {
 }
 
 /// Everything that can be answered, apart from quotas, which have tests of their own.
-const POSSIBLE: [(&str, &str); 15] = [
+const POSSIBLE: [(&str, &str); 17] = [
     ("OpenSession", "Opened AlreadyOpen Tombstoned OutOfBounds_ttl OutOfBounds_disconnect_grace"),
     ("Attach", "Attached WrongHandle StaleAttempt SessionEnded"),
     ("Disconnected", "DisconnectNoted"),
@@ -51,6 +51,8 @@ const POSSIBLE: [(&str, &str); 15] = [
     ("Tick", "Ticked"),
     ("LeaderlessGap", "Ticked"),
     ("Configure", "Ticked"),
+    ("Announce", "Ticked OtherDisk"),
+    ("RaiseFeatures", "Ticked FeaturesUnsupported"),
     ("renew session", "Renewed SessionEnded"),
     ("renew lease", "Renewed NotHeld HeldByOther OutOfBounds_lease"),
 ];

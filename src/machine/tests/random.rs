@@ -169,7 +169,7 @@ impl Story {
         if self.known.len() < 3 || self.random.percent(5) {
             return self.open();
         }
-        match self.random.below(100) {
+        match self.random.below(102) {
             0..30 => self.acquire(),
             30..54 => self.release(),
             54..61 => self.cancel(),
@@ -181,12 +181,26 @@ impl Story {
             96 => self.close(),
             97 => Command::Tick,
             98 => Command::LeaderlessGap { gap_ms: self.random.below(5000) },
+            99 => self.announce(),
+            100 => {
+                let voters = (1..=4).filter(|_| self.random.percent(50)).collect();
+                Command::RaiseFeatures(RaiseFeatures { to: 1 + self.random.below(4) as u32, voters })
+            }
             _ => Command::Configure(ClusterSettings {
                 timing_ms: [100, 500, 1000],
                 ttl_ms_min: 1000,
                 ttl_ms_max: 60_000,
             }),
         }
+    }
+
+    /// Mostly the node's own disk; another one where it was lost.
+    fn announce(&mut self) -> Command {
+        let node = 1 + self.random.below(4);
+        let disk = if self.random.percent(70) { node } else { node + 10 };
+        let http = self.random.percent(50).then(|| format!("n{node}:7620"));
+        let (disk, features) = (u128::from(disk), 1 + self.random.below(4) as u32);
+        Command::Announce(Announcement { node, disk, features, version: "0.1.0".into(), http })
     }
 
     fn session(&mut self) -> usize {

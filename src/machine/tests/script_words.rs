@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::machine::Machine;
 use crate::model::*;
 
 /// Names that a script gave to sessions and takes.
@@ -14,6 +15,16 @@ pub(super) struct Names {
 /// Milliseconds as seconds where they are whole.
 pub(super) fn time(ms: u64) -> String {
     if ms.is_multiple_of(1000) { format!("{}s", ms / 1000) } else { format!("{ms}ms") }
+}
+
+/// The cluster's feature level, and what nodes have announced, a line each.
+pub(super) fn nodes(machine: &Machine) -> String {
+    let line = |told: &Announcement| {
+        let http = told.http.as_deref().unwrap_or("none");
+        format!("node {} disk={} features={} http={http}", told.node, told.disk, told.features)
+    };
+    let level = format!("feature level {}", machine.feature_level());
+    std::iter::once(level).chain(machine.announcements().map(line)).collect::<Vec<_>>().join("\n")
 }
 
 fn mode(mode: Mode) -> String {
@@ -106,7 +117,10 @@ impl Names {
             | Refusal::StaleAttempt { .. }
             | Refusal::TooOld { .. }
             | Refusal::RequestReused { .. }
-            | Refusal::OutOfBounds { .. } => refusal.to_string(),
+            | Refusal::OutOfBounds { .. }
+            | Refusal::OtherDisk { .. }
+            | Refusal::FeaturesUnsupported { .. }
+            | Refusal::FeatureLevel { .. } => refusal.to_string(),
         }
     }
 

@@ -10,7 +10,7 @@ use std::path::Path;
 use goldenscript::{ArgumentConsumer, Block, Context};
 
 use super::mirror::{Watched, entry};
-use super::script_words::Names;
+use super::script_words::{self, Names};
 use crate::model::*;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -72,6 +72,7 @@ impl Script {
                 return Ok(String::new());
             }
             "burn" => return self.burn(who, args),
+            "nodes" => return Ok(script_words::nodes(&self.watched.machine)),
             "inspect" | "check" | "list" | "sessions" | "claim" | "totals" => {
                 let query = self.query(word, who.as_deref(), args)?;
                 return Ok(self.names.answer(&self.watched.machine.query(&query).answer));
@@ -208,6 +209,18 @@ impl Script {
             "configure" => {
                 let (ttl_ms_min, ttl_ms_max) = (duration(required(args, "min")?)?, duration(required(args, "max")?)?);
                 Command::Configure(ClusterSettings { timing_ms: [100, 500, 1000], ttl_ms_min, ttl_ms_max })
+            }
+            "announce" => Command::Announce(Announcement {
+                node: required(args, "node")?.parse()?,
+                disk: required(args, "disk")?.parse()?,
+                features: args.take_key("features").map_or(Ok(1), str::parse)?,
+                version: "0.1.0".into(),
+                http: args.take_key("http").map(str::to_owned),
+            }),
+            "raise" => {
+                let voters =
+                    required(args, "voters")?.split(',').map(str::parse).collect::<std::result::Result<_, _>>()?;
+                Command::RaiseFeatures(RaiseFeatures { to: required(args, "to")?.parse()?, voters })
             }
             other => return Err(format!("what is {other}?").into()),
         })

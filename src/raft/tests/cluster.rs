@@ -86,6 +86,50 @@ async fn leadership_is_handed_over() {
     assert_eq!(refused, ProposeError::NotSent { leader: Some(to) });
 }
 
+/// The target of a hand-over vanishes at that moment. Raft never takes the hand-over back, so the old leader takes no more
+/// entries; but it is silent, too, and the follower that is left is elected with its vote. Whoever stepped down so can
+/// lead again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hand_over_to_nobody_is_healed_by_an_election() {
+    let cluster = Cluster::start(|_| ()).await;
+    cluster.propose(1).await;
+    let leader = cluster.leader().await;
+    let [to, other] = [1, 2, 3].into_iter().filter(|node| *node != leader).collect::<Vec<_>>()[..] else {
+        panic!("three nodes")
+    };
+    let begun = |cluster: &Cluster| {
+        let old = cluster.node(leader).clone();
+        let mut views = old.watch();
+        async move {
+            let fresh = Duration::from_millis(100);
+            soon(views.wait_for(|view| view.can_take_over(to, fresh) && view.members[&other].matched == view.last))
+                .await
+                .unwrap();
+            old
+        }
+    };
+    loop {
+        let old = begun(&cluster).await;
+        cluster.lossy.cut(Some(to));
+        match old.transfer(to).await {
+            // It had been silent for too long already: not begun.
+            Err(ProposeError::NotSent { .. }) => cluster.lossy.cut(None),
+            Ok(()) | Err(ProposeError::Unknown(_)) => break,
+            Err(ProposeError::Stopped) => panic!("raft has stopped"),
+        }
+    }
+    soon(cluster.node(other).watch().wait_for(|view| view.own_term_applied)).await.unwrap();
+    cluster.propose(2).await;
+
+    cluster.lossy.cut(None);
+    cluster.caught_up(to).await;
+    let mut views = cluster.node(other).watch();
+    soon(views.wait_for(|view| view.can_take_over(leader, Duration::from_millis(100)))).await.unwrap();
+    cluster.node(other).transfer(leader).await.unwrap();
+    soon(cluster.node(leader).watch().wait_for(|view| view.own_term_applied)).await.unwrap();
+    cluster.propose(3).await;
+}
+
 /// A node of another cluster is told so, cannot vote here, and calls between nodes of one cluster pass.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stranger_is_refused() {
@@ -96,7 +140,7 @@ async fn a_stranger_is_refused() {
     let settings = RaftSettings { node: 2, cluster_id: 43, ..cluster.settings.clone() };
     let (wal, state) = (MemoryWal::default(), MemoryState::default());
     let stranger =
-        Consensus::start(settings, wal, state, &nothing(), Arc::new(Deaf), cluster.connector()).await.unwrap();
+        Consensus::start(settings, wal, state, &nothing(), Arc::new(Deaf), cluster.connector(2)).await.unwrap();
     let deadline = Duration::from_secs(5);
     let refused = stranger.forward(1, Bytes::from_static(b"hello"), deadline).await.unwrap_err();
     assert!(refused.to_string().contains("this is cluster"), "{refused}");

@@ -1,6 +1,7 @@
 //! Tests of the room: openraft's suite, and three nodes in one process over loopback.
 
 mod cluster;
+mod lossy;
 mod suite;
 
 use std::collections::BTreeMap;
@@ -53,6 +54,7 @@ struct Cluster {
     storages: BTreeMap<u64, (MemoryWal, MemoryState)>,
     running: BTreeMap<u64, Running>,
     dials: Arc<AtomicU64>,
+    lossy: lossy::Lossy,
 }
 
 impl Cluster {
@@ -62,14 +64,15 @@ impl Cluster {
         for node in 1..=3 {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let peer = listener.local_addr().unwrap().to_string();
-            members.insert(node, Member { client: String::new(), peer, http: String::new() });
+            members.insert(node, Member { client: String::new(), peer });
             listeners.insert(node, listener);
         }
         let timing = Timing { heartbeat_ms: 50, election_min_ms: 250, election_max_ms: 500 };
         let mut settings = RaftSettings::new(0, "test".to_owned(), 42, members, timing);
         adjust(&mut settings);
         let dials = Arc::default();
-        let mut cluster = Self { settings, storages: BTreeMap::new(), running: BTreeMap::new(), dials };
+        let lossy = lossy::Lossy::default();
+        let mut cluster = Self { settings, storages: BTreeMap::new(), running: BTreeMap::new(), dials, lossy };
         for (node, listener) in listeners {
             cluster.storages.insert(node, Default::default());
             cluster.run(node, listener).await;
@@ -80,14 +83,18 @@ impl Cluster {
         cluster
     }
 
-    fn connector(&self) -> Connector {
-        let dials = Arc::clone(&self.dials);
+    fn connector(&self, node: u64) -> Connector {
+        let (dials, lossy) = (Arc::clone(&self.dials), self.lossy.clone());
+        let addresses: Vec<_> = self.settings.members.iter().map(|(id, member)| (*id, member.peer.clone())).collect();
         Connector::new(move |address| {
             dials.fetch_add(1, Ordering::Relaxed);
+            let to = addresses.iter().find(|(_, peer)| *peer == address).map_or(0, |(id, _)| *id);
+            let lossy = lossy.clone();
             Box::pin(async move {
+                lossy.not_cut(node, to).await;
                 let stream = tokio::net::TcpStream::connect(address).await?;
                 stream.set_nodelay(true)?;
-                Ok(Connection::new(stream))
+                Ok(Connection::new(lossy.around(stream, node, to)))
             })
         })
     }
@@ -95,9 +102,9 @@ impl Cluster {
     async fn run(&mut self, node: u64, listener: TcpListener) {
         let (wal, state) = self.storages[&node].clone();
         let recovered = state.recover(&wal).unwrap();
-        let settings = RaftSettings { node, ..self.settings.clone() };
+        let settings = RaftSettings { node, disk: u128::from(node), ..self.settings.clone() };
         let consensus =
-            Consensus::start(settings, wal, state, &recovered, Arc::new(Deaf), self.connector()).await.unwrap();
+            Consensus::start(settings, wal, state, &recovered, Arc::new(Deaf), self.connector(node)).await.unwrap();
         let (stop, stopped) = oneshot::channel();
         let serving = consensus.clone();
         let server = tokio::spawn(async move {

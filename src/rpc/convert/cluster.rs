@@ -19,6 +19,7 @@ impl From<&Status> for pb::StatusReply {
             totals: Some((&status.totals).into()),
             ttl_ms_min: status.ttl_ms_min,
             ttl_ms_max: status.ttl_ms_max,
+            features: status.features,
         }
     }
 }
@@ -38,6 +39,7 @@ impl TryFrom<pb::StatusReply> for Status {
             totals: required("totals", status.totals)?.into(),
             ttl_ms_min: status.ttl_ms_min,
             ttl_ms_max: status.ttl_ms_max,
+            features: status.features,
         })
     }
 }
@@ -57,6 +59,8 @@ impl From<&NodeStatus> for pb::NodeStatus {
             http: node.http.clone(),
             applied: node.applied,
             healthy: node.healthy,
+            version: node.version.clone(),
+            features: node.features,
         }
     }
 }
@@ -78,6 +82,8 @@ impl TryFrom<pb::NodeStatus> for NodeStatus {
             http: node.http,
             applied: node.applied,
             healthy: node.healthy,
+            version: node.version,
+            features: node.features,
         })
     }
 }

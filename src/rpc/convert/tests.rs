@@ -384,7 +384,9 @@ fn status_reads_back() {
         peer: "a:2".to_owned(),
         http: String::new(),
         applied: (id > 1).then_some(5),
-        healthy: id > 1,
+        healthy: (id > 1).then_some(id > 2),
+        version: (id > 1).then(|| "0.1.0".to_owned()),
+        features: (id > 1).then_some(2),
     };
     let status = Status {
         cluster: "harbour".to_owned(),
@@ -398,6 +400,7 @@ fn status_reads_back() {
         totals: Totals { sessions: 1, ..Totals::default() },
         ttl_ms_min: 3_000,
         ttl_ms_max: 600_000,
+        features: 1,
     };
     assert_eq!(Status::try_from(pb::StatusReply::from(&status)), Ok(status));
 }

@@ -88,7 +88,9 @@ impl RemoteService {
             | Command::DropLease { .. }
             | Command::Tick
             | Command::LeaderlessGap { .. }
-            | Command::Configure(_) => Err(ServiceError::Internal("not a command of a bound session".to_owned())),
+            | Command::Configure(_)
+            | Command::Announce(_)
+            | Command::RaiseFeatures(_) => Err(ServiceError::Internal("not a command of a bound session".to_owned())),
         }
     }
 

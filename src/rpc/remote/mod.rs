@@ -184,7 +184,9 @@ fn stream_body(command: &Command) -> Result<(Body, Option<u64>), ServiceError> {
         | Command::DropLease { .. }
         | Command::Tick
         | Command::LeaderlessGap { .. }
-        | Command::Configure(_) => {
+        | Command::Configure(_)
+        | Command::Announce(_)
+        | Command::RaiseFeatures(_) => {
             return Err(ServiceError::Internal("not a command of a bound session".to_owned()));
         }
     })
@@ -217,7 +219,12 @@ impl LockService for RemoteService {
             Command::TakeLease(take) => self.take(take, call.age_ms).await,
             Command::CancelTake { lock, take, handle } => self.withdraw(lock, *take, handle, call.age_ms).await,
             Command::DropLease { lock, handle } => self.drop_lease(lock, handle, call.age_ms).await,
-            Command::Disconnected { .. } | Command::Tick | Command::LeaderlessGap { .. } | Command::Configure(_) => {
+            Command::Disconnected { .. }
+            | Command::Tick
+            | Command::LeaderlessGap { .. }
+            | Command::Configure(_)
+            | Command::Announce(_)
+            | Command::RaiseFeatures(_) => {
                 Err(ServiceError::Forbidden { why: "only a node makes this command".to_owned() })
             }
         }
@@ -281,6 +288,14 @@ impl LockService for RemoteService {
             asked.map(|_| ()).map_err(|status| error_from_status(&status))
         };
         self.shared.endpoints.ask(Effect::Changes, to, transfer).await
+    }
+
+    async fn raise_features(&self, to: u32) -> Result<(), ServiceError> {
+        let raise = |to, at| async move {
+            let asked = endpoints::admin(at).raise_features(pb::RaiseFeaturesRequest { to }).await;
+            asked.map(|_| ()).map_err(|status| error_from_status(&status))
+        };
+        self.shared.endpoints.ask(Effect::Changes, to, raise).await
     }
 }
 

@@ -1,0 +1,60 @@
+//! What a node says of itself to its cluster.
+
+use serde::{Deserialize, Serialize};
+
+use super::Invalid;
+use crate::limits;
+
+/// What a voter says of itself, kept in the replicated state so that every node knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Announcement {
+    /// Its id.
+    pub node: u64,
+    /// Which disk it keeps its log on: drawn when its data directory was made. It never changes for a node: a new disk is
+    /// a new node.
+    pub disk: u128,
+    /// Highest feature level that its build supports.
+    pub features: u32,
+    /// Version of its build, for people. At most [`limits::VERSION_BYTES_MAX`].
+    pub version: String,
+    /// Its HTTP port as `host:port`, if it has one. At most [`limits::ADDRESS_BYTES_MAX`].
+    pub http: Option<String>,
+}
+
+impl Announcement {
+    /// The announcement, if its texts are within their bounds.
+    ///
+    /// # Errors
+    /// Names the field that is too long.
+    pub fn checked(self) -> Result<Self, Invalid> {
+        let http = self.http.as_deref().unwrap_or_default();
+        let texts = [("version", &*self.version, limits::VERSION_BYTES_MAX), ("http", http, limits::ADDRESS_BYTES_MAX)];
+        for (field, text, most) in texts {
+            if most < text.len() {
+                return Err(Invalid::new(field, format!("at most {most} bytes"), text));
+            }
+        }
+        Ok(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A text that is too long is refused by its field, one of the longest kind is not.
+    #[test]
+    fn long_texts_are_refused() {
+        let told = |version: usize, http: usize| Announcement {
+            node: 1,
+            disk: 2,
+            features: 1,
+            version: "v".repeat(version),
+            http: Some("h".repeat(http)),
+        };
+        let (version, http) = (limits::VERSION_BYTES_MAX, limits::ADDRESS_BYTES_MAX);
+        assert!(told(version, http).checked().is_ok());
+        assert_eq!(told(version + 1, http).checked().expect_err("long").field, "version");
+        assert_eq!(told(version, http + 1).checked().expect_err("long").field, "http");
+    }
+}

@@ -1,0 +1,73 @@
+//! The cluster's feature level: what may be proposed, who may run, and how the level is raised.
+
+use super::Node;
+use super::core::Core;
+use crate::limits;
+use crate::model::{Command, Invalid, Outcome, RaiseFeatures, Refusal};
+use crate::service::{Call, ServiceError};
+
+/// Refuses what needs more than the cluster's level: a voter with an older build would stop at such an entry.
+fn admitted(needed: u32, active: u32) -> Result<(), Refusal> {
+    if active < needed { Err(Refusal::FeatureLevel { needed, active }) } else { Ok(()) }
+}
+
+/// Why a build that supports so much must not run in a cluster of that level.
+fn too_old(supported: u32, active: u32, node: u64) -> Option<String> {
+    (supported < active).then(|| {
+        format!(
+            "this cluster runs at feature level {active}, and node {node}'s build supports {supported} at most: install \
+             the newer build"
+        )
+    })
+}
+
+impl Core {
+    /// Whether this command may be proposed. The level only rises: what is admitted now stays so.
+    pub(super) fn admits(&self, command: &Command) -> Result<(), Refusal> {
+        let needed = command.feature();
+        // What every cluster may do needs no look at the machine, which would wait for what is being applied.
+        if needed <= limits::FEATURE_LEVEL_MIN {
+            return Ok(());
+        }
+        admitted(needed, self.consensus.machine(|machine| machine.feature_level()))
+    }
+
+    /// A node with an older build than its cluster's level must not run: it cannot apply what may be in the log.
+    pub(super) fn build_too_old(&self) -> Option<String> {
+        too_old(limits::FEATURE_LEVEL, self.consensus.machine(|machine| machine.feature_level()), self.id)
+    }
+}
+
+impl Node {
+    /// Raises the level by an entry that names the voters; the machine refuses what one of them does not support.
+    pub(super) async fn raise_features_here(&self, to: u32) -> Result<(), ServiceError> {
+        let active = self.core.consensus.machine(|machine| machine.feature_level());
+        if to < active {
+            return Err(Invalid::new("features", format!("at least {active}: a level is never lowered"), to).into());
+        }
+        let members = self.core.consensus.watch().borrow().members.clone();
+        let voters = members.into_iter().filter(|(_, member)| member.voter).map(|(id, _)| id).collect();
+        let reply = self.submit_here(Call::new(Command::RaiseFeatures(RaiseFeatures { to, voters }))).await?;
+        if let Outcome::Refused(refusal) = reply.outcome { Err(refusal.into()) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What needs more than the cluster's level is refused with both levels; anything else is admitted.
+    #[test]
+    fn commands_above_the_level_are_refused() {
+        assert_eq!(admitted(2, 1), Err(Refusal::FeatureLevel { needed: 2, active: 1 }));
+        assert_eq!((admitted(1, 1), admitted(1, 2)), (Ok(()), Ok(())));
+    }
+
+    /// A build that is older than its cluster's level is told to be replaced; every other one may run.
+    #[test]
+    fn an_older_build_may_not_run() {
+        let told = too_old(1, 2, 3).expect("too old");
+        assert!(told.contains("level 2") && told.contains("node 3's build supports 1"), "{told}");
+        assert_eq!((too_old(2, 2, 3), too_old(3, 2, 3)), (None, None));
+    }
+}

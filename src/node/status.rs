@@ -1,0 +1,84 @@
+//! How the cluster is: only the leader knows, so every node asks it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::Node;
+use super::forward::{Forward, Forwarded};
+use crate::limits;
+use crate::machine::Machine;
+use crate::model::Announcement;
+use crate::service::{NodeStatus, Role, Status};
+
+impl Node {
+    /// The leader's view; this node's own where no leader can be reached within [`limits::STATUS_WAIT_MS`].
+    pub(super) async fn status_told(&self) -> Status {
+        let wait = Duration::from_millis(limits::STATUS_WAIT_MS);
+        let told = tokio::time::timeout(wait, self.leaders_status()).await;
+        told.map_or_else(|_| self.status_here(), |status| Status { node: self.core.id, ..status })
+    }
+
+    /// Asks whoever leads until a leader has answered.
+    async fn leaders_status(&self) -> Status {
+        let mut views = self.core.consensus.watch();
+        loop {
+            views.borrow_and_update();
+            if self.leads() {
+                return self.status_here();
+            }
+            if let Ok(Forwarded::Status(status)) = self.pass_on(Forward::Status, None).await {
+                return status;
+            }
+            // Leadership may have moved, or the way to the leader was interrupted: neither is waited for alone.
+            let pause = Duration::from_millis(limits::RETRY_MS_MIN);
+            tokio::select! {
+                changed = views.changed() => if changed.is_err() { std::future::pending::<()>().await },
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    /// What this node sees itself. Unless it leads with a quorum behind it, it names no leader and knows only of itself
+    /// how it is.
+    pub(super) fn status_here(&self) -> Status {
+        let core = &self.core;
+        let leads = self.leads();
+        let view = core.consensus.watch().borrow().clone();
+        let announced = |machine: &Machine| machine.announcements().map(|told| (told.node, told.clone())).collect();
+        let features = core.consensus.machine(Machine::feature_level);
+        let (totals, log_time, announced): (_, _, BTreeMap<u64, Announcement>) =
+            core.consensus.machine(|machine| (machine.totals(), machine.now(), announced(machine)));
+        let leader = leads.then_some(core.id);
+        let nodes = core.members.iter().map(|(id, member)| {
+            let progress = view.members.get(id);
+            let itself = *id == core.id;
+            let told = announced.get(id);
+            let heard = progress.and_then(|peer| peer.heard).is_some_and(|at| at.elapsed() <= core.election_max);
+            NodeStatus {
+                id: *id,
+                role: if leader == Some(*id) { Role::Leader } else { Role::Follower },
+                client: member.client.clone(),
+                peer: member.peer.clone(),
+                http: told.and_then(|told| told.http.clone()).unwrap_or_default(),
+                applied: if itself { view.applied } else { progress.and_then(|peer| peer.matched) },
+                healthy: if itself { Some(view.fatal.is_none()) } else { leads.then_some(heard) },
+                version: told.map(|told| told.version.clone()),
+                features: told.map(|told| told.features),
+            }
+        });
+        Status {
+            cluster: core.cluster.clone(),
+            cluster_id: core.cluster_id,
+            node: core.id,
+            leader,
+            term: view.term,
+            log_time,
+            applied: view.applied.unwrap_or_default(),
+            nodes: nodes.collect(),
+            totals,
+            ttl_ms_min: core.settings.ttl_ms_min,
+            ttl_ms_max: core.settings.ttl_ms_max,
+            features,
+        }
+    }
+}

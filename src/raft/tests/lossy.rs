@@ -1,0 +1,86 @@
+//! Links that lose everything to and from one node, until they are mended.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+/// Which node is cut off. Clones are the same.
+#[derive(Clone)]
+pub(super) struct Lossy(watch::Sender<Option<u64>>);
+
+impl Default for Lossy {
+    fn default() -> Self {
+        Self(watch::Sender::new(None))
+    }
+}
+
+impl Lossy {
+    /// Cuts this node off, or mends all links.
+    pub(super) fn cut(&self, node: Option<u64>) {
+        self.0.send_replace(node);
+    }
+
+    /// Waits until the link between these two is not cut.
+    pub(super) async fn not_cut(&self, from: u64, to: u64) {
+        let mut cut = self.0.subscribe();
+        cut.wait_for(|cut| !concerns(*cut, from, to)).await.expect("the sender is here");
+    }
+
+    /// A stream over that link.
+    pub(super) fn around(&self, stream: TcpStream, from: u64, to: u64) -> Link {
+        Link { lossy: self.clone(), stream, from, to }
+    }
+}
+
+fn concerns(cut: Option<u64>, from: u64, to: u64) -> bool {
+    cut.is_some_and(|node| node == from || node == to)
+}
+
+/// While it is cut, what is written is lost and what comes in is thrown away.
+pub(super) struct Link {
+    lossy: Lossy,
+    stream: TcpStream,
+    from: u64,
+    to: u64,
+}
+
+impl Link {
+    fn is_cut(&self) -> bool {
+        concerns(*self.lossy.0.borrow(), self.from, self.to)
+    }
+}
+
+impl AsyncRead for Link {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        loop {
+            let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+            let came = buf.filled().len() > before;
+            if !(self.is_cut() && came && read.is_ready()) {
+                return read;
+            }
+            buf.set_filled(before);
+        }
+    }
+}
+
+impl AsyncWrite for Link {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        if self.is_cut() {
+            return Poll::Ready(Ok(buf.len()));
+        }
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,96 @@
+//! What `status` says: the truth as the leader knows it, whichever node is asked, and where nobody leads, that it is not
+//! known.
+
+use std::process::Output;
+use std::time::{Duration, Instant};
+
+use lockkeeper::limits::{FEATURE_LEVEL, FEATURE_LEVEL_MIN};
+use lockkeeper::service::Status;
+use serde_json::Value;
+
+use crate::cluster::{Cluster, PATIENCE};
+
+const LOOK: Duration = Duration::from_millis(20);
+
+/// `status` asked of this node alone.
+fn asked(cluster: &Cluster, node: usize, arguments: &[&str]) -> Output {
+    let endpoint = cluster.endpoints().swap_remove(node - 1);
+    cluster.command(&[&["status", "--endpoints", &endpoint], arguments].concat()).output().expect("ran")
+}
+
+/// What this node says once it meets a condition.
+async fn told(cluster: &Cluster, node: usize, met: impl Fn(&Status) -> bool) -> Status {
+    let started = Instant::now();
+    loop {
+        let status = cluster.status_of(node).await;
+        if let Some(status) = status.as_ref().filter(|status| met(status)) {
+            return status.clone();
+        }
+        assert!(started.elapsed() < PATIENCE, "node {node} says {status:?}");
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn health(status: &Status, node: usize) -> Option<bool> {
+    status.nodes[node - 1].healthy
+}
+
+/// A follower tells of a dead node as the leader does: it is not healthy. Left alone, it says of the others that it does
+/// not know, names no leader, and the command fails with 69 after it has shown what it could.
+#[tokio::test]
+async fn status_is_the_leaders_and_unknown_without_one() {
+    let mut cluster = Cluster::start().await;
+    let leader = cluster.await_leader().await;
+    let [asked_one, dead] = [1, 2, 3].into_iter().filter(|node| *node != leader).collect::<Vec<_>>()[..] else {
+        panic!("three nodes")
+    };
+    let all_well = |status: &Status| status.nodes.iter().all(|node| node.healthy == Some(true));
+    told(&cluster, asked_one, all_well).await;
+
+    cluster.kill(dead);
+    let status = told(&cluster, asked_one, |status| health(status, dead) == Some(false)).await;
+    assert_eq!((status.node, status.leader), (asked_one as u64, Some(leader as u64)));
+    assert_eq!((health(&status, asked_one), health(&status, leader)), (Some(true), Some(true)));
+
+    cluster.kill(leader);
+    let status = told(&cluster, asked_one, |status| status.leader.is_none()).await;
+    assert_eq!((health(&status, asked_one), health(&status, leader), health(&status, dead)), (Some(true), None, None));
+
+    let shown = asked(&cluster, asked_one, &[]);
+    let text = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert_eq!(shown.status.code(), Some(69), "{text}");
+    assert_eq!(text.matches("unknown").count(), 2, "{text}");
+    let shown = asked(&cluster, asked_one, &["--json"]);
+    let object: Value = serde_json::from_slice(&shown.stdout).expect("an object");
+    assert_eq!((shown.status.code(), &object["leader"]), (Some(69), &Value::Null));
+    assert_eq!(object["nodes"][dead - 1]["healthy"], Value::Bool(false));
+    let error: Value = serde_json::from_slice(&shown.stderr).expect("an error");
+    assert_eq!((&error["error"], &error["exit"]), (&"no-leader".into(), &69.into()));
+}
+
+/// Every node's version and HTTP address are learnt from the node itself and shown by all; the feature level is what every
+/// node supports and cannot be raised above it.
+#[tokio::test]
+async fn nodes_announce_themselves_and_bound_the_feature_level() {
+    let cluster = Cluster::start().await;
+    let follower = cluster.a_follower().await;
+    let status = told(&cluster, follower, |status| status.nodes.iter().all(|node| node.version.is_some())).await;
+    for (node, shown) in (1..).zip(&status.nodes) {
+        assert_eq!((&shown.http, shown.features), (&cluster.http(node), Some(FEATURE_LEVEL)));
+        assert_eq!(shown.version.as_deref(), Some(env!("CARGO_PKG_VERSION")));
+    }
+    assert_eq!(status.features, FEATURE_LEVEL_MIN);
+
+    let endpoint = cluster.endpoints().swap_remove(follower - 1);
+    let features = |arguments: &[&str]| {
+        let arguments = [&["features", "--json", "--endpoints", &endpoint], arguments].concat();
+        cluster.command(&arguments).output().expect("ran")
+    };
+    let shown = features(&["--raise-to", &FEATURE_LEVEL.to_string()]);
+    let object: Value = serde_json::from_slice(&shown.stdout).expect("an object");
+    assert_eq!((&object["active"], &object["supported"]), (&FEATURE_LEVEL.into(), &FEATURE_LEVEL.into()));
+    let refused = features(&["--raise-to", &(FEATURE_LEVEL + 1).to_string()]);
+    let error: Value = serde_json::from_slice(&refused.stderr).expect("an error");
+    assert_eq!((refused.status.code(), &error["error"]), (Some(65), &"feature-level".into()));
+    assert!(error["detail"].as_str().is_some_and(|detail| detail.contains("node 1")), "{error}");
+}
