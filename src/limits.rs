@@ -32,9 +32,10 @@ pub const TTL_MS_DEFAULT_MIN: u64 = 10_000;
 pub const PATIENCE_MS_MAX: u64 = 7 * 24 * 60 * 60 * 1000;
 /// How long an ended session is remembered with its reason.
 pub const TOMBSTONE_MS: u64 = 10 * 60 * 1000;
-/// How long the outcome of a sessionless request is remembered after its lease ended.
+/// How long the outcome of a sessionless request is remembered after it was refused, withdrawn, or its lease ended.
 pub const SESSIONLESS_MEMORY_MS: u64 = 10 * 60 * 1000;
-/// A sessionless request that has been under way for longer is refused, never executed.
+/// A sessionless request that is not known is refused, never executed, once more log time has passed since its caller
+/// first sent it.
 pub const SESSIONLESS_AGE_MS_MAX: u64 = 10 * 60 * 1000;
 
 // Sizes of the lock machine.
@@ -47,6 +48,9 @@ pub const WAITERS_A_LOCK_MAX: usize = 10_000;
 pub const WAITERS_A_NAMESPACE_MAX: usize = 100_000;
 /// Locks with at least one holder or waiter in one namespace.
 pub const LOCKS_A_NAMESPACE_MAX: usize = 1_000_000;
+/// Takes in one namespace: those that wait or hold, and those whose outcome is still remembered. A memory of a take is a
+/// few hundred bytes; with [`SESSIONLESS_MEMORY_MS`] this allows some eight hundred takes a second for ever.
+pub const TAKES_A_NAMESPACE_MAX: usize = 500_000;
 /// Sessions in one namespace, tombstones included.
 pub const SESSIONS_A_NAMESPACE_MAX: usize = 100_000;
 /// Locks that one session holds or waits for.

@@ -106,14 +106,15 @@ impl<S: LockService> LeaseRequest<S> {
             metadata: metadata.checked()?,
         };
         let began = clock.now();
-        let mut taking = Taking { client: client.clone(), take: take.clone(), began, ahead: None, open: true };
+        let mut taking =
+            Taking { client: client.clone(), take: take.clone(), began, since: None, ahead: None, open: true };
         let settled = tokio::select! {
             biased;
             settled = taking.settle() => Some(settled?),
             () = passed(&*clock, wait.until(began)) => None,
         };
         let Some((sent, reply)) = settled else {
-            withdraw(&taking.client, &taking.take, began).await?;
+            taking.withdraw().await?;
             taking.open = false;
             return Err(ClientError::NotAcquired { lock: take.lock.name, holder: taking.ahead.take() });
         };
@@ -146,6 +147,8 @@ struct Taking<S: LockService> {
     client: Client<S>,
     take: TakeLease,
     began: Instant,
+    /// Log time before it was first sent; `None` until then.
+    since: Option<LogTime>,
     ahead: Option<Box<HolderView>>,
     /// Nothing final was answered yet, so dropping it has to withdraw it.
     open: bool,
@@ -153,13 +156,15 @@ struct Taking<S: LockService> {
 
 impl<S: LockService> Taking<S> {
     /// The final answer, and when the attempt that it answers was sent; `None` where it was waited for.
-    async fn settle(&mut self) -> Result<(Option<Instant>, Reply), ServiceError> {
+    async fn settle(&mut self) -> Result<(Option<Instant>, Reply), ClientError> {
+        let since = self.client.log_time().await?;
+        self.since = Some(since);
         let claim = ClaimRef { lock: self.take.lock.clone(), claim: Claim::Take(self.take.take) };
         let (service, clock) = (&self.client.service, &self.client.settings.clock);
         let mut retry = self.client.retry();
         loop {
             let attempt = || {
-                let (call, sent) = aged(Command::TakeLease(self.take.clone()), &**clock, self.began);
+                let (call, sent) = aged(Command::TakeLease(self.take.clone()), &**clock, self.began, since);
                 let answer = service.submit(call);
                 async move { Ok((sent, answer.await?)) }
             };
@@ -173,30 +178,37 @@ impl<S: LockService> Taking<S> {
             }
         }
     }
-}
 
-impl<S: LockService> Drop for Taking<S> {
-    fn drop(&mut self) {
-        if self.open {
-            // The withdrawal must not keep alive the set that owns it, either.
-            let alone = self.client.without_session();
-            let (take, began) = (self.take.clone(), self.began);
-            self.client.withdraw_later(async move { drop(withdraw(&alone, &take, began).await) });
+    /// Takes it back, whatever has become of it; nothing to do where it was never sent.
+    fn withdraw(&self) -> impl Future<Output = Result<(), ClientError>> + Send + use<S> {
+        // A withdrawal must not keep alive the set of withdrawals that may own it, nor a session.
+        let (client, began, since) = (self.client.without_session(), self.began, self.since);
+        let TakeLease { lock, take, handle, .. } = self.take.clone();
+        let command = Command::CancelTake { lock, take, handle };
+        async move {
+            let Some(since) = since else { return Ok(()) };
+            let clock = &client.settings.clock;
+            let attempt = || client.service.submit(aged(command.clone(), &**clock, began, since).0);
+            let reply = client.retry().until_answered(attempt).await?;
+            // The only refusal there is says that the cluster had no room to remember the withdrawal.
+            if reply.outcome == Outcome::Withdrawn { Ok(()) } else { Err(ClientError::unexpected(reply.outcome)) }
         }
     }
 }
 
-/// A sessionless command says how old it is, so that a late duplicate is never executed.
-fn aged(command: Command, clock: &dyn Clock, began: Instant) -> (Call, Instant) {
-    let sent = clock.now();
-    (Call { age_ms: millis(sent.since(began)), ..Call::new(command) }, sent)
+impl<S: LockService> Drop for Taking<S> {
+    fn drop(&mut self) {
+        if self.open && self.since.is_some() {
+            let withdrawal = self.withdraw();
+            self.client.withdraw_later(async move { drop(withdrawal.await) });
+        }
+    }
 }
 
-async fn withdraw<S: LockService>(client: &Client<S>, take: &TakeLease, began: Instant) -> Result<(), ClientError> {
-    let command = Command::CancelTake { lock: take.lock.clone(), take: take.take, handle: take.handle.clone() };
-    let clock = &client.settings.clock;
-    client.retry().until_answered(|| client.service.submit(aged(command.clone(), &**clock, began).0)).await?;
-    Ok(())
+/// A sessionless command says since when it is under way, so that a late duplicate is never executed.
+fn aged(command: Command, clock: &dyn Clock, began: Instant, since: LogTime) -> (Call, Instant) {
+    let sent = clock.now();
+    (Call { age_ms: millis(sent.since(began)), since: Some(since), ..Call::new(command) }, sent)
 }
 
 /// A lock that is held without a session. Nothing renews it by itself, and dropping this value changes nothing:
@@ -329,12 +341,12 @@ impl<S: LockService> Client<S> {
     /// After an attempt with an unknown end, *not held* says that it was this client that gave the lease back.
     async fn drop_lease(&self, lock: LockKey, handle: Handle) -> Result<Released, ClientError> {
         let clock = &self.settings.clock;
-        let began = clock.now();
+        let (since, began) = (self.log_time().await?, clock.now());
         let command = Command::DropLease { lock, handle };
         let mut tries = 0_u32;
         let attempt = || {
             tries += 1;
-            self.service.submit(aged(command.clone(), &**clock, began).0)
+            self.service.submit(aged(command.clone(), &**clock, began, since).0)
         };
         let reply = self.retry().until_answered(attempt).await?;
         let gone = matches!(reply.outcome, Outcome::Refused(Refusal::NotHeld { .. } | Refusal::HeldByOther { .. }));

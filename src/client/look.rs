@@ -94,6 +94,11 @@ impl<S: LockService> Client<S> {
         Ok(Seen { index, now, value })
     }
 
+    /// Log time now, by a read that proves the leader.
+    pub(super) async fn log_time(&self) -> Result<LogTime, ClientError> {
+        Ok(self.totals().await?.now)
+    }
+
     /// The cluster as the asked node sees it; without a quorum, too.
     pub async fn status(&self) -> Result<Status, ClientError> {
         Ok(self.retry().until_answered(|| self.service.status()).await?)

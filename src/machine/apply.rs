@@ -3,7 +3,7 @@
 use super::state::Holder;
 use super::{Applied, Machine, RecordKey};
 use crate::model::{
-    Command, DurationField, EndReason, Entry, EventKind, Outcome, Principal, Refusal, Renewal, RenewalTarget, Reply,
+    Command, DurationField, EndReason, Entry, EventKind, Outcome, Refusal, Renewal, RenewalTarget, Reply, Submission,
 };
 
 impl Machine {
@@ -24,7 +24,7 @@ impl Machine {
         }
         self.sweep();
         for submission in &entry.commands {
-            let outcome = self.execute(&submission.principal, &submission.command);
+            let outcome = self.execute(submission);
             self.grant_what_is_free();
             applied.commands.push(self.reply(outcome));
         }
@@ -42,7 +42,8 @@ impl Machine {
         Reply { index: self.globals.applied, stamp: self.globals.now, outcome }
     }
 
-    fn execute(&mut self, principal: &Principal, command: &Command) -> Outcome {
+    fn execute(&mut self, submission: &Submission) -> Outcome {
+        let Submission { principal, since, command } = submission;
         match command {
             Command::OpenSession(open) => self.open_session(principal, open),
             Command::Attach(attach) => self.attach(attach),
@@ -51,9 +52,9 @@ impl Machine {
             Command::Acquire(acquire) => self.acquire(principal, acquire),
             Command::Cancel { request } => self.cancel(*request),
             Command::Release(release) => self.release(release),
-            Command::TakeLease(take) => self.take_lease(principal, take),
-            Command::CancelTake { lock, take, handle } => self.cancel_take(lock, *take, handle),
-            Command::DropLease { lock, handle } => self.drop_lease(lock, handle),
+            Command::TakeLease(take) => self.take_lease(principal, take, *since),
+            Command::CancelTake { lock, take, handle } => self.cancel_take(lock, *take, handle, *since),
+            Command::DropLease { lock, handle } => self.drop_lease(lock, handle, *since),
             Command::Tick => Outcome::Ticked,
             Command::LeaderlessGap { gap_ms } => {
                 self.event(None, EventKind::LeaderlessGap { gap_ms: *gap_ms });

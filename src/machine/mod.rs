@@ -18,6 +18,7 @@ mod events;
 mod expiry;
 mod grant;
 mod query;
+mod quotas;
 mod record;
 mod release;
 mod requests;
@@ -34,6 +35,7 @@ pub use record::{CorruptRecords, Record, RecordKey};
 use crate::limits;
 use crate::model::{ClusterSettings, Event, Handle, LockKey, LogTime, Namespace, Reply, SessionId, TakeId, Totals};
 use expiry::Due;
+use quotas::Quotas;
 use state::{Globals, Lock, Session, Take, Tombstone, Usage};
 
 /// What an entry did.
@@ -63,6 +65,8 @@ pub struct Machine {
     usage: BTreeMap<Namespace, Usage>,
     /// Derived.
     totals: Totals,
+    /// The same on every node; not part of the state.
+    quotas: Quotas,
     /// Records touched since they were last taken.
     dirty: BTreeSet<RecordKey>,
     /// Events of the entry that is being applied.
@@ -132,6 +136,11 @@ impl Machine {
         self.globals.settings.map_or((limits::LEASE_MS_MIN, limits::TTL_MS_MAX_DEFAULT), |settings| {
             (settings.ttl_ms_min, settings.ttl_ms_max)
         })
+    }
+
+    /// How much of its quotas a namespace has used.
+    fn used(&self, namespace: &Namespace) -> Usage {
+        self.usage.get(namespace).copied().unwrap_or_default()
     }
 
     fn touch(&mut self, key: RecordKey) {

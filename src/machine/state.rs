@@ -252,8 +252,10 @@ pub enum TakeState {
 pub struct Usage {
     /// Live sessions and tombstones.
     pub sessions: u64,
-    /// Locks in use and remembered takes.
+    /// Locks in use.
     pub locks: u64,
+    /// Takes that wait or hold, and remembered ones.
+    pub takes: u64,
     /// Waiters.
     pub waiters: u64,
 }

@@ -24,6 +24,9 @@ pub struct Entry {
 pub struct Submission {
     /// As the cluster checked it.
     pub principal: Principal,
+    /// For sessionless commands: log time when the caller first sent it, or earlier. The machine executes none that is
+    /// older than its memory of takes. `None` for all others.
+    pub since: Option<LogTime>,
     /// What is asked.
     pub command: Command,
 }

@@ -123,7 +123,7 @@ impl Flight {
         let (renewals, renewers) = unzip(renewals);
         let (mut commands, callers) = unzip(commands);
         if commands.is_empty() && renewals.is_empty() {
-            commands.push(Submission { principal: Principal::default(), command: Command::Tick });
+            commands.push(Submission { principal: Principal::default(), since: None, command: Command::Tick });
         }
         let digest = core.consensus.digest_claim();
         let entry = Entry { stamp, wall: core.clock.wall(), renewals, commands, digest };
@@ -190,7 +190,7 @@ impl Core {
     /// Puts a command of the node's own into the next entry; nobody waits for its answer.
     pub(super) fn submit_own(&self, command: Command) {
         let (answer, _) = tokio::sync::oneshot::channel();
-        let submission = Submission { principal: Principal::default(), command };
+        let submission = Submission { principal: Principal::default(), since: None, command };
         // A full queue is no reason to worry: these commands only inform.
         self.lanes.command(submission, answer).ok();
     }

@@ -289,8 +289,8 @@ proptest! {
         prop_assert_eq!(super::open_session(namespace, super::stream_open(&opened)), Ok(opened));
 
         let take = TakeLease { lock, take: TakeId(7), handle, mode, lease_ms: number, patience, metadata };
-        let call = Call::try_from(pb::AcquireRequest::from((&take, below))).expect("legal");
-        prop_assert_eq!(call, Call { age_ms: below, ..Call::new(Command::TakeLease(take)) });
+        let call = Call::try_from(pb::AcquireRequest::from((&take, super::Sent { age_ms: below, since: Some(LogTime(below)) }))).expect("legal");
+        prop_assert_eq!(call, Call { age_ms: below, since: Some(LogTime(below)), ..Call::new(Command::TakeLease(take)) });
     }
 }
 

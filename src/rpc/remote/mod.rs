@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 
 use self::endpoints::{Effect, Endpoints};
 use self::stream::StreamHandle;
-use super::convert::{error_from_status, not_understood, stream_open};
+use super::convert::{Sent, error_from_status, not_understood, stream_open};
 use super::pb;
 use super::pb::client_frame::Body;
 use super::tasks::Tasks;
@@ -214,9 +214,9 @@ impl LockService for RemoteService {
             Command::Acquire(acquire) => self.session_command(acquire.request.session, &call).await,
             Command::Release(release) => self.session_command(release.request.session, &call).await,
             Command::Cancel { request } => self.session_command(request.session, &call).await,
-            Command::TakeLease(take) => self.take(take, call.age_ms).await,
-            Command::CancelTake { lock, take, handle } => self.withdraw(lock, *take, handle, call.age_ms).await,
-            Command::DropLease { lock, handle } => self.drop_lease(lock, handle, call.age_ms).await,
+            Command::TakeLease(take) => self.take(take, Sent::from(&call)).await,
+            Command::CancelTake { lock, take, handle } => self.withdraw(lock, *take, handle, Sent::from(&call)).await,
+            Command::DropLease { lock, handle } => self.drop_lease(lock, handle, Sent::from(&call)).await,
             Command::Disconnected { .. } | Command::Tick | Command::LeaderlessGap { .. } | Command::Configure(_) => {
                 Err(ServiceError::Forbidden { why: "only a node makes this command".to_owned() })
             }
