@@ -83,6 +83,9 @@ pub const TICK_MS_MAX: u64 = 250;
 pub const DRIFT_MARGIN_PERMILLE: u64 = 10;
 /// Commands in one entry.
 pub const COMMANDS_AN_ENTRY_MAX: usize = 1_024;
+/// One entry, in bytes, as far as they can be estimated before it is encoded; far below what goes into one message between
+/// nodes.
+pub const ENTRY_BYTES_MAX: usize = 1 << 20;
 /// Commands that may wait for the proposer.
 pub const PROPOSALS_WAITING_MAX: usize = 16_384;
 /// Entries that the proposer has in flight.
@@ -310,6 +313,7 @@ pub const REPLICATION_LAG_ENTRIES_MAX: u64 = 200_000;
 pub const DIGESTS_REMEMBERED: usize = 4;
 
 const _: () = assert!(2 * REPLICATION_BYTES_MAX <= PEER_MESSAGE_BYTES_MAX, "one entry beyond the cut must fit");
+const _: () = assert!(2 * ENTRY_BYTES_MAX <= PEER_MESSAGE_BYTES_MAX && ENTRY_BYTES_MAX <= WAL_RECORD_BYTES);
 const _: () = assert!(SNAPSHOT_CHUNK_BYTES < PEER_MESSAGE_BYTES_MAX);
 const _: () = assert!(PURGE_MARGIN_ENTRIES < REPLICATION_LAG_ENTRIES_MAX);
 

@@ -22,6 +22,7 @@ mod parked;
 mod proposer;
 mod service;
 mod transfer;
+mod weight;
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
