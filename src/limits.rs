@@ -138,6 +138,8 @@ pub const TTL_MIN_IN_ELECTIONS: u64 = 10;
 pub const RENEWALS_A_TTL: u64 = 3;
 /// Unanswered renewals of one session; late answers to them still count.
 pub const RENEWALS_IN_FLIGHT_MAX: usize = 8;
+/// A refresh of a lease that another caller's overtook is sent anew this often at most.
+pub const REFRESH_TRIES_MAX: u32 = 3;
 /// The client's clock is read at least this often while something is awaited, for timers do not count suspend.
 pub const CLOCK_LOOK_MS_MAX: u64 = 1_000;
 /// First pause between two tries.

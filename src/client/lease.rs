@@ -4,11 +4,12 @@ use std::fmt;
 use std::time::Duration;
 
 use super::acquire::{Wait, granted, passed};
+use super::attempts::Attempts;
 use super::session::millis;
 use super::validity::{Answer, Validity};
 use super::{Client, ClientError, Released};
 use crate::clock::{Clock, Instant};
-use crate::limits::TTL_MS_DEFAULT_MIN;
+use crate::limits::{REFRESH_TRIES_MAX, TTL_MS_DEFAULT_MIN};
 use crate::model::{
     Claim, Command, FencingToken, Handle, HolderView, Invalid, LockKey, LockName, LogTime, Metadata, Mode, Outcome,
     Place, Refusal, RenewalTarget, Reply, TakeId, TakeLease,
@@ -131,6 +132,7 @@ impl<S: LockService> LeaseRequest<S> {
             waited: Duration::from_millis(grant.waited_ms),
             duration,
             validity: Validity::new(Answer { sent: sent.unwrap_or(began), index, stamp, deadline }, None),
+            attempts: Attempts::since(stamp),
         };
         if sent.is_none() {
             // The grant came while it waited: nothing that was sent since tells how its stamp and this clock relate.
@@ -221,6 +223,7 @@ pub struct Lease<S: LockService> {
     waited: Duration,
     duration: Duration,
     validity: Validity,
+    attempts: Attempts,
 }
 
 impl<S: LockService> Lease<S> {
@@ -267,7 +270,8 @@ impl<S: LockService> Lease<S> {
 
     /// Lets it end so long from now, be that sooner or later than before. An answer proves that it was held all along.
     pub async fn refresh_for(&mut self, duration: Duration) -> Result<Refreshed, ClientError> {
-        let (answer, refreshed) = self.client.renew_lease(&self.lock, &self.handle, duration).await?;
+        let renewed = self.client.renew_lease(&self.lock, &self.handle, duration, &mut self.attempts).await?;
+        let (answer, refreshed) = renewed;
         let now = self.client.settings.clock.now();
         if self.validity.is_passed(now) {
             self.validity = Validity::new(answer, None);
@@ -305,7 +309,8 @@ impl<S: LockService> Client<S> {
     /// Prolongs a lease by its handle: it ends so long from now.
     pub async fn refresh(&self, name: &str, handle: &Handle, duration: Duration) -> Result<Refreshed, ClientError> {
         let lock = self.key(LockName::parse(name)?);
-        Ok(self.renew_lease(&lock, handle, duration).await?.1)
+        let mut attempts = Attempts::since(self.log_time().await?);
+        Ok(self.renew_lease(&lock, handle, duration, &mut attempts).await?.1)
     }
 
     /// Gives a lease back by its handle.
@@ -318,24 +323,35 @@ impl<S: LockService> Client<S> {
         lock: &LockKey,
         handle: &Handle,
         duration: Duration,
+        attempts: &mut Attempts,
     ) -> Result<(Answer, Refreshed), ClientError> {
-        let target = RenewalTarget::Lease { lock: lock.clone(), handle: handle.clone(), lease_ms: millis(duration) };
+        let lease_ms = millis(duration);
+        let target = RenewalTarget::Lease { lock: lock.clone(), handle: handle.clone(), lease_ms };
         let clock = &self.settings.clock;
-        let attempt = || {
-            let renewal = RenewalCall { target: target.clone(), proof: None, attempt: 0 };
-            let (sent, answer) = (clock.now(), self.service.renew(vec![renewal]));
-            async move { Ok((sent, answer.await?)) }
-        };
-        let (sent, replies) = self.retry().until_answered(attempt).await?;
-        let Some(reply) = replies.into_iter().next() else {
-            return Err(ServiceError::Internal("a renewal without an answer".into()).into());
-        };
-        let Outcome::Renewed { deadline, token, .. } = reply.outcome else {
-            return Err(ClientError::unexpected(reply.outcome));
-        };
-        let answer = Answer { sent, index: reply.index, stamp: reply.stamp, deadline };
-        let valid_for = Validity::new(answer, None).left(sent);
-        Ok((answer, Refreshed { token, valid_for, at: reply.stamp, deadline }))
+        let mut tries = 0;
+        loop {
+            let attempt = || {
+                let renewal = RenewalCall { target: target.clone(), proof: None, attempt: attempts.next(&**clock) };
+                let (sent, answer) = (clock.now(), self.service.renew(vec![renewal]));
+                async move { Ok((sent, answer.await?)) }
+            };
+            let (sent, replies) = self.retry().until_answered(attempt).await?;
+            let Some(Reply { index, stamp, outcome }) = replies.into_iter().next() else {
+                return Err(ServiceError::Internal("a renewal without an answer".into()).into());
+            };
+            let Outcome::Renewed { deadline, token, .. } = outcome else {
+                return Err(ClientError::unexpected(outcome));
+            };
+            attempts.heard(stamp);
+            tries += 1;
+            // Another caller of the same lease knew of a later time. The answer tells which, so the next one counts; and
+            // where that happens again and again, the answer says in any case when the lease ends.
+            if deadline == stamp.after_ms(lease_ms) || REFRESH_TRIES_MAX <= tries {
+                let answer = Answer { sent, index, stamp, deadline };
+                let valid_for = Validity::new(answer, None).left(sent);
+                return Ok((answer, Refreshed { token, valid_for, at: stamp, deadline }));
+            }
+        }
     }
 
     /// After an attempt with an unknown end, *not held* says that it was this client that gave the lease back.

@@ -12,6 +12,7 @@
 //!   loss before another can be granted.
 
 mod acquire;
+mod attempts;
 mod backoff;
 mod error;
 mod guard;

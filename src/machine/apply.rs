@@ -72,11 +72,16 @@ impl Machine {
         let in_time = |deadline| previous <= deadline && renewal.receipt <= deadline;
         match &renewal.target {
             RenewalTarget::Session(id) => {
-                let alive = self.sessions.get(id).is_some_and(|session| in_time(session.record.deadline));
-                if !alive {
+                let session = self.sessions.get_mut(id).map(|session| &mut session.record);
+                let Some(session) = session.filter(|session| in_time(session.deadline)) else {
                     return Outcome::Refused(Refusal::SessionEnded { session: *id, reason: self.end_of(*id) });
-                }
-                let deadline = self.prolong_session(*id);
+                };
+                let deadline = if is_overtaken(renewal.attempt, session.renewal) {
+                    session.deadline
+                } else {
+                    session.renewal = session.renewal.max(renewal.attempt);
+                    self.prolong_session(*id)
+                };
                 Outcome::Renewed { deadline, attempt: renewal.attempt, token: None }
             }
             RenewalTarget::Lease { lock, handle, lease_ms } => {
@@ -88,7 +93,7 @@ impl Machine {
                     let mine = |holder: &Holder| holder.lease.as_ref().is_some_and(|lease| lease.handle == *handle);
                     return Outcome::Refused(self.not_held(lock, mine));
                 };
-                let deadline = self.prolong_lease(lock, token, *lease_ms);
+                let deadline = self.prolong_lease(lock, token, *lease_ms, renewal.attempt);
                 Outcome::Renewed { deadline, attempt: renewal.attempt, token: Some(token) }
             }
         }
@@ -98,4 +103,10 @@ impl Machine {
     pub(super) fn end_of(&self, session: crate::model::SessionId) -> EndReason {
         self.tombstones.get(&session).map_or(EndReason::Expired, |tombstone| tombstone.reason)
     }
+}
+
+/// Whether a newer renewal of the same session or lease was applied before this one, which was held up on its way: it
+/// would undo what its client has done since. Who does not count sends 0, and is taken as it comes.
+pub(super) fn is_overtaken(attempt: u64, newest: u64) -> bool {
+    attempt != 0 && attempt < newest
 }

@@ -59,7 +59,8 @@ impl Machine {
         }
         let Some(waiter) = self.remove_waiter(key, sequence) else { return false };
         let now = self.globals.now;
-        let lease = waiter.lease.map(|(handle, lease_ms)| Lease { handle, deadline: now.after_ms(lease_ms) });
+        let lease =
+            waiter.lease.map(|(handle, lease_ms)| Lease { handle, deadline: now.after_ms(lease_ms), attempt: 0 });
         let holder = Holder {
             claim: waiter.claim,
             owner: waiter.owner,

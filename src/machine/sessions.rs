@@ -36,6 +36,7 @@ impl Machine {
             deadline,
             attachment: 0,
             attempt: 0,
+            renewal: 0,
             disconnected: false,
             floor: 0,
         };

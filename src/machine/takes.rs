@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::acquire::{Admission, limit_of};
+use super::apply::is_overtaken;
 use super::expiry::Due;
 use super::requests::of_take;
 use super::state::{Holder, Lease, Standing, Take, TakeState, Waiter, kind_of};
@@ -175,11 +176,15 @@ impl Machine {
         Some((token, lease.deadline))
     }
 
-    /// A new end, counted from this entry's stamp.
-    pub(super) fn prolong_lease(&mut self, key: &LockKey, token: FencingToken, lease_ms: u64) -> LogTime {
+    /// A new end, counted from this entry's stamp; the present one where a newer attempt was applied before.
+    pub(super) fn prolong_lease(&mut self, key: &LockKey, token: FencingToken, lease_ms: u64, attempt: u64) -> LogTime {
         let new = self.globals.now.after_ms(lease_ms);
         let holder = self.locks.get_mut(key).and_then(|lock| lock.holders.get_mut(&token));
         let Some(lease) = holder.and_then(|holder| holder.lease.as_mut()) else { return new };
+        if is_overtaken(attempt, lease.attempt) {
+            return lease.deadline;
+        }
+        lease.attempt = lease.attempt.max(attempt);
         let old = std::mem::replace(&mut lease.deadline, new);
         self.touch(RecordKey::Holder(key.clone(), token));
         self.move_due(Some(old), Some(new), Due::Lease(key.clone(), token));
@@ -209,7 +214,7 @@ impl Machine {
             since: self.globals.now,
             waited_ms: 0,
             fingerprint,
-            lease: Some(Lease { handle: take.handle.clone(), deadline }),
+            lease: Some(Lease { handle: take.handle.clone(), deadline, attempt: 0 }),
         }
     }
 
