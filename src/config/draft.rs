@@ -228,7 +228,8 @@ fn unreadable(name: &str, text: &str, error: &toml::de::Error) -> ConfigError {
     let mend = match message.split_once("unknown field") {
         Some((_, rest)) if rest.contains("there are no fields") => {
             let section = section.map_or("this section".to_owned(), |section| format!("[{section}]"));
-            let problem = format!("{section} has no settings in this version of lockkeeper, and would be ignored: {message}");
+            let problem =
+                format!("{section} has no settings in this version of lockkeeper, and would be ignored: {message}");
             let mend = "remove it, so that nothing seems protected or bounded that is not";
             return ConfigError::new(place, problem, mend);
         }

@@ -190,12 +190,7 @@ impl Lanes {
 }
 
 /// How many from the front fit into so many and so many bytes, and their bytes. The first one is taken in any case.
-fn fitting<T>(
-    queue: &VecDeque<Waiting<T>>,
-    most: usize,
-    bytes: usize,
-    weigh: impl Fn(&T) -> usize,
-) -> (usize, usize) {
+fn fitting<T>(queue: &VecDeque<Waiting<T>>, most: usize, bytes: usize, weigh: impl Fn(&T) -> usize) -> (usize, usize) {
     let mut used = 0;
     for (count, waiting) in queue.iter().take(most).enumerate() {
         let next = used + weigh(&waiting.what);
@@ -212,8 +207,8 @@ mod tests {
     use super::*;
     use crate::codec::encode_entry;
     use crate::model::{
-        Command, Entry, Handle, LockKey, LockName, Metadata, Mode, Namespace, Patience, Principal, RenewalTarget, TakeId,
-        TakeLease, WallTime,
+        Command, Entry, Handle, LockKey, LockName, Metadata, Mode, Namespace, Patience, Principal, RenewalTarget,
+        TakeId, TakeLease, WallTime,
     };
 
     const NOW: Now = Now { instant: Instant::from_nanos(0), applied: LogTime(0), timed: true };

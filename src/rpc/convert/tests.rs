@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use self::values::{answer, event_kind, lock, metadata, mode, outcome, owner, patience, refusal, session, token};
 use super::{decided, error_from_status, error_from_wire, error_to_status, error_to_wire, reply_to_answer};
 use crate::model::{
-    Acquire, Answer, Answered, Command, Event, Handle, Instance, Invalid, LogTime, Mode, OpenSession,
-    Outcome, Patience, Position, Refusal, Release, Reply, RequestId, SessionId, TakeId, TakeLease, Totals, WallTime,
+    Acquire, Answer, Answered, Command, Event, Handle, Instance, Invalid, LogTime, Mode, OpenSession, Outcome,
+    Patience, Position, Refusal, Release, Reply, RequestId, SessionId, TakeId, TakeLease, Totals, WallTime,
 };
 use crate::rpc::pb;
 use crate::service::{Call, LeaderHint, NotSent, Role, ServiceError, Status, TABLE, Word};
