@@ -15,7 +15,7 @@ pub struct Instant(u64);
 impl Instant {
     /// From nanoseconds since the clock's own beginning.
     #[must_use]
-    pub fn from_nanos(nanos: u64) -> Self {
+    pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 

@@ -42,9 +42,10 @@ pub const TTL_MS_DEFAULT_MIN: u64 = 10_000;
 pub const PATIENCE_MS_MAX: u64 = 7 * 24 * 60 * 60 * 1000;
 /// How long an ended session is remembered with its reason.
 pub const TOMBSTONE_MS: u64 = 10 * 60 * 1000;
-/// How long the outcome of a sessionless request is remembered after its lease ended.
+/// How long the outcome of a sessionless request is remembered after it was refused, withdrawn, or its lease ended.
 pub const SESSIONLESS_MEMORY_MS: u64 = 10 * 60 * 1000;
-/// A sessionless request that has been under way for longer is refused, never executed.
+/// A sessionless request that is not known is refused, never executed, once more log time has passed since its caller
+/// first sent it.
 pub const SESSIONLESS_AGE_MS_MAX: u64 = 10 * 60 * 1000;
 
 // Sizes of the lock machine.
@@ -57,6 +58,9 @@ pub const WAITERS_A_LOCK_MAX: usize = 10_000;
 pub const WAITERS_A_NAMESPACE_MAX: usize = 100_000;
 /// Locks with at least one holder or waiter in one namespace.
 pub const LOCKS_A_NAMESPACE_MAX: usize = 1_000_000;
+/// Takes in one namespace: those that wait or hold, and those whose outcome is still remembered. A memory of a take is a
+/// few hundred bytes; with [`SESSIONLESS_MEMORY_MS`] this allows some eight hundred takes a second for ever.
+pub const TAKES_A_NAMESPACE_MAX: usize = 500_000;
 /// Sessions in one namespace, tombstones included.
 pub const SESSIONS_A_NAMESPACE_MAX: usize = 100_000;
 /// Locks that one session holds or waits for.
@@ -89,6 +93,9 @@ pub const TICK_MS_MAX: u64 = 250;
 pub const DRIFT_MARGIN_PERMILLE: u64 = 10;
 /// Commands in one entry.
 pub const COMMANDS_AN_ENTRY_MAX: usize = 1_024;
+/// One entry, in bytes, as far as they can be estimated before it is encoded; far below what goes into one message between
+/// nodes.
+pub const ENTRY_BYTES_MAX: usize = 1 << 20;
 /// Commands that may wait for the proposer.
 pub const PROPOSALS_WAITING_MAX: usize = 16_384;
 /// Entries that the proposer has in flight.
@@ -141,6 +148,8 @@ pub const TTL_MIN_IN_ELECTIONS: u64 = 10;
 pub const RENEWALS_A_TTL: u64 = 3;
 /// Unanswered renewals of one session; late answers to them still count.
 pub const RENEWALS_IN_FLIGHT_MAX: usize = 8;
+/// A refresh of a lease that another caller's overtook is sent anew this often at most.
+pub const REFRESH_TRIES_MAX: u32 = 3;
 /// The client's clock is read at least this often while something is awaited, for timers do not count suspend.
 pub const CLOCK_LOOK_MS_MAX: u64 = 1_000;
 /// First pause between two tries.
@@ -327,6 +336,7 @@ pub const FOLD_RECORDS: usize = 8_192;
 pub const DIGESTS_REMEMBERED: usize = 4;
 
 const _: () = assert!(2 * REPLICATION_BYTES_MAX <= PEER_MESSAGE_BYTES_MAX, "one entry beyond the cut must fit");
+const _: () = assert!(2 * ENTRY_BYTES_MAX <= PEER_MESSAGE_BYTES_MAX && ENTRY_BYTES_MAX <= WAL_RECORD_BYTES);
 const _: () = assert!(SNAPSHOT_CHUNK_BYTES < PEER_MESSAGE_BYTES_MAX);
 const _: () = assert!(PURGE_MARGIN_ENTRIES < REPLICATION_LAG_ENTRIES_MAX);
 

@@ -17,6 +17,17 @@ pub(super) fn connect(common: &Common) -> Result<Client<RemoteService>, Failure>
     Ok(Client::new(service).namespace(common.namespace.clone()).request_wait(common.timeout).metadata(metadata()?))
 }
 
+/// An option that would be ignored is refused: somebody relies on it.
+pub(super) fn refuse_what_is_not_there(common: &Common) -> Result<(), Failure> {
+    if common.auth_token_file.is_none() {
+        return Ok(());
+    }
+    Err(Failure::usage(
+        "--auth-token-file (LOCKKEEPER_AUTH_TOKEN_FILE) is not supported yet: this version knows no principals and would \
+         send the token nowhere; leave it out, and keep strangers away from the cluster's ports",
+    ))
+}
+
 /// Who asks: user, host and process, as far as they are known.
 pub(super) fn metadata() -> Result<Metadata, Failure> {
     let user = ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok()).unwrap_or_default();

@@ -78,6 +78,7 @@ fn explain(error: &clap::Error) -> ExitCode {
 
 fn run(options: Options, output: &Output) -> Result<u8, Failure> {
     let common = &options.common;
+    connect::refuse_what_is_not_there(common)?;
     match options.command {
         Command::Completions(options) => cluster::completions(&options, output),
         Command::Config(ConfigCommand::Check(options)) => cluster::config_check(&options, output),

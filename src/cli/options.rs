@@ -53,7 +53,7 @@ pub(super) struct Common {
     /// Key of the own certificate (PEM)
     #[arg(long, global = true, env = "LOCKKEEPER_KEY", value_name = "FILE", requires = "cert")]
     pub(super) key: Option<PathBuf>,
-    /// File with the token that says who you are to the cluster
+    /// File with the token that says who you are to the cluster; refused until this version can send one
     #[arg(long, global = true, env = "LOCKKEEPER_AUTH_TOKEN_FILE", value_name = "FILE")]
     pub(super) auth_token_file: Option<PathBuf>,
     /// Tell on standard error what happens; twice for more

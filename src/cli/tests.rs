@@ -58,6 +58,15 @@ fn values_are_checked_before_anything_is_sent() {
     }
 }
 
+/// A token that nobody would send is refused by the name of its option, with the usage exit code.
+#[test]
+fn an_auth_token_is_refused_until_it_means_something() {
+    let options = parsed(&["--auth-token-file", "token", "status"]).unwrap();
+    let failure = run(options, &Output::new(false)).expect_err("it would be ignored");
+    assert_eq!(failure.exit(), USAGE);
+    assert!(format!("{failure:?}").contains("--auth-token-file"), "{failure:?}");
+}
+
 /// Help and versions are answers, on standard output and with exit code 0.
 #[test]
 fn asking_for_help_is_no_error() {

@@ -3,27 +3,19 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::presence::{Errand, Tie, pause_until};
-use super::session::millis;
+use super::presence::{Errand, Tie};
+use super::waiting::{Wait, Wanted, granted, passed, settled};
 use super::{Client, ClientError, LockGuard, Retry, Session};
-use crate::clock::{Clock, Instant};
-use crate::limits::PATIENCE_MS_MAX;
-use crate::model::{
-    Acquire, Claim, Command, Grant, HolderView, Invalid, LockKey, LockName, Metadata, Mode, Outcome, Owner, Patience,
-    Place, Reply,
-};
+use crate::clock::Instant;
+use crate::model::{Acquire, Claim, Command, HolderView, LockKey, Metadata, Mode, Owner, Place, Reply};
 use crate::service::{Call, ClaimRef, LockService, ServiceError};
 
 /// How a lock is to be acquired. [`acquire`](Self::acquire) asks for it; values are checked there.
 #[must_use = "nothing is asked for before acquire()"]
 pub struct LockRequest<S: LockService> {
     place: Within<S>,
-    name: Result<LockName, Invalid>,
-    mode: Mode,
+    wanted: Wanted,
     owner: Option<String>,
-    metadata: Option<Metadata>,
-    why: Option<String>,
-    wait: Wait,
     on_queued: OnQueued,
 }
 
@@ -33,34 +25,6 @@ type OnQueued = Option<Box<dyn FnMut(&Place) + Send>>;
 enum Within<S: LockService> {
     Own(Session<S>),
     Shared(Client<S>),
-}
-
-/// How long to wait, on the client's clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wait {
-    Try,
-    For(Duration),
-    WhileAlive,
-}
-
-impl Wait {
-    /// When it is over, for a call that began at `began`.
-    pub(super) fn until(self, began: Instant) -> Option<Instant> {
-        match self {
-            Wait::For(wait) => Some(began.after(wait)),
-            Wait::Try | Wait::WhileAlive => None,
-        }
-    }
-
-    /// The same for the cluster, which counts in log time, as a backstop.
-    pub(super) fn patience(self) -> Patience {
-        match self {
-            Wait::Try => Patience::Try,
-            Wait::For(wait) if wait.is_zero() => Patience::Try,
-            Wait::For(wait) => Patience::For { ms: millis(wait).clamp(1, PATIENCE_MS_MAX) },
-            Wait::WhileAlive => Patience::Session,
-        }
-    }
 }
 
 impl<S: LockService> LockRequest<S> {
@@ -73,16 +37,7 @@ impl<S: LockService> LockRequest<S> {
     }
 
     fn new(place: Within<S>, name: &str) -> Self {
-        Self {
-            place,
-            name: LockName::parse(name),
-            mode: Mode::Exclusive,
-            owner: None,
-            metadata: None,
-            why: None,
-            wait: Wait::WhileAlive,
-            on_queued: None,
-        }
+        Self { place, wanted: Wanted::new(name, Wait::WhileAlive), owner: None, on_queued: None }
     }
 
     /// Together with other shared holders, instead of alone.
@@ -97,7 +52,7 @@ impl<S: LockService> LockRequest<S> {
 
     /// How, in one word of the model.
     pub fn mode(mut self, mode: Mode) -> Self {
-        self.mode = mode;
+        self.wanted.mode = mode;
         self
     }
 
@@ -109,26 +64,26 @@ impl<S: LockService> LockRequest<S> {
 
     /// What for; shown to whoever waits.
     pub fn why(mut self, why: &str) -> Self {
-        self.why = Some(why.to_owned());
+        self.wanted.why = Some(why.to_owned());
         self
     }
 
     /// What the holder says of itself, instead of the client's.
     pub fn metadata(mut self, metadata: Metadata) -> Self {
-        self.metadata = Some(metadata);
+        self.wanted.metadata = Some(metadata);
         self
     }
 
     /// Waits at most so long, counted from the call of [`acquire`](Self::acquire); by default as long as the session
     /// lives.
     pub fn wait(mut self, wait: Duration) -> Self {
-        self.wait = Wait::For(wait);
+        self.wanted.wait = Wait::For(wait);
         self
     }
 
     /// Does not wait.
     pub fn try_once(mut self) -> Self {
-        self.wait = Wait::Try;
+        self.wanted.wait = Wait::Try;
         self
     }
 
@@ -144,30 +99,26 @@ impl<S: LockService> LockRequest<S> {
     /// - *Not acquired* is said only once the cluster has confirmed that nothing of it waits or holds.
     /// - Dropped before its end it leaves no waiter and no lock: the session's keeper withdraws it.
     pub async fn acquire(self) -> Result<LockGuard, ClientError> {
-        let name = self.name?;
+        let Wanted { name, mode, metadata, why, wait } = self.wanted;
+        let name = name?;
         let owner = self.owner.as_deref().map(Owner::parse).transpose()?;
         let (session, deadline) = match self.place {
             Within::Own(session) => {
-                let deadline = self.wait.until(session.settings.clock.now());
+                let deadline = wait.until(session.settings.clock.now());
                 (session, deadline)
             }
             Within::Shared(client) => {
-                let deadline = self.wait.until(client.settings.clock.now());
+                let deadline = wait.until(client.settings.clock.now());
                 (client.shared_session().await?, deadline)
             }
         };
-        let mut metadata = self.metadata.unwrap_or_else(|| session.settings.metadata.clone());
-        if let Some(why) = self.why {
-            metadata.why = why.into();
-        }
-        let metadata = metadata.checked()?;
+        let metadata = Wanted::metadata(metadata, why, &session.settings.metadata)?;
         let now = session.settings.clock.now();
-        let patience = deadline.map_or(self.wait, |deadline| Wait::For(deadline.since(now))).patience();
+        let patience = deadline.map_or(wait, |deadline| Wait::For(deadline.since(now))).patience();
         let (number, answered_below) = session.tie.presence.draw();
         let withdrawal = Withdrawal { tie: session.tie.clone(), number, state: Armed::Armed };
         let request = session.tie.presence.request(number);
-        let acquire =
-            Acquire { request, answered_below, name: name.clone(), mode: self.mode, owner, patience, metadata };
+        let acquire = Acquire { request, answered_below, name: name.clone(), mode, owner, patience, metadata };
         let pursuit = Pursuit {
             call: session.tie.presence.call(Command::Acquire(acquire)),
             claim: ClaimRef {
@@ -210,47 +161,23 @@ impl<S: LockService> Pursuit<S> {
         granted(outcome, &name, self.ahead).map(|grant| LockGuard::new(tie, name, &grant))
     }
 
-    /// Until there is an outcome that is not a place in the queue. After an error the request itself is repeated: the
-    /// machine finds it by its number, wherever it stands by now.
+    /// Until there is an outcome that is not a place in the queue.
     async fn settle(&mut self) -> Result<Reply, ServiceError> {
         let (service, presence) = (&self.session.service, &*self.session.tie.presence);
         let mut retry = Retry::new(presence.clock.clone(), self.session.settings.request_wait);
-        loop {
-            let reply = retry.until_answered(|| super::keeper::submit(service, presence, &self.call)).await?;
-            let Outcome::Queued(place) = &reply.outcome else { return Ok(reply) };
-            self.ahead = place.held_by.clone().map(Box::new);
-            if let Some(tell) = &mut self.on_queued {
+        let attempt = || {
+            let (sent, answer) = (presence.clock.now(), super::keeper::submit(service, presence, &self.call));
+            async move { Ok((sent, answer.await?)) }
+        };
+        let (ahead, on_queued) = (&mut self.ahead, &mut self.on_queued);
+        let queued = |place: &Place| {
+            *ahead = place.held_by.clone().map(Box::new);
+            if let Some(tell) = on_queued {
                 tell(place);
             }
-            match service.settled(self.claim.clone()).await {
-                Ok(Reply { outcome: Outcome::Queued(_), .. }) => {}
-                Ok(reply) => return Ok(reply),
-                Err(error) => retry.broke_off(error).await?,
-            }
-        }
+        };
+        Ok(settled(service, &self.claim, &mut retry, attempt, queued).await?.reply)
     }
-}
-
-/// Waits until the client's clock has passed `deadline`; for ever where there is none.
-pub(super) async fn passed(clock: &dyn Clock, deadline: Option<Instant>) {
-    let Some(deadline) = deadline else { return std::future::pending().await };
-    while clock.now() < deadline {
-        tokio::time::sleep(pause_until(deadline, clock.now())).await;
-    }
-}
-
-/// The grant in a settled outcome, or why there is none.
-pub(super) fn granted(outcome: Outcome, name: &LockName, ahead: Option<Box<HolderView>>) -> Result<Grant, ClientError> {
-    if let Outcome::Granted(grant) = outcome {
-        return Ok(grant);
-    }
-    if let Outcome::HoldEnded { reason } = outcome {
-        return Err(ClientError::HoldEnded { lock: name.clone(), reason });
-    }
-    if matches!(outcome, Outcome::TimedOut | Outcome::Withdrawn) {
-        return Err(ClientError::NotAcquired { lock: name.clone(), holder: ahead });
-    }
-    Err(ClientError::unexpected(outcome))
 }
 
 /// Sees to it that a request that ended without an answer leaves nothing behind.
@@ -297,28 +224,6 @@ impl Drop for Withdrawal {
 
 impl<S: LockService> fmt::Debug for LockRequest<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockRequest")
-            .field("name", &self.name)
-            .field("mode", &self.mode)
-            .field("owner", &self.owner)
-            .field("wait", &self.wait)
-            .finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The cluster is asked to wait as long as the client does, within its bounds; no wait at all is a try.
-    #[test]
-    fn a_wait_becomes_patience() {
-        assert_eq!(Wait::Try.patience(), Patience::Try);
-        assert_eq!(Wait::For(Duration::ZERO).patience(), Patience::Try);
-        assert_eq!(Wait::For(Duration::from_nanos(1)).patience(), Patience::For { ms: 1 });
-        assert_eq!(Wait::For(Duration::MAX).patience(), Patience::For { ms: PATIENCE_MS_MAX });
-        assert_eq!(Wait::WhileAlive.patience(), Patience::Session);
-        let began = Instant::from_nanos(5);
-        assert_eq!(Wait::For(Duration::from_nanos(3)).until(began), Some(Instant::from_nanos(8)));
+        f.debug_struct("LockRequest").field("wanted", &self.wanted).field("owner", &self.owner).finish_non_exhaustive()
     }
 }

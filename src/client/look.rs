@@ -94,6 +94,11 @@ impl<S: LockService> Client<S> {
         Ok(Seen { index, now, value })
     }
 
+    /// Log time now, by a read that proves the leader.
+    pub(super) async fn log_time(&self) -> Result<LogTime, ClientError> {
+        Ok(self.totals().await?.now)
+    }
+
     /// The cluster as its leader sees it; where no leader can be reached, as the asked node does.
     pub async fn status(&self) -> Result<Status, ClientError> {
         Ok(self.retry().until_answered(|| self.service.status()).await?)

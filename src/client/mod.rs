@@ -12,6 +12,7 @@
 //!   loss before another can be granted.
 
 mod acquire;
+mod attempts;
 mod backoff;
 mod error;
 mod guard;
@@ -21,7 +22,9 @@ mod look;
 mod numbers;
 mod presence;
 mod session;
+mod take;
 mod validity;
+mod waiting;
 mod watch;
 
 use std::fmt;
@@ -37,10 +40,11 @@ use crate::service::{LockService, REQUEST_WAIT};
 pub use acquire::LockRequest;
 pub use error::{ClientError, Lost};
 pub use guard::{LockGuard, Released};
-pub use lease::{Lease, LeaseRequest, Refreshed};
+pub use lease::{Lease, Refreshed};
 pub use look::{ListRequest, Page, Seen};
 pub use presence::HoldState;
 pub use session::{Session, SessionBuilder};
+pub use take::LeaseRequest;
 pub use watch::Watch;
 
 use backoff::Retry;

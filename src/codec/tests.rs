@@ -23,6 +23,7 @@ fn sample_entry() -> Entry {
         commands: vec![
             Submission {
                 principal: Principal::default(),
+                since: None,
                 command: Command::Acquire(Acquire {
                     request: RequestId { session: SessionId::new(0, 3), number: 12 },
                     answered_below: 11,
@@ -35,6 +36,7 @@ fn sample_entry() -> Entry {
             },
             Submission {
                 principal: Principal::default(),
+                since: Some(LogTime(1_200)),
                 command: Command::DropLease { lock, handle: Handle::from_random(5) },
             },
         ],
@@ -174,7 +176,7 @@ fn samples_of_entries() -> Vec<(String, Entry)> {
         Command::Configure(ClusterSettings { timing_ms: [100, 500, 1_000], ttl_ms_min: 3_000, ttl_ms_max: 600_000 }),
     ];
     commands.extend(samples_of_what_leaders_note());
-    let submission = |command| Submission { principal: Principal::default(), command };
+    let submission = |command| Submission { principal: Principal::default(), since: None, command };
     let lease = RenewalTarget::Lease { lock: lock.clone(), handle, lease_ms: 5_000 };
     let renewal = |target| Renewal { target, attempt: 7, receipt: LogTime(1_249) };
     let whole = Entry {

@@ -212,15 +212,26 @@ fn line_of(text: &str, byte: usize) -> usize {
     1 + text.bytes().take(byte).filter(|byte| *byte == b'\n').count()
 }
 
+/// The section that a place in the text stands in.
+fn section_of(text: &str, byte: usize) -> Option<&str> {
+    let before = text.get(..byte)?;
+    before.lines().rev().find_map(|line| line.trim().strip_prefix('[')?.split(']').next())
+}
+
 fn unreadable(name: &str, text: &str, error: &toml::de::Error) -> ConfigError {
     let place = match error.span() {
         Some(span) => format!("{name}:{}", line_of(text, span.start)),
         None => name.to_owned(),
     };
     let message = error.message().trim().replace('\n', " ");
+    let section = error.span().and_then(|span| section_of(text, span.start));
     let mend = match message.split_once("unknown field") {
         Some((_, rest)) if rest.contains("there are no fields") => {
-            "this version has no settings in that section: remove the line, so that nothing seems protected that is not"
+            let section = section.map_or("this section".to_owned(), |section| format!("[{section}]"));
+            let problem =
+                format!("{section} has no settings in this version of lockkeeper, and would be ignored: {message}");
+            let mend = "remove it, so that nothing seems protected or bounded that is not";
+            return ConfigError::new(place, problem, mend);
         }
         Some(_) => "remove it, or use one of the keys named here",
         None if message.contains("missing field") => "add it",

@@ -88,7 +88,9 @@ fn unknown_keys_are_refused_with_their_line() {
 /// Settings for protection that this version does not have are refused, not ignored.
 #[test]
 fn settings_that_would_be_ignored_are_refused() {
-    refused("[tls]", "[tls]\nca = \"ca.pem\"", "n1.toml:24: ", "remove the line");
+    refused("[tls]", "[tls]\nca = \"ca.pem\"", "n1.toml:24: [tls] has no settings in this version", "remove it");
+    refused("[auth]", "[auth]\ntokens = 1", "n1.toml:25: [auth] has no settings", "would be ignored");
+    refused("[quota]", "[quota]\nlocks = 5", "n1.toml:26: [quota] has no settings", "bounded");
 }
 
 /// Text that is not TOML, or of a wrong type, is refused with its line.

@@ -75,11 +75,8 @@ impl Machine {
     fn admit(&self, key: &LockKey, acquire: &Acquire) -> Result<Admission, Refusal> {
         let id = acquire.request.session;
         self.same_owner(key, acquire)?;
-        let live = self.sessions.get(&id).map_or(0, |session| session.live.len());
-        if live >= limits::LOCKS_A_SESSION_MAX {
-            let limit = limits::LOCKS_A_SESSION_MAX as u64;
-            return Err(Refusal::Quota { what: QuotaKind::LocksOfSession, limit });
-        }
+        let live = self.sessions.get(&id).map_or(0, |session| session.live.len() as u64);
+        self.quotas.one_more(QuotaKind::LocksOfSession, live)?;
         self.admission(key, acquire.mode, acquire.patience)
     }
 
@@ -96,15 +93,16 @@ impl Machine {
             within_limit(key, count, asked, limit)?;
         }
         if lock.queue.is_empty() && lock.admits(mode) {
-            return quota(QuotaKind::HoldersOfLock, lock.holders.len(), limits::HOLDERS_A_LOCK_MAX)
+            return self
+                .quotas
+                .one_more(QuotaKind::HoldersOfLock, lock.holders.len() as u64)
                 .map(|()| Admission::Grant);
         }
         if patience == Patience::Try {
             return Err(Refusal::Held { lock: key.clone(), holder: self.one_holder(key).map(Box::new) });
         }
-        let waiters = self.usage.get(&key.namespace).map_or(0, |usage| usage.waiters) as usize;
-        quota(QuotaKind::WaitersOfLock, lock.queue.len(), limits::WAITERS_A_LOCK_MAX)?;
-        quota(QuotaKind::Waiters, waiters, limits::WAITERS_A_NAMESPACE_MAX)?;
+        self.quotas.one_more(QuotaKind::WaitersOfLock, lock.queue.len() as u64)?;
+        self.quotas.one_more(QuotaKind::Waiters, self.used(&key.namespace).waiters)?;
         Ok(Admission::Queue)
     }
 
@@ -113,8 +111,7 @@ impl Machine {
             let limit = limit.ok_or_else(|| Refusal::LimitUnknown { lock: key.clone() })?;
             within_limit(key, count, Some(limit), limit)?;
         }
-        let locks = self.usage.get(&key.namespace).map_or(0, |usage| usage.locks) as usize;
-        quota(QuotaKind::Locks, locks, limits::LOCKS_A_NAMESPACE_MAX)
+        self.quotas.one_more(QuotaKind::Locks, self.used(&key.namespace).locks)
     }
 
     /// A named owner that holds the lock or waits for it already is refused; the unnamed are strangers to each other.
@@ -221,10 +218,6 @@ fn within_limit(key: &LockKey, count: u32, asked: Option<u32>, limit: u32) -> Re
         return Err(Refusal::LimitExceeded { lock: key.clone(), limit, asked: count });
     }
     Ok(())
-}
-
-fn quota(what: QuotaKind, used: usize, limit: usize) -> Result<(), Refusal> {
-    if used < limit { Ok(()) } else { Err(Refusal::Quota { what, limit: limit as u64 }) }
 }
 
 /// The limit that an acquire of a free name sets.

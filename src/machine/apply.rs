@@ -3,7 +3,7 @@
 use super::state::Holder;
 use super::{Applied, Machine, RecordKey};
 use crate::model::{
-    Command, DurationField, EndReason, Entry, EventKind, Outcome, Principal, Refusal, Renewal, RenewalTarget, Reply,
+    Command, DurationField, EndReason, Entry, EventKind, Outcome, Refusal, Renewal, RenewalTarget, Reply, Submission,
 };
 
 impl Machine {
@@ -24,7 +24,7 @@ impl Machine {
         }
         self.sweep();
         for submission in &entry.commands {
-            let outcome = self.execute(&submission.principal, &submission.command);
+            let outcome = self.execute(submission);
             self.grant_what_is_free();
             applied.commands.push(self.reply(outcome));
         }
@@ -42,7 +42,8 @@ impl Machine {
         Reply { index: self.globals.applied, stamp: self.globals.now, outcome }
     }
 
-    fn execute(&mut self, principal: &Principal, command: &Command) -> Outcome {
+    fn execute(&mut self, submission: &Submission) -> Outcome {
+        let Submission { principal, since, command } = submission;
         match command {
             Command::OpenSession(open) => self.open_session(principal, open),
             Command::Attach(attach) => self.attach(attach),
@@ -51,9 +52,9 @@ impl Machine {
             Command::Acquire(acquire) => self.acquire(principal, acquire),
             Command::Cancel { request } => self.cancel(*request),
             Command::Release(release) => self.release(release),
-            Command::TakeLease(take) => self.take_lease(principal, take),
-            Command::CancelTake { lock, take, handle } => self.cancel_take(lock, *take, handle),
-            Command::DropLease { lock, handle } => self.drop_lease(lock, handle),
+            Command::TakeLease(take) => self.take_lease(principal, take, *since),
+            Command::CancelTake { lock, take, handle } => self.cancel_take(lock, *take, handle, *since),
+            Command::DropLease { lock, handle } => self.drop_lease(lock, handle, *since),
             Command::Tick => Outcome::Ticked,
             Command::LeaderlessGap { gap_ms } => {
                 self.event(None, EventKind::LeaderlessGap { gap_ms: *gap_ms });
@@ -73,11 +74,16 @@ impl Machine {
         let in_time = |deadline| previous <= deadline && renewal.receipt <= deadline;
         match &renewal.target {
             RenewalTarget::Session(id) => {
-                let alive = self.sessions.get(id).is_some_and(|session| in_time(session.record.deadline));
-                if !alive {
+                let session = self.sessions.get_mut(id).map(|session| &mut session.record);
+                let Some(session) = session.filter(|session| in_time(session.deadline)) else {
                     return Outcome::Refused(Refusal::SessionEnded { session: *id, reason: self.end_of(*id) });
-                }
-                let deadline = self.prolong_session(*id);
+                };
+                let deadline = if is_overtaken(renewal.attempt, session.renewal) {
+                    session.deadline
+                } else {
+                    session.renewal = session.renewal.max(renewal.attempt);
+                    self.prolong_session(*id)
+                };
                 Outcome::Renewed { deadline, attempt: renewal.attempt, token: None }
             }
             RenewalTarget::Lease { lock, handle, lease_ms } => {
@@ -89,7 +95,7 @@ impl Machine {
                     let mine = |holder: &Holder| holder.lease.as_ref().is_some_and(|lease| lease.handle == *handle);
                     return Outcome::Refused(self.not_held(lock, mine));
                 };
-                let deadline = self.prolong_lease(lock, token, *lease_ms);
+                let deadline = self.prolong_lease(lock, token, *lease_ms, renewal.attempt);
                 Outcome::Renewed { deadline, attempt: renewal.attempt, token: Some(token) }
             }
         }
@@ -99,4 +105,10 @@ impl Machine {
     pub(super) fn end_of(&self, session: crate::model::SessionId) -> EndReason {
         self.tombstones.get(&session).map_or(EndReason::Expired, |tombstone| tombstone.reason)
     }
+}
+
+/// Whether a newer renewal of the same session or lease was applied before this one, which was held up on its way: it
+/// would undo what its client has done since. Who does not count sends 0, and is taken as it comes.
+pub(super) fn is_overtaken(attempt: u64, newest: u64) -> bool {
+    attempt != 0 && attempt < newest
 }

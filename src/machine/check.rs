@@ -42,7 +42,7 @@ impl Machine {
             return Err(format!("{permits} permits held, {} counted, limit {:?}", lock.permits_held, lock.limit));
         }
         if let Some((sequence, head)) = lock.queue.first_key_value()
-            && lock.admits(head.mode)
+            && self.could_hold(lock, head.mode)
             && self.waiter_due(key, *sequence).is_none()
         {
             return Err(format!("waiter {sequence} could hold the lock"));

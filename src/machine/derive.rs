@@ -49,10 +49,8 @@ impl Machine {
             namespace.locks += 1;
             namespace.waiters += lock.queue.len() as u64;
         }
-        for ((lock, _), take) in &self.takes {
-            if matches!(take.state, TakeState::Over { .. }) {
-                usage.entry(lock.namespace.clone()).or_default().locks += 1;
-            }
+        for (lock, _) in self.takes.keys() {
+            usage.entry(lock.namespace.clone()).or_default().takes += 1;
         }
         usage
     }

@@ -122,7 +122,7 @@ impl Machine {
         self.takes.remove(&key);
         self.touch(super::RecordKey::Take(lock.clone(), take));
         self.move_due(Some(forget), None, Due::Take(lock.clone(), take));
-        self.usage_of(&lock.namespace).locks -= 1;
+        self.usage_of(&lock.namespace).takes -= 1;
     }
 
     /// Remembers what became of a take, for as long as a late duplicate of it may still arrive.
@@ -132,7 +132,6 @@ impl Machine {
             take.state = TakeState::Over { outcome, forget };
             self.touch(super::RecordKey::Take(lock.clone(), id));
             self.move_due(None, Some(forget), Due::Take(lock.clone(), id));
-            self.usage_of(&lock.namespace).locks += 1;
         }
     }
 }

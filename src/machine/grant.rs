@@ -6,7 +6,9 @@ use super::expiry::Due;
 use super::state::{Finished, Holder, Lease, Lock, Standing, TakeState, Waiter, permits_of, request_of};
 use super::{Machine, RecordKey};
 use crate::faults::{self, Fault};
-use crate::model::{Claim, EndReason, EventKind, FencingToken, LeaveReason, LockKey, Outcome, SessionId};
+use crate::model::{
+    Claim, EndReason, EventKind, FencingToken, LeaveReason, LockKey, Mode, Outcome, QuotaKind, SessionId,
+};
 
 impl Machine {
     /// Looks at every touched queue until nothing more can be granted: the waiter with the lowest sequence number
@@ -50,16 +52,22 @@ impl Machine {
         self.totals.locks -= 1;
     }
 
-    /// Grants the head of a queue if the holders admit it.
+    /// Whether a waiter could be granted now: the holders admit it, and there is room for one more of them.
+    pub(super) fn could_hold(&self, lock: &Lock, mode: Mode) -> bool {
+        lock.admits(mode) && self.quotas.one_more(QuotaKind::HoldersOfLock, lock.holders.len() as u64).is_ok()
+    }
+
+    /// Grants the head of a queue if it could hold the lock.
     fn grant_head(&mut self, key: &LockKey, sequence: u64) -> bool {
-        let Some(lock) = self.locks.get_mut(key) else { return false };
+        let Some(lock) = self.locks.get(key) else { return false };
         let Some(mode) = lock.queue.get(&sequence).map(|waiter| waiter.mode) else { return false };
-        if !lock.admits(mode) {
+        if !self.could_hold(lock, mode) {
             return false;
         }
         let Some(waiter) = self.remove_waiter(key, sequence) else { return false };
         let now = self.globals.now;
-        let lease = waiter.lease.map(|(handle, lease_ms)| Lease { handle, deadline: now.after_ms(lease_ms) });
+        let lease =
+            waiter.lease.map(|(handle, lease_ms)| Lease { handle, deadline: now.after_ms(lease_ms), attempt: 0 });
         let holder = Holder {
             claim: waiter.claim,
             owner: waiter.owner,

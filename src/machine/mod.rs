@@ -19,6 +19,7 @@ mod expiry;
 mod grant;
 mod nodes;
 mod query;
+mod quotas;
 mod record;
 mod release;
 mod requests;
@@ -37,6 +38,7 @@ use crate::model::{
     Announcement, ClusterSettings, Event, Handle, LockKey, LogTime, Namespace, Reply, SessionId, TakeId, Totals,
 };
 use expiry::Due;
+use quotas::Quotas;
 use record::DirtyKeys;
 use state::{Globals, Lock, Session, Take, Tombstone, Usage};
 
@@ -69,6 +71,8 @@ pub struct Machine {
     usage: BTreeMap<Namespace, Usage>,
     /// Derived.
     totals: Totals,
+    /// The same on every node; not part of the state.
+    quotas: Quotas,
     /// Records touched since they were last taken.
     dirty: DirtyKeys,
     /// Events of the entry that is being applied.
@@ -138,6 +142,11 @@ impl Machine {
         self.globals.settings.map_or((limits::LEASE_MS_MIN, limits::TTL_MS_MAX_DEFAULT), |settings| {
             (settings.ttl_ms_min, settings.ttl_ms_max)
         })
+    }
+
+    /// How much of its quotas a namespace has used.
+    fn used(&self, namespace: &Namespace) -> Usage {
+        self.usage.get(namespace).copied().unwrap_or_default()
     }
 
     fn touch(&mut self, key: RecordKey) {

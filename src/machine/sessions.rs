@@ -36,6 +36,7 @@ impl Machine {
             deadline,
             attachment: 0,
             attempt: 0,
+            renewal: 0,
             disconnected: false,
             floor: 0,
         };
@@ -74,12 +75,7 @@ impl Machine {
             let (field, advice) = (DurationField::DisconnectGrace, BoundAdvice::RaiseToFloor);
             return Err(Refusal::OutOfBounds { field, low: 1, high: ttl, value: grace, advice });
         }
-        let used = self.usage.get(&open.namespace).map_or(0, |usage| usage.sessions);
-        let limit = limits::SESSIONS_A_NAMESPACE_MAX as u64;
-        if limit <= used {
-            return Err(Refusal::Quota { what: QuotaKind::Sessions, limit });
-        }
-        Ok(())
+        self.quotas.one_more(QuotaKind::Sessions, self.used(&open.namespace).sessions)
     }
 
     pub(super) fn attach(&mut self, attach: &Attach) -> Outcome {

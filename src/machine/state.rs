@@ -63,6 +63,8 @@ pub struct Lease {
     pub handle: Handle,
     /// Held while log time is at most this.
     pub deadline: LogTime,
+    /// The newest refresh that was applied, by its caller's count; older ones change nothing.
+    pub attempt: u64,
 }
 
 /// One who stands in a queue.
@@ -172,6 +174,8 @@ pub struct SessionRecord {
     pub attachment: u64,
     /// The client's newest attempt at attaching.
     pub attempt: u64,
+    /// The newest renewal that was applied, by the client's count; older ones change nothing.
+    pub renewal: u64,
     /// Its stream broke and it has not come back.
     pub disconnected: bool,
     /// Request numbers below are never executed any more.
@@ -252,8 +256,10 @@ pub enum TakeState {
 pub struct Usage {
     /// Live sessions and tombstones.
     pub sessions: u64,
-    /// Locks in use and remembered takes.
+    /// Locks in use.
     pub locks: u64,
+    /// Takes that wait or hold, and remembered ones.
+    pub takes: u64,
     /// Waiters.
     pub waiters: u64,
 }

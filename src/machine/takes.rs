@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::acquire::{Admission, limit_of};
+use super::apply::is_overtaken;
 use super::expiry::Due;
 use super::requests::of_take;
 use super::state::{Holder, Lease, Standing, Take, TakeState, Waiter, kind_of};
@@ -10,34 +11,74 @@ use super::{Machine, RecordKey};
 use crate::limits;
 use crate::model::{
     BoundAdvice, Claim, DurationField, EndReason, FencingToken, Grant, Handle, LeaveReason, LockKey, LogTime, Outcome,
-    Patience, Principal, Refusal, TakeId, TakeLease,
+    Patience, Principal, QuotaKind, Refusal, TakeId, TakeLease,
 };
 
 impl Machine {
-    pub(super) fn take_lease(&mut self, principal: &Principal, take: &TakeLease) -> Outcome {
+    /// What was refused is remembered, too: a late duplicate must not be granted after its caller was told no. Only a
+    /// take that comes too late, or for which there is no room in the memory, leaves nothing.
+    pub(super) fn take_lease(&mut self, principal: &Principal, take: &TakeLease, since: Option<LogTime>) -> Outcome {
         self.settle(&take.lock);
         let fingerprint = of_take(take);
         if let Some(outcome) = self.known_take(take, fingerprint) {
             return outcome;
         }
-        if let Some(refusal) = self.lease_out_of_bounds(DurationField::Lease, take.lease_ms) {
+        if let Err(refusal) = self.too_late(since).and_then(|()| self.room_for_a_take(&take.lock)) {
             return Outcome::Refused(refusal);
+        }
+        match self.admit_take(take) {
+            Ok(admission) => self.new_take(principal, take, fingerprint, admission),
+            Err(refusal) => {
+                let outcome = Outcome::Refused(in_brief(refusal.clone()));
+                self.note_take(&take.lock, take.take, &take.handle, Some(fingerprint));
+                self.take_is_over(&take.lock, take.take, outcome);
+                Outcome::Refused(refusal)
+            }
+        }
+    }
+
+    /// The machine remembers a take for at least as long after its first copy was decided, so one that is unknown and
+    /// younger than that was never decided.
+    pub(super) fn too_late(&self, since: Option<LogTime>) -> Result<(), Refusal> {
+        let age_ms = since.map_or(0, |since| self.globals.now.ms_since(since));
+        if age_ms <= limits::SESSIONLESS_AGE_MS_MAX {
+            return Ok(());
+        }
+        Err(Refusal::OutOfBounds {
+            field: DurationField::Age,
+            low: 0,
+            high: limits::SESSIONLESS_AGE_MS_MAX,
+            value: age_ms,
+            advice: BoundAdvice::AskAnew,
+        })
+    }
+
+    fn room_for_a_take(&self, key: &LockKey) -> Result<(), Refusal> {
+        self.quotas.one_more(QuotaKind::Takes, self.used(&key.namespace).takes)
+    }
+
+    fn admit_take(&self, take: &TakeLease) -> Result<Admission, Refusal> {
+        if let Some(refusal) = self.lease_out_of_bounds(DurationField::Lease, take.lease_ms) {
+            return Err(refusal);
         }
         let key = &take.lock;
         if self.locks.get(key).is_some_and(|lock| lock.takes.contains_key(&take.handle)) {
-            return Outcome::Refused(Refusal::Held { lock: key.clone(), holder: self.one_holder(key).map(Box::new) });
+            return Err(Refusal::Held { lock: key.clone(), holder: self.one_holder(key).map(Box::new) });
         }
-        let admission = match self.admission(key, take.mode, take.patience) {
-            Err(refusal) => return Outcome::Refused(refusal),
-            Ok(admission) => admission,
-        };
+        self.admission(key, take.mode, take.patience)
+    }
+
+    /// A record of a take. Where it stands is noted next: it waits, holds or is over.
+    fn note_take(&mut self, key: &LockKey, id: TakeId, handle: &Handle, fingerprint: Option<u64>) {
+        let state = TakeState::Live(Standing::Waits(0));
+        self.takes.insert((key.clone(), id), Take { handle: handle.clone(), fingerprint, state });
+        self.usage_of(&key.namespace).takes += 1;
+    }
+
+    fn new_take(&mut self, principal: &Principal, take: &TakeLease, fingerprint: u64, admission: Admission) -> Outcome {
+        let key = &take.lock;
         self.lock_in_use(key, kind_of(take.mode), limit_of(take.mode)).takes.insert(take.handle.clone(), take.take);
-        let remembered = Take {
-            handle: take.handle.clone(),
-            fingerprint: Some(fingerprint),
-            state: TakeState::Live(Standing::Waits(0)),
-        };
-        self.takes.insert((key.clone(), take.take), remembered);
+        self.note_take(key, take.take, &take.handle, Some(fingerprint));
         match admission {
             Admission::Grant => {
                 let holder = self.lease_holder(principal, take, fingerprint);
@@ -80,7 +121,15 @@ impl Machine {
     }
 
     /// Withdraws a take: out of the queue, or released if it was granted. An unseen id is burnt.
-    pub(super) fn cancel_take(&mut self, key: &LockKey, id: TakeId, handle: &Handle) -> Outcome {
+    ///
+    /// One that comes too late burns nothing: the take that it is about would come too late as well.
+    pub(super) fn cancel_take(
+        &mut self,
+        key: &LockKey,
+        id: TakeId,
+        handle: &Handle,
+        since: Option<LogTime>,
+    ) -> Outcome {
         self.settle(key);
         let known = self.takes.get(&(key.clone(), id)).cloned();
         if known.as_ref().is_some_and(|take| take.handle != *handle) {
@@ -92,17 +141,23 @@ impl Machine {
                 self.end_hold(key, token, EndReason::Cancelled, Some(Outcome::Withdrawn));
             }
             Some(TakeState::Over { .. }) => {}
+            None if self.too_late(since).is_err() => {}
             None => {
-                let state = TakeState::Live(Standing::Waits(0));
-                self.takes.insert((key.clone(), id), Take { handle: handle.clone(), fingerprint: None, state });
+                if let Err(refusal) = self.room_for_a_take(key) {
+                    return Outcome::Refused(refusal);
+                }
+                self.note_take(key, id, handle, None);
                 self.take_is_over(key, id, Outcome::Withdrawn);
             }
         }
         Outcome::Withdrawn
     }
 
-    pub(super) fn drop_lease(&mut self, key: &LockKey, handle: &Handle) -> Outcome {
+    pub(super) fn drop_lease(&mut self, key: &LockKey, handle: &Handle, since: Option<LogTime>) -> Outcome {
         self.settle(key);
+        if let Err(refusal) = self.too_late(since) {
+            return Outcome::Refused(refusal);
+        }
         match self.lease_of(key, handle) {
             Some((token, _)) => {
                 self.end_hold(key, token, EndReason::Released, None);
@@ -121,11 +176,15 @@ impl Machine {
         Some((token, lease.deadline))
     }
 
-    /// A new end, counted from this entry's stamp.
-    pub(super) fn prolong_lease(&mut self, key: &LockKey, token: FencingToken, lease_ms: u64) -> LogTime {
+    /// A new end, counted from this entry's stamp; the present one where a newer attempt was applied before.
+    pub(super) fn prolong_lease(&mut self, key: &LockKey, token: FencingToken, lease_ms: u64, attempt: u64) -> LogTime {
         let new = self.globals.now.after_ms(lease_ms);
         let holder = self.locks.get_mut(key).and_then(|lock| lock.holders.get_mut(&token));
         let Some(lease) = holder.and_then(|holder| holder.lease.as_mut()) else { return new };
+        if is_overtaken(attempt, lease.attempt) {
+            return lease.deadline;
+        }
+        lease.attempt = lease.attempt.max(attempt);
         let old = std::mem::replace(&mut lease.deadline, new);
         self.touch(RecordKey::Holder(key.clone(), token));
         self.move_due(Some(old), Some(new), Due::Lease(key.clone(), token));
@@ -155,7 +214,7 @@ impl Machine {
             since: self.globals.now,
             waited_ms: 0,
             fingerprint,
-            lease: Some(Lease { handle: take.handle.clone(), deadline }),
+            lease: Some(Lease { handle: take.handle.clone(), deadline, attempt: 0 }),
         }
     }
 
@@ -177,4 +236,9 @@ impl Machine {
             lease: Some((take.handle.clone(), take.lease_ms)),
         }
     }
+}
+
+/// A refusal as it is remembered: without the holder's own words, which may be long, and who holds the lock changes.
+fn in_brief(refusal: Refusal) -> Refusal {
+    if let Refusal::Held { lock, .. } = refusal { Refusal::Held { lock, holder: None } } else { refusal }
 }

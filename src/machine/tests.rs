@@ -6,5 +6,6 @@ mod naive;
 mod property;
 pub(crate) mod random;
 mod records;
+mod refused;
 mod script_words;
 mod scripts;

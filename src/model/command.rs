@@ -73,6 +73,12 @@ pub enum Command {
 }
 
 impl Command {
+    /// Whether it acts without a session, so that no session's end ends what it may still do.
+    #[must_use]
+    pub fn is_sessionless(&self) -> bool {
+        matches!(self, Command::TakeLease(_) | Command::CancelTake { .. } | Command::DropLease { .. })
+    }
+
     /// Whether only a node may make it; callers are refused.
     #[must_use]
     pub fn is_node_made(&self) -> bool {

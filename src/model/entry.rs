@@ -24,6 +24,9 @@ pub struct Entry {
 pub struct Submission {
     /// As the cluster checked it.
     pub principal: Principal,
+    /// For sessionless commands: log time when the caller first sent it, or earlier. The machine executes none that is
+    /// older than its memory of takes. `None` for all others.
+    pub since: Option<LogTime>,
     /// What is asked.
     pub command: Command,
 }
@@ -33,7 +36,8 @@ pub struct Submission {
 pub struct Renewal {
     /// What.
     pub target: RenewalTarget,
-    /// The client's own count, echoed, so that it can tell which attempt was answered.
+    /// The client's own growing count, echoed, so that it can tell which attempt was answered. One that is lower than a
+    /// count that was applied changes nothing, and is answered with the present end; 0 is not counted.
     pub attempt: u64,
     /// When the proposing leader received it, on its log clock.
     pub receipt: LogTime,

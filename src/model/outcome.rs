@@ -322,6 +322,8 @@ pub enum QuotaKind {
     Sessions,
     /// Locks of a namespace.
     Locks,
+    /// Takes of a namespace, live and remembered.
+    Takes,
     /// Waiters of a namespace.
     Waiters,
     /// Waiters of one lock.
@@ -337,6 +339,7 @@ impl fmt::Display for QuotaKind {
         f.write_str(match self {
             QuotaKind::Sessions => "the number of sessions in this namespace",
             QuotaKind::Locks => "the number of locks in this namespace",
+            QuotaKind::Takes => "the number of sessionless takes remembered in this namespace",
             QuotaKind::Waiters => "the number of waiters in this namespace",
             QuotaKind::WaitersOfLock => "the number of waiters for this lock",
             QuotaKind::HoldersOfLock => "the number of holders of this lock",
@@ -356,6 +359,8 @@ pub enum DurationField {
     Lease,
     /// A wait without a session.
     Patience,
+    /// The time since a sessionless command was first sent.
+    Age,
 }
 
 impl fmt::Display for DurationField {
@@ -365,6 +370,7 @@ impl fmt::Display for DurationField {
             DurationField::DisconnectGrace => "disconnect_grace",
             DurationField::Lease => "lease",
             DurationField::Patience => "patience",
+            DurationField::Age => "age",
         })
     }
 }
@@ -376,6 +382,8 @@ pub enum BoundAdvice {
     RaiseToFloor,
     /// Long work holds a session, which is renewed; the setting `ttl_max` of the cluster bounds it.
     HoldASession,
+    /// It may be a late duplicate, whose first copy is no longer remembered.
+    AskAnew,
 }
 
 impl fmt::Display for BoundAdvice {
@@ -385,6 +393,7 @@ impl fmt::Display for BoundAdvice {
             BoundAdvice::HoldASession => {
                 "the cluster's setting ttl_max bounds it; long work holds a session, which is renewed"
             }
+            BoundAdvice::AskAnew => "an older one might be a late duplicate; ask anew",
         })
     }
 }

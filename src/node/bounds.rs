@@ -20,10 +20,10 @@ pub(super) fn check(call: &Call) -> Result<(), ServiceError> {
             if *patience == Patience::Session {
                 return Err(Invalid::new("wait", "a duration: no session bounds this wait", "for ever").into());
             }
-            fresh(call.age_ms)?;
         }
-        Command::CancelTake { .. } | Command::DropLease { .. } => fresh(call.age_ms)?,
-        Command::Attach(_)
+        Command::CancelTake { .. }
+        | Command::DropLease { .. }
+        | Command::Attach(_)
         | Command::Disconnected { .. }
         | Command::CloseSession { .. }
         | Command::Cancel { .. }
@@ -63,14 +63,4 @@ fn wait(patience: Patience) -> Result<(), ServiceError> {
         }
         Patience::For { .. } | Patience::Try | Patience::Session => Ok(()),
     }
-}
-
-/// A sessionless command that has been under way for long might revive what was dropped since.
-fn fresh(age_ms: u64) -> Result<(), ServiceError> {
-    if limits::SESSIONLESS_AGE_MS_MAX < age_ms {
-        let bound =
-            format!("at most {} ms: an older one might be a late duplicate; ask anew", limits::SESSIONLESS_AGE_MS_MAX);
-        return Err(Invalid::new("age", bound, age_ms).into());
-    }
-    Ok(())
 }

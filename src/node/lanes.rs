@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
 use super::log_clock::LogClock;
+use super::weight;
 use crate::clock::Instant;
 use crate::limits;
 use crate::model::{LogTime, Renewal, Reply, Submission};
@@ -166,9 +167,12 @@ impl Lanes {
     pub(super) fn take(&self, now: Now) -> Option<Batch> {
         let mut inside = self.inside();
         let stamp = inside.clock.as_mut()?.read(now.instant, now.applied, now.timed);
-        let renewals = inside.renewals.len().min(limits::RENEWALS_AN_ENTRY_MAX);
+        // Renewals have half of the bytes at most, so that they never keep out every command.
+        let (most, bytes) = (limits::RENEWALS_AN_ENTRY_MAX, limits::ENTRY_BYTES_MAX / 2);
+        let (renewals, used) = fitting(&inside.renewals, most, bytes, weight::of_renewal);
         let renewals: Vec<_> = inside.renewals.drain(..renewals).collect();
-        let commands = inside.commands.len().min(limits::COMMANDS_AN_ENTRY_MAX);
+        let (most, bytes) = (limits::COMMANDS_AN_ENTRY_MAX, limits::ENTRY_BYTES_MAX.saturating_sub(used));
+        let (commands, _) = fitting(&inside.commands, most, bytes, weight::of_command);
         let commands = inside.commands.drain(..commands).collect();
         let left_behind = inside.renewals.front().map(|waiting| waiting.what.receipt);
         Some(Batch { stamp: left_behind.map_or(stamp, |receipt| receipt.min(stamp)), renewals, commands })
@@ -182,5 +186,90 @@ impl Lanes {
     /// Log time as the leader last read it, for metrics.
     pub(super) fn log_time(&self) -> Option<LogTime> {
         self.inside().clock.as_ref().map(LogClock::stamp)
+    }
+}
+
+/// How many from the front fit into so many and so many bytes, and their bytes. The first one is taken in any case.
+fn fitting<T>(queue: &VecDeque<Waiting<T>>, most: usize, bytes: usize, weigh: impl Fn(&T) -> usize) -> (usize, usize) {
+    let mut used = 0;
+    for (count, waiting) in queue.iter().take(most).enumerate() {
+        let next = used + weigh(&waiting.what);
+        if bytes < next && 0 < count {
+            return (count, used);
+        }
+        used = next;
+    }
+    (queue.len().min(most), used)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::encode_entry;
+    use crate::model::{
+        Command, Entry, Handle, LockKey, LockName, Metadata, Mode, Namespace, Patience, Principal, RenewalTarget,
+        TakeId, TakeLease, WallTime,
+    };
+
+    const NOW: Now = Now { instant: Instant::from_nanos(0), applied: LogTime(0), timed: true };
+
+    fn lock() -> LockKey {
+        let name = LockName::parse(&"x".repeat(limits::LOCK_NAME_BYTES_MAX)).expect("legal");
+        LockKey { namespace: Namespace::parse(&"n".repeat(limits::NAMESPACE_BYTES_MAX)).expect("legal"), name }
+    }
+
+    fn handle() -> Handle {
+        Handle::parse(&"h".repeat(limits::HANDLE_BYTES_MAX)).expect("legal")
+    }
+
+    fn submission(number: u64) -> Submission {
+        let why = "w".repeat(limits::METADATA_BYTES_MAX).into();
+        let take = TakeLease {
+            lock: lock(),
+            take: TakeId(number.into()),
+            handle: handle(),
+            mode: Mode::Exclusive,
+            lease_ms: 1_000,
+            patience: Patience::Try,
+            metadata: Metadata { why, ..Metadata::default() },
+        };
+        Submission { principal: Principal::default(), since: None, command: Command::TakeLease(take) }
+    }
+
+    /// A full inbox of the largest renewals and commands goes out in entries that fit a message between nodes with room
+    /// to spare; both lanes go forward in each entry, in their order, and nothing is left out.
+    #[test]
+    fn entries_are_bounded_in_bytes() {
+        let lanes = Lanes::default();
+        lanes.open(LogTime(0), NOW.instant, Duration::from_millis(150));
+        let commands = 2 * limits::COMMANDS_AN_ENTRY_MAX as u64;
+        for number in 0..commands {
+            lanes.command(submission(number), oneshot::channel().0).expect("room");
+        }
+        let renewal = |attempt| {
+            let target = RenewalTarget::Lease { lock: lock(), handle: handle(), lease_ms: 1_000 };
+            RenewalCall { target, proof: None, attempt }
+        };
+        let renewals = 2 * limits::RENEWALS_AN_ENTRY_MAX as u64;
+        lanes.renewals((0..renewals).map(renewal).collect(), || NOW).expect("room");
+        let (mut renewed, mut taken) = (Vec::new(), Vec::new());
+        while !lanes.is_empty() {
+            let batch = lanes.take(NOW).expect("it leads");
+            let (all_renewed, all_taken) = (renewed.len() as u64 == renewals, taken.len() as u64 == commands);
+            assert_eq!((all_renewed, all_taken), (batch.renewals.is_empty(), batch.commands.is_empty()), "both go on");
+            let entry = Entry {
+                stamp: batch.stamp,
+                wall: WallTime(0),
+                renewals: batch.renewals.into_iter().map(|waiting| waiting.what).collect(),
+                commands: batch.commands.into_iter().map(|waiting| waiting.what).collect(),
+                digest: None,
+            };
+            let bytes = encode_entry(&entry).len();
+            assert!(bytes <= limits::ENTRY_BYTES_MAX, "an entry of {bytes} bytes");
+            renewed.extend(entry.renewals.iter().map(|renewal| renewal.attempt));
+            taken.extend(entry.commands);
+        }
+        assert!(renewed.into_iter().eq(0..renewals));
+        assert!(taken.into_iter().eq((0..commands).map(submission)));
     }
 }

@@ -26,6 +26,7 @@ mod service;
 mod session_ends;
 mod status;
 mod transfer;
+mod weight;
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};

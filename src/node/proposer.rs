@@ -123,7 +123,7 @@ impl Flight {
         let (renewals, renewers) = unzip(renewals);
         let (mut commands, callers) = unzip(commands);
         if commands.is_empty() && renewals.is_empty() {
-            commands.push(Submission { principal: Principal::default(), command: Command::Tick });
+            commands.push(Submission { principal: Principal::default(), since: None, command: Command::Tick });
         }
         let digest = core.consensus.digest_claim();
         let entry = Entry { stamp, wall: core.clock.wall(), renewals, commands, digest };
@@ -194,7 +194,7 @@ impl Core {
             return;
         }
         let (answer, _) = tokio::sync::oneshot::channel();
-        let submission = Submission { principal: Principal::default(), command };
+        let submission = Submission { principal: Principal::default(), since: None, command };
         // A full queue is no reason to worry: these commands only inform.
         self.lanes.command(submission, answer).ok();
     }

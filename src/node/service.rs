@@ -8,7 +8,9 @@ use super::forward::{Forward, Forwarded};
 use super::lanes::Now;
 use super::{Node, bounds};
 use crate::limits;
-use crate::model::{Answer, Answered, Command, LockKey, Outcome, Query, Refusal, Reply, SessionId, Submission};
+use crate::model::{
+    Answer, Answered, Command, LockKey, LogTime, Outcome, Query, Refusal, Reply, SessionId, Submission,
+};
 use crate::raft::ProposeError;
 use crate::service::{
     Call, ClaimRef, Events, Freshness, LockService, NotSent, RenewalCall, Scope, ServiceError, Status, Subscription,
@@ -138,9 +140,19 @@ impl Node {
         }
         self.core.admits(&call.command)?;
         let (answer, reply) = oneshot::channel();
-        let submission = Submission { principal: call.principal, command: call.command };
+        let since = call.command.is_sessionless().then(|| self.first_sent(&call));
+        let submission = Submission { principal: call.principal, since, command: call.command };
         self.core.lanes.command(submission, answer).map_err(|why| self.not_sent(why))?;
         answered(reply).await
+    }
+
+    /// Log time when the caller first sent a sessionless command, or earlier: as the caller knew it then, or else what
+    /// the leader's clock shows now less the age that the caller states.
+    fn first_sent(&self, call: &Call) -> LogTime {
+        call.since.unwrap_or_else(|| {
+            let now = self.core.lanes.log_time().unwrap_or_default();
+            LogTime(now.0.saturating_sub(call.age_ms))
+        })
     }
 
     async fn renew_here(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {

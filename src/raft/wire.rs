@@ -195,8 +195,11 @@ mod tests {
             version: String::new(),
             http: None,
         };
-        let commands =
-            [1, 2].map(|node| Submission { principal: Principal::default(), command: Command::Announce(told(node)) });
+        let commands = [1, 2].map(|node| Submission {
+            principal: Principal::default(),
+            since: None,
+            command: Command::Announce(told(node)),
+        });
         let (stamp, wall) = (LogTime(1), WallTime(0));
         let mut machine = Machine::new();
         machine.apply(1, &Entry { stamp, wall, renewals: vec![], commands: commands.into(), digest: None });

@@ -65,6 +65,10 @@ pub struct Call {
     pub proof: Option<Handle>,
     /// For sessionless commands: how long ago the caller first sent it, in milliseconds of its own clock.
     pub age_ms: u64,
+    /// For sessionless commands: log time as the caller knew it before it first sent it. With it no copy can come so late
+    /// that it is executed anew, wherever it was held up; without it the leader goes by `age_ms`, which does not count
+    /// how long a copy was on its way.
+    pub since: Option<LogTime>,
     /// What is asked.
     pub command: Command,
 }
@@ -73,7 +77,7 @@ impl Call {
     /// A first try by the caller itself.
     #[must_use]
     pub fn new(command: Command) -> Self {
-        Self { principal: Principal::default(), proof: None, age_ms: 0, command }
+        Self { principal: Principal::default(), proof: None, age_ms: 0, since: None, command }
     }
 }
 

@@ -48,7 +48,7 @@ impl Watched {
 
 /// An entry of commands by an anonymous caller.
 pub(crate) fn entry(stamp: u64, renewals: Vec<Renewal>, commands: Vec<Command>) -> Entry {
-    let submission = |command| Submission { principal: Principal::default(), command };
+    let submission = |command| Submission { principal: Principal::default(), since: None, command };
     Entry {
         stamp: LogTime(stamp),
         wall: WallTime(1_795_000_000_000 + stamp),

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::mirror::Watched;
-use super::naive::Naive;
 use super::random::Story;
+use super::refused::Remembering;
 use crate::model::*;
 
 const STORIES: u64 = 60;
@@ -65,7 +65,7 @@ fn count(table: &mut Table, what: String, outcome: &Outcome) {
 
 /// Tells one story to both; panics where they differ.
 fn compare(seed: u64, table: &mut Table) {
-    let (mut story, mut watched, mut naive) = (Story::new(seed), Watched::default(), Naive::default());
+    let (mut story, mut watched, mut naive) = (Story::new(seed), Watched::default(), Remembering::default());
     let mut told = 0;
     while told < COMMANDS_A_STORY {
         let entry = story.entry(watched.machine.next_deadline());

@@ -18,7 +18,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 /// What waits for the end of a block that is one entry: who said it, and what.
 enum Said {
     Renewal(Option<String>, Renewal),
-    Command(Option<String>, Box<Command>),
+    Command(Option<String>, Option<LogTime>, Box<Command>),
 }
 
 /// What a script has said so far.
@@ -71,6 +71,7 @@ impl Script {
                 self.together = Some(Vec::new());
                 return Ok(String::new());
             }
+            "quotas" => return self.quotas(args),
             "burn" => return self.burn(who, args),
             "nodes" => return Ok(script_words::nodes(&self.watched.machine)),
             "inspect" | "check" | "list" | "sessions" | "claim" | "totals" => {
@@ -81,7 +82,10 @@ impl Script {
         }
         let said = match word {
             "renew" | "refresh" => Said::Renewal(who.clone(), self.renewal(word, who.as_deref(), args)?),
-            _ => Said::Command(who.clone(), Box::new(self.command(word, who.as_deref(), args)?)),
+            _ => {
+                let since = args.take_key("since").map(duration).transpose()?.map(LogTime);
+                Said::Command(who.clone(), since, Box::new(self.command(word, who.as_deref(), args)?))
+            }
         };
         if let Some(together) = &mut self.together {
             together.push(said);
@@ -93,20 +97,26 @@ impl Script {
     /// One entry; a line for each renewal and command, which begins with who said it where `named`.
     fn apply(&mut self, said: Vec<Said>, named: bool) -> Vec<String> {
         let (mut renewals, mut commands, mut renewers, mut callers) = (vec![], vec![], vec![], vec![]);
+        let mut times = vec![];
         for said in said {
             match said {
                 Said::Renewal(who, renewal) => {
                     renewers.push(who);
                     renewals.push(renewal);
                 }
-                Said::Command(who, command) => {
+                Said::Command(who, since, command) => {
                     callers.push(who);
+                    times.push(since);
                     commands.push(*command);
                 }
             }
         }
         let opens: Vec<_> = commands.iter().map(opened_handle).collect();
-        let applied = self.watched.apply(&entry(self.stamp, renewals, commands));
+        let mut entry = entry(self.stamp, renewals, commands);
+        for (submission, since) in entry.commands.iter_mut().zip(times) {
+            submission.since = since;
+        }
+        let applied = self.watched.apply(&entry);
         for ((reply, handle), who) in applied.commands.iter().zip(opens).zip(&callers) {
             if let (Outcome::Opened { session, .. }, Some(handle), Some(who)) = (&reply.outcome, handle, who) {
                 self.sessions.insert(who.clone(), (*session, handle));
@@ -137,6 +147,23 @@ impl Script {
         let applied = self.watched.apply(&entry(self.stamp, vec![], (from..=to).map(cancel).collect()));
         let withdrawn = applied.commands.iter().filter(|reply| reply.outcome == Outcome::Withdrawn).count();
         Ok(format!("withdrawn {withdrawn} times"))
+    }
+
+    /// Small bounds instead of those of every build.
+    fn quotas(&mut self, args: &mut ArgumentConsumer<'_>) -> Result<String> {
+        let quotas = &mut self.watched.machine.quotas;
+        for (key, quota) in [
+            ("sessions", &mut quotas.sessions),
+            ("locks", &mut quotas.locks),
+            ("takes", &mut quotas.takes),
+            ("waiters", &mut quotas.waiters),
+            ("waiters-of-lock", &mut quotas.waiters_of_lock),
+            ("holders-of-lock", &mut quotas.holders_of_lock),
+            ("locks-of-session", &mut quotas.locks_of_session),
+        ] {
+            *quota = args.take_key(key).map_or(Ok(*quota), str::parse)?;
+        }
+        Ok(String::new())
     }
 
     fn session(&self, who: Option<&str>) -> Result<(SessionId, Handle)> {
@@ -233,7 +260,7 @@ impl Script {
         let known = self.sessions.values().any(|(_, known)| *known == handle);
         let waiting = self.together.iter().flatten();
         let opens =
-            waiting.filter(|said| matches!(said, Said::Command(_, c) if matches!(**c, Command::OpenSession(_))));
+            waiting.filter(|said| matches!(said, Said::Command(_, _, c) if matches!(**c, Command::OpenSession(_))));
         let id = SessionId::new(0, self.watched.machine.globals.sessions + opens.count() as u64 + 1);
         if !known {
             self.sessions.insert(who.to_owned(), (id, handle.clone()));

@@ -38,7 +38,7 @@ fn nothing() -> Recovered {
 }
 
 fn tick(stamp: u64) -> Entry {
-    let command = Submission { principal: Principal::parse("tester").unwrap(), command: Command::Tick };
+    let command = Submission { principal: Principal::parse("tester").unwrap(), since: None, command: Command::Tick };
     Entry { stamp: LogTime(stamp), wall: WallTime(0), renewals: Vec::new(), commands: vec![command], digest: None }
 }
 

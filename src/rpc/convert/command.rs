@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::part::{bytes_of, known, lock_key, metadata, namespace, owner, read_u128, required, rows, take_id};
 use crate::limits;
 use crate::model::{
-    Acquire, Command, FencingToken, Handle, Instance, Invalid, ListFilter, ListShow, LockKey, LockName, Mode,
+    Acquire, Command, FencingToken, Handle, Instance, Invalid, ListFilter, ListShow, LockKey, LockName, LogTime, Mode,
     Namespace, OpenSession, Patience, Query, Release, RequestId, SessionId, TakeLease,
 };
 use crate::rpc::pb;
@@ -92,8 +92,8 @@ fn call(handle: &str, age_ms: u64, command: Command) -> Result<Call, Invalid> {
     Ok(Call { proof: Some(Handle::parse(handle)?), age_ms, ..Call::new(command) })
 }
 
-fn sessionless(age_ms: u64, command: Command) -> Call {
-    Call { age_ms, ..Call::new(command) }
+fn sessionless(age_ms: u64, since_ms: Option<u64>, command: Command) -> Call {
+    Call { age_ms, since: since_ms.map(LogTime), ..Call::new(command) }
 }
 
 impl TryFrom<pb::AcquireRequest> for Call {
@@ -108,13 +108,26 @@ impl TryFrom<pb::AcquireRequest> for Call {
             patience: asked.patience.map_or(Ok(Patience::Try), Patience::try_from)?,
             metadata: metadata(asked.metadata)?,
         };
-        Ok(sessionless(asked.age_ms, Command::TakeLease(take)))
+        Ok(sessionless(asked.age_ms, asked.since_ms, Command::TakeLease(take)))
+    }
+}
+
+/// When a sessionless command was first sent: see [`Call`].
+#[derive(Debug, Clone, Copy)]
+pub(in crate::rpc) struct Sent {
+    pub(in crate::rpc) age_ms: u64,
+    pub(in crate::rpc) since: Option<LogTime>,
+}
+
+impl From<&Call> for Sent {
+    fn from(call: &Call) -> Self {
+        Self { age_ms: call.age_ms, since: call.since }
     }
 }
 
 /// A take, as it is sent.
-impl From<(&TakeLease, u64)> for pb::AcquireRequest {
-    fn from((take, age_ms): (&TakeLease, u64)) -> Self {
+impl From<(&TakeLease, Sent)> for pb::AcquireRequest {
+    fn from((take, Sent { age_ms, since }): (&TakeLease, Sent)) -> Self {
         Self {
             namespace: take.lock.namespace.to_string(),
             lock: take.lock.name.to_string(),
@@ -125,6 +138,7 @@ impl From<(&TakeLease, u64)> for pb::AcquireRequest {
             patience: Some(take.patience.into()),
             metadata: Some((&take.metadata).into()),
             age_ms,
+            since_ms: since.map(|since| since.0),
         }
     }
 }
@@ -133,7 +147,8 @@ impl TryFrom<pb::ReleaseRequest> for Call {
     type Error = Invalid;
     fn try_from(asked: pb::ReleaseRequest) -> Result<Self, Invalid> {
         let lock = lock_key(&asked.namespace, &asked.lock)?;
-        Ok(sessionless(asked.age_ms, Command::DropLease { lock, handle: Handle::parse(&asked.handle)? }))
+        let handle = Handle::parse(&asked.handle)?;
+        Ok(sessionless(asked.age_ms, asked.since_ms, Command::DropLease { lock, handle }))
     }
 }
 
@@ -142,7 +157,7 @@ impl TryFrom<pb::WithdrawRequest> for Call {
     fn try_from(asked: pb::WithdrawRequest) -> Result<Self, Invalid> {
         let lock = lock_key(&asked.namespace, &asked.lock)?;
         let (take, handle) = (take_id(&asked.take)?, Handle::parse(&asked.handle)?);
-        Ok(sessionless(asked.age_ms, Command::CancelTake { lock, take, handle }))
+        Ok(sessionless(asked.age_ms, asked.since_ms, Command::CancelTake { lock, take, handle }))
     }
 }
 

@@ -9,7 +9,7 @@ mod part;
 #[cfg(test)]
 mod tests;
 
-pub(super) use command::{open_session, stream_acquire, stream_close, stream_open, stream_release};
+pub(super) use command::{Sent, open_session, stream_acquire, stream_close, stream_open, stream_release};
 pub(super) use error::{
     decided, error_from_status, error_from_wire, error_to_status, error_to_wire, not_understood, reply_to_answer,
 };

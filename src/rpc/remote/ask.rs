@@ -7,13 +7,13 @@ use super::endpoints::{At, Effect, locks};
 use crate::model::{
     Answered, Command, Handle, Invalid, LockKey, Query, RenewalTarget, Reply, SessionId, TakeId, TakeLease,
 };
-use crate::rpc::convert::{bytes_of, decided, error_from_status, not_understood};
+use crate::rpc::convert::{Sent, bytes_of, decided, error_from_status, not_understood};
 use crate::rpc::pb;
 use crate::service::{ClaimRef, Freshness, RenewalCall, ServiceError};
 
 impl RemoteService {
-    pub(super) async fn take(&self, take: &TakeLease, age_ms: u64) -> Result<Reply, ServiceError> {
-        let asked = pb::AcquireRequest::from((take, age_ms));
+    pub(super) async fn take(&self, take: &TakeLease, sent: Sent) -> Result<Reply, ServiceError> {
+        let asked = pb::AcquireRequest::from((take, sent));
         let call = |asked, at| async move { reply(locks(at).acquire(asked).await) };
         self.shared.endpoints.ask(Effect::Changes, asked, call).await
     }
@@ -23,25 +23,27 @@ impl RemoteService {
         lock: &LockKey,
         take: TakeId,
         handle: &Handle,
-        age_ms: u64,
+        sent: Sent,
     ) -> Result<Reply, ServiceError> {
         let asked = pb::WithdrawRequest {
             namespace: lock.namespace.to_string(),
             lock: lock.name.to_string(),
             take: bytes_of(take.0),
             handle: handle.reveal().to_owned(),
-            age_ms,
+            age_ms: sent.age_ms,
+            since_ms: sent.since.map(|since| since.0),
         };
         let call = |asked, at| async move { reply(locks(at).withdraw(asked).await) };
         self.shared.endpoints.ask(Effect::Changes, asked, call).await
     }
 
-    pub(super) async fn drop_lease(&self, lock: &LockKey, handle: &Handle, age_ms: u64) -> Result<Reply, ServiceError> {
+    pub(super) async fn drop_lease(&self, lock: &LockKey, handle: &Handle, sent: Sent) -> Result<Reply, ServiceError> {
         let asked = pb::ReleaseRequest {
             namespace: lock.namespace.to_string(),
             lock: lock.name.to_string(),
             handle: handle.reveal().to_owned(),
-            age_ms,
+            age_ms: sent.age_ms,
+            since_ms: sent.since.map(|since| since.0),
         };
         let call = |asked, at| async move { reply(locks(at).release(asked).await) };
         self.shared.endpoints.ask(Effect::Changes, asked, call).await

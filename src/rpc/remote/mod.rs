@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 
 use self::endpoints::{Effect, Endpoints};
 use self::stream::StreamHandle;
-use super::convert::{error_from_status, not_understood, stream_open};
+use super::convert::{Sent, error_from_status, not_understood, stream_open};
 use super::pb;
 use super::pb::client_frame::Body;
 use super::tasks::Tasks;
@@ -95,11 +95,11 @@ impl RemoteService {
         &self,
         namespace: Namespace,
         body: Body,
-        attaching: Option<SessionId>,
+        attaching: Option<(SessionId, u64)>,
     ) -> Result<Reply, ServiceError> {
         let moved = AtomicBool::new(false);
         // A session that attaches anew has reason to: its old stream's node is tried last, and no hint leads back there.
-        let left = attaching.and_then(|session| self.streams().get(&session).map(|stream| stream.address.clone()));
+        let left = attaching.and_then(|(session, _)| self.streams().get(&session).map(|stream| stream.address.clone()));
         if let Some(address) = &left {
             self.shared.endpoints.forget(address);
         }
@@ -115,11 +115,14 @@ impl RemoteService {
             let reply = opened.stream.ask(body, None).await?;
             Ok((opened.stream, reply))
         };
-        let (stream, reply) = shared.endpoints.ask_but_last(left, Effect::Changes, (namespace, body), bind).await?;
+        let (mut stream, reply) = shared.endpoints.ask_but_last(left, Effect::Changes, (namespace, body), bind).await?;
         match (&reply.outcome, attaching) {
             (Outcome::Opened { session, .. }, _) => self.keep(*session, stream),
-            (Outcome::Attached { .. }, Some(session)) => self.keep(session, stream),
-            (Outcome::Refused(Refusal::SessionEnded { .. }), Some(session)) => {
+            (Outcome::Attached { .. }, Some((session, attempt))) => {
+                stream.attempt = attempt;
+                self.keep(session, stream);
+            }
+            (Outcome::Refused(Refusal::SessionEnded { .. }), Some((session, _))) => {
                 self.streams().remove(&session);
             }
             (_, _) => {}
@@ -127,14 +130,17 @@ impl RemoteService {
         Ok(reply)
     }
 
-    /// Keeps a session's stream; an old one of the same session is dropped. Streams that are over are kept for their
-    /// namespace until there are many.
+    /// Keeps a session's stream and drops the older one of the two that it has then, which is not always the one that was
+    /// answered first. Streams that are over are kept for their namespace until there are many.
     fn keep(&self, session: SessionId, stream: StreamHandle) {
         let mut streams = self.streams();
         if streams.len() >= limits::STREAMS_A_CONNECTION_MAX as usize {
             streams.retain(|_, stream| !stream.is_over());
         }
-        streams.insert(session, stream);
+        let newer = streams.get(&session).is_some_and(|kept| stream.attempt < kept.attempt);
+        if !newer {
+            streams.insert(session, stream);
+        }
     }
 
     /// A session's command on its stream, or as a call of its own where the caller brought the proof.
@@ -210,15 +216,15 @@ impl LockService for RemoteService {
                     handle: attach.handle.reveal().to_owned(),
                     attempt: attach.attempt,
                 });
-                self.bind(namespace.unwrap_or_default(), body, Some(attach.session)).await
+                self.bind(namespace.unwrap_or_default(), body, Some((attach.session, attach.attempt))).await
             }
             Command::CloseSession { session, .. } => self.session_command(*session, &call).await,
             Command::Acquire(acquire) => self.session_command(acquire.request.session, &call).await,
             Command::Release(release) => self.session_command(release.request.session, &call).await,
             Command::Cancel { request } => self.session_command(request.session, &call).await,
-            Command::TakeLease(take) => self.take(take, call.age_ms).await,
-            Command::CancelTake { lock, take, handle } => self.withdraw(lock, *take, handle, call.age_ms).await,
-            Command::DropLease { lock, handle } => self.drop_lease(lock, handle, call.age_ms).await,
+            Command::TakeLease(take) => self.take(take, Sent::from(&call)).await,
+            Command::CancelTake { lock, take, handle } => self.withdraw(lock, *take, handle, Sent::from(&call)).await,
+            Command::DropLease { lock, handle } => self.drop_lease(lock, handle, Sent::from(&call)).await,
             Command::Disconnected { .. }
             | Command::Tick
             | Command::LeaderlessGap { .. }

@@ -33,6 +33,8 @@ pub(super) struct StreamHandle {
     pub(super) namespace: Namespace,
     /// The endpoint that it was opened at.
     pub(super) address: String,
+    /// The client's count of the attach that bound it; 0 where the session was opened on it.
+    pub(super) attempt: u64,
 }
 
 /// A stream whose hello was answered.
@@ -104,7 +106,7 @@ impl StreamHandle {
         };
         let led_elsewhere = led_elsewhere(&hello);
         shared.tasks.run(stream.run(incoming));
-        let stream = StreamHandle { asks, settlements, cut: Arc::new(cut), namespace, address: opened_at };
+        let stream = StreamHandle { asks, settlements, cut: Arc::new(cut), namespace, address: opened_at, attempt: 0 };
         Ok(Opened { stream, led_elsewhere })
     }
 

@@ -128,6 +128,23 @@ async fn a_detached_session_attaches_anew() {
     assert_eq!(remote.submit(acquire("free", 2)).await, Ok(reply(granted())));
 }
 
+/// An attach that is answered late does not replace the stream of a newer one, and the late stream is dropped.
+#[tokio::test]
+async fn a_late_attach_does_not_replace_a_newer_stream() {
+    let (mut first, mut second) = (Node::start(1).await, Node::start(1).await);
+    let attach = |attempt| Call::new(Command::Attach(Attach { session: session(), handle: handle(), attempt }));
+    let remote = connect([&first.address, &second.address]);
+    remote.submit(attach(5)).await.expect("attached");
+    assert_eq!(first.asked().await, attach(5).command);
+    // It goes to the other endpoint, because an attach leaves the node of the stream before for last.
+    remote.submit(attach(4)).await.expect("attached");
+    assert_eq!(second.asked().await, attach(4).command);
+    let late_broke = Command::Disconnected { session: session(), attachment: Attachment(4) };
+    assert_eq!(second.asked().await, late_broke);
+    remote.submit(acquire("free", 1)).await.expect("granted");
+    assert_eq!(first.asked().await, acquire("free", 1).command);
+}
+
 /// With the proof in hand, a session without a stream is served by calls.
 #[tokio::test]
 async fn a_proof_stands_in_for_a_stream() {

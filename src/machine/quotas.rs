@@ -1,0 +1,53 @@
+//! The bounds on the size of the state, as one value: every build has the same ones, and a test may have smaller ones.
+
+use crate::limits;
+use crate::model::{QuotaKind, Refusal};
+
+/// See the module. Each is a count of records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Quotas {
+    /// Sessions and tombstones of a namespace.
+    pub(super) sessions: u64,
+    /// Locks in use in a namespace.
+    pub(super) locks: u64,
+    /// Takes of a namespace, live and remembered.
+    pub(super) takes: u64,
+    /// Waiters of a namespace.
+    pub(super) waiters: u64,
+    /// Waiters of one lock.
+    pub(super) waiters_of_lock: u64,
+    /// Holders of one lock.
+    pub(super) holders_of_lock: u64,
+    /// Locks that one session holds or waits for.
+    pub(super) locks_of_session: u64,
+}
+
+impl Default for Quotas {
+    fn default() -> Self {
+        Self {
+            sessions: limits::SESSIONS_A_NAMESPACE_MAX as u64,
+            locks: limits::LOCKS_A_NAMESPACE_MAX as u64,
+            takes: limits::TAKES_A_NAMESPACE_MAX as u64,
+            waiters: limits::WAITERS_A_NAMESPACE_MAX as u64,
+            waiters_of_lock: limits::WAITERS_A_LOCK_MAX as u64,
+            holders_of_lock: limits::HOLDERS_A_LOCK_MAX as u64,
+            locks_of_session: limits::LOCKS_A_SESSION_MAX as u64,
+        }
+    }
+}
+
+impl Quotas {
+    /// Refuses one more where `used` of them are there.
+    pub(super) fn one_more(&self, what: QuotaKind, used: u64) -> Result<(), Refusal> {
+        let limit = match what {
+            QuotaKind::Sessions => self.sessions,
+            QuotaKind::Locks => self.locks,
+            QuotaKind::Takes => self.takes,
+            QuotaKind::Waiters => self.waiters,
+            QuotaKind::WaitersOfLock => self.waiters_of_lock,
+            QuotaKind::HoldersOfLock => self.holders_of_lock,
+            QuotaKind::LocksOfSession => self.locks_of_session,
+        };
+        if used < limit { Ok(()) } else { Err(Refusal::Quota { what, limit }) }
+    }
+}

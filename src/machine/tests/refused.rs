@@ -1,0 +1,77 @@
+//! What the naive model leaves out: takes that were refused are remembered, as they were asked and what they were told.
+
+#![allow(clippy::wildcard_enum_match_arm, reason = "a model looks at one command among many")]
+
+use super::naive::Naive;
+use crate::model::*;
+
+struct Refused {
+    take: TakeLease,
+    outcome: Outcome,
+    until: LogTime,
+}
+
+/// The naive model, one command at a time, and the refused takes of the last ten minutes in a list.
+#[derive(Default)]
+pub(super) struct Remembering {
+    naive: Naive,
+    now: LogTime,
+    refused: Vec<Refused>,
+    /// Every grant of the newest entry.
+    pub(super) granted: Vec<(LockKey, Claim, FencingToken)>,
+}
+
+const TEN_MINUTES_MS: u64 = 600_000;
+
+impl Remembering {
+    pub(super) fn apply(&mut self, entry: &Entry) -> (Vec<Outcome>, Vec<Outcome>) {
+        self.now = self.now.max(entry.stamp);
+        let (renewals, _) = self.naive.apply(&Entry { commands: vec![], ..entry.clone() });
+        self.granted = self.naive.granted.clone();
+        let now = self.now;
+        self.refused.retain(|refused| now <= refused.until);
+        let outcomes = entry.commands.iter().map(|submission| self.execute(entry, submission)).collect();
+        (renewals, outcomes)
+    }
+
+    fn execute(&mut self, entry: &Entry, submission: &Submission) -> Outcome {
+        if let Some(outcome) = self.known(&submission.command) {
+            return outcome;
+        }
+        let alone = Entry { renewals: vec![], commands: vec![submission.clone()], ..entry.clone() };
+        let outcome = self.naive.apply(&alone).1.remove(0);
+        self.granted.append(&mut self.naive.granted);
+        if let (Command::TakeLease(take), Outcome::Refused(refusal)) = (&submission.command, &outcome) {
+            self.refused(take, refusal);
+        }
+        outcome
+    }
+
+    /// Remembers a refusal; one of a take that is known otherwise says nothing new.
+    fn refused(&mut self, take: &TakeLease, refusal: &Refusal) {
+        let refusal = match refusal.clone() {
+            Refusal::WrongHandle | Refusal::RequestReused { .. } => return,
+            Refusal::Held { lock, .. } => Refusal::Held { lock, holder: None },
+            refusal => refusal,
+        };
+        let (outcome, until) = (Outcome::Refused(refusal), self.now.after_ms(TEN_MINUTES_MS));
+        self.refused.push(Refused { take: take.clone(), outcome, until });
+    }
+
+    /// The answer to a take, or the cancel of one, that was refused before.
+    fn known(&self, command: &Command) -> Option<Outcome> {
+        let (lock, id, handle, asked) = match command {
+            Command::TakeLease(take) => (&take.lock, take.take, &take.handle, Some(take)),
+            Command::CancelTake { lock, take, handle } => (lock, *take, handle, None),
+            _ => return None,
+        };
+        let known = self.refused.iter().find(|known| known.take.lock == *lock && known.take.take == id)?;
+        if known.take.handle != *handle {
+            return Some(Outcome::Refused(Refusal::WrongHandle));
+        }
+        let Some(asked) = asked else { return Some(Outcome::Withdrawn) };
+        let same = TakeLease { patience: known.take.patience, ..asked.clone() } == known.take;
+        let reused = Outcome::Refused(Refusal::RequestReused { number: 0 });
+        Some(if same { known.outcome.clone() } else { reused })
+    }
+}

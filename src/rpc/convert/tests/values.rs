@@ -1,0 +1,216 @@
+//! Values of every kind, drawn at random.
+
+use proptest::option;
+use proptest::prelude::*;
+
+use crate::model::{
+    Answer, Attachment, Checked, Claim, EndReason, EventKind, FencingToken, Grant, HolderView, Kind, LeaveReason,
+    LockKey, LockName, LockSummary, LockView, LogTime, Metadata, Mode, Namespace, Outcome, Owner, Patience, Place,
+    Principal, Refusal, RequestId, SessionId, SessionView, TakeId, TokenState, Totals, WaiterView,
+};
+
+pub(super) fn session() -> impl Strategy<Value = SessionId> {
+    (1..1u64 << 63).prop_map(|number| SessionId::from_u64(number).expect("within 63 bits"))
+}
+
+pub(super) fn token() -> impl Strategy<Value = FencingToken> {
+    (1..1u64 << 63).prop_map(|number| FencingToken::from_u64(number).expect("within 63 bits"))
+}
+
+fn lock_name() -> impl Strategy<Value = LockName> {
+    "[a-zäß/ ]{1,40}".prop_map(|name| LockName::parse(&name).expect("legal"))
+}
+
+pub(super) fn lock() -> impl Strategy<Value = LockKey> {
+    ("[a-z0-9._-]{1,64}", lock_name())
+        .prop_map(|(namespace, name)| LockKey { namespace: Namespace::parse(&namespace).expect("legal"), name })
+}
+
+pub(super) fn mode() -> impl Strategy<Value = Mode> {
+    let permits = || 1..=crate::limits::PERMITS_MAX;
+    prop_oneof![
+        Just(Mode::Exclusive),
+        Just(Mode::Shared),
+        (permits(), option::of(permits())).prop_map(|(count, limit)| Mode::Permits { count, limit }),
+    ]
+}
+
+pub(super) fn patience() -> impl Strategy<Value = Patience> {
+    prop_oneof![
+        Just(Patience::Try),
+        Just(Patience::Session),
+        (0..=crate::limits::PATIENCE_MS_MAX).prop_map(|ms| Patience::For { ms }),
+    ]
+}
+
+pub(super) fn metadata() -> impl Strategy<Value = Metadata> {
+    ("[a-zé \n\t\"]{0,60}", "[a-z]{0,60}", any::<u32>()).prop_map(|(why, host, pid)| Metadata {
+        who: "captain".into(),
+        why: why.into(),
+        host: host.into(),
+        pid,
+        process: "h:1:2:3".into(),
+        trace: "".into(),
+    })
+}
+
+pub(super) fn owner() -> impl Strategy<Value = Option<Owner>> {
+    option::of("[a-z]{1,128}".prop_map(|owner| Owner::parse(&owner).expect("legal")))
+}
+
+fn claim() -> impl Strategy<Value = Claim> {
+    prop_oneof![
+        (session(), any::<u64>()).prop_map(|(session, number)| Claim::Request(RequestId { session, number })),
+        any::<u128>().prop_map(|take| Claim::Take(TakeId(take))),
+    ]
+}
+
+fn end_reason() -> impl Strategy<Value = EndReason> {
+    use EndReason::{Broken, Cancelled, Expired, Lost, Released};
+    prop_oneof![Just(Released), Just(Expired), Just(Lost), Just(Cancelled), Just(Broken)]
+}
+
+fn holder() -> impl Strategy<Value = HolderView> {
+    (option::of(session()), owner(), token(), mode(), metadata(), any::<u64>()).prop_map(
+        |(session, owner, token, mode, metadata, at)| HolderView {
+            session,
+            owner,
+            principal: Principal::default(),
+            token,
+            mode,
+            metadata,
+            since: LogTime(at),
+            deadline: LogTime(at ^ 1),
+        },
+    )
+}
+
+fn waiter() -> impl Strategy<Value = WaiterView> {
+    (option::of(session()), owner(), mode(), metadata(), any::<[u64; 3]>()).prop_map(
+        |(session, owner, mode, metadata, [place, sequence, since])| WaiterView {
+            place,
+            sequence,
+            session,
+            owner,
+            mode,
+            metadata,
+            since: LogTime(since),
+        },
+    )
+}
+
+pub(super) fn refusal() -> impl Strategy<Value = Refusal> {
+    prop_oneof![
+        (lock(), option::of(holder())).prop_map(|(lock, holder)| Refusal::Held { lock, holder: holder.map(Box::new) }),
+        (session(), end_reason()).prop_map(|(session, reason)| Refusal::SessionEnded { session, reason }),
+        any::<[u64; 2]>().prop_map(|[number, floor]| Refusal::TooOld { number, floor }),
+        Just(Refusal::WrongHandle),
+    ]
+}
+
+pub(super) fn outcome() -> impl Strategy<Value = Outcome> {
+    let at = || any::<u64>().prop_map(LogTime);
+    prop_oneof![
+        (session(), any::<u64>(), at()).prop_map(|(session, ttl_ms, deadline)| Outcome::Opened {
+            session,
+            ttl_ms,
+            deadline
+        }),
+        (any::<u64>(), at())
+            .prop_map(|(number, deadline)| Outcome::Attached { attachment: Attachment(number), deadline }),
+        (at(), any::<u64>(), option::of(token())).prop_map(|(deadline, attempt, token)| Outcome::Renewed {
+            deadline,
+            attempt,
+            token
+        }),
+        (token(), option::of(at()), any::<u64>()).prop_map(|(token, deadline, waited_ms)| Outcome::Granted(Grant {
+            token,
+            deadline,
+            waited_ms
+        })),
+        (any::<[u64; 2]>(), option::of(holder())).prop_map(|([place, sequence], held_by)| Outcome::Queued(Place {
+            place,
+            sequence,
+            held_by
+        })),
+        end_reason().prop_map(|reason| Outcome::HoldEnded { reason }),
+        refusal().prop_map(Outcome::Refused),
+        Just(Outcome::DisconnectNoted),
+        Just(Outcome::Closed),
+        Just(Outcome::TimedOut),
+        Just(Outcome::Withdrawn),
+        Just(Outcome::Released),
+        Just(Outcome::Ticked),
+    ]
+}
+
+pub(super) fn event_kind() -> impl Strategy<Value = EventKind> {
+    let left = prop_oneof![Just(LeaveReason::TimedOut), Just(LeaveReason::Withdrawn), Just(LeaveReason::SessionEnded)];
+    prop_oneof![
+        (lock(), claim(), any::<u64>()).prop_map(|(lock, claim, sequence)| EventKind::Queued { lock, claim, sequence }),
+        (lock(), claim(), token(), mode(), any::<u64>()).prop_map(|(lock, claim, token, mode, waited_ms)| {
+            EventKind::Granted { lock, claim, token, mode, waited_ms }
+        }),
+        (lock(), claim(), any::<u64>(), left).prop_map(|(lock, claim, sequence, why)| EventKind::Left {
+            lock,
+            claim,
+            sequence,
+            why
+        }),
+        (lock(), claim(), token(), any::<u64>()).prop_map(|(lock, claim, token, held_ms)| EventKind::Released {
+            lock,
+            claim,
+            token,
+            held_ms
+        }),
+        (lock(), claim(), token(), end_reason(), any::<u64>()).prop_map(|(lock, claim, token, reason, held_ms)| {
+            EventKind::Expired { lock, claim, token, reason, held_ms }
+        }),
+        session().prop_map(|session| EventKind::SessionOpened { session }),
+        (session(), end_reason()).prop_map(|(session, reason)| EventKind::SessionEnded { session, reason }),
+        any::<u64>().prop_map(|gap_ms| EventKind::LeaderlessGap { gap_ms }),
+    ]
+}
+
+/// Answers of every kind; rows carry their request's namespace, which the reply names once.
+pub(super) fn answer() -> impl Strategy<Value = Answer> {
+    let kind = || prop_oneof![Just(Kind::Lock), Just(Kind::Semaphore)];
+    let state = prop_oneof![Just(TokenState::Valid), Just(TokenState::Stale), Just(TokenState::UnknownEpoch)];
+    let row = (lock_name(), kind(), option::of(any::<u32>()), any::<[u64; 2]>(), option::of(holder())).prop_map(
+        |(name, kind, limit, [holders, waiters], oldest)| LockSummary {
+            lock: LockKey { namespace: Namespace::default(), name },
+            kind,
+            limit,
+            holders,
+            waiters,
+            oldest,
+        },
+    );
+    let session_row = (session(), metadata(), any::<[u64; 5]>(), any::<bool>()).prop_map(
+        |(session, metadata, [ttl_ms, opened, deadline, holds, waits], disconnected)| SessionView {
+            session,
+            namespace: Namespace::default(),
+            metadata,
+            ttl_ms,
+            opened: LogTime(opened),
+            deadline: LogTime(deadline),
+            disconnected,
+            holds,
+            waits,
+        },
+    );
+    let view = (lock(), option::of(kind()), option::of(any::<u32>()), some_of(holder()), some_of(waiter()))
+        .prop_map(|(lock, kind, limit, holders, waiters)| LockView { lock, kind, limit, holders, waiters });
+    prop_oneof![
+        (state, token()).prop_map(|(state, lowest_valid)| Answer::Checked(Checked { state, lowest_valid })),
+        view.prop_map(Answer::Lock),
+        (some_of(row), any::<bool>()).prop_map(|(rows, more)| Answer::Locks { rows, more }),
+        (some_of(session_row), any::<bool>()).prop_map(|(rows, more)| Answer::Sessions { rows, more }),
+        option::of(outcome()).prop_map(Answer::Claim),
+        any::<u64>().prop_map(|grants| Answer::Totals(Totals { grants, ..Totals::default() })),
+    ]
+}
+
+pub(super) fn some_of<S: Strategy>(one: S) -> impl Strategy<Value = Vec<S::Value>> {
+    proptest::collection::vec(one, 0..3)
+}

@@ -1,0 +1,130 @@
+//! What clients do in a run, and what watchers write down.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkeeper::client::{ClientError, LockGuard, Session};
+use lockkeeper::model::{EventKind, Mode, Position};
+use lockkeeper::rpc::RemoteService;
+use lockkeeper::service::ServiceError;
+use tokio::time::{sleep, timeout};
+
+use super::scene::{Random, Run, connect, lock};
+use crate::checker::Belief;
+
+const LOCKS: [&str; 3] = ["red", "green", "blue"];
+const TTL: Duration = Duration::from_millis(1_500);
+
+/// Writes down what one node tells, through its restarts.
+pub(super) async fn witness(run: Arc<Run>, node: usize, endpoint: String) {
+    let client = connect(vec![endpoint]).request_wait(Duration::from_millis(300));
+    let start = Position::default();
+    let mut watch = client.watch("", Some(start)).await.expect("a watch");
+    run.note(|history| history.tellings[node].stretches.push((start, start)));
+    loop {
+        match watch.next().await {
+            Ok(event) => {
+                let ends = matches!(event.kind, EventKind::SessionEnded { .. });
+                let ended = event.kind.session().filter(|_| ends);
+                run.note(|history| {
+                    let telling = &mut history.tellings[node];
+                    if let Some((_, to)) = telling.stretches.last_mut() {
+                        *to = event.position;
+                    }
+                    telling.events.push(event);
+                });
+                if ended.is_some() && ended == *lock(&run.marker) {
+                    return;
+                }
+            }
+            Err(ClientError::Service(ServiceError::EventsMissed { .. })) => {
+                let from = watch.position();
+                run.note(|history| history.tellings[node].stretches.push((from, from)));
+            }
+            Err(error) => run.met("watch", &error),
+        }
+    }
+}
+
+/// One client: opens sessions, asks, holds and gives back until the run stops.
+pub(super) async fn contend(run: Arc<Run>, client: usize, endpoints: Vec<String>, mut random: Random) {
+    let connection = connect(endpoints);
+    let mut present: Option<Session<RemoteService>> = None;
+    while !run.stopping() {
+        let alive = present.take().filter(|session| !session.valid_for().is_zero());
+        let session = match alive {
+            Some(session) => session,
+            None => match connection.session().ttl(TTL).open().await {
+                Ok(session) => session,
+                Err(error) => {
+                    run.met("open", &error);
+                    continue;
+                }
+            },
+        };
+        one_round(&run, client, &session, &mut random).await;
+        present = Some(session);
+    }
+    if let Some(session) = present
+        && let Err(error) = session.close().await
+    {
+        run.met("close", &error);
+    }
+}
+
+async fn one_round(run: &Run, client: usize, session: &Session<RemoteService>, random: &mut Random) {
+    let name = LOCKS[random.below(LOCKS.len() as u64) as usize];
+    let (dice, patience) = (random.below(100), random.ms(5, 300));
+    let request = session.lock(name);
+    let (request, mode) = match dice {
+        0..60 => (request, Mode::Exclusive),
+        60..75 => (request.shared(), Mode::Shared),
+        75..85 => (request.wait(patience), Mode::Exclusive),
+        85..92 => (request.try_once(), Mode::Exclusive),
+        _ => (request.shared().wait(patience), Mode::Shared),
+    };
+    let asked = run.now();
+    let acquired = if random.below(100) < 5 {
+        // The caller goes away halfway: nothing of it may be left.
+        let Ok(acquired) = timeout(patience, request.acquire()).await else { return };
+        acquired
+    } else {
+        request.acquire().await
+    };
+    match acquired {
+        Ok(guard) => hold(run, (client, asked, mode), guard, random).await,
+        Err(error) => run.met("acquire", &error),
+    }
+}
+
+async fn hold(run: &Run, (client, asked, mode): (usize, Duration, Mode), guard: LockGuard, random: &mut Random) {
+    let begin = run.now();
+    let length = if random.below(100) < 5 { random.ms(300, 900) } else { random.ms(1, 25) };
+    let mut valid;
+    loop {
+        let now = run.now();
+        valid = now + guard.valid_for();
+        let left = (begin + length).saturating_sub(now);
+        if left.is_zero() {
+            break;
+        }
+        tokio::select! {
+            biased;
+            _ = guard.lost() => break,
+            () = sleep(left.min(Duration::from_millis(10))) => (),
+        }
+    }
+    let (lock, token, session) = (guard.name().clone(), guard.token(), guard.session());
+    let end = run.now().min(valid);
+    run.note(|history| {
+        history.beliefs.push(Belief { client, lock: lock.clone(), token, session, mode, asked, begin, end });
+    });
+    if random.below(100) < 10 {
+        drop(guard);
+        return;
+    }
+    match guard.release().await {
+        Ok(_) => run.note(|history| history.releases.push((lock, token))),
+        Err(error) => run.met("release", &error),
+    }
+}

@@ -1,0 +1,227 @@
+//! A run: nodes are killed and restarted while clients and watchers work, then everybody comes to an end.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use lockkeeper::client::{Client, ClientError};
+use lockkeeper::model::SessionId;
+use lockkeeper::rpc::{RemoteService, RemoteSettings};
+use lockkeeper::service::ServiceError;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::clients::{contend, witness};
+use crate::checker::{History, Rule, Telling, check};
+use crate::cluster::{Cluster, PATIENCE};
+
+const CLIENTS: usize = 8;
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// SplitMix64: the run's choices follow from its seed.
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    pub(super) fn ms(&mut self, low: u64, high: u64) -> Duration {
+        Duration::from_millis(low + self.below(high - low))
+    }
+}
+
+/// What a run did.
+#[derive(Debug, Default)]
+pub(super) struct Kills {
+    /// When the leader was killed.
+    pub(super) leaders: Vec<Duration>,
+    followers: usize,
+    two_at_once: usize,
+    pub(super) all_at_once: usize,
+}
+
+/// When the killing stops.
+#[derive(Clone, Copy)]
+pub(super) enum Until {
+    TimeIsUp,
+    Broken(&'static [Rule]),
+}
+
+/// What the tasks of one run share.
+pub(super) struct Run {
+    pub(super) started: Instant,
+    history: Mutex<Arc<History>>,
+    stopping: AtomicBool,
+    /// The session whose end is the last event that matters.
+    pub(super) marker: Mutex<Option<SessionId>>,
+    /// Errors that no client should meet.
+    pub(super) odd: Mutex<Vec<String>>,
+}
+
+impl Run {
+    pub(super) fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    pub(super) fn history(&self) -> Arc<History> {
+        lock(&self.history).clone()
+    }
+
+    pub(super) fn note(&self, change: impl FnOnce(&mut History)) {
+        change(Arc::make_mut(&mut *lock(&self.history)));
+    }
+
+    pub(super) fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Outages and lost sessions are part of the game; refusals are not.
+    pub(super) fn met(&self, doing: &str, error: &ClientError) {
+        let expected = match error {
+            ClientError::NotAcquired { .. } | ClientError::SessionLost { .. } | ClientError::HoldEnded { .. } => true,
+            ClientError::Service(error) => !matches!(error, ServiceError::Internal(_)),
+            ClientError::Refused(_) | ClientError::Invalid(_) => false,
+        };
+        if !expected {
+            lock(&self.odd).push(format!("{doing} at {:?}: {error:?}", self.now()));
+        }
+    }
+}
+
+/// Clients and watchers at work.
+pub(super) struct Scene {
+    pub(super) run: Arc<Run>,
+    pub(super) seed: u64,
+    random: Random,
+    clients: JoinSet<()>,
+    witnesses: JoinSet<()>,
+}
+
+impl Scene {
+    pub(super) fn open(cluster: &Cluster) -> Self {
+        let seed = std::env::var("LOCKKEEPER_CRASH_SEED").ok().and_then(|text| text.parse().ok());
+        let clock = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(1, |since| since.as_secs());
+        let seed = seed.unwrap_or_else(clock);
+        eprintln!("LOCKKEEPER_CRASH_SEED={seed}");
+        let run = Arc::new(Run {
+            started: Instant::now(),
+            history: Mutex::new(Arc::new(History { tellings: vec![Telling::default(); 3], ..History::default() })),
+            stopping: AtomicBool::new(false),
+            marker: Mutex::default(),
+            odd: Mutex::default(),
+        });
+        let mut scene = Self { run, seed, random: Random(seed), clients: JoinSet::new(), witnesses: JoinSet::new() };
+        for (node, endpoint) in cluster.endpoints().into_iter().enumerate() {
+            scene.witnesses.spawn(witness(scene.run.clone(), node, endpoint));
+        }
+        for client in 0..CLIENTS {
+            let mut endpoints = cluster.endpoints();
+            endpoints.rotate_left(client % 3);
+            scene.clients.spawn(contend(scene.run.clone(), client, endpoints, Random(scene.random.next())));
+        }
+        scene
+    }
+
+    /// Kills and restarts nodes until it is enough.
+    pub(super) async fn torment(&mut self, cluster: &mut Cluster, length: Duration, until: Until) -> Kills {
+        let mut kills = Kills::default();
+        while self.run.now() < length {
+            sleep(self.random.ms(800, 1_600)).await;
+            if let Until::Broken(rules) = until {
+                let violations = check(&self.run.history(), false);
+                if violations.iter().any(|violation| rules.contains(&violation.rule)) {
+                    break;
+                }
+            }
+            let all = kills.all_at_once == 0 && self.run.now() > length / 3;
+            let victims = self.victims(leader(cluster).await, all, &mut kills);
+            for node in &victims {
+                let ended = cluster.ended(*node);
+                assert!(ended.is_none() || !matches!(until, Until::TimeIsUp), "node {node} ended by itself: {ended:?}");
+                cluster.kill(*node);
+            }
+            sleep(self.random.ms(100, 700)).await;
+            for node in victims {
+                cluster.spawn(node);
+            }
+        }
+        kills
+    }
+
+    fn victims(&mut self, leader: Option<usize>, all: bool, kills: &mut Kills) -> Vec<usize> {
+        let leader = leader.unwrap_or_else(|| 1 + self.random.below(3) as usize);
+        let follower = 1 + (leader + self.random.below(2) as usize) % 3;
+        let dice = self.random.below(100);
+        let victims = if all {
+            kills.all_at_once += 1;
+            vec![1, 2, 3]
+        } else if dice < 15 {
+            kills.two_at_once += 1;
+            vec![leader, follower]
+        } else if dice < 75 {
+            vec![leader]
+        } else {
+            kills.followers += 1;
+            vec![follower]
+        };
+        if victims.contains(&leader) {
+            kills.leaders.push(self.run.now());
+        }
+        victims
+    }
+
+    /// Lets everybody come to an end, and the watchers see all of it.
+    pub(super) async fn settle(&mut self, cluster: &Cluster) {
+        self.run.stopping.store(true, Ordering::Relaxed);
+        cluster.await_leader().await;
+        joined(&mut self.clients, "a client does not come to its end").await;
+        let client = connect(cluster.endpoints());
+        let started = Instant::now();
+        loop {
+            let totals = client.totals().await.expect("totals").value;
+            if totals.holders == 0 && totals.waiters == 0 {
+                break;
+            }
+            assert!(started.elapsed() < PATIENCE, "something is left behind: {totals:?}");
+            sleep(Duration::from_millis(20)).await;
+        }
+        let last = client.session().open().await.expect("a last session");
+        *lock(&self.run.marker) = Some(last.id());
+        last.close().await.expect("closed");
+        joined(&mut self.witnesses, "a watcher does not see the end").await;
+    }
+}
+
+pub(super) fn connect(endpoints: Vec<String>) -> Client<RemoteService> {
+    Client::new(RemoteService::new(RemoteSettings::new(endpoints)).expect("endpoints"))
+}
+
+async fn joined(tasks: &mut JoinSet<()>, what: &str) {
+    while let Some(ended) = timeout(PATIENCE, tasks.join_next()).await.unwrap_or_else(|_| panic!("{what}")) {
+        ended.expect("a task");
+    }
+}
+
+/// The leader, as far as a node that runs knows one that runs. Nobody is waited for.
+async fn leader(cluster: &Cluster) -> Option<usize> {
+    let mut newest = None;
+    for node in 1..=3 {
+        if let Some(status) = cluster.status_of(node).await {
+            let leads = status.leader.and_then(|leader| usize::try_from(leader).ok());
+            newest = newest.max(leads.map(|leader| (status.term, leader)));
+        }
+    }
+    newest.map(|(_, leader)| leader)
+}
