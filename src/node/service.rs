@@ -1,5 +1,6 @@
 //! The lock service as a node gives it: in-process where it leads, through the leader where it does not.
 
+use std::io;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -238,31 +239,42 @@ impl Node {
 
     /// Passes a call to the leader; `wait_ms` is how long it may take there beyond a usual call.
     pub(super) async fn pass_on(&self, forward: Forward, wait_ms: Option<u64>) -> Result<Forwarded, ServiceError> {
-        let leader = self.leader_elsewhere().await?;
         let wait = Duration::from_millis(limits::COMMIT_WAIT_MS_MAX + wait_ms.unwrap_or_default());
         let idempotent = matches!(forward, Forward::Settled { .. } | Forward::Query(_) | Forward::Status);
-        match self.core.consensus.forward(leader, forward.encode(), wait).await {
-            Ok(bytes) => {
-                let answer = Forwarded::decode(&bytes)?;
-                if let Forwarded::Error(error) = answer { Err(error) } else { Ok(answer) }
+        let payload = forward.encode();
+        let mut leader = self.leader_elsewhere(None).await?;
+        loop {
+            match self.core.consensus.forward(leader, payload.clone(), wait).await {
+                Ok(bytes) => {
+                    let answer = Forwarded::decode(&bytes)?;
+                    return if let Forwarded::Error(error) = answer { Err(error) } else { Ok(answer) };
+                }
+                // The leader is gone and has heard nothing of this: the next one is asked as soon as there is one.
+                Err(error) if error.kind() == io::ErrorKind::NotConnected => {
+                    leader = self.leader_elsewhere(Some(leader)).await?;
+                }
+                // A question changes nothing: whatever broke, it may be repeated.
+                Err(_) if idempotent => return Err(self.not_sent(NotSent::NotLeader)),
+                Err(error) => return Err(ServiceError::unknown(format!("passed on to node {leader}: {error}"))),
             }
-            // A question changes nothing: whatever broke, it may be repeated.
-            Err(_) if idempotent => Err(self.not_sent(NotSent::NotLeader)),
-            Err(error) => Err(ServiceError::unknown(format!("passed on to node {leader}: {error}"))),
         }
     }
 
-    /// The leader, if it is another node; waits a moment where nobody leads, so that a caller need not poll.
-    async fn leader_elsewhere(&self) -> Result<u64, ServiceError> {
+    /// The leader, if it is another node; waits a moment where nobody leads but one that is `gone`, so that a caller need
+    /// not poll.
+    async fn leader_elsewhere(&self, gone: Option<u64>) -> Result<u64, ServiceError> {
         let mut views = self.core.consensus.watch();
-        let known = views.wait_for(|view| view.leader.is_some() || view.fatal.is_some());
+        let known =
+            views.wait_for(|view| view.leader.is_some_and(|leader| gone != Some(leader)) || view.fatal.is_some());
         let wait = Duration::from_millis(limits::LEADER_WAIT_MS);
         let leader = match tokio::time::timeout(wait, known).await {
             Ok(Ok(view)) => view.leader,
             Ok(Err(_)) => return Err(ServiceError::Stopping),
             Err(_) => None,
         };
-        leader.filter(|leader| *leader != self.core.id).ok_or_else(|| self.not_sent(NotSent::NoLeader))
+        leader
+            .filter(|leader| ![Some(self.core.id), gone].contains(&Some(*leader)))
+            .ok_or_else(|| self.not_sent(NotSent::NoLeader))
     }
 
     pub(super) fn not_sent(&self, why: NotSent) -> ServiceError {

@@ -60,6 +60,11 @@ fn unreachable(error: impl ToString) -> Unreachable<Types> {
     Unreachable::from_string(error)
 }
 
+/// There was no connection, so nothing was sent on it.
+fn never_sent(error: io::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::NotConnected, error)
+}
+
 /// Runs a call on a connection until its deadline. Whoever abandons it drops the connection with it.
 pub(super) async fn call<T, F, Fut>(
     network: &Network,
@@ -75,7 +80,7 @@ where
         return Err(io::Error::other(format!("this node must stop: {why}")));
     }
     let calling = async {
-        let borrowed: Borrowed = network.links.borrow(target, address, purpose).await?;
+        let borrowed: Borrowed = network.links.borrow(target, address, purpose).await.map_err(never_sent)?;
         match run(borrowed.client.clone()).await {
             Ok(response) => {
                 borrowed.went_well();
