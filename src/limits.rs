@@ -330,6 +330,8 @@ pub const VIEW_MS_MIN: u64 = 5;
 /// Appends to one follower that wait for its answer: the entries, and behind them the news that they are committed. More
 /// would send small batches early; one would make every entry wait for the news of the one before.
 pub const APPENDS_IN_FLIGHT_MAX: usize = 2;
+/// The news that entries are committed waits so long for entries to travel with; nobody waits for it who asked the leader.
+pub const COMMIT_NEWS_MS_MAX: u64 = 1;
 /// Touched records are folded into the state's digest when there are so many, if no digest is due before.
 pub const FOLD_RECORDS: usize = 8_192;
 /// State digests that a node remembers of itself.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::{Stream, StreamExt};
 use openraft::raft::{AppendEntriesRequest, StreamAppendError, StreamAppendResult};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant as TokioInstant, timeout_at};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
@@ -17,7 +17,7 @@ use super::link::{Borrowed, Purpose};
 use super::network::{Network, Peer};
 use super::types::{RaftLogId, Types};
 use super::wire;
-use crate::limits::{APPEND_MS_MAX, APPENDS_IN_FLIGHT_MAX};
+use crate::limits::{APPEND_MS_MAX, APPENDS_IN_FLIGHT_MAX, COMMIT_NEWS_MS_MAX};
 
 /// What became of one append.
 pub(super) type Answer = StreamAppendResult<Types>;
@@ -30,15 +30,27 @@ pub(super) struct Pipeline<S> {
     target: u64,
     outgoing: mpsc::Sender<wire::AppendRequest>,
     incoming: Streaming<wire::AppendResponse>,
+    /// News of a commit, which waits a moment for entries that carry it along.
+    held: Option<Held>,
     waiting: VecDeque<Sent>,
+    /// The answer to the front of `waiting`, where those that rode along are answered first.
+    told: Option<wire::AppendResponse>,
     connection: Borrowed,
+}
+
+/// An append without entries that was not sent yet.
+struct Held {
+    request: AppendEntriesRequest<Types>,
+    until: TokioInstant,
 }
 
 /// An append that is not answered yet.
 struct Sent {
     previous: Option<RaftLogId>,
     last: Option<RaftLogId>,
-    deadline: Instant,
+    deadline: TokioInstant,
+    /// It said nothing that the one behind it does not say: that one's answer is its answer, too.
+    rode_along: bool,
 }
 
 impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> Pipeline<S> {
@@ -52,8 +64,18 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> Pipeline<S> {
             let mut client = connection.client.clone();
             let opened = client.appends(ReceiverStream::new(messages)).await;
             let incoming = opened.map_err(|status| status.message().to_owned())?.into_inner();
-            let (network, waiting) = (peer.network.clone(), VecDeque::with_capacity(APPENDS_IN_FLIGHT_MAX));
-            Ok(Self { input, input_ended: false, network, target, outgoing, incoming, waiting, connection })
+            Ok(Self {
+                input,
+                input_ended: false,
+                network: peer.network.clone(),
+                target,
+                outgoing,
+                incoming,
+                held: None,
+                waiting: VecDeque::with_capacity(2 * APPENDS_IN_FLIGHT_MAX),
+                told: None,
+                connection,
+            })
         };
         let longest = Duration::from_millis(APPEND_MS_MAX);
         tokio::time::timeout(longest, opening).await.unwrap_or_else(|_| Err(late()))
@@ -63,44 +85,86 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> Pipeline<S> {
     /// nothing more to come.
     pub(super) async fn next(mut self) -> Option<(Result<Answer, String>, Option<Self>)> {
         loop {
-            let may_send = !self.input_ended && self.waiting.len() < APPENDS_IN_FLIGHT_MAX;
+            if let Some(told) = self.told.take() {
+                let answer = self.read(told);
+                let goes_on = matches!(answer, Ok(Ok(_)));
+                return Some((answer, goes_on.then_some(self)));
+            }
+            let in_flight = self.waiting.iter().filter(|sent| !sent.rode_along).count();
+            let may_send = !self.input_ended && in_flight < APPENDS_IN_FLIGHT_MAX;
             let deadline = self.waiting.front().map(|sent| sent.deadline);
-            if deadline.is_none() && self.input_ended {
+            let held_until = self.held.as_ref().map(|held| held.until);
+            if deadline.is_none() && held_until.is_none() && self.input_ended {
                 self.connection.went_well();
                 return None;
             }
             tokio::select! {
                 biased;
                 request = self.input.next(), if may_send => match request {
-                    Some(request) => if self.send(request).await.is_err() {
-                        return Some((Err("the stream of appends takes no more".to_owned()), None));
+                    Some(request) => if let Err(error) = self.take(request).await {
+                        return Some((Err(error), None));
                     },
                     None => self.input_ended = true,
                 },
-                answer = answered(&mut self.incoming, deadline), if deadline.is_some() => {
-                    let answer = answer.and_then(|answer| self.read(answer));
-                    let goes_on = matches!(answer, Ok(Ok(_)));
-                    return Some((answer, goes_on.then_some(self)));
-                }
+                answer = answered(&mut self.incoming, deadline), if deadline.is_some() => match answer {
+                    Ok(answer) => self.told = Some(answer),
+                    Err(error) => return Some((Err(error), None)),
+                },
+                () = reached(held_until), if held_until.is_some() => if let Err(error) = self.send_held().await {
+                    return Some((Err(error), None));
+                },
             }
         }
     }
 
-    async fn send(&mut self, request: AppendEntriesRequest<Types>) -> Result<(), ()> {
-        let last = request.entries.last().map(|entry| entry.log_id).or(request.prev_log_id);
-        let deadline = Instant::now() + Duration::from_millis(APPEND_MS_MAX);
-        self.waiting.push_back(Sent { previous: request.prev_log_id, last, deadline });
-        // Anew for each: what is known of the follower's disk may have come meanwhile.
-        let header = self.network.header(self.target);
-        self.outgoing.send(wire::append(header, &request)).await.map_err(drop)
+    /// Sends entries at once, and with them what was held. News alone are held for a moment.
+    async fn take(&mut self, request: AppendEntriesRequest<Types>) -> Result<(), String> {
+        let same_place = |held: &Held| held.request.prev_log_id == request.prev_log_id;
+        match self.held.take() {
+            Some(held) if same_place(&held) => self.note(&held.request, true),
+            Some(held) => self.send(held.request).await?,
+            None => {}
+        }
+        if request.entries.is_empty() {
+            let until = TokioInstant::now() + Duration::from_millis(COMMIT_NEWS_MS_MAX);
+            self.held = Some(Held { request, until });
+            return Ok(());
+        }
+        self.send(request).await
     }
 
+    async fn send_held(&mut self) -> Result<(), String> {
+        match self.held.take() {
+            Some(held) => self.send(held.request).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn send(&mut self, request: AppendEntriesRequest<Types>) -> Result<(), String> {
+        self.note(&request, false);
+        // Anew for each: what is known of the follower's disk may have come meanwhile.
+        let header = self.network.header(self.target);
+        let sent = self.outgoing.send(wire::append(header, &request)).await;
+        sent.map_err(|_| "the stream of appends takes no more".to_owned())
+    }
+
+    fn note(&mut self, request: &AppendEntriesRequest<Types>, rode_along: bool) {
+        let last = request.entries.last().map(|entry| entry.log_id).or(request.prev_log_id);
+        let deadline = TokioInstant::now() + Duration::from_millis(APPEND_MS_MAX);
+        self.waiting.push_back(Sent { previous: request.prev_log_id, last, deadline, rode_along });
+    }
+
+    /// Reads the answer for the front of those that wait; one that rode along leaves it for the next.
     fn read(&mut self, answer: wire::AppendResponse) -> Result<Answer, String> {
         use wire::append_response::Result as Told;
-        let Some(Sent { previous, last, .. }) = self.waiting.pop_front() else {
+        let Some(Sent { previous, last, rode_along, .. }) = self.waiting.pop_front() else {
             return Err("an answer that nothing was asked for".to_owned());
         };
         let told = answer.result.ok_or_else(|| "an answer without a result".to_owned())?;
+        if rode_along && matches!(told, Told::Accepted(_) | Told::Partly(_)) {
+            self.told = Some(wire::AppendResponse { result: Some(told) });
+            return Ok(Ok(last));
+        }
         Ok(match told {
             Told::Accepted(_) => Ok(last),
             Told::Partly(id) => Ok(Some(wire::read_log_id(&id))),
@@ -116,9 +180,16 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> Pipeline<S> {
     }
 }
 
+async fn reached(until: Option<TokioInstant>) {
+    match until {
+        Some(until) => tokio::time::sleep_until(until).await,
+        None => std::future::pending().await,
+    }
+}
+
 async fn answered(
     incoming: &mut Streaming<wire::AppendResponse>,
-    deadline: Option<Instant>,
+    deadline: Option<TokioInstant>,
 ) -> Result<wire::AppendResponse, String> {
     let Some(deadline) = deadline else { return std::future::pending().await };
     match timeout_at(deadline, incoming.message()).await {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use openraft::async_runtime::watch::WatchReceiver;
+use openraft::errors::Fatal;
 use openraft::{Raft, RaftMetrics, ServerState, TokioInstant};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -112,7 +113,8 @@ fn seen(anchor: Anchor, metrics: &RaftMetrics<Types>, fault: Option<String>) -> 
     let own = metrics
         .last_applied
         .is_some_and(|at| at.leader_id.term == metrics.current_term && at.leader_id.node_id == metrics.id);
-    let broken = metrics.running_state.as_ref().err().filter(|_| metrics.state != ServerState::Shutdown);
+    // A core that ended is in the state of a shutdown, whatever ended it.
+    let broken = metrics.running_state.as_ref().err().filter(|fatal| !matches!(fatal, Fatal::Stopped));
     View {
         term: metrics.current_term,
         role: match metrics.state {
