@@ -5,7 +5,9 @@
 mod checker;
 mod cluster;
 mod crash;
+mod disconnect;
 mod http;
 mod jobs;
 mod lock_command;
 mod restarts;
+mod single;
