@@ -5,9 +5,11 @@
 mod checker;
 mod cluster;
 mod crash;
+mod disconnect;
 mod http;
 mod jobs;
 mod lock_command;
 mod restarts;
 mod status;
 mod wiped;
+mod single;

@@ -1,9 +1,9 @@
 //! A lock service with faults that a test switches on and off, around any other.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use lockkeeper::model::{Answered, Command, Query, Reply};
+use lockkeeper::model::{Answered, Command, Position, Query, Reply};
 use lockkeeper::service::{
     Call, ClaimRef, Events, Freshness, LockService, NotSent, RenewalCall, ServiceError, Status, Subscription,
 };
@@ -31,6 +31,8 @@ pub(crate) struct Faults {
     pub(crate) events_before_cut: AtomicU32,
     /// The session's stream is broken: nothing is passed on before an attach.
     pub(crate) detached: AtomicBool,
+    /// The next subscription finds that nothing up to this position is kept any more.
+    pub(crate) missed: Mutex<Option<Position>>,
 }
 
 impl<S> Faulty<S> {
@@ -86,6 +88,13 @@ impl<S: LockService> LockService for Faulty<S> {
     }
 
     async fn subscribe(&self, subscription: Subscription) -> Result<Events, ServiceError> {
+        let missed = self.faults.missed.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(resume) = missed {
+            let (sender, receiver) = mpsc::channel(1);
+            let why = "they were not kept".to_owned();
+            sender.send(Err(ServiceError::EventsMissed { why, resume })).await.expect("room for one");
+            return Ok(Events::new(receiver));
+        }
         let mut events = self.inner.subscribe(subscription).await?;
         let before_cut = self.faults.events_before_cut.load(SeqCst);
         if before_cut == 0 {

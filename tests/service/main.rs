@@ -2,6 +2,7 @@
 
 mod faulty;
 mod suite;
+mod wire;
 
 use std::sync::OnceLock;
 
@@ -71,6 +72,8 @@ behaviours! {
     permits_are_counted
     a_lease_belongs_to_its_handle
     a_lease_ends_by_itself
+    a_refresh_held_up_on_its_way_changes_nothing
+    a_refused_take_stays_refused
     a_take_that_ends_early_leaves_no_waiter
     a_token_is_checked
     locks_and_sessions_can_be_seen
@@ -83,6 +86,8 @@ behaviours! {
     a_retried_request_gets_the_same_answer
     a_long_wait_that_breaks_off_goes_on
     a_watch_goes_on_through_cuts
+    a_watch_says_once_that_events_were_missed
+    waiting_for_a_free_lock_survives_missed_events
     an_outage_is_reported
     a_broken_stream_is_attached_again
     a_handle_opens_one_session

@@ -54,8 +54,10 @@ pub(super) async fn acquire<S: LockService>(
         session = open(client, options, deadline.map(|deadline| left(&clock, deadline))) => session?,
     };
     let kill_after = kill_after(options, session.ttl());
-    if kill_after > session.ttl() / 2 {
-        let detail = format!("--kill-after {kill_after:?} is more than half of the TTL, {:?}", session.ttl());
+    let longest = longest_validity(options, session.ttl());
+    if kill_after > longest / 2 {
+        let detail =
+            format!("--kill-after {kill_after:?} is more than half of the TTL or disconnect grace, {longest:?}");
         close(session, timeout).await;
         return Err(Failure::usage(detail).into());
     }
@@ -84,9 +86,15 @@ pub(super) async fn acquire<S: LockService>(
     }
 }
 
-/// How long the command gets to end in order.
+/// How long the command gets to end in order: by default a quarter of what the hold is valid for at most, because a hold
+/// that is never valid for so long would be lost from the beginning.
 pub(super) fn kill_after(options: &LockOptions, ttl: Duration) -> Duration {
-    options.kill_after.unwrap_or(ttl / 4)
+    options.kill_after.unwrap_or(longest_validity(options, ttl) / 4)
+}
+
+/// The hold is valid for so long after an answer: the TTL, or the disconnect grace where that is shorter.
+fn longest_validity(options: &LockOptions, ttl: Duration) -> Duration {
+    options.disconnect_grace.map_or(ttl, |grace| grace.min(ttl))
 }
 
 /// Ends the session, and with it whatever it holds or waits for. Where nobody answers in time it ends by itself.

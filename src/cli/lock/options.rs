@@ -49,7 +49,8 @@ pub struct LockOptions {
     /// What to do with the command when the lock is lost
     #[arg(long, value_enum, default_value = "term")]
     pub(super) on_lost: OnLost,
-    /// Between asking the command to end and killing it; a quarter of the TTL by default
+    /// Between asking the command to end and killing it; a quarter of the TTL, or of the disconnect grace where that is
+    /// shorter, by default
     #[arg(long, value_parser = duration, value_name = "D")]
     pub(super) kill_after: Option<Duration>,
     /// Exit code, instead of 75, when the lock is not acquired in time

@@ -1,0 +1,116 @@
+//! Disconnect grace with real processes and real connections: a killed holder is noticed by its broken stream, and a
+//! stream that only breaks costs nothing.
+
+use std::fs;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use lockkeeper::client::{Client, HoldState};
+use lockkeeper::model::TokenState;
+use lockkeeper::rpc::RemoteService;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use crate::cluster::{Cluster, PATIENCE};
+
+const LOOK: Duration = Duration::from_millis(20);
+/// Far more than a test waits for anything: what ends sooner did not end by it.
+const TTL: Duration = Duration::from_secs(120);
+
+/// A holder with a grace that is killed with -9 frees its lock long before its TTL.
+#[tokio::test]
+async fn a_killed_holder_with_a_grace_frees_the_lock_within_it() {
+    let cluster = Cluster::start().await;
+    let ready = cluster.folder().join("ready");
+    let script = format!("echo ready > {}; exec sleep 600", ready.display());
+    let ttl = humantime::format_duration(TTL).to_string();
+    let arguments = ["lock", "fragile", "--ttl", &ttl, "--disconnect-grace", "2s", "--", "sh", "-c", &script];
+    let mut holder = cluster.command(&arguments).stdin(Stdio::null()).spawn().expect("a holder");
+    let started = Instant::now();
+    while !fs::read_to_string(&ready).is_ok_and(|text| text == "ready\n") {
+        assert!(started.elapsed() < PATIENCE, "the holder does not work");
+        tokio::time::sleep(LOOK).await;
+    }
+    let client = cluster.client();
+    let token = client.inspect("fragile").await.expect("inspected").value.holders[0].token;
+    holder.kill().expect("killed");
+    holder.wait().expect("gone");
+    let next = tokio::time::timeout(PATIENCE, client.lock("fragile").acquire()).await;
+    let next = next.expect("freed by the grace, long before the TTL").expect("granted");
+    assert!(token < next.token());
+    next.release().await.expect("released");
+}
+
+/// A way to one node that can be broken and mended.
+struct Passage {
+    address: String,
+    open: watch::Sender<bool>,
+}
+
+impl Passage {
+    async fn to(target: String) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound").to_string();
+        let (open, is_open) = watch::channel(true);
+        tokio::spawn(async move {
+            while let Ok((mut here, _)) = listener.accept().await {
+                let (target, mut is_open) = (target.clone(), is_open.clone());
+                tokio::spawn(async move {
+                    if !*is_open.borrow() {
+                        return;
+                    }
+                    let Ok(mut there) = TcpStream::connect(target).await else { return };
+                    tokio::select! {
+                        _ = copy_bidirectional(&mut here, &mut there) => {}
+                        _ = is_open.wait_for(|open| !open) => {}
+                    }
+                });
+            }
+        });
+        Self { address, open }
+    }
+}
+
+/// Waits until the one session of the client's namespace is, or is no longer, said to be disconnected.
+async fn await_disconnected(client: &Client<RemoteService>, expected: bool) {
+    let started = Instant::now();
+    loop {
+        let sessions = client.all_sessions().await.expect("listed").value;
+        let [session] = &sessions[..] else { panic!("one session, not {sessions:?}") };
+        if session.disconnected == expected {
+            return;
+        }
+        assert!(started.elapsed() < PATIENCE, "disconnected is not {expected}");
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// A stream that breaks while its client lives is told to the cluster, attached again, and costs no lock: long after the
+/// grace the holder still holds it with the same token.
+#[tokio::test]
+async fn a_broken_stream_attaches_again_and_keeps_the_lock() {
+    let grace = Duration::from_secs(5);
+    let cluster = Cluster::start().await;
+    let leader = cluster.await_leader().await;
+    let passage = Passage::to(cluster.endpoints().swap_remove(leader - 1)).await;
+    let client = Client::connect([passage.address.clone()]).await.expect("a client");
+    let session = client.session().ttl(TTL).disconnect_grace(grace).open().await.expect("a session");
+    let guard = session.lock("kept").acquire().await.expect("free");
+
+    let onlooker = cluster.client();
+    await_disconnected(&onlooker, false).await;
+    passage.open.send_replace(false);
+    await_disconnected(&onlooker, true).await;
+    let broken = onlooker.totals().await.expect("totals").now;
+    passage.open.send_replace(true);
+    await_disconnected(&onlooker, false).await;
+    let started = Instant::now();
+    while onlooker.totals().await.expect("totals").now < broken.after_ms(grace.as_millis() as u64 + 1) {
+        assert!(started.elapsed() < PATIENCE, "log time does not pass the grace");
+        tokio::time::sleep(LOOK).await;
+    }
+    assert_ne!(guard.state(), HoldState::Lost);
+    assert_eq!(onlooker.check("kept", guard.token()).await.expect("checked").state, TokenState::Valid);
+    guard.release().await.expect("still held");
+}

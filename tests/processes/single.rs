@@ -1,0 +1,177 @@
+//! One node in a process of its own: its config read anew while it runs, and a disk that takes no more.
+
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use lockkeeper::client::Client;
+use lockkeeper::model::{LockSummary, Metadata};
+use lockkeeper::rpc::{RemoteService, RemoteSettings};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::cluster::PATIENCE;
+
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A cluster of one, in a temporary folder; dropping it kills it.
+struct Single {
+    folder: tempfile::TempDir,
+    ports: [u16; 2],
+    node: Child,
+}
+
+impl Single {
+    /// Starts it behind `launcher`, a shell's words before the node's own; `level` is its log level.
+    fn start(launcher: &str, level: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let held = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
+        let ports = held.map(|listener| listener.local_addr().expect("bound").port());
+        write_config(&folder.path().join("node.toml"), &folder.path().join("data").display().to_string(), ports, level);
+        let node = spawn(folder.path(), launcher);
+        Self { folder, ports, node }
+    }
+
+    /// Starts it again after its end.
+    fn start_again(&mut self) {
+        self.node = spawn(self.folder.path(), "");
+    }
+
+    fn config(&self) -> PathBuf {
+        self.folder.path().join("node.toml")
+    }
+
+    fn set_level(&self, level: &str) {
+        let data = self.folder.path().join("data").display().to_string();
+        write_config(&self.config(), &data, self.ports, level);
+    }
+
+    /// A client that waits until the node serves.
+    fn client(&self) -> Client<RemoteService> {
+        let settings = RemoteSettings::new([format!("127.0.0.1:{}", self.ports[0])]);
+        Client::new(RemoteService::new(settings).expect("an address")).request_wait(PATIENCE)
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.node.id()).expect("a pid")).expect("a pid");
+        kill_process(pid, signal).expect("a signal");
+    }
+
+    async fn says(&self, text: &str, times: usize) {
+        let started = Instant::now();
+        while self.log().matches(text).count() < times {
+            assert!(started.elapsed() < PATIENCE, "{text:?} is not said {times} times:\n{}", self.log());
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    async fn ended(&mut self) -> ExitStatus {
+        let started = Instant::now();
+        loop {
+            if let Some(status) = self.node.try_wait().expect("a child") {
+                return status;
+            }
+            assert!(started.elapsed() < PATIENCE, "the node does not end:\n{}", self.log());
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+fn spawn(folder: &Path, launcher: &str) -> Child {
+    let log = File::options().create(true).append(true).open(folder.join("log")).expect("a log");
+    let script = format!("{launcher} exec \"$0\" serve --config \"$1\"");
+    Command::new("sh")
+        .args(["-c", &script, env!("CARGO_BIN_EXE_lockkeeper")])
+        .arg(folder.join("node.toml"))
+        .env_remove("LOCKKEEPER_LOG")
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().expect("a log"))
+        .stderr(log)
+        .spawn()
+        .expect("a node")
+}
+
+impl Drop for Single {
+    fn drop(&mut self) {
+        self.node.kill().ok();
+        self.node.wait().ok();
+    }
+}
+
+fn write_config(path: &Path, data: &str, [client, peer]: [u16; 2], level: &str) {
+    let text = format!(
+        "cluster = \"single\"\nnode = 1\ndata = {data:?}\n[[member]]\nid = 1\nclient = \"127.0.0.1:{client}\"\n\
+         peer = \"127.0.0.1:{peer}\"\n[timing]\nprofile = \"fast\"\n[log]\nlevel = {level:?}\n"
+    );
+    fs::write(path, text).expect("a config");
+}
+
+/// HUP makes a node read its log level anew, up and down; a config that does not read leaves everything as it was.
+#[tokio::test]
+async fn a_hangup_reads_the_log_level_anew() {
+    let mut single = Single::start("", "warn");
+    single.client().totals().await.expect("it serves");
+    assert!(!single.log().contains("serving"), "info was not asked for:\n{}", single.log());
+    single.set_level("info");
+    single.signal(Signal::HUP);
+    single.says("read the config anew", 1).await;
+    let good = fs::read_to_string(single.config()).expect("a config");
+    fs::write(single.config(), "cluster = 7\n").expect("a bad config");
+    single.signal(Signal::HUP);
+    single.says("was not read anew", 1).await;
+    fs::write(single.config(), good).expect("a config");
+    single.signal(Signal::HUP);
+    single.says("read the config anew", 2).await;
+    // The last one is read from a pipe, so that it is known to have been read before the node is told to stop.
+    single.set_level("error");
+    let quiet = fs::read_to_string(single.config()).expect("a config");
+    fs::remove_file(single.config()).expect("removed");
+    assert!(Command::new("mkfifo").arg(single.config()).status().expect("mkfifo").success());
+    single.signal(Signal::HUP);
+    let pipe = single.config();
+    let read = tokio::task::spawn_blocking(move || fs::write(pipe, quiet));
+    tokio::time::timeout(PATIENCE, read).await.expect("it is read").expect("a thread").expect("a config");
+    single.signal(Signal::TERM);
+    assert_eq!(single.ended().await.code(), Some(0));
+    assert!(!single.log().contains("stopping"), "info was no longer asked for:\n{}", single.log());
+}
+
+/// A log that can't be written to, because a file may not grow, stops the node: one clear line says why, nothing that
+/// was not written is acknowledged, and everything that was acknowledged is there after a start with room.
+#[tokio::test]
+async fn a_full_disk_stops_the_node_with_one_line() {
+    // Files end at 1 MiB (in units of 512 or 1,024 bytes), and the signal that would end the process is ignored, so that
+    // writes fail as they do on a full disk.
+    let mut single = Single::start("trap '' XFSZ; ulimit -f 1024;", "error");
+    let why = "w".repeat(900);
+    let client = single.client().metadata(Metadata { why: why.into(), ..Metadata::default() });
+    let client = client.request_wait(Duration::from_secs(2));
+    let session = client.session().ttl(Duration::from_secs(600)).open().await.expect("a session");
+    let mut held = Vec::new();
+    for number in 0_u64.. {
+        match session.lock(&format!("lock-{number}")).acquire().await {
+            Ok(guard) => held.push(guard),
+            Err(_) => break,
+        }
+        assert!(number < 20_000, "the disk does not fill");
+    }
+    let status = single.ended().await;
+    let log = single.log();
+    assert_eq!(status.code(), Some(70), "{log}");
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("stopped:")).collect();
+    assert_eq!(lines.len(), 1, "one line that says why it stopped:\n{log}");
+    eprintln!("{} locks, then: {}", held.len(), lines[0]);
+
+    single.start_again();
+    let kept = single.client().list("lock-").all().await.expect("it serves again").value;
+    for guard in &held {
+        let same = |row: &&LockSummary| row.lock.name == *guard.name();
+        let row = kept.iter().find(same).unwrap_or_else(|| panic!("{} was acknowledged and is gone", guard.name()));
+        assert_eq!(row.oldest.as_ref().map(|holder| holder.token), Some(guard.token()));
+    }
+}

@@ -1,0 +1,169 @@
+//! What goes wrong on the way: lost answers, cuts, outages and silence.
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use lockkeeper::client::{ClientError, HoldState};
+use lockkeeper::model::{EventKind, Position};
+use lockkeeper::service::{LockService, ServiceError, Word};
+
+use super::{LONG, LOOK, SHORT, client, in_use, session, short_session};
+use crate::faulty::Faulty;
+
+/// When renewals are no longer answered, work under a guard is cancelled before the lock can be granted to another,
+/// and the lost session is closed.
+pub(crate) async fn work_is_cancelled_before_another_is_granted<S: LockService>(service: S) {
+    let (faulty, faults) = Faulty::new(service.clone());
+    let session = short_session(faulty, "run").await;
+    let guard = session.lock("a").acquire().await.expect("free");
+    faults.deaf.store(true, SeqCst);
+    let other = client(service, "run");
+    let next = other.lock("a").wait(LONG).acquire();
+    let (lost, next) = tokio::join!(
+        async {
+            let lost = guard.run(std::future::pending::<()>()).await.expect_err("lost");
+            // The next one may have been granted once the lost session was closed, but not before this moment.
+            (lost, other.check("a", guard.token()).await.expect("checked").state)
+        },
+        next
+    );
+    assert_eq!((lost.0.token, lost.0.word(), lost.0.reason), (guard.token(), Word::Lost, None));
+    assert_eq!(guard.state(), HoldState::Lost);
+    assert_eq!(guard.valid_for(), Duration::ZERO);
+    assert!(guard.token() < next.expect("granted after the loss").token());
+    assert_eq!(session.lock("b").acquire().await.expect_err("lost").word(), Word::SessionEnded);
+}
+
+/// A request whose answer got lost is repeated and gets the first answer; a wait that broke off goes on.
+pub(crate) async fn a_retried_request_gets_the_same_answer<S: LockService>(service: S) {
+    let (faulty, faults) = Faulty::new(service);
+    let session = session(faulty, "retry").await;
+    faults.answers_lost.store(2, SeqCst);
+    let guard = session.lock("a").acquire().await.expect("free");
+    faults.answers_lost.store(1, SeqCst);
+    faults.waits_broken.store(3, SeqCst);
+    let (next, released) = tokio::join!(session.lock("a").wait(LONG).acquire(), async {
+        while faults.waits_broken.load(SeqCst) > 0 {
+            tokio::time::sleep(LOOK).await;
+        }
+        faults.answers_lost.store(1, SeqCst);
+        guard.release().await
+    });
+    released.expect("the first answer");
+    next.expect("granted").release().await.expect("released");
+}
+
+/// A wait that breaks off after longer than an outage may last is taken up again: it was in order all the while.
+pub(crate) async fn a_long_wait_that_breaks_off_goes_on<S: LockService>(service: S) {
+    let (faulty, faults) = Faulty::new(service);
+    let client = client(faulty, "long-wait").request_wait(SHORT);
+    let guard = client.lock("a").acquire().await.expect("free");
+    let (next, released) = tokio::join!(client.lock("a").wait(LONG).acquire(), async {
+        in_use(&client, "a", 1, 1).await;
+        tokio::time::sleep(SHORT * 2).await;
+        faults.waits_cut.notify_waiters();
+        tokio::time::sleep(SHORT * 2).await;
+        guard.release().await
+    });
+    released.expect("released");
+    next.expect("granted").release().await.expect("released");
+}
+
+/// A watch whose subscription is cut again and again tells every event once, in order.
+pub(crate) async fn a_watch_goes_on_through_cuts<S: LockService>(service: S) {
+    let (faulty, faults) = Faulty::new(service);
+    let client = client(faulty, "watch-cut");
+    let mut watch = client.watch("a", None).await.expect("watching");
+    faults.events_before_cut.store(2, SeqCst);
+    let mut tokens = Vec::new();
+    for _ in 0..5 {
+        let guard = client.lock("a").acquire().await.expect("free");
+        tokens.push(guard.token());
+        guard.release().await.expect("released");
+    }
+    let (mut granted, mut released) = (Vec::new(), Vec::new());
+    while released.len() < tokens.len() {
+        let event = watch.next().await.expect("an event");
+        match event.kind.word() {
+            "granted" => granted.extend(event.kind.token()),
+            "released" => released.extend(event.kind.token()),
+            _ => {}
+        }
+    }
+    assert_eq!((&granted, &released), (&tokens, &tokens));
+}
+
+/// Where events are no longer kept a watch says so once, with the position from which to go on, and goes on from there: it
+/// repeats nothing and leaves nothing out after it.
+pub(crate) async fn a_watch_says_once_that_events_were_missed<S: LockService>(service: S) {
+    let (faulty, faults) = Faulty::new(service.clone());
+    let (client, onlooker) = (client(faulty, "watch-missed"), client(service, "watch-missed"));
+    // Each subscription tells one event, so the next one is due after every event.
+    faults.events_before_cut.store(1, SeqCst);
+    let mut watch = client.watch("a", None).await.expect("watching");
+    let mut other = onlooker.watch("a", None).await.expect("watching");
+    let (mut tokens, mut ends) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        let guard = client.lock("a").acquire().await.expect("free");
+        tokens.push(guard.token());
+        guard.release().await.expect("released");
+        ends.push(loop {
+            let event = other.next().await.expect("an event");
+            if matches!(event.kind, EventKind::Released { .. }) {
+                break event.position;
+            }
+        });
+    }
+    while watch.position() < ends[0] {
+        watch.next().await.expect("an event");
+    }
+    let missed = ends[1];
+    *faults.missed.lock().expect("not poisoned") = Some(missed);
+    let error = watch.next().await.expect_err("the second round is gone");
+    let ClientError::Service(ServiceError::EventsMissed { resume, .. }) = &error else { panic!("{error:?}") };
+    assert_eq!((*resume, watch.position()), (missed, missed));
+    let (granted, released) = (watch.next().await.expect("an event"), watch.next().await.expect("an event"));
+    assert_eq!([&granted, &released].map(|event| event.kind.token()), [Some(tokens[2]); 2]);
+    assert_eq!([&granted, &released].map(|event| event.kind.word()), ["granted", "released"]);
+    assert!(missed < granted.position && granted.position < released.position);
+}
+
+/// Who waits for a free lock looks at it again after events were missed, and goes on waiting.
+pub(crate) async fn waiting_for_a_free_lock_survives_missed_events<S: LockService>(service: S) {
+    let (faulty, faults) = Faulty::new(service);
+    let client = client(faulty, "free-missed");
+    let guard = client.lock("a").acquire().await.expect("free");
+    *faults.missed.lock().expect("not poisoned") = Some(Position::default());
+    let mut waits = Box::pin(client.wait_free("a"));
+    assert!(tokio::time::timeout(SHORT, &mut waits).await.is_err(), "held");
+    assert!(faults.missed.lock().expect("not poisoned").is_none(), "nothing was missed");
+    guard.release().await.expect("released");
+    waits.await.expect("free");
+}
+
+/// A service that cannot be reached is asked again for as long as the client was told, and its error is given back.
+pub(crate) async fn an_outage_is_reported<S: LockService>(service: S) {
+    let (faulty, faults) = Faulty::new(service);
+    let client = client(faulty, "outage").request_wait(SHORT);
+    let session = client.session().open().await.expect("opened");
+    faults.answers_lost.store(u32::MAX, SeqCst);
+    let error = session.lock("a").acquire().await.expect_err("no answers");
+    assert_eq!(error.word(), Word::Unknown);
+    faults.answers_lost.store(0, SeqCst);
+    // The request may have been granted; the keeper withdraws it as soon as there are answers again.
+    in_use(&client, "a", 0, 0).await;
+}
+
+/// A session whose stream broke attaches again and keeps its locks.
+pub(crate) async fn a_broken_stream_is_attached_again<S: LockService>(service: S) {
+    let (faulty, faults) = Faulty::new(service);
+    let session = session(faulty, "attach").await;
+    let guard = session.lock("a").acquire().await.expect("free");
+    for _ in 0..2 {
+        faults.detached.store(true, SeqCst);
+        session.lock("b").wait(LONG).acquire().await.expect("after an attach").release().await.expect("released");
+        assert!(!faults.detached.load(SeqCst));
+    }
+    assert_eq!(guard.state(), HoldState::Held);
+    guard.release().await.expect("released");
+}

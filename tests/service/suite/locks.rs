@@ -1,0 +1,144 @@
+//! Locks and semaphores held by sessions: who gets them, in which order, and what is left behind.
+
+use std::time::Duration;
+
+use lockkeeper::client::{ClientError, HoldState};
+use lockkeeper::model::{Command, Outcome, Refusal};
+use lockkeeper::service::{Call, LockService, Word};
+
+use super::{LONG, SHORT, client, in_use, session};
+
+/// An exclusive lock has one holder; a try is refused with the holder's name, and a release frees it.
+pub(crate) async fn an_exclusive_lock_has_one_holder<S: LockService>(service: S) {
+    let session = session(service, "exclusive").await;
+    let guard = session.lock("a").acquire().await.expect("free");
+    let refused = session.lock("a").try_once().acquire().await.expect_err("held");
+    let ClientError::NotAcquired { holder: Some(holder), .. } = &refused else { panic!("{refused:?}") };
+    assert_eq!((holder.token, refused.word()), (guard.token(), Word::NotAcquired));
+    assert_eq!(guard.state(), HoldState::Held);
+    assert!(guard.valid_for() > Duration::ZERO && guard.valid_for() < session.ttl());
+    guard.release().await.expect("released");
+    session.lock("a").try_once().acquire().await.expect("free again").release().await.expect("released");
+}
+
+/// The queue is served in its order, with growing tokens, and each waiter is told its place.
+pub(crate) async fn waiters_are_served_in_order<S: LockService>(service: S) {
+    let client = client(service.clone(), "fifo");
+    let first = client.lock("a").acquire().await.expect("free");
+    let (places, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let (grants, mut granted) = tokio::sync::mpsc::unbounded_channel();
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 1..=3_u64 {
+        let (client, places, grants) = (client.clone(), places.clone(), grants.clone());
+        tasks.spawn(async move {
+            let tell = move |place: &lockkeeper::model::Place| {
+                let _ = places.send(place.place);
+            };
+            let guard = client.lock("a").on_queued(tell).acquire().await.expect("granted in turn");
+            grants.send((number, guard.token())).expect("the test listens");
+        });
+        assert_eq!(told.recv().await, Some(number));
+    }
+    let mut last = first.token();
+    drop(first);
+    for number in 1..=3 {
+        let (who, token) = granted.recv().await.expect("granted");
+        assert_eq!(who, number);
+        assert!(last < token);
+        last = token;
+    }
+    while tasks.join_next().await.is_some() {}
+}
+
+/// A wait that runs out is reported only when nothing of it is left in the queue.
+pub(crate) async fn a_wait_that_runs_out_leaves_no_waiter<S: LockService>(service: S) {
+    let client = client(service.clone(), "timeout");
+    let guard = client.lock("a").acquire().await.expect("free");
+    let late = client.lock("a").wait(SHORT).acquire().await.expect_err("held");
+    assert!(matches!(late, ClientError::NotAcquired { .. }), "{late:?}");
+    in_use(&client, "a", 1, 0).await;
+    guard.release().await.expect("released");
+    in_use(&client, "a", 0, 0).await;
+}
+
+/// An acquire that is dropped while it waits leaves the queue, and one that is dropped around its grant holds nothing.
+pub(crate) async fn a_dropped_acquire_leaves_nothing<S: LockService>(service: S) {
+    let client = client(service.clone(), "dropped");
+    let guard = client.lock("a").acquire().await.expect("free");
+    assert!(tokio::time::timeout(SHORT, client.lock("a").acquire()).await.is_err());
+    in_use(&client, "a", 1, 0).await;
+    let mut waits = Box::pin(client.lock("a").acquire());
+    tokio::select! {
+        _ = &mut waits => panic!("held by another"),
+        () = in_use(&client, "a", 1, 1) => {}
+    }
+    guard.release().await.expect("released");
+    // Granted by now, but nobody has looked at the answer.
+    drop(waits);
+    in_use(&client, "a", 0, 0).await;
+}
+
+/// Dropping a guard gives the lock back.
+pub(crate) async fn a_dropped_guard_gives_the_lock_back<S: LockService>(service: S) {
+    let client = client(service.clone(), "drop");
+    drop(client.lock("a").acquire().await.expect("free"));
+    let session = client.session().open().await.expect("opened");
+    drop(session.lock("a").wait(LONG).acquire().await.expect("free again"));
+    in_use(&client, "a", 0, 0).await;
+}
+
+/// Shared holders hold together; a waiting writer is not passed by later readers.
+pub(crate) async fn readers_share_and_do_not_pass_a_writer<S: LockService>(service: S) {
+    let client = client(service.clone(), "shared");
+    let one = client.lock("a").shared().acquire().await.expect("free");
+    let two = client.lock("a").shared().try_once().acquire().await.expect("shared");
+    let mut writer = Box::pin(client.lock("a").acquire());
+    tokio::select! {
+        _ = &mut writer => panic!("readers hold it"),
+        () = in_use(&client, "a", 2, 1) => {}
+    }
+    client.lock("a").shared().try_once().acquire().await.expect_err("behind the writer");
+    drop((one, two));
+    let writer = writer.await.expect("the readers are gone");
+    client.lock("a").shared().try_once().acquire().await.expect_err("the writer holds it");
+    writer.release().await.expect("released");
+}
+
+/// A semaphore grants permits up to its limit, refuses what can never be, and is not a lock.
+pub(crate) async fn permits_are_counted<S: LockService>(service: S) {
+    let session = session(service, "permits").await;
+    let two = session.lock("s").permits(2, 3).acquire().await.expect("free");
+    session.lock("s").permits(2, 3).try_once().acquire().await.expect_err("one is left");
+    let one = session.lock("s").permits(1, None).try_once().acquire().await.expect("one is left");
+    let never = session.lock("s").permits(4, 3).acquire().await.expect_err("more than there are");
+    assert_eq!(never.word(), Word::LimitExceeded);
+    assert_eq!(session.lock("s").try_once().acquire().await.expect_err("a semaphore").word(), Word::KindMismatch);
+    two.release().await.expect("released");
+    one.release().await.expect("released");
+}
+
+/// The same owner of the same session is told that it holds the lock already; another one waits.
+pub(crate) async fn the_same_owner_is_refused<S: LockService>(service: S) {
+    let session = session(service, "owner").await;
+    let _guard = session.lock("a").owner("task").acquire().await.expect("free");
+    let again = session.lock("a").owner("task").acquire().await.expect_err("its own");
+    assert_eq!(again.word(), Word::AlreadyHeld);
+    let other = session.lock("a").owner("other").wait(SHORT).acquire().await.expect_err("held");
+    assert_eq!(other.word(), Word::NotAcquired);
+}
+
+/// A release with another's token is refused and changes nothing.
+pub(crate) async fn a_foreign_release_is_refused<S: LockService>(service: S) {
+    let (one, two) = tokio::join!(session(service.clone(), "foreign"), session(service.clone(), "foreign"));
+    let guard = one.lock("a").acquire().await.expect("free");
+    let release = lockkeeper::model::Release {
+        request: lockkeeper::model::RequestId { session: two.id(), number: 1_000 },
+        answered_below: 0,
+        name: guard.name().clone(),
+        token: guard.token(),
+    };
+    let call = Call { proof: Some(two.handle().clone()), ..Call::new(Command::Release(release)) };
+    let reply = service.submit(call).await.expect("answered");
+    assert!(matches!(reply.outcome, Outcome::Refused(Refusal::HeldByOther { .. })), "{reply:?}");
+    guard.release().await.expect("still held");
+}
