@@ -31,6 +31,7 @@ fn sample_entry() -> Entry {
                     owner: Some(Owner::parse("job").expect("an owner")),
                     patience: Patience::For { ms: 30_000 },
                     metadata: Metadata { why: "rebuild".into(), pid: 4, ..Metadata::default() },
+                    extras: None,
                 }),
             },
             Submission {
@@ -124,8 +125,21 @@ fn samples_of_entries() -> Vec<(String, Entry)> {
     let acquire = |mode, owner: Option<&str>, patience| {
         let owner = owner.map(|owner| Owner::parse(owner).expect("an owner"));
         let (name, metadata) = (lock.name.clone(), metadata.clone());
-        Command::Acquire(Acquire { request, answered_below: 11, name, mode, owner, patience, metadata })
+        Command::Acquire(Acquire { request, answered_below: 11, name, mode, owner, patience, metadata, extras: None })
     };
+    let extras = Extras {
+        reentry: Reentry::Count,
+        fairness: Fairness::Barging,
+        lease_ms: Some(5_000),
+        delay_ms: 1_000,
+        value: Some(LockValue::parse("n1").expect("a value")),
+        parent: Some(Parent { session, owner: Owner::parse("main").expect("an owner") }),
+        deadlock: OnDeadlock::Wait,
+    };
+    let mut chosen = acquire(Mode::Exclusive, Some("job"), Patience::Try);
+    if let Command::Acquire(acquire) = &mut chosen {
+        acquire.extras = Some(Box::new(extras));
+    }
     let commands = vec![
         Command::OpenSession(OpenSession {
             namespace: lock.namespace.clone(),
@@ -142,6 +156,7 @@ fn samples_of_entries() -> Vec<(String, Entry)> {
         acquire(Mode::Exclusive, None, Patience::Try),
         acquire(Mode::Shared, Some("job"), Patience::For { ms: 300_000 }),
         acquire(Mode::Permits { count: 2, limit: Some(5) }, None, Patience::Session),
+        chosen,
         Command::Cancel { request },
         Command::Release(Release { request, answered_below: 3, name: lock.name.clone(), token }),
         Command::TakeLease(TakeLease {
@@ -161,11 +176,12 @@ fn samples_of_entries() -> Vec<(String, Entry)> {
     ];
     let submission = |command| Submission { principal: Principal::default(), command };
     let lease = RenewalTarget::Lease { lock: lock.clone(), handle, lease_ms: 5_000 };
+    let hold = RenewalTarget::Hold { lock: lock.clone(), session, token, lease_ms: 5_000 };
     let renewal = |target| Renewal { target, attempt: 7, receipt: LogTime(1_249) };
     let whole = Entry {
         stamp: LogTime(1_250),
         wall: WallTime(1_795_000_000_000),
-        renewals: vec![renewal(RenewalTarget::Session(session)), renewal(lease)],
+        renewals: vec![renewal(RenewalTarget::Session(session)), renewal(lease), renewal(hold)],
         commands: commands.into_iter().map(submission).collect(),
         digest: Some(DigestClaim { index: 4096, digest: u128::MAX / 3 }),
     };

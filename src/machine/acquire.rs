@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::Machine;
 use super::requests::{Recall, of_acquire};
-use super::state::{Finished, Holder, Standing, Waiter, kind_of};
+use super::state::{Finished, Holder, HolderExtras, Lease, Standing, Waiter, kind_of};
 use crate::faults::{self, Fault};
 use crate::limits;
 use crate::model::{
-    Acquire, Claim, Grant, HolderView, Kind, LeaveReason, LockKey, Mode, Outcome, Patience, Place, Principal,
-    QuotaKind, Refusal, RequestId, SessionId,
+    Acquire, Claim, DurationField, EndReason, Fairness, FencingToken, Grant, HolderView, Kind, LeaveReason, LockKey,
+    Mode, Outcome, Patience, Place, Principal, QuotaKind, Refusal, RequestId, SessionId,
 };
 
 impl Machine {
@@ -36,10 +36,12 @@ impl Machine {
             Err(refusal) => self.final_answer(acquire.request, fingerprint, Outcome::Refused(refusal)),
             Ok(Admission::Grant) => {
                 let holder = self.new_holder(principal, acquire, fingerprint);
+                let deadline = holder.lease.as_ref().map(|lease| lease.deadline);
                 self.lock_in_use(&key, kind_of(acquire.mode), limit_of(acquire.mode));
                 let token = self.hold(&key, holder);
-                Outcome::Granted(Grant { token, deadline: None, waited_ms: 0 })
+                Outcome::Granted(Grant { token, deadline, waited_ms: 0 })
             }
+            Ok(Admission::Enter(token)) => self.enter(&key, token, acquire.request, fingerprint),
             Ok(Admission::Queue) => {
                 let waiter = self.new_waiter(principal, acquire, fingerprint);
                 let sequence = self.enqueue(&key, waiter);
@@ -62,9 +64,8 @@ impl Machine {
             }
             Standing::Holds(token) => {
                 let holder = lock.holders.get(token)?;
-                let deadline = holder.lease.as_ref().map(|lease| lease.deadline);
-                let grant = Grant { token: *token, deadline, waited_ms: holder.waited_ms };
-                (holder.fingerprint, Outcome::Granted(grant))
+                let entered = holder.entries().find(|entered| entered.number == request.number)?;
+                (entered.fingerprint, Outcome::Granted(holder.grant(*token, request.number)))
             }
         };
         let reused = Outcome::Refused(Refusal::RequestReused { number: request.number });
@@ -74,17 +75,32 @@ impl Machine {
     /// Whether a new request may hold the lock now, has to queue, or is refused.
     fn admit(&self, key: &LockKey, acquire: &Acquire) -> Result<Admission, Refusal> {
         let id = acquire.request.session;
-        self.same_owner(key, acquire)?;
+        let choices = acquire.choices();
+        if let Some(refusal) =
+            choices.lease_ms.and_then(|lease_ms| self.lease_out_of_bounds(DurationField::Lease, lease_ms))
+        {
+            return Err(refusal);
+        }
+        let entered = self.reentry(key, acquire)?;
         let live = self.sessions.get(&id).map_or(0, |session| session.live.len());
         if live >= limits::LOCKS_A_SESSION_MAX {
             let limit = limits::LOCKS_A_SESSION_MAX as u64;
             return Err(Refusal::Quota { what: QuotaKind::LocksOfSession, limit });
         }
-        self.admission(key, acquire.mode, acquire.patience)
+        match entered {
+            Some(admission) => Ok(admission),
+            None => self.admission(key, acquire.mode, acquire.patience, choices.fairness),
+        }
     }
 
     /// What holds for sessions and takes alike: kind, limits, quotas, queue.
-    pub(super) fn admission(&self, key: &LockKey, mode: Mode, patience: Patience) -> Result<Admission, Refusal> {
+    pub(super) fn admission(
+        &self,
+        key: &LockKey,
+        mode: Mode,
+        patience: Patience,
+        fairness: Fairness,
+    ) -> Result<Admission, Refusal> {
         let Some(lock) = self.locks.get(key) else {
             self.free_name(key, mode)?;
             return Ok(Admission::Grant);
@@ -95,7 +111,7 @@ impl Machine {
         if let (Mode::Permits { count, limit: asked }, Some(limit)) = (mode, lock.limit) {
             within_limit(key, count, asked, limit)?;
         }
-        if lock.queue.is_empty() && lock.admits(mode) {
+        if self.may_enter(lock, mode, fairness) {
             return quota(QuotaKind::HoldersOfLock, lock.holders.len(), limits::HOLDERS_A_LOCK_MAX)
                 .map(|()| Admission::Grant);
         }
@@ -117,26 +133,9 @@ impl Machine {
         quota(QuotaKind::Locks, locks, limits::LOCKS_A_NAMESPACE_MAX)
     }
 
-    /// A named owner that holds the lock or waits for it already is refused; the unnamed are strangers to each other.
-    fn same_owner(&self, key: &LockKey, acquire: &Acquire) -> Result<(), Refusal> {
-        let (Some(owner), Some(session)) = (&acquire.owner, self.sessions.get(&acquire.request.session)) else {
-            return Ok(());
-        };
-        let Some(lock) = self.locks.get(key) else { return Ok(()) };
-        for (other, standing) in session.live.values() {
-            let (found, token) = match standing {
-                Standing::Holds(token) => (lock.holders.get(token).and_then(|h| h.owner.as_ref()), Some(*token)),
-                Standing::Waits(sequence) => (lock.queue.get(sequence).and_then(|w| w.owner.as_ref()), None),
-            };
-            if other == key && found == Some(owner) {
-                let session = acquire.request.session;
-                return Err(Refusal::AlreadyHeld { lock: key.clone(), session, token });
-            }
-        }
-        Ok(())
-    }
-
     fn new_holder(&self, principal: &Principal, acquire: &Acquire, fingerprint: u64) -> Holder {
+        let lease_ms = acquire.choices().lease_ms;
+        let lease = lease_ms.map(|lease_ms| Lease { handle: None, deadline: self.globals.now.after_ms(lease_ms) });
         Holder {
             claim: Claim::Request(acquire.request),
             owner: acquire.owner.clone(),
@@ -146,7 +145,8 @@ impl Machine {
             since: self.globals.now,
             waited_ms: 0,
             fingerprint,
-            lease: None,
+            lease,
+            extras: acquire.extras.as_deref().and_then(HolderExtras::of),
         }
     }
 
@@ -166,6 +166,7 @@ impl Machine {
             deadline,
             fingerprint,
             lease: None,
+            extras: acquire.extras.clone(),
         }
     }
 
@@ -173,6 +174,16 @@ impl Machine {
     pub(super) fn place(&self, key: &LockKey, sequence: u64) -> Place {
         let ahead = self.locks.get(key).map_or(0, |lock| lock.queue.range(..sequence).count());
         Place { place: ahead as u64 + 1, sequence, held_by: self.one_holder(key) }
+    }
+
+    /// Releases a hold, or enters it once less where others of the owner's requests hold it too.
+    fn withdraw_hold(&mut self, key: &LockKey, token: FencingToken, number: u64) {
+        let holder = self.locks.get(key).and_then(|lock| lock.holders.get(&token));
+        if holder.is_some_and(|holder| 1 < holder.depth()) {
+            self.leave_hold(key, token, number, Outcome::Withdrawn);
+        } else {
+            self.end_hold(key, token, EndReason::Cancelled, Some(Outcome::Withdrawn));
+        }
     }
 
     /// The longest holder of a lock, as others may see it.
@@ -192,9 +203,7 @@ impl Machine {
         let Some(session) = self.sessions.get(&id) else { return Outcome::Withdrawn };
         match session.live.get(&request.number).cloned() {
             Some((key, Standing::Waits(sequence))) => self.leave(&key, sequence, LeaveReason::Withdrawn),
-            Some((key, Standing::Holds(token))) => {
-                self.end_hold(&key, token, crate::model::EndReason::Cancelled, Some(Outcome::Withdrawn));
-            }
+            Some((key, Standing::Holds(token))) => self.withdraw_hold(&key, token, request.number),
             None if session.finished.contains_key(&request.number) => {}
             None => {
                 let burnt = Finished { fingerprint: None, outcome: Outcome::Withdrawn };
@@ -209,6 +218,8 @@ impl Machine {
 pub(super) enum Admission {
     /// Hold the lock now.
     Grant,
+    /// Enter its owner's hold once more.
+    Enter(FencingToken),
     /// Stand at the end of the queue.
     Queue,
 }

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::expiry::Due;
-use super::state::{Finished, Holder, Lease, Lock, Standing, TakeState, Waiter, permits_of, request_of};
+use super::state::{Finished, Holder, HolderExtras, Lease, Lock, Standing, TakeState, Waiter, permits_of};
 use super::{Machine, RecordKey};
-use crate::faults::{self, Fault};
 use crate::model::{Claim, EndReason, EventKind, FencingToken, LeaveReason, LockKey, Outcome, SessionId};
 
 impl Machine {
@@ -15,7 +14,7 @@ impl Machine {
         let mut heads = BTreeMap::new();
         loop {
             while let Some(key) = self.touched.pop_first() {
-                if let Some(sequence) = self.head_of(&key) {
+                if let Some(sequence) = self.next_of(&key) {
                     heads.insert(sequence, key);
                 }
             }
@@ -23,22 +22,19 @@ impl Machine {
             if let Some(due) = self.waiter_due(&key, sequence) {
                 self.end_found(due);
                 self.touched.insert(key);
-            } else if self.grant_head(&key, sequence) {
+            } else if self.grant_waiter(&key, sequence) {
                 self.touched.insert(key);
             }
         }
     }
 
-    /// The lowest sequence number in a lock's queue; a lock that has become free is forgotten here.
-    fn head_of(&mut self, key: &LockKey) -> Option<u64> {
-        let lock = self.locks.get(key)?;
-        if lock.is_free() {
+    /// The first of a lock's queue that can be granted or has run out; a lock that has become free is forgotten here.
+    fn next_of(&mut self, key: &LockKey) -> Option<u64> {
+        if self.locks.get(key)?.is_free() {
             self.forget_lock(key);
             return None;
         }
-        let lifo = faults::on(Fault::LifoQueue);
-        let head = if lifo { lock.queue.last_key_value() } else { lock.queue.first_key_value() };
-        head.map(|(sequence, _)| *sequence)
+        self.next_in_queue(key)
     }
 
     fn forget_lock(&mut self, key: &LockKey) {
@@ -50,8 +46,8 @@ impl Machine {
         self.totals.locks -= 1;
     }
 
-    /// Grants the head of a queue if the holders admit it.
-    fn grant_head(&mut self, key: &LockKey, sequence: u64) -> bool {
+    /// Grants a waiter if the holders admit it.
+    fn grant_waiter(&mut self, key: &LockKey, sequence: u64) -> bool {
         let Some(lock) = self.locks.get_mut(key) else { return false };
         let Some(mode) = lock.queue.get(&sequence).map(|waiter| waiter.mode) else { return false };
         if !lock.admits(mode) {
@@ -59,7 +55,12 @@ impl Machine {
         }
         let Some(waiter) = self.remove_waiter(key, sequence) else { return false };
         let now = self.globals.now;
-        let lease = waiter.lease.map(|(handle, lease_ms)| Lease { handle, deadline: now.after_ms(lease_ms) });
+        let extras = waiter.extras.as_deref().and_then(HolderExtras::of);
+        let lease = match &waiter.lease {
+            Some((handle, lease_ms)) => Some((Some(handle.clone()), *lease_ms)),
+            None => waiter.choices().lease_ms.map(|lease_ms| (None, lease_ms)),
+        };
+        let lease = lease.map(|(handle, lease_ms)| Lease { handle, deadline: now.after_ms(lease_ms) });
         let holder = Holder {
             claim: waiter.claim,
             owner: waiter.owner,
@@ -70,6 +71,7 @@ impl Machine {
             waited_ms: now.ms_since(waiter.since),
             fingerprint: waiter.fingerprint,
             lease,
+            extras,
         };
         self.hold(key, holder);
         true
@@ -103,6 +105,7 @@ impl Machine {
         let (claim, deadline) = (waiter.claim, waiter.deadline);
         self.move_due(None, deadline, Due::Wait(key.clone(), sequence));
         if let Some(lock) = self.locks.get_mut(key) {
+            lock.barging += usize::from(waiter.barges());
             lock.queue.insert(sequence, waiter);
         }
         self.totals.waiters += 1;
@@ -136,7 +139,9 @@ impl Machine {
         let Some(holder) = lock.holders.remove(&token) else { return };
         lock.permits_held -= permits_of(holder.mode);
         if let Some(lease) = &holder.lease {
-            lock.takes.remove(&lease.handle);
+            if let Some(handle) = &lease.handle {
+                lock.takes.remove(handle);
+            }
             self.move_due(Some(lease.deadline), None, Due::Lease(key.clone(), token));
         }
         self.totals.holders -= 1;
@@ -151,7 +156,11 @@ impl Machine {
             }
         };
         self.event(Some(key.namespace.clone()), kind);
-        self.claim_is_over(key, claim, holder.fingerprint, answer.unwrap_or(Outcome::HoldEnded { reason }));
+        let answer = answer.unwrap_or(Outcome::HoldEnded { reason });
+        for again in holder.extras.iter().flat_map(|extras| &extras.again) {
+            self.request_is_over(claim, again.number, again.fingerprint, answer.clone());
+        }
+        self.claim_is_over(key, claim, holder.fingerprint, answer);
     }
 
     /// Takes a waiter out of its queue without a grant.
@@ -171,7 +180,9 @@ impl Machine {
     }
 
     fn remove_waiter(&mut self, key: &LockKey, sequence: u64) -> Option<Waiter> {
-        let waiter = self.locks.get_mut(key)?.queue.remove(&sequence)?;
+        let lock = self.locks.get_mut(key)?;
+        let waiter = lock.queue.remove(&sequence)?;
+        lock.barging -= usize::from(waiter.barges());
         self.move_due(waiter.deadline, None, Due::Wait(key.clone(), sequence));
         self.totals.waiters -= 1;
         self.usage_of(&key.namespace).waiters -= 1;
@@ -183,14 +194,17 @@ impl Machine {
     fn claim_is_over(&mut self, key: &LockKey, claim: Claim, fingerprint: u64, answer: Outcome) {
         match claim {
             Claim::Take(take) => self.take_is_over(key, take, answer),
-            Claim::Request(_) => {
-                let Some((id, number)) = request_of(claim) else { return };
-                if let Some(session) = self.sessions.get_mut(&id) {
-                    session.live.remove(&number);
-                }
-                self.remember(id, number, Finished { fingerprint: Some(fingerprint), outcome: answer });
-            }
+            Claim::Request(request) => self.request_is_over(claim, request.number, fingerprint, answer),
         }
+    }
+
+    /// A request of the claim's session neither waits nor holds any more.
+    pub(super) fn request_is_over(&mut self, claim: Claim, number: u64, fingerprint: u64, answer: Outcome) {
+        let Some(id) = claim.session() else { return };
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.live.remove(&number);
+        }
+        self.remember(id, number, Finished { fingerprint: Some(fingerprint), outcome: answer });
     }
 
     /// The lock under this name, made where it was free.

@@ -4,8 +4,8 @@ use super::Machine;
 use super::state::Standing;
 use crate::limits;
 use crate::model::{
-    Answer, Answered, Checked, Claim, FencingToken, Grant, ListFilter, ListShow, LockKey, LockSummary, LockView,
-    Namespace, Outcome, Query, Refusal, RequestId, SessionId, SessionView, TakeId, TokenState, WaiterView,
+    Answer, Answered, Checked, Claim, FencingToken, ListFilter, ListShow, LockKey, LockSummary, LockView, Namespace,
+    Outcome, Query, Refusal, RequestId, SessionId, SessionView, TakeId, TokenState, WaiterView,
 };
 
 impl Machine {
@@ -129,8 +129,8 @@ impl Machine {
         match session.live.get(&request.number) {
             Some((key, Standing::Waits(sequence))) => Some(Outcome::Queued(self.place(key, *sequence))),
             Some((key, Standing::Holds(token))) => {
-                let waited_ms = self.locks.get(key)?.holders.get(token)?.waited_ms;
-                Some(Outcome::Granted(Grant { token: *token, deadline: None, waited_ms }))
+                let holder = self.locks.get(key)?.holders.get(token)?;
+                Some(Outcome::Granted(holder.grant(*token, request.number)))
             }
             None => session.finished.get(&request.number).map(|done| done.outcome.clone()),
         }

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use super::queue::barging_among;
 use super::state::{
     Finished, Globals, Holder, Lock, Session, SessionRecord, Standing, Take, TakeState, Tombstone, Waiter,
 };
 use super::{Machine, state};
 use crate::faults::{self, Fault};
-use crate::model::{Claim, FencingToken, Kind, LockKey, SessionId, TakeId};
+use crate::model::{Claim, FencingToken, Kind, LockKey, RequestId, SessionId, TakeId};
 
 /// Names one record. The order of the variants is the order of the keys on disk; new ones are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -184,7 +185,13 @@ impl Machine {
             for (token, holder) in &lock.holders {
                 lock.permits_held += state::permits_of(holder.mode);
                 standings.push((key.clone(), holder.claim, Standing::Holds(*token)));
+                for again in holder.extras.iter().flat_map(|extras| &extras.again) {
+                    let Some(session) = holder.claim.session() else { continue };
+                    let claim = Claim::Request(RequestId { session, number: again.number });
+                    standings.push((key.clone(), claim, Standing::Holds(*token)));
+                }
             }
+            lock.barging = barging_among(lock.queue.values());
             for (sequence, waiter) in &lock.queue {
                 standings.push((key.clone(), waiter.claim, Standing::Waits(*sequence)));
             }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{
-    Claim, ClusterSettings, EndReason, FencingToken, Handle, HolderView, Instance, Kind, LockKey, LogTime, Metadata,
-    Mode, Namespace, Outcome, Owner, Principal, SessionId, TakeId, WallTime,
+    Claim, ClusterSettings, EndReason, Extras, Fairness, FencingToken, Grant, Handle, HolderView, Instance, Kind,
+    LockKey, LockValue, LogTime, Metadata, Mode, Namespace, Outcome, Owner, Parent, Principal, SessionId, TakeId,
+    WallTime,
 };
 
 /// Counters that only grow, log time, and the cluster's settings.
@@ -52,17 +53,54 @@ pub struct Holder {
     pub waited_ms: u64,
     /// Tells a repeated request from another one with the same number.
     pub fingerprint: u64,
-    /// The lease's secret and end, for a take.
+    /// An end of its own: always for a take, where asked for otherwise.
     pub lease: Option<Lease>,
+    /// What few holds have.
+    pub extras: Option<Box<HolderExtras>>,
 }
 
-/// What proves and ends a token lease.
+/// An end of a hold besides its session's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
-    /// The secret.
-    pub handle: Handle,
+    /// The secret that proves it, for a take.
+    pub handle: Option<Handle>,
     /// Held while log time is at most this.
     pub deadline: LogTime,
+}
+
+/// What few holds have; left out where nothing of it is there.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct HolderExtras {
+    /// Requests of the same owner that entered the hold again, oldest first; each needs its release.
+    pub again: Vec<Entered>,
+    /// The name stays closed for so long after an involuntary end, in milliseconds.
+    pub delay_ms: u64,
+    /// Shown to everybody.
+    pub value: Option<LockValue>,
+    /// Who waits for the holder to finish.
+    pub parent: Option<Parent>,
+}
+
+/// A request that entered a hold of its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entered {
+    /// Its number.
+    pub number: u64,
+    /// As in [`Holder`].
+    pub fingerprint: u64,
+}
+
+impl HolderExtras {
+    /// What a new hold keeps of its request's choices; nothing where none matters.
+    pub(super) fn of(choices: &Extras) -> Option<Box<Self>> {
+        let extras = Self {
+            again: Vec::new(),
+            delay_ms: choices.delay_ms.min(crate::limits::LOCK_DELAY_MS_MAX),
+            value: choices.value.clone(),
+            parent: choices.parent.clone(),
+        };
+        (extras != Self::default()).then(|| Box::new(extras))
+    }
 }
 
 /// One who stands in a queue.
@@ -86,6 +124,20 @@ pub struct Waiter {
     pub fingerprint: u64,
     /// For a take: its secret and how long it wants to hold, in milliseconds.
     pub lease: Option<(Handle, u64)>,
+    /// What few requests choose.
+    pub extras: Option<Box<Extras>>,
+}
+
+impl Waiter {
+    /// Its choices, made or not.
+    pub(super) fn choices(&self) -> &Extras {
+        self.extras.as_deref().unwrap_or(Extras::PLAIN)
+    }
+
+    /// Whether it may pass others that barge, and be passed by them.
+    pub(super) fn barges(&self) -> bool {
+        self.choices().fairness == Fairness::Barging
+    }
 }
 
 /// One lock in use. A lock that nobody holds or waits for has no record at all.
@@ -104,6 +156,8 @@ pub struct Lock {
     pub queue: BTreeMap<u64, Waiter>,
     /// Permits in use; derived from the holders.
     pub permits_held: u64,
+    /// Waiters that barge; derived from the queue.
+    pub barging: usize,
     /// Takes by their secret; derived from holders and queue.
     pub takes: BTreeMap<Handle, TakeId>,
 }
@@ -111,7 +165,8 @@ pub struct Lock {
 impl Lock {
     /// A lock that nobody holds yet.
     pub(super) fn new(kind: Kind, limit: Option<u32>) -> Self {
-        Self { kind, limit, holders: BTreeMap::new(), queue: BTreeMap::new(), permits_held: 0, takes: BTreeMap::new() }
+        let (holders, queue, takes) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { kind, limit, holders, queue, permits_held: 0, barging: 0, takes }
     }
 
     /// Whether nobody holds it or waits for it.
@@ -259,9 +314,45 @@ pub struct Usage {
 }
 
 impl Holder {
+    /// How often its owner has entered it.
+    pub(super) fn depth(&self) -> usize {
+        1 + self.extras.as_ref().map_or(0, |extras| extras.again.len())
+    }
+
+    /// The numbers of a session's requests that hold it, first to last, with their fingerprints.
+    pub(super) fn entries(&self) -> impl Iterator<Item = Entered> + '_ {
+        let first = request_of(self.claim).map(|(_, number)| Entered { number, fingerprint: self.fingerprint });
+        let again = self.extras.iter().flat_map(|extras| extras.again.iter().copied());
+        first.into_iter().chain(again)
+    }
+
+    /// The grant as its request is told it.
+    pub(super) fn grant(&self, token: FencingToken, number: u64) -> Grant {
+        let first = request_of(self.claim).is_some_and(|(_, first)| first == number);
+        let waited_ms = if first { self.waited_ms } else { 0 };
+        Grant { token, deadline: self.lease.as_ref().map(|lease| lease.deadline), waited_ms }
+    }
+
+    /// When it ends unless renewed, by its own lease or its session.
+    pub(super) fn deadline(&self, session_deadline: Option<LogTime>) -> LogTime {
+        let lease = self.lease.as_ref().map(|lease| lease.deadline);
+        lease.into_iter().chain(session_deadline).min().unwrap_or(LogTime(u64::MAX))
+    }
+
+    /// What has to be there before it can be changed.
+    pub(super) fn extras_mut(&mut self) -> &mut HolderExtras {
+        self.extras.get_or_insert_default()
+    }
+
+    /// Leaves out extras that have become empty, so that equal holds are equal bytes.
+    pub(super) fn tidy_extras(&mut self) {
+        if self.extras.as_deref().is_some_and(|extras| *extras == HolderExtras::default()) {
+            self.extras = None;
+        }
+    }
+
     /// What others may know of it; `session_deadline` is its session's, where it has one.
     pub(super) fn view(&self, token: FencingToken, session_deadline: Option<LogTime>) -> HolderView {
-        let lease_deadline = self.lease.as_ref().map(|lease| lease.deadline);
         HolderView {
             session: self.claim.session(),
             owner: self.owner.clone(),
@@ -270,7 +361,7 @@ impl Holder {
             mode: self.mode,
             metadata: (*self.metadata).clone(),
             since: self.since,
-            deadline: lease_deadline.or(session_deadline).unwrap_or(LogTime(u64::MAX)),
+            deadline: self.deadline(session_deadline),
         }
     }
 }

@@ -9,8 +9,8 @@ use super::state::{Holder, Lease, Standing, Take, TakeState, Waiter, kind_of};
 use super::{Machine, RecordKey};
 use crate::limits;
 use crate::model::{
-    BoundAdvice, Claim, DurationField, EndReason, FencingToken, Grant, Handle, LeaveReason, LockKey, LogTime, Outcome,
-    Patience, Principal, Refusal, TakeId, TakeLease,
+    BoundAdvice, Claim, DurationField, EndReason, Fairness, FencingToken, Grant, Handle, LeaveReason, LockKey, LogTime,
+    Outcome, Patience, Principal, Refusal, SessionId, TakeId, TakeLease,
 };
 
 impl Machine {
@@ -27,7 +27,7 @@ impl Machine {
         if self.locks.get(key).is_some_and(|lock| lock.takes.contains_key(&take.handle)) {
             return Outcome::Refused(Refusal::Held { lock: key.clone(), holder: self.one_holder(key).map(Box::new) });
         }
-        let admission = match self.admission(key, take.mode, take.patience) {
+        let admission = match self.admission(key, take.mode, take.patience, Fairness::Fair) {
             Err(refusal) => return Outcome::Refused(refusal),
             Ok(admission) => admission,
         };
@@ -39,7 +39,7 @@ impl Machine {
         };
         self.takes.insert((key.clone(), take.take), remembered);
         match admission {
-            Admission::Grant => {
+            Admission::Grant | Admission::Enter(_) => {
                 let holder = self.lease_holder(principal, take, fingerprint);
                 let deadline = holder.lease.as_ref().map(|lease| lease.deadline);
                 let token = self.hold(key, holder);
@@ -106,7 +106,7 @@ impl Machine {
         match self.lease_of(key, handle) {
             Some((token, _)) => {
                 self.end_hold(key, token, EndReason::Released, None);
-                Outcome::Released
+                Outcome::Released { left: 0 }
             }
             None => Outcome::Refused(self.not_held(key, |_| false)),
         }
@@ -119,6 +119,13 @@ impl Machine {
         let TakeState::Live(Standing::Holds(token)) = take.state else { return None };
         let lease = lock.holders.get(&token)?.lease.as_ref()?;
         Some((token, lease.deadline))
+    }
+
+    /// The end of a lease that this session's hold has.
+    pub(super) fn leased_until(&self, key: &LockKey, session: SessionId, token: FencingToken) -> Option<LogTime> {
+        let holder = self.locks.get(key)?.holders.get(&token)?;
+        let mine = holder.claim.session() == Some(session);
+        holder.lease.as_ref().filter(|_| mine).map(|lease| lease.deadline)
     }
 
     /// A new end, counted from this entry's stamp.
@@ -155,7 +162,8 @@ impl Machine {
             since: self.globals.now,
             waited_ms: 0,
             fingerprint,
-            lease: Some(Lease { handle: take.handle.clone(), deadline }),
+            lease: Some(Lease { handle: Some(take.handle.clone()), deadline }),
+            extras: None,
         }
     }
 
@@ -175,6 +183,7 @@ impl Machine {
             deadline: Some(self.globals.now.after_ms(wait_ms)),
             fingerprint,
             lease: Some((take.handle.clone(), take.lease_ms)),
+            extras: None,
         }
     }
 }

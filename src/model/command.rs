@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Attachment, FencingToken, Handle, Instance, LockKey, LockName, Metadata, Namespace, Owner, RequestId, SessionId,
-    TakeId,
+    Attachment, Extras, FencingToken, Handle, Instance, LockKey, LockName, Metadata, Namespace, Owner, RequestId,
+    SessionId, TakeId,
 };
 
 /// One command. New variants are added at the end: stored entries hold the number of the variant.
@@ -131,6 +131,16 @@ pub struct Acquire {
     pub patience: Patience,
     /// What the holder will say of itself.
     pub metadata: Metadata,
+    /// Choices that few callers make; `None` where none is made.
+    pub extras: Option<Box<Extras>>,
+}
+
+impl Acquire {
+    /// The choices, made or not.
+    #[must_use]
+    pub fn choices(&self) -> &Extras {
+        self.extras.as_deref().unwrap_or(Extras::PLAIN)
+    }
 }
 
 /// How a lock is held.

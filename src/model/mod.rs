@@ -17,6 +17,7 @@
 mod command;
 mod entry;
 mod event;
+mod extras;
 mod identity;
 mod metadata;
 mod name;
@@ -28,6 +29,7 @@ mod token;
 pub use command::*;
 pub use entry::*;
 pub use event::*;
+pub use extras::*;
 pub use identity::*;
 pub use metadata::*;
 pub use name::*;

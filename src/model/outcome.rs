@@ -62,8 +62,11 @@ pub enum Outcome {
         /// How.
         reason: EndReason,
     },
-    /// The lock was given back.
-    Released,
+    /// The lock was given back, or once less entered.
+    Released {
+        /// How often it is still entered by the same owner; 0 where it is no longer held.
+        left: u32,
+    },
     /// Nothing passed but time.
     Ticked,
     /// Not done, and why.
@@ -318,6 +321,8 @@ pub enum QuotaKind {
     HoldersOfLock,
     /// Locks of one session.
     LocksOfSession,
+    /// How often one hold is entered.
+    DepthOfHold,
 }
 
 impl fmt::Display for QuotaKind {
@@ -329,6 +334,7 @@ impl fmt::Display for QuotaKind {
             QuotaKind::WaitersOfLock => "the number of waiters for this lock",
             QuotaKind::HoldersOfLock => "the number of holders of this lock",
             QuotaKind::LocksOfSession => "the number of locks of this session",
+            QuotaKind::DepthOfHold => "the number of times that this hold is entered",
         })
     }
 }

@@ -8,8 +8,9 @@ use crate::service::{Call, ServiceError};
 pub(super) fn check(call: &Call) -> Result<(), ServiceError> {
     match &call.command {
         Command::OpenSession(open) => metadata(&open.metadata)?,
-        Command::Acquire(Acquire { mode, patience, metadata: texts, .. }) => {
+        Command::Acquire(Acquire { mode, patience, metadata: texts, owner, extras, .. }) => {
             metadata(texts)?;
+            extras.iter().try_for_each(|extras| extras.checked(owner.as_ref()))?;
             permits(*mode)?;
             wait(*patience)?;
         }

@@ -8,7 +8,9 @@ use super::forward::{Forward, Forwarded};
 use super::lanes::Now;
 use super::{Node, bounds};
 use crate::limits;
-use crate::model::{Answer, Answered, Command, LockKey, Outcome, Query, Refusal, Reply, SessionId, Submission};
+use crate::model::{
+    Answer, Answered, Command, LockKey, Outcome, Query, Refusal, RenewalTarget, Reply, SessionId, Submission,
+};
 use crate::raft::ProposeError;
 use crate::service::{
     Call, ClaimRef, Events, Freshness, LockService, NodeStatus, NotSent, RenewalCall, Role, ServiceError, Status,
@@ -129,8 +131,12 @@ impl Node {
 
     async fn renew_here(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
         for call in &renewals {
-            if let (Some(handle), crate::model::RenewalTarget::Session(id)) = (&call.proof, &call.target) {
-                self.proven(Some(*id), handle)?;
+            let session = match &call.target {
+                RenewalTarget::Session(id) | RenewalTarget::Hold { session: id, .. } => Some(*id),
+                RenewalTarget::Lease { .. } => None,
+            };
+            if let Some(handle) = &call.proof {
+                self.proven(session, handle)?;
             }
         }
         let (applied, timed) =

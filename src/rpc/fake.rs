@@ -88,7 +88,7 @@ impl LockService for Fake {
             }
             Command::TakeLease(_) => granted(),
             Command::Cancel { .. } | Command::CancelTake { .. } => Outcome::Withdrawn,
-            Command::Release(_) | Command::DropLease { .. } => Outcome::Released,
+            Command::Release(_) | Command::DropLease { .. } => Outcome::Released { left: 0 },
             Command::CloseSession { .. } => Outcome::Closed,
             Command::Disconnected { .. } => Outcome::DisconnectNoted,
             Command::Tick | Command::LeaderlessGap { .. } | Command::Configure(_) => Outcome::Ticked,
@@ -102,7 +102,7 @@ impl LockService for Fake {
             RenewalTarget::Session(session) if ended.contains(&session.as_u64()) => {
                 reply(Outcome::Refused(Refusal::WrongHandle))
             }
-            RenewalTarget::Session(_) | RenewalTarget::Lease { .. } => {
+            RenewalTarget::Session(_) | RenewalTarget::Lease { .. } | RenewalTarget::Hold { .. } => {
                 reply(Outcome::Renewed { deadline: LogTime(12_000), attempt: renewal.attempt, token: None })
             }
         };

@@ -14,7 +14,7 @@ use super::session::SessionStream;
 use super::tasks::Tasks;
 use crate::limits;
 use crate::model::{
-    Answer, Answered, EventKind, Handle, Invalid, ListFilter, LockKey, Query, RenewalTarget, SessionId,
+    Answer, Answered, EventKind, FencingToken, Handle, Invalid, ListFilter, LockKey, Query, RenewalTarget, SessionId,
 };
 use crate::service::{Call, ClaimRef, Events, Freshness, LockService, RenewalCall, Scope, ServiceError, Subscription};
 
@@ -111,6 +111,13 @@ fn renewal(namespace_text: &str, renewal: pb::Renewal) -> Result<RenewalCall, In
             let lock = required("lock", lock)?;
             let of = if lock.namespace.is_empty() { namespace_text } else { &lock.namespace };
             (RenewalTarget::Lease { lock: lock_key(of, &lock.name)?, handle, lease_ms }, None)
+        }
+        pb::renewal::Target::Hold(pb::HoldTarget { lock, session, token, lease_ms }) => {
+            let lock = required("lock", lock)?;
+            let of = if lock.namespace.is_empty() { namespace_text } else { &lock.namespace };
+            let (lock, session) = (lock_key(of, &lock.name)?, SessionId::from_u64(session)?);
+            let token = FencingToken::from_u64(token)?;
+            (RenewalTarget::Hold { lock, session, token, lease_ms }, Some(handle))
         }
     };
     Ok(RenewalCall { target, proof, attempt: renewal.attempt })

@@ -32,6 +32,7 @@ fn acquire(session: u64, number: u64, lock: &str, patience: Patience) -> Command
         owner: None,
         patience,
         metadata: Metadata::default(),
+        extras: None,
     })
 }
 

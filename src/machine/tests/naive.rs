@@ -16,6 +16,7 @@ struct Ask {
     since: LogTime,
     /// Secret and length of a lease.
     lease: Option<(Handle, u64)>,
+    extras: Extras,
 }
 
 struct Hold {
@@ -23,6 +24,8 @@ struct Hold {
     token: FencingToken,
     since: LogTime,
     lease_end: Option<LogTime>,
+    /// Requests that entered it again.
+    again: Vec<(u64, Command)>,
 }
 
 struct Wait {
@@ -77,6 +80,7 @@ fn payload_of(command: &Command) -> Command {
     if let Command::Acquire(acquire) = &mut payload {
         acquire.patience = Patience::Try;
         acquire.answered_below = 0;
+        acquire.extras = acquire.extras.take().filter(|extras| **extras != Extras::default());
     }
     if let Command::Release(release) = &mut payload {
         release.answered_below = 0;
@@ -120,6 +124,25 @@ impl Naive {
                 }
                 session.deadline = LogTime(now.0 + session.open.ttl_ms);
                 Outcome::Renewed { deadline: session.deadline, attempt, token: None }
+            }
+            RenewalTarget::Hold { lock, session: id, token, lease_ms } => {
+                if let Some(refused) = self.lease_bounds(*lease_ms) {
+                    return refused;
+                }
+                let in_time = |end: LogTime| receipt <= end && previous <= end;
+                if !self.alive(*id).is_some_and(|session| in_time(session.deadline)) {
+                    return self.session_ended(*id);
+                }
+                let mine = |hold: &Hold| hold.ask.lock == *lock && hold.ask.claim.session() == Some(*id);
+                let found = self.holds.iter_mut().find(|hold| mine(hold) && hold.token == *token);
+                match found.filter(|hold| hold.lease_end.is_some_and(in_time)) {
+                    Some(hold) => {
+                        let deadline = LogTime(now.0 + lease_ms);
+                        hold.lease_end = Some(deadline);
+                        Outcome::Renewed { deadline, attempt, token: Some(*token) }
+                    }
+                    None => self.not_held(lock, mine),
+                }
             }
             RenewalTarget::Lease { lock, handle, lease_ms } => {
                 if let Some(refused) = self.lease_bounds(*lease_ms) {
@@ -169,7 +192,29 @@ impl Naive {
 
     fn end_hold(&mut self, at: usize, reason: EndReason, answer: Option<Outcome>) {
         let hold = self.holds.remove(at);
-        self.conclude(&hold.ask, answer.unwrap_or(Outcome::HoldEnded { reason }));
+        let answer = answer.unwrap_or(Outcome::HoldEnded { reason });
+        for (number, payload) in hold.again {
+            let session = hold.ask.claim.session().expect("only sessions enter again");
+            self.remember(RequestId { session, number }, Some(payload), answer.clone());
+        }
+        self.conclude(&hold.ask, answer);
+    }
+
+    /// One request less holds it.
+    fn leave_hold(&mut self, at: usize, number: u64, answer: Outcome) -> u32 {
+        let hold = &mut self.holds[at];
+        let session = hold.ask.claim.session().expect("only sessions enter again");
+        let payload = match hold.again.iter().position(|(known, _)| *known == number) {
+            Some(found) => hold.again.remove(found).1,
+            None => {
+                let (next, payload) = hold.again.remove(0);
+                hold.ask.claim = Claim::Request(RequestId { session, number: next });
+                std::mem::replace(&mut hold.ask.payload, payload)
+            }
+        };
+        let left = 1 + hold.again.len() as u32;
+        self.remember(RequestId { session, number }, Some(payload), answer);
+        left
     }
 
     fn end_wait(&mut self, at: usize, answer: Outcome) {
@@ -210,13 +255,15 @@ impl Naive {
 
     // Grants.
 
-    /// As long as the first waiter of any lock fits beside its holders, the one that came first is granted.
+    /// As long as a waiter of any lock fits beside its holders and passes nobody whom it may not pass, the one that came
+    /// first is granted.
     fn serve(&mut self) {
         loop {
             let mut next: Option<usize> = None;
             for (at, wait) in self.waits.iter().enumerate() {
                 let lock = &wait.ask.lock;
-                let first = !self.waits.iter().any(|o| o.ask.lock == *lock && o.sequence < wait.sequence);
+                let ahead = |o: &&Wait| o.ask.lock == *lock && o.sequence < wait.sequence;
+                let first = !self.waits.iter().filter(ahead).any(|o| !passes(&wait.ask, &o.ask));
                 let sooner = next.is_none_or(|best: usize| wait.sequence < self.waits[best].sequence);
                 if first && sooner && self.fits(lock, wait.ask.mode) {
                     next = Some(at);
@@ -244,10 +291,11 @@ impl Naive {
     fn grant(&mut self, ask: Ask) -> Grant {
         self.tokens += 1;
         let token = FencingToken::new(0, self.tokens);
-        let lease_end = ask.lease.as_ref().map(|(_, ms)| LogTime(self.now.0 + ms));
+        let lease_ms = ask.lease.as_ref().map(|(_, ms)| *ms).or(ask.extras.lease_ms);
+        let lease_end = lease_ms.map(|ms| LogTime(self.now.0 + ms));
         let waited_ms = self.now.0 - ask.since.0;
         self.granted.push((ask.lock.clone(), ask.claim, token));
-        self.holds.push(Hold { ask, token, since: self.now, lease_end });
+        self.holds.push(Hold { ask, token, since: self.now, lease_end, again: vec![] });
         Grant { token, deadline: lease_end, waited_ms }
     }
 
@@ -278,7 +326,7 @@ impl Naive {
             mode: hold.ask.mode,
             metadata: hold.ask.metadata.clone(),
             since: hold.since,
-            deadline: hold.lease_end.or(session_end).expect("every hold has an end"),
+            deadline: hold.lease_end.into_iter().chain(session_end).min().expect("every hold has an end"),
         }
     }
 
@@ -303,16 +351,25 @@ impl Naive {
     }
 
     /// How a claim stands, and what it asked for.
-    fn standing(&self, lock: Option<&LockKey>, claim: Claim) -> Option<(&Ask, Outcome)> {
+    fn standing(&self, lock: Option<&LockKey>, claim: Claim) -> Option<(&Command, Outcome)> {
+        let again = |hold: &&Hold| {
+            hold.again.iter().any(|(number, _)| Some(claim) == request_of(hold.ask.claim.session(), *number))
+        };
+        if let Some(hold) = self.holds.iter().find(again) {
+            let same = |(number, _): &&(u64, Command)| Some(claim) == request_of(hold.ask.claim.session(), *number);
+            let (_, payload) = hold.again.iter().find(same).expect("just found");
+            let grant = Grant { token: hold.token, deadline: hold.lease_end, waited_ms: 0 };
+            return Some((payload, Outcome::Granted(grant)));
+        }
         let same = |ask: &Ask| ask.claim == claim && lock.is_none_or(|lock| ask.lock == *lock);
         if let Some(hold) = self.holds.iter().find(|hold| same(&hold.ask)) {
             let waited_ms = hold.since.0 - hold.ask.since.0;
             return Some((
-                &hold.ask,
+                &hold.ask.payload,
                 Outcome::Granted(Grant { token: hold.token, deadline: hold.lease_end, waited_ms }),
             ));
         }
-        self.waits.iter().find(|wait| same(&wait.ask)).map(|wait| (&wait.ask, self.queued(wait)))
+        self.waits.iter().find(|wait| same(&wait.ask)).map(|wait| (&wait.ask.payload, self.queued(wait)))
     }
 
     // Commands.
@@ -344,7 +401,7 @@ impl Naive {
                 match self.holds.iter().position(|hold| hold.ask.lock == *lock && proves(hold, handle)) {
                     Some(at) => {
                         self.end_hold(at, EndReason::Released, None);
-                        Outcome::Released
+                        Outcome::Released { left: 0 }
                     }
                     None => self.not_held(lock, |_| false),
                 }
@@ -424,8 +481,8 @@ impl Naive {
         let number = request.number;
         let reused = Outcome::Refused(Refusal::RequestReused { number });
         let answer = session.answers.iter().find(|(known, _, _)| *known == number).cloned();
-        if let Some((ask, outcome)) = self.standing(None, Claim::Request(request)) {
-            return Some(if ask.payload == *payload { outcome } else { reused });
+        if let Some((asked, outcome)) = self.standing(None, Claim::Request(request)) {
+            return Some(if asked == payload { outcome } else { reused });
         }
         match answer {
             Some((_, known, outcome)) if known.is_none() || known.as_ref() == Some(payload) => Some(outcome),
@@ -450,16 +507,26 @@ impl Naive {
             payload: payload.clone(),
             since: self.now,
             lease: None,
+            extras: acquire.choices().clone(),
         };
-        let refused = self.same_owner(&ask).err().map(Outcome::Refused);
-        let outcome = refused.unwrap_or_else(|| self.admit(ask, acquire.patience));
+        let bounds = ask.extras.lease_ms.and_then(|lease_ms| self.lease_bounds(lease_ms));
+        let outcome = match bounds.map_or_else(|| self.same_owner(&ask), Err) {
+            Err(refused) => refused,
+            Ok(Some(at)) => {
+                let hold = &mut self.holds[at];
+                hold.again.push((acquire.request.number, payload.clone()));
+                Outcome::Granted(Grant { token: hold.token, deadline: hold.lease_end, waited_ms: 0 })
+            }
+            Ok(None) => self.admit(ask, acquire.patience),
+        };
         if matches!(outcome, Outcome::Refused(_)) {
             self.remember(acquire.request, Some(payload), outcome.clone());
         }
         outcome
     }
 
-    fn same_owner(&self, ask: &Ask) -> Result<(), Refusal> {
+    /// The hold that is entered again, or a refusal; nothing where a stranger asks.
+    fn same_owner(&self, ask: &Ask) -> Result<Option<usize>, Outcome> {
         let session = ask.claim.session().expect("a session's");
         let same = |other: &Ask| {
             other.lock == ask.lock
@@ -467,12 +534,32 @@ impl Naive {
                 && other.owner == ask.owner
                 && other.claim.session() == Some(session)
         };
-        let held = self.holds.iter().find(|hold| same(&hold.ask)).map(|hold| Some(hold.token));
-        let waits = self.waits.iter().find(|wait| same(&wait.ask)).map(|_| None);
-        match held.or(waits) {
-            Some(token) => Err(Refusal::AlreadyHeld { lock: ask.lock.clone(), session, token }),
-            None => Ok(()),
+        if ask.extras.reentry == Reentry::Wait {
+            return Ok(None);
         }
+        let lock = ask.lock.clone();
+        let Some(at) = self.holds.iter().position(|hold| same(&hold.ask)) else {
+            let waits = self.waits.iter().any(|wait| same(&wait.ask));
+            let refusal = Refusal::AlreadyHeld { lock, session, token: None };
+            return if waits { Err(Outcome::Refused(refusal)) } else { Ok(None) };
+        };
+        let hold = &self.holds[at];
+        if ask.extras.reentry == Reentry::Count {
+            if let Mode::Permits { limit: Some(asked), .. } = ask.mode
+                && let Some(limit) = self.limit(&lock).filter(|limit| *limit != asked)
+            {
+                return Err(Outcome::Refused(Refusal::LimitMismatch { lock, limit, asked }));
+            }
+            let covered = match (hold.ask.mode, ask.mode) {
+                (Mode::Permits { count: held, .. }, Mode::Permits { count, .. }) => 0 < count && count <= held,
+                (Mode::Exclusive, asked) => !is_semaphore(asked),
+                (held, asked) => held == asked,
+            };
+            if covered {
+                return Ok(Some(at));
+            }
+        }
+        Err(Outcome::Refused(Refusal::AlreadyHeld { lock, session, token: Some(hold.token) }))
     }
 
     /// Grants, queues or refuses somebody new.
@@ -498,7 +585,7 @@ impl Naive {
                 self.limits.push((lock.clone(), limit));
             }
         }
-        let queue = self.waits.iter().any(|wait| wait.ask.lock == lock);
+        let queue = self.waits.iter().any(|wait| wait.ask.lock == lock && !passes(&ask, &wait.ask));
         if !queue && self.fits(&lock, ask.mode) {
             return Outcome::Granted(self.grant(ask));
         }
@@ -521,8 +608,12 @@ impl Naive {
         let claim = Claim::Request(request);
         if let Some(at) = self.waits.iter().position(|wait| wait.ask.claim == claim) {
             self.end_wait(at, Outcome::Withdrawn);
-        } else if let Some(at) = self.holds.iter().position(|hold| hold.ask.claim == claim) {
-            self.end_hold(at, EndReason::Cancelled, Some(Outcome::Withdrawn));
+        } else if let Some(at) = self.holds.iter().position(|hold| holds(hold, request)) {
+            if self.holds[at].again.is_empty() {
+                self.end_hold(at, EndReason::Cancelled, Some(Outcome::Withdrawn));
+            } else {
+                self.leave_hold(at, request.number, Outcome::Withdrawn);
+            }
         } else if !answered {
             self.remember(request, None, Outcome::Withdrawn);
         }
@@ -539,10 +630,16 @@ impl Naive {
         let mine = |hold: &Hold| hold.ask.claim.session() == Some(id);
         let found = |hold: &Hold| hold.ask.lock == lock && hold.token == release.token && mine(hold);
         let outcome = match self.holds.iter().position(found) {
-            Some(at) => {
-                self.end_hold(at, EndReason::Released, None);
-                Outcome::Released
-            }
+            Some(at) => match self.holds[at].again.last() {
+                Some((number, _)) => {
+                    let (number, ended) = (*number, Outcome::HoldEnded { reason: EndReason::Released });
+                    Outcome::Released { left: self.leave_hold(at, number, ended) }
+                }
+                None => {
+                    self.end_hold(at, EndReason::Released, None);
+                    Outcome::Released { left: 0 }
+                }
+            },
             None => self.not_held(&lock, mine),
         };
         self.remember(release.request, Some(payload), outcome.clone());
@@ -579,6 +676,7 @@ impl Naive {
             payload: payload.clone(),
             since: self.now,
             lease: Some((take.handle.clone(), take.lease_ms)),
+            extras: Extras::default(),
         };
         let outcome = self.admit(ask, take.patience);
         // A refused take is forgotten: a poller that tries for ever would fill the cluster's memory.
@@ -606,6 +704,21 @@ impl Naive {
         }
         Outcome::Withdrawn
     }
+}
+
+/// Only one that barges passes, and only others that do.
+fn passes(ask: &Ask, ahead: &Ask) -> bool {
+    ask.extras.fairness == Fairness::Barging && ahead.extras.fairness == Fairness::Barging
+}
+
+fn request_of(session: Option<SessionId>, number: u64) -> Option<Claim> {
+    session.map(|session| Claim::Request(RequestId { session, number }))
+}
+
+fn holds(hold: &Hold, request: RequestId) -> bool {
+    let again = |(number, _): &(u64, Command)| *number == request.number;
+    hold.ask.claim.session() == Some(request.session)
+        && (hold.ask.claim == Claim::Request(request) || hold.again.iter().any(again))
 }
 
 fn proves(hold: &Hold, handle: &Handle) -> bool {

@@ -29,7 +29,7 @@ fn answer(outcome: &Outcome) -> String {
 }
 
 /// Everything that can be answered, apart from quotas, which have tests of their own.
-const POSSIBLE: [(&str, &str); 15] = [
+const POSSIBLE: [(&str, &str); 16] = [
     ("OpenSession", "Opened AlreadyOpen Tombstoned OutOfBounds_ttl OutOfBounds_disconnect_grace"),
     ("Attach", "Attached WrongHandle StaleAttempt SessionEnded"),
     ("Disconnected", "DisconnectNoted"),
@@ -37,7 +37,7 @@ const POSSIBLE: [(&str, &str); 15] = [
     (
         "Acquire",
         "Granted Queued TimedOut Withdrawn HoldEnded Held AlreadyHeld KindMismatch LimitMismatch LimitExceeded \
-         LimitUnknown SessionEnded TooOld RequestReused",
+         LimitUnknown SessionEnded TooOld RequestReused OutOfBounds_lease",
     ),
     ("Cancel", "Withdrawn SessionEnded"),
     ("Release", "Released NotHeld HeldByOther SessionEnded TooOld RequestReused Withdrawn"),
@@ -52,6 +52,7 @@ const POSSIBLE: [(&str, &str); 15] = [
     ("LeaderlessGap", "Ticked"),
     ("Configure", "Ticked"),
     ("renew session", "Renewed SessionEnded"),
+    ("renew hold", "Renewed SessionEnded NotHeld HeldByOther OutOfBounds_lease"),
     ("renew lease", "Renewed NotHeld HeldByOther OutOfBounds_lease"),
 ];
 
@@ -72,8 +73,12 @@ fn compare(seed: u64, table: &mut Table) {
         let index = watched.machine.applied();
         for ((renewal, reply), expected) in entry.renewals.iter().zip(&applied.renewals).zip(&renewals) {
             assert_eq!(reply.outcome, *expected, "story {seed}, entry {index}: {renewal:#?}");
-            let session = matches!(renewal.target, RenewalTarget::Session(_));
-            count(table, if session { "renew session".into() } else { "renew lease".into() }, &reply.outcome);
+            let what = match renewal.target {
+                RenewalTarget::Session(_) => "renew session",
+                RenewalTarget::Lease { .. } => "renew lease",
+                RenewalTarget::Hold { .. } => "renew hold",
+            };
+            count(table, what.into(), &reply.outcome);
         }
         for ((submission, reply), expected) in entry.commands.iter().zip(&applied.commands).zip(&commands) {
             assert_eq!(reply.outcome, *expected, "story {seed}, entry {index}: {:#?}", submission.command);

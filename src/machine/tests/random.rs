@@ -144,8 +144,19 @@ impl Story {
             7 => deadline + 1,
             _ => before + self.random.below(self.stamp - before + 1),
         };
-        let target = if self.random.percent(70) {
+        let target = if self.random.percent(60) {
             RenewalTarget::Session(self.random.pick(&self.known)?.id)
+        } else if self.random.percent(50) {
+            let lease_ms = self.lease_ms();
+            let name = self.name();
+            let known = self.random.pick(&self.known)?.clone();
+            let recent = known.tokens.len().saturating_sub(6);
+            let (name, token) = match self.random.pick(&known.tokens[recent..]) {
+                Some((name, token)) => (name.clone(), *token),
+                None => (name, FencingToken::new(0, 1)),
+            };
+            let lock = LockKey { namespace: known.open.namespace, name };
+            RenewalTarget::Hold { lock, session: known.id, token, lease_ms }
         } else {
             let take = self.recent_take()?;
             let stranger = self.random.percent(12);
@@ -277,6 +288,22 @@ impl Story {
         self.random.pick(&owners).copied().flatten().map(|text| Owner::parse(text).expect("legal"))
     }
 
+    fn extras(&mut self) -> Option<Box<Extras>> {
+        if self.random.percent(45) {
+            return None;
+        }
+        let reentry = match self.random.below(6) {
+            0..3 => Reentry::Count,
+            3 => Reentry::Wait,
+            _ => Reentry::Refuse,
+        };
+        let lease_ms = self.random.percent(25).then(|| self.lease_ms());
+        let fairness = if self.random.percent(25) { Fairness::Barging } else { Fairness::Fair };
+        let value = self.random.percent(10).then(|| LockValue::parse("n1:7600").expect("legal"));
+        let delay_ms = if self.random.percent(20) { self.random.below(3_000) } else { 0 };
+        Some(Box::new(Extras { reentry, fairness, lease_ms, value, delay_ms, ..Extras::default() }))
+    }
+
     fn answered_below(&mut self, at: usize) -> u64 {
         let back = self.random.below(12);
         if self.random.percent(12) { self.known[at].next.saturating_sub(back) } else { 0 }
@@ -324,6 +351,7 @@ impl Story {
             owner: self.owner(),
             patience: self.patience(),
             metadata: Metadata::default(),
+            extras: self.extras(),
             name,
         });
         self.known[at].past.push(command.clone());

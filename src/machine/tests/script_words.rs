@@ -79,7 +79,8 @@ impl Names {
             Outcome::TimedOut => "timed out".into(),
             Outcome::Withdrawn => "withdrawn".into(),
             Outcome::HoldEnded { reason } => format!("hold ended: {reason}"),
-            Outcome::Released => "released".into(),
+            Outcome::Released { left: 0 } => "released".into(),
+            Outcome::Released { left } => format!("released left={left}"),
             Outcome::Ticked => "ticked".into(),
             Outcome::Refused(refusal) => format!("refused: {}", self.refusal(refusal)),
         }

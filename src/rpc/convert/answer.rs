@@ -56,7 +56,7 @@ impl From<&Outcome> for pb::reply::Outcome {
             Outcome::HoldEnded { reason } => {
                 Wire::HoldEnded(pb::HoldEnded { reason: pb::EndReason::from(*reason).into() })
             }
-            Outcome::Released => Wire::Released(pb::Empty {}),
+            Outcome::Released { left } => Wire::Released(pb::Released { left: *left }),
             Outcome::Ticked => Wire::Ticked(pb::Empty {}),
             Outcome::Refused(refusal) => Wire::Refused(error_to_wire(&ServiceError::Refused(refusal.clone()))),
         }
@@ -94,7 +94,7 @@ impl TryFrom<pb::reply::Outcome> for Outcome {
             Wire::HoldEnded(pb::HoldEnded { reason }) => {
                 Outcome::HoldEnded { reason: EndReason::try_from(known::<pb::EndReason>("reason", reason)?)? }
             }
-            Wire::Released(_) => Outcome::Released,
+            Wire::Released(pb::Released { left }) => Outcome::Released { left },
             Wire::Ticked(_) => Outcome::Ticked,
             Wire::Refused(error) => match error_from_wire(&error) {
                 ServiceError::Refused(refusal) => Outcome::Refused(refusal),

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::part::{bytes_of, known, lock_key, metadata, namespace, owner, read_u128, required, rows, take_id};
+use super::part::{bytes_of, extras, known, lock_key, metadata, namespace, owner, read_u128, required, rows, take_id};
 use crate::limits;
 use crate::model::{
     Acquire, Command, FencingToken, Handle, Instance, Invalid, ListFilter, ListShow, LockKey, LockName, Mode,
@@ -44,6 +44,7 @@ pub(in crate::rpc) fn stream_acquire(session: SessionId, acquire: pb::StreamAcqu
         owner: owner(acquire.owner)?,
         patience: required("patience", acquire.patience)?.try_into()?,
         metadata: metadata(acquire.metadata)?,
+        extras: acquire.extras.map(extras).transpose()?.map(Box::new),
     })
 }
 
@@ -57,6 +58,7 @@ impl From<&Acquire> for pb::StreamAcquire {
             owner: acquire.owner.as_ref().map(ToString::to_string),
             patience: Some(acquire.patience.into()),
             metadata: Some((&acquire.metadata).into()),
+            extras: acquire.extras.as_deref().map(Into::into),
         }
     }
 }

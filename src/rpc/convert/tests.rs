@@ -5,10 +5,11 @@ use proptest::prelude::*;
 
 use super::{decided, error_from_status, error_from_wire, error_to_status, error_to_wire, reply_to_answer};
 use crate::model::{
-    Acquire, Answer, Answered, Attachment, Checked, Claim, Command, EndReason, Event, EventKind, FencingToken, Grant,
-    Handle, HolderView, Instance, Invalid, Kind, LeaveReason, LockKey, LockName, LockSummary, LockView, LogTime,
-    Metadata, Mode, Namespace, OpenSession, Outcome, Owner, Patience, Place, Position, Principal, Refusal, Release,
-    Reply, RequestId, SessionId, SessionView, TakeId, TakeLease, TokenState, Totals, WaiterView, WallTime,
+    Acquire, Answer, Answered, Attachment, Checked, Claim, Command, EndReason, Event, EventKind, Extras, Fairness,
+    FencingToken, Grant, Handle, HolderView, Instance, Invalid, Kind, LeaveReason, LockKey, LockName, LockSummary,
+    LockValue, LockView, LogTime, Metadata, Mode, Namespace, OnDeadlock, OpenSession, Outcome, Owner, Parent, Patience,
+    Place, Position, Principal, Reentry, Refusal, Release, Reply, RequestId, SessionId, SessionView, TakeId, TakeLease,
+    TokenState, Totals, WaiterView, WallTime,
 };
 use crate::rpc::pb;
 use crate::service::{Call, LeaderHint, NotSent, Role, ServiceError, Status, TABLE, Word};
@@ -60,6 +61,26 @@ fn metadata() -> impl Strategy<Value = Metadata> {
 
 fn owner() -> impl Strategy<Value = Option<Owner>> {
     option::of("[a-z]{1,128}".prop_map(|owner| Owner::parse(&owner).expect("legal")))
+}
+
+fn extras() -> impl Strategy<Value = Extras> {
+    let reentry = prop_oneof![Just(Reentry::Refuse), Just(Reentry::Count), Just(Reentry::Wait)];
+    let fairness = prop_oneof![Just(Fairness::Fair), Just(Fairness::Barging)];
+    let deadlock = prop_oneof![Just(OnDeadlock::Refuse), Just(OnDeadlock::Wait)];
+    let value = option::of("[a-zé\n]{0,60}".prop_map(|text| LockValue::parse(&text).expect("legal")));
+    let parent = option::of((session(), owner()))
+        .prop_map(|parent| parent.and_then(|(session, owner)| owner.map(|owner| Parent { session, owner })));
+    (reentry, fairness, option::of(any::<u64>()), any::<u64>(), value, parent, deadlock).prop_map(
+        |(reentry, fairness, lease_ms, delay_ms, value, parent, deadlock)| Extras {
+            reentry,
+            fairness,
+            lease_ms,
+            delay_ms,
+            value,
+            parent,
+            deadlock,
+        },
+    )
 }
 
 fn claim() -> impl Strategy<Value = Claim> {
@@ -143,7 +164,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         Just(Outcome::Closed),
         Just(Outcome::TimedOut),
         Just(Outcome::Withdrawn),
-        Just(Outcome::Released),
+        any::<u32>().prop_map(|left| Outcome::Released { left }),
         Just(Outcome::Ticked),
     ]
 }
@@ -270,12 +291,13 @@ proptest! {
         (session, number, below, token) in (session(), any::<u64>(), any::<u64>(), token()),
         (lock, mode, owner, patience, metadata) in (lock(), mode(), owner(), patience(), metadata()),
         handle in "[a-z]{1,128}",
+        extras in option::of(extras().prop_map(Box::new)),
     ) {
         let handle = Handle::parse(&handle).expect("legal");
         let request = RequestId { session, number };
         let (name, answered_below) = (lock.name.clone(), below);
         let acquire =
-            Acquire { request, answered_below, name: name.clone(), mode, owner, patience, metadata: metadata.clone() };
+            Acquire { request, answered_below, name: name.clone(), mode, owner, patience, metadata: metadata.clone(), extras };
         prop_assert_eq!(super::stream_acquire(session, (&acquire).into()), Ok(acquire));
         let release = Release { request, answered_below, name, token };
         prop_assert_eq!(super::stream_release(session, (&release).into()), Ok(release));

@@ -44,6 +44,7 @@ fn acquire(name: &str, number: u64) -> Call {
         owner: None,
         patience: Patience::For { ms: 1_000 },
         metadata: Metadata { why: "to test".into(), ..Metadata::default() },
+        extras: None,
     }))
 }
 
