@@ -17,6 +17,8 @@ pub const OWNER_BYTES_MAX: usize = 128;
 pub const PRINCIPAL_BYTES_MAX: usize = 128;
 /// All fields of a request's metadata together, in bytes.
 pub const METADATA_BYTES_MAX: usize = 1024;
+/// Longest reason given by somebody who acts on others' locks, in bytes.
+pub const REASON_BYTES_MAX: usize = 512;
 /// Longest value of a hold, in bytes.
 pub const LOCK_VALUE_BYTES_MAX: usize = 4 * 1024;
 
@@ -57,6 +59,8 @@ pub const SESSIONS_A_NAMESPACE_MAX: usize = 100_000;
 pub const LOCKS_A_SESSION_MAX: usize = 10_000;
 /// Holders of one shared lock or semaphore.
 pub const HOLDERS_A_LOCK_MAX: usize = 100_000;
+/// Request numbers from here on are the cluster's own: for holds that were handed over to a session that did not ask.
+pub const OWN_REQUESTS_MIN: u64 = 1 << 63;
 /// How often one hold may be entered by its owner.
 pub const HOLD_DEPTH_MAX: usize = 1_000;
 /// Barging waiters that one grant looks at: what it passes over waits for the next one.

@@ -32,6 +32,10 @@ pub fn encode_key(key: &RecordKey) -> Bytes {
             put_lock(&mut bytes, b'k', lock);
             bytes.put_u128(take.0);
         }
+        RecordKey::Delay(lock, token) => {
+            put_lock(&mut bytes, b'd', lock);
+            bytes.put_u64(token.as_u64());
+        }
     }
     bytes.freeze()
 }
@@ -71,6 +75,7 @@ fn decode_key(bytes: &[u8]) -> Result<RecordKey, DecodeError> {
         b't' => RecordKey::Tombstone(rest.session()?),
         b'h' => RecordKey::Holder(rest.lock()?, rest.token()?),
         b'w' => RecordKey::Waiter(rest.lock()?, rest.number()?),
+        b'd' => RecordKey::Delay(rest.lock()?, rest.token()?),
         b'k' => RecordKey::Take(rest.lock()?, TakeId(u128::from_be_bytes(rest.array()?))),
         other => return Err(DecodeError::Malformed(format!("a key of kind {other}"))),
     };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Machine;
 use super::requests::{Recall, of_acquire};
-use super::state::{Finished, Holder, HolderExtras, Lease, Standing, Waiter, kind_of};
+use super::state::{Finished, Holder, HolderExtras, Lease, Purpose, Standing, Waiter, kind_of};
 use crate::faults::{self, Fault};
 use crate::limits;
 use crate::model::{
@@ -51,7 +51,7 @@ impl Machine {
     }
 
     /// The answer to a request that waits or holds: found by its own record, whatever the window remembers.
-    fn live_request(&self, request: RequestId, fingerprint: u64) -> Option<Outcome> {
+    pub(super) fn live_request(&self, request: RequestId, fingerprint: u64) -> Option<Outcome> {
         if faults::on(Fault::RetriesRunAgain) {
             return None;
         }
@@ -151,22 +151,18 @@ impl Machine {
     }
 
     fn new_waiter(&self, principal: &Principal, acquire: &Acquire, fingerprint: u64) -> Waiter {
-        let now = self.globals.now;
-        let deadline = match acquire.patience {
-            Patience::For { ms } => Some(now.after_ms(ms.min(limits::PATIENCE_MS_MAX))),
-            Patience::Session | Patience::Try => None,
-        };
         Waiter {
             claim: Claim::Request(acquire.request),
             owner: acquire.owner.clone(),
             mode: acquire.mode,
             principal: principal.clone(),
             metadata: Arc::new(acquire.metadata.clone()),
-            since: now,
-            deadline,
+            since: self.globals.now,
+            deadline: self.wait_deadline(acquire.patience),
             fingerprint,
             lease: None,
             extras: acquire.extras.clone(),
+            purpose: Purpose::Hold,
         }
     }
 
@@ -176,20 +172,33 @@ impl Machine {
         Place { place: ahead as u64 + 1, sequence, held_by: self.one_holder(key) }
     }
 
-    /// Releases a hold, or enters it once less where others of the owner's requests hold it too.
-    fn withdraw_hold(&mut self, key: &LockKey, token: FencingToken, number: u64) {
+    /// Releases a hold, or enters it once less where others of the owner's requests hold it too. An upgrade that was
+    /// granted stays, and its caller is told: the shared hold that it believes in is gone.
+    fn withdraw_hold(&mut self, key: &LockKey, token: FencingToken, number: u64) -> Outcome {
         let holder = self.locks.get(key).and_then(|lock| lock.holders.get(&token));
-        if holder.is_some_and(|holder| 1 < holder.depth()) {
+        let Some(holder) = holder else { return Outcome::Withdrawn };
+        let upgrade = holder.extras.as_ref().and_then(|extras| extras.upgrade);
+        if upgrade.is_some_and(|upgrade| upgrade.number == number) {
+            return Outcome::Granted(holder.grant(token, number));
+        }
+        if 1 < holder.depth() {
             self.leave_hold(key, token, number, Outcome::Withdrawn);
         } else {
             self.end_hold(key, token, EndReason::Cancelled, Some(Outcome::Withdrawn));
         }
+        Outcome::Withdrawn
     }
 
     /// The longest holder of a lock, as others may see it.
     pub(super) fn one_holder(&self, key: &LockKey) -> Option<HolderView> {
-        let (token, holder) = self.locks.get(key)?.holders.first_key_value()?;
-        Some(holder.view(*token, self.session_deadline(holder.claim.session())))
+        let (token, _) = self.locks.get(key)?.holders.first_key_value()?;
+        self.view_of(key, *token)
+    }
+
+    /// One holder of a lock, as others may see it.
+    pub(super) fn view_of(&self, key: &LockKey, token: FencingToken) -> Option<HolderView> {
+        let holder = self.locks.get(key)?.holders.get(&token)?;
+        Some(holder.view(token, self.session_deadline(holder.claim.session())))
     }
 
     /// Withdraws a request: out of the queue, or released if it was granted. An unseen number is burnt, so that an
@@ -203,7 +212,7 @@ impl Machine {
         let Some(session) = self.sessions.get(&id) else { return Outcome::Withdrawn };
         match session.live.get(&request.number).cloned() {
             Some((key, Standing::Waits(sequence))) => self.leave(&key, sequence, LeaveReason::Withdrawn),
-            Some((key, Standing::Holds(token))) => self.withdraw_hold(&key, token, request.number),
+            Some((key, Standing::Holds(token))) => return self.withdraw_hold(&key, token, request.number),
             None if session.finished.contains_key(&request.number) => {}
             None => {
                 let burnt = Finished { fingerprint: None, outcome: Outcome::Withdrawn };
@@ -234,7 +243,7 @@ fn within_limit(key: &LockKey, count: u32, asked: Option<u32>, limit: u32) -> Re
     Ok(())
 }
 
-fn quota(what: QuotaKind, used: usize, limit: usize) -> Result<(), Refusal> {
+pub(super) fn quota(what: QuotaKind, used: usize, limit: usize) -> Result<(), Refusal> {
     if used < limit { Ok(()) } else { Err(Refusal::Quota { what, limit: limit as u64 }) }
 }
 

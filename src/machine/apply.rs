@@ -55,6 +55,8 @@ impl Machine {
             Command::CancelTake { lock, take, handle } => self.cancel_take(lock, *take, handle),
             Command::DropLease { lock, handle } => self.drop_lease(lock, handle),
             Command::Tick => Outcome::Ticked,
+            Command::Alter(alter) => self.alter(principal, alter),
+            Command::Manage(manage) => self.manage(principal, manage),
             Command::LeaderlessGap { gap_ms } => {
                 self.event(None, EventKind::LeaderlessGap { gap_ms: *gap_ms });
                 Outcome::Ticked

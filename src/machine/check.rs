@@ -1,8 +1,9 @@
 //! The machine's invariants, as one function. Tests and simulations run it after every entry.
 
 use super::Machine;
+use super::lock::Lock;
 use super::queue::barging_among;
-use super::state::{Holder, Lock, Standing, TakeState, Usage, permits_of};
+use super::state::{LimitOrigin, Standing, TakeState, Usage, permits_of};
 use crate::model::{Claim, LockKey, Mode, RequestId, SessionId};
 
 impl Machine {
@@ -35,7 +36,14 @@ impl Machine {
             return Err(format!("{exclusive} exclusive holders among {}", lock.holders.len()));
         }
         let permits: u64 = lock.holders.values().map(|holder| permits_of(holder.mode)).sum();
-        if permits != lock.permits_held || u64::from(lock.limit.unwrap_or_default()) < permits {
+        let reserved: u64 = lock.delays.values().map(|delayed| permits_of(delayed.holder.mode)).sum();
+        if reserved != lock.permits_reserved {
+            return Err(format!("{reserved} permits reserved, {} counted", lock.permits_reserved));
+        }
+        let used = permits + reserved;
+        // A limit that was lowered from outside evicts nobody.
+        let beyond = lock.origin == LimitOrigin::Asked && u64::from(lock.limit.unwrap_or_default()) < used;
+        if permits != lock.permits_held || beyond {
             return Err(format!("{permits} permits held, {} counted, limit {:?}", lock.permits_held, lock.limit));
         }
         if let Some(sequence) = self.next_in_queue(key)
@@ -75,7 +83,7 @@ impl Machine {
                 }
             }
         }
-        let held = |lock: &Lock| lock.holders.values().map(Holder::depth).sum::<usize>();
+        let held = |lock: &Lock| lock.holders.values().map(|holder| holder.entries().count().max(1)).sum::<usize>();
         let stand: usize = self.locks.values().map(|lock| held(lock) + lock.queue.len()).sum();
         if stand != standings {
             return Err(format!("{stand} hold or wait, {standings} are known to sessions and takes"));

@@ -11,21 +11,28 @@
 //! - [`Machine::check`] states the invariants; tests run it after every entry.
 
 mod acquire;
+mod alter;
 mod apply;
 mod check;
+mod delay;
 mod derive;
 mod events;
 mod expiry;
 mod grant;
+mod lock;
+mod manage;
 mod query;
 mod queue;
 mod record;
 mod reentry;
 mod release;
 mod requests;
+mod semaphores;
 mod sessions;
 pub mod state;
 mod takes;
+mod upgrade;
+mod values;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -36,7 +43,8 @@ pub use record::{CorruptRecords, Record, RecordKey};
 use crate::limits;
 use crate::model::{ClusterSettings, Event, Handle, LockKey, LogTime, Namespace, Reply, SessionId, TakeId, Totals};
 use expiry::Due;
-use state::{Globals, Lock, Session, Take, Tombstone, Usage};
+use lock::Lock;
+use state::{Globals, Session, Take, Tombstone, Usage};
 
 /// What an entry did.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

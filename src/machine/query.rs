@@ -37,9 +37,9 @@ impl Machine {
         Checked { state, lowest_valid }
     }
 
-    fn inspect(&self, key: &LockKey) -> LockView {
+    pub(super) fn inspect(&self, key: &LockKey) -> LockView {
         let Some(lock) = self.locks.get(key) else {
-            return LockView { lock: key.clone(), kind: None, limit: None, holders: vec![], waiters: vec![] };
+            return LockView::free(key.clone());
         };
         let holders = lock.holders.iter();
         let holders = holders.map(|(token, holder)| holder.view(*token, self.session_deadline(holder.claim.session())));
@@ -58,6 +58,8 @@ impl Machine {
             limit: lock.limit,
             holders: holders.collect(),
             waiters: waiters.collect(),
+            delay_ms: self.delay_left_ms(key),
+            value: self.value_of(key),
         }
     }
 

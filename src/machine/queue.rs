@@ -1,7 +1,8 @@
 //! Who is next in a queue: first come, first served, except among those that barge.
 
 use super::Machine;
-use super::state::{Lock, Waiter};
+use super::lock::Lock;
+use super::state::Waiter;
 use crate::faults::{self, Fault};
 use crate::limits;
 use crate::model::{Fairness, LockKey, Mode};
@@ -20,7 +21,7 @@ impl Machine {
             if passes && !waiter.barges() {
                 return None;
             }
-            if self.waiter_due(key, *sequence).is_some() || lock.admits(waiter.mode) {
+            if self.waiter_due(key, *sequence).is_some() || lock.admits_waiter(waiter) {
                 return Some(*sequence);
             }
             if !waiter.barges() || limits::BARGING_LOOKED_AT_MAX <= looked_at + 1 {

@@ -6,8 +6,8 @@ use super::state::Finished;
 use super::{Machine, RecordKey};
 use crate::limits;
 use crate::model::{
-    Acquire, Extras, Fairness, Metadata, Mode, OnDeadlock, Outcome, Reentry, Refusal, Release, RequestId, SessionId,
-    TakeLease,
+    Acquire, Alter, Alteration, Extras, Fairness, Metadata, Mode, OnDeadlock, Outcome, Reentry, Refusal, Release,
+    RequestId, SessionId, TakeLease,
 };
 
 /// What is known of a request before it is executed.
@@ -70,7 +70,7 @@ impl Machine {
     /// the lowest number is forgotten and the floor rises past it.
     pub(super) fn remember(&mut self, id: SessionId, number: u64, done: Finished) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        if number < session.record.floor {
+        if number < session.record.floor || limits::OWN_REQUESTS_MIN <= number {
             return;
         }
         session.finished.insert(number, done);
@@ -169,6 +169,26 @@ pub(super) fn of_acquire(acquire: &Acquire) -> u64 {
     let choices = acquire.choices();
     let chosen = if choices == Extras::PLAIN { plain } else { plain.extras(choices) };
     chosen.finish()
+}
+
+/// See [`Fingerprint`]. Patience is left out, as in an acquire.
+pub(super) fn of_alter(alter: &Alter) -> u64 {
+    let named = Fingerprint::default().number(4).text(alter.name.as_str());
+    match &alter.what {
+        Alteration::Downgrade { token } => named.number(1).number(token.as_u64()),
+        Alteration::Upgrade { token, patience: _ } => named.number(2).number(token.as_u64()),
+        Alteration::Resume { token, handle, lease_ms } => named
+            .number(3)
+            .number(token.as_u64())
+            .text(handle.reveal())
+            .number(lease_ms.map_or(0, |lease_ms| lease_ms.saturating_add(1))),
+        Alteration::SetValue { token, value } => named
+            .number(4)
+            .number(token.as_u64())
+            .number(u64::from(value.is_some()))
+            .text(value.as_ref().map_or("", |value| value.as_str())),
+    }
+    .finish()
 }
 
 /// See [`Fingerprint`].

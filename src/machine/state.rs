@@ -6,9 +6,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{
-    Claim, ClusterSettings, EndReason, Extras, Fairness, FencingToken, Grant, Handle, HolderView, Instance, Kind,
-    LockKey, LockValue, LogTime, Metadata, Mode, Namespace, Outcome, Owner, Parent, Principal, SessionId, TakeId,
-    WallTime,
+    Claim, ClusterSettings, EndReason, Extras, Fairness, FencingToken, Handle, Instance, Kind, LockKey, LockValue,
+    LogTime, Metadata, Mode, Namespace, Outcome, Owner, Parent, Principal, SessionId, WallTime,
 };
 
 /// Counters that only grow, log time, and the cluster's settings.
@@ -73,6 +72,8 @@ pub struct Lease {
 pub struct HolderExtras {
     /// Requests of the same owner that entered the hold again, oldest first; each needs its release.
     pub again: Vec<Entered>,
+    /// The request that made it exclusive.
+    pub upgrade: Option<Entered>,
     /// The name stays closed for so long after an involuntary end, in milliseconds.
     pub delay_ms: u64,
     /// Shown to everybody.
@@ -95,6 +96,7 @@ impl HolderExtras {
     pub(super) fn of(choices: &Extras) -> Option<Box<Self>> {
         let extras = Self {
             again: Vec::new(),
+            upgrade: None,
             delay_ms: choices.delay_ms.min(crate::limits::LOCK_DELAY_MS_MAX),
             value: choices.value.clone(),
             parent: choices.parent.clone(),
@@ -126,6 +128,37 @@ pub struct Waiter {
     pub lease: Option<(Handle, u64)>,
     /// What few requests choose.
     pub extras: Option<Box<Extras>>,
+    /// What it is to get.
+    pub purpose: Purpose,
+}
+
+/// What a waiter is to get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Purpose {
+    /// A hold of its own.
+    Hold,
+    /// The shared hold with this token made exclusive.
+    Upgrade(FencingToken),
+}
+
+/// Where a semaphore's limit comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LimitOrigin {
+    /// The first acquire named it; it is forgotten with the last user.
+    Asked,
+    /// It was set from outside and stays.
+    Set,
+    /// It was set and removed again: forgotten with the last user.
+    Removed,
+}
+
+/// A hold that was lost, for as long as it keeps the name closed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delayed {
+    /// As it was, without its lease and the requests that entered it again.
+    pub holder: Holder,
+    /// Closed while log time is at most this.
+    pub until: LogTime,
 }
 
 impl Waiter {
@@ -137,52 +170,6 @@ impl Waiter {
     /// Whether it may pass others that barge, and be passed by them.
     pub(super) fn barges(&self) -> bool {
         self.choices().fairness == Fairness::Barging
-    }
-}
-
-/// One lock in use. A lock that nobody holds or waits for has no record at all.
-///
-/// - An exclusive holder is the only holder; shared holders hold together; permits in use never exceed the limit.
-/// - The head of the queue can't be granted, or it would have been.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lock {
-    /// Fixed by the first acquire of the free name.
-    pub kind: Kind,
-    /// A semaphore's permits.
-    pub limit: Option<u32>,
-    /// In the order of their grants.
-    pub holders: BTreeMap<FencingToken, Holder>,
-    /// By place number: first come, first served.
-    pub queue: BTreeMap<u64, Waiter>,
-    /// Permits in use; derived from the holders.
-    pub permits_held: u64,
-    /// Waiters that barge; derived from the queue.
-    pub barging: usize,
-    /// Takes by their secret; derived from holders and queue.
-    pub takes: BTreeMap<Handle, TakeId>,
-}
-
-impl Lock {
-    /// A lock that nobody holds yet.
-    pub(super) fn new(kind: Kind, limit: Option<u32>) -> Self {
-        let (holders, queue, takes) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { kind, limit, holders, queue, permits_held: 0, barging: 0, takes }
-    }
-
-    /// Whether nobody holds it or waits for it.
-    pub(super) fn is_free(&self) -> bool {
-        self.holders.is_empty() && self.queue.is_empty()
-    }
-
-    /// Whether this mode can be held beside the present holders.
-    pub(super) fn admits(&self, mode: Mode) -> bool {
-        match mode {
-            Mode::Exclusive => self.holders.is_empty(),
-            Mode::Shared => self.holders.values().next().is_none_or(|holder| holder.mode == Mode::Shared),
-            Mode::Permits { count, .. } => {
-                self.permits_held + u64::from(count) <= u64::from(self.limit.unwrap_or_default())
-            }
-        }
     }
 }
 
@@ -229,6 +216,10 @@ pub struct SessionRecord {
     pub attempt: u64,
     /// Its stream broke and it has not come back.
     pub disconnected: bool,
+    /// Its last sign of life: opened, attached or renewed.
+    pub seen: LogTime,
+    /// It takes holds that are handed over to it without having asked.
+    pub accepts_hand_over: bool,
     /// Request numbers below are never executed any more.
     pub floor: u64,
 }
@@ -311,59 +302,6 @@ pub struct Usage {
     pub locks: u64,
     /// Waiters.
     pub waiters: u64,
-}
-
-impl Holder {
-    /// How often its owner has entered it.
-    pub(super) fn depth(&self) -> usize {
-        1 + self.extras.as_ref().map_or(0, |extras| extras.again.len())
-    }
-
-    /// The numbers of a session's requests that hold it, first to last, with their fingerprints.
-    pub(super) fn entries(&self) -> impl Iterator<Item = Entered> + '_ {
-        let first = request_of(self.claim).map(|(_, number)| Entered { number, fingerprint: self.fingerprint });
-        let again = self.extras.iter().flat_map(|extras| extras.again.iter().copied());
-        first.into_iter().chain(again)
-    }
-
-    /// The grant as its request is told it.
-    pub(super) fn grant(&self, token: FencingToken, number: u64) -> Grant {
-        let first = request_of(self.claim).is_some_and(|(_, first)| first == number);
-        let waited_ms = if first { self.waited_ms } else { 0 };
-        Grant { token, deadline: self.lease.as_ref().map(|lease| lease.deadline), waited_ms }
-    }
-
-    /// When it ends unless renewed, by its own lease or its session.
-    pub(super) fn deadline(&self, session_deadline: Option<LogTime>) -> LogTime {
-        let lease = self.lease.as_ref().map(|lease| lease.deadline);
-        lease.into_iter().chain(session_deadline).min().unwrap_or(LogTime(u64::MAX))
-    }
-
-    /// What has to be there before it can be changed.
-    pub(super) fn extras_mut(&mut self) -> &mut HolderExtras {
-        self.extras.get_or_insert_default()
-    }
-
-    /// Leaves out extras that have become empty, so that equal holds are equal bytes.
-    pub(super) fn tidy_extras(&mut self) {
-        if self.extras.as_deref().is_some_and(|extras| *extras == HolderExtras::default()) {
-            self.extras = None;
-        }
-    }
-
-    /// What others may know of it; `session_deadline` is its session's, where it has one.
-    pub(super) fn view(&self, token: FencingToken, session_deadline: Option<LogTime>) -> HolderView {
-        HolderView {
-            session: self.claim.session(),
-            owner: self.owner.clone(),
-            principal: self.principal.clone(),
-            token,
-            mode: self.mode,
-            metadata: (*self.metadata).clone(),
-            since: self.since,
-            deadline: self.deadline(session_deadline),
-        }
-    }
 }
 
 /// The session's id behind a claim's request, for lookups.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::acquire::{Admission, limit_of};
 use super::expiry::Due;
 use super::requests::of_take;
-use super::state::{Holder, Lease, Standing, Take, TakeState, Waiter, kind_of};
+use super::state::{Holder, Lease, Purpose, Standing, Take, TakeState, Waiter, kind_of};
 use super::{Machine, RecordKey};
 use crate::limits;
 use crate::model::{
@@ -184,6 +184,7 @@ impl Machine {
             fingerprint,
             lease: Some((take.handle.clone(), take.lease_ms)),
             extras: None,
+            purpose: Purpose::Hold,
         }
     }
 }

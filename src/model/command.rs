@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Attachment, Extras, FencingToken, Handle, Instance, LockKey, LockName, Metadata, Namespace, Owner, RequestId,
-    SessionId, TakeId,
+    Alter, Attachment, Extras, FencingToken, Handle, Instance, LockKey, LockName, Manage, Metadata, Namespace, Owner,
+    RequestId, SessionId, TakeId,
 };
 
 /// One command. New variants are added at the end: stored entries hold the number of the variant.
@@ -64,6 +64,10 @@ pub enum Command {
     },
     /// Made by a cluster's first leader: settings that every node must share. Applied once; later ones change nothing.
     Configure(ClusterSettings),
+    /// Change a hold: upgrade, downgrade, resume.
+    Alter(Alter),
+    /// Act on a lock from outside: break, ask, hand over, set a limit.
+    Manage(Manage),
 }
 
 impl Command {
@@ -92,6 +96,8 @@ pub struct OpenSession {
     pub disconnect_grace_ms: Option<u64>,
     /// What the client says of itself.
     pub metadata: Metadata,
+    /// It takes holds that are handed over to it without having asked.
+    pub accepts_hand_over: bool,
 }
 
 /// See [`Command::Attach`].

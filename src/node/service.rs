@@ -309,10 +309,12 @@ fn session_of(command: &Command) -> Option<SessionId> {
         Command::Acquire(acquire) => Some(acquire.request.session),
         Command::Cancel { request } => Some(request.session),
         Command::Release(release) => Some(release.request.session),
+        Command::Alter(alter) => Some(alter.request.session),
         Command::OpenSession(_)
         | Command::TakeLease(_)
         | Command::CancelTake { .. }
         | Command::DropLease { .. }
+        | Command::Manage(_)
         | Command::Tick
         | Command::LeaderlessGap { .. }
         | Command::Configure(_) => None,

@@ -88,6 +88,7 @@ impl LockService for Fake {
             }
             Command::TakeLease(_) => granted(),
             Command::Cancel { .. } | Command::CancelTake { .. } => Outcome::Withdrawn,
+            Command::Alter(_) | Command::Manage(_) => Outcome::Done,
             Command::Release(_) | Command::DropLease { .. } => Outcome::Released { left: 0 },
             Command::CloseSession { .. } => Outcome::Closed,
             Command::Disconnected { .. } => Outcome::DisconnectNoted,
@@ -118,9 +119,7 @@ impl LockService for Fake {
     async fn query(&self, query: Query, _: Freshness) -> Result<Answered, ServiceError> {
         let answer = match query {
             Query::Check { token, .. } => Answer::Checked(Checked { state: TokenState::Stale, lowest_valid: token }),
-            Query::Inspect { lock } => {
-                Answer::Lock(LockView { lock, kind: None, limit: None, holders: vec![], waiters: vec![] })
-            }
+            Query::Inspect { lock } => Answer::Lock(LockView::free(lock)),
             Query::List(_) => Answer::Locks { rows: vec![], more: true },
             Query::Sessions { .. } => Answer::Sessions { rows: vec![], more: false },
             Query::Claim { .. } => Answer::Claim(Some(Outcome::TimedOut)),

@@ -81,7 +81,12 @@ async fn hold_ended(events: &mut Events, lock: &LockKey) -> Result<bool, Service
     loop {
         match events.next().await {
             Ok(event) => match &event.kind {
-                EventKind::Released { lock: ended, .. } | EventKind::Expired { lock: ended, .. } if ended == lock => {
+                EventKind::Released { lock: ended, .. }
+                | EventKind::Expired { lock: ended, .. }
+                | EventKind::Broken { lock: ended, .. }
+                | EventKind::Reopened { lock: ended, .. }
+                    if ended == lock =>
+                {
                     return Ok(true);
                 }
                 EventKind::Queued { .. }
@@ -89,6 +94,15 @@ async fn hold_ended(events: &mut Events, lock: &LockKey) -> Result<bool, Service
                 | EventKind::Left { .. }
                 | EventKind::Released { .. }
                 | EventKind::Expired { .. }
+                | EventKind::Upgraded { .. }
+                | EventKind::Downgraded { .. }
+                | EventKind::Resumed { .. }
+                | EventKind::Reopened { .. }
+                | EventKind::Broken { .. }
+                | EventKind::HandedOver { .. }
+                | EventKind::RevokeRequested { .. }
+                | EventKind::ValueChanged { .. }
+                | EventKind::LimitChanged { .. }
                 | EventKind::SessionOpened { .. }
                 | EventKind::SessionEnded { .. }
                 | EventKind::LeaderlessGap { .. } => {}

@@ -20,6 +20,7 @@ fn open(number: u64, ttl_ms: u64) -> Command {
         ttl_ms,
         disconnect_grace_ms: None,
         metadata: Metadata::default(),
+        accepts_hand_over: false,
     })
 }
 

@@ -115,7 +115,11 @@ impl Script {
             }
         }
         for event in &applied.events {
-            if let EventKind::Granted { lock, claim: Claim::Request(request), token, .. } = &event.kind {
+            if let EventKind::Granted { lock, claim: Claim::Request(request), token, .. }
+            | EventKind::Upgraded { lock, claim: Claim::Request(request), token, .. }
+            | EventKind::HandedOver { lock, claim: Claim::Request(request), token, .. }
+            | EventKind::Resumed { lock, claim: Claim::Request(request), token, .. } = &event.kind
+            {
                 self.tokens.insert((request.session, lock.clone()), *token);
             }
         }
@@ -184,6 +188,8 @@ impl Script {
                 let (metadata, patience, mode) = (metadata(args), patience(args)?, mode(args)?);
                 Command::Acquire(Acquire { request, answered_below, name, mode, owner, patience, metadata, extras })
             }
+            "limit" | "unlimit" | "break" | "ask" | "handover" => self.manage(word, args)?,
+            "downgrade" | "upgrade" | "resume" | "value" => self.alter(word, who, args)?,
             "cancel" => Command::Cancel { request: self.request(who, args)? },
             "release" => {
                 let request = self.request(who, args)?;
@@ -234,7 +240,43 @@ impl Script {
             ttl_ms: args.take_key("ttl").map_or(Ok(10_000), duration)?,
             disconnect_grace_ms: args.take_key("grace").map(duration).transpose()?,
             metadata: metadata(args),
+            accepts_hand_over: flag(args, "accepts"),
         }))
+    }
+
+    fn alter(&mut self, word: &str, who: Option<&str>, args: &mut ArgumentConsumer<'_>) -> Result<Command> {
+        let request = self.request(who, args)?;
+        let lock = key(args)?;
+        let known = self.tokens.get(&(request.session, lock.clone())).copied();
+        let token = args.take_key("token").map(str::parse).transpose()?.or(known).ok_or("which token?")?;
+        let what = match word {
+            "downgrade" => Alteration::Downgrade { token },
+            "upgrade" => Alteration::Upgrade { token, patience: patience(args)? },
+            "value" => {
+                let value = args.next_pos().map(LockValue::parse).transpose()?;
+                Alteration::SetValue { token, value }
+            }
+            _ => {
+                let lost = self.session(args.take_key("lost"))?.1;
+                let lease_ms = args.take_key("lease").map(duration).transpose()?;
+                Alteration::Resume { token, handle: lost, lease_ms }
+            }
+        };
+        Ok(Command::Alter(Alter { request, answered_below: 0, name: lock.name, what }))
+    }
+
+    fn manage(&mut self, word: &str, args: &mut ArgumentConsumer<'_>) -> Result<Command> {
+        let lock = key(args)?;
+        let token = args.take_key("token").map(str::parse).transpose()?;
+        let why = Reason::parse(args.take_key("why").unwrap_or("stuck"))?;
+        let what = match word {
+            "limit" => Managing::SetLimit { limit: args.next_pos().ok_or("which limit?")?.parse()? },
+            "unlimit" => Managing::RemoveLimit,
+            "break" => Managing::Break { token: token.ok_or("which token?")?, why, dry_run: flag(args, "dry") },
+            "ask" => Managing::Ask { token: token.ok_or("which token?")?, why },
+            _ => Managing::HandOver { token: token.ok_or("which token?")?, to: self.session(args.take_key("to"))?.0 },
+        };
+        Ok(Command::Manage(Manage { lock, what }))
     }
 
     fn extras(&self, args: &mut ArgumentConsumer<'_>) -> Result<Option<Box<Extras>>> {

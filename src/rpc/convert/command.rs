@@ -20,6 +20,7 @@ pub(in crate::rpc) fn open_session(namespace: Namespace, open: pb::StreamOpen) -
         ttl_ms: open.ttl_ms,
         disconnect_grace_ms: open.disconnect_grace_ms,
         metadata: metadata(open.metadata)?,
+        accepts_hand_over: open.accepts_hand_over,
     })
 }
 
@@ -31,6 +32,7 @@ pub(in crate::rpc) fn stream_open(open: &OpenSession) -> pb::StreamOpen {
         ttl_ms: open.ttl_ms,
         disconnect_grace_ms: open.disconnect_grace_ms,
         metadata: Some((&open.metadata).into()),
+        accepts_hand_over: open.accepts_hand_over,
     }
 }
 

@@ -287,8 +287,8 @@ macro_rules! same_values {
     )* };
 }
 same_values! {
-    EndReason "reason" Unspecified { Released, Expired, Lost, Cancelled, Broken }
-    LeaveReason "why" Unspecified { TimedOut, Withdrawn, SessionEnded }
+    EndReason "reason" Unspecified { Released, Expired, Lost, Cancelled, Broken, HandedOver }
+    LeaveReason "why" Unspecified { TimedOut, Withdrawn, SessionEnded, HoldEnded, Impossible }
     SessionClose "end" Unspecified { Done, Lost }
     Kind "kind" Unspecified { Lock, Semaphore }
 }

@@ -5,11 +5,11 @@ use proptest::prelude::*;
 
 use super::{decided, error_from_status, error_from_wire, error_to_status, error_to_wire, reply_to_answer};
 use crate::model::{
-    Acquire, Answer, Answered, Attachment, Checked, Claim, Command, EndReason, Event, EventKind, Extras, Fairness,
-    FencingToken, Grant, Handle, HolderView, Instance, Invalid, Kind, LeaveReason, LockKey, LockName, LockSummary,
-    LockValue, LockView, LogTime, Metadata, Mode, Namespace, OnDeadlock, OpenSession, Outcome, Owner, Parent, Patience,
-    Place, Position, Principal, Reentry, Refusal, Release, Reply, RequestId, SessionId, SessionView, TakeId, TakeLease,
-    TokenState, Totals, WaiterView, WallTime,
+    Acquire, Answer, Answered, Attachment, Breach, Checked, Claim, Command, EndReason, Event, EventKind, Extras,
+    Fairness, FencingToken, Grant, Handle, HolderView, Instance, Invalid, Kind, LeaveReason, LockKey, LockName,
+    LockSummary, LockValue, LockView, LogTime, Metadata, Mode, Namespace, OnDeadlock, OpenSession, Outcome, Owner,
+    Parent, Patience, Place, Position, Principal, Reason, Reentry, Refusal, Release, Reply, RequestId, SessionId,
+    SessionView, TakeId, TakeLease, TokenState, Totals, WaiterView, WallTime,
 };
 use crate::rpc::pb;
 use crate::service::{Call, LeaderHint, NotSent, Role, ServiceError, Status, TABLE, Word};
@@ -91,8 +91,8 @@ fn claim() -> impl Strategy<Value = Claim> {
 }
 
 fn end_reason() -> impl Strategy<Value = EndReason> {
-    use EndReason::{Broken, Cancelled, Expired, Lost, Released};
-    prop_oneof![Just(Released), Just(Expired), Just(Lost), Just(Cancelled), Just(Broken)]
+    use EndReason::{Broken, Cancelled, Expired, HandedOver, Lost, Released};
+    prop_oneof![Just(HandedOver), Just(Released), Just(Expired), Just(Lost), Just(Cancelled), Just(Broken)]
 }
 
 fn holder() -> impl Strategy<Value = HolderView> {
@@ -165,12 +165,25 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         Just(Outcome::TimedOut),
         Just(Outcome::Withdrawn),
         any::<u32>().prop_map(|left| Outcome::Released { left }),
+        Just(Outcome::Downgraded),
+        Just(Outcome::Done),
+        (any::<bool>(), holder(), option::of(at()), option::of(waiter())).prop_map(
+            |(done, holder, last_seen, next)| { Outcome::Broken(Box::new(Breach { done, holder, last_seen, next })) }
+        ),
+        (token(), session(), any::<u64>())
+            .prop_map(|(token, session, number)| Outcome::HandedOver { token, to: RequestId { session, number } }),
         Just(Outcome::Ticked),
     ]
 }
 
 fn event_kind() -> impl Strategy<Value = EventKind> {
-    let left = prop_oneof![Just(LeaveReason::TimedOut), Just(LeaveReason::Withdrawn), Just(LeaveReason::SessionEnded)];
+    let left = prop_oneof![
+        Just(LeaveReason::TimedOut),
+        Just(LeaveReason::Withdrawn),
+        Just(LeaveReason::SessionEnded),
+        Just(LeaveReason::HoldEnded),
+        Just(LeaveReason::Impossible)
+    ];
     prop_oneof![
         (lock(), claim(), any::<u64>()).prop_map(|(lock, claim, sequence)| EventKind::Queued { lock, claim, sequence }),
         (lock(), claim(), token(), mode(), any::<u64>()).prop_map(|(lock, claim, token, mode, waited_ms)| {
@@ -191,9 +204,45 @@ fn event_kind() -> impl Strategy<Value = EventKind> {
         (lock(), claim(), token(), end_reason(), any::<u64>()).prop_map(|(lock, claim, token, reason, held_ms)| {
             EventKind::Expired { lock, claim, token, reason, held_ms }
         }),
+        (lock(), claim(), token(), token(), any::<u64>()).prop_map(|(lock, claim, from, token, waited_ms)| {
+            EventKind::Upgraded { lock, claim, from, token, waited_ms }
+        }),
+        (lock(), claim(), token()).prop_map(|(lock, claim, token)| EventKind::Downgraded { lock, claim, token }),
+        (lock(), claim(), token(), token(), mode()).prop_map(|(lock, claim, from, token, mode)| EventKind::Resumed {
+            lock,
+            claim,
+            from,
+            token,
+            mode
+        }),
+        (lock(), token()).prop_map(|(lock, token)| EventKind::Reopened { lock, token }),
+        managed_event(),
         session().prop_map(|session| EventKind::SessionOpened { session }),
         (session(), end_reason()).prop_map(|(session, reason)| EventKind::SessionEnded { session, reason }),
         any::<u64>().prop_map(|gap_ms| EventKind::LeaderlessGap { gap_ms }),
+    ]
+}
+
+/// Events of what is done from outside.
+fn managed_event() -> impl Strategy<Value = EventKind> {
+    let why = || "[a-zé ]{1,60}".prop_map(|text| Reason::parse(&text).expect("legal"));
+    let by = || "[a-z]{1,60}".prop_map(|text| Principal::parse(&text).expect("legal"));
+    prop_oneof![
+        (lock(), claim(), token(), by(), why(), any::<u64>()).prop_map(|(lock, claim, token, by, why, held_ms)| {
+            EventKind::Broken { lock, claim, token, by, why, held_ms }
+        }),
+        (lock(), claim(), token(), token(), mode(), by()).prop_map(|(lock, claim, from, token, mode, by)| {
+            EventKind::HandedOver { lock, claim, from, token, mode, by }
+        }),
+        (lock(), claim(), token(), by(), why()).prop_map(|(lock, claim, token, by, why)| EventKind::RevokeRequested {
+            lock,
+            claim,
+            token,
+            by,
+            why
+        }),
+        (lock(), claim(), token()).prop_map(|(lock, claim, token)| EventKind::ValueChanged { lock, claim, token }),
+        (lock(), option::of(any::<u32>())).prop_map(|(lock, limit)| EventKind::LimitChanged { lock, limit }),
     ]
 }
 
@@ -224,8 +273,13 @@ fn answer() -> impl Strategy<Value = Answer> {
             waits,
         },
     );
-    let view = (lock(), option::of(kind()), option::of(any::<u32>()), some_of(holder()), some_of(waiter()))
-        .prop_map(|(lock, kind, limit, holders, waiters)| LockView { lock, kind, limit, holders, waiters });
+    let view = (lock(), option::of(kind()), option::of(any::<u32>()), some_of(holder()), some_of(waiter())).prop_map(
+        |(lock, kind, limit, holders, waiters)| {
+            let delay_ms = limit.map(u64::from);
+            let value = limit.map(|limit| LockValue::parse(&limit.to_string()).expect("legal"));
+            LockView { lock, kind, limit, holders, waiters, delay_ms, value }
+        },
+    );
     prop_oneof![
         (state, token()).prop_map(|(state, lowest_valid)| Answer::Checked(Checked { state, lowest_valid })),
         view.prop_map(Answer::Lock),
@@ -306,6 +360,7 @@ proptest! {
         let namespace = lock.namespace.clone();
         let opened = OpenSession {
             namespace: namespace.clone(), handle: handle.clone(), instance, ttl_ms: number, disconnect_grace_ms,
+            accepts_hand_over: number % 2 == 0,
             metadata: metadata.clone(),
         };
         prop_assert_eq!(super::open_session(namespace, super::stream_open(&opened)), Ok(opened));

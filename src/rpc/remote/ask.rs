@@ -86,6 +86,8 @@ impl RemoteService {
             | Command::TakeLease(_)
             | Command::CancelTake { .. }
             | Command::DropLease { .. }
+            | Command::Alter(_)
+            | Command::Manage(_)
             | Command::Tick
             | Command::LeaderlessGap { .. }
             | Command::Configure(_) => Err(ServiceError::Internal("not a command of a bound session".to_owned())),

@@ -182,6 +182,8 @@ fn stream_body(command: &Command) -> Result<(Body, Option<u64>), ServiceError> {
         | Command::TakeLease(_)
         | Command::CancelTake { .. }
         | Command::DropLease { .. }
+        | Command::Alter(_)
+        | Command::Manage(_)
         | Command::Tick
         | Command::LeaderlessGap { .. }
         | Command::Configure(_) => {
@@ -214,9 +216,11 @@ impl LockService for RemoteService {
             Command::Acquire(acquire) => self.session_command(acquire.request.session, &call).await,
             Command::Release(release) => self.session_command(release.request.session, &call).await,
             Command::Cancel { request } => self.session_command(request.session, &call).await,
+            Command::Alter(alter) => self.session_command(alter.request.session, &call).await,
             Command::TakeLease(take) => self.take(take, call.age_ms).await,
             Command::CancelTake { lock, take, handle } => self.withdraw(lock, *take, handle, call.age_ms).await,
             Command::DropLease { lock, handle } => self.drop_lease(lock, handle, call.age_ms).await,
+            Command::Manage(_) => Err(ServiceError::Internal("not a command of the wire".to_owned())),
             Command::Disconnected { .. } | Command::Tick | Command::LeaderlessGap { .. } | Command::Configure(_) => {
                 Err(ServiceError::Forbidden { why: "only a node makes this command".to_owned() })
             }

@@ -31,6 +31,7 @@ fn open() -> Call {
         instance: Instance(1),
         ttl_ms: 10_000,
         disconnect_grace_ms: None,
+        accepts_hand_over: false,
         metadata: Metadata::default(),
     }))
 }
