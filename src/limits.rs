@@ -17,6 +17,10 @@ pub const OWNER_BYTES_MAX: usize = 128;
 pub const PRINCIPAL_BYTES_MAX: usize = 128;
 /// All fields of a request's metadata together, in bytes.
 pub const METADATA_BYTES_MAX: usize = 1024;
+/// Longest reason given by somebody who acts on others' locks, in bytes.
+pub const REASON_BYTES_MAX: usize = 512;
+/// Longest value of a hold, in bytes.
+pub const LOCK_VALUE_BYTES_MAX: usize = 4 * 1024;
 /// Longest version that a node announces, in bytes.
 pub const VERSION_BYTES_MAX: usize = 64;
 /// Longest address that a node announces, in bytes: a DNS name and a port.
@@ -34,6 +38,8 @@ const _: () = assert!(FEATURE_LEVEL_MIN <= FEATURE_LEVEL, "a build must be able 
 pub const TTL_MS_MAX_DEFAULT: u64 = 10 * 60 * 1000;
 /// The longest TTL that a cluster may allow: it is what a restore has to wait.
 pub const TTL_MS_MAX: u64 = 24 * 60 * 60 * 1000;
+/// The longest that a name stays closed after an involuntary end.
+pub const LOCK_DELAY_MS_MAX: u64 = 60_000;
 /// The shortest lease of a lock or token lease.
 pub const LEASE_MS_MIN: u64 = 1;
 /// The shortest default TTL of a session.
@@ -67,6 +73,12 @@ pub const SESSIONS_A_NAMESPACE_MAX: usize = 100_000;
 pub const LOCKS_A_SESSION_MAX: usize = 10_000;
 /// Holders of one shared lock or semaphore.
 pub const HOLDERS_A_LOCK_MAX: usize = 100_000;
+/// Request numbers from here on are the cluster's own: for holds that were handed over to a session that did not ask.
+pub const OWN_REQUESTS_MIN: u64 = 1 << 63;
+/// How often one hold may be entered by its owner.
+pub const HOLD_DEPTH_MAX: usize = 1_000;
+/// Barging waiters that one grant looks at: what it passes over waits for the next one.
+pub const BARGING_LOOKED_AT_MAX: usize = 64;
 /// Most permits of one semaphore.
 pub const PERMITS_MAX: u32 = (1 << 31) - 1;
 /// Holds, waiters and sessions ended by the sweep of one entry; a session is never ended in part.

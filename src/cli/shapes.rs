@@ -223,7 +223,7 @@ impl Lock {
             holders: view.holders.iter().map(|holder| Holder::new(holder, now)).collect(),
             waiters: view.waiters.iter().map(|waiter| Waiter::new(waiter, now)).collect(),
             value: None,
-            delay_ms: None,
+            delay_ms: view.delay_ms,
         }
     }
 }

@@ -118,7 +118,8 @@ impl<S: LockService> LockRequest<S> {
         let (number, answered_below) = session.tie.presence.draw();
         let withdrawal = Withdrawal { tie: session.tie.clone(), number, state: Armed::Armed };
         let request = session.tie.presence.request(number);
-        let acquire = Acquire { request, answered_below, name: name.clone(), mode, owner, patience, metadata };
+        let acquire =
+            Acquire { request, answered_below, name: name.clone(), mode, owner, patience, metadata, extras: None };
         let pursuit = Pursuit {
             call: session.tie.presence.call(Command::Acquire(acquire)),
             claim: ClaimRef {

@@ -91,6 +91,8 @@ impl From<Refusal> for ClientError {
             Refusal::Held { lock, holder } => ClientError::NotAcquired { lock: lock.name, holder },
             Refusal::SessionEnded { session, reason } => ClientError::SessionLost { session, reason: Some(reason) },
             refusal @ (Refusal::AlreadyHeld { .. }
+            | Refusal::Entered { .. }
+            | Refusal::NotAccepted { .. }
             | Refusal::KindMismatch { .. }
             | Refusal::LimitMismatch { .. }
             | Refusal::LimitExceeded { .. }

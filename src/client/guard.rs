@@ -41,7 +41,7 @@ pub struct Released {
 
 impl Released {
     pub(super) fn from_reply(reply: Reply) -> Result<Self, ClientError> {
-        if reply.outcome != Outcome::Released {
+        if !matches!(reply.outcome, Outcome::Released { .. }) {
             return Err(ClientError::unexpected(reply.outcome));
         }
         Ok(Self { index: reply.index, at: reply.stamp })

@@ -72,6 +72,7 @@ impl<S: LockService> SessionBuilder<S> {
             instance: Instance(clock.random_u128()),
             ttl_ms,
             disconnect_grace_ms: self.grace.map(millis),
+            accepts_hand_over: false,
             metadata: self.metadata.unwrap_or_else(|| settings.metadata.clone()).checked()?,
         };
         let call = Call::new(Command::OpenSession(open));

@@ -97,7 +97,14 @@ impl<S: LockService> Client<S> {
 
 /// Whether the lock may have become free by it.
 fn frees(event: &Event, lock: &LockName) -> bool {
-    let ended = matches!(event.kind, EventKind::Released { .. } | EventKind::Expired { .. } | EventKind::Left { .. });
+    let ended = matches!(
+        event.kind,
+        EventKind::Released { .. }
+            | EventKind::Expired { .. }
+            | EventKind::Left { .. }
+            | EventKind::Broken { .. }
+            | EventKind::Reopened { .. }
+    );
     ended && event.kind.lock().is_some_and(|key| key.name == *lock)
 }
 

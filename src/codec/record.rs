@@ -36,6 +36,10 @@ pub fn encode_key(key: &RecordKey) -> Bytes {
             bytes.put_u8(b'n');
             bytes.put_u64(*id);
         }
+        RecordKey::Delay(lock, token) => {
+            put_lock(&mut bytes, b'd', lock);
+            bytes.put_u64(token.as_u64());
+        }
     }
     bytes.freeze()
 }
@@ -75,6 +79,7 @@ fn decode_key(bytes: &[u8]) -> Result<RecordKey, DecodeError> {
         b't' => RecordKey::Tombstone(rest.session()?),
         b'h' => RecordKey::Holder(rest.lock()?, rest.token()?),
         b'w' => RecordKey::Waiter(rest.lock()?, rest.number()?),
+        b'd' => RecordKey::Delay(rest.lock()?, rest.token()?),
         b'k' => RecordKey::Take(rest.lock()?, TakeId(u128::from_be_bytes(rest.array()?))),
         b'n' => RecordKey::Node(rest.number()?),
         other => return Err(DecodeError::Malformed(format!("a key of kind {other}"))),

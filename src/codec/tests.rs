@@ -32,6 +32,7 @@ fn sample_entry() -> Entry {
                     owner: Some(Owner::parse("job").expect("an owner")),
                     patience: Patience::For { ms: 30_000 },
                     metadata: Metadata { why: "rebuild".into(), pid: 4, ..Metadata::default() },
+                    extras: None,
                 }),
             },
             Submission {
@@ -123,6 +124,39 @@ fn samples_of_what_leaders_note() -> [Command; 2] {
     ]
 }
 
+/// What is done to holds between their grant and their end.
+fn samples_of_changes(request: RequestId, lock: &LockKey, handle: &Handle, token: FencingToken) -> Vec<Command> {
+    let alter = |what| Command::Alter(Alter { request, answered_below: 11, name: lock.name.clone(), what });
+    let manage = |what| Command::Manage(Manage { lock: lock.clone(), what });
+    let why = Reason::parse("stuck").expect("a reason");
+    vec![
+        Command::Tick,
+        Command::LeaderlessGap { gap_ms: 1_250 },
+        Command::Configure(ClusterSettings { timing_ms: [100, 500, 1_000], ttl_ms_min: 3_000, ttl_ms_max: 600_000 }),
+        alter(Alteration::Downgrade { token }),
+        alter(Alteration::Upgrade { token, patience: Patience::Session }),
+        alter(Alteration::Resume { token, handle: handle.clone(), lease_ms: Some(4_000) }),
+        alter(Alteration::SetValue { token, value: Some(LockValue::parse("n2").expect("a value")) }),
+        manage(Managing::SetLimit { limit: 7 }),
+        manage(Managing::RemoveLimit),
+        manage(Managing::Break { token, why: why.clone(), dry_run: true }),
+        manage(Managing::Ask { token, why }),
+        manage(Managing::HandOver { token, to: request.session }),
+    ]
+}
+
+fn sample_extras(session: SessionId) -> Extras {
+    Extras {
+        reentry: Reentry::Count,
+        fairness: Fairness::Barging,
+        lease_ms: Some(5_000),
+        delay_ms: 1_000,
+        value: Some(LockValue::parse("n1").expect("a value")),
+        parent: Some(Parent { session, owner: Owner::parse("main").expect("an owner") }),
+        deadlock: OnDeadlock::Wait,
+    }
+}
+
 /// One entry with every command, renewal and kind of content.
 fn samples_of_entries() -> Vec<(String, Entry)> {
     let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("nightly").expect("a name") };
@@ -140,8 +174,12 @@ fn samples_of_entries() -> Vec<(String, Entry)> {
     let acquire = |mode, owner: Option<&str>, patience| {
         let owner = owner.map(|owner| Owner::parse(owner).expect("an owner"));
         let (name, metadata) = (lock.name.clone(), metadata.clone());
-        Command::Acquire(Acquire { request, answered_below: 11, name, mode, owner, patience, metadata })
+        Command::Acquire(Acquire { request, answered_below: 11, name, mode, owner, patience, metadata, extras: None })
     };
+    let mut chosen = acquire(Mode::Exclusive, Some("job"), Patience::Try);
+    if let Command::Acquire(acquire) = &mut chosen {
+        acquire.extras = Some(Box::new(sample_extras(session)));
+    }
     let mut commands = vec![
         Command::OpenSession(OpenSession {
             namespace: lock.namespace.clone(),
@@ -150,6 +188,7 @@ fn samples_of_entries() -> Vec<(String, Entry)> {
             ttl_ms: 10_000,
             disconnect_grace_ms: Some(4_000),
             metadata: metadata.clone(),
+            accepts_hand_over: true,
         }),
         Command::Attach(Attach { session, handle: handle.clone(), attempt: 6 }),
         Command::Disconnected { session, attachment: Attachment(2) },
@@ -158,6 +197,7 @@ fn samples_of_entries() -> Vec<(String, Entry)> {
         acquire(Mode::Exclusive, None, Patience::Try),
         acquire(Mode::Shared, Some("job"), Patience::For { ms: 300_000 }),
         acquire(Mode::Permits { count: 2, limit: Some(5) }, None, Patience::Session),
+        chosen,
         Command::Cancel { request },
         Command::Release(Release { request, answered_below: 3, name: lock.name.clone(), token }),
         Command::TakeLease(TakeLease {
@@ -171,18 +211,17 @@ fn samples_of_entries() -> Vec<(String, Entry)> {
         }),
         Command::CancelTake { lock: lock.clone(), take, handle: handle.clone() },
         Command::DropLease { lock: lock.clone(), handle: handle.clone() },
-        Command::Tick,
-        Command::LeaderlessGap { gap_ms: 1_250 },
-        Command::Configure(ClusterSettings { timing_ms: [100, 500, 1_000], ttl_ms_min: 3_000, ttl_ms_max: 600_000 }),
     ];
     commands.extend(samples_of_what_leaders_note());
+    commands.extend(samples_of_changes(request, &lock, &handle, token));
     let submission = |command| Submission { principal: Principal::default(), since: None, command };
     let lease = RenewalTarget::Lease { lock: lock.clone(), handle, lease_ms: 5_000 };
+    let hold = RenewalTarget::Hold { lock: lock.clone(), session, token, lease_ms: 5_000 };
     let renewal = |target| Renewal { target, attempt: 7, receipt: LogTime(1_249) };
     let whole = Entry {
         stamp: LogTime(1_250),
         wall: WallTime(1_795_000_000_000),
-        renewals: vec![renewal(RenewalTarget::Session(session)), renewal(lease)],
+        renewals: vec![renewal(RenewalTarget::Session(session)), renewal(lease), renewal(hold)],
         commands: commands.into_iter().map(submission).collect(),
         digest: Some(DigestClaim { index: 4096, digest: u128::MAX / 3 }),
     };
@@ -264,5 +303,5 @@ fn stored_records_of_format_1_still_decode() {
         kinds.insert(key[0]);
         assert_eq!(encode_record(&decoded_key, &record), (key.into(), value.into()), "other bytes are written today");
     }
-    assert_eq!(kinds.len(), 9, "a kind of record is missing: {kinds:?}");
+    assert_eq!(kinds.len(), 10, "a kind of record is missing: {kinds:?}");
 }

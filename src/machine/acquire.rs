@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use super::Machine;
 use super::requests::{Recall, of_acquire};
-use super::state::{Finished, Holder, Standing, Waiter, kind_of};
+use super::state::{Finished, Holder, HolderExtras, Lease, Purpose, Standing, Waiter, kind_of};
 use crate::faults::{self, Fault};
-use crate::limits;
 use crate::model::{
-    Acquire, Claim, Grant, HolderView, Kind, LeaveReason, LockKey, Mode, Outcome, Patience, Place, Principal,
-    QuotaKind, Refusal, RequestId, SessionId,
+    Acquire, Claim, DurationField, EndReason, Fairness, FencingToken, Grant, HolderView, Kind, LeaveReason, LockKey,
+    Mode, Outcome, Patience, Place, Principal, QuotaKind, Refusal, RequestId, SessionId,
 };
 
 impl Machine {
@@ -36,10 +35,12 @@ impl Machine {
             Err(refusal) => self.final_answer(acquire.request, fingerprint, Outcome::Refused(refusal)),
             Ok(Admission::Grant) => {
                 let holder = self.new_holder(principal, acquire, fingerprint);
+                let deadline = holder.lease.as_ref().map(|lease| lease.deadline);
                 self.lock_in_use(&key, kind_of(acquire.mode), limit_of(acquire.mode));
                 let token = self.hold(&key, holder);
-                Outcome::Granted(Grant { token, deadline: None, waited_ms: 0 })
+                Outcome::Granted(Grant { token, deadline, waited_ms: 0 })
             }
+            Ok(Admission::Enter(token)) => self.enter(&key, token, acquire.request, fingerprint),
             Ok(Admission::Queue) => {
                 let waiter = self.new_waiter(principal, acquire, fingerprint);
                 let sequence = self.enqueue(&key, waiter);
@@ -49,7 +50,7 @@ impl Machine {
     }
 
     /// The answer to a request that waits or holds: found by its own record, whatever the window remembers.
-    fn live_request(&self, request: RequestId, fingerprint: u64) -> Option<Outcome> {
+    pub(super) fn live_request(&self, request: RequestId, fingerprint: u64) -> Option<Outcome> {
         if faults::on(Fault::RetriesRunAgain) {
             return None;
         }
@@ -62,9 +63,8 @@ impl Machine {
             }
             Standing::Holds(token) => {
                 let holder = lock.holders.get(token)?;
-                let deadline = holder.lease.as_ref().map(|lease| lease.deadline);
-                let grant = Grant { token: *token, deadline, waited_ms: holder.waited_ms };
-                (holder.fingerprint, Outcome::Granted(grant))
+                let entered = holder.entries().find(|entered| entered.number == request.number)?;
+                (entered.fingerprint, Outcome::Granted(holder.grant(*token, request.number)))
             }
         };
         let reused = Outcome::Refused(Refusal::RequestReused { number: request.number });
@@ -74,14 +74,29 @@ impl Machine {
     /// Whether a new request may hold the lock now, has to queue, or is refused.
     fn admit(&self, key: &LockKey, acquire: &Acquire) -> Result<Admission, Refusal> {
         let id = acquire.request.session;
-        self.same_owner(key, acquire)?;
+        let choices = acquire.choices();
+        if let Some(refusal) =
+            choices.lease_ms.and_then(|lease_ms| self.lease_out_of_bounds(DurationField::Lease, lease_ms))
+        {
+            return Err(refusal);
+        }
+        let entered = self.reentry(key, acquire)?;
         let live = self.sessions.get(&id).map_or(0, |session| session.live.len() as u64);
         self.quotas.one_more(QuotaKind::LocksOfSession, live)?;
-        self.admission(key, acquire.mode, acquire.patience)
+        match entered {
+            Some(admission) => Ok(admission),
+            None => self.admission(key, acquire.mode, acquire.patience, choices.fairness),
+        }
     }
 
     /// What holds for sessions and takes alike: kind, limits, quotas, queue.
-    pub(super) fn admission(&self, key: &LockKey, mode: Mode, patience: Patience) -> Result<Admission, Refusal> {
+    pub(super) fn admission(
+        &self,
+        key: &LockKey,
+        mode: Mode,
+        patience: Patience,
+        fairness: Fairness,
+    ) -> Result<Admission, Refusal> {
         let Some(lock) = self.locks.get(key) else {
             self.free_name(key, mode)?;
             return Ok(Admission::Grant);
@@ -92,7 +107,7 @@ impl Machine {
         if let (Mode::Permits { count, limit: asked }, Some(limit)) = (mode, lock.limit) {
             within_limit(key, count, asked, limit)?;
         }
-        if lock.queue.is_empty() && lock.admits(mode) {
+        if self.may_enter(lock, mode, fairness) {
             return self
                 .quotas
                 .one_more(QuotaKind::HoldersOfLock, lock.holders.len() as u64)
@@ -114,26 +129,10 @@ impl Machine {
         self.quotas.one_more(QuotaKind::Locks, self.used(&key.namespace).locks)
     }
 
-    /// A named owner that holds the lock or waits for it already is refused; the unnamed are strangers to each other.
-    fn same_owner(&self, key: &LockKey, acquire: &Acquire) -> Result<(), Refusal> {
-        let (Some(owner), Some(session)) = (&acquire.owner, self.sessions.get(&acquire.request.session)) else {
-            return Ok(());
-        };
-        let Some(lock) = self.locks.get(key) else { return Ok(()) };
-        for (other, standing) in session.live.values() {
-            let (found, token) = match standing {
-                Standing::Holds(token) => (lock.holders.get(token).and_then(|h| h.owner.as_ref()), Some(*token)),
-                Standing::Waits(sequence) => (lock.queue.get(sequence).and_then(|w| w.owner.as_ref()), None),
-            };
-            if other == key && found == Some(owner) {
-                let session = acquire.request.session;
-                return Err(Refusal::AlreadyHeld { lock: key.clone(), session, token });
-            }
-        }
-        Ok(())
-    }
-
     fn new_holder(&self, principal: &Principal, acquire: &Acquire, fingerprint: u64) -> Holder {
+        let lease_ms = acquire.choices().lease_ms;
+        let lease =
+            lease_ms.map(|lease_ms| Lease { handle: None, deadline: self.globals.now.after_ms(lease_ms), attempt: 0 });
         Holder {
             claim: Claim::Request(acquire.request),
             owner: acquire.owner.clone(),
@@ -143,26 +142,24 @@ impl Machine {
             since: self.globals.now,
             waited_ms: 0,
             fingerprint,
-            lease: None,
+            lease,
+            extras: acquire.extras.as_deref().and_then(HolderExtras::of),
         }
     }
 
     fn new_waiter(&self, principal: &Principal, acquire: &Acquire, fingerprint: u64) -> Waiter {
-        let now = self.globals.now;
-        let deadline = match acquire.patience {
-            Patience::For { ms } => Some(now.after_ms(ms.min(limits::PATIENCE_MS_MAX))),
-            Patience::Session | Patience::Try => None,
-        };
         Waiter {
             claim: Claim::Request(acquire.request),
             owner: acquire.owner.clone(),
             mode: acquire.mode,
             principal: principal.clone(),
             metadata: Arc::new(acquire.metadata.clone()),
-            since: now,
-            deadline,
+            since: self.globals.now,
+            deadline: self.wait_deadline(acquire.patience),
             fingerprint,
             lease: None,
+            extras: acquire.extras.clone(),
+            purpose: Purpose::Hold,
         }
     }
 
@@ -172,10 +169,33 @@ impl Machine {
         Place { place: ahead as u64 + 1, sequence, held_by: self.one_holder(key) }
     }
 
+    /// Releases a hold, or enters it once less where others of the owner's requests hold it too. An upgrade that was
+    /// granted stays, and its caller is told: the shared hold that it believes in is gone.
+    fn withdraw_hold(&mut self, key: &LockKey, token: FencingToken, number: u64) -> Outcome {
+        let holder = self.locks.get(key).and_then(|lock| lock.holders.get(&token));
+        let Some(holder) = holder else { return Outcome::Withdrawn };
+        let upgrade = holder.extras.as_ref().and_then(|extras| extras.upgrade);
+        if upgrade.is_some_and(|upgrade| upgrade.number == number) {
+            return Outcome::Granted(holder.grant(token, number));
+        }
+        if 1 < holder.depth() {
+            self.leave_hold(key, token, number, Outcome::Withdrawn);
+        } else {
+            self.end_hold(key, token, EndReason::Cancelled, Some(Outcome::Withdrawn));
+        }
+        Outcome::Withdrawn
+    }
+
     /// The longest holder of a lock, as others may see it.
     pub(super) fn one_holder(&self, key: &LockKey) -> Option<HolderView> {
-        let (token, holder) = self.locks.get(key)?.holders.first_key_value()?;
-        Some(holder.view(*token, self.session_deadline(holder.claim.session())))
+        let (token, _) = self.locks.get(key)?.holders.first_key_value()?;
+        self.view_of(key, *token)
+    }
+
+    /// One holder of a lock, as others may see it.
+    pub(super) fn view_of(&self, key: &LockKey, token: FencingToken) -> Option<HolderView> {
+        let holder = self.locks.get(key)?.holders.get(&token)?;
+        Some(holder.view(token, self.session_deadline(holder.claim.session())))
     }
 
     /// Withdraws a request: out of the queue, or released if it was granted. An unseen number is burnt, so that an
@@ -189,9 +209,7 @@ impl Machine {
         let Some(session) = self.sessions.get(&id) else { return Outcome::Withdrawn };
         match session.live.get(&request.number).cloned() {
             Some((key, Standing::Waits(sequence))) => self.leave(&key, sequence, LeaveReason::Withdrawn),
-            Some((key, Standing::Holds(token))) => {
-                self.end_hold(&key, token, crate::model::EndReason::Cancelled, Some(Outcome::Withdrawn));
-            }
+            Some((key, Standing::Holds(token))) => return self.withdraw_hold(&key, token, request.number),
             None if session.finished.contains_key(&request.number) => {}
             None => {
                 let burnt = Finished { fingerprint: None, outcome: Outcome::Withdrawn };
@@ -206,6 +224,8 @@ impl Machine {
 pub(super) enum Admission {
     /// Hold the lock now.
     Grant,
+    /// Enter its owner's hold once more.
+    Enter(FencingToken),
     /// Stand at the end of the queue.
     Queue,
 }

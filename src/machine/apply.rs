@@ -56,6 +56,8 @@ impl Machine {
             Command::CancelTake { lock, take, handle } => self.cancel_take(lock, *take, handle, *since),
             Command::DropLease { lock, handle } => self.drop_lease(lock, handle, *since),
             Command::Tick => Outcome::Ticked,
+            Command::Alter(alter) => self.alter(principal, alter),
+            Command::Manage(manage) => self.manage(principal, manage),
             Command::LeaderlessGap { gap_ms } => {
                 self.event(None, EventKind::LeaderlessGap { gap_ms: *gap_ms });
                 Outcome::Ticked
@@ -92,11 +94,29 @@ impl Machine {
                 }
                 let held = self.lease_of(lock, handle).filter(|(_, deadline)| in_time(*deadline));
                 let Some((token, _)) = held else {
-                    let mine = |holder: &Holder| holder.lease.as_ref().is_some_and(|lease| lease.handle == *handle);
+                    let mine = |holder: &Holder| {
+                        holder.lease.as_ref().is_some_and(|lease| lease.handle.as_ref() == Some(handle))
+                    };
                     return Outcome::Refused(self.not_held(lock, mine));
                 };
                 let deadline = self.prolong_lease(lock, token, *lease_ms, renewal.attempt);
                 Outcome::Renewed { deadline, attempt: renewal.attempt, token: Some(token) }
+            }
+            RenewalTarget::Hold { lock, session, token, lease_ms } => {
+                if let Some(refusal) = self.lease_out_of_bounds(DurationField::Lease, *lease_ms) {
+                    return Outcome::Refused(refusal);
+                }
+                if !self.sessions.get(session).is_some_and(|session| in_time(session.record.deadline)) {
+                    return Outcome::Refused(Refusal::SessionEnded {
+                        session: *session,
+                        reason: self.end_of(*session),
+                    });
+                }
+                if !self.leased_until(lock, *session, *token).is_some_and(in_time) {
+                    return Outcome::Refused(self.not_held(lock, |holder| holder.claim.session() == Some(*session)));
+                }
+                let deadline = self.prolong_lease(lock, *token, *lease_ms, renewal.attempt);
+                Outcome::Renewed { deadline, attempt: renewal.attempt, token: Some(*token) }
             }
         }
     }

@@ -1,14 +1,16 @@
 //! The machine's invariants, as one function. Tests and simulations run it after every entry.
 
 use super::Machine;
-use super::state::{Lock, Standing, TakeState, Usage, permits_of};
-use crate::model::{Claim, LockKey, Mode};
+use super::lock::Lock;
+use super::queue::barging_among;
+use super::state::{LimitOrigin, Standing, TakeState, Usage, permits_of};
+use crate::model::{Claim, LockKey, Mode, RequestId, SessionId};
 
 impl Machine {
     /// Says which invariant is broken, if any.
     ///
     /// - One exclusive holder, or shared holders, or permits within the limit.
-    /// - The head of every queue could not be granted: nobody waits for what is free.
+    /// - Nobody waits for what is free: the head of no queue could be granted, nor one that barges among its first.
     /// - Tokens and sequence numbers in use are not above their counters.
     /// - A claim stands where its session or take says, and nowhere else; no number is live and finished.
     /// - What a node announced stands under its own id.
@@ -38,14 +40,23 @@ impl Machine {
             return Err(format!("{exclusive} exclusive holders among {}", lock.holders.len()));
         }
         let permits: u64 = lock.holders.values().map(|holder| permits_of(holder.mode)).sum();
-        if permits != lock.permits_held || u64::from(lock.limit.unwrap_or_default()) < permits {
+        let reserved: u64 = lock.delays.values().map(|delayed| permits_of(delayed.holder.mode)).sum();
+        if reserved != lock.permits_reserved {
+            return Err(format!("{reserved} permits reserved, {} counted", lock.permits_reserved));
+        }
+        let used = permits + reserved;
+        // A limit that was lowered from outside evicts nobody.
+        let beyond = lock.origin == LimitOrigin::Asked && u64::from(lock.limit.unwrap_or_default()) < used;
+        if permits != lock.permits_held || beyond {
             return Err(format!("{permits} permits held, {} counted, limit {:?}", lock.permits_held, lock.limit));
         }
-        if let Some((sequence, head)) = lock.queue.first_key_value()
-            && self.could_hold(lock, head.mode)
-            && self.waiter_due(key, *sequence).is_none()
+        if let Some(sequence) = self.next_in_queue(key)
+            && self.waiter_due(key, sequence).is_none()
         {
             return Err(format!("waiter {sequence} could hold the lock"));
+        }
+        if lock.barging != barging_among(lock.queue.values()) {
+            return Err(format!("{} waiters are said to barge", lock.barging));
         }
         let newest = lock.holders.keys().last().map_or(0, |token| token.counter());
         let last = lock.queue.keys().last().copied().unwrap_or_default();
@@ -61,8 +72,8 @@ impl Machine {
             for (number, (key, standing)) in &session.live {
                 standings += 1;
                 let found = self.claim_at(key, *standing);
-                let expected = Claim::Request(crate::model::RequestId { session: *id, number: *number });
-                if found != Some(expected) || session.finished.contains_key(number) {
+                let stands = self.stands_at(key, *standing, *id, *number);
+                if !stands || session.finished.contains_key(number) {
                     return Err(format!("request {id}#{number} is said to stand at {key:?} {standing:?}: {found:?}"));
                 }
             }
@@ -76,11 +87,23 @@ impl Machine {
                 }
             }
         }
-        let stand: usize = self.locks.values().map(|lock| lock.holders.len() + lock.queue.len()).sum();
+        let held = |lock: &Lock| lock.holders.values().map(|holder| holder.entries().count().max(1)).sum::<usize>();
+        let stand: usize = self.locks.values().map(|lock| held(lock) + lock.queue.len()).sum();
         if stand != standings {
             return Err(format!("{stand} hold or wait, {standings} are known to sessions and takes"));
         }
         Ok(())
+    }
+
+    /// Whether this request of the session waits or holds there, as the first or by reentry.
+    fn stands_at(&self, key: &LockKey, standing: Standing, session: SessionId, number: u64) -> bool {
+        let Some(lock) = self.locks.get(key) else { return false };
+        match standing {
+            Standing::Waits(_) => self.claim_at(key, standing) == Some(Claim::Request(RequestId { session, number })),
+            Standing::Holds(token) => lock.holders.get(&token).is_some_and(|holder| {
+                holder.claim.session() == Some(session) && holder.entries().any(|entered| entered.number == number)
+            }),
+        }
     }
 
     fn claim_at(&self, key: &LockKey, standing: Standing) -> Option<Claim> {

@@ -27,6 +27,9 @@ impl Machine {
                     due.insert((lease.deadline, Due::Lease(key.clone(), *token)));
                 }
             }
+            for (token, delayed) in &lock.delays {
+                due.insert((delayed.until, Due::Delay(key.clone(), *token)));
+            }
             for (sequence, waiter) in &lock.queue {
                 if let Some(deadline) = waiter.deadline {
                     due.insert((deadline, Due::Wait(key.clone(), *sequence)));

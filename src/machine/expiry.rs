@@ -14,6 +14,8 @@ pub(super) enum Due {
     Lease(LockKey, FencingToken),
     /// A waiter's patience.
     Wait(LockKey, u64),
+    /// A lock-delay.
+    Delay(LockKey, FencingToken),
     /// The memory of an ended session.
     Tombstone(SessionId),
     /// The memory of a take.
@@ -39,6 +41,7 @@ impl Machine {
             Due::Session(id) => return self.end_session(id, EndReason::Expired),
             Due::Lease(lock, token) => self.end_hold(&lock, token, EndReason::Expired, None),
             Due::Wait(lock, sequence) => self.leave(&lock, sequence, LeaveReason::TimedOut),
+            Due::Delay(lock, token) => self.end_delay(&lock, token),
             Due::Tombstone(id) => self.forget_tombstone(id),
             Due::Take(lock, take) => self.forget_take(&lock, take),
         }
@@ -76,6 +79,9 @@ impl Machine {
             if let Some(id) = holder.claim.session().filter(|id| ended(*id)) {
                 return Some(Due::Session(id));
             }
+        }
+        if let Some((token, _)) = lock.delays.iter().find(|(_, delayed)| delayed.until < now) {
+            return Some(Due::Delay(key.clone(), *token));
         }
         lock.queue.iter().find_map(|(sequence, _)| self.waiter_due(key, *sequence))
     }

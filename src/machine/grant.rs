@@ -1,46 +1,53 @@
 //! Queues: who is next, what a grant is, and how a hold or a wait ends. Every change of holders goes through here.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::expiry::Due;
-use super::state::{Finished, Holder, Lease, Lock, Standing, TakeState, Waiter, permits_of, request_of};
+use super::lock::Lock;
+use super::state::{Finished, Holder, HolderExtras, Lease, Purpose, Standing, TakeState, Waiter, permits_of};
 use super::{Machine, RecordKey};
-use crate::faults::{self, Fault};
 use crate::model::{
-    Claim, EndReason, EventKind, FencingToken, LeaveReason, LockKey, Mode, Outcome, QuotaKind, SessionId,
+    Claim, EndReason, EventKind, FencingToken, LeaveReason, LockKey, Outcome, Principal, Reason, SessionId,
 };
+
+/// How a hold ends.
+pub(super) struct Ending {
+    pub(super) reason: EndReason,
+    /// What a repeated request is told; that the hold ended, where nothing else is said.
+    pub(super) answer: Option<Outcome>,
+    /// By whom and what for, where it is broken.
+    pub(super) broken: Option<(Principal, Reason)>,
+}
 
 impl Machine {
     /// Looks at every touched queue until nothing more can be granted: the waiter with the lowest sequence number
     /// first, whichever lock it waits for. A waiter that has run out is ended, never granted.
     pub(super) fn grant_what_is_free(&mut self) {
-        let mut heads = BTreeMap::new();
+        let mut heads = BTreeSet::new();
         loop {
             while let Some(key) = self.touched.pop_first() {
-                if let Some(sequence) = self.head_of(&key) {
-                    heads.insert(sequence, key);
+                if let Some(sequence) = self.next_of(&key) {
+                    heads.insert((sequence, key));
                 }
             }
             let Some((sequence, key)) = heads.pop_first() else { return };
             if let Some(due) = self.waiter_due(&key, sequence) {
                 self.end_found(due);
                 self.touched.insert(key);
-            } else if self.grant_head(&key, sequence) {
+            } else if self.grant_waiter(&key, sequence) {
                 self.touched.insert(key);
             }
         }
     }
 
-    /// The lowest sequence number in a lock's queue; a lock that has become free is forgotten here.
-    fn head_of(&mut self, key: &LockKey) -> Option<u64> {
-        let lock = self.locks.get(key)?;
-        if lock.is_free() {
+    /// The first of a lock's queue that can be granted or has run out; a lock that has become free is forgotten here.
+    fn next_of(&mut self, key: &LockKey) -> Option<u64> {
+        if self.locks.get(key)?.is_free() {
             self.forget_lock(key);
             return None;
         }
-        let lifo = faults::on(Fault::LifoQueue);
-        let head = if lifo { lock.queue.last_key_value() } else { lock.queue.first_key_value() };
-        head.map(|(sequence, _)| *sequence)
+        self.next_in_queue(key)
     }
 
     fn forget_lock(&mut self, key: &LockKey) {
@@ -52,42 +59,63 @@ impl Machine {
         self.totals.locks -= 1;
     }
 
-    /// Whether a waiter could be granted now: the holders admit it, and there is room for one more of them.
-    pub(super) fn could_hold(&self, lock: &Lock, mode: Mode) -> bool {
-        lock.admits(mode) && self.quotas.one_more(QuotaKind::HoldersOfLock, lock.holders.len() as u64).is_ok()
-    }
-
-    /// Grants the head of a queue if it could hold the lock.
-    fn grant_head(&mut self, key: &LockKey, sequence: u64) -> bool {
+    /// Grants a waiter if it could hold the lock.
+    fn grant_waiter(&mut self, key: &LockKey, sequence: u64) -> bool {
         let Some(lock) = self.locks.get(key) else { return false };
-        let Some(mode) = lock.queue.get(&sequence).map(|waiter| waiter.mode) else { return false };
-        if !self.could_hold(lock, mode) {
+        let Some(waiter) = lock.queue.get(&sequence) else { return false };
+        if !self.could_hold(lock, waiter) {
             return false;
         }
-        let Some(waiter) = self.remove_waiter(key, sequence) else { return false };
-        let now = self.globals.now;
-        let lease =
-            waiter.lease.map(|(handle, lease_ms)| Lease { handle, deadline: now.after_ms(lease_ms), attempt: 0 });
-        let holder = Holder {
-            claim: waiter.claim,
-            owner: waiter.owner,
-            mode: waiter.mode,
-            principal: waiter.principal,
-            metadata: waiter.metadata,
-            since: now,
-            waited_ms: now.ms_since(waiter.since),
-            fingerprint: waiter.fingerprint,
-            lease,
-        };
+        if let Purpose::Upgrade(token) = waiter.purpose {
+            self.grant_upgrade(key, token);
+            return true;
+        }
+        let holder = self.holder_of(waiter);
+        self.remove_waiter(key, sequence);
         self.hold(key, holder);
         true
     }
 
+    /// The hold that this waiter would get now.
+    pub(super) fn holder_of(&self, waiter: &Waiter) -> Holder {
+        let now = self.globals.now;
+        let lease = match &waiter.lease {
+            Some((handle, lease_ms)) => Some((Some(handle.clone()), *lease_ms)),
+            None => waiter.choices().lease_ms.map(|lease_ms| (None, lease_ms)),
+        };
+        Holder {
+            claim: waiter.claim,
+            owner: waiter.owner.clone(),
+            mode: waiter.mode,
+            principal: waiter.principal.clone(),
+            metadata: Arc::clone(&waiter.metadata),
+            since: now,
+            waited_ms: now.ms_since(waiter.since),
+            fingerprint: waiter.fingerprint,
+            lease: lease.map(|(handle, lease_ms)| Lease { handle, deadline: now.after_ms(lease_ms), attempt: 0 }),
+            extras: waiter.extras.as_deref().and_then(HolderExtras::of),
+        }
+    }
+
     /// Makes it a holder of the lock, with a new token larger than all before.
     pub(super) fn hold(&mut self, key: &LockKey, holder: Holder) -> FencingToken {
-        self.globals.tokens += 1;
-        let token = FencingToken::new(self.globals.epoch, self.globals.tokens);
         let (claim, mode, waited_ms) = (holder.claim, holder.mode, holder.waited_ms);
+        let token = self.insert_holder(key, holder);
+        let kind = EventKind::Granted { lock: key.clone(), claim, token, mode, waited_ms };
+        self.event(Some(key.namespace.clone()), kind);
+        token
+    }
+
+    /// A new token, larger than all before.
+    pub(super) fn next_token(&mut self) -> FencingToken {
+        self.globals.tokens += 1;
+        FencingToken::new(self.globals.epoch, self.globals.tokens)
+    }
+
+    /// As [`hold`](Self::hold), but the caller says what happened.
+    pub(super) fn insert_holder(&mut self, key: &LockKey, holder: Holder) -> FencingToken {
+        let token = self.next_token();
+        let (claim, mode) = (holder.claim, holder.mode);
         if let Some(lease) = &holder.lease {
             let deadline = lease.deadline;
             self.move_due(None, Some(deadline), Due::Lease(key.clone(), token));
@@ -99,8 +127,6 @@ impl Machine {
         self.totals.holders += 1;
         self.touch(RecordKey::Holder(key.clone(), token));
         self.stands(key, claim, Standing::Holds(token));
-        let kind = EventKind::Granted { lock: key.clone(), claim, token, mode, waited_ms };
-        self.event(Some(key.namespace.clone()), kind);
         token
     }
 
@@ -108,9 +134,16 @@ impl Machine {
     pub(super) fn enqueue(&mut self, key: &LockKey, waiter: Waiter) -> u64 {
         self.globals.sequences += 1;
         let sequence = self.globals.sequences;
+        self.stand_in_queue(key, sequence, waiter);
+        sequence
+    }
+
+    /// Puts it into the lock's queue under this number.
+    pub(super) fn stand_in_queue(&mut self, key: &LockKey, sequence: u64, waiter: Waiter) {
         let (claim, deadline) = (waiter.claim, waiter.deadline);
         self.move_due(None, deadline, Due::Wait(key.clone(), sequence));
         if let Some(lock) = self.locks.get_mut(key) {
+            lock.barging += usize::from(waiter.barges());
             lock.queue.insert(sequence, waiter);
         }
         self.totals.waiters += 1;
@@ -118,11 +151,10 @@ impl Machine {
         self.touch(RecordKey::Waiter(key.clone(), sequence));
         self.stands(key, claim, Standing::Waits(sequence));
         self.event(Some(key.namespace.clone()), EventKind::Queued { lock: key.clone(), claim, sequence });
-        sequence
     }
 
     /// Notes with the claim's session or take where it stands now.
-    fn stands(&mut self, key: &LockKey, claim: Claim, standing: Standing) {
+    pub(super) fn stands(&mut self, key: &LockKey, claim: Claim, standing: Standing) {
         match claim {
             Claim::Request(request) => {
                 if let Some(session) = self.sessions.get_mut(&request.session) {
@@ -140,11 +172,19 @@ impl Machine {
 
     /// Ends a hold. What a repeated request is told is `answer`, or that the hold ended for this reason.
     pub(super) fn end_hold(&mut self, key: &LockKey, token: FencingToken, reason: EndReason, answer: Option<Outcome>) {
+        self.end_hold_as(key, token, Ending { reason, answer, broken: None });
+    }
+
+    /// As [`end_hold`](Self::end_hold), also from outside.
+    pub(super) fn end_hold_as(&mut self, key: &LockKey, token: FencingToken, ending: Ending) {
+        let Ending { reason, answer, broken } = ending;
         let Some(lock) = self.locks.get_mut(key) else { return };
         let Some(holder) = lock.holders.remove(&token) else { return };
         lock.permits_held -= permits_of(holder.mode);
         if let Some(lease) = &holder.lease {
-            lock.takes.remove(&lease.handle);
+            if let Some(handle) = &lease.handle {
+                lock.takes.remove(handle);
+            }
             self.move_due(Some(lease.deadline), None, Due::Lease(key.clone(), token));
         }
         self.totals.holders -= 1;
@@ -152,18 +192,42 @@ impl Machine {
         self.touched.insert(key.clone());
         let (lock, claim) = (key.clone(), holder.claim);
         let held_ms = self.globals.now.ms_since(holder.since);
-        let kind = match reason {
-            EndReason::Released | EndReason::Cancelled => EventKind::Released { lock, claim, token, held_ms },
-            EndReason::Expired | EndReason::Lost | EndReason::Broken => {
-                EventKind::Expired { lock, claim, token, reason, held_ms }
+        let kind = match (reason, broken) {
+            (_, Some((by, why))) => Some(EventKind::Broken { lock, claim, token, by, why, held_ms }),
+            (EndReason::Released | EndReason::Cancelled, None) => {
+                Some(EventKind::Released { lock, claim, token, held_ms })
             }
+            (EndReason::Expired | EndReason::Lost | EndReason::Broken, None) => {
+                Some(EventKind::Expired { lock, claim, token, reason, held_ms })
+            }
+            // Told by the event that names the new holder.
+            (EndReason::HandedOver, None) => None,
         };
-        self.event(Some(key.namespace.clone()), kind);
-        self.claim_is_over(key, claim, holder.fingerprint, answer.unwrap_or(Outcome::HoldEnded { reason }));
+        if let Some(kind) = kind {
+            self.event(Some(key.namespace.clone()), kind);
+        }
+        let answer = answer.unwrap_or(Outcome::HoldEnded { reason });
+        for later in holder.extras.iter().flat_map(|extras| extras.again.iter().chain(&extras.upgrade)) {
+            self.request_is_over(claim, later.number, later.fingerprint, answer.clone());
+        }
+        self.claim_is_over(key, claim, holder.fingerprint, answer);
+        self.end_upgrade_of(key, token, reason);
+        self.begin_delay(key, token, &holder, reason);
     }
 
     /// Takes a waiter out of its queue without a grant.
     pub(super) fn leave(&mut self, key: &LockKey, sequence: u64, why: LeaveReason) {
+        let answer = match why {
+            LeaveReason::TimedOut => Outcome::TimedOut,
+            LeaveReason::Withdrawn | LeaveReason::SessionEnded | LeaveReason::HoldEnded | LeaveReason::Impossible => {
+                Outcome::Withdrawn
+            }
+        };
+        self.leave_with(key, sequence, why, answer);
+    }
+
+    /// As [`leave`](Self::leave), with what a repeated request is told.
+    pub(super) fn leave_with(&mut self, key: &LockKey, sequence: u64, why: LeaveReason, answer: Outcome) {
         let Some(waiter) = self.remove_waiter(key, sequence) else { return };
         if let (Some((handle, _)), Some(lock)) = (&waiter.lease, self.locks.get_mut(key)) {
             lock.takes.remove(handle);
@@ -171,15 +235,13 @@ impl Machine {
         self.touched.insert(key.clone());
         let kind = EventKind::Left { lock: key.clone(), claim: waiter.claim, sequence, why };
         self.event(Some(key.namespace.clone()), kind);
-        let answer = match why {
-            LeaveReason::TimedOut => Outcome::TimedOut,
-            LeaveReason::Withdrawn | LeaveReason::SessionEnded => Outcome::Withdrawn,
-        };
         self.claim_is_over(key, waiter.claim, waiter.fingerprint, answer);
     }
 
-    fn remove_waiter(&mut self, key: &LockKey, sequence: u64) -> Option<Waiter> {
-        let waiter = self.locks.get_mut(key)?.queue.remove(&sequence)?;
+    pub(super) fn remove_waiter(&mut self, key: &LockKey, sequence: u64) -> Option<Waiter> {
+        let lock = self.locks.get_mut(key)?;
+        let waiter = lock.queue.remove(&sequence)?;
+        lock.barging -= usize::from(waiter.barges());
         self.move_due(waiter.deadline, None, Due::Wait(key.clone(), sequence));
         self.totals.waiters -= 1;
         self.usage_of(&key.namespace).waiters -= 1;
@@ -191,14 +253,17 @@ impl Machine {
     fn claim_is_over(&mut self, key: &LockKey, claim: Claim, fingerprint: u64, answer: Outcome) {
         match claim {
             Claim::Take(take) => self.take_is_over(key, take, answer),
-            Claim::Request(_) => {
-                let Some((id, number)) = request_of(claim) else { return };
-                if let Some(session) = self.sessions.get_mut(&id) {
-                    session.live.remove(&number);
-                }
-                self.remember(id, number, Finished { fingerprint: Some(fingerprint), outcome: answer });
-            }
+            Claim::Request(request) => self.request_is_over(claim, request.number, fingerprint, answer),
         }
+    }
+
+    /// A request of the claim's session neither waits nor holds any more.
+    pub(super) fn request_is_over(&mut self, claim: Claim, number: u64, fingerprint: u64, answer: Outcome) {
+        let Some(id) = claim.session() else { return };
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.live.remove(&number);
+        }
+        self.remember(id, number, Finished { fingerprint: Some(fingerprint), outcome: answer });
     }
 
     /// The lock under this name, made where it was free.

@@ -11,21 +11,30 @@
 //! - [`Machine::check`] states the invariants; tests run it after every entry.
 
 mod acquire;
+mod alter;
 mod apply;
 mod check;
+mod delay;
 mod derive;
 mod events;
 mod expiry;
 mod grant;
+mod lock;
+mod manage;
 mod nodes;
 mod query;
+mod queue;
 mod quotas;
 mod record;
+mod reentry;
 mod release;
 mod requests;
+mod semaphores;
 mod sessions;
 pub mod state;
 mod takes;
+mod upgrade;
+mod values;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -38,9 +47,10 @@ use crate::model::{
     Announcement, ClusterSettings, Event, Handle, LockKey, LogTime, Namespace, Reply, SessionId, TakeId, Totals,
 };
 use expiry::Due;
+use lock::Lock;
 use quotas::Quotas;
 use record::DirtyKeys;
-use state::{Globals, Lock, Session, Take, Tombstone, Usage};
+use state::{Globals, Session, Take, Tombstone, Usage};
 
 /// What an entry did.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -4,8 +4,8 @@ use super::Machine;
 use super::state::Standing;
 use crate::limits;
 use crate::model::{
-    Answer, Answered, Checked, Claim, FencingToken, Grant, ListFilter, ListShow, LockKey, LockSummary, LockView,
-    Namespace, Outcome, Query, Refusal, RequestId, SessionId, SessionView, TakeId, TokenState, WaiterView,
+    Answer, Answered, Checked, Claim, FencingToken, ListFilter, ListShow, LockKey, LockSummary, LockView, Namespace,
+    Outcome, Query, Refusal, RequestId, SessionId, SessionView, TakeId, TokenState, WaiterView,
 };
 
 impl Machine {
@@ -37,9 +37,9 @@ impl Machine {
         Checked { state, lowest_valid }
     }
 
-    fn inspect(&self, key: &LockKey) -> LockView {
+    pub(super) fn inspect(&self, key: &LockKey) -> LockView {
         let Some(lock) = self.locks.get(key) else {
-            return LockView { lock: key.clone(), kind: None, limit: None, holders: vec![], waiters: vec![] };
+            return LockView::free(key.clone());
         };
         let holders = lock.holders.iter();
         let holders = holders.map(|(token, holder)| holder.view(*token, self.session_deadline(holder.claim.session())));
@@ -58,6 +58,8 @@ impl Machine {
             limit: lock.limit,
             holders: holders.collect(),
             waiters: waiters.collect(),
+            delay_ms: self.delay_left_ms(key),
+            value: self.value_of(key),
         }
     }
 
@@ -129,8 +131,8 @@ impl Machine {
         match session.live.get(&request.number) {
             Some((key, Standing::Waits(sequence))) => Some(Outcome::Queued(self.place(key, *sequence))),
             Some((key, Standing::Holds(token))) => {
-                let waited_ms = self.locks.get(key)?.holders.get(token)?.waited_ms;
-                Some(Outcome::Granted(Grant { token: *token, deadline: None, waited_ms }))
+                let holder = self.locks.get(key)?.holders.get(token)?;
+                Some(Outcome::Granted(holder.grant(*token, request.number)))
             }
             None => session.finished.get(&request.number).map(|done| done.outcome.clone()),
         }

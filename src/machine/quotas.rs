@@ -20,6 +20,8 @@ pub(super) struct Quotas {
     pub(super) holders_of_lock: u64,
     /// Locks that one session holds or waits for.
     pub(super) locks_of_session: u64,
+    /// How often one hold is entered.
+    pub(super) depth_of_hold: u64,
 }
 
 impl Default for Quotas {
@@ -32,6 +34,7 @@ impl Default for Quotas {
             waiters_of_lock: limits::WAITERS_A_LOCK_MAX as u64,
             holders_of_lock: limits::HOLDERS_A_LOCK_MAX as u64,
             locks_of_session: limits::LOCKS_A_SESSION_MAX as u64,
+            depth_of_hold: limits::HOLD_DEPTH_MAX as u64,
         }
     }
 }
@@ -47,6 +50,7 @@ impl Quotas {
             QuotaKind::WaitersOfLock => self.waiters_of_lock,
             QuotaKind::HoldersOfLock => self.holders_of_lock,
             QuotaKind::LocksOfSession => self.locks_of_session,
+            QuotaKind::DepthOfHold => self.depth_of_hold,
         };
         if used < limit { Ok(()) } else { Err(Refusal::Quota { what, limit }) }
     }

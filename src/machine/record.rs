@@ -5,12 +5,15 @@ use std::hash::{BuildHasherDefault, DefaultHasher};
 
 use serde::{Deserialize, Serialize};
 
+use super::lock::Lock;
+use super::queue::barging_among;
 use super::state::{
-    Finished, Globals, Holder, Lock, Session, SessionRecord, Standing, Take, TakeState, Tombstone, Waiter,
+    Delayed, Finished, Globals, Holder, LimitOrigin, Session, SessionRecord, Standing, Take, TakeState, Tombstone,
+    Waiter,
 };
 use super::{Machine, state};
 use crate::faults::{self, Fault};
-use crate::model::{Announcement, Claim, FencingToken, Kind, LockKey, SessionId, TakeId};
+use crate::model::{Announcement, Claim, FencingToken, Kind, LockKey, RequestId, SessionId, TakeId};
 
 /// Names one record. The order of the variants is the order of the keys on disk; new ones are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -33,6 +36,8 @@ pub enum RecordKey {
     Take(LockKey, TakeId),
     /// What a node said of itself.
     Node(u64),
+    /// A lost hold that keeps its name closed, by its token.
+    Delay(LockKey, FencingToken),
 }
 
 /// One record's content.
@@ -44,6 +49,8 @@ pub enum Record {
     Semaphore {
         /// How many permits there are.
         limit: u32,
+        /// Who said so.
+        origin: LimitOrigin,
     },
     /// See [`RecordKey::Session`].
     Session(SessionRecord),
@@ -59,6 +66,8 @@ pub enum Record {
     Take(Take),
     /// See [`RecordKey::Node`].
     Node(Announcement),
+    /// See [`RecordKey::Delay`].
+    Delay(Delayed),
 }
 
 /// Keys that nobody reads in order: a hash set, whose hasher has no seed, costs a fraction of a tree of names.
@@ -87,7 +96,8 @@ impl Machine {
         match key {
             RecordKey::Globals => Some(Record::Globals(self.globals.clone())),
             RecordKey::Semaphore(lock) => {
-                self.locks.get(lock).and_then(|lock| lock.limit).map(|limit| Record::Semaphore { limit })
+                let lock = self.locks.get(lock)?;
+                lock.limit.map(|limit| Record::Semaphore { limit, origin: lock.origin })
             }
             RecordKey::Session(id) => self.sessions.get(id).map(|session| Record::Session(session.record.clone())),
             RecordKey::Finished(id, number) => {
@@ -98,6 +108,7 @@ impl Machine {
             RecordKey::Waiter(lock, sequence) => self.locks.get(lock)?.queue.get(sequence).cloned().map(Record::Waiter),
             RecordKey::Take(lock, take) => self.takes.get(&(lock.clone(), *take)).cloned().map(Record::Take),
             RecordKey::Node(id) => self.nodes.get(id).cloned().map(Record::Node),
+            RecordKey::Delay(lock, token) => self.locks.get(lock)?.delays.get(token).cloned().map(Record::Delay),
         }
     }
 
@@ -120,6 +131,10 @@ impl Machine {
             .locks
             .iter()
             .flat_map(|(key, lock)| lock.queue.keys().map(|sequence| RecordKey::Waiter(key.clone(), *sequence)));
+        let delays = self
+            .locks
+            .iter()
+            .flat_map(|(key, lock)| lock.delays.keys().map(|token| RecordKey::Delay(key.clone(), *token)));
         let takes = self.takes.keys().map(|(lock, take)| RecordKey::Take(lock.clone(), *take));
         let nodes = self.nodes.keys().map(|id| RecordKey::Node(*id));
         globals
@@ -131,6 +146,7 @@ impl Machine {
             .chain(waiters)
             .chain(takes)
             .chain(nodes)
+            .chain(delays)
             .filter_map(|key| self.record(&key).map(|record| (key, record)))
     }
 
@@ -144,7 +160,7 @@ impl Machine {
             match (key, record) {
                 (RecordKey::Globals, Record::Globals(globals)) => machine.globals = globals,
                 (RecordKey::Holder(..), Record::Holder(_)) if faults::on(Fault::ForgottenHolders) => {}
-                (RecordKey::Semaphore(lock), Record::Semaphore { limit }) => limits.push((lock, limit)),
+                (RecordKey::Semaphore(lock), Record::Semaphore { limit, origin }) => limits.push((lock, limit, origin)),
                 (RecordKey::Session(id), Record::Session(record)) => {
                     let session = Session { record, live: Default::default(), finished: Default::default() };
                     machine.sessions.insert(id, session);
@@ -159,6 +175,10 @@ impl Machine {
                 (RecordKey::Waiter(lock, sequence), Record::Waiter(waiter)) => {
                     machine.lock_entry(&lock, state::kind_of(waiter.mode)).queue.insert(sequence, waiter);
                 }
+                (RecordKey::Delay(lock, token), Record::Delay(delayed)) => {
+                    let kind = state::kind_of(delayed.holder.mode);
+                    machine.lock_entry(&lock, kind).delays.insert(token, delayed);
+                }
                 (RecordKey::Take(lock, id), Record::Take(take)) => {
                     machine.takes.insert((lock, id), take);
                 }
@@ -168,11 +188,13 @@ impl Machine {
                 (key, _) => return Err(CorruptRecords(format!("{key:?} has another kind of content"))),
             }
         }
-        for (lock, limit) in limits {
-            let Some(found) = machine.locks.get_mut(&lock) else {
+        for (lock, limit, origin) in limits {
+            if origin != LimitOrigin::Set && !machine.locks.contains_key(&lock) {
                 return Err(CorruptRecords(format!("semaphore {lock:?} has no holder and no waiter")));
-            };
+            }
+            let found = machine.lock_entry(&lock, Kind::Semaphore);
             found.limit = Some(limit);
+            found.origin = origin;
         }
         for (id, number, done) in finished {
             let Some(session) = machine.sessions.get_mut(&id) else {
@@ -198,7 +220,14 @@ impl Machine {
             for (token, holder) in &lock.holders {
                 lock.permits_held += state::permits_of(holder.mode);
                 standings.push((key.clone(), holder.claim, Standing::Holds(*token)));
+                for later in holder.extras.iter().flat_map(|extras| extras.again.iter().chain(&extras.upgrade)) {
+                    let Some(session) = holder.claim.session() else { continue };
+                    let claim = Claim::Request(RequestId { session, number: later.number });
+                    standings.push((key.clone(), claim, Standing::Holds(*token)));
+                }
             }
+            lock.permits_reserved = lock.delays.values().map(|delayed| state::permits_of(delayed.holder.mode)).sum();
+            lock.barging = barging_among(lock.queue.values());
             for (sequence, waiter) in &lock.queue {
                 standings.push((key.clone(), waiter.claim, Standing::Waits(*sequence)));
             }

@@ -3,7 +3,7 @@
 use super::Machine;
 use super::requests::{Recall, of_release};
 use super::state::Holder;
-use crate::model::{EndReason, LockKey, Outcome, Refusal, Release};
+use crate::model::{EndReason, FencingToken, LockKey, Outcome, Refusal, Release};
 
 impl Machine {
     pub(super) fn release(&mut self, release: &Release) -> Outcome {
@@ -27,13 +27,21 @@ impl Machine {
         self.settle(&key);
         let holder = self.locks.get(&key).and_then(|lock| lock.holders.get(&release.token));
         let outcome = match holder.map(|holder| holder.claim.session()) {
-            Some(Some(owner)) if owner == id => {
-                self.end_hold(&key, release.token, EndReason::Released, None);
-                Outcome::Released
-            }
+            Some(Some(owner)) if owner == id => Outcome::Released { left: self.release_once(&key, release.token) },
             Some(_) | None => Outcome::Refused(self.not_held(&key, |holder| holder.claim.session() == Some(id))),
         };
         self.final_answer(release.request, fingerprint, outcome)
+    }
+
+    /// Gives back what the newest of the hold's requests entered; the last one ends the hold. Answers how many are left.
+    fn release_once(&mut self, key: &LockKey, token: FencingToken) -> u32 {
+        let holder = self.locks.get(key).and_then(|lock| lock.holders.get(&token));
+        let newest = holder.and_then(|holder| holder.extras.as_ref()).and_then(|extras| extras.again.last().copied());
+        if let Some(newest) = newest {
+            return self.leave_hold(key, token, newest.number, Outcome::HoldEnded { reason: EndReason::Released });
+        }
+        self.end_hold(key, token, EndReason::Released, None);
+        0
     }
 
     /// What somebody is told who gave no proof of a hold: who else holds the lock, or that it is not held. A hold of the

@@ -5,7 +5,10 @@ use xxhash_rust::xxh3::Xxh3;
 use super::state::Finished;
 use super::{Machine, RecordKey};
 use crate::limits;
-use crate::model::{Acquire, Metadata, Mode, Outcome, Refusal, Release, RequestId, SessionId, TakeLease};
+use crate::model::{
+    Acquire, Alter, Alteration, Extras, Fairness, Metadata, Mode, OnDeadlock, Outcome, Reentry, Refusal, Release,
+    RequestId, SessionId, TakeLease,
+};
 
 /// What is known of a request before it is executed.
 pub(super) enum Recall {
@@ -67,7 +70,7 @@ impl Machine {
     /// the lowest number is forgotten and the floor rises past it.
     pub(super) fn remember(&mut self, id: SessionId, number: u64, done: Finished) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        if number < session.record.floor {
+        if number < session.record.floor || limits::OWN_REQUESTS_MIN <= number {
             return;
         }
         session.finished.insert(number, done);
@@ -125,6 +128,30 @@ impl Fingerprint {
         self.text(who).text(why).text(host).number(u64::from(*pid)).text(process).text(trace)
     }
 
+    /// Choices that were left out count as those that were made so.
+    fn extras(self, choices: &Extras) -> Self {
+        let Extras { reentry, fairness, lease_ms, delay_ms, value, parent, deadlock } = choices;
+        let reentry = match reentry {
+            Reentry::Refuse => 1,
+            Reentry::Count => 2,
+            Reentry::Wait => 3,
+        };
+        let barges = *fairness == Fairness::Barging;
+        let waits = *deadlock == OnDeadlock::Wait;
+        let (session, owner) =
+            parent.as_ref().map_or((0, ""), |parent| (parent.session.as_u64(), parent.owner.as_str()));
+        let value = value.as_ref().map_or((0, ""), |value| (1, value.as_str()));
+        self.number(reentry)
+            .number(u64::from(barges))
+            .number(lease_ms.map_or(0, |lease_ms| lease_ms.saturating_add(1)))
+            .number(*delay_ms)
+            .number(value.0)
+            .text(value.1)
+            .number(session)
+            .text(owner)
+            .number(u64::from(waits))
+    }
+
     fn finish(self) -> u64 {
         self.0.digest()
     }
@@ -133,13 +160,35 @@ impl Fingerprint {
 /// See [`Fingerprint`].
 pub(super) fn of_acquire(acquire: &Acquire) -> u64 {
     let owner = acquire.owner.as_ref().map_or("", |owner| owner.as_str());
-    Fingerprint::default()
+    let plain = Fingerprint::default()
         .number(1)
         .text(acquire.name.as_str())
         .mode(acquire.mode)
         .text(owner)
-        .metadata(&acquire.metadata)
-        .finish()
+        .metadata(&acquire.metadata);
+    let choices = acquire.choices();
+    let chosen = if choices == Extras::PLAIN { plain } else { plain.extras(choices) };
+    chosen.finish()
+}
+
+/// See [`Fingerprint`]. Patience is left out, as in an acquire.
+pub(super) fn of_alter(alter: &Alter) -> u64 {
+    let named = Fingerprint::default().number(4).text(alter.name.as_str());
+    match &alter.what {
+        Alteration::Downgrade { token } => named.number(1).number(token.as_u64()),
+        Alteration::Upgrade { token, patience: _ } => named.number(2).number(token.as_u64()),
+        Alteration::Resume { token, handle, lease_ms } => named
+            .number(3)
+            .number(token.as_u64())
+            .text(handle.reveal())
+            .number(lease_ms.map_or(0, |lease_ms| lease_ms.saturating_add(1))),
+        Alteration::SetValue { token, value } => named
+            .number(4)
+            .number(token.as_u64())
+            .number(u64::from(value.is_some()))
+            .text(value.as_ref().map_or("", |value| value.as_str())),
+    }
+    .finish()
 }
 
 /// See [`Fingerprint`].

@@ -38,6 +38,8 @@ impl Machine {
             attempt: 0,
             renewal: 0,
             disconnected: false,
+            seen: now,
+            accepts_hand_over: open.accepts_hand_over,
             floor: 0,
         };
         self.sessions.insert(id, Session { record, live: Default::default(), finished: Default::default() });
@@ -110,6 +112,7 @@ impl Machine {
         let new = if early { now.after_ms(session.record.ttl_ms / 4) } else { told };
         session.record.deadline = new;
         session.record.disconnected = false;
+        session.record.seen = now;
         self.touch(RecordKey::Session(id));
         self.move_due(Some(old), Some(new), Due::Session(id));
         told
@@ -151,17 +154,17 @@ impl Machine {
             self.touch(RecordKey::Finished(id, *number));
         }
         let ended = session.live.len() + 1;
+        let SessionRecord { namespace, handle, .. } = session.record;
+        let deadline = self.globals.now.after_ms(limits::TOMBSTONE_MS);
+        self.tombstones.insert(id, Tombstone { namespace: namespace.clone(), handle, reason, deadline });
         for (lock, standing) in session.live.into_values() {
             match standing {
                 Standing::Waits(sequence) => self.leave(&lock, sequence, LeaveReason::SessionEnded),
                 Standing::Holds(token) => self.end_hold(&lock, token, reason, None),
             }
         }
-        let SessionRecord { namespace, handle, .. } = session.record;
-        let deadline = self.globals.now.after_ms(limits::TOMBSTONE_MS);
         let event = EventKind::SessionEnded { session: id, reason };
-        self.event(Some(namespace.clone()), event);
-        self.tombstones.insert(id, Tombstone { namespace, handle, reason, deadline });
+        self.event(Some(namespace), event);
         self.move_due(None, Some(deadline), Due::Tombstone(id));
         self.touch(RecordKey::Tombstone(id));
         self.totals.sessions -= 1;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{
-    Claim, ClusterSettings, EndReason, FencingToken, Handle, HolderView, Instance, Kind, LockKey, LogTime, Metadata,
-    Mode, Namespace, Outcome, Owner, Principal, SessionId, TakeId, WallTime,
+    Claim, ClusterSettings, EndReason, Extras, Fairness, FencingToken, Handle, Instance, Kind, LockKey, LockValue,
+    LogTime, Metadata, Mode, Namespace, Outcome, Owner, Parent, Principal, SessionId, WallTime,
 };
 
 /// Counters that only grow, log time, and the cluster's settings.
@@ -52,19 +52,59 @@ pub struct Holder {
     pub waited_ms: u64,
     /// Tells a repeated request from another one with the same number.
     pub fingerprint: u64,
-    /// The lease's secret and end, for a take.
+    /// An end of its own: always for a take, where asked for otherwise.
     pub lease: Option<Lease>,
+    /// What few holds have.
+    pub extras: Option<Box<HolderExtras>>,
 }
 
-/// What proves and ends a token lease.
+/// An end of a hold besides its session's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
-    /// The secret.
-    pub handle: Handle,
+    /// The secret that proves it, for a take.
+    pub handle: Option<Handle>,
     /// Held while log time is at most this.
     pub deadline: LogTime,
     /// The newest refresh that was applied, by its caller's count; older ones change nothing.
     pub attempt: u64,
+}
+
+/// What few holds have; left out where nothing of it is there.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct HolderExtras {
+    /// Requests of the same owner that entered the hold again, oldest first; each needs its release.
+    pub again: Vec<Entered>,
+    /// The request that made it exclusive.
+    pub upgrade: Option<Entered>,
+    /// The name stays closed for so long after an involuntary end, in milliseconds.
+    pub delay_ms: u64,
+    /// Shown to everybody.
+    pub value: Option<LockValue>,
+    /// Who waits for the holder to finish.
+    pub parent: Option<Parent>,
+}
+
+/// A request that entered a hold of its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entered {
+    /// Its number.
+    pub number: u64,
+    /// As in [`Holder`].
+    pub fingerprint: u64,
+}
+
+impl HolderExtras {
+    /// What a new hold keeps of its request's choices; nothing where none matters.
+    pub(super) fn of(choices: &Extras) -> Option<Box<Self>> {
+        let extras = Self {
+            again: Vec::new(),
+            upgrade: None,
+            delay_ms: choices.delay_ms.min(crate::limits::LOCK_DELAY_MS_MAX),
+            value: choices.value.clone(),
+            parent: choices.parent.clone(),
+        };
+        (extras != Self::default()).then(|| Box::new(extras))
+    }
 }
 
 /// One who stands in a queue.
@@ -88,48 +128,50 @@ pub struct Waiter {
     pub fingerprint: u64,
     /// For a take: its secret and how long it wants to hold, in milliseconds.
     pub lease: Option<(Handle, u64)>,
+    /// What few requests choose.
+    pub extras: Option<Box<Extras>>,
+    /// What it is to get.
+    pub purpose: Purpose,
 }
 
-/// One lock in use. A lock that nobody holds or waits for has no record at all.
-///
-/// - An exclusive holder is the only holder; shared holders hold together; permits in use never exceed the limit.
-/// - The head of the queue can't be granted, or it would have been.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lock {
-    /// Fixed by the first acquire of the free name.
-    pub kind: Kind,
-    /// A semaphore's permits.
-    pub limit: Option<u32>,
-    /// In the order of their grants.
-    pub holders: BTreeMap<FencingToken, Holder>,
-    /// By place number: first come, first served.
-    pub queue: BTreeMap<u64, Waiter>,
-    /// Permits in use; derived from the holders.
-    pub permits_held: u64,
-    /// Takes by their secret; derived from holders and queue.
-    pub takes: BTreeMap<Handle, TakeId>,
+/// What a waiter is to get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Purpose {
+    /// A hold of its own.
+    Hold,
+    /// The shared hold with this token made exclusive.
+    Upgrade(FencingToken),
 }
 
-impl Lock {
-    /// A lock that nobody holds yet.
-    pub(super) fn new(kind: Kind, limit: Option<u32>) -> Self {
-        Self { kind, limit, holders: BTreeMap::new(), queue: BTreeMap::new(), permits_held: 0, takes: BTreeMap::new() }
+/// Where a semaphore's limit comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LimitOrigin {
+    /// The first acquire named it; it is forgotten with the last user.
+    Asked,
+    /// It was set from outside and stays.
+    Set,
+    /// It was set and removed again: forgotten with the last user.
+    Removed,
+}
+
+/// A hold that was lost, for as long as it keeps the name closed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delayed {
+    /// As it was, without its lease and the requests that entered it again.
+    pub holder: Holder,
+    /// Closed while log time is at most this.
+    pub until: LogTime,
+}
+
+impl Waiter {
+    /// Its choices, made or not.
+    pub(super) fn choices(&self) -> &Extras {
+        self.extras.as_deref().unwrap_or(Extras::PLAIN)
     }
 
-    /// Whether nobody holds it or waits for it.
-    pub(super) fn is_free(&self) -> bool {
-        self.holders.is_empty() && self.queue.is_empty()
-    }
-
-    /// Whether this mode can be held beside the present holders.
-    pub(super) fn admits(&self, mode: Mode) -> bool {
-        match mode {
-            Mode::Exclusive => self.holders.is_empty(),
-            Mode::Shared => self.holders.values().next().is_none_or(|holder| holder.mode == Mode::Shared),
-            Mode::Permits { count, .. } => {
-                self.permits_held + u64::from(count) <= u64::from(self.limit.unwrap_or_default())
-            }
-        }
+    /// Whether it may pass others that barge, and be passed by them.
+    pub(super) fn barges(&self) -> bool {
+        self.choices().fairness == Fairness::Barging
     }
 }
 
@@ -178,6 +220,10 @@ pub struct SessionRecord {
     pub renewal: u64,
     /// Its stream broke and it has not come back.
     pub disconnected: bool,
+    /// Its last sign of life: opened, attached or renewed.
+    pub seen: LogTime,
+    /// It takes holds that are handed over to it without having asked.
+    pub accepts_hand_over: bool,
     /// Request numbers below are never executed any more.
     pub floor: u64,
 }
@@ -262,23 +308,6 @@ pub struct Usage {
     pub takes: u64,
     /// Waiters.
     pub waiters: u64,
-}
-
-impl Holder {
-    /// What others may know of it; `session_deadline` is its session's, where it has one.
-    pub(super) fn view(&self, token: FencingToken, session_deadline: Option<LogTime>) -> HolderView {
-        let lease_deadline = self.lease.as_ref().map(|lease| lease.deadline);
-        HolderView {
-            session: self.claim.session(),
-            owner: self.owner.clone(),
-            principal: self.principal.clone(),
-            token,
-            mode: self.mode,
-            metadata: (*self.metadata).clone(),
-            since: self.since,
-            deadline: lease_deadline.or(session_deadline).unwrap_or(LogTime(u64::MAX)),
-        }
-    }
 }
 
 /// The session's id behind a claim's request, for lookups.

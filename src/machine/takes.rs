@@ -6,12 +6,12 @@ use super::acquire::{Admission, limit_of};
 use super::apply::is_overtaken;
 use super::expiry::Due;
 use super::requests::of_take;
-use super::state::{Holder, Lease, Standing, Take, TakeState, Waiter, kind_of};
+use super::state::{Holder, Lease, Purpose, Standing, Take, TakeState, Waiter, kind_of};
 use super::{Machine, RecordKey};
 use crate::limits;
 use crate::model::{
-    BoundAdvice, Claim, DurationField, EndReason, FencingToken, Grant, Handle, LeaveReason, LockKey, LogTime, Outcome,
-    Patience, Principal, QuotaKind, Refusal, TakeId, TakeLease,
+    BoundAdvice, Claim, DurationField, EndReason, Fairness, FencingToken, Grant, Handle, LeaveReason, LockKey, LogTime,
+    Outcome, Patience, Principal, QuotaKind, Refusal, SessionId, TakeId, TakeLease,
 };
 
 impl Machine {
@@ -65,7 +65,7 @@ impl Machine {
         if self.locks.get(key).is_some_and(|lock| lock.takes.contains_key(&take.handle)) {
             return Err(Refusal::Held { lock: key.clone(), holder: self.one_holder(key).map(Box::new) });
         }
-        self.admission(key, take.mode, take.patience)
+        self.admission(key, take.mode, take.patience, Fairness::Fair)
     }
 
     /// A record of a take. Where it stands is noted next: it waits, holds or is over.
@@ -80,7 +80,7 @@ impl Machine {
         self.lock_in_use(key, kind_of(take.mode), limit_of(take.mode)).takes.insert(take.handle.clone(), take.take);
         self.note_take(key, take.take, &take.handle, Some(fingerprint));
         match admission {
-            Admission::Grant => {
+            Admission::Grant | Admission::Enter(_) => {
                 let holder = self.lease_holder(principal, take, fingerprint);
                 let deadline = holder.lease.as_ref().map(|lease| lease.deadline);
                 let token = self.hold(key, holder);
@@ -161,7 +161,7 @@ impl Machine {
         match self.lease_of(key, handle) {
             Some((token, _)) => {
                 self.end_hold(key, token, EndReason::Released, None);
-                Outcome::Released
+                Outcome::Released { left: 0 }
             }
             None => Outcome::Refused(self.not_held(key, |_| false)),
         }
@@ -174,6 +174,13 @@ impl Machine {
         let TakeState::Live(Standing::Holds(token)) = take.state else { return None };
         let lease = lock.holders.get(&token)?.lease.as_ref()?;
         Some((token, lease.deadline))
+    }
+
+    /// The end of a lease that this session's hold has.
+    pub(super) fn leased_until(&self, key: &LockKey, session: SessionId, token: FencingToken) -> Option<LogTime> {
+        let holder = self.locks.get(key)?.holders.get(&token)?;
+        let mine = holder.claim.session() == Some(session);
+        holder.lease.as_ref().filter(|_| mine).map(|lease| lease.deadline)
     }
 
     /// A new end, counted from this entry's stamp; the present one where a newer attempt was applied before.
@@ -214,7 +221,8 @@ impl Machine {
             since: self.globals.now,
             waited_ms: 0,
             fingerprint,
-            lease: Some(Lease { handle: take.handle.clone(), deadline, attempt: 0 }),
+            lease: Some(Lease { handle: Some(take.handle.clone()), deadline, attempt: 0 }),
+            extras: None,
         }
     }
 
@@ -234,6 +242,8 @@ impl Machine {
             deadline: Some(self.globals.now.after_ms(wait_ms)),
             fingerprint,
             lease: Some((take.handle.clone(), take.lease_ms)),
+            extras: None,
+            purpose: Purpose::Hold,
         }
     }
 }

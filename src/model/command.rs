@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Announcement, Attachment, FencingToken, Handle, Instance, LockKey, LockName, Metadata, Namespace, Owner, RequestId,
-    SessionId, TakeId,
+    Alter, Announcement, Attachment, Extras, FencingToken, Handle, Instance, LockKey, LockName, Manage, Metadata,
+    Namespace, Owner, RequestId, SessionId, TakeId,
 };
 
 /// One command. New variants are added at the end: stored entries hold the number of the variant.
@@ -70,6 +70,10 @@ pub enum Command {
     Announce(Announcement),
     /// Made by a leader whose operator asked for it: raises the cluster's feature level, where every voter supports it.
     RaiseFeatures(RaiseFeatures),
+    /// Change a hold: upgrade, downgrade, resume.
+    Alter(Alter),
+    /// Act on a lock from outside: break, ask, hand over, set a limit.
+    Manage(Manage),
 }
 
 impl Command {
@@ -111,7 +115,9 @@ impl Command {
             | Command::LeaderlessGap { .. }
             | Command::Configure(_)
             | Command::Announce(_)
-            | Command::RaiseFeatures(_) => 1,
+            | Command::RaiseFeatures(_)
+            | Command::Alter(_)
+            | Command::Manage(_) => 1,
         }
     }
 }
@@ -140,6 +146,8 @@ pub struct OpenSession {
     pub disconnect_grace_ms: Option<u64>,
     /// What the client says of itself.
     pub metadata: Metadata,
+    /// It takes holds that are handed over to it without having asked.
+    pub accepts_hand_over: bool,
 }
 
 /// See [`Command::Attach`].
@@ -179,6 +187,16 @@ pub struct Acquire {
     pub patience: Patience,
     /// What the holder will say of itself.
     pub metadata: Metadata,
+    /// Choices that few callers make; `None` where none is made.
+    pub extras: Option<Box<Extras>>,
+}
+
+impl Acquire {
+    /// The choices, made or not.
+    #[must_use]
+    pub fn choices(&self) -> &Extras {
+        self.extras.as_deref().unwrap_or(Extras::PLAIN)
+    }
 }
 
 /// How a lock is held.

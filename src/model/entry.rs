@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Command, Handle, LockKey, LogTime, Principal, SessionId, WallTime};
+use super::{Command, FencingToken, Handle, LockKey, LogTime, Principal, SessionId, WallTime};
 
 /// A stamp of log time, renewals in a lane of their own, and a batch of commands. Made by the leader's proposer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +54,17 @@ pub enum RenewalTarget {
         lock: LockKey,
         /// Proof of the lease.
         handle: Handle,
+        /// New length from the entry's stamp, in milliseconds.
+        lease_ms: u64,
+    },
+    /// The lease of a session's hold; the node checked the session's handle before it let the renewal into the log.
+    Hold {
+        /// Which lock.
+        lock: LockKey,
+        /// Whose hold.
+        session: SessionId,
+        /// Which grant.
+        token: FencingToken,
         /// New length from the entry's stamp, in milliseconds.
         lease_ms: u64,
     },

@@ -6,7 +6,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    EndReason, FencingToken, Invalid, LockKey, LogTime, Mode, Namespace, RequestId, SessionId, TakeId, WallTime,
+    EndReason, FencingToken, Invalid, LockKey, LogTime, Mode, Namespace, Principal, Reason, RequestId, SessionId,
+    TakeId, WallTime,
 };
 
 /// Where an event stands: log index, and its count within that entry. Events are ordered by it, without a gap.
@@ -108,6 +109,107 @@ pub enum EventKind {
         /// After so long, in milliseconds of log time.
         held_ms: u64,
     },
+    /// A shared hold has become the only one, under a new token.
+    Upgraded {
+        /// Which lock.
+        lock: LockKey,
+        /// The request that asked for it.
+        claim: Claim,
+        /// The token of the shared hold.
+        from: FencingToken,
+        /// The new one.
+        token: FencingToken,
+        /// After so long ahead of the queue, in milliseconds of log time.
+        waited_ms: u64,
+    },
+    /// An exclusive hold is shared now.
+    Downgraded {
+        /// Which lock.
+        lock: LockKey,
+        /// Who.
+        claim: Claim,
+        /// Which grant.
+        token: FencingToken,
+    },
+    /// A lost hold was taken up within its lock-delay.
+    Resumed {
+        /// Which lock.
+        lock: LockKey,
+        /// Who holds it now.
+        claim: Claim,
+        /// The lost grant.
+        from: FencingToken,
+        /// The new one.
+        token: FencingToken,
+        /// How it is held.
+        mode: Mode,
+    },
+    /// A hold was ended from outside.
+    Broken {
+        /// Which lock.
+        lock: LockKey,
+        /// Who.
+        claim: Claim,
+        /// Which grant.
+        token: FencingToken,
+        /// By whom, as the cluster checked it.
+        by: Principal,
+        /// What for.
+        why: Reason,
+        /// After so long, in milliseconds of log time.
+        held_ms: u64,
+    },
+    /// Another session was made the holder.
+    HandedOver {
+        /// Which lock.
+        lock: LockKey,
+        /// Who holds it now.
+        claim: Claim,
+        /// The grant that ended.
+        from: FencingToken,
+        /// The new one.
+        token: FencingToken,
+        /// How it is held.
+        mode: Mode,
+        /// By whom, as the cluster checked it.
+        by: Principal,
+    },
+    /// A holder is asked to give up its hold.
+    RevokeRequested {
+        /// Which lock.
+        lock: LockKey,
+        /// Who.
+        claim: Claim,
+        /// Which grant.
+        token: FencingToken,
+        /// By whom, as the cluster checked it.
+        by: Principal,
+        /// What for.
+        why: Reason,
+    },
+    /// The text kept with a hold is another one. Ask for the lock to see it.
+    ValueChanged {
+        /// Which lock.
+        lock: LockKey,
+        /// Who.
+        claim: Claim,
+        /// Which grant.
+        token: FencingToken,
+    },
+    /// A semaphore has another limit, or none of its own any more.
+    LimitChanged {
+        /// Which semaphore.
+        lock: LockKey,
+        /// The new one; `None` where it is forgotten with its last user.
+        limit: Option<u32>,
+    },
+    /// A lock-delay is over: what a lost hold kept closed is open again.
+    Reopened {
+        /// Which lock.
+        lock: LockKey,
+        /// The lost grant.
+        token: FencingToken,
+    },
     /// A session is open.
     SessionOpened {
         /// Which.
@@ -156,6 +258,10 @@ pub enum LeaveReason {
     Withdrawn,
     /// Its session ended.
     SessionEnded,
+    /// The hold that it was to upgrade has ended.
+    HoldEnded,
+    /// The semaphore's limit fell below what it asked for.
+    Impossible,
 }
 
 impl EventKind {
@@ -167,6 +273,15 @@ impl EventKind {
             | EventKind::Granted { lock, .. }
             | EventKind::Left { lock, .. }
             | EventKind::Released { lock, .. }
+            | EventKind::Upgraded { lock, .. }
+            | EventKind::Downgraded { lock, .. }
+            | EventKind::Resumed { lock, .. }
+            | EventKind::Reopened { lock, .. }
+            | EventKind::Broken { lock, .. }
+            | EventKind::HandedOver { lock, .. }
+            | EventKind::RevokeRequested { lock, .. }
+            | EventKind::ValueChanged { lock, .. }
+            | EventKind::LimitChanged { lock, .. }
             | EventKind::Expired { lock, .. } => Some(lock),
             EventKind::SessionOpened { .. } | EventKind::SessionEnded { .. } | EventKind::LeaderlessGap { .. } => None,
         }
@@ -180,8 +295,19 @@ impl EventKind {
             | EventKind::Granted { claim, .. }
             | EventKind::Left { claim, .. }
             | EventKind::Released { claim, .. }
+            | EventKind::Upgraded { claim, .. }
+            | EventKind::Downgraded { claim, .. }
+            | EventKind::Resumed { claim, .. }
+            | EventKind::Broken { claim, .. }
+            | EventKind::HandedOver { claim, .. }
+            | EventKind::RevokeRequested { claim, .. }
+            | EventKind::ValueChanged { claim, .. }
             | EventKind::Expired { claim, .. } => Some(*claim),
-            EventKind::SessionOpened { .. } | EventKind::SessionEnded { .. } | EventKind::LeaderlessGap { .. } => None,
+            EventKind::LimitChanged { .. }
+            | EventKind::Reopened { .. }
+            | EventKind::SessionOpened { .. }
+            | EventKind::SessionEnded { .. }
+            | EventKind::LeaderlessGap { .. } => None,
         }
     }
 
@@ -194,6 +320,15 @@ impl EventKind {
             | EventKind::Granted { .. }
             | EventKind::Left { .. }
             | EventKind::Released { .. }
+            | EventKind::Upgraded { .. }
+            | EventKind::Downgraded { .. }
+            | EventKind::Resumed { .. }
+            | EventKind::Reopened { .. }
+            | EventKind::Broken { .. }
+            | EventKind::HandedOver { .. }
+            | EventKind::RevokeRequested { .. }
+            | EventKind::ValueChanged { .. }
+            | EventKind::LimitChanged { .. }
             | EventKind::Expired { .. }
             | EventKind::LeaderlessGap { .. } => self.claim().and_then(|claim| claim.session()),
         }
@@ -203,11 +338,20 @@ impl EventKind {
     #[must_use]
     pub fn token(&self) -> Option<FencingToken> {
         match self {
-            EventKind::Granted { token, .. } | EventKind::Released { token, .. } | EventKind::Expired { token, .. } => {
-                Some(*token)
-            }
+            EventKind::Granted { token, .. }
+            | EventKind::Released { token, .. }
+            | EventKind::Expired { token, .. }
+            | EventKind::Upgraded { token, .. }
+            | EventKind::Downgraded { token, .. }
+            | EventKind::Resumed { token, .. }
+            | EventKind::Broken { token, .. }
+            | EventKind::HandedOver { token, .. }
+            | EventKind::RevokeRequested { token, .. }
+            | EventKind::ValueChanged { token, .. }
+            | EventKind::Reopened { token, .. } => Some(*token),
             EventKind::Queued { .. }
             | EventKind::Left { .. }
+            | EventKind::LimitChanged { .. }
             | EventKind::SessionOpened { .. }
             | EventKind::SessionEnded { .. }
             | EventKind::LeaderlessGap { .. } => None,
@@ -223,6 +367,15 @@ impl EventKind {
             EventKind::Left { .. } => "left",
             EventKind::Released { .. } => "released",
             EventKind::Expired { .. } => "expired",
+            EventKind::Upgraded { .. } => "upgraded",
+            EventKind::Downgraded { .. } => "downgraded",
+            EventKind::Resumed { .. } => "resumed",
+            EventKind::Reopened { .. } => "reopened",
+            EventKind::Broken { .. } => "broken",
+            EventKind::HandedOver { .. } => "handed-over",
+            EventKind::RevokeRequested { .. } => "revoke-requested",
+            EventKind::ValueChanged { .. } => "value-changed",
+            EventKind::LimitChanged { .. } => "limit-changed",
             EventKind::SessionOpened { .. } => "session-opened",
             EventKind::SessionEnded { .. } => "session-ended",
             EventKind::LeaderlessGap { .. } => "leaderless-gap",

@@ -14,9 +14,12 @@
 //! | entry | what one Raft log position carries: a stamp of log time, renewals, and commands |
 //! | outcome, refusal | the machine's answer to a command, the same on every node |
 
+mod alter;
 mod command;
 mod entry;
 mod event;
+mod extras;
+mod manage;
 mod identity;
 mod kind;
 mod metadata;
@@ -24,19 +27,24 @@ mod name;
 mod node;
 mod outcome;
 mod query;
+mod refusal;
 mod time;
 mod token;
 
+pub use alter::*;
 pub use command::*;
 pub use entry::*;
 pub use event::*;
+pub use extras::*;
 pub use identity::*;
 pub use kind::*;
+pub use manage::*;
 pub use metadata::*;
 pub use name::*;
 pub use node::*;
 pub use outcome::*;
 pub use query::*;
+pub use refusal::*;
 pub use time::*;
 pub use token::*;
 

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Claim, FencingToken, HolderView, Kind, LockKey, LockName, LogTime, Metadata, Mode, Namespace, Outcome, Owner,
-    SessionId,
+    Claim, FencingToken, HolderView, Kind, LockKey, LockName, LockValue, LogTime, Metadata, Mode, Namespace, Outcome,
+    Owner, SessionId,
 };
 
 /// A question. New variants are added at the end.
@@ -143,6 +143,18 @@ pub struct LockView {
     pub holders: Vec<HolderView>,
     /// In the order of the queue.
     pub waiters: Vec<WaiterView>,
+    /// For so long the name, or some permits of it, stay closed after a hold was lost, in milliseconds.
+    pub delay_ms: Option<u64>,
+    /// The text kept by the first holder that has one.
+    pub value: Option<LockValue>,
+}
+
+impl LockView {
+    /// A name that is not in use.
+    #[must_use]
+    pub fn free(lock: LockKey) -> Self {
+        Self { lock, kind: None, limit: None, holders: vec![], waiters: vec![], delay_ms: None, value: None }
+    }
 }
 
 /// One who waits.

@@ -1,15 +1,18 @@
 //! What is refused before it reaches the log: values that no machine would take, and commands that only nodes make.
 
 use crate::limits;
-use crate::model::{Acquire, Command, Invalid, Metadata, Mode, Patience, TakeLease};
+use crate::model::{
+    Acquire, Alter, Alteration, Command, Invalid, Manage, Managing, Metadata, Mode, Patience, TakeLease,
+};
 use crate::service::{Call, ServiceError};
 
 /// Refuses a call whose values are out of bounds, with the field, the bound and the value.
 pub(super) fn check(call: &Call) -> Result<(), ServiceError> {
     match &call.command {
         Command::OpenSession(open) => metadata(&open.metadata)?,
-        Command::Acquire(Acquire { mode, patience, metadata: texts, .. }) => {
+        Command::Acquire(Acquire { mode, patience, metadata: texts, owner, extras, .. }) => {
             metadata(texts)?;
+            extras.iter().try_for_each(|extras| extras.checked(owner.as_ref()))?;
             permits(*mode)?;
             wait(*patience)?;
         }
@@ -27,7 +30,16 @@ pub(super) fn check(call: &Call) -> Result<(), ServiceError> {
         | Command::Disconnected { .. }
         | Command::CloseSession { .. }
         | Command::Cancel { .. }
-        | Command::Release(_) => {}
+        | Command::Release(_)
+        | Command::Alter(Alter {
+            what: Alteration::Downgrade { .. } | Alteration::Resume { .. } | Alteration::SetValue { .. },
+            ..
+        }) => {}
+        Command::Alter(Alter { what: Alteration::Upgrade { patience, .. }, .. }) => wait(*patience)?,
+        Command::Manage(Manage { what: Managing::SetLimit { limit }, .. }) => {
+            permits(Mode::Permits { count: 1, limit: Some(*limit) })?;
+        }
+        Command::Manage(_) => {}
         Command::Tick
         | Command::LeaderlessGap { .. }
         | Command::Configure(_)

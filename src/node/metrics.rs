@@ -84,12 +84,24 @@ impl Metrics {
                 self.wait_seconds.record(*waited_ms as f64 / 1e3);
             }
             EventKind::Left { why: LeaveReason::TimedOut, .. } => self.timeouts.increment(1),
-            EventKind::Left { why: LeaveReason::Withdrawn | LeaveReason::SessionEnded, .. } => {}
+            EventKind::Left {
+                why:
+                    LeaveReason::Withdrawn | LeaveReason::SessionEnded | LeaveReason::HoldEnded | LeaveReason::Impossible,
+                ..
+            }
+            | EventKind::Upgraded { .. }
+            | EventKind::Downgraded { .. }
+            | EventKind::Resumed { .. }
+            | EventKind::HandedOver { .. }
+            | EventKind::RevokeRequested { .. }
+            | EventKind::ValueChanged { .. }
+            | EventKind::LimitChanged { .. }
+            | EventKind::Reopened { .. } => {}
             EventKind::Released { held_ms, .. } => {
                 self.releases.increment(1);
                 self.hold_seconds.record(*held_ms as f64 / 1e3);
             }
-            EventKind::Expired { held_ms, .. } => {
+            EventKind::Expired { held_ms, .. } | EventKind::Broken { held_ms, .. } => {
                 self.expiries.increment(1);
                 self.hold_seconds.record(*held_ms as f64 / 1e3);
             }

@@ -61,10 +61,20 @@ impl Parked {
     /// Wakes the calls whose claim this event settles.
     pub(super) fn happened(&self, kind: &EventKind) {
         let settled = match kind {
-            EventKind::Granted { claim, .. } | EventKind::Left { claim, .. } => *claim,
+            EventKind::Granted { claim, .. }
+            | EventKind::HandedOver { claim, .. }
+            | EventKind::Upgraded { claim, .. }
+            | EventKind::Left { claim, .. } => *claim,
             EventKind::Queued { .. }
             | EventKind::Released { .. }
             | EventKind::Expired { .. }
+            | EventKind::Downgraded { .. }
+            | EventKind::Resumed { .. }
+            | EventKind::Reopened { .. }
+            | EventKind::Broken { .. }
+            | EventKind::RevokeRequested { .. }
+            | EventKind::ValueChanged { .. }
+            | EventKind::LimitChanged { .. }
             | EventKind::SessionOpened { .. }
             | EventKind::SessionEnded { .. }
             | EventKind::LeaderlessGap { .. } => return,

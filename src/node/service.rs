@@ -10,7 +10,7 @@ use super::lanes::Now;
 use super::{Node, bounds};
 use crate::limits;
 use crate::model::{
-    Answer, Answered, Command, LockKey, LogTime, Outcome, Query, Refusal, Reply, SessionId, Submission,
+    Answer, Answered, Command, LockKey, LogTime, Outcome, Query, Refusal, RenewalTarget, Reply, SessionId, Submission,
 };
 use crate::raft::ProposeError;
 use crate::service::{
@@ -158,8 +158,12 @@ impl Node {
 
     async fn renew_here(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
         for call in &renewals {
-            if let (Some(handle), crate::model::RenewalTarget::Session(id)) = (&call.proof, &call.target) {
-                self.proven(Some(*id), handle)?;
+            let session = match &call.target {
+                RenewalTarget::Session(id) | RenewalTarget::Hold { session: id, .. } => Some(*id),
+                RenewalTarget::Lease { .. } => None,
+            };
+            if let Some(handle) = &call.proof {
+                self.proven(session, handle)?;
             }
         }
         let (applied, timed) =
@@ -306,10 +310,12 @@ fn session_of(command: &Command) -> Option<SessionId> {
         Command::Acquire(acquire) => Some(acquire.request.session),
         Command::Cancel { request } => Some(request.session),
         Command::Release(release) => Some(release.request.session),
+        Command::Alter(alter) => Some(alter.request.session),
         Command::OpenSession(_)
         | Command::TakeLease(_)
         | Command::CancelTake { .. }
         | Command::DropLease { .. }
+        | Command::Manage(_)
         | Command::Tick
         | Command::LeaderlessGap { .. }
         | Command::Configure(_)

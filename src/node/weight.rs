@@ -1,11 +1,14 @@
 //! What a command or renewal adds to an entry, in bytes: an upper estimate that costs no encoding.
 
 use crate::model::{
-    Acquire, Command, LockKey, Metadata, OpenSession, Owner, Release, Renewal, RenewalTarget, Submission, TakeLease,
+    Acquire, Alter, Alteration, Command, Extras, LockKey, LockValue, Manage, Managing, Metadata, OpenSession, Owner,
+    Release, Renewal, RenewalTarget, Submission, TakeLease,
 };
 
 /// Numbers, lengths and tags of one command together, whatever it is.
 const COMMAND_BYTES: usize = 160;
+/// The same of an acquire's further choices.
+const EXTRAS_BYTES: usize = 64;
 /// The same of one renewal.
 const RENEWAL_BYTES: usize = 64;
 
@@ -16,8 +19,9 @@ pub(super) fn of_command(submission: &Submission) -> usize {
             namespace.as_str().len() + handle.reveal().len() + of_metadata(metadata)
         }
         Command::Attach(attach) => attach.handle.reveal().len(),
-        Command::Acquire(Acquire { name, owner, metadata, .. }) => {
-            name.as_str().len() + owner.as_ref().map_or(0, |owner: &Owner| owner.as_str().len()) + of_metadata(metadata)
+        Command::Acquire(Acquire { name, owner, metadata, extras, .. }) => {
+            let owner = owner.as_ref().map_or(0, |owner: &Owner| owner.as_str().len());
+            name.as_str().len() + owner + of_metadata(metadata) + extras.as_deref().map_or(0, of_extras)
         }
         Command::Release(Release { name, .. }) => name.as_str().len(),
         Command::TakeLease(TakeLease { lock, handle, metadata, .. }) => {
@@ -33,9 +37,36 @@ pub(super) fn of_command(submission: &Submission) -> usize {
         | Command::LeaderlessGap { .. }
         | Command::Configure(_)
         | Command::RaiseFeatures(_) => 0,
+        Command::Alter(Alter { name, what, .. }) => name.as_str().len() + of_alteration(what),
+        Command::Manage(Manage { lock, what }) => of_lock(lock) + of_managing(what),
         Command::Announce(told) => told.version.len() + told.http.as_ref().map_or(0, String::len),
     };
     COMMAND_BYTES + submission.principal.as_str().len() + texts
+}
+
+fn of_extras(extras: &Extras) -> usize {
+    let Extras { reentry: _, fairness: _, lease_ms: _, delay_ms: _, value, parent, deadlock: _ } = extras;
+    let parent = parent.as_ref().map_or(0, |parent| parent.owner.as_str().len());
+    EXTRAS_BYTES + of_value(value.as_ref()) + parent
+}
+
+fn of_alteration(what: &Alteration) -> usize {
+    match what {
+        Alteration::Downgrade { .. } | Alteration::Upgrade { .. } => 0,
+        Alteration::Resume { handle, .. } => handle.reveal().len(),
+        Alteration::SetValue { value, .. } => of_value(value.as_ref()),
+    }
+}
+
+fn of_managing(what: &Managing) -> usize {
+    match what {
+        Managing::SetLimit { .. } | Managing::RemoveLimit | Managing::HandOver { .. } => 0,
+        Managing::Break { why, .. } | Managing::Ask { why, .. } => why.as_str().len(),
+    }
+}
+
+fn of_value(value: Option<&LockValue>) -> usize {
+    value.map_or(0, |value| value.as_str().len())
 }
 
 /// An upper bound of the bytes that a renewal adds.
@@ -43,6 +74,7 @@ pub(super) fn of_renewal(renewal: &Renewal) -> usize {
     let texts = match &renewal.target {
         RenewalTarget::Session(_) => 0,
         RenewalTarget::Lease { lock, handle, .. } => of_lock(lock) + handle.reveal().len(),
+        RenewalTarget::Hold { lock, .. } => of_lock(lock),
     };
     RENEWAL_BYTES + texts
 }
@@ -93,29 +125,83 @@ mod tests {
         }
     }
 
-    /// The largest numbers and the longest texts that there can be are within the estimate, too.
-    #[test]
-    fn the_largest_command_is_within_its_estimate() {
-        let text = |bytes: usize| "x".repeat(bytes);
-        let take = TakeLease {
-            lock: LockKey {
-                namespace: Namespace::parse(&text(limits::NAMESPACE_BYTES_MAX)).expect("legal"),
-                name: LockName::parse(&text(limits::LOCK_NAME_BYTES_MAX)).expect("legal"),
-            },
+    fn largest_submission(command: Command) -> Submission {
+        let principal = Principal::parse(&text(limits::PRINCIPAL_BYTES_MAX)).expect("legal");
+        Submission { principal, since: Some(LogTime(u64::MAX)), command }
+    }
+
+    fn text(bytes: usize) -> String {
+        "x".repeat(bytes)
+    }
+
+    fn largest_metadata() -> Metadata {
+        Metadata { why: text(limits::METADATA_BYTES_MAX).into(), pid: u32::MAX, ..Metadata::default() }
+    }
+
+    fn largest_lock() -> LockKey {
+        LockKey {
+            namespace: Namespace::parse(&text(limits::NAMESPACE_BYTES_MAX)).expect("legal"),
+            name: LockName::parse(&text(limits::LOCK_NAME_BYTES_MAX)).expect("legal"),
+        }
+    }
+
+    fn largest_take() -> Command {
+        Command::TakeLease(TakeLease {
+            lock: largest_lock(),
             take: TakeId(u128::MAX),
             handle: Handle::parse(&text(limits::HANDLE_BYTES_MAX)).expect("legal"),
             mode: Mode::Permits { count: u32::MAX, limit: Some(u32::MAX) },
             lease_ms: u64::MAX,
             patience: Patience::For { ms: u64::MAX },
-            metadata: Metadata { why: text(limits::METADATA_BYTES_MAX).into(), pid: u32::MAX, ..Metadata::default() },
-        };
-        let submission = Submission {
-            principal: Principal::parse(&text(limits::PRINCIPAL_BYTES_MAX)).expect("legal"),
-            since: Some(LogTime(u64::MAX)),
-            command: Command::TakeLease(take),
-        };
-        let added = encode_entry(&Entry { commands: vec![submission.clone()], ..empty() }).len();
-        assert!(added <= of_command(&submission), "{added} bytes");
-        assert!(of_command(&submission) < limits::ENTRY_BYTES_MAX / 2, "one command always fits");
+            metadata: largest_metadata(),
+        })
+    }
+
+    /// With every choice made, which few acquires do.
+    fn largest_acquire() -> Command {
+        let session = SessionId::from_u64(i64::MAX as u64).expect("legal");
+        let owner = Owner::parse(&text(limits::OWNER_BYTES_MAX)).expect("legal");
+        Command::Acquire(Acquire {
+            request: RequestId { session, number: u64::MAX },
+            answered_below: u64::MAX,
+            name: largest_lock().name,
+            mode: Mode::Permits { count: u32::MAX, limit: Some(u32::MAX) },
+            owner: Some(owner.clone()),
+            patience: Patience::For { ms: u64::MAX },
+            metadata: largest_metadata(),
+            extras: Some(Box::new(Extras {
+                reentry: Reentry::Wait,
+                fairness: Fairness::Barging,
+                lease_ms: Some(u64::MAX),
+                delay_ms: u64::MAX,
+                value: Some(LockValue::parse(&text(limits::LOCK_VALUE_BYTES_MAX)).expect("legal")),
+                parent: Some(Parent { session, owner }),
+                deadlock: OnDeadlock::Wait,
+            })),
+        })
+    }
+
+    fn largest_changes() -> [Command; 2] {
+        let number = i64::MAX as u64;
+        let request = RequestId { session: SessionId::from_u64(number).expect("legal"), number: u64::MAX };
+        let token = FencingToken::from_u64(number).expect("legal");
+        let value = Some(LockValue::parse(&text(limits::LOCK_VALUE_BYTES_MAX)).expect("legal"));
+        let (lock, why) = (largest_lock(), Reason::parse(&text(limits::REASON_BYTES_MAX)).expect("legal"));
+        let (name, what) = (lock.name.clone(), Alteration::SetValue { token, value });
+        [
+            Command::Alter(Alter { request, answered_below: u64::MAX, name, what }),
+            Command::Manage(Manage { lock, what: Managing::Break { token, why, dry_run: true } }),
+        ]
+    }
+
+    /// The largest numbers and the longest texts that there can be are within the estimate, too.
+    #[test]
+    fn the_largest_commands_are_within_their_estimates() {
+        for command in [largest_take(), largest_acquire()].into_iter().chain(largest_changes()) {
+            let submission = largest_submission(command);
+            let added = encode_entry(&Entry { commands: vec![submission.clone()], ..empty() }).len();
+            assert!(added <= of_command(&submission), "{added} bytes: {submission:?}");
+            assert!(of_command(&submission) < limits::ENTRY_BYTES_MAX / 2, "one command always fits");
+        }
     }
 }

@@ -88,7 +88,8 @@ impl LockService for Fake {
             }
             Command::TakeLease(_) => granted(),
             Command::Cancel { .. } | Command::CancelTake { .. } => Outcome::Withdrawn,
-            Command::Release(_) | Command::DropLease { .. } => Outcome::Released,
+            Command::Alter(_) | Command::Manage(_) => Outcome::Done,
+            Command::Release(_) | Command::DropLease { .. } => Outcome::Released { left: 0 },
             Command::CloseSession { .. } => Outcome::Closed,
             Command::Disconnected { .. } => Outcome::DisconnectNoted,
             Command::Tick
@@ -106,7 +107,7 @@ impl LockService for Fake {
             RenewalTarget::Session(session) if ended.contains(&session.as_u64()) => {
                 reply(Outcome::Refused(Refusal::WrongHandle))
             }
-            RenewalTarget::Session(_) | RenewalTarget::Lease { .. } => {
+            RenewalTarget::Session(_) | RenewalTarget::Lease { .. } | RenewalTarget::Hold { .. } => {
                 reply(Outcome::Renewed { deadline: LogTime(12_000), attempt: renewal.attempt, token: None })
             }
         };
@@ -122,9 +123,7 @@ impl LockService for Fake {
     async fn query(&self, query: Query, _: Freshness) -> Result<Answered, ServiceError> {
         let answer = match query {
             Query::Check { token, .. } => Answer::Checked(Checked { state: TokenState::Stale, lowest_valid: token }),
-            Query::Inspect { lock } => {
-                Answer::Lock(LockView { lock, kind: None, limit: None, holders: vec![], waiters: vec![] })
-            }
+            Query::Inspect { lock } => Answer::Lock(LockView::free(lock)),
             Query::List(_) => Answer::Locks { rows: vec![], more: true },
             Query::Sessions { .. } => Answer::Sessions { rows: vec![], more: false },
             Query::Claim { .. } => Answer::Claim(Some(Outcome::TimedOut)),

@@ -14,7 +14,7 @@ use super::session::SessionStream;
 use super::tasks::Tasks;
 use crate::limits;
 use crate::model::{
-    Answer, Answered, EventKind, Handle, Invalid, ListFilter, LockKey, Query, RenewalTarget, SessionId,
+    Answer, Answered, EventKind, FencingToken, Handle, Invalid, ListFilter, LockKey, Query, RenewalTarget, SessionId,
 };
 use crate::service::{Call, ClaimRef, Events, Freshness, LockService, RenewalCall, Scope, ServiceError, Subscription};
 
@@ -81,7 +81,12 @@ async fn hold_ended(events: &mut Events, lock: &LockKey) -> Result<bool, Service
     loop {
         match events.next().await {
             Ok(event) => match &event.kind {
-                EventKind::Released { lock: ended, .. } | EventKind::Expired { lock: ended, .. } if ended == lock => {
+                EventKind::Released { lock: ended, .. }
+                | EventKind::Expired { lock: ended, .. }
+                | EventKind::Broken { lock: ended, .. }
+                | EventKind::Reopened { lock: ended, .. }
+                    if ended == lock =>
+                {
                     return Ok(true);
                 }
                 EventKind::Queued { .. }
@@ -89,6 +94,15 @@ async fn hold_ended(events: &mut Events, lock: &LockKey) -> Result<bool, Service
                 | EventKind::Left { .. }
                 | EventKind::Released { .. }
                 | EventKind::Expired { .. }
+                | EventKind::Upgraded { .. }
+                | EventKind::Downgraded { .. }
+                | EventKind::Resumed { .. }
+                | EventKind::Reopened { .. }
+                | EventKind::Broken { .. }
+                | EventKind::HandedOver { .. }
+                | EventKind::RevokeRequested { .. }
+                | EventKind::ValueChanged { .. }
+                | EventKind::LimitChanged { .. }
                 | EventKind::SessionOpened { .. }
                 | EventKind::SessionEnded { .. }
                 | EventKind::LeaderlessGap { .. } => {}
@@ -111,6 +125,13 @@ fn renewal(namespace_text: &str, renewal: pb::Renewal) -> Result<RenewalCall, In
             let lock = required("lock", lock)?;
             let of = if lock.namespace.is_empty() { namespace_text } else { &lock.namespace };
             (RenewalTarget::Lease { lock: lock_key(of, &lock.name)?, handle, lease_ms }, None)
+        }
+        pb::renewal::Target::Hold(pb::HoldTarget { lock, session, token, lease_ms }) => {
+            let lock = required("lock", lock)?;
+            let of = if lock.namespace.is_empty() { namespace_text } else { &lock.namespace };
+            let (lock, session) = (lock_key(of, &lock.name)?, SessionId::from_u64(session)?);
+            let token = FencingToken::from_u64(token)?;
+            (RenewalTarget::Hold { lock, session, token, lease_ms }, Some(handle))
         }
     };
     Ok(RenewalCall { target, proof, attempt: renewal.attempt })

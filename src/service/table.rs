@@ -130,7 +130,7 @@ impl Word {
     pub fn of_refusal(refusal: &Refusal) -> Word {
         match refusal {
             Refusal::Held { .. } => Word::NotAcquired,
-            Refusal::AlreadyHeld { .. } => Word::AlreadyHeld,
+            Refusal::AlreadyHeld { .. } | Refusal::Entered { .. } => Word::AlreadyHeld,
             Refusal::KindMismatch { .. } => Word::KindMismatch,
             Refusal::LimitMismatch { .. } => Word::LimitMismatch,
             Refusal::LimitExceeded { .. } => Word::LimitExceeded,
@@ -140,6 +140,7 @@ impl Word {
             Refusal::HeldByOther { .. } => Word::HeldByOther,
             Refusal::SessionEnded { .. } | Refusal::Tombstoned { .. } => Word::SessionEnded,
             Refusal::AlreadyOpen { .. } => Word::AlreadyOpen,
+            Refusal::NotAccepted { .. } => Word::NotAcquired,
             Refusal::WrongHandle => Word::WrongHandle,
             Refusal::StaleAttempt { .. } => Word::StaleAttempt,
             Refusal::TooOld { .. } => Word::TooOld,

@@ -62,7 +62,19 @@ impl Happened {
                 self.held_ms = Some(*held_ms);
                 self.reason = Some(end_word(*reason));
             }
-            EventKind::SessionOpened { .. } => {}
+            EventKind::Upgraded { waited_ms, .. } => self.waited_ms = Some(*waited_ms),
+            EventKind::Resumed { mode, .. } => self.mode = Some(mode_word(*mode)),
+            EventKind::HandedOver { mode, .. } => self.mode = Some(mode_word(*mode)),
+            EventKind::Broken { why, held_ms, .. } => {
+                self.held_ms = Some(*held_ms);
+                self.reason = Some(why.as_str().to_owned());
+            }
+            EventKind::RevokeRequested { why, .. } => self.reason = Some(why.as_str().to_owned()),
+            EventKind::SessionOpened { .. }
+            | EventKind::Downgraded { .. }
+            | EventKind::ValueChanged { .. }
+            | EventKind::LimitChanged { .. }
+            | EventKind::Reopened { .. } => {}
             EventKind::SessionEnded { reason, .. } => self.reason = Some(end_word(*reason)),
             EventKind::LeaderlessGap { gap_ms } => self.gap_ms = Some(*gap_ms),
         }
@@ -91,6 +103,8 @@ fn leave_word(reason: LeaveReason) -> &'static str {
         LeaveReason::TimedOut => "timed-out",
         LeaveReason::Withdrawn => "withdrawn",
         LeaveReason::SessionEnded => "session-ended",
+        LeaveReason::HoldEnded => "hold-ended",
+        LeaveReason::Impossible => "impossible",
     }
 }
 

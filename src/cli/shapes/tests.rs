@@ -42,7 +42,7 @@ fn show_has_every_field() {
         since: LogTime(1_500),
     };
     let view =
-        LockView { lock: lock(), kind: Some(Kind::Lock), limit: None, holders: vec![holder()], waiters: vec![waiter] };
+        LockView { kind: Some(Kind::Lock), holders: vec![holder()], waiters: vec![waiter], ..LockView::free(lock()) };
     let expected = json!({
         "namespace": "default", "lock": "nightly", "kind": "lock", "limit": null, "value": null, "delay_ms": null,
         "holders": [{
@@ -60,7 +60,7 @@ fn show_has_every_field() {
 /// A free name is an answer: no kind, nobody.
 #[test]
 fn a_free_name_has_no_kind() {
-    let view = LockView { lock: lock(), kind: None, limit: None, holders: vec![], waiters: vec![] };
+    let view = LockView::free(lock());
     let shown = value(&Lock::new(&view, LogTime(0)));
     assert_eq!((&shown["kind"], &shown["holders"]), (&Value::Null, &json!([])));
 }

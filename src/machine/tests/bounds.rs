@@ -20,6 +20,7 @@ fn open(number: u64, ttl_ms: u64) -> Command {
         ttl_ms,
         disconnect_grace_ms: None,
         metadata: Metadata::default(),
+        accepts_hand_over: false,
     })
 }
 
@@ -32,6 +33,7 @@ fn acquire(session: u64, number: u64, lock: &str, patience: Patience) -> Command
         owner: None,
         patience,
         metadata: Metadata::default(),
+        extras: None,
     })
 }
 

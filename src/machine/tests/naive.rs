@@ -1,6 +1,8 @@
 //! The contract again, as simply as it can be said: lists that are searched from end to end, nothing derived, nothing
 //! indexed. It shares the vocabulary with the machine and no line of its rules. Quotas and the sweep's bound are left out.
 
+#![allow(clippy::wildcard_enum_match_arm, clippy::result_large_err, reason = "said as simply as it can be")]
+
 use crate::model::*;
 
 /// Who asked for what, as long as it waits or holds.
@@ -16,6 +18,7 @@ struct Ask {
     since: LogTime,
     /// Secret and length of a lease.
     lease: Option<(Handle, u64)>,
+    extras: Extras,
 }
 
 struct Hold {
@@ -23,12 +26,26 @@ struct Hold {
     token: FencingToken,
     since: LogTime,
     lease_end: Option<LogTime>,
+    /// Requests that entered it again.
+    again: Vec<(u64, Command)>,
+    /// The request that made it exclusive.
+    upgrade: Option<(u64, Command)>,
 }
 
 struct Wait {
     ask: Ask,
     sequence: u64,
     end: Option<LogTime>,
+    /// The shared hold that is to be made exclusive.
+    upgrades: Option<FencingToken>,
+}
+
+/// A lost hold, and until when it keeps its name closed.
+struct Lost {
+    ask: Ask,
+    token: FencingToken,
+    until: LogTime,
+    since: LogTime,
 }
 
 struct Presence {
@@ -42,6 +59,7 @@ struct Presence {
     answers: Vec<(u64, Option<Command>, Outcome)>,
     /// How it ended, and until when that is remembered.
     ended: Option<(EndReason, LogTime)>,
+    seen: LogTime,
 }
 
 struct Taken {
@@ -64,7 +82,9 @@ pub(super) struct Naive {
     sessions: Vec<Presence>,
     holds: Vec<Hold>,
     waits: Vec<Wait>,
-    limits: Vec<(LockKey, u32)>,
+    lost: Vec<Lost>,
+    /// Limits of semaphores, and whether they stay while nobody uses them.
+    limits: Vec<(LockKey, u32, bool)>,
     takes: Vec<Taken>,
     /// Every grant of the newest entry.
     pub(super) granted: Vec<(LockKey, Claim, FencingToken)>,
@@ -78,9 +98,16 @@ fn payload_of(command: &Command) -> Command {
     if let Command::Acquire(acquire) = &mut payload {
         acquire.patience = Patience::Try;
         acquire.answered_below = 0;
+        acquire.extras = acquire.extras.take().filter(|extras| **extras != Extras::default());
     }
     if let Command::Release(release) = &mut payload {
         release.answered_below = 0;
+    }
+    if let Command::Alter(alter) = &mut payload {
+        alter.answered_below = 0;
+        if let Alteration::Upgrade { patience, .. } = &mut alter.what {
+            *patience = Patience::Try;
+        }
     }
     if let Command::TakeLease(take) = &mut payload {
         take.patience = Patience::Try;
@@ -120,7 +147,27 @@ impl Naive {
                     return self.session_ended(*id);
                 }
                 session.deadline = LogTime(now.0 + session.open.ttl_ms);
+                session.seen = now;
                 Outcome::Renewed { deadline: session.deadline, attempt, token: None }
+            }
+            RenewalTarget::Hold { lock, session: id, token, lease_ms } => {
+                if let Some(refused) = self.lease_bounds(*lease_ms) {
+                    return refused;
+                }
+                let in_time = |end: LogTime| receipt <= end && previous <= end;
+                if !self.alive(*id).is_some_and(|session| in_time(session.deadline)) {
+                    return self.session_ended(*id);
+                }
+                let mine = |hold: &Hold| hold.ask.lock == *lock && hold.ask.claim.session() == Some(*id);
+                let found = self.holds.iter_mut().find(|hold| mine(hold) && hold.token == *token);
+                match found.filter(|hold| hold.lease_end.is_some_and(in_time)) {
+                    Some(hold) => {
+                        let deadline = LogTime(now.0 + lease_ms);
+                        hold.lease_end = Some(deadline);
+                        Outcome::Renewed { deadline, attempt, token: Some(*token) }
+                    }
+                    None => self.not_held(lock, mine),
+                }
             }
             RenewalTarget::Lease { lock, handle, lease_ms } => {
                 if let Some(refused) = self.lease_bounds(*lease_ms) {
@@ -150,6 +197,8 @@ impl Naive {
         while let Some(at) = self.holds.iter().position(|hold| hold.lease_end.is_some_and(|end| end < now)) {
             self.end_hold(at, EndReason::Expired, None);
         }
+        self.lost.retain(|lost| now <= lost.until);
+        self.forget_limits();
         while let Some(at) = self.waits.iter().position(|wait| wait.end.is_some_and(|end| end < now)) {
             self.end_wait(at, Outcome::TimedOut);
         }
@@ -164,13 +213,51 @@ impl Naive {
         let Some(session) = self.alive(id) else { return };
         session.ended = Some((reason, until));
         self.waits.retain(|wait| wait.ask.claim.session() != Some(id));
-        self.holds.retain(|hold| hold.ask.claim.session() != Some(id));
+        while let Some(at) = self.holds.iter().position(|hold| hold.ask.claim.session() == Some(id)) {
+            let hold = self.holds.remove(at);
+            self.keep_closed(&hold, reason);
+        }
         self.forget_limits();
+    }
+
+    fn keep_closed(&mut self, hold: &Hold, reason: EndReason) {
+        let delay_ms = hold.ask.extras.delay_ms;
+        if 0 < delay_ms && (reason == EndReason::Expired || reason == EndReason::Lost) {
+            let until = LogTime(self.now.0 + delay_ms);
+            self.lost.push(Lost { ask: hold.ask.clone(), token: hold.token, until, since: hold.since });
+        }
     }
 
     fn end_hold(&mut self, at: usize, reason: EndReason, answer: Option<Outcome>) {
         let hold = self.holds.remove(at);
-        self.conclude(&hold.ask, answer.unwrap_or(Outcome::HoldEnded { reason }));
+        self.keep_closed(&hold, reason);
+        let answer = answer.unwrap_or(Outcome::HoldEnded { reason });
+        let upgrade = |wait: &Wait| wait.ask.lock == hold.ask.lock && wait.upgrades == Some(hold.token);
+        if let Some(at) = self.waits.iter().position(upgrade) {
+            self.end_wait(at, Outcome::HoldEnded { reason });
+        }
+        for (number, payload) in hold.again.into_iter().chain(hold.upgrade) {
+            let session = hold.ask.claim.session().expect("only sessions enter again");
+            self.remember(RequestId { session, number }, Some(payload), answer.clone());
+        }
+        self.conclude(&hold.ask, answer);
+    }
+
+    /// One request less holds it.
+    fn leave_hold(&mut self, at: usize, number: u64, answer: Outcome) -> u32 {
+        let hold = &mut self.holds[at];
+        let session = hold.ask.claim.session().expect("only sessions enter again");
+        let payload = match hold.again.iter().position(|(known, _)| *known == number) {
+            Some(found) => hold.again.remove(found).1,
+            None => {
+                let (next, payload) = hold.again.remove(0);
+                hold.ask.claim = Claim::Request(RequestId { session, number: next });
+                std::mem::replace(&mut hold.ask.payload, payload)
+            }
+        };
+        let left = 1 + hold.again.len() as u32;
+        self.remember(RequestId { session, number }, Some(payload), answer);
+        left
     }
 
     fn end_wait(&mut self, at: usize, answer: Outcome) {
@@ -191,15 +278,18 @@ impl Naive {
     }
 
     fn forget_limits(&mut self) {
-        let (holds, waits) = (&self.holds, &self.waits);
-        self.limits.retain(|(lock, _)| {
-            holds.iter().any(|hold| hold.ask.lock == *lock) || waits.iter().any(|wait| wait.ask.lock == *lock)
+        let (holds, waits, lost) = (&self.holds, &self.waits, &self.lost);
+        self.limits.retain(|(lock, _, kept)| {
+            *kept
+                || lost.iter().any(|lost| lost.ask.lock == *lock)
+                || holds.iter().any(|hold| hold.ask.lock == *lock)
+                || waits.iter().any(|wait| wait.ask.lock == *lock)
         });
     }
 
     fn remember(&mut self, request: RequestId, payload: Option<Command>, answer: Outcome) {
         let Some(session) = self.alive(request.session) else { return };
-        if session.floor <= request.number {
+        if session.floor <= request.number && request.number < 1 << 63 {
             session.answers.push((request.number, payload, answer));
         }
         if 1024 < session.answers.len() {
@@ -211,32 +301,67 @@ impl Naive {
 
     // Grants.
 
-    /// As long as the first waiter of any lock fits beside its holders, the one that came first is granted.
+    /// As long as a waiter of any lock fits beside its holders and passes nobody whom it may not pass, the one that came
+    /// first is granted.
     fn serve(&mut self) {
         loop {
             let mut next: Option<usize> = None;
             for (at, wait) in self.waits.iter().enumerate() {
                 let lock = &wait.ask.lock;
-                let first = !self.waits.iter().any(|o| o.ask.lock == *lock && o.sequence < wait.sequence);
-                let sooner = next.is_none_or(|best: usize| wait.sequence < self.waits[best].sequence);
-                if first && sooner && self.fits(lock, wait.ask.mode) {
+                let ahead = |o: &&Wait| o.ask.lock == *lock && o.sequence < wait.sequence;
+                let first = !self.waits.iter().filter(ahead).any(|o| !passes(&wait.ask, &o.ask));
+                let order = |wait: &Wait| (wait.sequence, wait.ask.lock.clone());
+                let sooner = next.is_none_or(|best: usize| order(wait) < order(&self.waits[best]));
+                let fits = match wait.upgrades {
+                    Some(token) => self.alone(lock, token),
+                    None => self.fits(lock, wait.ask.mode),
+                };
+                if first && sooner && fits {
                     next = Some(at);
                 }
             }
             let Some(at) = next else { return };
             let wait = self.waits.remove(at);
-            self.grant(wait.ask);
+            match wait.upgrades {
+                Some(token) => {
+                    self.make_exclusive(&wait.ask, token);
+                }
+                None => {
+                    self.grant(wait.ask);
+                }
+            }
         }
     }
 
+    /// Whether nobody but this hold has the lock, or had it a short while ago.
+    fn alone(&self, lock: &LockKey, token: FencingToken) -> bool {
+        let closed = self.lost.iter().any(|lost| lost.ask.lock == *lock);
+        !closed && self.holds.iter().all(|hold| hold.ask.lock != *lock || hold.token == token)
+    }
+
+    fn make_exclusive(&mut self, ask: &Ask, token: FencingToken) -> Grant {
+        self.tokens += 1;
+        let new = FencingToken::new(0, self.tokens);
+        let Claim::Request(request) = ask.claim else { panic!("only sessions upgrade") };
+        let found = |hold: &&mut Hold| hold.ask.lock == ask.lock && hold.token == token;
+        let hold = self.holds.iter_mut().find(found).expect("it is held");
+        hold.token = new;
+        hold.ask.mode = Mode::Exclusive;
+        hold.upgrade = Some((request.number, ask.payload.clone()));
+        let deadline = hold.lease_end;
+        self.granted.push((ask.lock.clone(), ask.claim, new));
+        Grant { token: new, deadline, waited_ms: self.now.0 - ask.since.0 }
+    }
+
     fn fits(&self, lock: &LockKey, mode: Mode) -> bool {
-        let mut holds = self.holds.iter().filter(|hold| hold.ask.lock == *lock);
+        let mut holds = self.holds.iter().map(|hold| &hold.ask).filter(|ask| ask.lock == *lock);
+        let lost = self.lost.iter().map(|lost| &lost.ask).filter(|ask| ask.lock == *lock);
         match mode {
-            Mode::Exclusive => holds.next().is_none(),
-            Mode::Shared => holds.all(|hold| hold.ask.mode == Mode::Shared),
+            Mode::Exclusive => holds.next().is_none() && lost.count() == 0,
+            Mode::Shared => holds.all(|ask| ask.mode == Mode::Shared) && lost.count() == 0,
             Mode::Permits { count, .. } => {
-                let used: u32 =
-                    holds.map(|hold| if let Mode::Permits { count, .. } = hold.ask.mode { count } else { 0 }).sum();
+                let permits = |ask: &Ask| if let Mode::Permits { count, .. } = ask.mode { count } else { 0 };
+                let used: u32 = holds.chain(lost).map(permits).sum();
                 used + count <= self.limit(lock).expect("a semaphore has a limit")
             }
         }
@@ -245,10 +370,11 @@ impl Naive {
     fn grant(&mut self, ask: Ask) -> Grant {
         self.tokens += 1;
         let token = FencingToken::new(0, self.tokens);
-        let lease_end = ask.lease.as_ref().map(|(_, ms)| LogTime(self.now.0 + ms));
+        let lease_ms = ask.lease.as_ref().map(|(_, ms)| *ms).or(ask.extras.lease_ms);
+        let lease_end = lease_ms.map(|ms| LogTime(self.now.0 + ms));
         let waited_ms = self.now.0 - ask.since.0;
         self.granted.push((ask.lock.clone(), ask.claim, token));
-        self.holds.push(Hold { ask, token, since: self.now, lease_end });
+        self.holds.push(Hold { ask, token, since: self.now, lease_end, again: vec![], upgrade: None });
         Grant { token, deadline: lease_end, waited_ms }
     }
 
@@ -265,7 +391,7 @@ impl Naive {
     }
 
     fn limit(&self, lock: &LockKey) -> Option<u32> {
-        self.limits.iter().find(|(known, _)| known == lock).map(|(_, limit)| *limit)
+        self.limits.iter().find(|(known, ..)| known == lock).map(|(_, limit, _)| *limit)
     }
 
     fn view(&self, hold: &Hold) -> HolderView {
@@ -279,7 +405,7 @@ impl Naive {
             mode: hold.ask.mode,
             metadata: hold.ask.metadata.clone(),
             since: hold.since,
-            deadline: hold.lease_end.or(session_end).expect("every hold has an end"),
+            deadline: hold.lease_end.into_iter().chain(session_end).min().expect("every hold has an end"),
         }
     }
 
@@ -304,16 +430,24 @@ impl Naive {
     }
 
     /// How a claim stands, and what it asked for.
-    fn standing(&self, lock: Option<&LockKey>, claim: Claim) -> Option<(&Ask, Outcome)> {
+    fn standing(&self, lock: Option<&LockKey>, claim: Claim) -> Option<(&Command, Outcome)> {
+        let again =
+            |hold: &&Hold| later(hold).any(|(number, _)| Some(claim) == request_of(hold.ask.claim.session(), *number));
+        if let Some(hold) = self.holds.iter().find(again) {
+            let same = |(number, _): &&(u64, Command)| Some(claim) == request_of(hold.ask.claim.session(), *number);
+            let (_, payload) = later(hold).find(same).expect("just found");
+            let grant = Grant { token: hold.token, deadline: hold.lease_end, waited_ms: 0 };
+            return Some((payload, Outcome::Granted(grant)));
+        }
         let same = |ask: &Ask| ask.claim == claim && lock.is_none_or(|lock| ask.lock == *lock);
         if let Some(hold) = self.holds.iter().find(|hold| same(&hold.ask)) {
             let waited_ms = hold.since.0 - hold.ask.since.0;
             return Some((
-                &hold.ask,
+                &hold.ask.payload,
                 Outcome::Granted(Grant { token: hold.token, deadline: hold.lease_end, waited_ms }),
             ));
         }
-        self.waits.iter().find(|wait| same(&wait.ask)).map(|wait| (&wait.ask, self.queued(wait)))
+        self.waits.iter().find(|wait| same(&wait.ask)).map(|wait| (&wait.ask.payload, self.queued(wait)))
     }
 
     // Commands.
@@ -345,11 +479,13 @@ impl Naive {
                 match self.holds.iter().position(|hold| hold.ask.lock == *lock && proves(hold, handle)) {
                     Some(at) => {
                         self.end_hold(at, EndReason::Released, None);
-                        Outcome::Released
+                        Outcome::Released { left: 0 }
                     }
                     None => self.not_held(lock, |_| false),
                 }
             }
+            Command::Alter(alter) => self.alter(principal, alter, payload_of(command)),
+            Command::Manage(manage) => self.manage(&manage.lock, &manage.what),
             Command::Tick | Command::LeaderlessGap { .. } => Outcome::Ticked,
             Command::Configure(settings) => {
                 self.settings = self.settings.or(Some(*settings));
@@ -415,7 +551,8 @@ impl Naive {
         let deadline = LogTime(self.now.0 + ttl);
         let (attachment, attempt, floor) = (0, 0, 0);
         let open = open.clone();
-        self.sessions.push(Presence { id, open, deadline, attachment, attempt, floor, answers: vec![], ended: None });
+        let (answers, ended, seen) = (vec![], None, self.now);
+        self.sessions.push(Presence { id, open, deadline, attachment, attempt, floor, answers, ended, seen });
         Outcome::Opened { session: id, ttl_ms: ttl, deadline }
     }
 
@@ -431,6 +568,7 @@ impl Naive {
         session.attempt = attach.attempt;
         session.attachment += 1;
         session.deadline = LogTime(now.0 + session.open.ttl_ms);
+        session.seen = now;
         Outcome::Attached { attachment: Attachment(session.attachment), deadline: session.deadline }
     }
 
@@ -446,8 +584,8 @@ impl Naive {
         let number = request.number;
         let reused = Outcome::Refused(Refusal::RequestReused { number });
         let answer = session.answers.iter().find(|(known, _, _)| *known == number).cloned();
-        if let Some((ask, outcome)) = self.standing(None, Claim::Request(request)) {
-            return Some(if ask.payload == *payload { outcome } else { reused });
+        if let Some((asked, outcome)) = self.standing(None, Claim::Request(request)) {
+            return Some(if asked == payload { outcome } else { reused });
         }
         match answer {
             Some((_, known, outcome)) if known.is_none() || known.as_ref() == Some(payload) => Some(outcome),
@@ -472,16 +610,26 @@ impl Naive {
             payload: payload.clone(),
             since: self.now,
             lease: None,
+            extras: acquire.choices().clone(),
         };
-        let refused = self.same_owner(&ask).err().map(Outcome::Refused);
-        let outcome = refused.unwrap_or_else(|| self.admit(ask, acquire.patience));
+        let bounds = ask.extras.lease_ms.and_then(|lease_ms| self.lease_bounds(lease_ms));
+        let outcome = match bounds.map_or_else(|| self.same_owner(&ask), Err) {
+            Err(refused) => refused,
+            Ok(Some(at)) => {
+                let hold = &mut self.holds[at];
+                hold.again.push((acquire.request.number, payload.clone()));
+                Outcome::Granted(Grant { token: hold.token, deadline: hold.lease_end, waited_ms: 0 })
+            }
+            Ok(None) => self.admit(ask, acquire.patience),
+        };
         if matches!(outcome, Outcome::Refused(_)) {
             self.remember(acquire.request, Some(payload), outcome.clone());
         }
         outcome
     }
 
-    fn same_owner(&self, ask: &Ask) -> Result<(), Refusal> {
+    /// The hold that is entered again, or a refusal; nothing where a stranger asks.
+    fn same_owner(&self, ask: &Ask) -> Result<Option<usize>, Outcome> {
         let session = ask.claim.session().expect("a session's");
         let same = |other: &Ask| {
             other.lock == ask.lock
@@ -489,21 +637,44 @@ impl Naive {
                 && other.owner == ask.owner
                 && other.claim.session() == Some(session)
         };
-        let held = self.holds.iter().find(|hold| same(&hold.ask)).map(|hold| Some(hold.token));
-        let waits = self.waits.iter().find(|wait| same(&wait.ask)).map(|_| None);
-        match held.or(waits) {
-            Some(token) => Err(Refusal::AlreadyHeld { lock: ask.lock.clone(), session, token }),
-            None => Ok(()),
+        if ask.extras.reentry == Reentry::Wait {
+            return Ok(None);
         }
+        let lock = ask.lock.clone();
+        let Some(at) = self.holds.iter().position(|hold| same(&hold.ask)) else {
+            let waits = self.waits.iter().any(|wait| same(&wait.ask));
+            let refusal = Refusal::AlreadyHeld { lock, session, token: None };
+            return if waits { Err(Outcome::Refused(refusal)) } else { Ok(None) };
+        };
+        let hold = &self.holds[at];
+        if ask.extras.reentry == Reentry::Count {
+            if let Mode::Permits { limit: Some(asked), .. } = ask.mode
+                && let Some(limit) = self.limit(&lock).filter(|limit| *limit != asked)
+            {
+                return Err(Outcome::Refused(Refusal::LimitMismatch { lock, limit, asked }));
+            }
+            let covered = match (hold.ask.mode, ask.mode) {
+                (Mode::Permits { count: held, .. }, Mode::Permits { count, .. }) => 0 < count && count <= held,
+                (Mode::Exclusive, asked) => !is_semaphore(asked),
+                (held, asked) => held == asked,
+            };
+            if covered {
+                return Ok(Some(at));
+            }
+        }
+        Err(Outcome::Refused(Refusal::AlreadyHeld { lock, session, token: Some(hold.token) }))
     }
 
     /// Grants, queues or refuses somebody new.
     fn admit(&mut self, ask: Ask, patience: Patience) -> Outcome {
         let lock = ask.lock.clone();
         let held = self.holds.iter().find(|hold| hold.ask.lock == lock).map(|hold| hold.ask.mode);
+        let lost = self.lost.iter().find(|lost| lost.ask.lock == lock).map(|lost| lost.ask.mode);
+        let held = held.or(lost);
         let user = held.or(self.waits.iter().find(|wait| wait.ask.lock == lock).map(|wait| wait.ask.mode));
-        if let Some(mode) = user.filter(|mode| is_semaphore(*mode) != is_semaphore(ask.mode)) {
-            let kind = if is_semaphore(mode) { Kind::Semaphore } else { Kind::Lock };
+        let in_use = user.map(is_semaphore).or(self.limit(&lock).map(|_| true));
+        if let Some(semaphore) = in_use.filter(|semaphore| *semaphore != is_semaphore(ask.mode)) {
+            let kind = if semaphore { Kind::Semaphore } else { Kind::Lock };
             return Outcome::Refused(Refusal::KindMismatch { lock, kind });
         }
         if let Mode::Permits { count, limit: asked } = ask.mode {
@@ -516,11 +687,11 @@ impl Naive {
             if count == 0 || limit < count {
                 return Outcome::Refused(Refusal::LimitExceeded { lock, limit, asked: count });
             }
-            if user.is_none() {
-                self.limits.push((lock.clone(), limit));
+            if self.limit(&lock).is_none() {
+                self.limits.push((lock.clone(), limit, false));
             }
         }
-        let queue = self.waits.iter().any(|wait| wait.ask.lock == lock);
+        let queue = self.waits.iter().any(|wait| wait.ask.lock == lock && !passes(&ask, &wait.ask));
         if !queue && self.fits(&lock, ask.mode) {
             return Outcome::Granted(self.grant(ask));
         }
@@ -533,7 +704,7 @@ impl Naive {
             Patience::For { ms } => Some(LogTime(self.now.0 + ms.min(week))),
             Patience::Session | Patience::Try => ask.lease.is_some().then_some(LogTime(self.now.0 + week)),
         };
-        self.waits.push(Wait { ask, sequence: self.sequences, end });
+        self.waits.push(Wait { ask, sequence: self.sequences, end, upgrades: None });
         self.queued(self.waits.last().expect("just pushed"))
     }
 
@@ -543,8 +714,16 @@ impl Naive {
         let claim = Claim::Request(request);
         if let Some(at) = self.waits.iter().position(|wait| wait.ask.claim == claim) {
             self.end_wait(at, Outcome::Withdrawn);
-        } else if let Some(at) = self.holds.iter().position(|hold| hold.ask.claim == claim) {
-            self.end_hold(at, EndReason::Cancelled, Some(Outcome::Withdrawn));
+        } else if let Some(at) = self.holds.iter().position(|hold| holds(hold, request)) {
+            let hold = &self.holds[at];
+            if hold.upgrade.as_ref().is_some_and(|(number, _)| *number == request.number) {
+                return Outcome::Granted(Grant { token: hold.token, deadline: hold.lease_end, waited_ms: 0 });
+            }
+            if self.holds[at].again.is_empty() {
+                self.end_hold(at, EndReason::Cancelled, Some(Outcome::Withdrawn));
+            } else {
+                self.leave_hold(at, request.number, Outcome::Withdrawn);
+            }
         } else if !answered {
             self.remember(request, None, Outcome::Withdrawn);
         }
@@ -561,14 +740,283 @@ impl Naive {
         let mine = |hold: &Hold| hold.ask.claim.session() == Some(id);
         let found = |hold: &Hold| hold.ask.lock == lock && hold.token == release.token && mine(hold);
         let outcome = match self.holds.iter().position(found) {
-            Some(at) => {
-                self.end_hold(at, EndReason::Released, None);
-                Outcome::Released
-            }
+            Some(at) => match self.holds[at].again.last() {
+                Some((number, _)) => {
+                    let (number, ended) = (*number, Outcome::HoldEnded { reason: EndReason::Released });
+                    Outcome::Released { left: self.leave_hold(at, number, ended) }
+                }
+                None => {
+                    self.end_hold(at, EndReason::Released, None);
+                    Outcome::Released { left: 0 }
+                }
+            },
             None => self.not_held(&lock, mine),
         };
         self.remember(release.request, Some(payload), outcome.clone());
         outcome
+    }
+
+    fn alter(&mut self, principal: &Principal, alter: &Alter, payload: Command) -> Outcome {
+        if let Some(outcome) = self.seen(alter.request, alter.answered_below, &payload) {
+            return outcome;
+        }
+        let namespace = self.alive(alter.request.session).expect("seen").open.namespace.clone();
+        let lock = LockKey { namespace, name: alter.name.clone() };
+        let outcome = match &alter.what {
+            Alteration::Downgrade { token } => self.downgrade(alter.request.session, &lock, *token),
+            Alteration::Upgrade { token, patience } => self.upgrade(alter, &lock, *token, *patience, &payload),
+            Alteration::Resume { token, handle, lease_ms } => {
+                self.resume(principal, alter, &lock, *token, handle, *lease_ms, &payload)
+            }
+            Alteration::SetValue { token, value } => {
+                let mine = |hold: &Hold| hold.ask.claim.session() == Some(alter.request.session);
+                let found = |hold: &&mut Hold| hold.ask.lock == lock && hold.token == *token && mine(hold);
+                match self.holds.iter_mut().find(found) {
+                    Some(hold) => {
+                        hold.ask.extras.value = value.clone();
+                        Outcome::Done
+                    }
+                    None => self.not_held(&lock, mine),
+                }
+            }
+        };
+        if !matches!(outcome, Outcome::Granted(_) | Outcome::Queued(_)) {
+            self.remember(alter.request, Some(payload), outcome.clone());
+        }
+        outcome
+    }
+
+    /// Where the session's own hold stands, if it may change its mode.
+    fn changeable(&self, id: SessionId, lock: &LockKey, token: FencingToken) -> Result<usize, Outcome> {
+        let mine = |hold: &Hold| hold.ask.claim.session() == Some(id);
+        let found = |hold: &Hold| hold.ask.lock == *lock && hold.token == token && mine(hold);
+        let at = self.holds.iter().position(found).ok_or_else(|| self.not_held(lock, mine))?;
+        let hold = &self.holds[at];
+        let depth = 1 + hold.again.len() as u32;
+        let lock = lock.clone();
+        if is_semaphore(hold.ask.mode) {
+            return Err(Outcome::Refused(Refusal::KindMismatch { lock, kind: Kind::Semaphore }));
+        }
+        if 1 < depth { Err(Outcome::Refused(Refusal::Entered { lock, depth })) } else { Ok(at) }
+    }
+
+    fn downgrade(&mut self, id: SessionId, lock: &LockKey, token: FencingToken) -> Outcome {
+        let at = match self.changeable(id, lock, token) {
+            Ok(at) => at,
+            Err(refused) => return refused,
+        };
+        self.holds[at].ask.mode = Mode::Shared;
+        if let Some((number, payload)) = self.holds[at].upgrade.take() {
+            let ended = Outcome::HoldEnded { reason: EndReason::Released };
+            self.remember(RequestId { session: id, number }, Some(payload), ended);
+        }
+        Outcome::Downgraded
+    }
+
+    fn upgrade(
+        &mut self,
+        alter: &Alter,
+        lock: &LockKey,
+        token: FencingToken,
+        patience: Patience,
+        payload: &Command,
+    ) -> Outcome {
+        let session = alter.request.session;
+        let at = match self.changeable(session, lock, token) {
+            Ok(at) => at,
+            Err(refused) => return refused,
+        };
+        if self.holds[at].ask.mode == Mode::Exclusive {
+            let refusal = Refusal::AlreadyHeld { lock: lock.clone(), session, token: Some(token) };
+            return Outcome::Refused(refusal);
+        }
+        let claim = Claim::Request(alter.request);
+        let (since, payload) = (self.now, payload.clone());
+        let mut ask = Ask { claim, mode: Mode::Exclusive, since, payload, lease: None, ..self.holds[at].ask.clone() };
+        ask.extras.fairness = Fairness::Fair;
+        let upgrader = self.waits.iter().find(|wait| wait.ask.lock == *lock && wait.upgrades.is_some());
+        let first = upgrader.and_then(|wait| wait.upgrades);
+        let alone = first.is_none() && self.alone(lock, token);
+        if alone {
+            return Outcome::Granted(self.make_exclusive(&ask, token));
+        }
+        if first.is_some() || patience == Patience::Try {
+            let named = |hold: &Hold| first.map_or(hold.token != token, |first| hold.token == first);
+            let holder = self.holder(lock, |hold| !named(hold)).map(Box::new);
+            return Outcome::Refused(Refusal::Held { lock: lock.clone(), holder });
+        }
+        let end = if let Patience::For { ms } = patience { Some(LogTime(self.now.0 + ms)) } else { None };
+        self.waits.push(Wait { ask, sequence: 0, end, upgrades: Some(token) });
+        self.queued(self.waits.last().expect("just pushed"))
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "said as simply as it can be")]
+    fn resume(
+        &mut self,
+        principal: &Principal,
+        alter: &Alter,
+        lock: &LockKey,
+        token: FencingToken,
+        handle: &Handle,
+        lease_ms: Option<u64>,
+        payload: &Command,
+    ) -> Outcome {
+        if let Some(refused) = lease_ms.and_then(|lease_ms| self.lease_bounds(lease_ms)) {
+            return refused;
+        }
+        let Some(at) = self.lost.iter().position(|lost| lost.ask.lock == *lock && lost.token == token) else {
+            return self.not_held(lock, |hold| hold.ask.claim.session() == Some(alter.request.session));
+        };
+        let loser = self.lost[at].ask.claim.session();
+        if !self.sessions.iter().any(|session| Some(session.id) == loser && session.open.handle == *handle) {
+            return Outcome::Refused(Refusal::WrongHandle);
+        }
+        let lost = self.lost.remove(at).ask;
+        let (claim, principal) = (Claim::Request(alter.request), principal.clone());
+        let extras = Extras { lease_ms, ..lost.extras.clone() };
+        Outcome::Granted(self.grant(Ask {
+            claim,
+            principal,
+            since: self.now,
+            payload: payload.clone(),
+            extras,
+            ..lost
+        }))
+    }
+
+    fn manage(&mut self, lock: &LockKey, what: &Managing) -> Outcome {
+        let at = |token: FencingToken| self.holds.iter().position(|hold| hold.ask.lock == *lock && hold.token == token);
+        match what {
+            Managing::SetLimit { limit } => self.set_limit(lock, *limit),
+            Managing::RemoveLimit if self.is_lock(lock) => {
+                Outcome::Refused(Refusal::KindMismatch { lock: lock.clone(), kind: Kind::Lock })
+            }
+            Managing::RemoveLimit => {
+                if let Some((_, _, kept)) = self.limits.iter_mut().find(|(known, ..)| known == lock) {
+                    *kept = false;
+                }
+                self.forget_limits();
+                Outcome::Done
+            }
+            Managing::Ask { token, .. } => match at(*token) {
+                Some(_) => Outcome::Done,
+                None => self.not_held(lock, |_| false),
+            },
+            Managing::Break { token, dry_run, .. } => self.break_hold(lock, *token, *dry_run),
+            Managing::HandOver { token, to } => self.hand_over(lock, *token, *to),
+        }
+    }
+
+    fn is_lock(&self, lock: &LockKey) -> bool {
+        let holds = self.holds.iter().map(|hold| &hold.ask);
+        let asks = holds.chain(self.waits.iter().map(|wait| &wait.ask)).chain(self.lost.iter().map(|lost| &lost.ask));
+        asks.filter(|ask| ask.lock == *lock).any(|ask| !is_semaphore(ask.mode))
+    }
+
+    fn set_limit(&mut self, lock: &LockKey, limit: u32) -> Outcome {
+        if self.is_lock(lock) {
+            return Outcome::Refused(Refusal::KindMismatch { lock: lock.clone(), kind: Kind::Lock });
+        }
+        self.limits.retain(|(known, ..)| known != lock);
+        self.limits.push((lock.clone(), limit, true));
+        let wants = |wait: &Wait| match wait.ask.mode {
+            Mode::Permits { count, .. } if wait.ask.lock == *lock && limit < count => Some(count),
+            _ => None,
+        };
+        while let Some((at, asked)) = self.waits.iter().enumerate().find_map(|(at, wait)| Some((at, wants(wait)?))) {
+            self.end_wait(at, Outcome::Refused(Refusal::LimitExceeded { lock: lock.clone(), limit, asked }));
+        }
+        Outcome::Done
+    }
+
+    fn break_hold(&mut self, lock: &LockKey, token: FencingToken, dry_run: bool) -> Outcome {
+        let held = self.holds.iter().position(|hold| hold.ask.lock == *lock && hold.token == token);
+        let lost = self.lost.iter().position(|lost| lost.ask.lock == *lock && lost.token == token);
+        let (holder, claim) = match (held, lost) {
+            (Some(at), _) => (self.view(&self.holds[at]), self.holds[at].ask.claim),
+            (None, Some(at)) => {
+                let Lost { ask, token, until, since } = &self.lost[at];
+                let end = Some(*until);
+                let hold = Hold {
+                    ask: ask.clone(),
+                    token: *token,
+                    since: *since,
+                    lease_end: end,
+                    again: vec![],
+                    upgrade: None,
+                };
+                (HolderView { deadline: *until, ..self.view(&hold) }, ask.claim)
+            }
+            (None, None) => return self.not_held(lock, |_| false),
+        };
+        let last_seen = claim.session().and_then(|id| self.alive(id)).map(|session| session.seen);
+        let waits = self.waits.iter().filter(|wait| wait.ask.lock == *lock);
+        let next = waits.min_by_key(|wait| wait.sequence).map(|wait| WaiterView {
+            place: 1,
+            sequence: wait.sequence,
+            session: wait.ask.claim.session(),
+            owner: wait.ask.owner.clone(),
+            mode: wait.ask.mode,
+            metadata: wait.ask.metadata.clone(),
+            since: wait.ask.since,
+        });
+        match (held, lost) {
+            (Some(at), _) if !dry_run => self.end_hold(at, EndReason::Broken, None),
+            (_, Some(at)) if !dry_run => {
+                self.lost.remove(at);
+                self.forget_limits();
+            }
+            _ => {}
+        }
+        Outcome::Broken(Box::new(Breach { done: !dry_run, holder, last_seen, next }))
+    }
+
+    fn hand_over(&mut self, lock: &LockKey, from: FencingToken, to: SessionId) -> Outcome {
+        let Some(session) = self.alive(to) else { return self.session_ended(to) };
+        let (namespace, open) = (session.open.namespace.clone(), session.open.clone());
+        let held = |hold: &Hold| hold.ask.lock == *lock && hold.token == from;
+        let Some(at) = self.holds.iter().position(held) else { return self.not_held(lock, |_| false) };
+        let refused = Outcome::Refused(Refusal::NotAccepted { lock: lock.clone(), session: to });
+        if namespace != lock.namespace {
+            return refused;
+        }
+        let wants =
+            |wait: &Wait| wait.ask.lock == *lock && wait.ask.claim.session() == Some(to) && wait.upgrades.is_none();
+        let waits = self.waits.iter().enumerate().filter(|(_, wait)| wants(wait));
+        let heir = waits.min_by_key(|(_, wait)| wait.sequence).map(|(at, _)| at);
+        let ask = match heir {
+            Some(heir) => {
+                let old = self.holds.remove(at);
+                let fits = self.fits(lock, self.waits[heir].ask.mode);
+                self.holds.insert(at, old);
+                if !fits {
+                    let holder = self.holder(lock, held).map(Box::new);
+                    return Outcome::Refused(Refusal::Held { lock: lock.clone(), holder });
+                }
+                self.waits.remove(heir).ask
+            }
+            None if !open.accepts_hand_over => return refused,
+            None => {
+                let number = (1 << 63) | (self.tokens + 1);
+                Ask {
+                    claim: Claim::Request(RequestId { session: to, number }),
+                    owner: None,
+                    metadata: open.metadata.clone(),
+                    since: self.now,
+                    lease: None,
+                    extras: Extras::default(),
+                    principal: Principal::default(),
+                    ..self.holds[at].ask.clone()
+                }
+            }
+        };
+        let kept = self.limits.iter().find(|(known, ..)| known == lock).cloned();
+        self.end_hold(at, EndReason::HandedOver, None);
+        if let Some(kept) = kept.filter(|_| self.limit(lock).is_none()) {
+            self.limits.push(kept);
+        }
+        let Claim::Request(to) = ask.claim else { panic!("only sessions are handed anything") };
+        Outcome::HandedOver { token: self.grant(ask).token, to }
     }
 
     fn take(&mut self, principal: &Principal, take: &TakeLease, payload: Command) -> Outcome {
@@ -601,6 +1049,7 @@ impl Naive {
             payload: payload.clone(),
             since: self.now,
             lease: Some((take.handle.clone(), take.lease_ms)),
+            extras: Extras::default(),
         };
         let outcome = self.admit(ask, take.patience);
         // A refused take is forgotten: a poller that tries for ever would fill the cluster's memory.
@@ -628,6 +1077,26 @@ impl Naive {
         }
         Outcome::Withdrawn
     }
+}
+
+/// Only one that barges passes, and only others that do.
+fn passes(ask: &Ask, ahead: &Ask) -> bool {
+    ask.extras.fairness == Fairness::Barging && ahead.extras.fairness == Fairness::Barging
+}
+
+fn request_of(session: Option<SessionId>, number: u64) -> Option<Claim> {
+    session.map(|session| Claim::Request(RequestId { session, number }))
+}
+
+fn holds(hold: &Hold, request: RequestId) -> bool {
+    let same = |(number, _): &(u64, Command)| *number == request.number;
+    hold.ask.claim.session() == Some(request.session)
+        && (hold.ask.claim == Claim::Request(request) || later(hold).any(same))
+}
+
+/// The requests that came to hold it after the first.
+fn later(hold: &Hold) -> impl Iterator<Item = &(u64, Command)> {
+    hold.again.iter().chain(&hold.upgrade)
 }
 
 fn proves(hold: &Hold, handle: &Handle) -> bool {

@@ -10,7 +10,7 @@ use super::random::Story;
 use super::refused::Remembering;
 use crate::model::*;
 
-const STORIES: u64 = 60;
+const STORIES: u64 = 200;
 const COMMANDS_A_STORY: usize = 2_000;
 const TIMES_EACH_MIN: u64 = 100;
 
@@ -18,6 +18,15 @@ const TIMES_EACH_MIN: u64 = 100;
 fn variant(value: &impl std::fmt::Debug) -> String {
     let text = format!("{value:?}");
     text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
+}
+
+/// What was asked: a change of a hold by the kind of change.
+fn command_word(command: &Command) -> String {
+    match command {
+        Command::Alter(alter) => variant(&alter.what),
+        Command::Manage(manage) => variant(&manage.what),
+        other => variant(other),
+    }
 }
 
 fn answer(outcome: &Outcome) -> String {
@@ -29,7 +38,7 @@ fn answer(outcome: &Outcome) -> String {
 }
 
 /// Everything that can be answered, apart from quotas, which have tests of their own.
-const POSSIBLE: [(&str, &str); 17] = [
+const POSSIBLE: [(&str, &str); 27] = [
     ("OpenSession", "Opened AlreadyOpen Tombstoned OutOfBounds_ttl OutOfBounds_disconnect_grace"),
     ("Attach", "Attached WrongHandle StaleAttempt SessionEnded"),
     ("Disconnected", "DisconnectNoted"),
@@ -37,9 +46,26 @@ const POSSIBLE: [(&str, &str); 17] = [
     (
         "Acquire",
         "Granted Queued TimedOut Withdrawn HoldEnded Held AlreadyHeld KindMismatch LimitMismatch LimitExceeded \
-         LimitUnknown SessionEnded TooOld RequestReused",
+         LimitUnknown SessionEnded TooOld RequestReused OutOfBounds_lease",
     ),
-    ("Cancel", "Withdrawn SessionEnded"),
+    ("Cancel", "Withdrawn SessionEnded Granted"),
+    ("Downgrade", "Downgraded NotHeld HeldByOther Entered KindMismatch SessionEnded TooOld RequestReused Withdrawn"),
+    (
+        "Upgrade",
+        "Granted Queued TimedOut Withdrawn HoldEnded Held AlreadyHeld NotHeld HeldByOther Entered KindMismatch \
+         SessionEnded TooOld RequestReused",
+    ),
+    ("SetValue", "Done NotHeld HeldByOther SessionEnded TooOld RequestReused Withdrawn"),
+    ("SetLimit", "Done KindMismatch"),
+    ("RemoveLimit", "Done KindMismatch"),
+    ("Break", "Broken NotHeld HeldByOther"),
+    ("Ask", "Done NotHeld HeldByOther"),
+    ("HandOver", "HandedOver Held NotAccepted NotHeld HeldByOther SessionEnded"),
+    (
+        "Resume",
+        "Granted HoldEnded NotHeld HeldByOther WrongHandle OutOfBounds_lease SessionEnded TooOld RequestReused \
+         Withdrawn",
+    ),
     ("Release", "Released NotHeld HeldByOther SessionEnded TooOld RequestReused Withdrawn"),
     (
         "TakeLease",
@@ -54,6 +80,7 @@ const POSSIBLE: [(&str, &str); 17] = [
     ("Announce", "Ticked OtherDisk"),
     ("RaiseFeatures", "Ticked FeaturesUnsupported"),
     ("renew session", "Renewed SessionEnded"),
+    ("renew hold", "Renewed SessionEnded NotHeld HeldByOther OutOfBounds_lease"),
     ("renew lease", "Renewed NotHeld HeldByOther OutOfBounds_lease"),
 ];
 
@@ -74,15 +101,22 @@ fn compare(seed: u64, table: &mut Table) {
         let index = watched.machine.applied();
         for ((renewal, reply), expected) in entry.renewals.iter().zip(&applied.renewals).zip(&renewals) {
             assert_eq!(reply.outcome, *expected, "story {seed}, entry {index}: {renewal:#?}");
-            let session = matches!(renewal.target, RenewalTarget::Session(_));
-            count(table, if session { "renew session".into() } else { "renew lease".into() }, &reply.outcome);
+            let what = match renewal.target {
+                RenewalTarget::Session(_) => "renew session",
+                RenewalTarget::Lease { .. } => "renew lease",
+                RenewalTarget::Hold { .. } => "renew hold",
+            };
+            count(table, what.into(), &reply.outcome);
         }
         for ((submission, reply), expected) in entry.commands.iter().zip(&applied.commands).zip(&commands) {
             assert_eq!(reply.outcome, *expected, "story {seed}, entry {index}: {:#?}", submission.command);
-            count(table, variant(&submission.command), &reply.outcome);
+            count(table, command_word(&submission.command), &reply.outcome);
         }
         let granted = applied.events.iter().filter_map(|event| match &event.kind {
-            EventKind::Granted { lock, claim, token, .. } => Some((lock.clone(), *claim, *token)),
+            EventKind::Granted { lock, claim, token, .. }
+            | EventKind::Upgraded { lock, claim, token, .. }
+            | EventKind::HandedOver { lock, claim, token, .. }
+            | EventKind::Resumed { lock, claim, token, .. } => Some((lock.clone(), *claim, *token)),
             _ => None,
         });
         assert_eq!(granted.collect::<Vec<_>>(), naive.granted, "grants of story {seed}, entry {index}");

@@ -34,6 +34,14 @@ impl Random {
     }
 }
 
+/// Whether this is the request, and it asks for a lock-delay.
+fn delays(command: &Command, request: RequestId) -> bool {
+    match command {
+        Command::Acquire(acquire) => acquire.request == request && 0 < acquire.choices().delay_ms,
+        _ => false,
+    }
+}
+
 /// What the story knows of a session.
 #[derive(Debug, Clone)]
 struct Known {
@@ -48,6 +56,14 @@ struct Known {
     tokens: Vec<(LockName, FencingToken)>,
 }
 
+/// A session's hold.
+#[derive(Debug, Clone)]
+struct Held {
+    request: RequestId,
+    name: LockName,
+    token: FencingToken,
+}
+
 /// A story: entries, and what their answers taught.
 #[derive(Debug, Clone)]
 pub(crate) struct Story {
@@ -55,6 +71,14 @@ pub(crate) struct Story {
     stamp: u64,
     known: Vec<Known>,
     takes: Vec<TakeLease>,
+    /// What sessions hold now.
+    held: Vec<Held>,
+    /// Who waits for what.
+    waits: Vec<(LockKey, RequestId)>,
+    /// Upgrades and resumes that were queued or granted.
+    altered: Vec<Command>,
+    /// Holds that ended against their holders' will, and the handles of their sessions.
+    lost: Vec<(LockKey, FencingToken, Handle)>,
     drawn: u128,
     attempts: u64,
 }
@@ -68,7 +92,18 @@ fn handle(number: u128) -> Handle {
 
 impl Story {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { random: Random(seed), stamp: 0, known: vec![], takes: vec![], drawn: 0, attempts: 0 }
+        Self {
+            random: Random(seed),
+            stamp: 0,
+            known: vec![],
+            takes: vec![],
+            held: vec![],
+            lost: vec![],
+            waits: vec![],
+            altered: vec![],
+            drawn: 0,
+            attempts: 0,
+        }
     }
 
     fn draw(&mut self) -> u128 {
@@ -98,6 +133,9 @@ impl Story {
     pub(crate) fn learn(&mut self, entry: &Entry, applied: &Applied) {
         for (submission, reply) in entry.commands.iter().zip(&applied.commands) {
             match (&submission.command, &reply.outcome) {
+                (altered @ Command::Alter(_), Outcome::Granted(_) | Outcome::Queued(_)) => {
+                    self.altered.push(altered.clone());
+                }
                 (Command::OpenSession(open), Outcome::Opened { session, .. }) => self.opened(open, *session),
                 (Command::Attach(attach), Outcome::Attached { attachment, .. }) => {
                     if let Some(known) = self.known.iter_mut().find(|known| known.id == attach.session) {
@@ -117,12 +155,71 @@ impl Story {
         }
         self.known.retain(|known| known.gone < 3);
         for event in &applied.events {
-            if let EventKind::Granted { lock, claim: Claim::Request(request), token, .. } = &event.kind
-                && let Some(known) = self.known.iter_mut().find(|known| known.id == request.session)
-            {
-                known.tokens.push((lock.name.clone(), *token));
-            }
+            self.follow(&event.kind);
         }
+    }
+
+    /// Keeps up with who holds what, and what was lost.
+    fn follow(&mut self, event: &EventKind) {
+        let gone = match event {
+            EventKind::Upgraded { from, .. } | EventKind::HandedOver { from, .. } => Some(*from),
+            EventKind::Broken { token, .. } => Some(*token),
+            EventKind::Released { token, .. } | EventKind::Expired { token, .. } => Some(*token),
+            _ => None,
+        };
+        self.held.retain(|held| Some(held.token) != gone);
+        match event {
+            EventKind::Queued { lock, claim: Claim::Request(request), .. } => self.waits.push((lock.clone(), *request)),
+            _ => self.waits.retain(|(_, request)| event.claim() != Some(Claim::Request(*request))),
+        }
+        if let EventKind::Expired { lock, token, claim: Claim::Request(request), .. } = event
+            && let Some(known) = self.known.iter().find(|known| known.id == request.session)
+            && known.past.iter().any(|past| delays(past, *request))
+        {
+            self.lost.push((lock.clone(), *token, known.open.handle.clone()));
+        }
+        if let EventKind::Granted { lock, claim: Claim::Request(request), token, .. }
+        | EventKind::Upgraded { lock, claim: Claim::Request(request), token, .. }
+        | EventKind::HandedOver { lock, claim: Claim::Request(request), token, .. }
+        | EventKind::Resumed { lock, claim: Claim::Request(request), token, .. } = event
+            && let Some(known) = self.known.iter_mut().find(|known| known.id == request.session)
+        {
+            known.tokens.push((lock.name.clone(), *token));
+            self.held.push(Held { request: *request, name: lock.name.clone(), token: *token });
+        }
+    }
+
+    /// Mostly what the session holds now, or else what it held once.
+    fn held(&mut self, at: usize) -> (LockName, FencingToken) {
+        let id = self.known[at].id;
+        let held: Vec<_> = self.held.iter().filter(|held| held.request.session == id).cloned().collect();
+        let now = self.random.percent(80);
+        if let Some(held) = self.random.pick(&held).filter(|_| now) {
+            return (held.name.clone(), held.token);
+        }
+        let recent = self.known[at].tokens.len().saturating_sub(4);
+        let once = self.random.pick(&self.known[at].tokens[recent..]).cloned();
+        once.unwrap_or((self.name(), FencingToken::new(0, 1 + self.random.below(50))))
+    }
+
+    /// What the session holds under a named owner, to be entered again.
+    fn enter_again(&mut self, at: usize) -> Option<Command> {
+        let (id, number) = (self.known[at].id, self.known[at].next);
+        let mine = |number: u64, command: &&Command| match command {
+            Command::Acquire(acquire) => acquire.request.number == number && acquire.owner.is_some(),
+            _ => false,
+        };
+        let held = self.held.iter().filter(|held| held.request.session == id);
+        let past = |held: &Held| self.known[at].past.iter().find(|past| mine(held.request.number, past)).cloned();
+        let entered: Vec<_> = held.filter_map(past).collect();
+        let mut command = self.random.pick(&entered).cloned()?;
+        if let Command::Acquire(acquire) = &mut command {
+            acquire.request.number = number;
+            acquire.extras.get_or_insert_default().reentry = Reentry::Count;
+        }
+        self.known[at].next += 1;
+        self.known[at].past.push(command.clone());
+        Some(command)
     }
 
     fn opened(&mut self, open: &OpenSession, id: SessionId) {
@@ -144,8 +241,18 @@ impl Story {
             7 => deadline + 1,
             _ => before + self.random.below(self.stamp - before + 1),
         };
-        let target = if self.random.percent(70) {
+        let target = if self.random.percent(60) {
             RenewalTarget::Session(self.random.pick(&self.known)?.id)
+        } else if self.random.percent(50) {
+            let lease_ms = self.lease_ms();
+            if self.known.is_empty() {
+                return None;
+            }
+            let at = self.session();
+            let (name, token) = self.held(at);
+            let known = &self.known[at];
+            let lock = LockKey { namespace: known.open.namespace.clone(), name };
+            RenewalTarget::Hold { lock, session: known.id, token, lease_ms }
         } else {
             let take = self.recent_take()?;
             let stranger = self.random.percent(12);
@@ -170,14 +277,16 @@ impl Story {
             return self.open();
         }
         match self.random.below(102) {
-            0..30 => self.acquire(),
-            30..54 => self.release(),
-            54..61 => self.cancel(),
-            61..75 => self.take(),
-            75..85 => self.drop_lease(),
-            85..89 => self.cancel_take(),
-            89..93 => self.attach(),
-            93..96 => self.disconnected(),
+            0..25 => self.acquire(),
+            25..39 => self.alter(),
+            39..44 => self.manage(),
+            44..59 => self.release(),
+            59..67 => self.cancel(),
+            67..78 => self.take(),
+            78..87 => self.drop_lease(),
+            87..91 => self.cancel_take(),
+            91..94 => self.attach(),
+            94..96 => self.disconnected(),
             96 => self.close(),
             97 => Command::Tick,
             98 => Command::LeaderlessGap { gap_ms: self.random.below(5000) },
@@ -231,6 +340,7 @@ impl Story {
             ttl_ms,
             disconnect_grace_ms: self.random.pick(&grace).copied().flatten(),
             metadata: Metadata::default(),
+            accepts_hand_over: self.random.percent(30),
         })
     }
 
@@ -291,6 +401,22 @@ impl Story {
         self.random.pick(&owners).copied().flatten().map(|text| Owner::parse(text).expect("legal"))
     }
 
+    fn extras(&mut self) -> Option<Box<Extras>> {
+        if self.random.percent(45) {
+            return None;
+        }
+        let reentry = match self.random.below(6) {
+            0..3 => Reentry::Count,
+            3 => Reentry::Wait,
+            _ => Reentry::Refuse,
+        };
+        let lease_ms = self.random.percent(30).then(|| self.lease_ms());
+        let fairness = if self.random.percent(25) { Fairness::Barging } else { Fairness::Fair };
+        let value = self.random.percent(10).then(|| LockValue::parse("n1:7600").expect("legal"));
+        let delay_ms = if self.random.percent(35) { self.random.below(20_000) } else { 0 };
+        Some(Box::new(Extras { reentry, fairness, lease_ms, value, delay_ms, ..Extras::default() }))
+    }
+
     fn answered_below(&mut self, at: usize) -> u64 {
         let back = self.random.below(12);
         if self.random.percent(12) { self.known[at].next.saturating_sub(back) } else { 0 }
@@ -311,6 +437,7 @@ impl Story {
                 }
             }
             Command::Release(release) if changed => release.name = name,
+            Command::Alter(alter) if changed => alter.name = name,
             _ => {}
         }
         Some(command)
@@ -330,6 +457,11 @@ impl Story {
         {
             return again;
         }
+        if self.random.percent(8)
+            && let Some(again) = self.enter_again(at)
+        {
+            return again;
+        }
         let name = self.name();
         let command = Command::Acquire(Acquire {
             request: RequestId { session: self.known[at].id, number: self.number(at) },
@@ -338,6 +470,7 @@ impl Story {
             owner: self.owner(),
             patience: self.patience(),
             metadata: Metadata::default(),
+            extras: self.extras(),
             name,
         });
         self.known[at].past.push(command.clone());
@@ -370,11 +503,107 @@ impl Story {
         command
     }
 
+    /// Upgrades, downgrades and resumes, mostly of what is or was held.
+    fn alter(&mut self) -> Command {
+        let at = self.session();
+        let altered: Vec<_> = self.known[at].past.iter().filter(|past| matches!(past, Command::Alter(_))).collect();
+        let recent = altered.len().saturating_sub(8);
+        let again = self.random.pick(&altered[recent..]).copied().cloned();
+        if let Some(again) = again.filter(|_| self.random.percent(25)) {
+            return again;
+        }
+        let recent = self.altered.len().saturating_sub(4);
+        let again = self.random.pick(&self.altered[recent..]).cloned();
+        if let Some(again) = again.filter(|_| self.random.percent(15)) {
+            return again;
+        }
+        let (number, answered_below) = (self.number(at), self.answered_below(at));
+        let (mut name, token) = self.held(at);
+        let recent = self.lost.len().saturating_sub(3);
+        let lost = self.random.pick(&self.lost[recent..]).cloned();
+        let (patience, lease_ms) = (self.patience(), self.random.percent(30).then(|| self.lease_ms()));
+        let what = match (self.random.below(10), lost) {
+            (0..2, _) | (8.., None) => Alteration::Downgrade { token },
+            (2, _) => Alteration::SetValue { token, value: self.value() },
+            (3..6, _) | (_, None) => Alteration::Upgrade { token, patience },
+            (_, Some((lock, token, known))) => {
+                name = lock.name;
+                let handle = if self.random.percent(25) { handle(u128::MAX) } else { known };
+                Alteration::Resume { token, handle, lease_ms }
+            }
+        };
+        let request = RequestId { session: self.known[at].id, number };
+        let command = Command::Alter(Alter { request, answered_below, name, what });
+        self.known[at].past.push(command.clone());
+        command
+    }
+
+    fn value(&mut self) -> Option<LockValue> {
+        let values = [None, Some("n1:7600"), Some("n2:7600")];
+        self.random.pick(&values).copied().flatten().map(|text| LockValue::parse(text).expect("legal"))
+    }
+
+    /// Limits, breaks, requests and hand-overs, mostly of what is held now.
+    fn manage(&mut self) -> Command {
+        let why = Reason::parse("stuck").expect("legal");
+        let (at, to) = (self.session(), self.session());
+        let (mut name, mut token) = self.held(at);
+        let namespace = self.known[at].open.namespace.clone();
+        let to = self.known[to].id;
+        let what = match self.random.below(20) {
+            0..4 => {
+                name = self.name();
+                Managing::SetLimit { limit: 1 + self.random.below(5) as u32 }
+            }
+            4..8 => {
+                name = self.name();
+                Managing::RemoveLimit
+            }
+            8..12 => {
+                let recent = self.lost.len().saturating_sub(2);
+                if let Some((lock, lost, _)) = self.random.pick(&self.lost[recent..]).cloned()
+                    && self.random.percent(30)
+                {
+                    (name, token) = (lock.name, lost);
+                }
+                Managing::Break { token, why, dry_run: self.random.percent(30) }
+            }
+            12..14 => Managing::Ask { token, why },
+            _ => return self.hand_over(LockKey { namespace, name }, token, to),
+        };
+        Command::Manage(Manage { lock: LockKey { namespace, name }, what })
+    }
+
+    /// Mostly to somebody who waits.
+    fn hand_over(&mut self, mut lock: LockKey, mut token: FencingToken, mut to: SessionId) -> Command {
+        let known = |held: &&Held| self.waits.iter().any(|(lock, _)| lock.name == held.name);
+        let held: Vec<_> = self.held.iter().filter(known).cloned().collect();
+        let waiters = self.random.percent(70);
+        if let Some(held) = self.random.pick(&held).cloned().filter(|_| waiters) {
+            let waits: Vec<_> = self.waits.iter().filter(|(lock, _)| lock.name == held.name).cloned().collect();
+            if let Some((of, request)) = self.random.pick(&waits).cloned() {
+                (lock, token, to) = (of, held.token, request.session);
+            }
+        }
+        Command::Manage(Manage { lock, what: Managing::HandOver { token, to } })
+    }
+
     fn cancel(&mut self) -> Command {
+        let recent = self.altered.len().saturating_sub(3);
+        if let Some(Command::Alter(alter)) = self.random.pick(&self.altered[recent..]).cloned()
+            && self.random.percent(8)
+        {
+            return Command::Cancel { request: alter.request };
+        }
         let at = self.session();
         let (roll, back) = (self.random.below(10), self.random.below(8));
         let known = &self.known[at];
+        let altered = known.past.iter().rev().find_map(|past| match past {
+            Command::Alter(alter) => Some(alter.request.number),
+            _ => None,
+        });
         let number = match roll {
+            0..3 if altered.is_some() => altered.unwrap_or_default(),
             0..7 => known.next.saturating_sub(back + 1),
             7..9 => known.next + back / 4,
             _ => back,

@@ -90,7 +90,19 @@ impl Names {
             Outcome::TimedOut => "timed out".into(),
             Outcome::Withdrawn => "withdrawn".into(),
             Outcome::HoldEnded { reason } => format!("hold ended: {reason}"),
-            Outcome::Released => "released".into(),
+            Outcome::Released { left: 0 } => "released".into(),
+            Outcome::Released { left } => format!("released left={left}"),
+            Outcome::Downgraded => "downgraded".into(),
+            Outcome::Done => "done".into(),
+            Outcome::Broken(breach) => {
+                let what = if breach.done { "broken" } else { "would be broken" };
+                let seen = breach.last_seen.map_or(String::new(), |at| format!(" seen={}", time(at.0)));
+                let next = breach.next.as_ref().map_or("nobody".into(), |waiter| self.waiter(waiter));
+                format!("{what}: {}{seen}; next {next}", self.holder(&breach.holder))
+            }
+            Outcome::HandedOver { token, to } => {
+                format!("handed over to {} token={token}", self.session(to.session))
+            }
             Outcome::Ticked => "ticked".into(),
             Outcome::Refused(refusal) => format!("refused: {}", self.refusal(refusal)),
         }
@@ -104,6 +116,8 @@ impl Names {
             }
             Refusal::Held { holder: None, .. }
             | Refusal::AlreadyHeld { .. }
+            | Refusal::Entered { .. }
+            | Refusal::NotAccepted { .. }
             | Refusal::KindMismatch { .. }
             | Refusal::LimitMismatch { .. }
             | Refusal::LimitExceeded { .. }
@@ -144,6 +158,37 @@ impl Names {
                 let (claim, held) = (self.claim(*claim), time(*held_ms));
                 format!("{claim} lost its hold of {} token={token} {reason} held={held}", lock(key))
             }
+            EventKind::Upgraded { lock: key, claim, from, token, waited_ms } => {
+                let (claim, waited) = (self.claim(*claim), time(*waited_ms));
+                format!("{claim} upgraded {} token={from} to token={token} waited={waited}", lock(key))
+            }
+            EventKind::Downgraded { lock: key, claim, token } => {
+                format!("{} downgraded {} token={token}", self.claim(*claim), lock(key))
+            }
+            EventKind::Resumed { lock: key, claim, from, token, mode: how } => {
+                let (claim, how) = (self.claim(*claim), mode(*how));
+                format!("{claim} resumed {} token={from} as token={token} {how}", lock(key))
+            }
+            EventKind::Broken { lock: key, claim, token, by, why, held_ms } => {
+                let (claim, held, why) = (self.claim(*claim), time(*held_ms), why.as_str());
+                format!("{claim} lost {} token={token}, broken by {by}: {why} held={held}", lock(key))
+            }
+            EventKind::HandedOver { lock: key, claim, from, token, mode: how, by } => {
+                let how = mode(*how);
+                let whose = claim.session().map_or_else(|| self.claim(*claim), |id| self.session(id));
+                format!("{whose} handed {} token={from} as token={token} {how} by {by}", lock(key))
+            }
+            EventKind::RevokeRequested { lock: key, claim, token, by, why } => {
+                format!("{} asked by {by} for {} token={token}: {}", self.claim(*claim), lock(key), why.as_str())
+            }
+            EventKind::ValueChanged { lock: key, claim, token } => {
+                format!("{} changed the value of {} token={token}", self.claim(*claim), lock(key))
+            }
+            EventKind::LimitChanged { lock: key, limit } => {
+                let limit = limit.map_or("forgotten".into(), |limit| limit.to_string());
+                format!("{} limit={limit}", lock(key))
+            }
+            EventKind::Reopened { lock: key, token } => format!("{} open again after token={token}", lock(key)),
             EventKind::SessionOpened { session } => format!("{} opened", self.session(*session)),
             EventKind::SessionEnded { session, reason } => format!("{} ended: {reason}", self.session(*session)),
             EventKind::LeaderlessGap { gap_ms } => format!("nobody led for {}", time(*gap_ms)),
@@ -186,11 +231,16 @@ impl Names {
         let kind = view.kind.map_or("not in use".into(), |kind| kind.to_string());
         let limit = view.limit.map_or(String::new(), |limit| format!(" limit={limit}"));
         let holders = view.holders.iter().map(|holder| format!("\nheld by {}", self.holder(holder)));
-        let waiters = view.waiters.iter().map(|waiter| {
-            let whose = waiter.session.map_or("a lease".into(), |id| self.session(id));
-            let place = format!("place={} sequence={}", waiter.place, waiter.sequence);
-            format!("\nawaited by {whose} {place} {} since={}", mode(waiter.mode), time(waiter.since.0))
-        });
-        format!("{} {kind}{limit}{}{}", lock(&view.lock), holders.collect::<String>(), waiters.collect::<String>())
+        let waiters = view.waiters.iter().map(|waiter| format!("\nawaited by {}", self.waiter(waiter)));
+        let value = view.value.as_ref().map_or(String::new(), |value| format!(" value={value}"));
+        let delay = view.delay_ms.map_or(String::new(), |ms| format!(" closed for={}", time(ms)));
+        let (holders, waiters) = (holders.collect::<String>(), waiters.collect::<String>());
+        format!("{} {kind}{limit}{value}{delay}{holders}{waiters}", lock(&view.lock))
+    }
+
+    fn waiter(&self, waiter: &WaiterView) -> String {
+        let whose = waiter.session.map_or("a lease".into(), |id| self.session(id));
+        let place = format!("place={} sequence={}", waiter.place, waiter.sequence);
+        format!("{whose} {place} {} since={}", mode(waiter.mode), time(waiter.since.0))
     }
 }

@@ -126,7 +126,11 @@ impl Script {
             }
         }
         for event in &applied.events {
-            if let EventKind::Granted { lock, claim: Claim::Request(request), token, .. } = &event.kind {
+            if let EventKind::Granted { lock, claim: Claim::Request(request), token, .. }
+            | EventKind::Upgraded { lock, claim: Claim::Request(request), token, .. }
+            | EventKind::HandedOver { lock, claim: Claim::Request(request), token, .. }
+            | EventKind::Resumed { lock, claim: Claim::Request(request), token, .. } = &event.kind
+            {
                 self.tokens.insert((request.session, lock.clone()), *token);
             }
         }
@@ -208,9 +212,12 @@ impl Script {
                 let answered_below = args.take_key("below").map_or(Ok(0), str::parse)?;
                 let owner = args.take_key("owner").map(Owner::parse).transpose()?;
                 let name = LockName::parse(args.next_pos().ok_or("acquire what?")?)?;
+                let extras = self.extras(args)?;
                 let (metadata, patience, mode) = (metadata(args), patience(args)?, mode(args)?);
-                Command::Acquire(Acquire { request, answered_below, name, mode, owner, patience, metadata })
+                Command::Acquire(Acquire { request, answered_below, name, mode, owner, patience, metadata, extras })
             }
+            "limit" | "unlimit" | "break" | "ask" | "handover" => self.manage(word, args)?,
+            "downgrade" | "upgrade" | "resume" | "value" => self.alter(word, who, args)?,
             "cancel" => Command::Cancel { request: self.request(who, args)? },
             "release" => {
                 let request = self.request(who, args)?;
@@ -273,12 +280,77 @@ impl Script {
             ttl_ms: args.take_key("ttl").map_or(Ok(10_000), duration)?,
             disconnect_grace_ms: args.take_key("grace").map(duration).transpose()?,
             metadata: metadata(args),
+            accepts_hand_over: flag(args, "accepts"),
         }))
+    }
+
+    fn alter(&mut self, word: &str, who: Option<&str>, args: &mut ArgumentConsumer<'_>) -> Result<Command> {
+        let request = self.request(who, args)?;
+        let lock = key(args)?;
+        let known = self.tokens.get(&(request.session, lock.clone())).copied();
+        let token = args.take_key("token").map(str::parse).transpose()?.or(known).ok_or("which token?")?;
+        let what = match word {
+            "downgrade" => Alteration::Downgrade { token },
+            "upgrade" => Alteration::Upgrade { token, patience: patience(args)? },
+            "value" => {
+                let value = args.next_pos().map(LockValue::parse).transpose()?;
+                Alteration::SetValue { token, value }
+            }
+            _ => {
+                let lost = self.session(args.take_key("lost"))?.1;
+                let lease_ms = args.take_key("lease").map(duration).transpose()?;
+                Alteration::Resume { token, handle: lost, lease_ms }
+            }
+        };
+        Ok(Command::Alter(Alter { request, answered_below: 0, name: lock.name, what }))
+    }
+
+    fn manage(&mut self, word: &str, args: &mut ArgumentConsumer<'_>) -> Result<Command> {
+        let lock = key(args)?;
+        let token = args.take_key("token").map(str::parse).transpose()?;
+        let why = Reason::parse(args.take_key("why").unwrap_or("stuck"))?;
+        let what = match word {
+            "limit" => Managing::SetLimit { limit: args.next_pos().ok_or("which limit?")?.parse()? },
+            "unlimit" => Managing::RemoveLimit,
+            "break" => Managing::Break { token: token.ok_or("which token?")?, why, dry_run: flag(args, "dry") },
+            "ask" => Managing::Ask { token: token.ok_or("which token?")?, why },
+            _ => Managing::HandOver { token: token.ok_or("which token?")?, to: self.session(args.take_key("to"))?.0 },
+        };
+        Ok(Command::Manage(Manage { lock, what }))
+    }
+
+    fn extras(&self, args: &mut ArgumentConsumer<'_>) -> Result<Option<Box<Extras>>> {
+        let reentry = match args.take_key("reentry") {
+            None => Reentry::Refuse,
+            Some("count") => Reentry::Count,
+            Some("wait") => Reentry::Wait,
+            Some(other) => return Err(format!("reentry={other}?").into()),
+        };
+        let parent = args.take_key("parent").map(|text| -> Result<Parent> {
+            let (session, owner) = text.split_once('/').ok_or("parent=session/owner")?;
+            Ok(Parent { session: self.session(Some(session))?.0, owner: Owner::parse(owner)? })
+        });
+        let extras = Extras {
+            reentry,
+            fairness: if flag(args, "unfair") { Fairness::Barging } else { Fairness::Fair },
+            lease_ms: args.take_key("lease").map(duration).transpose()?,
+            delay_ms: args.take_key("delay").map_or(Ok(0), duration)?,
+            value: args.take_key("value").map(LockValue::parse).transpose()?,
+            parent: parent.transpose()?,
+            deadlock: if flag(args, "circles") { OnDeadlock::Wait } else { OnDeadlock::Refuse },
+        };
+        Ok((extras != Extras::default()).then(|| Box::new(extras)))
     }
 
     fn renewal(&mut self, word: &str, who: Option<&str>, args: &mut ArgumentConsumer<'_>) -> Result<Renewal> {
         let target = match word {
             "renew" => RenewalTarget::Session(self.session(who)?.0),
+            _ if self.sessions.contains_key(who.unwrap_or_default()) => {
+                let (session, lock) = (self.session(who)?.0, key(args)?);
+                let known = self.tokens.get(&(session, lock.clone())).copied();
+                let token = args.take_key("token").map(str::parse).transpose()?.or(known).ok_or("which token?")?;
+                RenewalTarget::Hold { lock, session, token, lease_ms: duration(required(args, "lease")?)? }
+            }
             _ => {
                 let ((_, handle), lock) = (self.take(who, args)?, key(args)?);
                 RenewalTarget::Lease { lock, handle, lease_ms: duration(required(args, "lease")?)? }
@@ -329,6 +401,11 @@ impl Script {
 
 fn opened_handle(command: &Command) -> Option<Handle> {
     if let Command::OpenSession(open) = command { Some(open.handle.clone()) } else { None }
+}
+
+/// `word=yes`.
+fn flag(args: &mut ArgumentConsumer<'_>, word: &str) -> bool {
+    args.take_key(word) == Some("yes")
 }
 
 fn required<'a>(args: &mut ArgumentConsumer<'a>, key: &str) -> Result<&'a str> {

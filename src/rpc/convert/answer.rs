@@ -3,8 +3,9 @@
 use super::error::{error_from_wire, error_to_wire};
 use super::part::{known, lock_key, metadata, namespace, required};
 use crate::model::{
-    Answer, Answered, Attachment, Checked, EndReason, FencingToken, Grant, HolderView, Invalid, Kind, LockSummary,
-    LockView, LogTime, Namespace, Outcome, Place, Reply, SessionId, SessionView, TokenState, WaiterView,
+    Answer, Answered, Attachment, Breach, Checked, EndReason, FencingToken, Grant, HolderView, Invalid, Kind,
+    LockSummary, LockValue, LockView, LogTime, Namespace, Outcome, Place, Reply, RequestId, SessionId, SessionView,
+    TokenState, WaiterView,
 };
 use crate::rpc::pb;
 use crate::service::ServiceError;
@@ -56,7 +57,19 @@ impl From<&Outcome> for pb::reply::Outcome {
             Outcome::HoldEnded { reason } => {
                 Wire::HoldEnded(pb::HoldEnded { reason: pb::EndReason::from(*reason).into() })
             }
-            Outcome::Released => Wire::Released(pb::Empty {}),
+            Outcome::Released { left } => Wire::Released(pb::Released { left: *left }),
+            Outcome::Downgraded => Wire::Downgraded(pb::Empty {}),
+            Outcome::Done => Wire::Done(pb::Empty {}),
+            Outcome::Broken(breach) => Wire::Broken(pb::Broken {
+                done: breach.done,
+                holder: Some((&breach.holder).into()),
+                last_seen_ms: breach.last_seen.map(|seen| seen.0),
+                next: breach.next.as_ref().map(Into::into),
+            }),
+            Outcome::HandedOver { token, to } => Wire::HandedOver(pb::HandedOver {
+                token: token.as_u64(),
+                to: Some(pb::RequestId { session: to.session.as_u64(), number: to.number }),
+            }),
             Outcome::Ticked => Wire::Ticked(pb::Empty {}),
             Outcome::Refused(refusal) => Wire::Refused(error_to_wire(&ServiceError::Refused(refusal.clone()))),
         }
@@ -94,7 +107,20 @@ impl TryFrom<pb::reply::Outcome> for Outcome {
             Wire::HoldEnded(pb::HoldEnded { reason }) => {
                 Outcome::HoldEnded { reason: EndReason::try_from(known::<pb::EndReason>("reason", reason)?)? }
             }
-            Wire::Released(_) => Outcome::Released,
+            Wire::Released(pb::Released { left }) => Outcome::Released { left },
+            Wire::Downgraded(_) => Outcome::Downgraded,
+            Wire::Done(_) => Outcome::Done,
+            Wire::Broken(pb::Broken { done, holder, last_seen_ms, next }) => Outcome::Broken(Box::new(Breach {
+                done,
+                holder: required("holder", holder)?.try_into()?,
+                last_seen: last_seen_ms.map(LogTime),
+                next: next.map(WaiterView::try_from).transpose()?,
+            })),
+            Wire::HandedOver(pb::HandedOver { token, to }) => {
+                let to = required("to", to)?;
+                let to = RequestId { session: SessionId::from_u64(to.session)?, number: to.number };
+                Outcome::HandedOver { token: FencingToken::from_u64(token)?, to }
+            }
             Wire::Ticked(_) => Outcome::Ticked,
             Wire::Refused(error) => match error_from_wire(&error) {
                 ServiceError::Refused(refusal) => Outcome::Refused(refusal),
@@ -156,6 +182,8 @@ answers! {
         limit: view.limit,
         holders: view.holders.iter().map(Into::into).collect(),
         waiters: view.waiters.iter().map(Into::into).collect(),
+        delay_ms: view.delay_ms,
+        value: view.value.as_ref().map(ToString::to_string),
         ..Self::default()
     };
     ListReply, Answer::Locks { rows, more } => Self {
@@ -207,6 +235,8 @@ impl TryFrom<pb::InspectReply> for Answered {
             limit: reply.limit,
             holders: reply.holders.into_iter().map(HolderView::try_from).collect::<Result<_, _>>()?,
             waiters: reply.waiters.into_iter().map(WaiterView::try_from).collect::<Result<_, _>>()?,
+            delay_ms: reply.delay_ms,
+            value: reply.value.map(|text| LockValue::parse(&text)).transpose()?,
         };
         Ok(answered(reply.index, reply.now_ms, Answer::Lock(view)))
     }

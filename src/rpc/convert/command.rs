@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::part::{bytes_of, known, lock_key, metadata, namespace, owner, read_u128, required, rows, take_id};
+use super::part::{bytes_of, extras, known, lock_key, metadata, namespace, owner, read_u128, required, rows, take_id};
 use crate::limits;
 use crate::model::{
     Acquire, Command, FencingToken, Handle, Instance, Invalid, ListFilter, ListShow, LockKey, LockName, LogTime, Mode,
@@ -20,6 +20,7 @@ pub(in crate::rpc) fn open_session(namespace: Namespace, open: pb::StreamOpen) -
         ttl_ms: open.ttl_ms,
         disconnect_grace_ms: open.disconnect_grace_ms,
         metadata: metadata(open.metadata)?,
+        accepts_hand_over: open.accepts_hand_over,
     })
 }
 
@@ -31,6 +32,7 @@ pub(in crate::rpc) fn stream_open(open: &OpenSession) -> pb::StreamOpen {
         ttl_ms: open.ttl_ms,
         disconnect_grace_ms: open.disconnect_grace_ms,
         metadata: Some((&open.metadata).into()),
+        accepts_hand_over: open.accepts_hand_over,
     }
 }
 
@@ -44,6 +46,7 @@ pub(in crate::rpc) fn stream_acquire(session: SessionId, acquire: pb::StreamAcqu
         owner: owner(acquire.owner)?,
         patience: required("patience", acquire.patience)?.try_into()?,
         metadata: metadata(acquire.metadata)?,
+        extras: acquire.extras.map(extras).transpose()?.map(Box::new),
     })
 }
 
@@ -57,6 +60,7 @@ impl From<&Acquire> for pb::StreamAcquire {
             owner: acquire.owner.as_ref().map(ToString::to_string),
             patience: Some(acquire.patience.into()),
             metadata: Some((&acquire.metadata).into()),
+            extras: acquire.extras.as_deref().map(Into::into),
         }
     }
 }

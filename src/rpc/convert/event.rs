@@ -1,5 +1,6 @@
 //! Events.
 
+use super::changes;
 use super::part::{known, namespace, required};
 use crate::model::{
     Claim, EndReason, Event, EventKind, FencingToken, Invalid, LeaveReason, LockKey, LogTime, SessionId, WallTime,
@@ -64,6 +65,25 @@ impl From<&EventKind> for Kind {
                 reason: pb::EndReason::from(*reason).into(),
                 held_ms: *held_ms,
             }),
+            EventKind::Upgraded { lock, claim, from, token, waited_ms } => {
+                changes::upgraded(lock, *claim, *from, *token, *waited_ms)
+            }
+            EventKind::Downgraded { lock, claim, token } => changes::downgraded(lock, *claim, *token),
+            EventKind::Resumed { lock, claim, from, token, mode } => {
+                changes::resumed(lock, *claim, *from, *token, *mode)
+            }
+            EventKind::Broken { lock, claim, token, by, why, held_ms } => {
+                changes::broken(lock, *claim, *token, by, why, *held_ms)
+            }
+            EventKind::HandedOver { lock, claim, from, token, mode, by } => {
+                changes::handed_over(lock, *claim, *from, *token, *mode, by)
+            }
+            EventKind::RevokeRequested { lock, claim, token, by, why } => {
+                changes::revoke_requested(lock, *claim, *token, by, why)
+            }
+            EventKind::ValueChanged { lock, claim, token } => changes::value_changed(lock, *claim, *token),
+            EventKind::LimitChanged { lock, limit } => changes::limit_changed(lock, *limit),
+            EventKind::Reopened { lock, token } => changes::reopened(lock, *token),
             EventKind::SessionOpened { session } => Kind::SessionOpened(session.as_u64()),
             EventKind::SessionEnded { session, reason } => Kind::SessionEnded(pb::SessionEnded {
                 session: session.as_u64(),
@@ -107,6 +127,15 @@ impl TryFrom<Kind> for EventKind {
                 reason: EndReason::try_from(known::<pb::EndReason>("reason", event.reason)?)?,
                 held_ms: event.held_ms,
             },
+            Kind::Upgraded(event) => changes::read_upgraded(event)?,
+            Kind::Downgraded(event) => changes::read_downgraded(event)?,
+            Kind::Resumed(event) => changes::read_resumed(event)?,
+            Kind::Broken(event) => changes::read_broken(event)?,
+            Kind::HandedOver(event) => changes::read_handed_over(event)?,
+            Kind::RevokeRequested(event) => changes::read_revoke_requested(event)?,
+            Kind::ValueChanged(event) => changes::read_value_changed(event)?,
+            Kind::LimitChanged(event) => changes::read_limit_changed(event)?,
+            Kind::Reopened(event) => changes::read_reopened(event)?,
             Kind::SessionOpened(session) => EventKind::SessionOpened { session: SessionId::from_u64(session)? },
             Kind::SessionEnded(event) => EventKind::SessionEnded {
                 session: SessionId::from_u64(event.session)?,
@@ -117,18 +146,18 @@ impl TryFrom<Kind> for EventKind {
     }
 }
 
-fn to_lock(lock: &LockKey) -> Option<pb::LockKey> {
+pub(super) fn to_lock(lock: &LockKey) -> Option<pb::LockKey> {
     Some(lock.into())
 }
 
-fn to_claim(claim: Claim) -> Option<pb::Claim> {
+pub(super) fn to_claim(claim: Claim) -> Option<pb::Claim> {
     Some(claim.into())
 }
 
-fn lock(lock: Option<pb::LockKey>) -> Result<LockKey, Invalid> {
+pub(super) fn lock(lock: Option<pb::LockKey>) -> Result<LockKey, Invalid> {
     required("lock", lock)?.try_into()
 }
 
-fn claim(claim: Option<pb::Claim>) -> Result<Claim, Invalid> {
+pub(super) fn claim(claim: Option<pb::Claim>) -> Result<Claim, Invalid> {
     required("claim", claim)?.try_into()
 }

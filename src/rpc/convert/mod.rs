@@ -1,6 +1,7 @@
 //! Between protobuf and model types, both ways. What is out of bounds, missing or unknown is refused by its field.
 
 mod answer;
+mod changes;
 mod cluster;
 mod command;
 mod error;

@@ -6,8 +6,9 @@ use bytes::Bytes;
 
 use crate::limits;
 use crate::model::{
-    Claim, EndReason, FencingToken, HolderView, Invalid, Kind, LeaveReason, LockKey, LockName, LogTime, Metadata, Mode,
-    Namespace, Owner, Patience, Position, Principal, RequestId, SessionClose, SessionId, TakeId, WaiterView,
+    Claim, EndReason, Extras, Fairness, FencingToken, HolderView, Invalid, Kind, LeaveReason, LockKey, LockName,
+    LockValue, LogTime, Metadata, Mode, Namespace, OnDeadlock, Owner, Parent, Patience, Position, Principal, Reentry,
+    RequestId, SessionClose, SessionId, TakeId, WaiterView,
 };
 use crate::rpc::pb;
 use crate::service::{Freshness, LeaderHint};
@@ -50,6 +51,47 @@ pub(in crate::rpc) fn rows(asked: u32) -> Result<u32, Invalid> {
         0 => Ok(most),
         asked if asked <= most => Ok(asked),
         asked => Err(Invalid::new("rows", format!("at most {most}"), asked)),
+    }
+}
+
+/// The choices of an acquire that few callers make.
+pub(super) fn extras(extras: pb::Extras) -> Result<Extras, Invalid> {
+    let reentry = match known::<pb::Reentry>("reentry", extras.reentry)? {
+        pb::Reentry::Unspecified | pb::Reentry::Refuse => Reentry::Refuse,
+        pb::Reentry::Count => Reentry::Count,
+        pb::Reentry::Wait => Reentry::Wait,
+    };
+    let parent = |parent: pb::Parent| -> Result<Parent, Invalid> {
+        Ok(Parent { session: SessionId::from_u64(parent.session)?, owner: Owner::parse(&parent.owner)? })
+    };
+    Ok(Extras {
+        reentry,
+        fairness: if extras.unfair { Fairness::Barging } else { Fairness::Fair },
+        lease_ms: extras.lease_ms,
+        delay_ms: extras.delay_ms,
+        value: extras.value.map(|text| LockValue::parse(&text)).transpose()?,
+        parent: extras.parent.map(parent).transpose()?,
+        deadlock: if extras.wait_in_circles { OnDeadlock::Wait } else { OnDeadlock::Refuse },
+    })
+}
+
+impl From<&Extras> for pb::Extras {
+    fn from(extras: &Extras) -> Self {
+        let reentry = match extras.reentry {
+            Reentry::Refuse => pb::Reentry::Refuse,
+            Reentry::Count => pb::Reentry::Count,
+            Reentry::Wait => pb::Reentry::Wait,
+        };
+        let parent = |parent: &Parent| pb::Parent { session: parent.session.as_u64(), owner: parent.owner.to_string() };
+        Self {
+            reentry: reentry.into(),
+            unfair: extras.fairness == Fairness::Barging,
+            lease_ms: extras.lease_ms,
+            delay_ms: extras.delay_ms,
+            value: extras.value.as_ref().map(ToString::to_string),
+            parent: extras.parent.as_ref().map(parent),
+            wait_in_circles: extras.deadlock == OnDeadlock::Wait,
+        }
     }
 }
 
@@ -245,8 +287,8 @@ macro_rules! same_values {
     )* };
 }
 same_values! {
-    EndReason "reason" Unspecified { Released, Expired, Lost, Cancelled, Broken }
-    LeaveReason "why" Unspecified { TimedOut, Withdrawn, SessionEnded }
+    EndReason "reason" Unspecified { Released, Expired, Lost, Cancelled, Broken, HandedOver }
+    LeaveReason "why" Unspecified { TimedOut, Withdrawn, SessionEnded, HoldEnded, Impossible }
     SessionClose "end" Unspecified { Done, Lost }
     Kind "kind" Unspecified { Lock, Semaphore }
 }

@@ -4,7 +4,9 @@ mod values;
 
 use proptest::prelude::*;
 
-use self::values::{answer, event_kind, lock, metadata, mode, outcome, owner, patience, refusal, session, token};
+use self::values::{
+    answer, event_kind, extras, lock, metadata, mode, outcome, owner, patience, refusal, session, token,
+};
 use super::{decided, error_from_status, error_from_wire, error_to_status, error_to_wire, reply_to_answer};
 use crate::model::{
     Acquire, Answer, Answered, Command, Event, Handle, Instance, Invalid, LogTime, Mode, OpenSession, Outcome,
@@ -64,12 +66,13 @@ proptest! {
         (session, number, below, token) in (session(), any::<u64>(), any::<u64>(), token()),
         (lock, mode, owner, patience, metadata) in (lock(), mode(), owner(), patience(), metadata()),
         handle in "[a-z]{1,128}",
+        extras in proptest::option::of(extras().prop_map(Box::new)),
     ) {
         let handle = Handle::parse(&handle).expect("legal");
         let request = RequestId { session, number };
         let (name, answered_below) = (lock.name.clone(), below);
         let acquire =
-            Acquire { request, answered_below, name: name.clone(), mode, owner, patience, metadata: metadata.clone() };
+            Acquire { request, answered_below, name: name.clone(), mode, owner, patience, metadata: metadata.clone(), extras };
         prop_assert_eq!(super::stream_acquire(session, (&acquire).into()), Ok(acquire));
         let release = Release { request, answered_below, name, token };
         prop_assert_eq!(super::stream_release(session, (&release).into()), Ok(release));
@@ -78,6 +81,7 @@ proptest! {
         let namespace = lock.namespace.clone();
         let opened = OpenSession {
             namespace: namespace.clone(), handle: handle.clone(), instance, ttl_ms: number, disconnect_grace_ms,
+            accepts_hand_over: number % 2 == 0,
             metadata: metadata.clone(),
         };
         prop_assert_eq!(super::open_session(namespace, super::stream_open(&opened)), Ok(opened));

@@ -88,6 +88,8 @@ impl RemoteService {
             | Command::TakeLease(_)
             | Command::CancelTake { .. }
             | Command::DropLease { .. }
+            | Command::Alter(_)
+            | Command::Manage(_)
             | Command::Tick
             | Command::LeaderlessGap { .. }
             | Command::Configure(_)
@@ -100,9 +102,13 @@ impl RemoteService {
         let attempt = renewal.attempt;
         let (target, handle) = match (renewal.target, renewal.proof) {
             (RenewalTarget::Session(session), Some(proof)) => (pb::renewal::Target::Session(session.as_u64()), proof),
-            (RenewalTarget::Session(_), None) => {
+            (RenewalTarget::Session(_) | RenewalTarget::Hold { .. }, None) => {
                 let missing = Invalid::new("handle", "the session's proof", "nothing");
                 return Err(ServiceError::Invalid(missing));
+            }
+            (RenewalTarget::Hold { lock, session, token, lease_ms }, Some(proof)) => {
+                let (lock, session, token) = (Some((&lock).into()), session.as_u64(), token.as_u64());
+                (pb::renewal::Target::Hold(pb::HoldTarget { lock, session, token, lease_ms }), proof)
             }
             (RenewalTarget::Lease { lock, handle, lease_ms }, _) => {
                 let lease = pb::LeaseTarget { lock: Some((&lock).into()), lease_ms };

@@ -188,6 +188,8 @@ fn stream_body(command: &Command) -> Result<(Body, Option<u64>), ServiceError> {
         | Command::TakeLease(_)
         | Command::CancelTake { .. }
         | Command::DropLease { .. }
+        | Command::Alter(_)
+        | Command::Manage(_)
         | Command::Tick
         | Command::LeaderlessGap { .. }
         | Command::Configure(_)
@@ -222,9 +224,11 @@ impl LockService for RemoteService {
             Command::Acquire(acquire) => self.session_command(acquire.request.session, &call).await,
             Command::Release(release) => self.session_command(release.request.session, &call).await,
             Command::Cancel { request } => self.session_command(request.session, &call).await,
+            Command::Alter(alter) => self.session_command(alter.request.session, &call).await,
             Command::TakeLease(take) => self.take(take, Sent::from(&call)).await,
             Command::CancelTake { lock, take, handle } => self.withdraw(lock, *take, handle, Sent::from(&call)).await,
             Command::DropLease { lock, handle } => self.drop_lease(lock, handle, Sent::from(&call)).await,
+            Command::Manage(_) => Err(ServiceError::Internal("not a command of the wire".to_owned())),
             Command::Disconnected { .. }
             | Command::Tick
             | Command::LeaderlessGap { .. }

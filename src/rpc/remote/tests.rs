@@ -31,6 +31,7 @@ fn open() -> Call {
         instance: Instance(1),
         ttl_ms: 10_000,
         disconnect_grace_ms: None,
+        accepts_hand_over: false,
         metadata: Metadata::default(),
     }))
 }
@@ -44,6 +45,7 @@ fn acquire(name: &str, number: u64) -> Call {
         owner: None,
         patience: Patience::For { ms: 1_000 },
         metadata: Metadata { why: "to test".into(), ..Metadata::default() },
+        extras: None,
     }))
 }
 

@@ -4,9 +4,10 @@ use proptest::option;
 use proptest::prelude::*;
 
 use crate::model::{
-    Answer, Attachment, Checked, Claim, EndReason, EventKind, FencingToken, Grant, HolderView, Kind, LeaveReason,
-    LockKey, LockName, LockSummary, LockView, LogTime, Metadata, Mode, Namespace, Outcome, Owner, Patience, Place,
-    Principal, Refusal, RequestId, SessionId, SessionView, TakeId, TokenState, Totals, WaiterView,
+    Answer, Attachment, Breach, Checked, Claim, EndReason, EventKind, Extras, Fairness, FencingToken, Grant,
+    HolderView, Kind, LeaveReason, LockKey, LockName, LockSummary, LockValue, LockView, LogTime, Metadata, Mode,
+    Namespace, OnDeadlock, Outcome, Owner, Parent, Patience, Place, Principal, Reason, Reentry, Refusal, RequestId,
+    SessionId, SessionView, TakeId, TokenState, Totals, WaiterView,
 };
 
 pub(super) fn session() -> impl Strategy<Value = SessionId> {
@@ -58,6 +59,26 @@ pub(super) fn owner() -> impl Strategy<Value = Option<Owner>> {
     option::of("[a-z]{1,128}".prop_map(|owner| Owner::parse(&owner).expect("legal")))
 }
 
+pub(super) fn extras() -> impl Strategy<Value = Extras> {
+    let reentry = prop_oneof![Just(Reentry::Refuse), Just(Reentry::Count), Just(Reentry::Wait)];
+    let fairness = prop_oneof![Just(Fairness::Fair), Just(Fairness::Barging)];
+    let deadlock = prop_oneof![Just(OnDeadlock::Refuse), Just(OnDeadlock::Wait)];
+    let value = option::of("[a-zé\n]{0,60}".prop_map(|text| LockValue::parse(&text).expect("legal")));
+    let parent = option::of((session(), owner()))
+        .prop_map(|parent| parent.and_then(|(session, owner)| owner.map(|owner| Parent { session, owner })));
+    (reentry, fairness, option::of(any::<u64>()), any::<u64>(), value, parent, deadlock).prop_map(
+        |(reentry, fairness, lease_ms, delay_ms, value, parent, deadlock)| Extras {
+            reentry,
+            fairness,
+            lease_ms,
+            delay_ms,
+            value,
+            parent,
+            deadlock,
+        },
+    )
+}
+
 fn claim() -> impl Strategy<Value = Claim> {
     prop_oneof![
         (session(), any::<u64>()).prop_map(|(session, number)| Claim::Request(RequestId { session, number })),
@@ -66,8 +87,8 @@ fn claim() -> impl Strategy<Value = Claim> {
 }
 
 fn end_reason() -> impl Strategy<Value = EndReason> {
-    use EndReason::{Broken, Cancelled, Expired, Lost, Released};
-    prop_oneof![Just(Released), Just(Expired), Just(Lost), Just(Cancelled), Just(Broken)]
+    use EndReason::{Broken, Cancelled, Expired, HandedOver, Lost, Released};
+    prop_oneof![Just(HandedOver), Just(Released), Just(Expired), Just(Lost), Just(Cancelled), Just(Broken)]
 }
 
 fn holder() -> impl Strategy<Value = HolderView> {
@@ -139,13 +160,26 @@ pub(super) fn outcome() -> impl Strategy<Value = Outcome> {
         Just(Outcome::Closed),
         Just(Outcome::TimedOut),
         Just(Outcome::Withdrawn),
-        Just(Outcome::Released),
+        any::<u32>().prop_map(|left| Outcome::Released { left }),
+        Just(Outcome::Downgraded),
+        Just(Outcome::Done),
+        (any::<bool>(), holder(), option::of(at()), option::of(waiter())).prop_map(
+            |(done, holder, last_seen, next)| { Outcome::Broken(Box::new(Breach { done, holder, last_seen, next })) }
+        ),
+        (token(), session(), any::<u64>())
+            .prop_map(|(token, session, number)| Outcome::HandedOver { token, to: RequestId { session, number } }),
         Just(Outcome::Ticked),
     ]
 }
 
 pub(super) fn event_kind() -> impl Strategy<Value = EventKind> {
-    let left = prop_oneof![Just(LeaveReason::TimedOut), Just(LeaveReason::Withdrawn), Just(LeaveReason::SessionEnded)];
+    let left = prop_oneof![
+        Just(LeaveReason::TimedOut),
+        Just(LeaveReason::Withdrawn),
+        Just(LeaveReason::SessionEnded),
+        Just(LeaveReason::HoldEnded),
+        Just(LeaveReason::Impossible)
+    ];
     prop_oneof![
         (lock(), claim(), any::<u64>()).prop_map(|(lock, claim, sequence)| EventKind::Queued { lock, claim, sequence }),
         (lock(), claim(), token(), mode(), any::<u64>()).prop_map(|(lock, claim, token, mode, waited_ms)| {
@@ -166,9 +200,45 @@ pub(super) fn event_kind() -> impl Strategy<Value = EventKind> {
         (lock(), claim(), token(), end_reason(), any::<u64>()).prop_map(|(lock, claim, token, reason, held_ms)| {
             EventKind::Expired { lock, claim, token, reason, held_ms }
         }),
+        (lock(), claim(), token(), token(), any::<u64>()).prop_map(|(lock, claim, from, token, waited_ms)| {
+            EventKind::Upgraded { lock, claim, from, token, waited_ms }
+        }),
+        (lock(), claim(), token()).prop_map(|(lock, claim, token)| EventKind::Downgraded { lock, claim, token }),
+        (lock(), claim(), token(), token(), mode()).prop_map(|(lock, claim, from, token, mode)| EventKind::Resumed {
+            lock,
+            claim,
+            from,
+            token,
+            mode
+        }),
+        (lock(), token()).prop_map(|(lock, token)| EventKind::Reopened { lock, token }),
+        managed_event(),
         session().prop_map(|session| EventKind::SessionOpened { session }),
         (session(), end_reason()).prop_map(|(session, reason)| EventKind::SessionEnded { session, reason }),
         any::<u64>().prop_map(|gap_ms| EventKind::LeaderlessGap { gap_ms }),
+    ]
+}
+
+/// Events of what is done from outside.
+fn managed_event() -> impl Strategy<Value = EventKind> {
+    let why = || "[a-zé ]{1,60}".prop_map(|text| Reason::parse(&text).expect("legal"));
+    let by = || "[a-z]{1,60}".prop_map(|text| Principal::parse(&text).expect("legal"));
+    prop_oneof![
+        (lock(), claim(), token(), by(), why(), any::<u64>()).prop_map(|(lock, claim, token, by, why, held_ms)| {
+            EventKind::Broken { lock, claim, token, by, why, held_ms }
+        }),
+        (lock(), claim(), token(), token(), mode(), by()).prop_map(|(lock, claim, from, token, mode, by)| {
+            EventKind::HandedOver { lock, claim, from, token, mode, by }
+        }),
+        (lock(), claim(), token(), by(), why()).prop_map(|(lock, claim, token, by, why)| EventKind::RevokeRequested {
+            lock,
+            claim,
+            token,
+            by,
+            why
+        }),
+        (lock(), claim(), token()).prop_map(|(lock, claim, token)| EventKind::ValueChanged { lock, claim, token }),
+        (lock(), option::of(any::<u32>())).prop_map(|(lock, limit)| EventKind::LimitChanged { lock, limit }),
     ]
 }
 
@@ -199,8 +269,13 @@ pub(super) fn answer() -> impl Strategy<Value = Answer> {
             waits,
         },
     );
-    let view = (lock(), option::of(kind()), option::of(any::<u32>()), some_of(holder()), some_of(waiter()))
-        .prop_map(|(lock, kind, limit, holders, waiters)| LockView { lock, kind, limit, holders, waiters });
+    let view = (lock(), option::of(kind()), option::of(any::<u32>()), some_of(holder()), some_of(waiter())).prop_map(
+        |(lock, kind, limit, holders, waiters)| {
+            let delay_ms = limit.map(u64::from);
+            let value = limit.map(|limit| LockValue::parse(&limit.to_string()).expect("legal"));
+            LockView { lock, kind, limit, holders, waiters, delay_ms, value }
+        },
+    );
     prop_oneof![
         (state, token()).prop_map(|(state, lowest_valid)| Answer::Checked(Checked { state, lowest_valid })),
         view.prop_map(Answer::Lock),

@@ -1,0 +1,60 @@
+//! What a session does with its holds: the way in, common to all, and the proof that a hold is its own.
+
+use super::Machine;
+use super::requests::{Recall, of_alter};
+use super::state::Holder;
+use crate::model::{Alter, Alteration, FencingToken, LockKey, Outcome, Principal, Refusal, SessionId};
+
+/// One change of one lock, as its steps need it.
+pub(super) struct Altering<'a> {
+    pub(super) principal: &'a Principal,
+    pub(super) alter: &'a Alter,
+    pub(super) key: &'a LockKey,
+    pub(super) fingerprint: u64,
+}
+
+impl Altering<'_> {
+    /// Whose change it is.
+    pub(super) fn session(&self) -> SessionId {
+        self.alter.request.session
+    }
+}
+
+impl Machine {
+    pub(super) fn alter(&mut self, principal: &Principal, alter: &Alter) -> Outcome {
+        let id = alter.request.session;
+        if let Err(refusal) = self.live_session(id) {
+            return Outcome::Refused(refusal);
+        }
+        self.answered_below(id, alter.answered_below);
+        let fingerprint = of_alter(alter);
+        self.settle_request(alter.request);
+        if let Some(outcome) = self.live_request(alter.request, fingerprint) {
+            return outcome;
+        }
+        if let Recall::Answer(outcome) = self.recall(alter.request, fingerprint) {
+            return outcome;
+        }
+        let Some(session) = self.sessions.get(&id) else {
+            return Outcome::Refused(Refusal::SessionEnded { session: id, reason: self.end_of(id) });
+        };
+        let key = LockKey { namespace: session.record.namespace.clone(), name: alter.name.clone() };
+        self.settle(&key);
+        let altering = Altering { principal, alter, key: &key, fingerprint };
+        let outcome = match &alter.what {
+            Alteration::Downgrade { token } => self.downgrade(&altering, *token),
+            Alteration::Upgrade { token, patience } => self.upgrade(&altering, *token, *patience),
+            Alteration::Resume { token, handle, lease_ms } => self.resume(&altering, *token, handle, *lease_ms),
+            Alteration::SetValue { token, value } => self.set_value(&altering, *token, value.as_ref()),
+        };
+        let lives = self.sessions.get(&id).is_some_and(|session| session.live.contains_key(&alter.request.number));
+        if lives { outcome } else { self.final_answer(alter.request, fingerprint, outcome) }
+    }
+
+    /// The session's own hold with this token, or what stands there instead.
+    pub(super) fn own_hold(&self, altering: &Altering<'_>, token: FencingToken) -> Result<&Holder, Refusal> {
+        let mine = |holder: &Holder| holder.claim.session() == Some(altering.session());
+        let holder = self.locks.get(altering.key).and_then(|lock| lock.holders.get(&token));
+        holder.filter(|holder| mine(holder)).ok_or_else(|| self.not_held(altering.key, mine))
+    }
+}

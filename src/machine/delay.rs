@@ -1,0 +1,113 @@
+//! Lock-delay: after an involuntary end a name stays closed for a while, except to those who resume the lost hold.
+
+use super::alter::Altering;
+use super::expiry::Due;
+use super::state::{Delayed, Holder, HolderExtras, Lease, permits_of};
+use super::{Machine, RecordKey};
+use crate::limits;
+use crate::model::{
+    Claim, DurationField, EndReason, EventKind, FencingToken, Grant, Handle, LockKey, Outcome, QuotaKind, Refusal,
+};
+
+impl Machine {
+    /// Keeps closed what an involuntary end leaves behind, where the lost hold asked for it.
+    pub(super) fn begin_delay(&mut self, key: &LockKey, token: FencingToken, lost: &Holder, reason: EndReason) {
+        let delay_ms = lost.extras.as_ref().map_or(0, |extras| extras.delay_ms);
+        let involuntary = match reason {
+            EndReason::Expired | EndReason::Lost => true,
+            EndReason::Released | EndReason::Cancelled | EndReason::Broken | EndReason::HandedOver => false,
+        };
+        if delay_ms == 0 || !involuntary {
+            return;
+        }
+        let until = self.globals.now.after_ms(delay_ms);
+        let mut holder = Holder { lease: None, ..lost.clone() };
+        let extras = holder.extras_mut();
+        *extras = HolderExtras { again: Vec::new(), upgrade: None, ..extras.clone() };
+        if let Some(lock) = self.locks.get_mut(key) {
+            lock.permits_reserved += permits_of(holder.mode);
+            lock.delays.insert(token, Delayed { holder, until });
+        }
+        self.move_due(None, Some(until), Due::Delay(key.clone(), token));
+        self.touch(RecordKey::Delay(key.clone(), token));
+    }
+
+    /// Opens again what a lost hold kept closed.
+    pub(super) fn end_delay(&mut self, key: &LockKey, token: FencingToken) {
+        if self.remove_delay(key, token).is_some() {
+            let event = EventKind::Reopened { lock: key.clone(), token };
+            self.event(Some(key.namespace.clone()), event);
+        }
+    }
+
+    fn remove_delay(&mut self, key: &LockKey, token: FencingToken) -> Option<Delayed> {
+        let lock = self.locks.get_mut(key)?;
+        let delayed = lock.delays.remove(&token)?;
+        lock.permits_reserved -= permits_of(delayed.holder.mode);
+        self.move_due(Some(delayed.until), None, Due::Delay(key.clone(), token));
+        self.touch(RecordKey::Delay(key.clone(), token));
+        self.touched.insert(key.clone());
+        Some(delayed)
+    }
+
+    pub(super) fn resume(
+        &mut self,
+        altering: &Altering<'_>,
+        token: FencingToken,
+        handle: &Handle,
+        lease_ms: Option<u64>,
+    ) -> Outcome {
+        if let Some(refusal) = lease_ms.and_then(|ms| self.lease_out_of_bounds(DurationField::Lease, ms)) {
+            return Outcome::Refused(refusal);
+        }
+        if let Err(refusal) = self.may_resume(altering, token, handle) {
+            return Outcome::Refused(refusal);
+        }
+        let key = altering.key;
+        let Some(Delayed { holder: lost, .. }) = self.remove_delay(key, token) else {
+            return Outcome::Refused(Refusal::NotHeld { lock: key.clone() });
+        };
+        let now = self.globals.now;
+        let (claim, mode) = (Claim::Request(altering.alter.request), lost.mode);
+        let holder = Holder {
+            claim,
+            principal: altering.principal.clone(),
+            since: now,
+            waited_ms: 0,
+            fingerprint: altering.fingerprint,
+            lease: lease_ms.map(|lease_ms| Lease { handle: None, deadline: now.after_ms(lease_ms), attempt: 0 }),
+            ..lost
+        };
+        let deadline = holder.lease.as_ref().map(|lease| lease.deadline);
+        let new = self.insert_holder(key, holder);
+        let event = EventKind::Resumed { lock: key.clone(), claim, from: token, token: new, mode };
+        self.event(Some(key.namespace.clone()), event);
+        Outcome::Granted(Grant { token: new, deadline, waited_ms: 0 })
+    }
+
+    /// Refuses what is not closed any more, a wrong proof, and one lock too many.
+    fn may_resume(&self, altering: &Altering<'_>, token: FencingToken, handle: &Handle) -> Result<(), Refusal> {
+        let delayed = self.locks.get(altering.key).and_then(|lock| lock.delays.get(&token));
+        let Some(delayed) = delayed else {
+            return Err(self.not_held(altering.key, |holder| holder.claim.session() == Some(altering.session())));
+        };
+        let lost = delayed.holder.claim.session();
+        let live = lost.and_then(|id| self.sessions.get(&id)).map(|session| &session.record.handle);
+        let known = live.or_else(|| lost.and_then(|id| self.tombstones.get(&id)).map(|tombstone| &tombstone.handle));
+        if known != Some(handle) {
+            return Err(Refusal::WrongHandle);
+        }
+        let live = self.sessions.get(&altering.session()).map_or(0, |session| session.live.len() as u64);
+        self.quotas.one_more(QuotaKind::LocksOfSession, live)?;
+        let holders = self.locks.get(altering.key).map_or(0, |lock| lock.holders.len() as u64);
+        self.quotas.one_more(QuotaKind::HoldersOfLock, holders)
+    }
+
+    /// How long something of this lock stays closed; `None` where nothing does.
+    pub(super) fn delay_left_ms(&self, key: &LockKey) -> Option<u64> {
+        let delays = self.locks.get(key)?.delays.values();
+        delays.map(|delayed| delayed.until.ms_since(self.globals.now)).max()
+    }
+}
+
+const _: () = assert!(limits::LOCK_DELAY_MS_MAX <= limits::TOMBSTONE_MS, "a resume is proven by the tombstone");

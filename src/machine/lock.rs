@@ -1,0 +1,140 @@
+//! One lock in use, and what can be read off its holders.
+
+use std::collections::BTreeMap;
+
+use super::state::{Delayed, Entered, Holder, HolderExtras, LimitOrigin, Purpose, Waiter, permits_of, request_of};
+use crate::model::{FencingToken, Grant, Handle, HolderView, Kind, LogTime, Mode, TakeId};
+
+/// One lock in use. A lock that nobody holds or waits for has no record at all.
+///
+/// - An exclusive holder is the only holder; shared holders hold together; permits in use never exceed the limit.
+/// - The head of the queue can't be granted, or it would have been.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Lock {
+    /// Fixed by the first acquire of the free name.
+    pub kind: Kind,
+    /// A semaphore's permits.
+    pub limit: Option<u32>,
+    /// Where the limit comes from.
+    pub origin: LimitOrigin,
+    /// In the order of their grants.
+    pub holders: BTreeMap<FencingToken, Holder>,
+    /// By place number: first come, first served.
+    pub queue: BTreeMap<u64, Waiter>,
+    /// Lost holds that keep the name closed, or their permits reserved.
+    pub delays: BTreeMap<FencingToken, Delayed>,
+    /// Permits in use; derived from the holders.
+    pub permits_held: u64,
+    /// Permits of lost holds; derived from the delays.
+    pub permits_reserved: u64,
+    /// Waiters that barge; derived from the queue.
+    pub barging: usize,
+    /// Takes by their secret; derived from holders and queue.
+    pub takes: BTreeMap<Handle, TakeId>,
+}
+
+impl Lock {
+    /// A lock that nobody holds yet.
+    pub(super) fn new(kind: Kind, limit: Option<u32>) -> Self {
+        let (holders, queue, takes) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let delays = BTreeMap::new();
+        let origin = LimitOrigin::Asked;
+        Self { kind, limit, origin, holders, queue, delays, permits_held: 0, permits_reserved: 0, barging: 0, takes }
+    }
+
+    /// Whether nobody holds it or waits for it, and nothing keeps it closed.
+    pub(super) fn is_free(&self) -> bool {
+        let used = !self.holders.is_empty() || !self.queue.is_empty() || !self.delays.is_empty();
+        !used && self.origin != LimitOrigin::Set
+    }
+
+    /// Whether this mode can be held beside the present holders.
+    pub(super) fn admits(&self, mode: Mode) -> bool {
+        match mode {
+            Mode::Exclusive => self.holders.is_empty() && self.delays.is_empty(),
+            Mode::Shared => {
+                let shared = self.holders.values().next().is_none_or(|holder| holder.mode == Mode::Shared);
+                shared && self.delays.is_empty()
+            }
+            Mode::Permits { count, .. } => {
+                let used = self.permits_held + self.permits_reserved;
+                used + u64::from(count) <= u64::from(self.limit.unwrap_or_default())
+            }
+        }
+    }
+
+    /// Whether this mode could be held if that one hold were not there.
+    pub(super) fn admits_instead(&self, of: FencingToken, mode: Mode) -> bool {
+        let mut others = self.holders.iter().filter(|(token, _)| **token != of).map(|(_, holder)| holder.mode);
+        match mode {
+            Mode::Exclusive => others.next().is_none() && self.delays.is_empty(),
+            Mode::Shared => others.all(|mode| mode == Mode::Shared) && self.delays.is_empty(),
+            Mode::Permits { count, .. } => {
+                let freed = self.holders.get(&of).map_or(0, |holder| permits_of(holder.mode));
+                let used = self.permits_held - freed + self.permits_reserved;
+                used + u64::from(count) <= u64::from(self.limit.unwrap_or_default())
+            }
+        }
+    }
+
+    /// Whether this waiter could be granted beside the present holders.
+    pub(super) fn admits_waiter(&self, waiter: &Waiter) -> bool {
+        match waiter.purpose {
+            Purpose::Hold => self.admits(waiter.mode),
+            Purpose::Upgrade(token) => self.admits_upgrade(token),
+        }
+    }
+}
+
+impl Holder {
+    /// How often its owner has entered it.
+    pub(super) fn depth(&self) -> usize {
+        1 + self.extras.as_ref().map_or(0, |extras| extras.again.len())
+    }
+
+    /// The numbers of a session's requests that hold it, first to last, with their fingerprints.
+    pub(super) fn entries(&self) -> impl Iterator<Item = Entered> + '_ {
+        let first = request_of(self.claim).map(|(_, number)| Entered { number, fingerprint: self.fingerprint });
+        let later = self.extras.iter().flat_map(|extras| extras.again.iter().chain(&extras.upgrade).copied());
+        first.into_iter().chain(later)
+    }
+
+    /// The grant as its request is told it.
+    pub(super) fn grant(&self, token: FencingToken, number: u64) -> Grant {
+        let first = request_of(self.claim).is_some_and(|(_, first)| first == number);
+        let waited_ms = if first { self.waited_ms } else { 0 };
+        Grant { token, deadline: self.lease.as_ref().map(|lease| lease.deadline), waited_ms }
+    }
+
+    /// When it ends unless renewed, by its own lease or its session.
+    pub(super) fn deadline(&self, session_deadline: Option<LogTime>) -> LogTime {
+        let lease = self.lease.as_ref().map(|lease| lease.deadline);
+        lease.into_iter().chain(session_deadline).min().unwrap_or(LogTime(u64::MAX))
+    }
+
+    /// What has to be there before it can be changed.
+    pub(super) fn extras_mut(&mut self) -> &mut HolderExtras {
+        self.extras.get_or_insert_default()
+    }
+
+    /// Leaves out extras that have become empty, so that equal holds are equal bytes.
+    pub(super) fn tidy_extras(&mut self) {
+        if self.extras.as_deref().is_some_and(|extras| *extras == HolderExtras::default()) {
+            self.extras = None;
+        }
+    }
+
+    /// What others may know of it; `session_deadline` is its session's, where it has one.
+    pub(super) fn view(&self, token: FencingToken, session_deadline: Option<LogTime>) -> HolderView {
+        HolderView {
+            session: self.claim.session(),
+            owner: self.owner.clone(),
+            principal: self.principal.clone(),
+            token,
+            mode: self.mode,
+            metadata: (*self.metadata).clone(),
+            since: self.since,
+            deadline: self.deadline(session_deadline),
+        }
+    }
+}

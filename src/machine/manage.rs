@@ -1,0 +1,134 @@
+//! Acting on a lock from outside: break, ask, hand over. Each names the grant that it means, by its public token.
+
+use std::sync::Arc;
+
+use super::Machine;
+use super::grant::Ending;
+use super::state::{Holder, Purpose};
+use crate::limits;
+use crate::model::{
+    Breach, Claim, EndReason, EventKind, FencingToken, HolderView, LockKey, LogTime, Manage, Managing, Outcome,
+    Principal, QuotaKind, Reason, Refusal, RequestId, SessionId,
+};
+
+impl Machine {
+    pub(super) fn manage(&mut self, principal: &Principal, manage: &Manage) -> Outcome {
+        let key = &manage.lock;
+        self.settle(key);
+        match &manage.what {
+            Managing::SetLimit { limit } => self.set_limit(key, *limit),
+            Managing::RemoveLimit => self.remove_limit(key),
+            Managing::Break { token, why, dry_run } => self.break_hold(principal, key, *token, why, *dry_run),
+            Managing::Ask { token, why } => self.ask_holder(principal, key, *token, why),
+            Managing::HandOver { token, to } => self.hand_over(principal, key, *token, *to),
+        }
+    }
+
+    fn break_hold(
+        &mut self,
+        by: &Principal,
+        key: &LockKey,
+        token: FencingToken,
+        why: &Reason,
+        dry_run: bool,
+    ) -> Outcome {
+        let Some((holder, last_seen)) = self.held_or_closed(key, token) else {
+            return Outcome::Refused(self.not_held(key, |_| false));
+        };
+        let next = self.inspect(key).waiters.into_iter().next();
+        let breach = Box::new(Breach { done: !dry_run, holder, last_seen, next });
+        if dry_run {
+            return Outcome::Broken(breach);
+        }
+        let reason = EndReason::Broken;
+        self.end_hold_as(key, token, Ending { reason, answer: None, broken: Some((by.clone(), why.clone())) });
+        self.end_delay(key, token);
+        Outcome::Broken(breach)
+    }
+
+    /// The hold with this token, or the lost one that still keeps the name closed, and when its session was last seen.
+    fn held_or_closed(&self, key: &LockKey, token: FencingToken) -> Option<(HolderView, Option<LogTime>)> {
+        let lock = self.locks.get(key)?;
+        let closed = lock.delays.get(&token);
+        let holder = lock.holders.get(&token).or(closed.map(|delayed| &delayed.holder))?;
+        let session = holder.claim.session().and_then(|id| self.sessions.get(&id));
+        let ends = closed.map(|delayed| delayed.until).or(session.map(|session| session.record.deadline));
+        Some((holder.view(token, ends), session.map(|session| session.record.seen)))
+    }
+
+    fn ask_holder(&mut self, by: &Principal, key: &LockKey, token: FencingToken, why: &Reason) -> Outcome {
+        let holder = self.locks.get(key).and_then(|lock| lock.holders.get(&token));
+        let Some(claim) = holder.map(|holder| holder.claim) else {
+            return Outcome::Refused(self.not_held(key, |_| false));
+        };
+        let (lock, by, why) = (key.clone(), by.clone(), why.clone());
+        self.event(Some(key.namespace.clone()), EventKind::RevokeRequested { lock, claim, token, by, why });
+        Outcome::Done
+    }
+
+    fn hand_over(&mut self, by: &Principal, key: &LockKey, from: FencingToken, to: SessionId) -> Outcome {
+        if let Err(refusal) = self.live_session(to) {
+            return Outcome::Refused(refusal);
+        }
+        let heir = match self.heir(key, from, to) {
+            Ok(heir) => heir,
+            Err(refusal) => return Outcome::Refused(refusal),
+        };
+        let (claim, mode) = (heir.claim, heir.mode);
+        self.end_hold_as(key, from, Ending { reason: EndReason::HandedOver, answer: None, broken: None });
+        if let Some(sequence) = self.waits_alone(key, to) {
+            self.remove_waiter(key, sequence);
+        }
+        let token = self.insert_holder(key, heir);
+        let (lock, by) = (key.clone(), by.clone());
+        self.event(Some(key.namespace.clone()), EventKind::HandedOver { lock, claim, from, token, mode, by });
+        let Claim::Request(to) = claim else { return Outcome::Done };
+        Outcome::HandedOver { token, to }
+    }
+
+    /// The hold as its new holder will have it: as its first waiter asked for it, or else as it is.
+    fn heir(&self, key: &LockKey, from: FencingToken, to: SessionId) -> Result<Holder, Refusal> {
+        let lock = self.locks.get(key).ok_or_else(|| Refusal::NotHeld { lock: key.clone() })?;
+        let old = lock.holders.get(&from).ok_or_else(|| self.not_held(key, |_| false))?;
+        let not_accepted = || Refusal::NotAccepted { lock: key.clone(), session: to };
+        let session = self.sessions.get(&to).filter(|session| session.record.namespace == key.namespace);
+        let session = session.ok_or_else(not_accepted)?;
+        if let Some(waiter) = self.waits_alone(key, to).and_then(|sequence| lock.queue.get(&sequence)) {
+            if !lock.admits_instead(from, waiter.mode) {
+                let other = lock.holders.keys().find(|other| **other != from);
+                let holder = other.and_then(|other| self.view_of(key, *other)).map(Box::new);
+                return Err(Refusal::Held { lock: key.clone(), holder });
+            }
+            return Ok(self.holder_of(waiter));
+        }
+        if !session.record.accepts_hand_over {
+            return Err(not_accepted());
+        }
+        self.quotas.one_more(QuotaKind::LocksOfSession, session.live.len() as u64)?;
+        let number = limits::OWN_REQUESTS_MIN | (self.globals.tokens + 1);
+        Ok(Holder {
+            claim: Claim::Request(RequestId { session: to, number }),
+            owner: None,
+            mode: old.mode,
+            principal: session.record.principal.clone(),
+            metadata: Arc::clone(&session.record.metadata),
+            since: self.globals.now,
+            waited_ms: 0,
+            fingerprint: 0,
+            lease: None,
+            extras: None,
+        })
+    }
+
+    /// The first wait of this session for this lock alone.
+    fn waits_alone(&self, key: &LockKey, session: SessionId) -> Option<u64> {
+        let queue = &self.locks.get(key)?.queue;
+        let standings = self.sessions.get(&session)?.live.values().filter(|(other, _)| other == key);
+        let sequences = standings.filter_map(|(_, standing)| match standing {
+            super::state::Standing::Waits(sequence) => Some(*sequence),
+            super::state::Standing::Holds(_) => None,
+        });
+        let alone = |sequence: &u64| queue.get(sequence).is_some_and(|waiter| waiter.purpose == Purpose::Hold);
+        sequences.filter(alone).min()
+    }
+}

@@ -1,0 +1,166 @@
+//! Downgrade and upgrade of a hold.
+//!
+//! An upgrade that waits stands at the head of the queue, under the sequence number 0 that no other waiter has: so there
+//! is one of them at most, and everybody else is behind it.
+
+use super::alter::Altering;
+use super::expiry::Due;
+use super::lock::Lock;
+use super::state::{Entered, Holder, Purpose, Standing, Waiter};
+use super::{Machine, RecordKey};
+use crate::limits;
+use crate::model::{
+    Claim, EndReason, EventKind, FencingToken, Grant, Kind, LeaveReason, LockKey, LogTime, Mode, Outcome, Patience,
+    QuotaKind, Refusal, RequestId,
+};
+
+/// The sequence number of an upgrade that waits.
+pub(super) const HEAD: u64 = 0;
+
+impl Lock {
+    /// Whether this shared hold could be the only one now.
+    pub(super) fn admits_upgrade(&self, token: FencingToken) -> bool {
+        self.holders.len() == 1 && self.holders.contains_key(&token) && self.delays.is_empty()
+    }
+}
+
+impl Machine {
+    pub(super) fn downgrade(&mut self, altering: &Altering<'_>, token: FencingToken) -> Outcome {
+        let (key, claim, mode) = match self.changeable(altering, token) {
+            Ok(holder) => (altering.key, holder.claim, holder.mode),
+            Err(refusal) => return Outcome::Refused(refusal),
+        };
+        if mode == Mode::Shared {
+            return Outcome::Downgraded;
+        }
+        let holder = self.locks.get_mut(key).and_then(|lock| lock.holders.get_mut(&token));
+        let Some(holder) = holder else { return Outcome::Refused(Refusal::NotHeld { lock: key.clone() }) };
+        holder.mode = Mode::Shared;
+        let upgrade = holder.extras.as_mut().and_then(|extras| extras.upgrade.take());
+        holder.tidy_extras();
+        if let Some(upgrade) = upgrade {
+            let ended = Outcome::HoldEnded { reason: EndReason::Released };
+            self.request_is_over(claim, upgrade.number, upgrade.fingerprint, ended);
+        }
+        self.touch(RecordKey::Holder(key.clone(), token));
+        self.touched.insert(key.clone());
+        self.event(Some(key.namespace.clone()), EventKind::Downgraded { lock: key.clone(), claim, token });
+        Outcome::Downgraded
+    }
+
+    pub(super) fn upgrade(&mut self, altering: &Altering<'_>, token: FencingToken, patience: Patience) -> Outcome {
+        let (key, request) = (altering.key, altering.alter.request);
+        let waiter = match self.may_upgrade(altering, token, patience) {
+            Ok(waiter) => waiter,
+            Err(refusal) => return Outcome::Refused(refusal),
+        };
+        if self.locks.get(key).is_some_and(|lock| lock.admits_upgrade(token)) {
+            let asked = Entered { number: request.number, fingerprint: altering.fingerprint };
+            return match self.make_exclusive(key, token, asked, 0) {
+                Some(grant) => Outcome::Granted(grant),
+                None => Outcome::Refused(Refusal::NotHeld { lock: key.clone() }),
+            };
+        }
+        self.stand_in_queue(key, HEAD, waiter);
+        Outcome::Queued(self.place(key, HEAD))
+    }
+
+    /// What would wait, unless it is refused at once.
+    fn may_upgrade(&self, altering: &Altering<'_>, token: FencingToken, patience: Patience) -> Result<Waiter, Refusal> {
+        let key = altering.key;
+        let holder = self.changeable(altering, token)?;
+        if holder.mode == Mode::Exclusive {
+            let session = altering.session();
+            return Err(Refusal::AlreadyHeld { lock: key.clone(), session, token: Some(token) });
+        }
+        let Some(lock) = self.locks.get(key) else { return Err(Refusal::NotHeld { lock: key.clone() }) };
+        if let Some(Purpose::Upgrade(first)) = lock.queue.get(&HEAD).map(|waiter| waiter.purpose) {
+            return Err(Refusal::Held { lock: key.clone(), holder: self.view_of(key, first).map(Box::new) });
+        }
+        let waits = !lock.admits_upgrade(token);
+        if waits && patience == Patience::Try {
+            let other = lock.holders.keys().find(|other| **other != token);
+            let holder = other.and_then(|other| self.view_of(key, *other)).map(Box::new);
+            return Err(Refusal::Held { lock: key.clone(), holder });
+        }
+        if waits {
+            self.quotas.one_more(QuotaKind::Waiters, self.used(&key.namespace).waiters)?;
+        }
+        Ok(Waiter {
+            claim: Claim::Request(altering.alter.request),
+            owner: holder.owner.clone(),
+            mode: Mode::Exclusive,
+            principal: holder.principal.clone(),
+            metadata: holder.metadata.clone(),
+            since: self.globals.now,
+            deadline: self.wait_deadline(patience),
+            fingerprint: altering.fingerprint,
+            lease: None,
+            extras: None,
+            purpose: Purpose::Upgrade(token),
+        })
+    }
+
+    /// When a session's wait ends by itself.
+    pub(super) fn wait_deadline(&self, patience: Patience) -> Option<LogTime> {
+        match patience {
+            Patience::For { ms } => Some(self.globals.now.after_ms(ms.min(limits::PATIENCE_MS_MAX))),
+            Patience::Session | Patience::Try => None,
+        }
+    }
+
+    /// A lock's hold that may change its mode: the session's own, entered once.
+    fn changeable(&self, altering: &Altering<'_>, token: FencingToken) -> Result<&Holder, Refusal> {
+        let holder = self.own_hold(altering, token)?;
+        if matches!(holder.mode, Mode::Permits { .. }) {
+            return Err(Refusal::KindMismatch { lock: altering.key.clone(), kind: Kind::Semaphore });
+        }
+        if 1 < holder.depth() {
+            let depth = u32::try_from(holder.depth()).unwrap_or(u32::MAX);
+            return Err(Refusal::Entered { lock: altering.key.clone(), depth });
+        }
+        Ok(holder)
+    }
+
+    /// Grants an upgrade that waits.
+    pub(super) fn grant_upgrade(&mut self, key: &LockKey, token: FencingToken) {
+        let Some(waiter) = self.remove_waiter(key, HEAD) else { return };
+        let Claim::Request(RequestId { number, .. }) = waiter.claim else { return };
+        let waited_ms = self.globals.now.ms_since(waiter.since);
+        self.make_exclusive(key, token, Entered { number, fingerprint: waiter.fingerprint }, waited_ms);
+    }
+
+    /// Makes a shared hold exclusive, under a new token; all its requests stand there from now on.
+    fn make_exclusive(&mut self, key: &LockKey, from: FencingToken, asked: Entered, waited_ms: u64) -> Option<Grant> {
+        let token = self.next_token();
+        let lock = self.locks.get_mut(key)?;
+        let mut holder = lock.holders.remove(&from)?;
+        holder.mode = Mode::Exclusive;
+        holder.extras_mut().upgrade = Some(asked);
+        let grant = holder.grant(token, asked.number);
+        let session = holder.claim.session()?;
+        let numbers: Vec<u64> = holder.entries().map(|entered| entered.number).collect();
+        lock.holders.insert(token, holder);
+        if let Some(deadline) = grant.deadline {
+            self.move_due(Some(deadline), None, Due::Lease(key.clone(), from));
+            self.move_due(None, Some(deadline), Due::Lease(key.clone(), token));
+        }
+        for number in numbers {
+            self.stands(key, Claim::Request(RequestId { session, number }), Standing::Holds(token));
+        }
+        self.touch(RecordKey::Holder(key.clone(), from));
+        self.touch(RecordKey::Holder(key.clone(), token));
+        let claim = Claim::Request(RequestId { session, number: asked.number });
+        let lock = key.clone();
+        self.event(Some(key.namespace.clone()), EventKind::Upgraded { lock, claim, from, token, waited_ms });
+        Some(Grant { waited_ms, ..grant })
+    }
+
+    /// The upgrade of a hold that has ended waits no longer.
+    pub(super) fn end_upgrade_of(&mut self, key: &LockKey, token: FencingToken, reason: EndReason) {
+        let head = self.locks.get(key).and_then(|lock| lock.queue.get(&HEAD));
+        if head.is_some_and(|waiter| waiter.purpose == Purpose::Upgrade(token)) {
+            self.leave_with(key, HEAD, LeaveReason::HoldEnded, Outcome::HoldEnded { reason });
+        }
+    }
+}

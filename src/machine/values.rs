@@ -1,0 +1,36 @@
+//! The text kept with a hold: set by its holder, shown to everybody. Leader election is made of it.
+
+use super::alter::Altering;
+use super::{Machine, RecordKey};
+use crate::model::{EventKind, FencingToken, LockKey, LockValue, Outcome, Refusal};
+
+impl Machine {
+    pub(super) fn set_value(
+        &mut self,
+        altering: &Altering<'_>,
+        token: FencingToken,
+        value: Option<&LockValue>,
+    ) -> Outcome {
+        let key = altering.key;
+        if let Err(refusal) = self.own_hold(altering, token) {
+            return Outcome::Refused(refusal);
+        }
+        let holder = self.locks.get_mut(key).and_then(|lock| lock.holders.get_mut(&token));
+        let Some(holder) = holder else { return Outcome::Refused(Refusal::NotHeld { lock: key.clone() }) };
+        let claim = holder.claim;
+        let old = std::mem::replace(&mut holder.extras_mut().value, value.cloned());
+        holder.tidy_extras();
+        if old.as_ref() != value {
+            self.touch(RecordKey::Holder(key.clone(), token));
+            let event = EventKind::ValueChanged { lock: key.clone(), claim, token };
+            self.event(Some(key.namespace.clone()), event);
+        }
+        Outcome::Done
+    }
+
+    /// The text of the first holder that has one.
+    pub(super) fn value_of(&self, key: &LockKey) -> Option<LockValue> {
+        let holders = self.locks.get(key)?.holders.values();
+        holders.filter_map(|holder| holder.extras.as_ref()).find_map(|extras| extras.value.clone())
+    }
+}

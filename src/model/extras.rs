@@ -1,0 +1,152 @@
+//! Choices of an acquire that most callers never make.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Invalid, Owner, SessionId};
+use crate::limits;
+
+/// What an acquire asks for beyond name, mode and patience. Leave it out where nothing of it is wanted: it costs nothing
+/// then.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Extras {
+    /// What happens where the same session and owner hold the lock already.
+    pub reentry: Reentry,
+    /// Whether it may pass others.
+    pub fairness: Fairness,
+    /// The hold also ends this long after its grant or last renewal, in milliseconds of log time.
+    pub lease_ms: Option<u64>,
+    /// After an involuntary end the name stays closed for so long, in milliseconds; 0 for none, at most a minute.
+    pub delay_ms: u64,
+    /// A text kept with the hold, shown to everybody.
+    pub value: Option<LockValue>,
+    /// Who waits for the asking run to finish.
+    pub parent: Option<Parent>,
+    /// What happens where the wait would close a circle of owners that wait for each other.
+    pub deadlock: OnDeadlock,
+}
+
+impl Extras {
+    /// No choice made.
+    pub const PLAIN: &'static Extras = &Extras {
+        reentry: Reentry::Refuse,
+        fairness: Fairness::Fair,
+        lease_ms: None,
+        delay_ms: 0,
+        value: None,
+        parent: None,
+        deadlock: OnDeadlock::Refuse,
+    };
+
+    /// Refuses a reentry without a named owner, and a lock-delay of more than a minute.
+    pub fn checked(&self, owner: Option<&Owner>) -> Result<(), Invalid> {
+        if self.reentry != Reentry::Refuse && owner.is_none() {
+            return Err(Invalid::new("owner", "named where a lock may be entered again", "nothing"));
+        }
+        if limits::LOCK_DELAY_MS_MAX < self.delay_ms {
+            return Err(Invalid::new("delay", format!("at most {} ms", limits::LOCK_DELAY_MS_MAX), self.delay_ms));
+        }
+        Ok(())
+    }
+}
+
+/// What happens where the same session and named owner hold the lock already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Reentry {
+    /// It is refused.
+    #[default]
+    Refuse,
+    /// The hold counts one more, under the same token; each acquire needs its release. Only in a mode that the hold covers.
+    Count,
+    /// It waits like a stranger, for itself: until a timeout, a cancel or a release by the session.
+    Wait,
+}
+
+/// Whether a request may pass others in the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Fairness {
+    /// First come, first served.
+    #[default]
+    Fair,
+    /// It may pass others that barge, and be passed by them; never a fair one. It may starve.
+    Barging,
+}
+
+/// What happens to a wait that closes a circle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum OnDeadlock {
+    /// It is refused, and told the circle.
+    #[default]
+    Refuse,
+    /// It waits all the same.
+    Wait,
+}
+
+/// A line of execution that waits for the asking run to finish: an edge for deadlock detection, nothing else.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Parent {
+    /// Whose.
+    pub session: SessionId,
+    /// Which.
+    pub owner: Owner,
+}
+
+/// A text kept with a hold: at most 4 KiB of UTF-8.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct LockValue(Arc<str>);
+
+impl LockValue {
+    /// Refuses what is longer than 4 KiB.
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        if limits::LOCK_VALUE_BYTES_MAX < text.len() {
+            let bound = format!("at most {} bytes", limits::LOCK_VALUE_BYTES_MAX);
+            return Err(Invalid::new("value", bound, format!("{} bytes", text.len())));
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for LockValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for LockValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", &self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The shortcut for no choice made is what leaving everything out means.
+    #[test]
+    fn plain_is_the_default() {
+        assert_eq!(*Extras::PLAIN, Extras::default());
+    }
+
+    /// Extras at their bounds are taken, beyond them refused by field.
+    #[test]
+    fn extras_are_refused_beyond_their_bounds() {
+        let owner = Owner::parse("job").expect("legal");
+        let delay = |delay_ms| Extras { delay_ms, ..Extras::default() }.checked(None);
+        assert!(delay(60_000).is_ok());
+        assert_eq!(delay(60_001).expect_err("refused").field, "delay");
+        let count = Extras { reentry: Reentry::Count, ..Extras::default() };
+        assert!(count.checked(Some(&owner)).is_ok());
+        assert_eq!(count.checked(None).expect_err("refused").field, "owner");
+        assert!(LockValue::parse(&"x".repeat(4096)).is_ok());
+        assert_eq!(LockValue::parse(&"x".repeat(4097)).expect_err("refused").field, "value");
+    }
+}

@@ -1,0 +1,284 @@
+//! Refusals: why something was not done, and what stands in the way.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::{EndReason, FencingToken, HolderView, Kind, LockKey, SessionId};
+
+/// Why a command was refused. Each names what stands in the way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Refusal {
+    /// A try met a holder or a queue.
+    #[error("{} is held{}", .lock.name, by(.holder))]
+    Held {
+        /// Which lock.
+        lock: LockKey,
+        /// One of the holders; `None` where only waiters stand in the way.
+        holder: Option<Box<HolderView>>,
+    },
+    /// The same session and owner hold it or wait for it already.
+    #[error("{} is already held or awaited by the same owner of session {session} (token {})", .lock.name, .token.map_or("none yet".to_owned(), |token| token.to_string()))]
+    AlreadyHeld {
+        /// Which lock.
+        lock: LockKey,
+        /// Whose.
+        session: SessionId,
+        /// The token of that hold; `None` while it waits.
+        token: Option<FencingToken>,
+    },
+    /// The name is in use as the other kind.
+    #[error("{} is in use as a {kind}; it becomes free for another use once nobody holds it or waits for it", .lock.name)]
+    KindMismatch {
+        /// Which lock.
+        lock: LockKey,
+        /// What it is.
+        kind: Kind,
+    },
+    /// The caller's limit is not the semaphore's.
+    #[error("{} has a limit of {limit} permits, not {asked}", .lock.name)]
+    LimitMismatch {
+        /// Which semaphore.
+        lock: LockKey,
+        /// Its limit.
+        limit: u32,
+        /// The caller's.
+        asked: u32,
+    },
+    /// More permits than the semaphore has, or will ever have.
+    #[error("{} permits of {} can never be granted: the limit is {limit}", .asked, .lock.name)]
+    LimitExceeded {
+        /// Which semaphore.
+        lock: LockKey,
+        /// Its limit.
+        limit: u32,
+        /// The caller's count.
+        asked: u32,
+    },
+    /// Nobody said how many permits there are.
+    #[error("{} has no limit yet: the first to ask must name it", .lock.name)]
+    LimitUnknown {
+        /// Which semaphore.
+        lock: LockKey,
+    },
+    /// A bound of the namespace, lock or session is reached.
+    #[error("{what} reached its limit of {limit}")]
+    Quota {
+        /// What is full.
+        what: QuotaKind,
+        /// The bound.
+        limit: u64,
+    },
+    /// Nothing of the caller's is held under that name.
+    #[error("{} is not held with that proof", .lock.name)]
+    NotHeld {
+        /// Which lock.
+        lock: LockKey,
+    },
+    /// Somebody else holds it.
+    #[error("{} is held by somebody else (token {})", .lock.name, .holder.token)]
+    HeldByOther {
+        /// Which lock.
+        lock: LockKey,
+        /// Who.
+        holder: Box<HolderView>,
+    },
+    /// The session is gone; its successor is new and inherits nothing.
+    #[error("session {session} has ended: {reason}")]
+    SessionEnded {
+        /// Which.
+        session: SessionId,
+        /// How; [`EndReason::Expired`] where its tombstone is gone too.
+        reason: EndReason,
+    },
+    /// Another instance of the client has a session with this handle.
+    #[error("another instance has opened a session with this handle (session {session})")]
+    AlreadyOpen {
+        /// Its public id.
+        session: SessionId,
+    },
+    /// A session with this handle ended a short while ago: open the next one with a new handle.
+    #[error("a session with this handle has ended ({reason}); open a new one with a new handle")]
+    Tombstoned {
+        /// How it ended.
+        reason: EndReason,
+    },
+    /// The handle does not prove what it was shown for.
+    #[error("the handle does not belong to it")]
+    WrongHandle,
+    /// An attach older than one that was applied.
+    #[error("a newer attach was applied (attempt {newest})")]
+    StaleAttempt {
+        /// The newest one.
+        newest: u64,
+    },
+    /// The request number is below what is remembered: it is refused, never executed again.
+    #[error("request {number} is too old: only numbers from {floor} are remembered")]
+    TooOld {
+        /// The request's number.
+        number: u64,
+        /// The lowest that is remembered.
+        floor: u64,
+    },
+    /// The number was used for another request.
+    #[error("request {number} was used before for something else")]
+    RequestReused {
+        /// The request's number.
+        number: u64,
+    },
+    /// A value that only the machine could judge was out of bounds.
+    #[error("{field} must be {low} to {high} ms, got {value}: {advice}")]
+    OutOfBounds {
+        /// Which field.
+        field: DurationField,
+        /// Smallest allowed, in milliseconds.
+        low: u64,
+        /// Largest allowed, in milliseconds.
+        high: u64,
+        /// What was asked for.
+        value: u64,
+        /// What to do.
+        advice: BoundAdvice,
+    },
+    /// A node announced another disk than the one that the cluster knows for it.
+    #[error("node {node} is known by another disk: a new disk is a new node id")]
+    OtherDisk {
+        /// Which node.
+        node: u64,
+    },
+    /// A voter does not support the feature level that was asked for.
+    #[error("feature level {to} is not supported by node {node}, which {}: install the newer build there first", supported(.supports))]
+    FeaturesUnsupported {
+        /// The level that was asked for.
+        to: u32,
+        /// The first voter that does not support it.
+        node: u64,
+        /// The highest level that this voter supports; `None` where it has announced nothing yet.
+        supports: Option<u32>,
+    },
+    /// The cluster's feature level is too low for the command; nothing reached the log.
+    #[error(
+        "this needs feature level {needed}, and the cluster's is {active}: raise it with `lockkeeper features --raise-to {needed}`"
+    )]
+    FeatureLevel {
+        /// The level that the command needs.
+        needed: u32,
+        /// The cluster's level.
+        active: u32,
+    },
+    /// It is entered more than once: the outer runs rely on it as it is.
+    #[error("{} is entered {depth} times by its owner; release the inner ones first", .lock.name)]
+    Entered {
+        /// Which lock.
+        lock: LockKey,
+        /// How often.
+        depth: u32,
+    },
+    /// The session neither waits for the lock alone nor said that it accepts.
+    #[error("session {session} does not wait for {} and has not said that it accepts what it did not ask for", .lock.name)]
+    NotAccepted {
+        /// Which lock.
+        lock: LockKey,
+        /// To whom it was to be handed over.
+        session: SessionId,
+    },
+}
+
+fn supported(level: &Option<u32>) -> String {
+    level.map_or("has not announced itself yet".to_owned(), |level| format!("supports {level} at most"))
+}
+
+fn by(holder: &Option<Box<HolderView>>) -> String {
+    let Some(holder) = holder else {
+        return " or awaited by others".to_owned();
+    };
+    let who = if holder.metadata.who.is_empty() { "somebody" } else { &holder.metadata.who };
+    let session = holder.session.map_or("a token lease".to_owned(), |session| format!("session {session}"));
+    format!(" by {who} ({session}, token {})", holder.token)
+}
+
+/// Which bound was reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum QuotaKind {
+    /// Sessions of a namespace.
+    Sessions,
+    /// Locks of a namespace.
+    Locks,
+    /// Takes of a namespace, live and remembered.
+    Takes,
+    /// Waiters of a namespace.
+    Waiters,
+    /// Waiters of one lock.
+    WaitersOfLock,
+    /// Holders of one lock.
+    HoldersOfLock,
+    /// Locks of one session.
+    LocksOfSession,
+    /// How often one hold is entered.
+    DepthOfHold,
+}
+
+impl fmt::Display for QuotaKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            QuotaKind::Sessions => "the number of sessions in this namespace",
+            QuotaKind::Locks => "the number of locks in this namespace",
+            QuotaKind::Takes => "the number of sessionless takes remembered in this namespace",
+            QuotaKind::Waiters => "the number of waiters in this namespace",
+            QuotaKind::WaitersOfLock => "the number of waiters for this lock",
+            QuotaKind::HoldersOfLock => "the number of holders of this lock",
+            QuotaKind::LocksOfSession => "the number of locks of this session",
+            QuotaKind::DepthOfHold => "the number of times that this hold is entered",
+        })
+    }
+}
+
+/// A duration that the machine judges by the cluster's settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum DurationField {
+    /// A session's TTL.
+    Ttl,
+    /// A session's disconnect grace.
+    DisconnectGrace,
+    /// A lease.
+    Lease,
+    /// A wait without a session.
+    Patience,
+    /// The time since a sessionless command was first sent.
+    Age,
+}
+
+impl fmt::Display for DurationField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DurationField::Ttl => "ttl",
+            DurationField::DisconnectGrace => "disconnect_grace",
+            DurationField::Lease => "lease",
+            DurationField::Patience => "patience",
+            DurationField::Age => "age",
+        })
+    }
+}
+
+/// The next step for somebody whose duration was out of bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum BoundAdvice {
+    /// The floor follows from the timing profile: a shorter TTL would lose sessions at every failover.
+    RaiseToFloor,
+    /// Long work holds a session, which is renewed; the setting `ttl_max` of the cluster bounds it.
+    HoldASession,
+    /// It may be a late duplicate, whose first copy is no longer remembered.
+    AskAnew,
+}
+
+impl fmt::Display for BoundAdvice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            BoundAdvice::RaiseToFloor => "a shorter one would not outlive a failover with this timing profile",
+            BoundAdvice::HoldASession => {
+                "the cluster's setting ttl_max bounds it; long work holds a session, which is renewed"
+            }
+            BoundAdvice::AskAnew => "an older one might be a late duplicate; ask anew",
+        })
+    }
+}
