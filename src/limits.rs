@@ -61,6 +61,8 @@ pub const LOCKS_A_SESSION_MAX: usize = 10_000;
 pub const HOLDERS_A_LOCK_MAX: usize = 100_000;
 /// Request numbers from here on are the cluster's own: for holds that were handed over to a session that did not ask.
 pub const OWN_REQUESTS_MIN: u64 = 1 << 63;
+/// Locks that one request may ask for together.
+pub const LOCKS_A_SET_MAX: usize = 64;
 /// How often one hold may be entered by its owner.
 pub const HOLD_DEPTH_MAX: usize = 1_000;
 /// Barging waiters that one grant looks at: what it passes over waits for the next one.

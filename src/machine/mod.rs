@@ -29,6 +29,8 @@ mod release;
 mod requests;
 mod semaphores;
 mod sessions;
+mod sets;
+mod standings;
 pub mod state;
 mod takes;
 mod upgrade;
@@ -73,6 +75,8 @@ pub struct Machine {
     usage: BTreeMap<Namespace, Usage>,
     /// Derived.
     totals: Totals,
+    /// Waiters that stand in a queue for a set; derived.
+    sets_waiting: usize,
     /// Records touched since they were last taken.
     dirty: BTreeSet<RecordKey>,
     /// Events of the entry that is being applied.

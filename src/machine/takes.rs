@@ -27,7 +27,7 @@ impl Machine {
         if self.locks.get(key).is_some_and(|lock| lock.takes.contains_key(&take.handle)) {
             return Outcome::Refused(Refusal::Held { lock: key.clone(), holder: self.one_holder(key).map(Box::new) });
         }
-        let admission = match self.admission(key, take.mode, take.patience, Fairness::Fair) {
+        let admission = match self.admission(key, take.mode, take.patience, Fairness::Fair, None) {
             Err(refusal) => return Outcome::Refused(refusal),
             Ok(admission) => admission,
         };

@@ -38,7 +38,7 @@ fn answer(outcome: &Outcome) -> String {
 }
 
 /// Everything that can be answered, apart from quotas, which have tests of their own.
-const POSSIBLE: [(&str, &str); 25] = [
+const POSSIBLE: [(&str, &str); 26] = [
     ("OpenSession", "Opened AlreadyOpen Tombstoned OutOfBounds_ttl OutOfBounds_disconnect_grace"),
     ("Attach", "Attached WrongHandle StaleAttempt SessionEnded"),
     ("Disconnected", "DisconnectNoted"),
@@ -46,6 +46,11 @@ const POSSIBLE: [(&str, &str); 25] = [
     (
         "Acquire",
         "Granted Queued TimedOut Withdrawn HoldEnded Held AlreadyHeld KindMismatch LimitMismatch LimitExceeded \
+         LimitUnknown SessionEnded TooOld RequestReused OutOfBounds_lease",
+    ),
+    (
+        "AcquireSet",
+        "GrantedSet Queued TimedOut Withdrawn HoldEnded Held AlreadyHeld KindMismatch LimitMismatch LimitExceeded \
          LimitUnknown SessionEnded TooOld RequestReused OutOfBounds_lease",
     ),
     ("Cancel", "Withdrawn SessionEnded Granted"),

@@ -88,6 +88,7 @@ impl RemoteService {
             | Command::DropLease { .. }
             | Command::Alter(_)
             | Command::Manage(_)
+            | Command::AcquireSet(_)
             | Command::Tick
             | Command::LeaderlessGap { .. }
             | Command::Configure(_) => Err(ServiceError::Internal("not a command of a bound session".to_owned())),
