@@ -75,6 +75,8 @@ pub const LOCKS_A_SESSION_MAX: usize = 10_000;
 pub const HOLDERS_A_LOCK_MAX: usize = 100_000;
 /// Request numbers from here on are the cluster's own: for holds that were handed over to a session that did not ask.
 pub const OWN_REQUESTS_MIN: u64 = 1 << 63;
+/// Locks that one request may ask for together.
+pub const LOCKS_A_SET_MAX: usize = 64;
 /// How often one hold may be entered by its owner.
 pub const HOLD_DEPTH_MAX: usize = 1_000;
 /// Barging waiters that one grant looks at: what it passes over waits for the next one.
@@ -283,6 +285,10 @@ pub const WAL_RECORD_BYTES: usize = 8 * 1024 * 1024;
 /// What the disk tears: a lost page is a whole one of these, aligned in the file.
 pub const DISK_PAGE_BYTES: usize = 4096;
 
+/// A mirror whose file is still held by one that was closed a moment ago is waited for this long...
+pub const MIRROR_LOCK_WAIT_MS: u64 = 5_000;
+/// ...and tried this often.
+pub const MIRROR_LOCK_PAUSE_MS: u64 = 10;
 /// Records of one mirror batch. Larger ones make sled hold gigabytes, and did not survive power cuts.
 pub const MIRROR_BATCH_RECORDS: usize = 100;
 /// sled's page cache.

@@ -55,20 +55,32 @@ impl Machine {
             return None;
         }
         let session = self.sessions.get(&request.session)?;
-        let (key, standing) = session.live.get(&request.number)?;
+        let (key, standing) = session.first_standing(request.number)?;
         let lock = self.locks.get(key)?;
-        let (known, outcome) = match standing {
-            Standing::Waits(sequence) => {
-                (lock.queue.get(sequence)?.fingerprint, Outcome::Queued(self.place(key, *sequence)))
-            }
+        let known = match standing {
+            Standing::Waits(sequence) => lock.queue.get(&sequence)?.fingerprint,
             Standing::Holds(token) => {
-                let holder = lock.holders.get(token)?;
-                let entered = holder.entries().find(|entered| entered.number == request.number)?;
-                (entered.fingerprint, Outcome::Granted(holder.grant(*token, request.number)))
+                let mut entries = lock.holders.get(&token)?.entries();
+                entries.find(|entered| entered.number == request.number)?.fingerprint
             }
         };
+        let outcome = self.standing_outcome(request)?;
         let reused = Outcome::Refused(Refusal::RequestReused { number: request.number });
         Some(if known == fingerprint { outcome } else { reused })
+    }
+
+    /// Where a request stands that waits or holds.
+    pub(super) fn standing_outcome(&self, request: RequestId) -> Option<Outcome> {
+        let session = self.sessions.get(&request.session)?;
+        let in_set = session.sets.contains_key(&request.number);
+        Some(match session.first_standing(request.number)? {
+            (_, Standing::Waits(_)) if in_set => Outcome::Queued(self.place_of_set(request)),
+            (_, Standing::Holds(_)) if in_set => self.grants_of_set(request),
+            (key, Standing::Waits(sequence)) => Outcome::Queued(self.place(key, sequence)),
+            (key, Standing::Holds(token)) => {
+                Outcome::Granted(self.locks.get(key)?.holders.get(&token)?.grant(token, request.number))
+            }
+        })
     }
 
     /// Whether a new request may hold the lock now, has to queue, or is refused.
@@ -81,11 +93,11 @@ impl Machine {
             return Err(refusal);
         }
         let entered = self.reentry(key, acquire)?;
-        let live = self.sessions.get(&id).map_or(0, |session| session.live.len() as u64);
+        let live = self.sessions.get(&id).map_or(0, |session| session.locks() as u64);
         self.quotas.one_more(QuotaKind::LocksOfSession, live)?;
         match entered {
             Some(admission) => Ok(admission),
-            None => self.admission(key, acquire.mode, acquire.patience, choices.fairness),
+            None => self.admission(key, acquire.mode, acquire.patience, choices.fairness, Some(id)),
         }
     }
 
@@ -96,6 +108,7 @@ impl Machine {
         mode: Mode,
         patience: Patience,
         fairness: Fairness,
+        session: Option<SessionId>,
     ) -> Result<Admission, Refusal> {
         let Some(lock) = self.locks.get(key) else {
             self.free_name(key, mode)?;
@@ -107,7 +120,7 @@ impl Machine {
         if let (Mode::Permits { count, limit: asked }, Some(limit)) = (mode, lock.limit) {
             within_limit(key, count, asked, limit)?;
         }
-        if self.may_enter(lock, mode, fairness) {
+        if self.may_enter(key, lock, mode, fairness, session) {
             return self
                 .quotas
                 .one_more(QuotaKind::HoldersOfLock, lock.holders.len() as u64)
@@ -207,6 +220,9 @@ impl Machine {
         }
         self.settle_request(request);
         let Some(session) = self.sessions.get(&id) else { return Outcome::Withdrawn };
+        if session.sets.contains_key(&request.number) {
+            return self.withdraw_set(request);
+        }
         match session.live.get(&request.number).cloned() {
             Some((key, Standing::Waits(sequence))) => self.leave(&key, sequence, LeaveReason::Withdrawn),
             Some((key, Standing::Holds(token))) => return self.withdraw_hold(&key, token, request.number),

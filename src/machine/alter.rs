@@ -47,7 +47,7 @@ impl Machine {
             Alteration::Resume { token, handle, lease_ms } => self.resume(&altering, *token, handle, *lease_ms),
             Alteration::SetValue { token, value } => self.set_value(&altering, *token, value.as_ref()),
         };
-        let lives = self.sessions.get(&id).is_some_and(|session| session.live.contains_key(&alter.request.number));
+        let lives = self.sessions.get(&id).is_some_and(|session| session.is_live(alter.request.number));
         if lives { outcome } else { self.final_answer(alter.request, fingerprint, outcome) }
     }
 

@@ -3,7 +3,7 @@
 use super::Machine;
 use super::lock::Lock;
 use super::queue::barging_among;
-use super::state::{LimitOrigin, Standing, TakeState, Usage, permits_of};
+use super::state::{LimitOrigin, Purpose, Standing, TakeState, Usage, permits_of};
 use crate::model::{Claim, LockKey, Mode, RequestId, SessionId};
 
 impl Machine {
@@ -69,11 +69,11 @@ impl Machine {
     fn check_standings(&self) -> Result<(), String> {
         let mut standings = 0;
         for (id, session) in &self.sessions {
-            for (number, (key, standing)) in &session.live {
+            for (number, key, standing) in session.standings() {
                 standings += 1;
-                let found = self.claim_at(key, *standing);
-                let stands = self.stands_at(key, *standing, *id, *number);
-                if !stands || session.finished.contains_key(number) {
+                let found = self.claim_at(key, standing);
+                let stands = self.stands_at(key, standing, *id, number);
+                if !stands || session.finished.contains_key(&number) {
                     return Err(format!("request {id}#{number} is said to stand at {key:?} {standing:?}: {found:?}"));
                 }
             }
@@ -131,6 +131,10 @@ impl Machine {
         }
         if self.totals != self.derived_totals() {
             return Err(format!("totals are counted as {:?}, not {:?}", self.totals, self.derived_totals()));
+        }
+        let sets = self.locks.values().flat_map(|lock| lock.queue.values());
+        if self.sets_waiting != sets.filter(|waiter| waiter.purpose == Purpose::Set).count() {
+            return Err(format!("{} waiters are said to stand for sets", self.sets_waiting));
         }
         if !self.touched.is_empty() || !self.events.is_empty() {
             return Err("an entry was left half applied".into());

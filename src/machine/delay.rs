@@ -23,7 +23,7 @@ impl Machine {
         let until = self.globals.now.after_ms(delay_ms);
         let mut holder = Holder { lease: None, ..lost.clone() };
         let extras = holder.extras_mut();
-        *extras = HolderExtras { again: Vec::new(), upgrade: None, ..extras.clone() };
+        *extras = HolderExtras { again: Vec::new(), upgrade: None, set: false, ..extras.clone() };
         if let Some(lock) = self.locks.get_mut(key) {
             lock.permits_reserved += permits_of(holder.mode);
             lock.delays.insert(token, Delayed { holder, until });
@@ -97,7 +97,7 @@ impl Machine {
         if known != Some(handle) {
             return Err(Refusal::WrongHandle);
         }
-        let live = self.sessions.get(&altering.session()).map_or(0, |session| session.live.len() as u64);
+        let live = self.sessions.get(&altering.session()).map_or(0, |session| session.locks() as u64);
         self.quotas.one_more(QuotaKind::LocksOfSession, live)?;
         let holders = self.locks.get(altering.key).map_or(0, |lock| lock.holders.len() as u64);
         self.quotas.one_more(QuotaKind::HoldersOfLock, holders)

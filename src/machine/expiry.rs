@@ -62,8 +62,14 @@ impl Machine {
 
     /// Settles the lock that a live request waits for or holds.
     pub(super) fn settle_request(&mut self, request: RequestId) {
-        let live = self.sessions.get(&request.session).and_then(|session| session.live.get(&request.number));
-        if let Some((key, _)) = live.filter(|_| self.swept_in_part).cloned() {
+        if !self.swept_in_part {
+            return;
+        }
+        let session = self.sessions.get(&request.session).into_iter();
+        let standings = session.flat_map(|session| session.standings());
+        let of_request = standings.filter(|(number, ..)| *number == request.number);
+        let keys: Vec<LockKey> = of_request.map(|(_, key, _)| key.clone()).collect();
+        for key in keys {
             self.settle(&key);
         }
     }

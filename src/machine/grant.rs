@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use super::expiry::Due;
 use super::lock::Lock;
+use super::queue::request_of_set;
 use super::state::{Finished, Holder, HolderExtras, Lease, Purpose, Standing, TakeState, Waiter, permits_of};
 use super::{Machine, RecordKey};
+use crate::faults::{self, Fault};
 use crate::model::{
     Claim, EndReason, EventKind, FencingToken, LeaveReason, LockKey, Outcome, Principal, Reason, SessionId,
 };
@@ -63,8 +65,15 @@ impl Machine {
     fn grant_waiter(&mut self, key: &LockKey, sequence: u64) -> bool {
         let Some(lock) = self.locks.get(key) else { return false };
         let Some(waiter) = lock.queue.get(&sequence) else { return false };
-        if !self.could_hold(lock, waiter) {
+        if !faults::on(Fault::LifoQueue) && !self.eligible(key, lock, sequence, waiter) {
             return false;
+        }
+        if !lock.admits(waiter.mode) && waiter.purpose == Purpose::Hold {
+            return false;
+        }
+        if let Some(request) = request_of_set(waiter) {
+            self.grant_set(request, sequence);
+            return true;
         }
         if let Purpose::Upgrade(token) = waiter.purpose {
             self.grant_upgrade(key, token);
@@ -93,7 +102,10 @@ impl Machine {
             waited_ms: now.ms_since(waiter.since),
             fingerprint: waiter.fingerprint,
             lease: lease.map(|(handle, lease_ms)| Lease { handle, deadline: now.after_ms(lease_ms), attempt: 0 }),
-            extras: waiter.extras.as_deref().and_then(HolderExtras::of),
+            extras: match waiter.purpose {
+                Purpose::Set => HolderExtras::of_set(waiter.extras.as_deref()),
+                Purpose::Hold | Purpose::Upgrade(_) => waiter.extras.as_deref().and_then(HolderExtras::of),
+            },
         }
     }
 
@@ -116,6 +128,7 @@ impl Machine {
     pub(super) fn insert_holder(&mut self, key: &LockKey, holder: Holder) -> FencingToken {
         let token = self.next_token();
         let (claim, mode) = (holder.claim, holder.mode);
+        let in_set = holder.extras.as_ref().is_some_and(|extras| extras.set);
         if let Some(lease) = &holder.lease {
             let deadline = lease.deadline;
             self.move_due(None, Some(deadline), Due::Lease(key.clone(), token));
@@ -126,7 +139,8 @@ impl Machine {
         }
         self.totals.holders += 1;
         self.touch(RecordKey::Holder(key.clone(), token));
-        self.stands(key, claim, Standing::Holds(token));
+        self.stands(key, claim, Standing::Holds(token), in_set);
+        self.holders_changed(key);
         token
     }
 
@@ -141,6 +155,8 @@ impl Machine {
     /// Puts it into the lock's queue under this number.
     pub(super) fn stand_in_queue(&mut self, key: &LockKey, sequence: u64, waiter: Waiter) {
         let (claim, deadline) = (waiter.claim, waiter.deadline);
+        let in_set = waiter.purpose == Purpose::Set;
+        self.sets_waiting += usize::from(in_set);
         self.move_due(None, deadline, Due::Wait(key.clone(), sequence));
         if let Some(lock) = self.locks.get_mut(key) {
             lock.barging += usize::from(waiter.barges());
@@ -149,16 +165,16 @@ impl Machine {
         self.totals.waiters += 1;
         self.usage_of(&key.namespace).waiters += 1;
         self.touch(RecordKey::Waiter(key.clone(), sequence));
-        self.stands(key, claim, Standing::Waits(sequence));
+        self.stands(key, claim, Standing::Waits(sequence), in_set);
         self.event(Some(key.namespace.clone()), EventKind::Queued { lock: key.clone(), claim, sequence });
     }
 
     /// Notes with the claim's session or take where it stands now.
-    pub(super) fn stands(&mut self, key: &LockKey, claim: Claim, standing: Standing) {
+    pub(super) fn stands(&mut self, key: &LockKey, claim: Claim, standing: Standing, in_set: bool) {
         match claim {
             Claim::Request(request) => {
                 if let Some(session) = self.sessions.get_mut(&request.session) {
-                    session.live.insert(request.number, (key.clone(), standing));
+                    session.stand(request.number, key, standing, in_set);
                 }
             }
             Claim::Take(take) => {
@@ -208,7 +224,7 @@ impl Machine {
         }
         let answer = answer.unwrap_or(Outcome::HoldEnded { reason });
         for later in holder.extras.iter().flat_map(|extras| extras.again.iter().chain(&extras.upgrade)) {
-            self.request_is_over(claim, later.number, later.fingerprint, answer.clone());
+            self.request_is_over(key, claim, later.number, later.fingerprint, answer.clone());
         }
         self.claim_is_over(key, claim, holder.fingerprint, answer);
         self.end_upgrade_of(key, token, reason);
@@ -228,6 +244,17 @@ impl Machine {
 
     /// As [`leave`](Self::leave), with what a repeated request is told.
     pub(super) fn leave_with(&mut self, key: &LockKey, sequence: u64, why: LeaveReason, answer: Outcome) {
+        let waiter = self.locks.get(key).and_then(|lock| lock.queue.get(&sequence));
+        if let Some(request) = waiter.and_then(request_of_set)
+            && self.sessions.contains_key(&request.session)
+        {
+            return self.leave_set(request, sequence, why, &answer);
+        }
+        self.leave_one(key, sequence, why, answer);
+    }
+
+    /// Takes a waiter out of one queue.
+    pub(super) fn leave_one(&mut self, key: &LockKey, sequence: u64, why: LeaveReason, answer: Outcome) {
         let Some(waiter) = self.remove_waiter(key, sequence) else { return };
         if let (Some((handle, _)), Some(lock)) = (&waiter.lease, self.locks.get_mut(key)) {
             lock.takes.remove(handle);
@@ -242,6 +269,7 @@ impl Machine {
         let lock = self.locks.get_mut(key)?;
         let waiter = lock.queue.remove(&sequence)?;
         lock.barging -= usize::from(waiter.barges());
+        self.sets_waiting -= usize::from(waiter.purpose == Purpose::Set);
         self.move_due(waiter.deadline, None, Due::Wait(key.clone(), sequence));
         self.totals.waiters -= 1;
         self.usage_of(&key.namespace).waiters -= 1;
@@ -253,15 +281,23 @@ impl Machine {
     fn claim_is_over(&mut self, key: &LockKey, claim: Claim, fingerprint: u64, answer: Outcome) {
         match claim {
             Claim::Take(take) => self.take_is_over(key, take, answer),
-            Claim::Request(request) => self.request_is_over(claim, request.number, fingerprint, answer),
+            Claim::Request(request) => self.request_is_over(key, claim, request.number, fingerprint, answer),
         }
     }
 
-    /// A request of the claim's session neither waits nor holds any more.
-    pub(super) fn request_is_over(&mut self, claim: Claim, number: u64, fingerprint: u64, answer: Outcome) {
+    /// A request of the claim's session neither waits for this lock nor holds it any more. The last one of a set is
+    /// remembered for all.
+    pub(super) fn request_is_over(
+        &mut self,
+        key: &LockKey,
+        claim: Claim,
+        number: u64,
+        fingerprint: u64,
+        answer: Outcome,
+    ) {
         let Some(id) = claim.session() else { return };
-        if let Some(session) = self.sessions.get_mut(&id) {
-            session.live.remove(&number);
+        if self.sessions.get_mut(&id).is_some_and(|session| !session.stand_down(number, key)) {
+            return;
         }
         self.remember(id, number, Finished { fingerprint: Some(fingerprint), outcome: answer });
     }

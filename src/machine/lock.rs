@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::state::{Delayed, Entered, Holder, HolderExtras, LimitOrigin, Purpose, Waiter, permits_of, request_of};
+use super::state::{Delayed, Entered, Holder, HolderExtras, LimitOrigin, Waiter, permits_of, request_of};
 use crate::model::{FencingToken, Grant, Handle, HolderView, Kind, LogTime, Mode, TakeId};
 
 /// One lock in use. A lock that nobody holds or waits for has no record at all.
@@ -74,14 +74,6 @@ impl Lock {
                 let used = self.permits_held - freed + self.permits_reserved;
                 used + u64::from(count) <= u64::from(self.limit.unwrap_or_default())
             }
-        }
-    }
-
-    /// Whether this waiter could be granted beside the present holders.
-    pub(super) fn admits_waiter(&self, waiter: &Waiter) -> bool {
-        match waiter.purpose {
-            Purpose::Hold => self.admits(waiter.mode),
-            Purpose::Upgrade(token) => self.admits_upgrade(token),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Machine;
 use super::grant::Ending;
-use super::state::{Holder, Purpose};
+use super::state::{Holder, Purpose, Standing};
 use crate::limits;
 use crate::model::{
     Breach, Claim, EndReason, EventKind, FencingToken, HolderView, LockKey, LogTime, Manage, Managing, Outcome,
@@ -104,7 +104,7 @@ impl Machine {
         if !session.record.accepts_hand_over {
             return Err(not_accepted());
         }
-        self.quotas.one_more(QuotaKind::LocksOfSession, session.live.len() as u64)?;
+        self.quotas.one_more(QuotaKind::LocksOfSession, session.locks() as u64)?;
         let number = limits::OWN_REQUESTS_MIN | (self.globals.tokens + 1);
         Ok(Holder {
             claim: Claim::Request(RequestId { session: to, number }),
@@ -123,10 +123,10 @@ impl Machine {
     /// The first wait of this session for this lock alone.
     fn waits_alone(&self, key: &LockKey, session: SessionId) -> Option<u64> {
         let queue = &self.locks.get(key)?.queue;
-        let standings = self.sessions.get(&session)?.live.values().filter(|(other, _)| other == key);
-        let sequences = standings.filter_map(|(_, standing)| match standing {
-            super::state::Standing::Waits(sequence) => Some(*sequence),
-            super::state::Standing::Holds(_) => None,
+        let standings = self.sessions.get(&session)?.standings().filter(|(_, other, _)| *other == key);
+        let sequences = standings.filter_map(|(_, _, standing)| match standing {
+            Standing::Waits(sequence) => Some(sequence),
+            Standing::Holds(_) => None,
         });
         let alone = |sequence: &u64| queue.get(sequence).is_some_and(|waiter| waiter.purpose == Purpose::Hold);
         sequences.filter(alone).min()

@@ -31,6 +31,8 @@ mod release;
 mod requests;
 mod semaphores;
 mod sessions;
+mod sets;
+mod standings;
 pub mod state;
 mod takes;
 mod upgrade;
@@ -83,6 +85,8 @@ pub struct Machine {
     totals: Totals,
     /// The same on every node; not part of the state.
     quotas: Quotas,
+    /// Waiters that stand in a queue for a set; derived.
+    sets_waiting: usize,
     /// Records touched since they were last taken.
     dirty: DirtyKeys,
     /// Events of the entry that is being applied.

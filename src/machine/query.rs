@@ -108,8 +108,8 @@ impl Machine {
                 opened: session.record.opened,
                 deadline: session.record.deadline,
                 disconnected: session.record.disconnected,
-                holds: session.live.values().filter(|(_, s)| matches!(s, Standing::Holds(_))).count() as u64,
-                waits: session.live.values().filter(|(_, s)| matches!(s, Standing::Waits(_))).count() as u64,
+                holds: session.standings().filter(|(_, _, s)| matches!(s, Standing::Holds(_))).count() as u64,
+                waits: session.standings().filter(|(_, _, s)| matches!(s, Standing::Waits(_))).count() as u64,
             });
         let rows: Vec<_> = views.by_ref().take(rows_max).collect();
         Answer::Sessions { rows, more: views.next().is_some() }
@@ -128,14 +128,8 @@ impl Machine {
             let reason = self.end_of(request.session);
             return Some(Outcome::Refused(Refusal::SessionEnded { session: request.session, reason }));
         };
-        match session.live.get(&request.number) {
-            Some((key, Standing::Waits(sequence))) => Some(Outcome::Queued(self.place(key, *sequence))),
-            Some((key, Standing::Holds(token))) => {
-                let holder = self.locks.get(key)?.holders.get(token)?;
-                Some(Outcome::Granted(holder.grant(*token, request.number)))
-            }
-            None => session.finished.get(&request.number).map(|done| done.outcome.clone()),
-        }
+        let finished = || session.finished.get(&request.number).map(|done| done.outcome.clone());
+        self.standing_outcome(request).or_else(finished)
     }
 
     fn take_query(&self, key: &LockKey, take: TakeId) -> Option<Outcome> {

@@ -1,54 +1,166 @@
-//! Who is next in a queue: first come, first served, except among those that barge.
+//! Who is next in a queue: first come, first served over all modes, except among those that barge, and for those who hold
+//! what a waiting set lacks.
+//!
+//! A waiter is eligible when the holders admit it and nothing ahead of it conflicts with it that it may not pass; a set
+//! when that is so for each of its locks. A session that holds a name which a waiting set still lacks passes, on any other
+//! name, that set and everything that waits, transitively, behind it: otherwise both would wait for ever.
+
+use std::collections::BTreeSet;
 
 use super::Machine;
 use super::lock::Lock;
-use super::state::{Purpose, Waiter};
+use super::state::{Purpose, Standing, Waiter};
 use crate::faults::{self, Fault};
 use crate::limits;
-use crate::model::{Fairness, LockKey, Mode, QuotaKind};
+use crate::model::{Claim, Fairness, LockKey, Mode, QuotaKind, RequestId, SessionId};
 
 impl Machine {
     /// The first waiter that could be granted now, or that has run out; `None` where everybody has to wait on.
-    ///
-    /// A waiter that cannot be granted stops everybody behind it; one that barges stops only the fair ones.
     pub(super) fn next_in_queue(&self, key: &LockKey) -> Option<u64> {
         let lock = self.locks.get(key)?;
         if faults::on(Fault::LifoQueue) {
             return lock.queue.last_key_value().map(|(sequence, _)| *sequence);
         }
         for (looked_at, (sequence, waiter)) in lock.queue.iter().enumerate() {
-            let passes = 0 < looked_at;
-            if passes && !waiter.barges() {
-                return None;
-            }
-            if self.waiter_due(key, *sequence).is_some() || self.could_hold(lock, waiter) {
+            if self.waiter_due(key, *sequence).is_some() || self.eligible(key, lock, *sequence, waiter) {
                 return Some(*sequence);
             }
-            if !waiter.barges() || limits::BARGING_LOOKED_AT_MAX <= looked_at + 1 {
+            let passed_by_some = waiter.barges() && looked_at + 1 < limits::BARGING_LOOKED_AT_MAX;
+            if self.sets_waiting == 0 && !passed_by_some {
                 return None;
             }
         }
         None
     }
 
-    /// Whether a waiter could be granted now: the holders admit it, and there is room for one more of them.
-    pub(super) fn could_hold(&self, lock: &Lock, waiter: &Waiter) -> bool {
+    /// Whether one more could hold the lock: the holders admit it, and there are not too many of them.
+    pub(super) fn has_room(&self, lock: &Lock, mode: Mode) -> bool {
         let holders = lock.holders.len() as u64;
-        let room = || match waiter.purpose {
-            Purpose::Hold => self.quotas.one_more(QuotaKind::HoldersOfLock, holders).is_ok(),
-            Purpose::Upgrade(_) => true,
-        };
-        lock.admits_waiter(waiter) && room()
+        lock.admits(mode) && self.quotas.one_more(QuotaKind::HoldersOfLock, holders).is_ok()
+    }
+
+    /// Whether this waiter could be granted now, for all its locks.
+    pub(super) fn eligible(&self, key: &LockKey, lock: &Lock, sequence: u64, waiter: &Waiter) -> bool {
+        match (waiter.purpose, waiter.claim) {
+            (Purpose::Upgrade(token), _) => lock.admits_upgrade(token),
+            (Purpose::Set, Claim::Request(request)) => {
+                let session = request.session;
+                let members = self.members_waiting(request, sequence);
+                let has = |key: &LockKey| {
+                    self.locks.get(key).is_some_and(|lock| self.could_have(key, lock, sequence, session))
+                };
+                members.iter().all(has)
+            }
+            (Purpose::Hold | Purpose::Set, _) => {
+                let ahead = Ahead { before: sequence, mode: waiter.mode, barges: waiter.barges() };
+                self.has_room(lock, waiter.mode) && self.clear_ahead(key, lock, ahead, waiter.claim.session())
+            }
+        }
+    }
+
+    /// Whether a set could have this one of its locks.
+    pub(super) fn could_have(&self, key: &LockKey, lock: &Lock, sequence: u64, session: SessionId) -> bool {
+        let Some(mode) = lock.queue.get(&sequence).map(|waiter| waiter.mode) else { return false };
+        let ahead = Ahead { before: sequence, mode, barges: false };
+        self.has_room(lock, mode) && self.clear_ahead(key, lock, ahead, Some(session))
     }
 
     /// Whether a newcomer may hold the lock at once: the holders admit it, and it passes nobody whom it may not pass.
-    pub(super) fn may_enter(&self, lock: &Lock, mode: Mode, fairness: Fairness) -> bool {
-        let passes_all = match fairness {
-            Fairness::Fair => lock.queue.is_empty(),
-            Fairness::Barging => lock.queue.len() == lock.barging,
-        };
-        passes_all && lock.admits(mode)
+    pub(super) fn may_enter(
+        &self,
+        key: &LockKey,
+        lock: &Lock,
+        mode: Mode,
+        fairness: Fairness,
+        session: Option<SessionId>,
+    ) -> bool {
+        let barges = fairness == Fairness::Barging;
+        if lock.queue.is_empty() || (barges && lock.queue.len() == lock.barging) {
+            return lock.admits(mode);
+        }
+        let ahead = Ahead { before: u64::MAX, mode, barges };
+        self.sets_waiting != 0 && lock.admits(mode) && self.clear_ahead(key, lock, ahead, session)
     }
+
+    /// Whether nothing ahead is in the way.
+    fn clear_ahead(&self, key: &LockKey, lock: &Lock, ahead: Ahead, session: Option<SessionId>) -> bool {
+        let mut passable: Option<BTreeSet<u64>> = None;
+        lock.queue.range(..ahead.before).all(|(sequence, waiter)| {
+            // One that barges passes no fair one, not even where both could hold the lock.
+            let fair = ahead.barges && waiter.purpose == Purpose::Hold;
+            if (ahead.barges && waiter.barges()) || (!fair && !conflict(waiter.mode, ahead.mode)) {
+                return true;
+            }
+            let Some(session) = session.filter(|_| self.sets_waiting != 0) else { return false };
+            passable.get_or_insert_with(|| self.passable(session, key)).contains(sequence)
+        })
+    }
+
+    /// Whom a session passes at this lock: sets that lack what it holds elsewhere, and everybody behind them.
+    pub(super) fn passable(&self, session: SessionId, at: &LockKey) -> BTreeSet<u64> {
+        let (mut found, mut work) = (BTreeSet::new(), Vec::new());
+        let standings = self.sessions.get(&session).into_iter().flat_map(|session| session.standings());
+        for (_, key, standing) in standings.filter(|(_, key, _)| *key != at) {
+            let Standing::Holds(token) = standing else { continue };
+            let Some(lock) = self.locks.get(key) else { continue };
+            let Some(holder) = lock.holders.get(&token) else { continue };
+            for (sequence, waiter) in &lock.queue {
+                let lacks = conflict(holder.mode, waiter.mode) && !lock.admits(waiter.mode);
+                if waiter.purpose == Purpose::Set && lacks && found.insert(*sequence) {
+                    work.push((*sequence, key.clone(), waiter.claim));
+                }
+            }
+        }
+        while let Some((sequence, key, claim)) = work.pop() {
+            for key in self.waits_at(key, claim, sequence) {
+                let Some(lock) = self.locks.get(&key) else { continue };
+                let Some(mode) = lock.queue.get(&sequence).map(|waiter| waiter.mode) else { continue };
+                for (behind, waiter) in lock.queue.range(sequence + 1..) {
+                    if conflict(mode, waiter.mode) && found.insert(*behind) {
+                        work.push((*behind, key.clone(), waiter.claim));
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// Every queue where this waiter stands.
+    fn waits_at(&self, key: LockKey, claim: Claim, sequence: u64) -> Vec<LockKey> {
+        let members = match claim {
+            Claim::Request(request) => self.members_waiting(request, sequence),
+            Claim::Take(_) => Vec::new(),
+        };
+        if members.is_empty() { vec![key] } else { members }
+    }
+
+    /// Looks again at everything that those who hold this lock wait for: by what they hold they may pass waiting sets.
+    pub(super) fn holders_changed(&mut self, key: &LockKey) {
+        if self.sets_waiting == 0 {
+            return;
+        }
+        let Some(lock) = self.locks.get(key) else { return };
+        let sessions: BTreeSet<SessionId> = lock.holders.values().filter_map(|holder| holder.claim.session()).collect();
+        for id in sessions {
+            let Some(session) = self.sessions.get(&id) else { continue };
+            let waits = session.standings().filter(|(_, _, standing)| matches!(standing, Standing::Waits(_)));
+            let keys: Vec<LockKey> = waits.map(|(_, key, _)| key.clone()).collect();
+            self.touched.extend(keys);
+        }
+    }
+}
+
+/// Who asks whether the way is clear: whoever stands before this number counts.
+#[derive(Clone, Copy)]
+struct Ahead {
+    before: u64,
+    mode: Mode,
+    barges: bool,
+}
+
+/// Whether two cannot hold a lock together, or would take permits from each other.
+pub(super) fn conflict(one: Mode, other: Mode) -> bool {
+    one != Mode::Shared || other != Mode::Shared
 }
 
 /// Whether a hold in one mode is as good as one in the other: it may be entered again so.
@@ -63,4 +175,12 @@ pub(super) fn covers(held: Mode, asked: Mode) -> bool {
 /// How many of a queue barge.
 pub(super) fn barging_among<'a>(waiters: impl Iterator<Item = &'a Waiter>) -> usize {
     waiters.filter(|waiter| waiter.barges()).count()
+}
+
+/// The request behind a set's claim.
+pub(super) fn request_of_set(waiter: &Waiter) -> Option<RequestId> {
+    match (waiter.purpose, waiter.claim) {
+        (Purpose::Set, Claim::Request(request)) => Some(request),
+        (Purpose::Set | Purpose::Hold | Purpose::Upgrade(_), _) => None,
+    }
 }

@@ -51,6 +51,7 @@ impl Quotas {
             QuotaKind::HoldersOfLock => self.holders_of_lock,
             QuotaKind::LocksOfSession => self.locks_of_session,
             QuotaKind::DepthOfHold => self.depth_of_hold,
+            QuotaKind::LocksOfSet => limits::LOCKS_A_SET_MAX as u64,
         };
         if used < limit { Ok(()) } else { Err(Refusal::Quota { what, limit }) }
     }

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::lock::Lock;
 use super::queue::barging_among;
 use super::state::{
-    Delayed, Finished, Globals, Holder, LimitOrigin, Session, SessionRecord, Standing, Take, TakeState, Tombstone,
-    Waiter,
+    Delayed, Finished, Globals, Holder, LimitOrigin, Purpose, Session, SessionRecord, Standing, Take, TakeState,
+    Tombstone, Waiter,
 };
 use super::{Machine, state};
 use crate::faults::{self, Fault};
@@ -162,8 +162,7 @@ impl Machine {
                 (RecordKey::Holder(..), Record::Holder(_)) if faults::on(Fault::ForgottenHolders) => {}
                 (RecordKey::Semaphore(lock), Record::Semaphore { limit, origin }) => limits.push((lock, limit, origin)),
                 (RecordKey::Session(id), Record::Session(record)) => {
-                    let session = Session { record, live: Default::default(), finished: Default::default() };
-                    machine.sessions.insert(id, session);
+                    machine.sessions.insert(id, Session::new(record));
                 }
                 (RecordKey::Finished(id, number), Record::Finished(done)) => finished.push((id, number, done)),
                 (RecordKey::Tombstone(id), Record::Tombstone(tombstone)) => {
@@ -219,26 +218,29 @@ impl Machine {
         for (key, lock) in &mut self.locks {
             for (token, holder) in &lock.holders {
                 lock.permits_held += state::permits_of(holder.mode);
-                standings.push((key.clone(), holder.claim, Standing::Holds(*token)));
+                let in_set = holder.extras.as_ref().is_some_and(|extras| extras.set);
+                standings.push((key.clone(), holder.claim, Standing::Holds(*token), in_set));
                 for later in holder.extras.iter().flat_map(|extras| extras.again.iter().chain(&extras.upgrade)) {
                     let Some(session) = holder.claim.session() else { continue };
                     let claim = Claim::Request(RequestId { session, number: later.number });
-                    standings.push((key.clone(), claim, Standing::Holds(*token)));
+                    standings.push((key.clone(), claim, Standing::Holds(*token), false));
                 }
             }
             lock.permits_reserved = lock.delays.values().map(|delayed| state::permits_of(delayed.holder.mode)).sum();
             lock.barging = barging_among(lock.queue.values());
             for (sequence, waiter) in &lock.queue {
-                standings.push((key.clone(), waiter.claim, Standing::Waits(*sequence)));
+                let in_set = waiter.purpose == Purpose::Set;
+                self.sets_waiting += usize::from(in_set);
+                standings.push((key.clone(), waiter.claim, Standing::Waits(*sequence), in_set));
             }
         }
-        for (lock, claim, standing) in standings {
+        for (lock, claim, standing, in_set) in standings {
             match claim {
                 Claim::Request(request) => {
                     let Some(session) = self.sessions.get_mut(&request.session) else {
                         return Err(CorruptRecords(format!("request {request} has no session")));
                     };
-                    session.live.insert(request.number, (lock, standing));
+                    session.stand(request.number, &lock, standing, in_set);
                 }
                 Claim::Take(take) => {
                     let known = self.takes.get(&(lock.clone(), take));

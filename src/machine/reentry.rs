@@ -2,10 +2,11 @@
 
 use super::acquire::Admission;
 use super::queue::covers;
-use super::state::{Entered, Finished, Standing};
+use super::state::{Entered, Standing};
 use super::{Machine, RecordKey};
 use crate::model::{
-    Acquire, Claim, FencingToken, Grant, LockKey, Mode, Outcome, QuotaKind, Reentry, Refusal, RequestId,
+    Acquire, Claim, FencingToken, Grant, LockKey, Mode, Outcome, Owner, QuotaKind, Reentry, Refusal, RequestId,
+    SessionId,
 };
 
 impl Machine {
@@ -16,7 +17,8 @@ impl Machine {
         if how == Reentry::Wait {
             return Ok(None);
         }
-        let Some(token) = self.standing_of_owner(key, acquire) else { return Ok(None) };
+        let owner = acquire.owner.as_ref();
+        let Some(token) = self.standing_of_owner(key, acquire.request.session, owner) else { return Ok(None) };
         let (Some(token), Reentry::Count) = (token, how) else {
             return Err(self.already_held(key, acquire, token));
         };
@@ -40,20 +42,25 @@ impl Machine {
     }
 
     /// The token of the owner's oldest hold, or none where it only waits; outermost `None` where it does neither.
-    fn standing_of_owner(&self, key: &LockKey, acquire: &Acquire) -> Option<Option<FencingToken>> {
-        let owner = acquire.owner.as_ref()?;
-        let session = self.sessions.get(&acquire.request.session)?;
+    pub(super) fn standing_of_owner(
+        &self,
+        key: &LockKey,
+        session: SessionId,
+        owner: Option<&Owner>,
+    ) -> Option<Option<FencingToken>> {
+        let owner = owner?;
+        let session = self.sessions.get(&session)?;
         let lock = self.locks.get(key)?;
         let (mut holds, mut waits): (Option<FencingToken>, bool) = (None, false);
-        for (_, standing) in session.live.values().filter(|(other, _)| other == key) {
+        for (_, _, standing) in session.standings().filter(|(_, other, _)| *other == key) {
             match standing {
                 Standing::Holds(token) => {
-                    if lock.holders.get(token).is_some_and(|holder| holder.owner.as_ref() == Some(owner)) {
-                        holds = Some(holds.map_or(*token, |older| older.min(*token)));
+                    if lock.holders.get(&token).is_some_and(|holder| holder.owner.as_ref() == Some(owner)) {
+                        holds = Some(holds.map_or(token, |older| older.min(token)));
                     }
                 }
                 Standing::Waits(sequence) => {
-                    waits |= lock.queue.get(sequence).is_some_and(|waiter| waiter.owner.as_ref() == Some(owner));
+                    waits |= lock.queue.get(&sequence).is_some_and(|waiter| waiter.owner.as_ref() == Some(owner));
                 }
             }
         }
@@ -73,7 +80,7 @@ impl Machine {
         holder.extras_mut().again.push(Entered { number: request.number, fingerprint });
         let deadline = holder.lease.as_ref().map(|lease| lease.deadline);
         if let Some(session) = self.sessions.get_mut(&request.session) {
-            session.live.insert(request.number, (key.clone(), Standing::Holds(token)));
+            session.stand(request.number, key, Standing::Holds(token), false);
         }
         self.touch(RecordKey::Holder(key.clone(), token));
         Outcome::Granted(Grant { token, deadline, waited_ms: 0 })
@@ -86,23 +93,21 @@ impl Machine {
         let Some(holder) = holder else { return 0 };
         let (claim, first) = (holder.claim, holder.fingerprint);
         let Claim::Request(RequestId { session, number: first_number }) = claim else { return 0 };
-        let extras = holder.extras_mut();
         let left_by = if number == first_number {
-            let next = extras.again.remove(0);
+            let next = holder.extras_mut().again.remove(0);
             holder.claim = Claim::Request(RequestId { session, number: next.number });
             holder.fingerprint = next.fingerprint;
+            holder.extras_mut().set = false;
             first
         } else {
+            let extras = holder.extras_mut();
             let at = extras.again.iter().position(|again| again.number == number);
             at.map_or(0, |at| extras.again.remove(at).fingerprint)
         };
         holder.tidy_extras();
         let left = holder.depth();
         self.touch(RecordKey::Holder(key.clone(), token));
-        if let Some(session) = self.sessions.get_mut(&session) {
-            session.live.remove(&number);
-        }
-        self.remember(session, number, Finished { fingerprint: Some(left_by), outcome: answer });
+        self.request_is_over(key, claim, number, left_by, answer);
         u32::try_from(left).unwrap_or(u32::MAX)
     }
 }

@@ -13,7 +13,7 @@ impl Machine {
         }
         self.answered_below(id, release.answered_below);
         let number = release.request.number;
-        if self.sessions.get(&id).is_some_and(|session| session.live.contains_key(&number)) {
+        if self.sessions.get(&id).is_some_and(|session| session.is_live(number)) {
             return Outcome::Refused(Refusal::RequestReused { number });
         }
         let fingerprint = of_release(release);

@@ -6,8 +6,8 @@ use super::state::Finished;
 use super::{Machine, RecordKey};
 use crate::limits;
 use crate::model::{
-    Acquire, Alter, Alteration, Extras, Fairness, Metadata, Mode, OnDeadlock, Outcome, Reentry, Refusal, Release,
-    RequestId, SessionId, TakeLease,
+    Acquire, AcquireSet, Alter, Alteration, Extras, Fairness, Metadata, Mode, OnDeadlock, Outcome, Reentry, Refusal,
+    Release, RequestId, SessionId, TakeLease,
 };
 
 /// What is known of a request before it is executed.
@@ -189,6 +189,19 @@ pub(super) fn of_alter(alter: &Alter) -> u64 {
             .text(value.as_ref().map_or("", |value| value.as_str())),
     }
     .finish()
+}
+
+/// See [`Fingerprint`].
+pub(super) fn of_set(set: &AcquireSet) -> u64 {
+    let owner = set.owner.as_ref().map_or("", |owner| owner.as_str());
+    let mut plain = Fingerprint::default().number(5).number(set.members.len() as u64);
+    for (name, mode) in &set.members {
+        plain = plain.text(name.as_str()).mode(*mode);
+    }
+    let plain = plain.text(owner).metadata(&set.metadata);
+    let choices = set.extras.as_deref().unwrap_or(Extras::PLAIN);
+    let chosen = if choices == Extras::PLAIN { plain } else { plain.extras(choices) };
+    chosen.finish()
 }
 
 /// See [`Fingerprint`].

@@ -29,6 +29,7 @@ impl Machine {
         lock.origin = LimitOrigin::Set;
         self.limit_changed(key, Some(limit));
         self.refuse_the_impossible(key, limit);
+        self.holders_changed(key);
         Outcome::Done
     }
 

@@ -42,7 +42,7 @@ impl Machine {
             accepts_hand_over: open.accepts_hand_over,
             floor: 0,
         };
-        self.sessions.insert(id, Session { record, live: Default::default(), finished: Default::default() });
+        self.sessions.insert(id, Session::new(record));
         self.handles.insert((open.namespace.clone(), open.handle.clone()), id);
         self.move_due(None, Some(deadline), Due::Session(id));
         self.usage_of(&open.namespace).sessions += 1;
@@ -153,11 +153,17 @@ impl Machine {
         for number in session.finished.keys() {
             self.touch(RecordKey::Finished(id, *number));
         }
-        let ended = session.live.len() + 1;
+        let ended = session.locks() + 1;
         let SessionRecord { namespace, handle, .. } = session.record;
         let deadline = self.globals.now.after_ms(limits::TOMBSTONE_MS);
         self.tombstones.insert(id, Tombstone { namespace: namespace.clone(), handle, reason, deadline });
-        for (lock, standing) in session.live.into_values() {
+        let sets = session
+            .sets
+            .into_iter()
+            .flat_map(|(number, members)| members.into_iter().map(move |(key, standing)| (number, (key, standing))));
+        let mut standings: Vec<_> = session.live.into_iter().chain(sets).collect();
+        standings.sort_by_key(|(number, _)| *number);
+        for (_, (lock, standing)) in standings {
             match standing {
                 Standing::Waits(sequence) => self.leave(&lock, sequence, LeaveReason::SessionEnded),
                 Standing::Holds(token) => self.end_hold(&lock, token, reason, None),

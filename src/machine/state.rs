@@ -76,6 +76,8 @@ pub struct HolderExtras {
     pub again: Vec<Entered>,
     /// The request that made it exclusive.
     pub upgrade: Option<Entered>,
+    /// Its request asked for other locks together with this one.
+    pub set: bool,
     /// The name stays closed for so long after an involuntary end, in milliseconds.
     pub delay_ms: u64,
     /// Shown to everybody.
@@ -99,6 +101,7 @@ impl HolderExtras {
         let extras = Self {
             again: Vec::new(),
             upgrade: None,
+            set: false,
             delay_ms: choices.delay_ms.min(crate::limits::LOCK_DELAY_MS_MAX),
             value: choices.value.clone(),
             parent: choices.parent.clone(),
@@ -141,6 +144,8 @@ pub enum Purpose {
     Hold,
     /// The shared hold with this token made exclusive.
     Upgrade(FencingToken),
+    /// A hold of its own, together with those of other locks.
+    Set,
 }
 
 /// Where a semaphore's limit comes from.
@@ -237,6 +242,8 @@ pub struct Session {
     pub record: SessionRecord,
     /// Its requests that wait or hold; derived from locks.
     pub live: BTreeMap<u64, (LockKey, Standing)>,
+    /// Its requests for several locks, with each of them that it waits for or still holds; derived from locks.
+    pub sets: BTreeMap<u64, BTreeMap<LockKey, Standing>>,
     /// Its finished requests that may be repeated.
     pub finished: BTreeMap<u64, Finished>,
 }

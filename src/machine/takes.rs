@@ -65,7 +65,7 @@ impl Machine {
         if self.locks.get(key).is_some_and(|lock| lock.takes.contains_key(&take.handle)) {
             return Err(Refusal::Held { lock: key.clone(), holder: self.one_holder(key).map(Box::new) });
         }
-        self.admission(key, take.mode, take.patience, Fairness::Fair)
+        self.admission(key, take.mode, take.patience, Fairness::Fair, None)
     }
 
     /// A record of a take. Where it stands is noted next: it waits, holds or is over.

@@ -40,7 +40,7 @@ impl Machine {
         holder.tidy_extras();
         if let Some(upgrade) = upgrade {
             let ended = Outcome::HoldEnded { reason: EndReason::Released };
-            self.request_is_over(claim, upgrade.number, upgrade.fingerprint, ended);
+            self.request_is_over(key, claim, upgrade.number, upgrade.fingerprint, ended);
         }
         self.touch(RecordKey::Holder(key.clone(), token));
         self.touched.insert(key.clone());
@@ -139,15 +139,18 @@ impl Machine {
         holder.extras_mut().upgrade = Some(asked);
         let grant = holder.grant(token, asked.number);
         let session = holder.claim.session()?;
-        let numbers: Vec<u64> = holder.entries().map(|entered| entered.number).collect();
+        let in_set = holder.extras_mut().set;
+        let numbers: Vec<(u64, bool)> =
+            holder.entries().enumerate().map(|(at, entered)| (entered.number, in_set && at == 0)).collect();
         lock.holders.insert(token, holder);
         if let Some(deadline) = grant.deadline {
             self.move_due(Some(deadline), None, Due::Lease(key.clone(), from));
             self.move_due(None, Some(deadline), Due::Lease(key.clone(), token));
         }
-        for number in numbers {
-            self.stands(key, Claim::Request(RequestId { session, number }), Standing::Holds(token));
+        for (number, in_set) in numbers {
+            self.stands(key, Claim::Request(RequestId { session, number }), Standing::Holds(token), in_set);
         }
+        self.holders_changed(key);
         self.touch(RecordKey::Holder(key.clone(), from));
         self.touch(RecordKey::Holder(key.clone(), token));
         let claim = Claim::Request(RequestId { session, number: asked.number });

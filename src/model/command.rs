@@ -1,13 +1,14 @@
 //! What can be asked of the lock machine. Every command is decided in the log, the same on every node.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Alter, Announcement, Attachment, Extras, FencingToken, Handle, Instance, LockKey, LockName, Manage, Metadata,
-    Namespace, Owner, RequestId, SessionId, TakeId,
+    Alter, Announcement, Attachment, Extras, Fairness, FencingToken, Handle, Instance, Invalid, LockKey, LockName,
+    Manage, Metadata, Namespace, Owner, Reentry, RequestId, SessionId, TakeId,
 };
+use crate::limits;
 
 /// One command. New variants are added at the end: stored entries hold the number of the variant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,6 +75,8 @@ pub enum Command {
     Alter(Alter),
     /// Act on a lock from outside: break, ask, hand over, set a limit.
     Manage(Manage),
+    /// Ask for several locks, to be granted together.
+    AcquireSet(AcquireSet),
 }
 
 impl Command {
@@ -117,7 +120,8 @@ impl Command {
             | Command::Announce(_)
             | Command::RaiseFeatures(_)
             | Command::Alter(_)
-            | Command::Manage(_) => 1,
+            | Command::Manage(_)
+            | Command::AcquireSet(_) => 1,
         }
     }
 }
@@ -196,6 +200,40 @@ impl Acquire {
     #[must_use]
     pub fn choices(&self) -> &Extras {
         self.extras.as_deref().unwrap_or(Extras::PLAIN)
+    }
+}
+
+/// Several locks, granted together or not at all; it waits in all their queues under one number.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AcquireSet {
+    /// Repeat it with the same number: the first answer counts.
+    pub request: RequestId,
+    /// As in [`Acquire`].
+    pub answered_below: u64,
+    /// Which locks, in the session's namespace, and how each: 1 to 64.
+    pub members: BTreeMap<LockName, Mode>,
+    /// As in [`Acquire`].
+    pub owner: Option<Owner>,
+    /// How long to wait.
+    pub patience: Patience,
+    /// What the holder will say of itself.
+    pub metadata: Metadata,
+    /// As in [`Acquire`], for each lock; a set never barges, and never enters a hold again.
+    pub extras: Option<Box<Extras>>,
+}
+
+impl AcquireSet {
+    /// Refuses no lock and more than 64, and choices that a set does not have.
+    pub fn checked(&self) -> Result<(), Invalid> {
+        let (count, max) = (self.members.len(), limits::LOCKS_A_SET_MAX);
+        if count == 0 || max < count {
+            return Err(Invalid::new("locks", format!("1 to {max} in one set"), count));
+        }
+        let Some(extras) = &self.extras else { return Ok(()) };
+        if extras.reentry != Reentry::Refuse || extras.fairness != Fairness::Fair {
+            return Err(Invalid::new("locks", "one, where it is to be entered again or to barge", count));
+        }
+        extras.checked(self.owner.as_ref())
     }
 }
 

@@ -5,7 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Attachment, Breach, FencingToken, LogTime, Metadata, Mode, Owner, Principal, Refusal, RequestId, SessionId,
+    Attachment, Breach, FencingToken, LockName, LogTime, Metadata, Mode, Owner, Principal, Refusal, RequestId,
+    SessionId,
 };
 
 /// An outcome with the place in time and log at which it was decided.
@@ -53,6 +54,8 @@ pub enum Outcome {
     },
     /// The lock is held by the caller now (or still, when a finished acquire is repeated while held).
     Granted(Grant),
+    /// All locks of a set are held by the caller now; or, when it is repeated, those of them that still are. By name.
+    GrantedSet(Vec<(LockName, Grant)>),
     /// The caller stands in the queue.
     Queued(Place),
     /// The acquire waited as long as it was asked to.

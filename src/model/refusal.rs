@@ -216,6 +216,8 @@ pub enum QuotaKind {
     LocksOfSession,
     /// How often one hold is entered.
     DepthOfHold,
+    /// Locks of one set.
+    LocksOfSet,
 }
 
 impl fmt::Display for QuotaKind {
@@ -229,6 +231,7 @@ impl fmt::Display for QuotaKind {
             QuotaKind::HoldersOfLock => "the number of holders of this lock",
             QuotaKind::LocksOfSession => "the number of locks of this session",
             QuotaKind::DepthOfHold => "the number of times that this hold is entered",
+            QuotaKind::LocksOfSet => "the number of locks of this set",
         })
     }
 }

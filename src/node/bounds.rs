@@ -16,6 +16,12 @@ pub(super) fn check(call: &Call) -> Result<(), ServiceError> {
             permits(*mode)?;
             wait(*patience)?;
         }
+        Command::AcquireSet(set) => {
+            set.checked()?;
+            metadata(&set.metadata)?;
+            set.members.values().try_for_each(|mode| permits(*mode))?;
+            wait(set.patience)?;
+        }
         Command::TakeLease(TakeLease { mode, patience, metadata: texts, .. }) => {
             metadata(texts)?;
             permits(*mode)?;

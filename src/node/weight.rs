@@ -1,14 +1,16 @@
 //! What a command or renewal adds to an entry, in bytes: an upper estimate that costs no encoding.
 
 use crate::model::{
-    Acquire, Alter, Alteration, Command, Extras, LockKey, LockValue, Manage, Managing, Metadata, OpenSession, Owner,
-    Release, Renewal, RenewalTarget, Submission, TakeLease,
+    Acquire, AcquireSet, Alter, Alteration, Command, Extras, LockKey, LockValue, Manage, Managing, Metadata,
+    OpenSession, Owner, Release, Renewal, RenewalTarget, Submission, TakeLease,
 };
 
 /// Numbers, lengths and tags of one command together, whatever it is.
 const COMMAND_BYTES: usize = 160;
 /// The same of an acquire's further choices.
 const EXTRAS_BYTES: usize = 64;
+/// The same of one lock of a set.
+const MEMBER_BYTES: usize = 32;
 /// The same of one renewal.
 const RENEWAL_BYTES: usize = 64;
 
@@ -22,6 +24,11 @@ pub(super) fn of_command(submission: &Submission) -> usize {
         Command::Acquire(Acquire { name, owner, metadata, extras, .. }) => {
             let owner = owner.as_ref().map_or(0, |owner: &Owner| owner.as_str().len());
             name.as_str().len() + owner + of_metadata(metadata) + extras.as_deref().map_or(0, of_extras)
+        }
+        Command::AcquireSet(AcquireSet { members, owner, metadata, extras, .. }) => {
+            let names: usize = members.keys().map(|name| name.as_str().len() + MEMBER_BYTES).sum();
+            let owner = owner.as_ref().map_or(0, |owner: &Owner| owner.as_str().len());
+            names + owner + of_metadata(metadata) + extras.as_deref().map_or(0, of_extras)
         }
         Command::Release(Release { name, .. }) => name.as_str().len(),
         Command::TakeLease(TakeLease { lock, handle, metadata, .. }) => {

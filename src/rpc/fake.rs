@@ -88,7 +88,7 @@ impl LockService for Fake {
             }
             Command::TakeLease(_) => granted(),
             Command::Cancel { .. } | Command::CancelTake { .. } => Outcome::Withdrawn,
-            Command::Alter(_) | Command::Manage(_) => Outcome::Done,
+            Command::Alter(_) | Command::Manage(_) | Command::AcquireSet(_) => Outcome::Done,
             Command::Release(_) | Command::DropLease { .. } => Outcome::Released { left: 0 },
             Command::CloseSession { .. } => Outcome::Closed,
             Command::Disconnected { .. } => Outcome::DisconnectNoted,

@@ -19,6 +19,8 @@ struct Ask {
     /// Secret and length of a lease.
     lease: Option<(Handle, u64)>,
     extras: Extras,
+    /// Asked for together with others.
+    set: bool,
 }
 
 struct Hold {
@@ -99,6 +101,11 @@ fn payload_of(command: &Command) -> Command {
         acquire.patience = Patience::Try;
         acquire.answered_below = 0;
         acquire.extras = acquire.extras.take().filter(|extras| **extras != Extras::default());
+    }
+    if let Command::AcquireSet(set) = &mut payload {
+        set.patience = Patience::Try;
+        set.answered_below = 0;
+        set.extras = set.extras.take().filter(|extras| **extras != Extras::default());
     }
     if let Command::Release(release) = &mut payload {
         release.answered_below = 0;
@@ -252,21 +259,27 @@ impl Naive {
             None => {
                 let (next, payload) = hold.again.remove(0);
                 hold.ask.claim = Claim::Request(RequestId { session, number: next });
+                hold.ask.set = false;
                 std::mem::replace(&mut hold.ask.payload, payload)
             }
         };
         let left = 1 + hold.again.len() as u32;
-        self.remember(RequestId { session, number }, Some(payload), answer);
+        let request = RequestId { session, number };
+        if !self.holds.iter().any(|hold| hold.ask.claim == Claim::Request(request)) {
+            self.remember(request, Some(payload), answer);
+        }
         left
     }
 
     fn end_wait(&mut self, at: usize, answer: Outcome) {
         let wait = self.waits.remove(at);
+        self.waits.retain(|other| !wait.ask.set || other.ask.claim != wait.ask.claim);
         self.conclude(&wait.ask, answer);
     }
 
     fn conclude(&mut self, ask: &Ask, answer: Outcome) {
         match ask.claim {
+            Claim::Request(_) if ask.set && self.holds.iter().any(|hold| hold.ask.claim == ask.claim) => {}
             Claim::Request(request) => self.remember(request, Some(ask.payload.clone()), answer),
             Claim::Take(id) => {
                 let until = LogTime(self.now.0 + TEN_MINUTES_MS);
@@ -308,20 +321,35 @@ impl Naive {
             let mut next: Option<usize> = None;
             for (at, wait) in self.waits.iter().enumerate() {
                 let lock = &wait.ask.lock;
-                let ahead = |o: &&Wait| o.ask.lock == *lock && o.sequence < wait.sequence;
-                let first = !self.waits.iter().filter(ahead).any(|o| !passes(&wait.ask, &o.ask));
+                let parts = self.waits.iter().filter(|part| part.ask.claim == wait.ask.claim);
+                let mut parts = parts.filter(|part| part.ask.lock == *lock || wait.ask.set);
+                let whole = parts.all(|part| {
+                    self.clear_ahead(&part.ask, part.sequence)
+                        && (part.upgrades.is_some() || self.fits(&part.ask.lock, part.ask.mode))
+                });
                 let order = |wait: &Wait| (wait.sequence, wait.ask.lock.clone());
                 let sooner = next.is_none_or(|best: usize| order(wait) < order(&self.waits[best]));
                 let fits = match wait.upgrades {
                     Some(token) => self.alone(lock, token),
                     None => self.fits(lock, wait.ask.mode),
                 };
-                if first && sooner && fits {
+                if whole && sooner && fits {
                     next = Some(at);
                 }
             }
             let Some(at) = next else { return };
             let wait = self.waits.remove(at);
+            if wait.ask.set {
+                let mut parts = vec![wait];
+                while let Some(at) = self.waits.iter().position(|part| part.ask.claim == parts[0].ask.claim) {
+                    parts.push(self.waits.remove(at));
+                }
+                parts.sort_by_key(|part| part.ask.lock.clone());
+                for part in parts {
+                    self.grant(part.ask);
+                }
+                continue;
+            }
             match wait.upgrades {
                 Some(token) => {
                     self.make_exclusive(&wait.ask, token);
@@ -331,6 +359,43 @@ impl Naive {
                 }
             }
         }
+    }
+
+    /// Whether nobody stands ahead that this one may not pass.
+    fn clear_ahead(&self, ask: &Ask, sequence: u64) -> bool {
+        let ahead = self.waits.iter().filter(|o| o.ask.lock == ask.lock && o.sequence < sequence);
+        let fair = |o: &Wait| ask.extras.fairness == Fairness::Barging && !o.ask.set;
+        ahead.filter(|o| fair(o) || conflict(o.ask.mode, ask.mode)).all(|o| passes(ask, &o.ask) || self.goes_by(ask, o))
+    }
+
+    /// Whether the session holds what a waiting set lacks, and this one is that set or stands, transitively, behind it.
+    fn goes_by(&self, ask: &Ask, ahead: &Wait) -> bool {
+        let Some(session) = ask.claim.session() else { return false };
+        let lacks = |wait: &&Wait| {
+            let blocks = |hold: &Hold| {
+                hold.ask.lock == wait.ask.lock
+                    && hold.ask.claim.session() == Some(session)
+                    && conflict(hold.ask.mode, wait.ask.mode)
+            };
+            let elsewhere = wait.ask.set && wait.ask.lock != ask.lock;
+            elsewhere && self.holds.iter().any(blocks) && !self.fits(&wait.ask.lock, wait.ask.mode)
+        };
+        let mut reached: Vec<(Claim, u64)> =
+            self.waits.iter().filter(lacks).map(|wait| (wait.ask.claim, wait.sequence)).collect();
+        let mut at = 0;
+        while at < reached.len() {
+            let (claim, sequence) = reached[at];
+            for part in self.waits.iter().filter(|wait| wait.ask.claim == claim && wait.sequence == sequence) {
+                for behind in self.waits.iter().filter(|o| o.ask.lock == part.ask.lock && sequence < o.sequence) {
+                    let known = (behind.ask.claim, behind.sequence);
+                    if conflict(part.ask.mode, behind.ask.mode) && !reached.contains(&known) {
+                        reached.push(known);
+                    }
+                }
+            }
+            at += 1;
+        }
+        reached.contains(&(ahead.ask.claim, ahead.sequence))
     }
 
     /// Whether nobody but this hold has the lock, or had it a short while ago.
@@ -440,6 +505,16 @@ impl Naive {
             return Some((payload, Outcome::Granted(grant)));
         }
         let same = |ask: &Ask| ask.claim == claim && lock.is_none_or(|lock| ask.lock == *lock);
+        let mut parts: Vec<_> = self.holds.iter().filter(|hold| same(&hold.ask) && hold.ask.set).collect();
+        if let Some(part) = parts.first() {
+            let payload = &part.ask.payload;
+            parts.sort_by_key(|part| part.ask.lock.clone());
+            let grant = |part: &&Hold| {
+                let waited_ms = part.since.0 - part.ask.since.0;
+                (part.ask.lock.name.clone(), Grant { token: part.token, deadline: part.lease_end, waited_ms })
+            };
+            return Some((payload, Outcome::GrantedSet(parts.iter().map(grant).collect())));
+        }
         if let Some(hold) = self.holds.iter().find(|hold| same(&hold.ask)) {
             let waited_ms = hold.since.0 - hold.ask.since.0;
             return Some((
@@ -447,7 +522,14 @@ impl Naive {
                 Outcome::Granted(Grant { token: hold.token, deadline: hold.lease_end, waited_ms }),
             ));
         }
-        self.waits.iter().find(|wait| same(&wait.ask)).map(|wait| (&wait.ask.payload, self.queued(wait)))
+        let mut waits: Vec<_> = self.waits.iter().filter(|wait| same(&wait.ask)).collect();
+        waits.sort_by_key(|wait| wait.ask.lock.clone());
+        let lacks = |wait: &&&Wait| {
+            let clear = self.clear_ahead(&wait.ask, wait.sequence);
+            wait.ask.set && !(clear && self.fits(&wait.ask.lock, wait.ask.mode))
+        };
+        let wait = waits.iter().find(lacks).or(waits.first());
+        wait.map(|wait| (&wait.ask.payload, self.queued(wait)))
     }
 
     // Commands.
@@ -485,6 +567,7 @@ impl Naive {
                 }
             }
             Command::Alter(alter) => self.alter(principal, alter, payload_of(command)),
+            Command::AcquireSet(set) => self.acquire_set(principal, set, payload_of(command)),
             Command::Manage(manage) => self.manage(&manage.lock, &manage.what),
             Command::Tick | Command::LeaderlessGap { .. } => Outcome::Ticked,
             Command::Configure(settings) => {
@@ -611,6 +694,7 @@ impl Naive {
             since: self.now,
             lease: None,
             extras: acquire.choices().clone(),
+            set: false,
         };
         let bounds = ask.extras.lease_ms.and_then(|lease_ms| self.lease_bounds(lease_ms));
         let outcome = match bounds.map_or_else(|| self.same_owner(&ask), Err) {
@@ -667,6 +751,19 @@ impl Naive {
 
     /// Grants, queues or refuses somebody new.
     fn admit(&mut self, ask: Ask, patience: Patience) -> Outcome {
+        if let Err(refused) = self.judge(&ask, patience) {
+            return refused;
+        }
+        if self.clear_ahead(&ask, u64::MAX) && self.fits(&ask.lock, ask.mode) {
+            return Outcome::Granted(self.grant(ask));
+        }
+        self.sequences += 1;
+        self.wait(ask, patience);
+        self.queued(self.waits.last().expect("just pushed"))
+    }
+
+    /// Refuses what the lock cannot give, and a try where it would have to wait; a new semaphore gets its limit.
+    fn judge(&mut self, ask: &Ask, patience: Patience) -> Result<(), Outcome> {
         let lock = ask.lock.clone();
         let held = self.holds.iter().find(|hold| hold.ask.lock == lock).map(|hold| hold.ask.mode);
         let lost = self.lost.iter().find(|lost| lost.ask.lock == lock).map(|lost| lost.ask.mode);
@@ -675,37 +772,84 @@ impl Naive {
         let in_use = user.map(is_semaphore).or(self.limit(&lock).map(|_| true));
         if let Some(semaphore) = in_use.filter(|semaphore| *semaphore != is_semaphore(ask.mode)) {
             let kind = if semaphore { Kind::Semaphore } else { Kind::Lock };
-            return Outcome::Refused(Refusal::KindMismatch { lock, kind });
+            return Err(Outcome::Refused(Refusal::KindMismatch { lock, kind }));
         }
         if let Mode::Permits { count, limit: asked } = ask.mode {
             let Some(limit) = self.limit(&lock).or(asked) else {
-                return Outcome::Refused(Refusal::LimitUnknown { lock });
+                return Err(Outcome::Refused(Refusal::LimitUnknown { lock }));
             };
             if let Some(asked) = asked.filter(|asked| *asked != limit) {
-                return Outcome::Refused(Refusal::LimitMismatch { lock, limit, asked });
+                return Err(Outcome::Refused(Refusal::LimitMismatch { lock, limit, asked }));
             }
             if count == 0 || limit < count {
-                return Outcome::Refused(Refusal::LimitExceeded { lock, limit, asked: count });
+                return Err(Outcome::Refused(Refusal::LimitExceeded { lock, limit, asked: count }));
             }
             if self.limit(&lock).is_none() {
                 self.limits.push((lock.clone(), limit, false));
             }
         }
-        let queue = self.waits.iter().any(|wait| wait.ask.lock == lock && !passes(&ask, &wait.ask));
-        if !queue && self.fits(&lock, ask.mode) {
-            return Outcome::Granted(self.grant(ask));
+        let free = self.clear_ahead(ask, u64::MAX) && self.fits(&lock, ask.mode);
+        if patience == Patience::Try && !free {
+            let holder = self.holder(&lock, |_| false).map(Box::new);
+            return Err(Outcome::Refused(Refusal::Held { holder, lock }));
         }
-        if patience == Patience::Try {
-            return Outcome::Refused(Refusal::Held { holder: self.holder(&lock, |_| false).map(Box::new), lock });
-        }
-        self.sequences += 1;
+        Ok(())
+    }
+
+    fn wait(&mut self, ask: Ask, patience: Patience) {
         let week = 7 * 24 * 3_600_000;
         let end = match patience {
             Patience::For { ms } => Some(LogTime(self.now.0 + ms.min(week))),
             Patience::Session | Patience::Try => ask.lease.is_some().then_some(LogTime(self.now.0 + week)),
         };
         self.waits.push(Wait { ask, sequence: self.sequences, end, upgrades: None });
-        self.queued(self.waits.last().expect("just pushed"))
+    }
+
+    fn acquire_set(&mut self, principal: &Principal, set: &AcquireSet, payload: Command) -> Outcome {
+        if let Some(outcome) = self.seen(set.request, set.answered_below, &payload) {
+            return outcome;
+        }
+        let namespace = self.alive(set.request.session).expect("seen").open.namespace.clone();
+        let choices = set.extras.as_deref().cloned().unwrap_or_default();
+        let ask = |(name, mode): (&LockName, &Mode)| Ask {
+            lock: LockKey { namespace: namespace.clone(), name: name.clone() },
+            claim: Claim::Request(set.request),
+            owner: set.owner.clone(),
+            mode: *mode,
+            metadata: set.metadata.clone(),
+            principal: principal.clone(),
+            payload: payload.clone(),
+            since: self.now,
+            lease: None,
+            extras: Extras { reentry: Reentry::Refuse, fairness: Fairness::Fair, ..choices.clone() },
+            set: true,
+        };
+        let asks: Vec<Ask> = set.members.iter().map(ask).collect();
+        if let Err(refused) = self.judge_set(&asks, set.patience) {
+            self.forget_limits();
+            self.remember(set.request, Some(payload), refused.clone());
+            return refused;
+        }
+        let free = |ask: &Ask| self.clear_ahead(ask, u64::MAX) && self.fits(&ask.lock, ask.mode);
+        if asks.iter().all(free) {
+            let grants = asks.into_iter().map(|ask| (ask.lock.name.clone(), self.grant(ask)));
+            return Outcome::GrantedSet(grants.collect());
+        }
+        self.sequences += 1;
+        for ask in asks {
+            self.wait(ask, set.patience);
+        }
+        self.standing(None, Claim::Request(set.request)).expect("just queued").1
+    }
+
+    fn judge_set(&mut self, asks: &[Ask], patience: Patience) -> Result<(), Outcome> {
+        if let Some(refused) = asks[0].extras.lease_ms.and_then(|lease_ms| self.lease_bounds(lease_ms)) {
+            return Err(refused);
+        }
+        for ask in asks {
+            self.same_owner(ask)?;
+        }
+        asks.iter().try_for_each(|ask| self.judge(ask, patience))
     }
 
     fn cancel(&mut self, request: RequestId) -> Outcome {
@@ -714,6 +858,19 @@ impl Naive {
         let claim = Claim::Request(request);
         if let Some(at) = self.waits.iter().position(|wait| wait.ask.claim == claim) {
             self.end_wait(at, Outcome::Withdrawn);
+        } else if self.holds.iter().any(|hold| hold.ask.claim == claim && hold.ask.set) {
+            let mut names: Vec<_> = self.holds.iter().filter(|hold| hold.ask.claim == claim).collect();
+            names.sort_by_key(|hold| hold.ask.lock.clone());
+            let names: Vec<LockKey> = names.iter().map(|hold| hold.ask.lock.clone()).collect();
+            for name in names {
+                let part = |hold: &Hold| hold.ask.claim == claim && hold.ask.lock == name;
+                let at = self.holds.iter().position(part).expect("just seen");
+                if self.holds[at].again.is_empty() {
+                    self.end_hold(at, EndReason::Cancelled, Some(Outcome::Withdrawn));
+                } else {
+                    self.leave_hold(at, request.number, Outcome::Withdrawn);
+                }
+            }
         } else if let Some(at) = self.holds.iter().position(|hold| holds(hold, request)) {
             let hold = &self.holds[at];
             if hold.upgrade.as_ref().is_some_and(|(number, _)| *number == request.number) {
@@ -832,7 +989,8 @@ impl Naive {
         }
         let claim = Claim::Request(alter.request);
         let (since, payload) = (self.now, payload.clone());
-        let mut ask = Ask { claim, mode: Mode::Exclusive, since, payload, lease: None, ..self.holds[at].ask.clone() };
+        let mut ask =
+            Ask { claim, mode: Mode::Exclusive, since, payload, lease: None, set: false, ..self.holds[at].ask.clone() };
         ask.extras.fairness = Fairness::Fair;
         let upgrader = self.waits.iter().find(|wait| wait.ask.lock == *lock && wait.upgrades.is_some());
         let first = upgrader.and_then(|wait| wait.upgrades);
@@ -880,6 +1038,7 @@ impl Naive {
             since: self.now,
             payload: payload.clone(),
             extras,
+            set: false,
             ..lost
         }))
     }
@@ -980,8 +1139,9 @@ impl Naive {
         if namespace != lock.namespace {
             return refused;
         }
-        let wants =
-            |wait: &Wait| wait.ask.lock == *lock && wait.ask.claim.session() == Some(to) && wait.upgrades.is_none();
+        let wants = |wait: &Wait| {
+            wait.ask.lock == *lock && wait.ask.claim.session() == Some(to) && wait.upgrades.is_none() && !wait.ask.set
+        };
         let waits = self.waits.iter().enumerate().filter(|(_, wait)| wants(wait));
         let heir = waits.min_by_key(|(_, wait)| wait.sequence).map(|(at, _)| at);
         let ask = match heir {
@@ -1005,6 +1165,7 @@ impl Naive {
                     since: self.now,
                     lease: None,
                     extras: Extras::default(),
+                    set: false,
                     principal: Principal::default(),
                     ..self.holds[at].ask.clone()
                 }
@@ -1050,6 +1211,7 @@ impl Naive {
             since: self.now,
             lease: Some((take.handle.clone(), take.lease_ms)),
             extras: Extras::default(),
+            set: false,
         };
         let outcome = self.admit(ask, take.patience);
         // A refused take is forgotten: a poller that tries for ever would fill the cluster's memory.
@@ -1077,6 +1239,11 @@ impl Naive {
         }
         Outcome::Withdrawn
     }
+}
+
+/// Whether two take the lock from each other.
+fn conflict(one: Mode, other: Mode) -> bool {
+    !(one == Mode::Shared && other == Mode::Shared)
 }
 
 /// Only one that barges passes, and only others that do.

@@ -10,7 +10,7 @@ use super::random::Story;
 use super::refused::Remembering;
 use crate::model::*;
 
-const STORIES: u64 = 200;
+const STORIES: u64 = 240;
 const COMMANDS_A_STORY: usize = 2_000;
 const TIMES_EACH_MIN: u64 = 100;
 
@@ -38,7 +38,7 @@ fn answer(outcome: &Outcome) -> String {
 }
 
 /// Everything that can be answered, apart from quotas, which have tests of their own.
-const POSSIBLE: [(&str, &str); 27] = [
+const POSSIBLE: [(&str, &str); 28] = [
     ("OpenSession", "Opened AlreadyOpen Tombstoned OutOfBounds_ttl OutOfBounds_disconnect_grace"),
     ("Attach", "Attached WrongHandle StaleAttempt SessionEnded"),
     ("Disconnected", "DisconnectNoted"),
@@ -46,6 +46,11 @@ const POSSIBLE: [(&str, &str); 27] = [
     (
         "Acquire",
         "Granted Queued TimedOut Withdrawn HoldEnded Held AlreadyHeld KindMismatch LimitMismatch LimitExceeded \
+         LimitUnknown SessionEnded TooOld RequestReused OutOfBounds_lease",
+    ),
+    (
+        "AcquireSet",
+        "GrantedSet Queued TimedOut Withdrawn HoldEnded Held AlreadyHeld KindMismatch LimitMismatch LimitExceeded \
          LimitUnknown SessionEnded TooOld RequestReused OutOfBounds_lease",
     ),
     ("Cancel", "Withdrawn SessionEnded Granted"),

@@ -277,7 +277,8 @@ impl Story {
             return self.open();
         }
         match self.random.below(102) {
-            0..25 => self.acquire(),
+            0..18 => self.acquire(),
+            18..25 => self.acquire_set(),
             25..39 => self.alter(),
             39..44 => self.manage(),
             44..59 => self.release(),
@@ -401,6 +402,40 @@ impl Story {
         self.random.pick(&owners).copied().flatten().map(|text| Owner::parse(text).expect("legal"))
     }
 
+    fn acquire_set(&mut self) -> Command {
+        let at = self.session();
+        let sets: Vec<_> = self.known[at].past.iter().filter(|past| matches!(past, Command::AcquireSet(_))).collect();
+        let recent = sets.len().saturating_sub(5);
+        let again = self.random.pick(&sets[recent..]).copied().cloned();
+        let (roll, patience, name) = (self.random.below(100), self.patience(), self.name());
+        if let Some(Command::AcquireSet(mut again)) = again.filter(|_| roll < 25) {
+            again.patience = patience;
+            if roll < 6 {
+                again.members.insert(name, Mode::Exclusive);
+            }
+            return Command::AcquireSet(again);
+        }
+        let mut members = std::collections::BTreeMap::new();
+        for _ in 0..2 + self.random.below(2) {
+            let name = self.name();
+            members.insert(name.clone(), self.mode(&name));
+        }
+        let lease_ms = self.random.percent(20).then(|| self.lease_ms());
+        let extras = Extras { lease_ms, ..Extras::default() };
+        let set = AcquireSet {
+            request: RequestId { session: self.known[at].id, number: self.number(at) },
+            answered_below: self.answered_below(at),
+            members,
+            owner: self.owner(),
+            patience: self.patience(),
+            metadata: Metadata::default(),
+            extras: Some(Box::new(extras)).filter(|_| lease_ms.is_some()),
+        };
+        let command = Command::AcquireSet(set);
+        self.known[at].past.push(command.clone());
+        command
+    }
+
     fn extras(&mut self) -> Option<Box<Extras>> {
         if self.random.percent(45) {
             return None;
@@ -436,6 +471,12 @@ impl Story {
                     acquire.name = name;
                 }
             }
+            Command::AcquireSet(set) => {
+                set.patience = patience;
+                if changed {
+                    set.members.insert(name, Mode::Exclusive);
+                }
+            }
             Command::Release(release) if changed => release.name = name,
             Command::Alter(alter) if changed => alter.name = name,
             _ => {}
@@ -457,7 +498,7 @@ impl Story {
         {
             return again;
         }
-        if self.random.percent(8)
+        if self.random.percent(14)
             && let Some(again) = self.enter_again(at)
         {
             return again;

@@ -83,6 +83,10 @@ impl Names {
                 let end = grant.deadline.map_or(String::new(), |deadline| format!(" {}", until(deadline)));
                 format!("granted token={}{end} waited={}", grant.token, time(grant.waited_ms))
             }
+            Outcome::GrantedSet(grants) => {
+                let grants = grants.iter().map(|(name, grant)| format!(" {name}={}", grant.token));
+                format!("granted{}", grants.collect::<String>())
+            }
             Outcome::Queued(place) => {
                 let behind = place.held_by.as_ref().map_or("nobody".into(), |holder| self.holder(holder));
                 format!("queued place={} sequence={} held by {behind}", place.place, place.sequence)

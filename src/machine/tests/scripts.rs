@@ -218,6 +218,7 @@ impl Script {
             }
             "limit" | "unlimit" | "break" | "ask" | "handover" => self.manage(word, args)?,
             "downgrade" | "upgrade" | "resume" | "value" => self.alter(word, who, args)?,
+            "acquire-set" => self.acquire_set(who, args)?,
             "cancel" => Command::Cancel { request: self.request(who, args)? },
             "release" => {
                 let request = self.request(who, args)?;
@@ -303,6 +304,27 @@ impl Script {
             }
         };
         Ok(Command::Alter(Alter { request, answered_below: 0, name: lock.name, what }))
+    }
+
+    fn acquire_set(&mut self, who: Option<&str>, args: &mut ArgumentConsumer<'_>) -> Result<Command> {
+        let request = self.request(who, args)?;
+        let owner = args.take_key("owner").map(Owner::parse).transpose()?;
+        let (extras, metadata, patience) = (self.extras(args)?, metadata(args), patience(args)?);
+        let mode = |how: &str| match how.parse() {
+            Ok(count) => Mode::Permits { count, limit: Some(4) },
+            Err(_) if how == "shared" => Mode::Shared,
+            Err(_) => Mode::Exclusive,
+        };
+        let mut members = BTreeMap::new();
+        while let Some(name) = args.next_pos() {
+            members.insert(LockName::parse(name)?, Mode::Exclusive);
+        }
+        while let Some((name, how)) = args.next_key() {
+            members.insert(LockName::parse(name)?, mode(how));
+        }
+        let answered_below = 0;
+        let set = AcquireSet { request, answered_below, members, owner, patience, metadata, extras };
+        Ok(Command::AcquireSet(set))
     }
 
     fn manage(&mut self, word: &str, args: &mut ArgumentConsumer<'_>) -> Result<Command> {

@@ -3,7 +3,7 @@
 use super::error::{error_from_wire, error_to_wire};
 use super::part::{known, lock_key, metadata, namespace, required};
 use crate::model::{
-    Answer, Answered, Attachment, Breach, Checked, EndReason, FencingToken, Grant, HolderView, Invalid, Kind,
+    Answer, Answered, Attachment, Breach, Checked, EndReason, FencingToken, Grant, HolderView, Invalid, Kind, LockName,
     LockSummary, LockValue, LockView, LogTime, Namespace, Outcome, Place, Reply, RequestId, SessionId, SessionView,
     TokenState, WaiterView,
 };
@@ -25,6 +25,16 @@ impl TryFrom<pb::Reply> for Reply {
     }
 }
 
+fn granted(grant: &Grant) -> pb::Granted {
+    let deadline_ms = grant.deadline.map(|deadline| deadline.0);
+    pb::Granted { token: grant.token.as_u64(), deadline_ms, waited_ms: grant.waited_ms }
+}
+
+fn read_granted(grant: &pb::Granted) -> Result<Grant, Invalid> {
+    let deadline = grant.deadline_ms.map(LogTime);
+    Ok(Grant { token: FencingToken::from_u64(grant.token)?, deadline, waited_ms: grant.waited_ms })
+}
+
 impl From<&Outcome> for pb::reply::Outcome {
     fn from(outcome: &Outcome) -> Self {
         use pb::reply::Outcome as Wire;
@@ -42,11 +52,14 @@ impl From<&Outcome> for pb::reply::Outcome {
                 attempt: *attempt,
                 token: token.map(FencingToken::as_u64),
             }),
-            Outcome::Granted(Grant { token, deadline, waited_ms }) => Wire::Granted(pb::Granted {
-                token: token.as_u64(),
-                deadline_ms: deadline.map(|deadline| deadline.0),
-                waited_ms: *waited_ms,
-            }),
+            Outcome::Granted(grant) => Wire::Granted(granted(grant)),
+            Outcome::GrantedSet(grants) => {
+                let member = |(name, grant): &(LockName, Grant)| pb::GrantedMember {
+                    lock: name.to_string(),
+                    grant: Some(granted(grant)),
+                };
+                Wire::GrantedSet(pb::GrantedSet { members: grants.iter().map(member).collect() })
+            }
             Outcome::Queued(Place { place, sequence, held_by }) => Wire::Queued(pb::Queued {
                 place: *place,
                 sequence: *sequence,
@@ -94,11 +107,13 @@ impl TryFrom<pb::reply::Outcome> for Outcome {
                 attempt,
                 token: token.map(FencingToken::from_u64).transpose()?,
             },
-            Wire::Granted(pb::Granted { token, deadline_ms, waited_ms }) => Outcome::Granted(Grant {
-                token: FencingToken::from_u64(token)?,
-                deadline: deadline_ms.map(LogTime),
-                waited_ms,
-            }),
+            Wire::Granted(grant) => Outcome::Granted(read_granted(&grant)?),
+            Wire::GrantedSet(pb::GrantedSet { members }) => {
+                let member = |member: pb::GrantedMember| -> Result<(LockName, Grant), Invalid> {
+                    Ok((LockName::parse(&member.lock)?, read_granted(&required("grant", member.grant)?)?))
+                };
+                Outcome::GrantedSet(members.into_iter().map(member).collect::<Result<_, _>>()?)
+            }
             Wire::Queued(pb::Queued { place, sequence, held_by }) => {
                 Outcome::Queued(Place { place, sequence, held_by: held_by.map(HolderView::try_from).transpose()? })
             }

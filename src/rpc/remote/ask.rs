@@ -90,6 +90,7 @@ impl RemoteService {
             | Command::DropLease { .. }
             | Command::Alter(_)
             | Command::Manage(_)
+            | Command::AcquireSet(_)
             | Command::Tick
             | Command::LeaderlessGap { .. }
             | Command::Configure(_)

@@ -190,6 +190,7 @@ fn stream_body(command: &Command) -> Result<(Body, Option<u64>), ServiceError> {
         | Command::DropLease { .. }
         | Command::Alter(_)
         | Command::Manage(_)
+        | Command::AcquireSet(_)
         | Command::Tick
         | Command::LeaderlessGap { .. }
         | Command::Configure(_)
@@ -224,6 +225,7 @@ impl LockService for RemoteService {
             Command::Acquire(acquire) => self.session_command(acquire.request.session, &call).await,
             Command::Release(release) => self.session_command(release.request.session, &call).await,
             Command::Cancel { request } => self.session_command(request.session, &call).await,
+            Command::AcquireSet(set) => self.session_command(set.request.session, &call).await,
             Command::Alter(alter) => self.session_command(alter.request.session, &call).await,
             Command::TakeLease(take) => self.take(take, Sent::from(&call)).await,
             Command::CancelTake { lock, take, handle } => self.withdraw(lock, *take, handle, Sent::from(&call)).await,

@@ -8,11 +8,14 @@ use std::fs::File;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::Step;
-use crate::limits::{MIRROR_BATCH_RECORDS, MIRROR_CACHE_BYTES, MIRROR_VALUE_BYTES};
+use crate::limits::{
+    MIRROR_BATCH_RECORDS, MIRROR_CACHE_BYTES, MIRROR_LOCK_PAUSE_MS, MIRROR_LOCK_WAIT_MS, MIRROR_VALUE_BYTES,
+};
 use crate::storage::directory::{create_directory, remove_files, sync_directory};
 use crate::storage::head::{Head, Tally};
 use crate::storage::snapshot::Builder;
@@ -20,6 +23,24 @@ use crate::storage::snapshot::Builder;
 const HEAD_KEY: &[u8] = b"head";
 const WRITING: u8 = 0;
 const WHOLE: u8 = 1;
+
+/// Opens sled once its file is free. The directory is locked against everybody else, so whoever still has the file is a
+/// thread of a mirror that was closed here a moment ago.
+fn open_when_free(config: &sled::Config) -> io::Result<sled::Db> {
+    let mut waited_ms = 0;
+    loop {
+        match config.open() {
+            Err(sled::Error::Io(error)) if error.to_string().contains("could not acquire lock") => {
+                if MIRROR_LOCK_WAIT_MS <= waited_ms {
+                    return Err(error);
+                }
+            }
+            opened => return opened.map_err(sled_error),
+        }
+        std::thread::sleep(Duration::from_millis(MIRROR_LOCK_PAUSE_MS));
+        waited_ms += MIRROR_LOCK_PAUSE_MS;
+    }
+}
 
 /// A change of one record.
 pub(super) type Change = (Bytes, Option<Bytes>);
@@ -66,7 +87,7 @@ impl Mirror {
 
     fn open_files(dir: &Path) -> io::Result<Self> {
         let config = sled::Config::new().path(dir).cache_capacity(MIRROR_CACHE_BYTES).flush_every_ms(None);
-        let db = config.open().map_err(sled_error)?;
+        let db = open_when_free(&config)?;
         let records = db.open_tree("records").map_err(sled_error)?;
         let heads = db.open_tree("head").map_err(sled_error)?;
         let file = File::open(dir.join("db"))?;

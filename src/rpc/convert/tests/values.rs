@@ -149,6 +149,11 @@ pub(super) fn outcome() -> impl Strategy<Value = Outcome> {
             deadline,
             waited_ms
         })),
+        some_of(
+            (lock_name(), token(), option::of(at()), any::<u64>())
+                .prop_map(|(name, token, deadline, waited_ms)| { (name, Grant { token, deadline, waited_ms }) })
+        )
+        .prop_map(Outcome::GrantedSet),
         (any::<[u64; 2]>(), option::of(holder())).prop_map(|([place, sequence], held_by)| Outcome::Queued(Place {
             place,
             sequence,

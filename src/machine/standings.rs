@@ -1,0 +1,62 @@
+//! Where a session's requests stand: one lock each, or several for a set.
+
+use std::collections::BTreeMap;
+
+use super::state::{Session, SessionRecord, Standing};
+use crate::model::LockKey;
+
+impl Session {
+    /// A session that has asked for nothing yet.
+    pub(super) fn new(record: SessionRecord) -> Self {
+        Self { record, live: BTreeMap::new(), sets: BTreeMap::new(), finished: BTreeMap::new() }
+    }
+
+    /// Every lock that one of its requests waits for or holds, by request.
+    pub(super) fn standings(&self) -> impl Iterator<Item = (u64, &LockKey, Standing)> {
+        let single = self.live.iter().map(|(number, (key, standing))| (*number, key, *standing));
+        single.chain(
+            self.sets
+                .iter()
+                .flat_map(|(number, members)| members.iter().map(move |(key, standing)| (*number, key, *standing))),
+        )
+    }
+
+    /// How many locks its requests wait for or hold.
+    pub(super) fn locks(&self) -> usize {
+        self.live.len() + self.sets.values().map(BTreeMap::len).sum::<usize>()
+    }
+
+    /// Whether this request waits or holds.
+    pub(super) fn is_live(&self, number: u64) -> bool {
+        self.live.contains_key(&number) || self.sets.contains_key(&number)
+    }
+
+    /// The first lock where this request stands.
+    pub(super) fn first_standing(&self, number: u64) -> Option<(&LockKey, Standing)> {
+        let single = self.live.get(&number).map(|(key, standing)| (key, *standing));
+        single.or_else(|| self.sets.get(&number)?.first_key_value().map(|(key, standing)| (key, *standing)))
+    }
+
+    /// Notes where this request stands now.
+    pub(super) fn stand(&mut self, number: u64, key: &LockKey, standing: Standing, in_set: bool) {
+        if in_set {
+            self.sets.entry(number).or_default().insert(key.clone(), standing);
+        } else {
+            self.live.insert(number, (key.clone(), standing));
+        }
+    }
+
+    /// It no longer stands there. Answers whether it stands nowhere now.
+    pub(super) fn stand_down(&mut self, number: u64, key: &LockKey) -> bool {
+        let Some(members) = self.sets.get_mut(&number) else {
+            self.live.remove(&number);
+            return true;
+        };
+        members.remove(key);
+        let over = members.is_empty();
+        if over {
+            self.sets.remove(&number);
+        }
+        over
+    }
+}
