@@ -14,6 +14,7 @@ mod acquire;
 mod alter;
 mod apply;
 mod check;
+mod deadlock;
 mod delay;
 mod derive;
 mod events;
@@ -21,6 +22,7 @@ mod expiry;
 mod grant;
 mod lock;
 mod manage;
+mod parties;
 mod query;
 mod queue;
 mod record;
@@ -46,6 +48,7 @@ use crate::limits;
 use crate::model::{ClusterSettings, Event, Handle, LockKey, LogTime, Namespace, Reply, SessionId, TakeId, Totals};
 use expiry::Due;
 use lock::Lock;
+use parties::{Party, Ties};
 use state::{Globals, Session, Take, Tombstone, Usage};
 
 /// What an entry did.
@@ -77,6 +80,10 @@ pub struct Machine {
     totals: Totals,
     /// Waiters that stand in a queue for a set; derived.
     sets_waiting: usize,
+    /// Named owners by what they hold and wait for; derived.
+    parties: BTreeMap<Party, Ties>,
+    /// Owners whose newest hold may have closed a circle of waiters.
+    suspects: BTreeSet<Party>,
     /// Records touched since they were last taken.
     dirty: BTreeSet<RecordKey>,
     /// Events of the entry that is being applied.

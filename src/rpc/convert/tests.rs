@@ -5,11 +5,11 @@ use proptest::prelude::*;
 
 use super::{decided, error_from_status, error_from_wire, error_to_status, error_to_wire, reply_to_answer};
 use crate::model::{
-    Acquire, Answer, Answered, Attachment, Breach, Checked, Claim, Command, EndReason, Event, EventKind, Extras,
-    Fairness, FencingToken, Grant, Handle, HolderView, Instance, Invalid, Kind, LeaveReason, LockKey, LockName,
+    Acquire, Answer, Answered, Attachment, Breach, Checked, CircleLink, Claim, Command, EndReason, Event, EventKind,
+    Extras, Fairness, FencingToken, Grant, Handle, HolderView, Instance, Invalid, Kind, LeaveReason, LockKey, LockName,
     LockSummary, LockValue, LockView, LogTime, Metadata, Mode, Namespace, OnDeadlock, OpenSession, Outcome, Owner,
     Parent, Patience, Place, Position, Principal, Reason, Reentry, Refusal, Release, Reply, RequestId, SessionId,
-    SessionView, TakeId, TakeLease, TokenState, Totals, WaiterView, WallTime,
+    SessionView, TakeId, TakeLease, TokenState, Totals, WaiterView, WaitsBecause, WallTime,
 };
 use crate::rpc::pb;
 use crate::service::{Call, LeaderHint, NotSent, Role, ServiceError, Status, TABLE, Word};
@@ -129,6 +129,12 @@ fn refusal() -> impl Strategy<Value = Refusal> {
         (lock(), option::of(holder())).prop_map(|(lock, holder)| Refusal::Held { lock, holder: holder.map(Box::new) }),
         (session(), end_reason()).prop_map(|(session, reason)| Refusal::SessionEnded { session, reason }),
         any::<[u64; 2]>().prop_map(|[number, floor]| Refusal::TooOld { number, floor }),
+        (session(), lock()).prop_map(|(session, lock)| {
+            let owner = Owner::parse("job").expect("legal");
+            let link = CircleLink { session, owner, lock, why: WaitsBecause::Holds };
+            Refusal::Deadlock { circle: vec![link.clone(), link] }
+        }),
+        (lock(), session()).prop_map(|(lock, session)| Refusal::NotAccepted { lock, session }),
         Just(Refusal::WrongHandle),
     ]
 }
@@ -187,7 +193,8 @@ fn event_kind() -> impl Strategy<Value = EventKind> {
         Just(LeaveReason::Withdrawn),
         Just(LeaveReason::SessionEnded),
         Just(LeaveReason::HoldEnded),
-        Just(LeaveReason::Impossible)
+        Just(LeaveReason::Impossible),
+        Just(LeaveReason::Deadlock)
     ];
     prop_oneof![
         (lock(), claim(), any::<u64>()).prop_map(|(lock, claim, sequence)| EventKind::Queued { lock, claim, sequence }),
