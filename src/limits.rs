@@ -77,6 +77,8 @@ pub const HOLDERS_A_LOCK_MAX: usize = 100_000;
 pub const OWN_REQUESTS_MIN: u64 = 1 << 63;
 /// Locks that one request may ask for together.
 pub const LOCKS_A_SET_MAX: usize = 64;
+/// Links of a circle of waiters that are told; the rest is left out, so that a refusal fits into a call's headers.
+pub const CIRCLE_LINKS_MAX: usize = 8;
 /// How often one hold may be entered by its owner.
 pub const HOLD_DEPTH_MAX: usize = 1_000;
 /// Barging waiters that one grant looks at: what it passes over waits for the next one.

@@ -46,6 +46,7 @@ impl Failure {
             Word::Invalid => "see --help",
             Word::NotAcquired => "wait longer with -w, or see who holds it with `lockkeeper show`",
             Word::AlreadyHeld => "release it first, or use another owner",
+            Word::Deadlock => "give back what the others named here wait for, then try again",
             Word::KindMismatch | Word::LimitMismatch | Word::LimitExceeded | Word::LimitUnknown => {
                 "see how it is used with `lockkeeper show`"
             }

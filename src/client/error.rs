@@ -93,6 +93,7 @@ impl From<Refusal> for ClientError {
             refusal @ (Refusal::AlreadyHeld { .. }
             | Refusal::Entered { .. }
             | Refusal::NotAccepted { .. }
+            | Refusal::Deadlock { .. }
             | Refusal::KindMismatch { .. }
             | Refusal::LimitMismatch { .. }
             | Refusal::LimitExceeded { .. }

@@ -43,8 +43,13 @@ impl Machine {
             Ok(Admission::Enter(token)) => self.enter(&key, token, acquire.request, fingerprint),
             Ok(Admission::Queue) => {
                 let waiter = self.new_waiter(principal, acquire, fingerprint);
+                let events = self.events.len();
                 let sequence = self.enqueue(&key, waiter);
-                Outcome::Queued(self.place(&key, sequence))
+                let Some(circle) = self.closes_circle(&key, sequence) else {
+                    return Outcome::Queued(self.place(&key, sequence));
+                };
+                let refused = self.take_back(std::slice::from_ref(&key), sequence, events, circle);
+                self.final_answer(acquire.request, fingerprint, refused)
             }
         }
     }

@@ -136,7 +136,10 @@ impl Machine {
         if self.sets_waiting != sets.filter(|waiter| waiter.purpose == Purpose::Set).count() {
             return Err(format!("{} waiters are said to stand for sets", self.sets_waiting));
         }
-        if !self.touched.is_empty() || !self.events.is_empty() {
+        if self.parties != self.derived_parties() {
+            return Err("the index of owners is wrong".into());
+        }
+        if !self.suspects.is_empty() || !self.touched.is_empty() || !self.events.is_empty() {
             return Err("an entry was left half applied".into());
         }
         Ok(())

@@ -33,7 +33,12 @@ impl Machine {
                     heads.insert((sequence, key));
                 }
             }
-            let Some((sequence, key)) = heads.pop_first() else { return };
+            let Some((sequence, key)) = heads.pop_first() else {
+                if self.break_circles() {
+                    continue;
+                }
+                return;
+            };
             if let Some(due) = self.waiter_due(&key, sequence) {
                 self.end_found(due);
                 self.touched.insert(key);
@@ -133,6 +138,7 @@ impl Machine {
             let deadline = lease.deadline;
             self.move_due(None, Some(deadline), Due::Lease(key.clone(), token));
         }
+        self.tie_hold(key, token, &holder, true);
         if let Some(lock) = self.locks.get_mut(key) {
             lock.permits_held += permits_of(mode);
             lock.holders.insert(token, holder);
@@ -140,6 +146,7 @@ impl Machine {
         self.totals.holders += 1;
         self.touch(RecordKey::Holder(key.clone(), token));
         self.stands(key, claim, Standing::Holds(token), in_set);
+        self.suspect(key, token);
         self.holders_changed(key);
         token
     }
@@ -157,6 +164,7 @@ impl Machine {
         let (claim, deadline) = (waiter.claim, waiter.deadline);
         let in_set = waiter.purpose == Purpose::Set;
         self.sets_waiting += usize::from(in_set);
+        self.tie_wait(key, sequence, &waiter, true);
         self.move_due(None, deadline, Due::Wait(key.clone(), sequence));
         if let Some(lock) = self.locks.get_mut(key) {
             lock.barging += usize::from(waiter.barges());
@@ -197,10 +205,11 @@ impl Machine {
         let Some(lock) = self.locks.get_mut(key) else { return };
         let Some(holder) = lock.holders.remove(&token) else { return };
         lock.permits_held -= permits_of(holder.mode);
+        if let Some(handle) = holder.lease.as_ref().and_then(|lease| lease.handle.as_ref()) {
+            lock.takes.remove(handle);
+        }
+        self.tie_hold(key, token, &holder, false);
         if let Some(lease) = &holder.lease {
-            if let Some(handle) = &lease.handle {
-                lock.takes.remove(handle);
-            }
             self.move_due(Some(lease.deadline), None, Due::Lease(key.clone(), token));
         }
         self.totals.holders -= 1;
@@ -235,9 +244,11 @@ impl Machine {
     pub(super) fn leave(&mut self, key: &LockKey, sequence: u64, why: LeaveReason) {
         let answer = match why {
             LeaveReason::TimedOut => Outcome::TimedOut,
-            LeaveReason::Withdrawn | LeaveReason::SessionEnded | LeaveReason::HoldEnded | LeaveReason::Impossible => {
-                Outcome::Withdrawn
-            }
+            LeaveReason::Withdrawn
+            | LeaveReason::SessionEnded
+            | LeaveReason::HoldEnded
+            | LeaveReason::Impossible
+            | LeaveReason::Deadlock => Outcome::Withdrawn,
         };
         self.leave_with(key, sequence, why, answer);
     }
@@ -270,6 +281,7 @@ impl Machine {
         let waiter = lock.queue.remove(&sequence)?;
         lock.barging -= usize::from(waiter.barges());
         self.sets_waiting -= usize::from(waiter.purpose == Purpose::Set);
+        self.tie_wait(key, sequence, &waiter, false);
         self.move_due(waiter.deadline, None, Due::Wait(key.clone(), sequence));
         self.totals.waiters -= 1;
         self.usage_of(&key.namespace).waiters -= 1;

@@ -14,6 +14,7 @@ mod acquire;
 mod alter;
 mod apply;
 mod check;
+mod deadlock;
 mod delay;
 mod derive;
 mod events;
@@ -22,6 +23,7 @@ mod grant;
 mod lock;
 mod manage;
 mod nodes;
+mod parties;
 mod query;
 mod queue;
 mod quotas;
@@ -50,6 +52,7 @@ use crate::model::{
 };
 use expiry::Due;
 use lock::Lock;
+use parties::{Party, Ties};
 use quotas::Quotas;
 use record::DirtyKeys;
 use state::{Globals, Session, Take, Tombstone, Usage};
@@ -87,6 +90,10 @@ pub struct Machine {
     quotas: Quotas,
     /// Waiters that stand in a queue for a set; derived.
     sets_waiting: usize,
+    /// Named owners by what they hold and wait for; derived.
+    parties: BTreeMap<Party, Ties>,
+    /// Owners whose newest hold may have closed a circle of waiters.
+    suspects: BTreeSet<Party>,
     /// Records touched since they were last taken.
     dirty: DirtyKeys,
     /// Events of the entry that is being applied.

@@ -255,6 +255,7 @@ impl Machine {
                 }
             }
         }
+        self.parties = self.derived_parties();
         self.due = self.derived_deadlines();
         self.usage = self.derived_usage();
         self.handles = self.derived_handles();

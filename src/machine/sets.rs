@@ -89,6 +89,7 @@ impl Machine {
             .extras
             .clone()
             .map(|extras| Box::new(Extras { reentry: Reentry::Refuse, fairness: Fairness::Fair, ..*extras }));
+        let events = self.events.len();
         if waits {
             self.globals.sequences += 1;
         }
@@ -118,7 +119,17 @@ impl Machine {
                 granted.push((key.name.clone(), Grant { token, deadline, waited_ms: 0 }));
             }
         }
-        if waits { Outcome::Queued(self.place_of_set(set.request)) } else { Outcome::GrantedSet(granted) }
+        if !waits {
+            return Outcome::GrantedSet(granted);
+        }
+        let keys: Vec<LockKey> = members.iter().map(|(key, _)| key.clone()).collect();
+        match keys.iter().find_map(|key| self.closes_circle(key, sequence)) {
+            Some(circle) => {
+                let refused = self.take_back(&keys, sequence, events, circle);
+                self.final_answer(set.request, fingerprint, refused)
+            }
+            None => Outcome::Queued(self.place_of_set(set.request)),
+        }
     }
 
     /// The locks of a set that waits, under this number.

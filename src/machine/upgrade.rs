@@ -61,8 +61,12 @@ impl Machine {
                 None => Outcome::Refused(Refusal::NotHeld { lock: key.clone() }),
             };
         }
+        let events = self.events.len();
         self.stand_in_queue(key, HEAD, waiter);
-        Outcome::Queued(self.place(key, HEAD))
+        match self.closes_circle(key, HEAD) {
+            Some(circle) => self.take_back(std::slice::from_ref(key), HEAD, events, circle),
+            None => Outcome::Queued(self.place(key, HEAD)),
+        }
     }
 
     /// What would wait, unless it is refused at once.
@@ -135,6 +139,7 @@ impl Machine {
         let token = self.next_token();
         let lock = self.locks.get_mut(key)?;
         let mut holder = lock.holders.remove(&from)?;
+        self.tie_hold(key, from, &holder, false);
         holder.mode = Mode::Exclusive;
         holder.extras_mut().upgrade = Some(asked);
         let grant = holder.grant(token, asked.number);
@@ -142,7 +147,8 @@ impl Machine {
         let in_set = holder.extras_mut().set;
         let numbers: Vec<(u64, bool)> =
             holder.entries().enumerate().map(|(at, entered)| (entered.number, in_set && at == 0)).collect();
-        lock.holders.insert(token, holder);
+        self.tie_hold(key, token, &holder, true);
+        self.locks.get_mut(key)?.holders.insert(token, holder);
         if let Some(deadline) = grant.deadline {
             self.move_due(Some(deadline), None, Due::Lease(key.clone(), from));
             self.move_due(None, Some(deadline), Due::Lease(key.clone(), token));
@@ -150,6 +156,7 @@ impl Machine {
         for (number, in_set) in numbers {
             self.stands(key, Claim::Request(RequestId { session, number }), Standing::Holds(token), in_set);
         }
+        self.suspect(key, token);
         self.holders_changed(key);
         self.touch(RecordKey::Holder(key.clone(), from));
         self.touch(RecordKey::Holder(key.clone(), token));

@@ -262,6 +262,8 @@ pub enum LeaveReason {
     HoldEnded,
     /// The semaphore's limit fell below what it asked for.
     Impossible,
+    /// It would have waited for ever: a later grant closed a circle of owners that wait for each other.
+    Deadlock,
 }
 
 impl EventKind {

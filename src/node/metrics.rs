@@ -86,7 +86,11 @@ impl Metrics {
             EventKind::Left { why: LeaveReason::TimedOut, .. } => self.timeouts.increment(1),
             EventKind::Left {
                 why:
-                    LeaveReason::Withdrawn | LeaveReason::SessionEnded | LeaveReason::HoldEnded | LeaveReason::Impossible,
+                    LeaveReason::Withdrawn
+                    | LeaveReason::SessionEnded
+                    | LeaveReason::HoldEnded
+                    | LeaveReason::Impossible
+                    | LeaveReason::Deadlock,
                 ..
             }
             | EventKind::Upgraded { .. }

@@ -66,6 +66,8 @@ table! {
     AlreadyHeld "already-held" 6 409 65 GiveUp;
     /// The name is in use as the other kind.
     KindMismatch "kind-mismatch" 9 409 65 GiveUp;
+    /// Its wait would close a circle of owners that wait for each other.
+    Deadlock "deadlock" 9 409 65 GiveUp;
     /// The semaphore has another limit.
     LimitMismatch "limit-mismatch" 9 409 65 GiveUp;
     /// More permits than there are.
@@ -141,6 +143,7 @@ impl Word {
             Refusal::SessionEnded { .. } | Refusal::Tombstoned { .. } => Word::SessionEnded,
             Refusal::AlreadyOpen { .. } => Word::AlreadyOpen,
             Refusal::NotAccepted { .. } => Word::NotAcquired,
+            Refusal::Deadlock { .. } => Word::Deadlock,
             Refusal::WrongHandle => Word::WrongHandle,
             Refusal::StaleAttempt { .. } => Word::StaleAttempt,
             Refusal::TooOld { .. } => Word::TooOld,

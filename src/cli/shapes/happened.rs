@@ -105,6 +105,7 @@ fn leave_word(reason: LeaveReason) -> &'static str {
         LeaveReason::SessionEnded => "session-ended",
         LeaveReason::HoldEnded => "hold-ended",
         LeaveReason::Impossible => "impossible",
+        LeaveReason::Deadlock => "deadlock",
     }
 }
 

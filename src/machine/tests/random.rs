@@ -449,7 +449,11 @@ impl Story {
         let fairness = if self.random.percent(25) { Fairness::Barging } else { Fairness::Fair };
         let value = self.random.percent(10).then(|| LockValue::parse("n1:7600").expect("legal"));
         let delay_ms = if self.random.percent(35) { self.random.below(20_000) } else { 0 };
-        Some(Box::new(Extras { reentry, fairness, lease_ms, value, delay_ms, ..Extras::default() }))
+        let parents = self.random.percent(25);
+        let parent = self.random.pick(&self.known).map(|known| known.id).filter(|_| parents);
+        let parent = parent.zip(self.owner()).map(|(session, owner)| Parent { session, owner });
+        let deadlock = if self.random.percent(10) { OnDeadlock::Wait } else { OnDeadlock::Refuse };
+        Some(Box::new(Extras { reentry, fairness, lease_ms, value, delay_ms, parent, deadlock }))
     }
 
     fn answered_below(&mut self, at: usize) -> u64 {

@@ -120,6 +120,7 @@ impl Names {
             }
             Refusal::Held { holder: None, .. }
             | Refusal::AlreadyHeld { .. }
+            | Refusal::Deadlock { .. }
             | Refusal::Entered { .. }
             | Refusal::NotAccepted { .. }
             | Refusal::KindMismatch { .. }

@@ -4,10 +4,10 @@ use proptest::option;
 use proptest::prelude::*;
 
 use crate::model::{
-    Answer, Attachment, Breach, Checked, Claim, EndReason, EventKind, Extras, Fairness, FencingToken, Grant,
-    HolderView, Kind, LeaveReason, LockKey, LockName, LockSummary, LockValue, LockView, LogTime, Metadata, Mode,
+    Answer, Attachment, Breach, Checked, CircleLink, Claim, EndReason, EventKind, Extras, Fairness, FencingToken,
+    Grant, HolderView, Kind, LeaveReason, LockKey, LockName, LockSummary, LockValue, LockView, LogTime, Metadata, Mode,
     Namespace, OnDeadlock, Outcome, Owner, Parent, Patience, Place, Principal, Reason, Reentry, Refusal, RequestId,
-    SessionId, SessionView, TakeId, TokenState, Totals, WaiterView,
+    SessionId, SessionView, TakeId, TokenState, Totals, WaiterView, WaitsBecause,
 };
 
 pub(super) fn session() -> impl Strategy<Value = SessionId> {
@@ -125,6 +125,12 @@ pub(super) fn refusal() -> impl Strategy<Value = Refusal> {
         (lock(), option::of(holder())).prop_map(|(lock, holder)| Refusal::Held { lock, holder: holder.map(Box::new) }),
         (session(), end_reason()).prop_map(|(session, reason)| Refusal::SessionEnded { session, reason }),
         any::<[u64; 2]>().prop_map(|[number, floor]| Refusal::TooOld { number, floor }),
+        (session(), lock()).prop_map(|(session, lock)| {
+            let owner = Owner::parse("job").expect("legal");
+            let link = CircleLink { session, owner, lock, why: WaitsBecause::Holds };
+            Refusal::Deadlock { circle: vec![link.clone(), link] }
+        }),
+        (lock(), session()).prop_map(|(lock, session)| Refusal::NotAccepted { lock, session }),
         Just(Refusal::WrongHandle),
     ]
 }
@@ -183,7 +189,8 @@ pub(super) fn event_kind() -> impl Strategy<Value = EventKind> {
         Just(LeaveReason::Withdrawn),
         Just(LeaveReason::SessionEnded),
         Just(LeaveReason::HoldEnded),
-        Just(LeaveReason::Impossible)
+        Just(LeaveReason::Impossible),
+        Just(LeaveReason::Deadlock)
     ];
     prop_oneof![
         (lock(), claim(), any::<u64>()).prop_map(|(lock, claim, sequence)| EventKind::Queued { lock, claim, sequence }),

@@ -1,0 +1,355 @@
+//! Deadlock detection over named owners, exactly: what can still finish is reduced until nothing changes; whoever is left
+//! and waits, over others that are left, for itself is in a circle.
+//!
+//! A waiter needs every holder in its way to finish, and everybody ahead whom it may not pass; a permit wait needs only so
+//! many holders to finish as have enough permits together. Whoever can go on by itself is never in the way, so that an alarm
+//! is never false.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::Machine;
+use super::lock::Lock;
+use super::parties::{Party, holding_party, waiting_party};
+use super::queue::conflict;
+use super::state::{Purpose, Waiter, permits_of};
+use crate::limits;
+use crate::model::{CircleLink, FencingToken, Kind, LeaveReason, LockKey, OnDeadlock, Outcome, Refusal, WaitsBecause};
+
+/// What may come to an end: a party when it finishes, a wait when it is granted.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Node {
+    Party(Party),
+    Wait(LockKey, u64),
+}
+
+/// What stands in somebody's way, and where; nothing is told of the step from a party to its own wait.
+struct Edge {
+    to: usize,
+    told: Option<CircleLink>,
+}
+
+/// A need that is met when so much of it has come together.
+struct Need {
+    of: usize,
+    missing: u64,
+}
+
+#[derive(Default)]
+struct Graph {
+    nodes: Vec<Node>,
+    numbers: BTreeMap<Node, usize>,
+    edges: Vec<Vec<Edge>>,
+    needs: Vec<Need>,
+    /// Unmet needs of each node.
+    unmet: Vec<usize>,
+    /// What the end of a node adds to which need.
+    gives: Vec<Vec<(usize, u64)>>,
+}
+
+impl Graph {
+    fn number(&mut self, node: Node) -> usize {
+        if let Some(number) = self.numbers.get(&node) {
+            return *number;
+        }
+        let number = self.nodes.len();
+        self.nodes.push(node.clone());
+        self.numbers.insert(node, number);
+        self.edges.push(Vec::new());
+        self.unmet.push(0);
+        self.gives.push(Vec::new());
+        number
+    }
+
+    fn need(&mut self, of: usize, missing: u64, from: Vec<(Node, u64)>, told: Option<&CircleLink>) {
+        let need = self.needs.len();
+        self.needs.push(Need { of, missing });
+        self.unmet[of] += 1;
+        for (node, gives) in from {
+            let to = self.number(node);
+            self.gives[to].push((need, gives));
+            self.edges[of].push(Edge { to, told: told.cloned() });
+        }
+    }
+
+    /// Lets everybody finish who can, until nothing changes; answers who is left.
+    fn reduce(&mut self) -> Vec<bool> {
+        let mut left = vec![true; self.nodes.len()];
+        let mut finished: Vec<usize> = (0..left.len()).filter(|node| self.unmet[*node] == 0).collect();
+        while let Some(node) = finished.pop() {
+            left[node] = false;
+            for (need, gives) in std::mem::take(&mut self.gives[node]) {
+                let Need { of, missing } = &mut self.needs[need];
+                let met = 0 < *missing && *missing <= gives;
+                *missing = missing.saturating_sub(gives);
+                if met {
+                    self.unmet[*of] -= 1;
+                    if self.unmet[*of] == 0 {
+                        finished.push(*of);
+                    }
+                }
+            }
+        }
+        left
+    }
+
+    /// The shortest way from the first party over those left back to itself.
+    fn circle(&self, left: &[bool]) -> Option<Vec<CircleLink>> {
+        let mut came: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
+        let mut work = VecDeque::from([0]);
+        while let Some(party) = work.pop_front() {
+            for (at, edge) in self.edges[party].iter().enumerate() {
+                if !left[edge.to] || came.contains_key(&edge.to) {
+                    continue;
+                }
+                came.insert(edge.to, (party, at));
+                if edge.to == 0 {
+                    return Some(self.links(&came));
+                }
+                work.push_back(edge.to);
+            }
+        }
+        None
+    }
+
+    fn links(&self, came: &BTreeMap<usize, (usize, usize)>) -> Vec<CircleLink> {
+        let (mut links, mut at) = (Vec::new(), 0);
+        while let Some((party, edge)) = came.get(&at) {
+            links.extend(self.edges[*party][*edge].told.clone());
+            at = *party;
+            if at == 0 {
+                break;
+            }
+        }
+        links.reverse();
+        links.truncate(limits::CIRCLE_LINKS_MAX);
+        links
+    }
+}
+
+impl Machine {
+    /// The circle that this party's waits close, if they do.
+    pub(super) fn circle_of(&self, party: &Party) -> Option<Vec<CircleLink>> {
+        if !self.is_waited_for(party) {
+            return None;
+        }
+        let mut graph = Graph::default();
+        graph.number(Node::Party(party.clone()));
+        let mut explored = 0;
+        while explored < graph.nodes.len() {
+            self.explore(&mut graph, explored);
+            explored += 1;
+        }
+        let left = graph.reduce();
+        if left[0] { graph.circle(&left) } else { None }
+    }
+
+    /// Whether anybody could be waiting for this party at all: most waits close nothing, and this is cheap to see.
+    fn is_waited_for(&self, party: &Party) -> bool {
+        let Some(ties) = self.parties.get(party) else { return false };
+        let endless = |waiter: &Waiter| waiting_party(waiter).is_some();
+        let queue = |key: &LockKey| self.locks.get(key).into_iter().flat_map(|lock| &lock.queue);
+        !ties.parents.is_empty()
+            || ties.holds.iter().any(|(key, _)| queue(key).any(|(_, waiter)| endless(waiter)))
+            || ties.waits.iter().any(|(key, at)| queue(key).any(|(sequence, waiter)| at < sequence && endless(waiter)))
+    }
+
+    fn explore(&self, graph: &mut Graph, number: usize) {
+        match graph.nodes[number].clone() {
+            Node::Party(party) => self.needs_of_party(graph, number, &party),
+            Node::Wait(key, sequence) => self.needs_of_wait(graph, number, &key, sequence),
+        }
+    }
+
+    fn needs_of_party(&self, graph: &mut Graph, number: usize, party: &Party) {
+        let Some(ties) = self.parties.get(party) else { return };
+        for (key, sequence) in &ties.waits {
+            graph.need(number, 1, vec![(Node::Wait(key.clone(), *sequence), 1)], None);
+        }
+        for child in ties.children.keys() {
+            let theirs = self.parties.get(child);
+            let lock = theirs.and_then(|ties| {
+                let waits = ties.waits.first().map(|(key, _)| key);
+                waits.or(ties.holds.first().map(|(key, _)| key))
+            });
+            if let Some(lock) = lock {
+                let told = link(party, lock, WaitsBecause::Nested);
+                graph.need(number, 1, vec![(Node::Party(child.clone()), 1)], Some(&told));
+            }
+        }
+    }
+
+    fn needs_of_wait(&self, graph: &mut Graph, number: usize, key: &LockKey, sequence: u64) {
+        let Some(lock) = self.locks.get(key) else { return };
+        let Some(waiter) = lock.queue.get(&sequence) else { return };
+        let Some(party) = waiting_party(waiter) else { return };
+        let ahead = self.blocked_by_ahead(lock, sequence, waiter);
+        let (holds, behind) = (link(&party, key, WaitsBecause::Holds), link(&party, key, WaitsBecause::StandsAhead));
+        if lock.kind == Kind::Semaphore {
+            return needs_of_permits(graph, number, lock, waiter, &ahead, (key, &holds, &behind));
+        }
+        for (token, holder) in &lock.holders {
+            let own = waiter.purpose == Purpose::Upgrade(*token);
+            if let Some(party) = holding_party(holder).filter(|_| !own && conflict(holder.mode, waiter.mode)) {
+                graph.need(number, 1, vec![(Node::Party(party), 1)], Some(&holds));
+            }
+        }
+        for (at, other) in ahead.into_iter().filter(|(_, other)| *other != party) {
+            // Beside one with which it could share the lock it only has to wait for that one's grant.
+            let beside = lock.queue.get(&at).is_some_and(|ahead| !conflict(ahead.mode, waiter.mode));
+            let node = if beside { Node::Wait(key.clone(), at) } else { Node::Party(other) };
+            graph.need(number, 1, vec![(node, 1)], Some(&behind));
+        }
+    }
+
+    /// Parties ahead in the queue without whose end this one is never granted. Whoever stands ahead of a fair one that is
+    /// in everybody's way is in that one's way too, and need not be named.
+    fn blocked_by_ahead(&self, lock: &Lock, sequence: u64, waiter: &Waiter) -> Vec<(u64, Party)> {
+        let mut found = Vec::new();
+        // Whoever comes to hold what a waiting set lacks may pass it one day: while any set waits, a place in a queue is
+        // no reason for an alarm, only what is held.
+        if matches!(waiter.purpose, Purpose::Upgrade(_)) || self.sets_waiting != 0 {
+            return found;
+        }
+        for (at, ahead) in lock.queue.range(..sequence).rev() {
+            let fair = waiter.barges() && ahead.purpose == Purpose::Hold && !ahead.barges();
+            let both_barge = waiter.barges() && ahead.barges();
+            if both_barge || !(fair || conflict(ahead.mode, waiter.mode)) {
+                continue;
+            }
+            let Some(party) = waiting_party(ahead) else { continue };
+            found.push((*at, party));
+            if lock.kind == Kind::Lock && !ahead.barges() && conflict(ahead.mode, waiter.mode) && is_wide(ahead) {
+                break;
+            }
+        }
+        found
+    }
+
+    /// What a wait that was just added is told where it closes a circle and does not want to wait all the same. Also where
+    /// an ancestor holds what a nested run asks for.
+    pub(super) fn closes_circle(&self, key: &LockKey, sequence: u64) -> Option<Vec<CircleLink>> {
+        let waiter = self.locks.get(key)?.queue.get(&sequence)?;
+        if waiter.choices().deadlock == OnDeadlock::Wait {
+            return None;
+        }
+        let ancestor = self.held_by_ancestor(key, waiter);
+        ancestor.or_else(|| self.circle_of(&waiting_party(waiter)?))
+    }
+
+    fn held_by_ancestor(&self, key: &LockKey, waiter: &Waiter) -> Option<Vec<CircleLink>> {
+        let parent = waiter.choices().parent.as_ref()?;
+        let (session, owner) = waiter.claim.session().zip(waiter.owner.clone())?;
+        if parent.session == session && parent.owner == owner {
+            return None;
+        }
+        let mut ancestors = BTreeSet::new();
+        let mut work = vec![(parent.session, parent.owner.clone())];
+        while let Some(party) = work.pop() {
+            let parents = self.parties.get(&party).into_iter().flat_map(|ties| ties.parents.keys().cloned());
+            work.extend(parents.filter(|parent| !ancestors.contains(parent)));
+            ancestors.insert(party);
+        }
+        // Permits may come from others than the ancestor.
+        let lock = self.locks.get(key).filter(|lock| lock.kind == Kind::Lock)?;
+        let in_the_way = lock.holders.values().filter(|holder| conflict(holder.mode, waiter.mode));
+        let holding = in_the_way.filter_map(holding_party).find(|party| ancestors.contains(party))?;
+        Some(vec![
+            CircleLink { session, owner, lock: key.clone(), why: WaitsBecause::Holds },
+            CircleLink { session: holding.0, owner: holding.1, lock: key.clone(), why: WaitsBecause::Nested },
+        ])
+    }
+
+    /// Undoes a wait that was just added, as if it had never been there, and refuses it.
+    pub(super) fn take_back(
+        &mut self,
+        keys: &[LockKey],
+        sequence: u64,
+        events: usize,
+        circle: Vec<CircleLink>,
+    ) -> Outcome {
+        for key in keys {
+            let Some(waiter) = self.remove_waiter(key, sequence) else { continue };
+            if let crate::model::Claim::Request(request) = waiter.claim
+                && let Some(session) = self.sessions.get_mut(&request.session)
+            {
+                session.stand_down(request.number, key);
+            }
+            self.touched.insert(key.clone());
+        }
+        self.events.truncate(events);
+        if sequence != super::upgrade::HEAD {
+            self.globals.sequences -= 1;
+        }
+        Outcome::Refused(Refusal::Deadlock { circle })
+    }
+
+    /// A holder that waits elsewhere, itself or by a nested run, may close a circle by what it holds now.
+    pub(super) fn suspect(&mut self, key: &LockKey, token: FencingToken) {
+        let holder = self.locks.get(key).and_then(|lock| lock.holders.get(&token));
+        let Some(party) = holder.and_then(holding_party) else { return };
+        if self.parties.get(&party).is_some_and(|ties| !ties.waits.is_empty() || !ties.children.is_empty()) {
+            self.suspects.insert(party);
+        }
+    }
+
+    /// After grants: a party that holds more now and waits elsewhere may have closed a circle. The newest of its waits that
+    /// does not want to wait all the same is refused. Answers whether one was.
+    pub(super) fn break_circles(&mut self) -> bool {
+        while let Some(party) = self.suspects.pop_first() {
+            let Some(circle) = self.circle_of(&party) else { continue };
+            let waits = self.parties.get(&party).into_iter().flat_map(|ties| &ties.waits);
+            let waits = waits.filter(|(key, sequence)| self.may_be_refused(key, *sequence));
+            let newest = waits.max_by_key(|(key, sequence)| (*sequence, key.clone())).cloned();
+            let Some((key, sequence)) = newest else { continue };
+            let refused = Outcome::Refused(Refusal::Deadlock { circle });
+            self.leave_with(&key, sequence, LeaveReason::Deadlock, refused);
+            self.suspects.insert(party);
+            return true;
+        }
+        false
+    }
+
+    fn may_be_refused(&self, key: &LockKey, sequence: u64) -> bool {
+        let waiter = self.locks.get(key).and_then(|lock| lock.queue.get(&sequence));
+        waiter.is_some_and(|waiter| waiter.choices().deadlock == OnDeadlock::Refuse)
+    }
+}
+
+fn link(party: &Party, lock: &LockKey, why: WaitsBecause) -> CircleLink {
+    CircleLink { session: party.0, owner: party.1.clone(), lock: lock.clone(), why }
+}
+
+/// A permit wait needs those ahead to be granted, and then so many holders, those ahead among them, to finish as have
+/// enough permits together.
+fn needs_of_permits(
+    graph: &mut Graph,
+    number: usize,
+    lock: &Lock,
+    waiter: &Waiter,
+    ahead: &[(u64, Party)],
+    (key, holds, behind): (&LockKey, &CircleLink, &CircleLink),
+) {
+    let (mut free, mut from) = (u64::from(lock.limit.unwrap_or_default()), Vec::new());
+    for holder in lock.holders.values() {
+        match holding_party(holder) {
+            Some(party) => from.push((Node::Party(party), permits_of(holder.mode))),
+            None => free += permits_of(holder.mode),
+        }
+    }
+    let mut wanted = lock.permits_held + permits_of(waiter.mode);
+    for (sequence, party) in ahead {
+        let count = lock.queue.get(sequence).map_or(0, |waiter| permits_of(waiter.mode));
+        wanted += count;
+        from.push((Node::Party(party.clone()), count));
+        graph.need(number, 1, vec![(Node::Wait(key.clone(), *sequence), 1)], Some(behind));
+    }
+    let missing = wanted.saturating_sub(free);
+    if 0 < missing {
+        graph.need(number, missing, from, Some(holds));
+    }
+}
+
+/// Whether everybody else is in conflict with it.
+fn is_wide(waiter: &Waiter) -> bool {
+    waiter.mode != crate::model::Mode::Shared
+}

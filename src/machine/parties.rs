@@ -1,0 +1,112 @@
+//! Named owners and what they hold, wait for and are waited for by: the nodes of deadlock detection. Derived.
+//!
+//! Whoever is unnamed, waits for a bounded time or holds by a lease can always go on, and is left out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Machine;
+use super::lock::Lock;
+use super::state::{Holder, Waiter};
+use crate::model::{FencingToken, LockKey, Owner, Parent, Reentry, SessionId};
+
+/// One line of execution: a session and an owner that it named.
+pub(super) type Party = (SessionId, Owner);
+
+/// What one line of execution has to do with others.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Ties {
+    /// Its waits that only a grant or a cancel ends, by queue.
+    pub(super) waits: BTreeSet<(LockKey, u64)>,
+    /// Its holds that only a release ends.
+    pub(super) holds: BTreeSet<(LockKey, FencingToken)>,
+    /// Nested runs that have to finish first, with how many holds and waits name it.
+    pub(super) children: BTreeMap<Party, usize>,
+    /// Who waits for it to finish.
+    pub(super) parents: BTreeMap<Party, usize>,
+}
+
+/// The party behind a wait that may be without an end.
+pub(super) fn waiting_party(waiter: &Waiter) -> Option<Party> {
+    let endless = waiter.deadline.is_none() && waiter.choices().reentry != Reentry::Wait;
+    waiter.claim.session().zip(waiter.owner.clone()).filter(|_| endless)
+}
+
+/// The party behind a hold that may be without an end.
+pub(super) fn holding_party(holder: &Holder) -> Option<Party> {
+    holder.claim.session().zip(holder.owner.clone()).filter(|_| holder.lease.is_none())
+}
+
+fn named(session: Option<SessionId>, owner: Option<&Owner>) -> Option<Party> {
+    session.zip(owner.cloned())
+}
+
+impl Machine {
+    pub(super) fn tie_wait(&mut self, key: &LockKey, sequence: u64, waiter: &Waiter, there: bool) {
+        if let Some(party) = waiting_party(waiter) {
+            self.tie(party, |ties| put(&mut ties.waits, (key.clone(), sequence), there));
+        }
+        let child = named(waiter.claim.session(), waiter.owner.as_ref());
+        self.tie_parent(child, waiter.choices().parent.as_ref(), there);
+    }
+
+    pub(super) fn tie_hold(&mut self, key: &LockKey, token: FencingToken, holder: &Holder, there: bool) {
+        if let Some(party) = holding_party(holder) {
+            self.tie(party, |ties| put(&mut ties.holds, (key.clone(), token), there));
+        }
+        let child = named(holder.claim.session(), holder.owner.as_ref());
+        self.tie_parent(child, holder.extras.as_ref().and_then(|extras| extras.parent.as_ref()), there);
+    }
+
+    fn tie_parent(&mut self, child: Option<Party>, parent: Option<&Parent>, there: bool) {
+        let (Some(child), Some(parent)) = (child, parent) else { return };
+        let parent = (parent.session, parent.owner.clone());
+        // Nobody waits for itself to finish.
+        if child == parent {
+            return;
+        }
+        self.tie(parent.clone(), |ties| count(&mut ties.children, child.clone(), there));
+        self.tie(child, |ties| count(&mut ties.parents, parent, there));
+    }
+
+    fn tie(&mut self, party: Party, change: impl FnOnce(&mut Ties)) {
+        let ties = self.parties.entry(party.clone()).or_default();
+        change(ties);
+        if *ties == Ties::default() {
+            self.parties.remove(&party);
+        }
+    }
+
+    /// The index as the locks say that it should be.
+    pub(super) fn derived_parties(&self) -> BTreeMap<Party, Ties> {
+        let mut machine = Machine::new();
+        for (key, lock) in &self.locks {
+            machine.tie_all(key, lock);
+        }
+        machine.parties
+    }
+
+    fn tie_all(&mut self, key: &LockKey, lock: &Lock) {
+        for (token, holder) in &lock.holders {
+            self.tie_hold(key, *token, holder, true);
+        }
+        for (sequence, waiter) in &lock.queue {
+            self.tie_wait(key, *sequence, waiter, true);
+        }
+    }
+}
+
+fn put<T: Ord>(set: &mut BTreeSet<T>, item: T, there: bool) {
+    if there {
+        set.insert(item);
+    } else {
+        set.remove(&item);
+    }
+}
+
+fn count(counts: &mut BTreeMap<Party, usize>, party: Party, there: bool) {
+    let known = counts.entry(party.clone()).or_default();
+    *known = if there { *known + 1 } else { known.saturating_sub(1) };
+    if *known == 0 {
+        counts.remove(&party);
+    }
+}

@@ -1,0 +1,235 @@
+//! Deadlock detection: against the naive model, and against what comes of a state when everybody who can goes on.
+
+#![allow(clippy::wildcard_enum_match_arm, reason = "a test looks at one answer among many")]
+
+use std::collections::BTreeMap;
+
+use super::mirror::{Watched, entry};
+use super::naive::Naive;
+use super::random::Random;
+use crate::machine::Machine;
+use crate::machine::state::Standing;
+use crate::model::*;
+
+const STORIES: u64 = 1_000;
+const COMMANDS_A_STORY: u64 = 60;
+const SESSIONS: u64 = 3;
+const LOCKS: [&str; 4] = ["a", "b", "c", "pool"];
+const OWNERS: [&str; 2] = ["job", "task"];
+
+fn session(number: u64) -> SessionId {
+    SessionId::new(0, number)
+}
+
+fn open(number: u64) -> Command {
+    Command::OpenSession(OpenSession {
+        namespace: Namespace::default(),
+        handle: Handle::from_random(number.into()),
+        instance: Instance(1),
+        ttl_ms: 60_000,
+        disconnect_grace_ms: None,
+        metadata: Metadata::default(),
+        accepts_hand_over: false,
+    })
+}
+
+/// A story without time: nobody is impatient, nothing expires.
+struct Story {
+    random: Random,
+    numbers: BTreeMap<SessionId, u64>,
+    all_named: bool,
+}
+
+impl Story {
+    fn request(&mut self) -> RequestId {
+        let session = session(1 + self.random.below(SESSIONS));
+        let number = self.numbers.entry(session).or_default();
+        *number += 1;
+        RequestId { session, number: *number }
+    }
+
+    fn owner(&mut self) -> Option<Owner> {
+        // The unnamed can always go on, as far as anybody knows: only where everybody is named is no circle missed.
+        let named = self.all_named || self.random.below(8) != 0;
+        let owner = OWNERS[self.random.below(2) as usize];
+        named.then(|| Owner::parse(owner).expect("legal"))
+    }
+
+    fn member(&mut self) -> (LockName, Mode) {
+        let name = LOCKS[self.random.below(4) as usize];
+        let count = 1 + self.random.below(3) as u32;
+        let mode = match name {
+            "pool" => Mode::Permits { count, limit: Some(3) },
+            _ if self.random.below(2) == 0 => Mode::Shared,
+            _ => Mode::Exclusive,
+        };
+        (LockName::parse(name).expect("legal"), mode)
+    }
+
+    fn extras(&mut self) -> Extras {
+        let roll = self.random.below(12);
+        let reentry = if roll == 0 && !self.all_named { Reentry::Wait } else { Reentry::Refuse };
+        let fairness = if roll == 1 { Fairness::Barging } else { Fairness::Fair };
+        let parent = Parent { session: session(1 + roll % SESSIONS), owner: Owner::parse("job").expect("legal") };
+        let parent = Some(parent).filter(|_| roll == 2);
+        Extras { reentry, fairness, parent, ..Extras::default() }
+    }
+
+    fn command(&mut self, machine: &Machine) -> Command {
+        let request = self.request();
+        let (answered_below, metadata, patience) = (0, Metadata::default(), Patience::Session);
+        let extras = Some(Box::new(self.extras()));
+        let held = self.held(machine);
+        match (self.random.below(20), held) {
+            (0..4, Some((request, name, token))) => {
+                Command::Release(Release { request: RequestId { ..request }, answered_below, name, token })
+            }
+            (4..10, Some((request, name, token))) => {
+                let what = Alteration::Upgrade { token, patience };
+                Command::Alter(Alter { request, answered_below, name, what })
+            }
+            (10..14, _) if !self.all_named => {
+                let members = (0..2).map(|_| self.member()).collect();
+                let owner = self.owner();
+                let set = AcquireSet { request, answered_below, members, owner, patience, metadata, extras: None };
+                Command::AcquireSet(set)
+            }
+            _ => {
+                let ((name, mode), owner) = (self.member(), self.owner());
+                let extras = extras.filter(|_| owner.is_some());
+                Command::Acquire(Acquire { request, answered_below, name, mode, owner, patience, metadata, extras })
+            }
+        }
+    }
+
+    /// Something that is held, and a new request of its session.
+    fn held(&mut self, machine: &Machine) -> Option<(RequestId, LockName, FencingToken)> {
+        let holds: Vec<_> = holds(machine).collect();
+        if holds.is_empty() {
+            return None;
+        }
+        let (session, name, token) = holds[self.random.below(holds.len() as u64) as usize].clone();
+        let number = self.numbers.entry(session).or_default();
+        *number += 1;
+        Some((RequestId { session, number: *number }, name, token))
+    }
+}
+
+fn holds(machine: &Machine) -> impl Iterator<Item = (SessionId, LockName, FencingToken)> {
+    let sessions = machine.sessions.iter();
+    sessions.flat_map(|(id, session)| {
+        session.standings().filter_map(|(_, key, standing)| match standing {
+            Standing::Holds(token) => Some((*id, key.name.clone(), token)),
+            Standing::Waits(_) => None,
+        })
+    })
+}
+
+type Holds = Vec<(LockKey, FencingToken)>;
+
+/// Lets everybody finish who waits for nothing, and has no nested run that is not finished, until nobody is left who can.
+/// Answers who still waits then, and how many alarms came on the way.
+fn go_on(machine: &Machine) -> (Vec<RequestId>, usize) {
+    let mut machine = machine.clone();
+    let (mut number, mut alarms) = (1 << 40, 0);
+    loop {
+        let mut parties: BTreeMap<(SessionId, String), (bool, Holds)> = BTreeMap::new();
+        let mut parents = Vec::new();
+        let mut waits = Vec::new();
+        for (key, lock) in &machine.locks {
+            for (token, holder) in &lock.holders {
+                let (Claim::Request(request), owner) = (holder.claim, &holder.owner) else { continue };
+                let name = owner.as_ref().map_or(format!("#{}", request.number), ToString::to_string);
+                let party = parties.entry((request.session, name)).or_default();
+                party.1.push((key.clone(), *token));
+                let own = |parent: &Parent| Some(&parent.owner) == owner.as_ref() && parent.session == request.session;
+                let parent = holder.extras.as_ref().and_then(|extras| extras.parent.clone());
+                parents.extend(parent.filter(|parent| owner.is_some() && !own(parent)));
+            }
+            for waiter in lock.queue.values() {
+                let (Claim::Request(request), owner) = (waiter.claim, &waiter.owner) else { continue };
+                waits.push(request);
+                let own = |parent: &Parent| Some(&parent.owner) == owner.as_ref() && parent.session == request.session;
+                parents.extend(waiter.choices().parent.clone().filter(|parent| owner.is_some() && !own(parent)));
+                if waiter.choices().reentry != Reentry::Wait {
+                    let name = owner.as_ref().map_or(format!("#{}", request.number), ToString::to_string);
+                    // The unnamed are strangers to each other: their waits hold up nobody's release.
+                    parties.entry((request.session, name)).or_default().0 = owner.is_some();
+                }
+            }
+        }
+        let free = |session: SessionId, name: &str, waits: bool| {
+            !waits && !parents.iter().any(|parent| parent.session == session && parent.owner.as_str() == name)
+        };
+        let can =
+            parties.iter().find(|((session, name), (waits, held))| free(*session, name, *waits) && !held.is_empty());
+        let Some(((session, _), (_, held))) = can else { return (waits, alarms) };
+        for (key, token) in held.clone() {
+            number += 1;
+            let request = RequestId { session: *session, number };
+            let release = Release { request, answered_below: 0, name: key.name, token };
+            let applied = machine.apply(machine.applied() + 1, &entry(0, vec![], vec![Command::Release(release)]));
+            let alarm = |event: &&Event| matches!(event.kind, EventKind::Left { why: LeaveReason::Deadlock, .. });
+            alarms += applied.events.iter().filter(alarm).count();
+        }
+    }
+}
+
+fn waiting_all_the_same(command: &Command) -> Option<Command> {
+    match command.clone() {
+        Command::Acquire(mut acquire) => {
+            acquire.extras.get_or_insert_default().deadlock = OnDeadlock::Wait;
+            Some(Command::Acquire(acquire))
+        }
+        Command::AcquireSet(mut set) => {
+            set.extras.get_or_insert_default().deadlock = OnDeadlock::Wait;
+            Some(Command::AcquireSet(set))
+        }
+        _ => None,
+    }
+}
+
+/// Every alarm is what the naive model says; had the refused one waited, it would wait for ever; and as long as alarms are
+/// heeded, everybody finishes in the end.
+#[test]
+fn alarms_are_never_false_and_never_missing() {
+    let mut alarms: BTreeMap<&str, u64> = BTreeMap::new();
+    for seed in 0..STORIES {
+        let (mut watched, mut naive) = (Watched::default(), Naive::default());
+        let mut story = Story { random: Random(seed), numbers: BTreeMap::new(), all_named: seed % 2 == 0 };
+        let opens = entry(0, vec![], (1..=SESSIONS).map(open).collect());
+        watched.apply(&opens);
+        naive.apply(&opens);
+        for at in 0..COMMANDS_A_STORY {
+            let before = watched.machine.clone();
+            let command = story.command(&before);
+            let said = entry(0, vec![], vec![command.clone()]);
+            let outcome = watched.apply(&said).commands.remove(0).outcome;
+            let expected = naive.apply(&said).1.remove(0);
+            if let Outcome::Refused(Refusal::Deadlock { circle }) = &outcome {
+                assert_eq!(expected, Outcome::Refused(Refusal::Deadlock { circle: vec![] }), "story {seed}, {at}");
+                assert!(!circle.is_empty(), "a circle of nobody");
+                let kind = match &command {
+                    Command::Acquire(_) => "acquire",
+                    Command::AcquireSet(_) => "set",
+                    _ => "upgrade",
+                };
+                *alarms.entry(kind).or_default() += 1;
+                if let Some(waits) = waiting_all_the_same(&command) {
+                    let mut other = before.clone();
+                    other.apply(other.applied() + 1, &entry(0, vec![], vec![waits]));
+                    let (waits, alarms) = go_on(&other);
+                    let stuck = !waits.is_empty() || 0 < alarms;
+                    assert!(stuck, "story {seed}, {at}: a false alarm for {command:#?}: {circle:#?}");
+                }
+            } else {
+                assert_eq!(outcome, expected, "story {seed}, {at}: {command:#?}");
+            }
+            let (stuck, _) = if story.all_named { go_on(&watched.machine) } else { (vec![], 0) };
+            assert!(stuck.is_empty(), "story {seed}, {at}: {stuck:?} wait for ever after {command:#?}: {outcome:?}");
+        }
+    }
+    for kind in ["acquire", "set", "upgrade"] {
+        assert!(alarms.get(kind).is_some_and(|times| 100 <= *times), "too rare: {alarms:?}");
+    }
+}
