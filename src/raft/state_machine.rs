@@ -24,7 +24,7 @@ use super::wire::SelfIdentity;
 use crate::codec;
 use crate::limits::{CHECKPOINT_ENTRIES, DIGEST_EVERY_ENTRIES, FOLD_RECORDS};
 use crate::machine::{Applied, Machine};
-use crate::model::DigestClaim;
+use crate::model::{Command, DigestClaim};
 use crate::storage::{Head, LogId, ReceivedSnapshot, Recovered, SnapshotFile};
 
 /// A snapshot on its way: a finished file of this node, or one that was received and waits to be installed.
@@ -254,6 +254,22 @@ pub(super) fn meta_of(head: &Head) -> io::Result<SnapshotMeta> {
     Ok(SnapshotMeta { last_log_id: head.log_id.map(from_log_id), last_membership })
 }
 
+/// The entry with its commands read; one that cannot be read is reported where it is applied.
+fn decoded(mut entry: RaftEntry) -> RaftEntry {
+    if let RaftPayload::Normal(proposal) = &mut entry.payload
+        && proposal.entry.is_none()
+    {
+        proposal.entry = proposal.clone().decoded().ok();
+    }
+    entry
+}
+
+/// Whether a node says in it which disk it has.
+fn announces(entry: &RaftEntry) -> bool {
+    let RaftPayload::Normal(Proposal { entry: Some(entry), .. }) = &entry.payload else { return false };
+    entry.commands.iter().any(|submission| matches!(submission.command, Command::Announce(_)))
+}
+
 /// openraft's side of the shared state.
 #[derive(Clone)]
 pub(super) struct StateMachine(pub(super) Arc<Shared>);
@@ -274,6 +290,12 @@ impl RaftStateMachine<Types> for StateMachine {
         while let Some(item) = entries.next().await {
             let (entry, responder) = item?;
             let id = to_log_id(&entry.log_id);
+            let entry = decoded(entry);
+            if announces(&entry) {
+                // The mark that it is committed lies in the log's buffer: durable with it, the node knows every disk that
+                // was announced from the first moment of its next start, and votes for no other.
+                synced(&*self.0.wal).await?;
+            }
             let applied = self.0.apply(entry)?;
             if let Some(responder) = responder {
                 responder.send(applied.clone());
