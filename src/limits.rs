@@ -135,6 +135,8 @@ pub const DIGEST_EVERY_ENTRIES: u64 = 4_096;
 pub const EVENTS_KEPT_MAX: usize = 65_536;
 /// Events that may wait for one slow subscriber before it is cut.
 pub const EVENTS_WAITING_MAX: usize = 4_096;
+/// News of one session's holds that may wait for a slow reader before it is cut.
+pub const HOLD_NEWS_WAITING_MAX: usize = 64;
 
 /// Founding members of a cluster.
 pub const MEMBERS_MAX: usize = 15;

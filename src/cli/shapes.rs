@@ -222,7 +222,7 @@ impl Lock {
             limit: view.limit,
             holders: view.holders.iter().map(|holder| Holder::new(holder, now)).collect(),
             waiters: view.waiters.iter().map(|waiter| Waiter::new(waiter, now)).collect(),
-            value: None,
+            value: view.value.as_ref().map(ToString::to_string),
             delay_ms: view.delay_ms,
         }
     }
@@ -271,8 +271,8 @@ impl LockRow {
             limit: row.limit,
             holders: row.holders,
             waiters: row.waiters,
-            value: None,
-            delay_ms: None,
+            value: row.value.as_ref().map(ToString::to_string),
+            delay_ms: row.delay_ms,
             held_ms: row.oldest.as_ref().map(|holder| now.ms_since(holder.since)),
         }
     }

@@ -1,13 +1,19 @@
 //! Asking for a lock within a session: one request number from the first try to the last.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::hold::Hold;
 use super::presence::{Errand, Tie};
+use super::session::millis;
 use super::waiting::{Wait, Wanted, granted, passed, settled};
 use super::{Client, ClientError, LockGuard, Retry, Session};
 use crate::clock::Instant;
-use crate::model::{Acquire, Claim, Command, HolderView, LockKey, Metadata, Mode, Owner, Place, Reply};
+use crate::model::{
+    Acquire, Alter, Alteration, Claim, Command, Extras, Fairness, FencingToken, Handle, HolderView, LockKey, LockName,
+    LockValue, Metadata, Mode, Owner, Place, Reentry, Reply, RequestId,
+};
 use crate::service::{Call, ClaimRef, LockService, ServiceError};
 
 /// How a lock is to be acquired. [`acquire`](Self::acquire) asks for it; values are checked there.
@@ -16,6 +22,8 @@ pub struct LockRequest<S: LockService> {
     place: Within<S>,
     wanted: Wanted,
     owner: Option<String>,
+    extras: Extras,
+    value: Option<String>,
     on_queued: OnQueued,
 }
 
@@ -37,7 +45,8 @@ impl<S: LockService> LockRequest<S> {
     }
 
     fn new(place: Within<S>, name: &str) -> Self {
-        Self { place, wanted: Wanted::new(name, Wait::WhileAlive), owner: None, on_queued: None }
+        let (wanted, extras) = (Wanted::new(name, Wait::WhileAlive), Extras::default());
+        Self { place, wanted, owner: None, extras, value: None, on_queued: None }
     }
 
     /// Together with other shared holders, instead of alone.
@@ -59,6 +68,37 @@ impl<S: LockService> LockRequest<S> {
     /// The line of execution that asks. Without one this request excludes every other, also of the same session.
     pub fn owner(mut self, owner: &str) -> Self {
         self.owner = Some(owner.to_owned());
+        self
+    }
+
+    /// What happens where the same session and [`owner`](Self::owner) hold the lock already; by default it is refused.
+    /// Where it counts, each guard gives back one entry, and the last one frees the lock.
+    pub fn reentry(mut self, reentry: Reentry) -> Self {
+        self.extras.reentry = reentry;
+        self
+    }
+
+    /// It may pass others that are unfair, and be passed by them; never a fair one. It may starve.
+    pub fn unfair(mut self) -> Self {
+        self.extras.fairness = Fairness::Barging;
+        self
+    }
+
+    /// The hold also ends so long after its last renewal, which the session's keeper sends at a third of it.
+    pub fn lease(mut self, length: Duration) -> Self {
+        self.extras.lease_ms = Some(millis(length));
+        self
+    }
+
+    /// After an involuntary end the name stays closed for so long, to all but [`Session::resume`]; at most a minute.
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.extras.delay_ms = millis(delay);
+        self
+    }
+
+    /// A text kept with the hold and shown to everybody, at most 4 KiB.
+    pub fn value(mut self, value: &str) -> Self {
+        self.value = Some(value.to_owned());
         self
     }
 
@@ -102,6 +142,10 @@ impl<S: LockService> LockRequest<S> {
         let Wanted { name, mode, metadata, why, wait } = self.wanted;
         let name = name?;
         let owner = self.owner.as_deref().map(Owner::parse).transpose()?;
+        let extras = Extras { value: self.value.as_deref().map(LockValue::parse).transpose()?, ..self.extras };
+        extras.checked(owner.as_ref())?;
+        let lease_ms = extras.lease_ms;
+        let extras = (extras != *Extras::PLAIN).then(|| Box::new(extras));
         let (session, deadline) = match self.place {
             Within::Own(session) => {
                 let deadline = wait.until(session.settings.clock.now());
@@ -115,22 +159,24 @@ impl<S: LockService> LockRequest<S> {
         let metadata = Wanted::metadata(metadata, why, &session.settings.metadata)?;
         let now = session.settings.clock.now();
         let patience = deadline.map_or(wait, |deadline| Wait::For(deadline.since(now))).patience();
-        let (number, answered_below) = session.tie.presence.draw();
-        let withdrawal = Withdrawal { tie: session.tie.clone(), number, state: Armed::Armed };
-        let request = session.tie.presence.request(number);
-        let acquire =
-            Acquire { request, answered_below, name: name.clone(), mode, owner, patience, metadata, extras: None };
-        let pursuit = Pursuit {
-            call: session.tie.presence.call(Command::Acquire(acquire)),
-            claim: ClaimRef {
-                lock: LockKey { namespace: session.namespace().clone(), name },
-                claim: Claim::Request(request),
-            },
-            session,
-            on_queued: self.on_queued,
-            ahead: None,
+        let command = |request, answered_below| {
+            let name = name.clone();
+            Command::Acquire(Acquire { request, answered_below, name, mode, owner, patience, metadata, extras })
         };
-        pursuit.finish(withdrawal, deadline).await
+        Pursuit::pursue(session, name.clone(), command, (lease_ms, self.on_queued), deadline).await
+    }
+}
+
+impl<S: LockService> Session<S> {
+    /// Takes up a hold that was lost, under a new token: while its lock-delay keeps the name closed, once, and not after a
+    /// break. The lost token and the handle of the session that lost it prove the right to it.
+    pub async fn resume(&self, name: &str, lost: FencingToken, handle: &Handle) -> Result<LockGuard, ClientError> {
+        let name = LockName::parse(name)?;
+        let command = |request, answered_below| {
+            let what = Alteration::Resume { token: lost, handle: handle.clone(), lease_ms: None };
+            Command::Alter(Alter { request, answered_below, name: name.clone(), what })
+        };
+        Pursuit::pursue(self.clone(), name.clone(), command, (None, None), None).await
     }
 }
 
@@ -139,27 +185,52 @@ struct Pursuit<S: LockService> {
     session: Session<S>,
     call: Call,
     claim: ClaimRef,
+    lease_ms: Option<u64>,
     on_queued: OnQueued,
     /// Who was in the way when the cluster last said so.
     ahead: Option<Box<HolderView>>,
 }
 
 impl<S: LockService> Pursuit<S> {
+    /// Draws a number and follows what is asked for under it to the hold.
+    async fn pursue(
+        session: Session<S>,
+        name: LockName,
+        command: impl FnOnce(RequestId, u64) -> Command,
+        (lease_ms, on_queued): (Option<u64>, OnQueued),
+        deadline: Option<Instant>,
+    ) -> Result<LockGuard, ClientError> {
+        let (number, answered_below) = session.tie.presence.draw();
+        let withdrawal = Withdrawal { tie: session.tie.clone(), number, state: Armed::Armed };
+        let request = session.tie.presence.request(number);
+        let lock = LockKey { namespace: session.namespace().clone(), name };
+        let call = session.tie.presence.call(command(request, answered_below));
+        let claim = ClaimRef { lock, claim: Claim::Request(request) };
+        let pursuit = Pursuit { call, claim, session, lease_ms, on_queued, ahead: None };
+        pursuit.finish(withdrawal, deadline).await
+    }
+
     async fn finish(mut self, mut withdrawal: Withdrawal, deadline: Option<Instant>) -> Result<LockGuard, ClientError> {
         let tie = self.session.tie.clone();
-        let outcome = tokio::select! {
+        let reply = tokio::select! {
             biased;
-            reply = self.settle() => Some(reply?.outcome),
+            reply = self.settle() => Some(reply?),
             end = tie.presence.lost() => return Err(tie.presence.lost_error(end)),
             () = passed(&*tie.presence.clock, deadline) => None,
         };
         let name = self.claim.lock.name;
-        let Some(outcome) = outcome else {
+        let Some(Reply { index, stamp, outcome }) = reply else {
             withdrawal.withdraw(self.session.settings.request_wait).await?;
             return Err(ClientError::NotAcquired { lock: name, holder: self.ahead });
         };
         withdrawal.disarm();
-        granted(outcome, &name, self.ahead).map(|grant| LockGuard::new(tie, name, &grant))
+        let grant = granted(outcome, &name, self.ahead)?;
+        let lease = grant.deadline.map(|deadline| {
+            let length_ms = self.lease_ms.unwrap_or_else(|| deadline.ms_since(stamp));
+            (length_ms, tie.presence.validity().beside((stamp, index), deadline))
+        });
+        let hold = Arc::new(Hold::new(name, &grant, lease));
+        Ok(LockGuard::new(tie, hold, Duration::from_millis(grant.waited_ms)))
     }
 
     /// Until there is an outcome that is not a place in the queue.

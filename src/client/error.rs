@@ -123,7 +123,7 @@ fn held_by(holder: &Option<Box<HolderView>>) -> String {
 
 /// The lock was lost while its holder worked: another may hold it from now on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{lock} (token {token}) was lost: its session {session} has ended{}", .reason.map_or(String::new(), |reason| format!(" ({reason})")))]
+#[error("{lock} (token {token}) was lost: {}", cause(*.alone, *.session, *.reason))]
 pub struct Lost {
     /// Which lock.
     pub lock: LockName,
@@ -131,8 +131,24 @@ pub struct Lost {
     pub token: FencingToken,
     /// Whose.
     pub session: SessionId,
+    /// The session goes on: only this hold has ended.
+    pub alone: bool,
     /// How, where the cluster said so; `None` where the client found its own deadline passed.
     pub reason: Option<EndReason>,
+}
+
+fn cause(alone: bool, session: SessionId, reason: Option<EndReason>) -> String {
+    match (alone, reason) {
+        (false, None) => format!("its session {session} has ended"),
+        (false, Some(reason)) => format!("its session {session} has ended ({reason})"),
+        (true, None) => "it is held no longer".to_owned(),
+        (true, Some(EndReason::Broken)) => "it was broken".to_owned(),
+        (true, Some(EndReason::HandedOver)) => "it was handed over to another".to_owned(),
+        (true, Some(EndReason::Expired)) => "its lease ran out".to_owned(),
+        (true, Some(reason @ (EndReason::Released | EndReason::Lost | EndReason::Cancelled))) => {
+            format!("it was {reason}")
+        }
+    }
 }
 
 impl Lost {

@@ -3,22 +3,29 @@
 use std::future::Future;
 use std::time::Duration;
 
+use std::sync::Arc;
+
+use super::errands::{Change, Done};
+use super::hold::{Asked, Hold};
 use super::presence::{Errand, Tie};
+use super::waiting::{Wait, granted, passed};
 use super::{ClientError, HoldState, Lost};
-use crate::model::{FencingToken, Grant, LockName, LogTime, Outcome, Reply, SessionId};
+use crate::model::{FencingToken, LockName, LockValue, LogTime, Outcome, Reply, SessionId};
 
 /// Holds a lock, a share of one, or permits of a semaphore, and keeps the session alive. Dropping it gives the lock
 /// back: the session's keeper repeats the release until it is answered or the session ends.
 ///
-/// It may be handed to another task. It is lost with its session, which it tells *before* the cluster may grant the
-/// lock to another: pass [`token`](Self::token) to the resource, which refuses older ones, and let work run under
-/// [`run`](Self::run).
+/// It may be handed to another task. It is lost with its session or at the end of its own lease, which it tells *before*
+/// the cluster may grant the lock to another; a break or a hand-over by others it tells as soon as it hears of it. So pass
+/// [`token`](Self::token) to the resource, which refuses older ones, and let work run under [`run`](Self::run).
+///
+/// News of breaks, hand-overs and requests to give it up are followed from the first call of [`lost`](Self::lost),
+/// [`run`](Self::run) or [`asked`](Self::asked) on.
 #[derive(Debug)]
 #[must_use = "dropping the guard releases the lock"]
 pub struct LockGuard {
     tie: Tie,
-    name: LockName,
-    token: FencingToken,
+    hold: Arc<Hold>,
     waited: Duration,
     owed: Owed,
 }
@@ -37,33 +44,37 @@ pub struct Released {
     pub index: u64,
     /// Log time of that entry.
     pub at: LogTime,
+    /// How often the same owner still has it entered; 0 where it is no longer held.
+    pub left: u32,
 }
 
 impl Released {
     pub(super) fn from_reply(reply: Reply) -> Result<Self, ClientError> {
-        if !matches!(reply.outcome, Outcome::Released { .. }) {
-            return Err(ClientError::unexpected(reply.outcome));
-        }
-        Ok(Self { index: reply.index, at: reply.stamp })
+        let Outcome::Released { left } = reply.outcome else { return Err(ClientError::unexpected(reply.outcome)) };
+        Ok(Self { index: reply.index, at: reply.stamp, left })
     }
 }
 
 impl LockGuard {
-    pub(super) fn new(tie: Tie, name: LockName, grant: &Grant) -> Self {
-        let waited = Duration::from_millis(grant.waited_ms);
-        Self { tie, name, token: grant.token, waited, owed: Owed::Release }
+    /// Has its lease renewed by the session's keeper, where it has one.
+    pub(super) fn new(tie: Tie, hold: Arc<Hold>, waited: Duration) -> Self {
+        if hold.lease_length().is_some() {
+            tie.leave(Errand::KeepLease(hold.clone()));
+        }
+        Self { tie, hold, waited, owed: Owed::Release }
     }
 
-    /// The fencing token of this grant, larger than that of every earlier one.
+    /// The fencing token of this grant, larger than that of every earlier one. An [`upgrade`](Self::upgrade) gives it
+    /// another one.
     #[must_use]
     pub fn token(&self) -> FencingToken {
-        self.token
+        self.hold.token()
     }
 
     /// Which lock.
     #[must_use]
     pub fn name(&self) -> &LockName {
-        &self.name
+        &self.hold.name
     }
 
     /// Whose.
@@ -81,19 +92,98 @@ impl LockGuard {
     /// How long it is surely held if nothing more is answered; zero once it is lost. The clock is read at each call.
     #[must_use]
     pub fn valid_for(&self) -> Duration {
-        self.tie.presence.valid_for()
+        let presence = &self.tie.presence;
+        if self.hold.ended(presence).is_some() {
+            return Duration::ZERO;
+        }
+        let session = presence.valid_for();
+        self.hold.left(presence).map_or(session, |lease| lease.min(session))
     }
 
     /// How sure it is.
     #[must_use]
     pub fn state(&self) -> HoldState {
-        self.tie.presence.state()
+        if self.hold.ended(&self.tie.presence).is_some() { HoldState::Lost } else { self.tie.presence.state() }
     }
 
-    /// Waits until it is lost, and tells so before another may be granted the lock.
+    /// Waits until it is lost, and tells so before another may be granted the lock; after a break or a hand-over by
+    /// others, as soon as it hears of it.
     pub async fn lost(&self) -> Lost {
-        let end = self.tie.presence.lost().await;
-        Lost { lock: self.name.clone(), token: self.token, session: self.session(), reason: end.reason() }
+        self.follow();
+        let presence = &self.tie.presence;
+        let (alone, reason) = tokio::select! {
+            biased;
+            end = presence.lost() => (false, end.reason()),
+            reason = self.hold.lost(presence) => (true, reason),
+        };
+        Lost { lock: self.name().clone(), token: self.token(), session: self.session(), alone, reason }
+    }
+
+    /// Waits until somebody asks the holder to give it up, and tells each such request once. Nothing else happens: the
+    /// holder decides.
+    pub async fn asked(&self) -> Asked {
+        self.follow();
+        self.hold.asked().await
+    }
+
+    fn follow(&self) {
+        if self.hold.follow_first() {
+            self.tie.leave(Errand::Follow(self.hold.clone()));
+        }
+    }
+
+    /// From shared to exclusive, under a new token, if nobody else shares it; otherwise it is refused at once, and the hold
+    /// stays as it is.
+    pub async fn upgrade(&mut self) -> Result<FencingToken, ClientError> {
+        self.upgrade_as(Wait::Try).await
+    }
+
+    /// As [`upgrade`](Self::upgrade), but waits at most so long for the others, ahead of the whole queue. Of two that would
+    /// upgrade the second is refused at once. Dropped before its end it is withdrawn; [`token`](Self::token) tells whether
+    /// it was granted all the same.
+    pub async fn upgrade_within(&mut self, wait: Duration) -> Result<FencingToken, ClientError> {
+        self.upgrade_as(Wait::For(wait)).await
+    }
+
+    async fn upgrade_as(&mut self, wait: Wait) -> Result<FencingToken, ClientError> {
+        let presence = self.tie.presence.clone();
+        let deadline = wait.until(presence.clock.now());
+        let drawn = presence.draw();
+        let mut withdrawal = Withdrawn { tie: self.tie.clone(), number: Some(drawn.0) };
+        let answer = self.alter(drawn, Change::Upgrade(wait.patience()));
+        tokio::pin!(answer);
+        let answer = tokio::select! {
+            biased;
+            answer = &mut answer => answer,
+            () = passed(&*presence.clock, deadline) => {
+                withdrawal.withdraw();
+                answer.await
+            }
+        };
+        withdrawal.number = None;
+        Ok(granted(answer?.outcome, self.name(), None)?.token)
+    }
+
+    /// From exclusive to shared, at once and under the same token. A shared hold stays as it is.
+    pub async fn downgrade(&mut self) -> Result<(), ClientError> {
+        let reply = self.alter(self.tie.presence.draw(), Change::Downgrade).await?;
+        if reply.outcome == Outcome::Downgraded { Ok(()) } else { Err(ClientError::unexpected(reply.outcome)) }
+    }
+
+    /// Changes the text that is kept with the hold and shown to everybody; `None` takes it away.
+    pub async fn set_value(&self, value: Option<&str>) -> Result<(), ClientError> {
+        let value = value.map(LockValue::parse).transpose()?;
+        let reply = self.alter(self.tie.presence.draw(), Change::SetValue(value)).await?;
+        if reply.outcome == Outcome::Done { Ok(()) } else { Err(ClientError::unexpected(reply.outcome)) }
+    }
+
+    fn alter(
+        &self,
+        drawn: (u64, u64),
+        change: Change,
+    ) -> impl Future<Output = Result<Reply, ClientError>> + Send + use<> {
+        let (tie, hold) = (self.tie.clone(), self.hold.clone());
+        async move { tie.ask(|done: Done| Errand::Alter { hold, drawn, change, done }).await }
     }
 
     /// Does work while the lock is held. If the lock is lost first, the work is dropped at that moment, before another
@@ -111,8 +201,9 @@ impl LockGuard {
     /// Gives the lock back and says what became of it. Abandoned halfway it is given back all the same.
     pub async fn release(mut self) -> Result<Released, ClientError> {
         self.owed = Owed::Nothing;
-        let (name, token) = (self.name.clone(), self.token);
-        let reply = self.tie.ask(|done| Errand::Release { name, token, done }).await?;
+        self.hold.give_back();
+        let hold = self.hold.clone();
+        let reply = self.tie.ask(|done| Errand::Release { hold, done }).await?;
         Released::from_reply(reply)
     }
 }
@@ -120,7 +211,28 @@ impl LockGuard {
 impl Drop for LockGuard {
     fn drop(&mut self) {
         if self.owed == Owed::Release {
-            self.tie.leave(Errand::Release { name: self.name.clone(), token: self.token, done: None });
+            self.hold.give_back();
+            self.tie.leave(Errand::Release { hold: self.hold.clone(), done: None });
         }
+    }
+}
+
+/// Withdraws an upgrade that nobody waits for any more.
+struct Withdrawn {
+    tie: Tie,
+    number: Option<u64>,
+}
+
+impl Withdrawn {
+    fn withdraw(&mut self) {
+        if let Some(number) = self.number.take() {
+            self.tie.leave(Errand::Cancel { number, done: None });
+        }
+    }
+}
+
+impl Drop for Withdrawn {
+    fn drop(&mut self) {
+        self.withdraw();
     }
 }

@@ -10,11 +10,13 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
 
 use super::backoff::{Backoff, Retry};
+use super::hold::Hold;
 use super::presence::{End, Errand, Presence, pause_until};
 use super::validity::Answer;
+use super::{errands, witness};
 use crate::clock::Instant;
 use crate::limits::RENEWALS_IN_FLIGHT_MAX;
-use crate::model::{Attach, Command, Outcome, Refusal, Release, RenewalTarget, Reply, SessionClose};
+use crate::model::{Attach, Command, Outcome, Refusal, RenewalTarget, Reply, SessionClose};
 use crate::service::{Call, LockService, NotSent, RenewalCall, ServiceError};
 
 type Work<T> = FuturesUnordered<Pin<Box<dyn Future<Output = T> + Send>>>;
@@ -33,6 +35,8 @@ pub(super) struct Keeper<S> {
     due: Instant,
     /// The next attempt attaches: the session has no stream.
     detached: bool,
+    /// Where to leave holds that are to be followed; `None` before the first one.
+    followed: Option<mpsc::UnboundedSender<Arc<Hold>>>,
     last: Last,
     backoff: Backoff,
 }
@@ -74,6 +78,7 @@ impl<S: LockService> Keeper<S> {
             attempt: 0,
             due,
             detached: false,
+            followed: None,
             last: Last::Answered,
             backoff: Backoff::new(),
         }
@@ -106,13 +111,7 @@ impl<S: LockService> Keeper<S> {
                 errand = self.inbox.recv() => match errand {
                     None => return Ending::Left,
                     Some(Errand::Close { done }) => return Ending::Asked(done),
-                    Some(Errand::Cancel { number, done }) => self.cancel(number, done),
-                    Some(Errand::Release { name, token, done }) => {
-                        let (number, answered_below) = presence.draw();
-                        let request = presence.request(number);
-                        let release = Release { request, answered_below, name, token };
-                        self.take_up(number, Command::Release(release), done);
-                    }
+                    Some(other) => self.take_up(other),
                 },
                 Some(()) = self.errands.next(), if !self.errands.is_empty() => {}
                 () = presence.detached.notified() => self.hear_of_detachment(),
@@ -134,28 +133,34 @@ impl<S: LockService> Keeper<S> {
         }
     }
 
-    fn cancel(&mut self, number: u64, done: Option<oneshot::Sender<Result<Reply, ServiceError>>>) {
-        let request = self.presence.request(number);
-        self.take_up(number, Command::Cancel { request }, done);
+    /// Begins an errand. Those that are under way at the end are dropped, for everything ends with the session.
+    fn take_up(&mut self, errand: Errand) {
+        let (service, presence) = (self.service.clone(), self.presence.clone());
+        let work: Pin<Box<dyn Future<Output = ()> + Send>> = match errand {
+            Errand::Cancel { number, done } => {
+                let cancel = Command::Cancel { request: presence.request(number) };
+                Box::pin(errands::finish(service, presence, number, cancel, done))
+            }
+            Errand::Release { hold, done } => Box::pin(errands::release(service, presence, hold, done)),
+            Errand::Alter { hold, drawn, change, done } => {
+                Box::pin(errands::alter(service, presence, hold, drawn, change, done))
+            }
+            Errand::KeepLease(hold) => Box::pin(errands::keep_lease(service, presence, hold)),
+            Errand::Follow(hold) => return self.follow(hold),
+            // Asked for where errands are received, for it ends the keeper.
+            Errand::Close { .. } => return,
+        };
+        self.errands.push(work);
     }
 
-    /// Repeats a command until it is answered; what cannot be mended by trying again ends with the session.
-    fn take_up(&mut self, number: u64, command: Command, done: Option<oneshot::Sender<Result<Reply, ServiceError>>>) {
-        let (service, presence) = (self.service.clone(), self.presence.clone());
-        self.errands.push(Box::pin(async move {
-            let call = presence.call(command);
-            let mut retry = Retry::for_ever(presence.clock.clone());
-            let answer = retry.until_answered(|| submit(&service, &presence, &call)).await;
-            presence.numbers().finish(number);
-            match done {
-                Some(done) => drop(done.send(answer)),
-                None => {
-                    if let Err(error) = answer {
-                        tracing::warn!(session = %presence.id, %error, "a dropped lock stays until its session ends");
-                    }
-                }
-            }
-        }));
+    /// One witness follows for all holds of the session, from the first one on.
+    fn follow(&mut self, hold: Arc<Hold>) {
+        let followed = self.followed.get_or_insert_with(|| {
+            let (newcomers, inbox) = mpsc::unbounded_channel();
+            self.errands.push(Box::pin(witness::follow(self.service.clone(), self.presence.clone(), inbox)));
+            newcomers
+        });
+        let _ = followed.send(hold);
     }
 
     /// Makes an attempt if one is due. After an attempt without any answer the next one attaches: another stream, and

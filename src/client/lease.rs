@@ -172,7 +172,7 @@ impl<S: LockService> Client<S> {
         let reply = self.retry().until_answered(attempt).await?;
         let gone = matches!(reply.outcome, Outcome::Refused(Refusal::NotHeld { .. } | Refusal::HeldByOther { .. }));
         if tries > 1 && gone {
-            return Ok(Released { index: reply.index, at: reply.stamp });
+            return Ok(Released { index: reply.index, at: reply.stamp, left: 0 });
         }
         Released::from_reply(reply)
     }

@@ -35,7 +35,7 @@ impl<S: LockService> Client<S> {
     /// Is this token a current one of the lock? Resources that cannot compare tokens themselves ask this.
     pub async fn check(&self, name: &str, token: FencingToken) -> Result<Checked, ClientError> {
         let lock = self.key(LockName::parse(name)?);
-        let answered = self.ask(Query::Check { lock, token }).await?;
+        let answered = self.question(Query::Check { lock, token }).await?;
         let Answer::Checked(checked) = answered.answer else { return Err(misplaced(&answered)) };
         Ok(checked)
     }
@@ -43,7 +43,7 @@ impl<S: LockService> Client<S> {
     /// Everything about one lock. A name that nobody uses is a view without kind, holders and waiters.
     pub async fn inspect(&self, name: &str) -> Result<Seen<LockView>, ClientError> {
         let lock = self.key(LockName::parse(name)?);
-        let answered = self.ask(Query::Inspect { lock }).await?;
+        let answered = self.question(Query::Inspect { lock }).await?;
         let Answered { index, now, answer: Answer::Lock(value) } = answered else { return Err(misplaced(&answered)) };
         Ok(Seen { index, now, value })
     }
@@ -64,7 +64,7 @@ impl<S: LockService> Client<S> {
     /// A page of the namespace's sessions, after the given one.
     pub async fn sessions(&self, after: Option<SessionId>, rows: u32) -> Result<Seen<Page<SessionView>>, ClientError> {
         let namespace = self.settings.namespace.clone();
-        let answered = self.ask(Query::Sessions { namespace, after, rows: at_most_a_page(rows) }).await?;
+        let answered = self.question(Query::Sessions { namespace, after, rows: at_most_a_page(rows) }).await?;
         let Answered { index, now, answer: Answer::Sessions { rows, more } } = answered else {
             return Err(misplaced(&answered));
         };
@@ -87,7 +87,7 @@ impl<S: LockService> Client<S> {
 
     /// Sizes of the whole state.
     pub async fn totals(&self) -> Result<Seen<Totals>, ClientError> {
-        let answered = self.ask(Query::Totals).await?;
+        let answered = self.question(Query::Totals).await?;
         let Answered { index, now, answer: Answer::Totals(value) } = answered else {
             return Err(misplaced(&answered));
         };
@@ -104,7 +104,7 @@ impl<S: LockService> Client<S> {
         Ok(self.retry().until_answered(|| self.service.status()).await?)
     }
 
-    async fn ask(&self, query: Query) -> Result<Answered, ClientError> {
+    async fn question(&self, query: Query) -> Result<Answered, ClientError> {
         let attempt = || self.service.query(query.clone(), Freshness::Linearizable);
         Ok(self.retry().until_answered(attempt).await?)
     }
@@ -145,7 +145,7 @@ impl<S: LockService> ListRequest<'_, S> {
 
     /// One page.
     pub async fn page(&self) -> Result<Seen<Page<LockSummary>>, ClientError> {
-        let answered = self.client.ask(Query::List(self.filter.clone())).await?;
+        let answered = self.client.question(Query::List(self.filter.clone())).await?;
         let Answered { index, now, answer: Answer::Locks { rows, more } } = answered else {
             return Err(misplaced(&answered));
         };

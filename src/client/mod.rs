@@ -14,11 +14,15 @@
 mod acquire;
 mod attempts;
 mod backoff;
+mod election;
+mod errands;
 mod error;
 mod guard;
+mod hold;
 mod keeper;
 mod lease;
 mod look;
+mod manage;
 mod numbers;
 mod presence;
 mod session;
@@ -26,6 +30,7 @@ mod take;
 mod validity;
 mod waiting;
 mod watch;
+mod witness;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,8 +43,10 @@ use crate::model::{LockKey, LockName, Metadata, Namespace};
 use crate::service::{LockService, REQUEST_WAIT};
 
 pub use acquire::LockRequest;
+pub use election::{Campaign, Election, Leader, Leadership, Observer};
 pub use error::{ClientError, Lost};
 pub use guard::{LockGuard, Released};
+pub use hold::Asked;
 pub use lease::{Lease, Refreshed};
 pub use look::{ListRequest, Page, Seen};
 pub use presence::HoldState;

@@ -1,16 +1,19 @@
 //! One session as its handles, its guards and its keeper share it. It knows no service.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::ClientError;
+use super::errands::{Change, Done};
+use super::hold::Hold;
 use super::numbers::Numbers;
 use super::validity::Validity;
 use crate::clock::{Clock, Instant};
 use crate::limits::CLOCK_LOOK_MS_MAX;
-use crate::model::{Command, EndReason, FencingToken, Handle, LockName, Namespace, Reply, RequestId, SessionId};
+use crate::model::{Command, EndReason, Handle, Namespace, Reply, RequestId, SessionId};
 use crate::service::{Call, ServiceError};
 
 /// How sure a hold is, by the client's own clock.
@@ -38,10 +41,16 @@ pub(super) enum End {
 /// What guards and acquires leave to the session's keeper: each is repeated until it is answered or the session ends.
 #[derive(Debug)]
 pub(super) enum Errand {
-    /// Withdraw an acquire, whatever has become of it.
-    Cancel { number: u64, done: Option<oneshot::Sender<Result<Reply, ServiceError>>> },
+    /// Withdraw an acquire or an upgrade, whatever has become of it.
+    Cancel { number: u64, done: Done },
     /// Give a lock back.
-    Release { name: LockName, token: FencingToken, done: Option<oneshot::Sender<Result<Reply, ServiceError>>> },
+    Release { hold: Arc<Hold>, done: Done },
+    /// Change a hold, under the request number that was drawn together with the bound of what was answered.
+    Alter { hold: Arc<Hold>, drawn: (u64, u64), change: Change, done: Done },
+    /// Renew the lease of a hold from now on.
+    KeepLease(Arc<Hold>),
+    /// Tell the hold what others do to it from now on.
+    Follow(Arc<Hold>),
     /// End the session now.
     Close { done: oneshot::Sender<Result<(), ServiceError>> },
 }
@@ -60,6 +69,7 @@ pub(super) struct Presence {
     pub(super) detached: Notify,
     validity: Mutex<Validity>,
     numbers: Mutex<Numbers>,
+    hold_attempts: AtomicU64,
     end: watch::Sender<Option<End>>,
 }
 
@@ -81,6 +91,7 @@ impl Presence {
             detached: Notify::new(),
             validity: Mutex::new(validity),
             numbers: Mutex::default(),
+            hold_attempts: AtomicU64::new(0),
             end: watch::Sender::new(None),
         }
     }
@@ -99,6 +110,11 @@ impl Presence {
     pub(super) fn draw(&self) -> (u64, u64) {
         let mut numbers = self.numbers();
         (numbers.draw(), numbers.answered_below())
+    }
+
+    /// The number of the next attempt at renewing a hold's lease: guards may share a hold, so they count together.
+    pub(super) fn next_hold_attempt(&self) -> u64 {
+        self.hold_attempts.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// A command of this session, with its proof.
@@ -191,16 +207,13 @@ pub(super) struct Tie {
 
 impl Tie {
     /// Leaves an errand. After the keeper's end there is nothing to do: everything ended with the session. The mailbox
-    /// needs no bound of its own: each acquire and each guard leaves one errand at most.
+    /// needs no bound of its own: each acquire leaves one errand, each guard a few and one for each change of its hold.
     pub(super) fn leave(&self, errand: Errand) {
         let _ = self.errands.send(errand);
     }
 
     /// Leaves an errand and waits for its answer.
-    pub(super) async fn ask(
-        &self,
-        errand: impl FnOnce(Option<oneshot::Sender<Result<Reply, ServiceError>>>) -> Errand,
-    ) -> Result<Reply, ClientError> {
+    pub(super) async fn ask(&self, errand: impl FnOnce(Done) -> Errand) -> Result<Reply, ClientError> {
         let (done, answer) = oneshot::channel();
         self.leave(errand(Some(done)));
         match answer.await {

@@ -59,6 +59,11 @@ impl Validity {
         }
     }
 
+    /// Another end of the same client, set by an entry that was waited for: what is known of the clocks holds for it, too.
+    pub(super) fn beside(&self, (stamp, index): (LogTime, u64), deadline: LogTime) -> Self {
+        Self { newest: (stamp, index), deadline, grace: None, passed: false, ..self.clone() }
+    }
+
     /// Takes another answer into account. Answers may come in any order; one that comes too late changes nothing.
     pub(super) fn answered(&mut self, answer: Answer, now: Instant) {
         if self.is_passed(now) {
@@ -203,6 +208,16 @@ mod tests {
         validity.answered(at(6, 8_000), start);
         validity.answered(at(4, 10_000), start);
         assert_eq!(validity.deadline(), LogTime(8_000));
+    }
+
+    /// The end of a hold is counted by what its session knows of the clocks, and without the session's grace.
+    #[test]
+    fn another_end_is_counted_by_the_same_clocks() {
+        let start = ManualClock::new(1).now();
+        let session = Validity::new(answer(start, 1_000, 31_000), Some(ms(4_000)));
+        let hold = session.beside((LogTime(2_000), 7), LogTime(3_000));
+        assert_eq!(hold.until(), start.after(Duration::from_micros(1_980_000)));
+        assert_eq!(session.until(), start.after(ms(3_960)));
     }
 
     /// What has passed stays passed: a renewal that is answered after the local deadline revives nothing.

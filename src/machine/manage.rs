@@ -75,13 +75,15 @@ impl Machine {
             Err(refusal) => return Outcome::Refused(refusal),
         };
         let (claim, mode) = (heir.claim, heir.mode);
+        let holder = self.locks.get(key).and_then(|lock| lock.holders.get(&from));
+        let was = holder.map_or(claim, |holder| holder.claim);
         self.end_hold_as(key, from, Ending { reason: EndReason::HandedOver, answer: None, broken: None });
         if let Some(sequence) = self.waits_alone(key, to) {
             self.remove_waiter(key, sequence);
         }
         let token = self.insert_holder(key, heir);
         let (lock, by) = (key.clone(), by.clone());
-        self.event(Some(key.namespace.clone()), EventKind::HandedOver { lock, claim, from, token, mode, by });
+        self.event(Some(key.namespace.clone()), EventKind::HandedOver { lock, claim, was, from, token, mode, by });
         let Claim::Request(to) = claim else { return Outcome::Done };
         Outcome::HandedOver { token, to }
     }

@@ -89,6 +89,8 @@ impl Machine {
                 holders: lock.holders.len() as u64,
                 waiters: lock.queue.len() as u64,
                 oldest,
+                delay_ms: self.delay_left_ms(key),
+                value: self.value_of(key),
             });
         }
         Answer::Locks { rows, more: false }

@@ -165,6 +165,8 @@ pub enum EventKind {
         lock: LockKey,
         /// Who holds it now.
         claim: Claim,
+        /// Who held it before.
+        was: Claim,
         /// The grant that ended.
         from: FencingToken,
         /// The new one.

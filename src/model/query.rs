@@ -191,6 +191,10 @@ pub struct LockSummary {
     pub waiters: u64,
     /// The oldest holder, if any.
     pub oldest: Option<HolderView>,
+    /// As in [`LockView`].
+    pub delay_ms: Option<u64>,
+    /// As in [`LockView`].
+    pub value: Option<LockValue>,
 }
 
 /// One session, as anybody may see it.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{mpsc, watch};
 
+use super::hold_news::HoldNews;
 use super::session_ends::SessionEnds;
 use crate::limits;
 use crate::model::{Event, Position, SessionId};
@@ -19,6 +20,7 @@ pub(super) struct Hub {
     window: Mutex<Window>,
     newest: watch::Sender<Position>,
     ends: SessionEnds,
+    holds: HoldNews,
 }
 
 #[derive(Debug)]
@@ -44,6 +46,7 @@ impl Hub {
             window: Mutex::new(Window { events: VecDeque::new(), floor }),
             newest: watch::Sender::new(floor),
             ends: SessionEnds::default(),
+            holds: HoldNews::default(),
         }
     }
 
@@ -67,6 +70,7 @@ impl Hub {
         drop(window);
         for event in events {
             self.ends.happened(event);
+            self.holds.happened(event);
         }
         self.newest.send_replace(newest);
     }
@@ -79,12 +83,18 @@ impl Hub {
         let floor = window.floor;
         drop(window);
         self.ends.missed(floor);
+        self.holds.missed(floor);
         self.newest.send_replace(floor);
     }
 
     /// Tells of one session's end, from now on.
     pub(super) fn session_end(&self, session: SessionId) -> Events {
         self.ends.subscribe(session)
+    }
+
+    /// Tells what becomes of one session's holds, from now on.
+    pub(super) fn hold_news(&self, session: SessionId) -> Events {
+        self.holds.subscribe(session)
     }
 
     /// The end of what is known: a subscriber from here misses nothing.
@@ -166,7 +176,7 @@ fn end_of(index: u64) -> Position {
 
 fn concerns(event: &Event, scope: &Scope) -> bool {
     match scope {
-        Scope::Session(id) | Scope::SessionEnd(id) => event.kind.session() == Some(*id),
+        Scope::Session(id) | Scope::SessionEnd(id) | Scope::Holds(id) => event.kind.session() == Some(*id),
         Scope::Namespace { namespace, prefix } => {
             let here = event.namespace.as_ref().is_none_or(|found| found == namespace);
             let named = event.kind.lock().is_none_or(|lock| lock.name.as_str().starts_with(prefix.as_str()));

@@ -73,6 +73,9 @@ impl LockService for Node {
         if let Scope::SessionEnd(session) = subscription.scope {
             return Ok(self.core.shared.hub.session_end(session));
         }
+        if let Scope::Holds(session) = subscription.scope {
+            return Ok(self.core.shared.hub.hold_news(session));
+        }
         let (events, feed) = self.core.shared.hub.subscribe(subscription);
         self.own(feed);
         Ok(events)

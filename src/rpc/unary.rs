@@ -224,6 +224,16 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
         self.command(asked.namespace.clone(), asked).await
     }
 
+    async fn session_alter(&self, request: Request<pb::SessionAlterRequest>) -> Answers<pb::Reply> {
+        let asked = request.into_inner();
+        self.command(asked.namespace.clone(), asked).await
+    }
+
+    async fn manage(&self, request: Request<pb::ManageRequest>) -> Answers<pb::Reply> {
+        let asked = request.into_inner();
+        self.command(asked.namespace.clone(), asked).await
+    }
+
     async fn renew(&self, request: Request<pb::RenewRequest>) -> Answers<pb::RenewReply> {
         let asked = request.into_inner();
         let namespace = namespace(&asked.namespace).map_err(refused)?.to_string();

@@ -135,6 +135,10 @@ pub enum Scope {
     /// Only the end of one session, from now on; a position to resume from means nothing here. Costs nothing while the
     /// session lives, however much happens to others.
     SessionEnd(SessionId),
+    /// What becomes of one session's holds by others or by the end of a lease, from now on: expired, broken, handed over,
+    /// asked for. Where it ends with an error, subscribe anew and look at the holds: something may have been missed. As
+    /// cheap as [`SessionEnd`](Self::SessionEnd).
+    Holds(SessionId),
 }
 
 /// A running subscription. Dropping it ends it.

@@ -1,5 +1,6 @@
 //! One suite of promises, kept by a node that leads, by a node that follows, and over gRPC, all of the same cluster.
 
+mod changes;
 mod faulty;
 mod suite;
 mod wire;
@@ -93,4 +94,18 @@ behaviours! {
     a_handle_opens_one_session
     a_foreign_release_is_refused
     a_lease_waits_its_turn
+    an_upgrade_waits_for_the_other_readers
+    an_upgrade_that_ends_early_changes_nothing
+    a_downgrade_lets_readers_in
+    a_named_owner_enters_again
+    the_unfair_pass_each_other_alone
+    the_lease_of_a_hold_is_renewed
+    the_lease_of_a_hold_ends_alone
+    a_value_is_shown_and_changed
+    a_lost_hold_is_resumed_once
+    a_broken_holder_is_told
+    a_holder_is_asked
+    a_hold_is_handed_over
+    a_semaphore_keeps_its_limit
+    an_election_has_one_leader
 }

@@ -13,6 +13,7 @@ use lockkeeper::client::{Client, Session};
 use lockkeeper::model::Namespace;
 use lockkeeper::service::LockService;
 
+pub(crate) use crate::changes::*;
 pub(crate) use faults::*;
 pub(crate) use leases::*;
 pub(crate) use locks::*;
@@ -20,35 +21,35 @@ pub(crate) use looking::*;
 pub(crate) use sessions::*;
 
 /// Waits that are meant to end by something else than time.
-const LONG: Duration = Duration::from_secs(30);
+pub(crate) const LONG: Duration = Duration::from_secs(30);
 /// Waits that are meant to run out.
 pub(crate) const SHORT: Duration = Duration::from_millis(50);
 /// Between two looks at a condition.
-const LOOK: Duration = Duration::from_millis(5);
+pub(crate) const LOOK: Duration = Duration::from_millis(5);
 
 tokio::task_local! {
     /// Which way to the service is tried: each has its own namespaces.
     pub(crate) static WAY: &'static str;
 }
 
-fn client<S: LockService>(service: S, namespace: &str) -> Client<S> {
+pub(crate) fn client<S: LockService>(service: S, namespace: &str) -> Client<S> {
     let namespace = format!("{namespace}.{}", WAY.get());
     Client::new(service).namespace(Namespace::parse(&namespace).expect("a good name"))
 }
 
-async fn session<S: LockService>(service: S, namespace: &str) -> Session<S> {
+pub(crate) async fn session<S: LockService>(service: S, namespace: &str) -> Session<S> {
     client(service, namespace).session().open().await.expect("opened")
 }
 
 /// The shortest TTL that the service allows.
-async fn short_session<S: LockService>(service: S, namespace: &str) -> Session<S> {
+pub(crate) async fn short_session<S: LockService>(service: S, namespace: &str) -> Session<S> {
     let client = client(service, namespace);
     let ttl = Duration::from_millis(client.status().await.expect("a status").ttl_ms_min);
     client.session().ttl(ttl).open().await.expect("opened")
 }
 
 /// Awaits that so many hold the lock and so many wait for it.
-async fn in_use<S: LockService>(client: &Client<S>, name: &str, holders: usize, waiters: usize) {
+pub(crate) async fn in_use<S: LockService>(client: &Client<S>, name: &str, holders: usize, waiters: usize) {
     let met = async {
         loop {
             let view = client.inspect(name).await.expect("inspected").value;

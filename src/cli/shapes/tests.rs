@@ -68,8 +68,16 @@ fn a_free_name_has_no_kind() {
 /// A row of a listing has counts where `show` has lists.
 #[test]
 fn ls_has_counts() {
-    let row =
-        LockSummary { lock: lock(), kind: Kind::Lock, limit: None, holders: 1, waiters: 2, oldest: Some(holder()) };
+    let row = LockSummary {
+        lock: lock(),
+        kind: Kind::Lock,
+        limit: None,
+        holders: 1,
+        waiters: 2,
+        oldest: Some(holder()),
+        delay_ms: None,
+        value: None,
+    };
     let expected = json!({
         "namespace": "default", "lock": "nightly", "kind": "lock", "limit": null, "holders": 1, "waiters": 2,
         "value": null, "delay_ms": null, "held_ms": 1000,

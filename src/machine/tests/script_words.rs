@@ -178,7 +178,7 @@ impl Names {
                 let (claim, held, why) = (self.claim(*claim), time(*held_ms), why.as_str());
                 format!("{claim} lost {} token={token}, broken by {by}: {why} held={held}", lock(key))
             }
-            EventKind::HandedOver { lock: key, claim, from, token, mode: how, by } => {
+            EventKind::HandedOver { lock: key, claim, was: _, from, token, mode: how, by } => {
                 let how = mode(*how);
                 let whose = claim.session().map_or_else(|| self.claim(*claim), |id| self.session(id));
                 format!("{whose} handed {} token={from} as token={token} {how} by {by}", lock(key))

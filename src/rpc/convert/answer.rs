@@ -266,6 +266,8 @@ impl From<&LockSummary> for pb::LockSummary {
             holders: row.holders,
             waiters: row.waiters,
             oldest: row.oldest.as_ref().map(Into::into),
+            delay_ms: row.delay_ms,
+            value: row.value.as_ref().map(ToString::to_string),
         }
     }
 }
@@ -281,6 +283,8 @@ impl TryFrom<pb::ListReply> for Answered {
                 holders: row.holders,
                 waiters: row.waiters,
                 oldest: row.oldest.map(HolderView::try_from).transpose()?,
+                delay_ms: row.delay_ms,
+                value: row.value.map(|value| LockValue::parse(&value)).transpose()?,
             })
         };
         let rows = reply.rows.into_iter().map(row).collect::<Result<_, _>>()?;

@@ -98,9 +98,8 @@ pub(super) fn read_broken(event: pb::EventBroken) -> Result<EventKind, Invalid> 
 /// See [`EventKind::HandedOver`].
 pub(super) fn handed_over(
     lock: &LockKey,
-    claim: Claim,
-    from: FencingToken,
-    token: FencingToken,
+    (claim, was): (Claim, Claim),
+    (from, token): (FencingToken, FencingToken),
     mode: Mode,
     by: &Principal,
 ) -> Kind {
@@ -111,6 +110,7 @@ pub(super) fn handed_over(
         token: token.as_u64(),
         mode: Some(mode.into()),
         by: by.to_string(),
+        was: to_claim(was),
     })
 }
 
@@ -123,6 +123,7 @@ pub(super) fn read_handed_over(event: pb::EventHandedOver) -> Result<EventKind, 
         token: FencingToken::from_u64(event.token)?,
         mode: required("mode", event.mode)?.try_into()?,
         by: Principal::parse(&event.by)?,
+        was: read_claim(event.was)?,
     })
 }
 

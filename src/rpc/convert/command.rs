@@ -269,7 +269,9 @@ impl TryFrom<pb::WatchRequest> for Subscription {
     type Error = Invalid;
     fn try_from(asked: pb::WatchRequest) -> Result<Self, Invalid> {
         let scope = match asked.session {
+            Some(session) if asked.holds => Scope::Holds(SessionId::from_u64(session)?),
             Some(session) => Scope::Session(SessionId::from_u64(session)?),
+            None if asked.holds => return Err(Invalid::new("session", "named where its holds are watched", "nothing")),
             None => Scope::Namespace { namespace: namespace(&asked.namespace)?, prefix: prefix(asked.prefix)? },
         };
         Ok(Self { scope, after: asked.after.map(Into::into) })
@@ -281,12 +283,13 @@ impl From<&Subscription> for pb::WatchRequest {
         let after = subscription.after.map(Into::into);
         match &subscription.scope {
             Scope::Namespace { namespace, prefix } => {
-                Self { namespace: namespace.to_string(), prefix: prefix.clone(), session: None, after }
+                Self { namespace: namespace.to_string(), prefix: prefix.clone(), after, ..Self::default() }
             }
             // Over the wire it is the session's events; whoever wants its end alone skips the others.
             Scope::Session(session) | Scope::SessionEnd(session) => {
                 Self { session: Some(session.as_u64()), after, ..Self::default() }
             }
+            Scope::Holds(session) => Self { session: Some(session.as_u64()), holds: true, ..Self::default() },
         }
     }
 }

@@ -75,8 +75,8 @@ impl From<&EventKind> for Kind {
             EventKind::Broken { lock, claim, token, by, why, held_ms } => {
                 changes::broken(lock, *claim, *token, by, why, *held_ms)
             }
-            EventKind::HandedOver { lock, claim, from, token, mode, by } => {
-                changes::handed_over(lock, *claim, *from, *token, *mode, by)
+            EventKind::HandedOver { lock, claim, was, from, token, mode, by } => {
+                changes::handed_over(lock, (*claim, *was), (*from, *token), *mode, by)
             }
             EventKind::RevokeRequested { lock, claim, token, by, why } => {
                 changes::revoke_requested(lock, *claim, *token, by, why)

@@ -1,5 +1,6 @@
 //! Between protobuf and model types, both ways. What is out of bounds, missing or unknown is refused by its field.
 
+mod acting;
 mod answer;
 mod changes;
 mod cluster;
@@ -10,6 +11,7 @@ mod part;
 #[cfg(test)]
 mod tests;
 
+pub(super) use acting::stream_alter;
 pub(super) use command::{Sent, open_session, stream_acquire, stream_close, stream_open, stream_release};
 pub(super) use error::{
     decided, error_from_status, error_from_wire, error_to_status, error_to_wire, not_understood, reply_to_answer,

@@ -5,12 +5,13 @@ mod values;
 use proptest::prelude::*;
 
 use self::values::{
-    answer, event_kind, extras, lock, metadata, mode, outcome, owner, patience, refusal, session, token,
+    alteration, answer, event_kind, extras, lock, managing, metadata, mode, outcome, owner, patience, refusal, session,
+    token,
 };
 use super::{decided, error_from_status, error_from_wire, error_to_status, error_to_wire, reply_to_answer};
 use crate::model::{
-    Acquire, Answer, Answered, Command, Event, Handle, Instance, Invalid, LogTime, Mode, OpenSession, Outcome,
-    Patience, Position, Refusal, Release, Reply, RequestId, SessionId, TakeId, TakeLease, Totals, WallTime,
+    Acquire, Alter, Answer, Answered, Command, Event, Handle, Instance, Invalid, LogTime, Manage, Mode, OpenSession,
+    Outcome, Patience, Position, Refusal, Release, Reply, RequestId, SessionId, TakeId, TakeLease, Totals, WallTime,
 };
 use crate::rpc::pb;
 use crate::service::{Call, LeaderHint, NotSent, Role, ServiceError, Status, TABLE, Word};
@@ -58,6 +59,25 @@ proptest! {
     fn answers_read_back(index in any::<u64>(), now in any::<u64>(), answer in answer()) {
         let answered = Answered { index, now: LogTime(now), answer };
         prop_assert_eq!(over_the_wire(answered.clone()), Ok(answered));
+    }
+
+    /// A change of a hold and an act from outside arrive as they were asked, on a stream and as calls.
+    #[test]
+    fn changes_and_acts_read_back(
+        (session, number, answered_below, lock) in (session(), any::<u64>(), any::<u64>(), lock()),
+        (alteration, managing) in (alteration(), managing()),
+        proof in "[a-z]{1,128}",
+    ) {
+        let request = RequestId { session, number };
+        let alter = Alter { request, answered_below, name: lock.name.clone(), what: alteration };
+        prop_assert_eq!(super::stream_alter(session, (&alter).into()), Ok(alter.clone()));
+        let asked = pb::SessionAlterRequest {
+            namespace: String::new(), session: session.as_u64(), handle: proof.clone(), alter: Some((&alter).into()),
+        };
+        let proof = Some(Handle::parse(&proof).expect("legal"));
+        prop_assert_eq!(Call::try_from(asked), Ok(Call { proof, ..Call::new(Command::Alter(alter)) }));
+        let manage = Manage { lock, what: managing };
+        prop_assert_eq!(Call::try_from(pb::ManageRequest::from(&manage)), Ok(Call::new(Command::Manage(manage))));
     }
 
     /// What a caller asks for arrives as it was asked, on a stream and as a call.

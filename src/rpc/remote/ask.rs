@@ -5,7 +5,7 @@ use tonic::{Response, Status};
 use super::RemoteService;
 use super::endpoints::{At, Effect, locks};
 use crate::model::{
-    Answered, Command, Handle, Invalid, LockKey, Query, RenewalTarget, Reply, SessionId, TakeId, TakeLease,
+    Answered, Command, Handle, Invalid, LockKey, Manage, Query, RenewalTarget, Reply, SessionId, TakeId, TakeLease,
 };
 use crate::rpc::convert::{Sent, bytes_of, decided, error_from_status, not_understood};
 use crate::rpc::pb;
@@ -49,6 +49,11 @@ impl RemoteService {
         self.shared.endpoints.ask(Effect::Changes, asked, call).await
     }
 
+    pub(super) async fn manage(&self, manage: &Manage) -> Result<Reply, ServiceError> {
+        let call = |asked, at| async move { reply(locks(at).manage(asked).await) };
+        self.shared.endpoints.ask(Effect::Changes, pb::ManageRequest::from(manage), call).await
+    }
+
     /// A session's command with its proof, for a session that has no stream here.
     pub(super) async fn unary_session_command(
         &self,
@@ -71,6 +76,12 @@ impl RemoteService {
                 let call = |asked, at| async move { reply(locks(at).session_release(asked).await) };
                 endpoints.ask(Effect::Changes, asked, call).await
             }
+            Command::Alter(alter) => {
+                let alter = Some(alter.into());
+                let asked = pb::SessionAlterRequest { namespace, session, handle, alter };
+                let call = |asked, at| async move { reply(locks(at).session_alter(asked).await) };
+                endpoints.ask(Effect::Changes, asked, call).await
+            }
             Command::Cancel { request } => {
                 let asked = pb::SessionCancelRequest { namespace, session, handle, request: request.number };
                 let call = |asked, at| async move { reply(locks(at).session_cancel(asked).await) };
@@ -88,7 +99,6 @@ impl RemoteService {
             | Command::TakeLease(_)
             | Command::CancelTake { .. }
             | Command::DropLease { .. }
-            | Command::Alter(_)
             | Command::Manage(_)
             | Command::AcquireSet(_)
             | Command::Tick

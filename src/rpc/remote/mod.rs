@@ -175,11 +175,12 @@ impl RemoteService {
     }
 }
 
-/// The frame for a session's command, and the number of an acquire.
+/// The frame for a session's command, and its number where it may have to wait.
 fn stream_body(command: &Command) -> Result<(Body, Option<u64>), ServiceError> {
     Ok(match command {
         Command::Acquire(acquire) => (Body::Acquire(acquire.into()), Some(acquire.request.number)),
         Command::Release(release) => (Body::Release(release.into()), None),
+        Command::Alter(alter) => (Body::Alter(alter.into()), Some(alter.request.number)),
         Command::Cancel { request } => (Body::Cancel(pb::StreamCancel { request: request.number }), None),
         Command::CloseSession { end, .. } => (Body::Close(pb::StreamClose { end: session_close(*end) }), None),
         Command::OpenSession(_)
@@ -188,7 +189,6 @@ fn stream_body(command: &Command) -> Result<(Body, Option<u64>), ServiceError> {
         | Command::TakeLease(_)
         | Command::CancelTake { .. }
         | Command::DropLease { .. }
-        | Command::Alter(_)
         | Command::Manage(_)
         | Command::AcquireSet(_)
         | Command::Tick
@@ -230,7 +230,7 @@ impl LockService for RemoteService {
             Command::TakeLease(take) => self.take(take, Sent::from(&call)).await,
             Command::CancelTake { lock, take, handle } => self.withdraw(lock, *take, handle, Sent::from(&call)).await,
             Command::DropLease { lock, handle } => self.drop_lease(lock, handle, Sent::from(&call)).await,
-            Command::Manage(_) => Err(ServiceError::Internal("not a command of the wire".to_owned())),
+            Command::Manage(manage) => self.manage(manage).await,
             Command::Disconnected { .. }
             | Command::Tick
             | Command::LeaderlessGap { .. }

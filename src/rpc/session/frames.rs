@@ -8,7 +8,7 @@ use crate::limits;
 use crate::model::{
     Attach, Claim, Command, EventKind, Handle, Invalid, LockKey, LockName, RenewalTarget, Reply, RequestId, SessionId,
 };
-use crate::rpc::convert::{open_session, required, stream_acquire, stream_close, stream_release};
+use crate::rpc::convert::{open_session, required, stream_acquire, stream_alter, stream_close, stream_release};
 use crate::rpc::pb;
 use crate::rpc::pb::client_frame::Body;
 use crate::service::{Call, ClaimRef, LockService, RenewalCall, Scope, ServiceError, Subscription};
@@ -58,6 +58,11 @@ impl<S: LockService> SessionStream<S> {
                 let acquire = stream_acquire(self.session()?, acquire)?;
                 let claim = self.claim(&acquire.name, acquire.request);
                 self.start_command(number, Some(claim), Command::Acquire(acquire));
+            }
+            Body::Alter(alter) => {
+                let alter = stream_alter(self.session()?, alter)?;
+                let claim = self.claim(&alter.name, alter.request);
+                self.start_command(number, Some(claim), Command::Alter(alter));
             }
             Body::Release(release) => {
                 let release = stream_release(self.session()?, release)?;

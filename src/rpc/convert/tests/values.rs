@@ -4,10 +4,10 @@ use proptest::option;
 use proptest::prelude::*;
 
 use crate::model::{
-    Answer, Attachment, Breach, Checked, CircleLink, Claim, EndReason, EventKind, Extras, Fairness, FencingToken,
-    Grant, HolderView, Kind, LeaveReason, LockKey, LockName, LockSummary, LockValue, LockView, LogTime, Metadata, Mode,
-    Namespace, OnDeadlock, Outcome, Owner, Parent, Patience, Place, Principal, Reason, Reentry, Refusal, RequestId,
-    SessionId, SessionView, TakeId, TokenState, Totals, WaiterView, WaitsBecause,
+    Alteration, Answer, Attachment, Breach, Checked, CircleLink, Claim, EndReason, EventKind, Extras, Fairness,
+    FencingToken, Grant, Handle, HolderView, Kind, LeaveReason, LockKey, LockName, LockSummary, LockValue, LockView,
+    LogTime, Managing, Metadata, Mode, Namespace, OnDeadlock, Outcome, Owner, Parent, Patience, Place, Principal,
+    Reason, Reentry, Refusal, RequestId, SessionId, SessionView, TakeId, TokenState, Totals, WaiterView, WaitsBecause,
 };
 
 pub(super) fn session() -> impl Strategy<Value = SessionId> {
@@ -77,6 +77,38 @@ pub(super) fn extras() -> impl Strategy<Value = Extras> {
             deadlock,
         },
     )
+}
+
+fn handle() -> impl Strategy<Value = Handle> {
+    "[a-z]{1,128}".prop_map(|handle| Handle::parse(&handle).expect("legal"))
+}
+
+fn reason() -> impl Strategy<Value = Reason> {
+    "[a-zé ]{1,60}".prop_map(|text| Reason::parse(&text).expect("legal"))
+}
+
+pub(super) fn alteration() -> impl Strategy<Value = Alteration> {
+    let value = option::of("[a-zé\n]{0,60}".prop_map(|text| LockValue::parse(&text).expect("legal")));
+    prop_oneof![
+        token().prop_map(|token| Alteration::Downgrade { token }),
+        (token(), patience()).prop_map(|(token, patience)| Alteration::Upgrade { token, patience }),
+        (token(), handle(), option::of(any::<u64>())).prop_map(|(token, handle, lease_ms)| Alteration::Resume {
+            token,
+            handle,
+            lease_ms
+        }),
+        (token(), value).prop_map(|(token, value)| Alteration::SetValue { token, value }),
+    ]
+}
+
+pub(super) fn managing() -> impl Strategy<Value = Managing> {
+    prop_oneof![
+        any::<u32>().prop_map(|limit| Managing::SetLimit { limit }),
+        Just(Managing::RemoveLimit),
+        (token(), reason(), any::<bool>()).prop_map(|(token, why, dry_run)| Managing::Break { token, why, dry_run }),
+        (token(), reason()).prop_map(|(token, why)| Managing::Ask { token, why }),
+        (token(), session()).prop_map(|(token, to)| Managing::HandOver { token, to }),
+    ]
 }
 
 fn claim() -> impl Strategy<Value = Claim> {
@@ -233,15 +265,23 @@ pub(super) fn event_kind() -> impl Strategy<Value = EventKind> {
 
 /// Events of what is done from outside.
 fn managed_event() -> impl Strategy<Value = EventKind> {
-    let why = || "[a-zé ]{1,60}".prop_map(|text| Reason::parse(&text).expect("legal"));
+    let why = reason;
     let by = || "[a-z]{1,60}".prop_map(|text| Principal::parse(&text).expect("legal"));
     prop_oneof![
         (lock(), claim(), token(), by(), why(), any::<u64>()).prop_map(|(lock, claim, token, by, why, held_ms)| {
             EventKind::Broken { lock, claim, token, by, why, held_ms }
         }),
-        (lock(), claim(), token(), token(), mode(), by()).prop_map(|(lock, claim, from, token, mode, by)| {
-            EventKind::HandedOver { lock, claim, from, token, mode, by }
-        }),
+        (lock(), claim(), claim(), token(), token(), mode(), by()).prop_map(
+            |(lock, claim, was, from, token, mode, by)| EventKind::HandedOver {
+                lock,
+                claim,
+                was,
+                from,
+                token,
+                mode,
+                by
+            }
+        ),
         (lock(), claim(), token(), by(), why()).prop_map(|(lock, claim, token, by, why)| EventKind::RevokeRequested {
             lock,
             claim,
@@ -258,14 +298,18 @@ fn managed_event() -> impl Strategy<Value = EventKind> {
 pub(super) fn answer() -> impl Strategy<Value = Answer> {
     let kind = || prop_oneof![Just(Kind::Lock), Just(Kind::Semaphore)];
     let state = prop_oneof![Just(TokenState::Valid), Just(TokenState::Stale), Just(TokenState::UnknownEpoch)];
-    let row = (lock_name(), kind(), option::of(any::<u32>()), any::<[u64; 2]>(), option::of(holder())).prop_map(
-        |(name, kind, limit, [holders, waiters], oldest)| LockSummary {
+    let value = || option::of("[a-zé]{0,40}".prop_map(|text| LockValue::parse(&text).expect("legal")));
+    let numbers = (option::of(any::<u32>()), any::<[u64; 2]>(), option::of(any::<u64>()));
+    let row = (lock_name(), kind(), numbers, option::of(holder()), value()).prop_map(
+        |(name, kind, (limit, [holders, waiters], delay_ms), oldest, value)| LockSummary {
             lock: LockKey { namespace: Namespace::default(), name },
             kind,
             limit,
             holders,
             waiters,
             oldest,
+            delay_ms,
+            value,
         },
     );
     let session_row = (session(), metadata(), any::<[u64; 5]>(), any::<bool>()).prop_map(

@@ -1,0 +1,178 @@
+//! One hold, as its guard and its session's keeper share it. It knows no service.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::presence::{Presence, pause_until};
+use super::validity::{Answer, Validity};
+use crate::limits::RENEWALS_A_TTL;
+use crate::model::{EndReason, FencingToken, Grant, LockName, Principal, Reason};
+
+/// Somebody asks the holder to give up its hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// Who, as the cluster checked it.
+    pub by: Principal,
+    /// What for.
+    pub why: Reason,
+}
+
+/// The shared state of one hold.
+#[derive(Debug)]
+pub(super) struct Hold {
+    pub(super) name: LockName,
+    /// Nothing but one change, or the release, is under way at a time.
+    pub(super) changing: tokio::sync::Mutex<()>,
+    fate: watch::Sender<Fate>,
+    lease: Option<Mutex<LeaseOfHold>>,
+    followed: AtomicBool,
+}
+
+/// What has become of a hold.
+#[derive(Debug)]
+struct Fate {
+    token: FencingToken,
+    given_back: bool,
+    /// It ended by itself or by others; how, where the cluster said so.
+    ended: Option<Option<EndReason>>,
+    asked: Option<Asked>,
+}
+
+/// An end of the hold besides its session's.
+#[derive(Debug)]
+struct LeaseOfHold {
+    length_ms: u64,
+    validity: Validity,
+}
+
+impl Hold {
+    /// As it was granted. `validity` is its own end's, where it has one, with the length that it was asked for.
+    pub(super) fn new(name: LockName, grant: &Grant, lease: Option<(u64, Validity)>) -> Self {
+        let fate = Fate { token: grant.token, given_back: false, ended: None, asked: None };
+        Self {
+            name,
+            changing: tokio::sync::Mutex::default(),
+            fate: watch::Sender::new(fate),
+            lease: lease.map(|(length_ms, validity)| Mutex::new(LeaseOfHold { length_ms, validity })),
+            followed: AtomicBool::new(false),
+        }
+    }
+
+    /// The present token: an upgrade gives it a new one.
+    pub(super) fn token(&self) -> FencingToken {
+        self.fate.borrow().token
+    }
+
+    /// An upgrade gave it another token.
+    pub(super) fn regranted(&self, token: FencingToken) {
+        self.fate.send_modify(|fate| fate.token = token);
+    }
+
+    /// Its guard gives it back: whatever is told of its end from now on is expected.
+    pub(super) fn give_back(&self) {
+        self.fate.send_modify(|fate| fate.given_back = true);
+    }
+
+    /// It is not held any more; the first end counts.
+    pub(super) fn end_as(&self, reason: Option<EndReason>) {
+        self.fate.send_if_modified(|fate| {
+            let first = fate.ended.is_none() && !fate.given_back;
+            if first {
+                fate.ended = Some(reason);
+            }
+            first
+        });
+    }
+
+    /// Somebody asks for it.
+    pub(super) fn ask(&self, asked: Asked) {
+        self.fate.send_modify(|fate| fate.asked = Some(asked));
+    }
+
+    /// True the first time: who asks has to see to it that news of it are followed.
+    pub(super) fn follow_first(&self) -> bool {
+        !self.followed.swap(true, Ordering::Relaxed)
+    }
+
+    fn lease(&self) -> Option<MutexGuard<'_, LeaseOfHold>> {
+        self.lease.as_ref().map(|lease| lease.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// How long its lease is and how often it is renewed; `None` where it has none.
+    pub(super) fn lease_length(&self) -> Option<(u64, Duration)> {
+        let length_ms = self.lease()?.length_ms;
+        Some((length_ms, Duration::from_millis(length_ms) / RENEWALS_A_TTL as u32))
+    }
+
+    /// Its lease was prolonged.
+    pub(super) fn renewed(&self, answer: Answer, presence: &Presence) {
+        if let Some(mut lease) = self.lease() {
+            lease.validity.answered(answer, presence.clock.now());
+        }
+    }
+
+    /// How it ended, apart from its session. The clock is read, so a lease that passed unnoticed is found here.
+    pub(super) fn ended(&self, presence: &Presence) -> Option<Option<EndReason>> {
+        let told = self.fate.borrow().ended;
+        if told.is_some() {
+            return told;
+        }
+        let passed = self.lease().is_some_and(|mut lease| lease.validity.is_passed(presence.clock.now()));
+        if passed {
+            self.end_as(None);
+        }
+        self.fate.borrow().ended
+    }
+
+    /// What is left of it by its own lease; `None` where it has none.
+    pub(super) fn left(&self, presence: &Presence) -> Option<Duration> {
+        self.lease().map(|lease| lease.validity.left(presence.clock.now()))
+    }
+
+    /// Waits for its own end. As a session's end it is found by the clock, too, however the keeper is scheduled.
+    pub(super) async fn lost(&self, presence: &Presence) -> Option<EndReason> {
+        let mut told = self.fate.subscribe();
+        loop {
+            if let Some(reason) = self.ended(presence) {
+                return reason;
+            }
+            told.borrow_and_update();
+            let until = self.lease().map(|lease| lease.validity.until());
+            match until {
+                Some(until) => {
+                    let look = pause_until(until, presence.clock.now());
+                    // The sender lives in `self`, so the channel cannot close while it is awaited.
+                    let _ = tokio::time::timeout(look, told.changed()).await;
+                }
+                None => drop(told.changed().await),
+            }
+        }
+    }
+
+    /// Waits until somebody asks for it, and takes that.
+    pub(super) async fn asked(&self) -> Asked {
+        let mut told = self.fate.subscribe();
+        loop {
+            told.borrow_and_update();
+            let mut asked = None;
+            self.fate.send_if_modified(|fate| {
+                asked = fate.asked.take();
+                false
+            });
+            match asked {
+                Some(asked) => return asked,
+                None => drop(told.changed().await),
+            }
+        }
+    }
+
+    /// Waits until it is given back, for so long.
+    pub(super) async fn given_back_within(&self, longest: Duration) -> bool {
+        let mut told = self.fate.subscribe();
+        let given_back = told.wait_for(|fate| fate.given_back);
+        tokio::time::timeout(longest, given_back).await.is_ok()
+    }
+}

@@ -1,0 +1,83 @@
+//! Acting on locks without holding them: break, ask, hand over, and the limits of semaphores. A grant is named by its
+//! public token.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::{Client, ClientError};
+use crate::model::{
+    Breach, Command, FencingToken, LockName, Manage, Managing, Outcome, Reason, Refusal, Reply, SessionId,
+};
+use crate::service::{Call, LockService, ServiceError};
+
+impl<S: LockService> Client<S> {
+    /// Ends a hold against its holder's will, without its lock-delay: the next in the queue gets the lock. A token that is
+    /// not the present one changes nothing.
+    pub async fn break_hold(&self, name: &str, token: FencingToken, why: &str) -> Result<Breach, ClientError> {
+        let why = Reason::parse(why)?;
+        self.breach(name, Managing::Break { token, why, dry_run: false }).await
+    }
+
+    /// What a break would do: whose hold it is, when its session was last seen, and who would be next.
+    pub async fn would_break(&self, name: &str, token: FencingToken, why: &str) -> Result<Breach, ClientError> {
+        let why = Reason::parse(why)?;
+        self.breach(name, Managing::Break { token, why, dry_run: true }).await
+    }
+
+    /// Asks a holder to give up its hold. Whether it does is its own business; see [`LockGuard::asked`](super::LockGuard).
+    pub async fn ask(&self, name: &str, token: FencingToken, why: &str) -> Result<(), ClientError> {
+        let why = Reason::parse(why)?;
+        self.done(name, Managing::Ask { token, why }).await
+    }
+
+    /// Makes another session the holder, without a gap: one that waits for this lock alone, or that said that it accepts.
+    /// Answers the new token.
+    pub async fn hand_over(&self, name: &str, token: FencingToken, to: SessionId) -> Result<FencingToken, ClientError> {
+        let outcome = self.manage(name, Managing::HandOver { token, to }).await?.outcome;
+        if let Outcome::HandedOver { token, .. } = outcome { Ok(token) } else { Err(ClientError::unexpected(outcome)) }
+    }
+
+    /// Keeps a semaphore of so many permits, also while nobody uses it, or changes the limit of one that is there. A higher
+    /// limit is granted at once; a lower one evicts nobody.
+    pub async fn set_semaphore(&self, name: &str, limit: u32) -> Result<(), ClientError> {
+        self.done(name, Managing::SetLimit { limit }).await
+    }
+
+    /// Forgets a semaphore's limit once nobody uses it.
+    pub async fn remove_semaphore(&self, name: &str) -> Result<(), ClientError> {
+        self.done(name, Managing::RemoveLimit).await
+    }
+
+    async fn breach(&self, name: &str, what: Managing) -> Result<Breach, ClientError> {
+        let outcome = self.manage(name, what).await?.outcome;
+        if let Outcome::Broken(breach) = outcome { Ok(*breach) } else { Err(ClientError::unexpected(outcome)) }
+    }
+
+    async fn done(&self, name: &str, what: Managing) -> Result<(), ClientError> {
+        let outcome = self.manage(name, what).await?.outcome;
+        if outcome == Outcome::Done { Ok(()) } else { Err(ClientError::unexpected(outcome)) }
+    }
+
+    /// Repeats it until it is answered. A hold that is gone after an attempt with an unknown end may have been ended by that
+    /// attempt, or by others: that is answered as *unknown*.
+    async fn manage(&self, name: &str, what: Managing) -> Result<Reply, ClientError> {
+        let lock = self.key(LockName::parse(name)?);
+        let ends = matches!(what, Managing::Break { dry_run: false, .. } | Managing::HandOver { .. });
+        let call = Call::new(Command::Manage(Manage { lock, what }));
+        let in_doubt = AtomicBool::new(false);
+        let attempt = || async {
+            // An attempt that is given up for want of an answer leaves the doubt.
+            let doubt_before = in_doubt.swap(true, Ordering::Relaxed);
+            let answer = self.service.submit(call.clone()).await;
+            if matches!(answer, Err(ServiceError::NotSent { .. })) {
+                in_doubt.store(doubt_before, Ordering::Relaxed);
+            }
+            answer.map(|reply| (reply, doubt_before))
+        };
+        let (reply, in_doubt) = self.retry().until_answered(attempt).await?;
+        let gone = matches!(reply.outcome, Outcome::Refused(Refusal::NotHeld { .. } | Refusal::HeldByOther { .. }));
+        if ends && in_doubt && gone {
+            return Err(ServiceError::unknown("the hold is gone, by an attempt of this call or by others").into());
+        }
+        Ok(reply)
+    }
+}

@@ -1,0 +1,113 @@
+//! Follows what others do to a session's holds: one subscription a session, from the first guard that asks.
+
+use std::sync::{Arc, Weak};
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::mpsc;
+
+use super::backoff::{Backoff, Retry};
+use super::hold::{Asked, Hold};
+use super::presence::Presence;
+use crate::model::{Answer, EndReason, EventKind, FencingToken, LockKey, Query, TokenState};
+use crate::service::{Events, Freshness, LockService, Scope, ServiceError, Subscription};
+
+/// Holds that are followed. A guard that is gone leaves an empty place, which the next newcomer clears away.
+type Followed = Vec<Weak<Hold>>;
+
+/// Until the keeper is gone. After every beginning of a subscription each hold is looked at once: what happened before is
+/// found there, what happens after is told.
+pub(super) async fn follow<S: LockService>(
+    service: S,
+    presence: Arc<Presence>,
+    mut newcomers: mpsc::UnboundedReceiver<Arc<Hold>>,
+) {
+    let mut holds: Followed = Vec::new();
+    let mut backoff = Backoff::new();
+    loop {
+        let scope = Scope::Holds(presence.id);
+        match service.subscribe(Subscription { scope, after: None }).await {
+            Ok(events) => {
+                backoff = Backoff::new();
+                let Some(error) = listen(&service, &presence, events, &mut newcomers, &mut holds).await else { return };
+                tokio::time::sleep(backoff.pause(&error, &*presence.clock)).await;
+            }
+            Err(error) => tokio::time::sleep(backoff.pause(&error, &*presence.clock)).await,
+        }
+    }
+}
+
+/// Until the subscription ends, and how; `None` once nobody is left to follow for.
+async fn listen<S: LockService>(
+    service: &S,
+    presence: &Presence,
+    mut events: Events,
+    newcomers: &mut mpsc::UnboundedReceiver<Arc<Hold>>,
+    holds: &mut Followed,
+) -> Option<ServiceError> {
+    let mut looks: FuturesUnordered<_> =
+        holds.iter().filter_map(Weak::upgrade).map(|hold| look(service, presence, hold)).collect();
+    loop {
+        tokio::select! {
+            newcomer = newcomers.recv() => {
+                let newcomer = newcomer?;
+                holds.retain(|hold| hold.strong_count() > 0);
+                holds.push(Arc::downgrade(&newcomer));
+                looks.push(look(service, presence, newcomer));
+            }
+            Some(()) = looks.next(), if !looks.is_empty() => {}
+            event = events.next() => match event {
+                Ok(event) => happened(&event.kind, holds),
+                Err(error) => return Some(error),
+            },
+        }
+    }
+}
+
+/// Tells the hold with this token, which several guards may share.
+fn happened(kind: &EventKind, holds: &Followed) {
+    let of = |token: FencingToken| holds.iter().filter_map(Weak::upgrade).filter(move |hold| hold.token() == token);
+    match kind {
+        // Where it has no lease it ended with its session, which the keeper hears of.
+        EventKind::Expired { token, reason, .. } => {
+            of(*token).filter(|hold| hold.lease_length().is_some()).for_each(|hold| hold.end_as(Some(*reason)));
+        }
+        EventKind::Broken { token, .. } => of(*token).for_each(|hold| hold.end_as(Some(EndReason::Broken))),
+        EventKind::HandedOver { from, .. } => of(*from).for_each(|hold| hold.end_as(Some(EndReason::HandedOver))),
+        EventKind::RevokeRequested { token, by, why, .. } => {
+            of(*token).for_each(|hold| hold.ask(Asked { by: by.clone(), why: why.clone() }));
+        }
+        EventKind::Queued { .. }
+        | EventKind::Granted { .. }
+        | EventKind::Left { .. }
+        | EventKind::Released { .. }
+        | EventKind::Upgraded { .. }
+        | EventKind::Downgraded { .. }
+        | EventKind::Resumed { .. }
+        | EventKind::Reopened { .. }
+        | EventKind::ValueChanged { .. }
+        | EventKind::LimitChanged { .. }
+        | EventKind::SessionOpened { .. }
+        | EventKind::SessionEnded { .. }
+        | EventKind::LeaderlessGap { .. } => {}
+    }
+}
+
+/// Whether it is still held. A token that is stale says so only where no upgrade is under way that may have changed it.
+async fn look<S: LockService>(service: &S, presence: &Presence, hold: Arc<Hold>) {
+    let lock = LockKey { namespace: presence.namespace.clone(), name: hold.name.clone() };
+    let mut retry = Retry::for_ever(presence.clock.clone());
+    loop {
+        let token = hold.token();
+        let query = Query::Check { lock: lock.clone(), token };
+        let checked = retry.until_answered(|| service.query(query.clone(), Freshness::Linearizable)).await;
+        let Ok(Answer::Checked(checked)) = checked.map(|answered| answered.answer) else { return };
+        if checked.state == TokenState::Valid {
+            return;
+        }
+        let _alone = hold.changing.lock().await;
+        if hold.token() == token {
+            return hold.end_as(None);
+        }
+    }
+}

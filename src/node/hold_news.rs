@@ -1,0 +1,144 @@
+//! Who wants to know what becomes of a session's holds by others. Nothing else wakes it, whatever else happens.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::mpsc;
+
+use crate::limits;
+use crate::model::{Event, EventKind, Position, SessionId};
+use crate::service::{Events, ServiceError};
+
+type Told = mpsc::Sender<Result<Event, ServiceError>>;
+
+/// Senders by session. An entry goes with its session, which ends sooner or later.
+#[derive(Debug, Default)]
+pub(super) struct HoldNews(Mutex<HashMap<SessionId, Vec<Told>>>);
+
+impl HoldNews {
+    fn table(&self) -> MutexGuard<'_, HashMap<SessionId, Vec<Told>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells what becomes of the session's holds, from now on. A reader that is too slow is cut.
+    pub(super) fn subscribe(&self, session: SessionId) -> Events {
+        let (sender, receiver) = mpsc::channel(limits::HOLD_NEWS_WAITING_MAX);
+        let mut table = self.table();
+        let told = table.entry(session).or_default();
+        told.retain(|sender| !sender.is_closed());
+        told.push(sender);
+        Events::new(receiver)
+    }
+
+    /// Tells those whom the event concerns.
+    pub(super) fn happened(&self, event: &Event) {
+        match &event.kind {
+            EventKind::Expired { claim, .. }
+            | EventKind::Broken { claim, .. }
+            | EventKind::RevokeRequested { claim, .. } => self.tell(claim.session(), event),
+            EventKind::HandedOver { claim, was, .. } => {
+                self.tell(was.session(), event);
+                if claim.session() != was.session() {
+                    self.tell(claim.session(), event);
+                }
+            }
+            EventKind::SessionEnded { session, .. } => {
+                self.table().remove(session);
+            }
+            EventKind::Queued { .. }
+            | EventKind::Granted { .. }
+            | EventKind::Left { .. }
+            | EventKind::Released { .. }
+            | EventKind::Upgraded { .. }
+            | EventKind::Downgraded { .. }
+            | EventKind::Resumed { .. }
+            | EventKind::Reopened { .. }
+            | EventKind::ValueChanged { .. }
+            | EventKind::LimitChanged { .. }
+            | EventKind::SessionOpened { .. }
+            | EventKind::LeaderlessGap { .. } => {}
+        }
+    }
+
+    fn tell(&self, session: Option<SessionId>, event: &Event) {
+        let Some(session) = session else { return };
+        let mut table = self.table();
+        if let Some(told) = table.get_mut(&session) {
+            // Who has no room loses its sender: its subscription ends there, and it subscribes and looks anew.
+            told.retain(|sender| sender.try_send(Ok(event.clone())).is_ok());
+        }
+    }
+
+    /// Something may have been missed up to `resume`: everybody is told so, and subscribes anew.
+    pub(super) fn missed(&self, resume: Position) {
+        for told in self.table().drain().flat_map(|(_, told)| told) {
+            let why = "a snapshot was installed on this node".to_owned();
+            told.try_send(Err(ServiceError::EventsMissed { why, resume })).ok();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{
+        Claim, FencingToken, LockKey, LockName, LogTime, Mode, Namespace, Principal, Reason, RequestId, WallTime,
+    };
+
+    fn session(number: u64) -> SessionId {
+        SessionId::from_u64(number).expect("not zero")
+    }
+
+    fn claim(number: u64) -> Claim {
+        Claim::Request(RequestId { session: session(number), number: 1 })
+    }
+
+    fn event(kind: EventKind) -> Event {
+        let position = Position { index: 7, n: 0 };
+        Event { position, at: LogTime(1), wall: WallTime(0), namespace: Some(Namespace::default()), kind }
+    }
+
+    fn lock() -> LockKey {
+        LockKey { namespace: Namespace::default(), name: LockName::parse("dam").expect("legal") }
+    }
+
+    fn asked(number: u64) -> Event {
+        let (by, why) = (Principal::default(), Reason::parse("mine").expect("legal"));
+        let token = FencingToken::new(0, 1);
+        event(EventKind::RevokeRequested { lock: lock(), claim: claim(number), token, by, why })
+    }
+
+    /// A request to a holder reaches its session and nobody else's; a hand-over reaches both sides.
+    #[tokio::test]
+    async fn news_reach_those_whom_they_concern() {
+        let news = HoldNews::default();
+        let (mut one, mut two) = (news.subscribe(session(1)), news.subscribe(session(2)));
+        news.happened(&asked(1));
+        assert_eq!(one.next().await, Ok(asked(1)));
+        let (from, token) = (FencingToken::new(0, 1), FencingToken::new(0, 2));
+        let (was, claim, by) = (claim(1), claim(2), Principal::default());
+        let handed = event(EventKind::HandedOver { lock: lock(), claim, was, from, token, mode: Mode::Exclusive, by });
+        news.happened(&handed);
+        assert_eq!((one.next().await, two.next().await), (Ok(handed.clone()), Ok(handed)));
+    }
+
+    /// A reader that is too slow is cut, and the end of a session leaves nothing behind.
+    #[tokio::test]
+    async fn slow_readers_and_ended_sessions_are_forgotten() {
+        let news = HoldNews::default();
+        let mut slow = news.subscribe(session(1));
+        let _gone = news.subscribe(session(2));
+        for _ in 0..=limits::HOLD_NEWS_WAITING_MAX {
+            news.happened(&asked(1));
+        }
+        for _ in 0..limits::HOLD_NEWS_WAITING_MAX {
+            slow.next().await.expect("what there was room for");
+        }
+        assert_eq!(slow.next().await, Err(ServiceError::Stopping));
+        let reason = crate::model::EndReason::Expired;
+        for number in [1, 2] {
+            news.happened(&event(EventKind::SessionEnded { session: session(number), reason }));
+        }
+        assert!(news.table().is_empty());
+    }
+}

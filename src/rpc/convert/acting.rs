@@ -1,0 +1,101 @@
+//! Changes of holds, and what is done to a lock from outside: as they come in, and as they are sent.
+
+use super::part::{lock_key, required};
+use crate::model::{
+    Alter, Alteration, Command, FencingToken, Handle, Invalid, LockName, LockValue, Manage, Managing, Reason,
+    RequestId, SessionId,
+};
+use crate::rpc::pb;
+use crate::rpc::pb::manage_request::What as Act;
+use crate::rpc::pb::stream_alter::What;
+use crate::service::Call;
+
+/// A session's change of a hold.
+pub(in crate::rpc) fn stream_alter(session: SessionId, alter: pb::StreamAlter) -> Result<Alter, Invalid> {
+    let what = match required("what", alter.what)? {
+        What::Downgrade(pb::Downgrade { token }) => Alteration::Downgrade { token: FencingToken::from_u64(token)? },
+        What::Upgrade(pb::Upgrade { token, patience }) => Alteration::Upgrade {
+            token: FencingToken::from_u64(token)?,
+            patience: required("patience", patience)?.try_into()?,
+        },
+        What::Resume(pb::Resume { token, handle, lease_ms }) => {
+            Alteration::Resume { token: FencingToken::from_u64(token)?, handle: Handle::parse(&handle)?, lease_ms }
+        }
+        What::SetValue(pb::SetValue { token, value }) => Alteration::SetValue {
+            token: FencingToken::from_u64(token)?,
+            value: value.map(|value| LockValue::parse(&value)).transpose()?,
+        },
+    };
+    let request = RequestId { session, number: alter.request };
+    Ok(Alter { request, answered_below: alter.answered_below, name: LockName::parse(&alter.lock)?, what })
+}
+
+impl From<&Alter> for pb::StreamAlter {
+    fn from(alter: &Alter) -> Self {
+        let what = match &alter.what {
+            Alteration::Downgrade { token } => What::Downgrade(pb::Downgrade { token: token.as_u64() }),
+            Alteration::Upgrade { token, patience } => {
+                What::Upgrade(pb::Upgrade { token: token.as_u64(), patience: Some((*patience).into()) })
+            }
+            Alteration::Resume { token, handle, lease_ms } => What::Resume(pb::Resume {
+                token: token.as_u64(),
+                handle: handle.reveal().to_owned(),
+                lease_ms: *lease_ms,
+            }),
+            Alteration::SetValue { token, value } => {
+                What::SetValue(pb::SetValue { token: token.as_u64(), value: value.as_ref().map(ToString::to_string) })
+            }
+        };
+        Self {
+            request: alter.request.number,
+            answered_below: alter.answered_below,
+            lock: alter.name.to_string(),
+            what: Some(what),
+        }
+    }
+}
+
+impl TryFrom<pb::SessionAlterRequest> for Call {
+    type Error = Invalid;
+    fn try_from(asked: pb::SessionAlterRequest) -> Result<Self, Invalid> {
+        let alter = stream_alter(SessionId::from_u64(asked.session)?, required("alter", asked.alter)?)?;
+        Ok(Call { proof: Some(Handle::parse(&asked.handle)?), ..Call::new(Command::Alter(alter)) })
+    }
+}
+
+impl TryFrom<pb::ManageRequest> for Call {
+    type Error = Invalid;
+    fn try_from(asked: pb::ManageRequest) -> Result<Self, Invalid> {
+        let lock = lock_key(&asked.namespace, &asked.lock)?;
+        // The limit's own bounds are the node's to check, for callers of every kind.
+        let what = match required("what", asked.what)? {
+            Act::SetLimit(limit) => Managing::SetLimit { limit },
+            Act::RemoveLimit(_) => Managing::RemoveLimit,
+            Act::Break(pb::Break { token, why, dry_run }) => {
+                Managing::Break { token: FencingToken::from_u64(token)?, why: Reason::parse(&why)?, dry_run }
+            }
+            Act::Ask(pb::Ask { token, why }) => {
+                Managing::Ask { token: FencingToken::from_u64(token)?, why: Reason::parse(&why)? }
+            }
+            Act::HandOver(pb::HandOver { token, to }) => {
+                Managing::HandOver { token: FencingToken::from_u64(token)?, to: SessionId::from_u64(to)? }
+            }
+        };
+        Ok(Call::new(Command::Manage(Manage { lock, what })))
+    }
+}
+
+impl From<&Manage> for pb::ManageRequest {
+    fn from(manage: &Manage) -> Self {
+        let what = match &manage.what {
+            Managing::SetLimit { limit } => Act::SetLimit(*limit),
+            Managing::RemoveLimit => Act::RemoveLimit(pb::Empty {}),
+            Managing::Break { token, why, dry_run } => {
+                Act::Break(pb::Break { token: token.as_u64(), why: why.as_str().to_owned(), dry_run: *dry_run })
+            }
+            Managing::Ask { token, why } => Act::Ask(pb::Ask { token: token.as_u64(), why: why.as_str().to_owned() }),
+            Managing::HandOver { token, to } => Act::HandOver(pb::HandOver { token: token.as_u64(), to: to.as_u64() }),
+        };
+        Self { namespace: manage.lock.namespace.to_string(), lock: manage.lock.name.to_string(), what: Some(what) }
+    }
+}
