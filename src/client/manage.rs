@@ -32,10 +32,9 @@ impl<S: LockService> Client<S> {
     /// Makes another session the holder, without a gap: one that waits for this lock alone, or that said that it accepts.
     /// Answers the new token.
     pub async fn hand_over(&self, name: &str, token: FencingToken, to: SessionId) -> Result<FencingToken, ClientError> {
-        match self.manage(name, Managing::HandOver { token, to }).await?.outcome {
-            Outcome::HandedOver { token, .. } => Ok(token),
-            other => Err(ClientError::unexpected(other)),
-        }
+        let outcome = self.manage(name, Managing::HandOver { token, to }).await?.outcome;
+        let Outcome::HandedOver { token, .. } = outcome else { return Err(ClientError::unexpected(outcome)) };
+        Ok(token)
     }
 
     /// Keeps a semaphore of so many permits, also while nobody uses it, or changes the limit of one that is there. A higher
@@ -50,17 +49,14 @@ impl<S: LockService> Client<S> {
     }
 
     async fn breach(&self, name: &str, what: Managing) -> Result<Breach, ClientError> {
-        match self.manage(name, what).await?.outcome {
-            Outcome::Broken(breach) => Ok(*breach),
-            other => Err(ClientError::unexpected(other)),
-        }
+        let outcome = self.manage(name, what).await?.outcome;
+        let Outcome::Broken(breach) = outcome else { return Err(ClientError::unexpected(outcome)) };
+        Ok(*breach)
     }
 
     async fn done(&self, name: &str, what: Managing) -> Result<(), ClientError> {
-        match self.manage(name, what).await?.outcome {
-            Outcome::Done => Ok(()),
-            other => Err(ClientError::unexpected(other)),
-        }
+        let outcome = self.manage(name, what).await?.outcome;
+        if outcome == Outcome::Done { Ok(()) } else { Err(ClientError::unexpected(outcome)) }
     }
 
     /// Repeats it until it is answered. A hold that is gone after an attempt with an unknown end may have been ended by that
