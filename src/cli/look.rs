@@ -69,6 +69,12 @@ pub(super) async fn show<S: LockService>(
         view.holders.len(),
         view.waiters.len()
     ))?;
+    if let Some(value) = &view.value {
+        output.line(format!("value: {value}"))?;
+    }
+    if let Some(delay_ms) = view.delay_ms {
+        output.line(format!("closed after a loss for another {}", short(delay_ms)))?;
+    }
     output.table(&["", "TOKEN", "SESSION", "MODE", "WHO", "WHY", "SINCE"], &lock_rows(&view, now))?;
     Ok(YES)
 }
@@ -152,7 +158,7 @@ pub(super) fn called(metadata: &Metadata) -> String {
     }
 }
 
-fn ago(now: LogTime, since: LogTime) -> String {
+pub(super) fn ago(now: LogTime, since: LogTime) -> String {
     short(now.ms_since(since))
 }
 

@@ -5,6 +5,7 @@
 //!
 //! Nothing here is a stable interface for Rust programs; the command line itself is, as the manual has it.
 
+mod acting;
 mod bench;
 mod cluster;
 mod connect;
@@ -86,6 +87,7 @@ fn run(options: Options, output: &Output) -> Result<u8, Failure> {
         Command::Dev(options) => on_runtime(dev::dev(&options, output)),
         Command::Serve(options) => on_runtime(serve::serve(&options)),
         Command::Lock(options) => on_runtime(lock::lock(options, common, output)),
+        Command::Elect(options) => on_runtime(lock::elect(options, common, output)),
         Command::Child(shim) => Ok(lock::become_command(&shim)),
         other @ (Command::Acquire(_)
         | Command::Refresh(_)
@@ -96,6 +98,11 @@ fn run(options: Options, output: &Output) -> Result<u8, Failure> {
         | Command::Show(_)
         | Command::Sessions
         | Command::Watch(_)
+        | Command::Break(_)
+        | Command::Ask(_)
+        | Command::HandOver(_)
+        | Command::Semaphore(_)
+        | Command::Leader(_)
         | Command::Status
         | Command::Transfer(_)
         | Command::Features(_)
@@ -117,6 +124,11 @@ async fn ask(command: Command, common: &Common, output: &Output) -> Result<u8, F
         Command::Show(options) => look::show(&client, options, output).await,
         Command::Sessions => look::sessions(&client, output).await,
         Command::Watch(options) => look::watch(&client, options, output).await,
+        Command::Break(options) => acting::break_hold(&client, options, output).await,
+        Command::Ask(options) => acting::ask(&client, namespace, options, output).await,
+        Command::HandOver(options) => acting::hand_over(&client, namespace, options, output).await,
+        Command::Semaphore(options) => acting::semaphore(&client, namespace, options, output).await,
+        Command::Leader(options) => acting::leader(&client, namespace, options, output).await,
         Command::Status => cluster::status(&client, output).await,
         Command::Transfer(options) => cluster::transfer(&client, &options, output).await,
         Command::Features(options) => cluster::features(&client, &options, output).await,
@@ -124,6 +136,7 @@ async fn ask(command: Command, common: &Common, output: &Output) -> Result<u8, F
         Command::Dev(_)
         | Command::Serve(_)
         | Command::Lock(_)
+        | Command::Elect(_)
         | Command::Config(_)
         | Command::Completions(_)
         | Command::Version

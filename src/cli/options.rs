@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::acting::{AskOptions, BreakOptions, HandOverOptions, SemaphoreOptions};
 use super::bench::Workload;
 use super::lock::{LockOptions, ShimOptions};
 use super::parse::{duration, handle, lock_name, namespace, port_base, position, token};
@@ -90,6 +91,20 @@ pub(super) enum Command {
     Sessions,
     /// Follow what happens to locks and sessions
     Watch(WatchOptions),
+    /// End a hold against its holder's will; the next in the queue gets the lock
+    Break(BreakOptions),
+    /// Ask a holder to give up its lock
+    Ask(AskOptions),
+    /// Make another session the holder, without a gap; prints the new TOKEN
+    #[command(name = "handover")]
+    HandOver(HandOverOptions),
+    /// Keep the limit of a semaphore, or forget it
+    Semaphore(SemaphoreOptions),
+    /// Run a command while being the leader under a name
+    #[command(mut_arg("value", |value| value.required(true)))]
+    Elect(LockOptions),
+    /// Who leads under a name? Prints its value; exit code 1 where nobody does
+    Leader(NameOptions),
     /// The cluster: who leads, which nodes are healthy
     Status,
     /// Hand leadership to another node

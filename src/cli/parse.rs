@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::model::{FencingToken, Handle, LockName, Namespace, Owner, Position};
+use crate::model::{FencingToken, Handle, LockName, LockValue, Namespace, Owner, Position, Reason, SessionId};
 
 /// A duration as people write it; a bare number is refused, for nobody knows its unit.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
@@ -32,6 +32,28 @@ pub(super) fn owner(text: &str) -> Result<Owner, String> {
 
 pub(super) fn token(text: &str) -> Result<FencingToken, String> {
     text.parse().map_err(|invalid: crate::model::Invalid| invalid.to_string())
+}
+
+pub(super) fn session(text: &str) -> Result<SessionId, String> {
+    text.parse().map_err(|invalid: crate::model::Invalid| invalid.to_string())
+}
+
+pub(super) fn reason(text: &str) -> Result<Reason, String> {
+    Reason::parse(text).map_err(|invalid| invalid.to_string())
+}
+
+pub(super) fn value(text: &str) -> Result<LockValue, String> {
+    LockValue::parse(text).map_err(|invalid| invalid.to_string())
+}
+
+/// A lock-delay is short: for longer it would only stand in the way of others.
+pub(super) fn delay(text: &str) -> Result<Duration, String> {
+    let (delay, longest) = (duration(text)?, Duration::from_millis(crate::limits::LOCK_DELAY_MS_MAX));
+    if longest < delay {
+        Err(format!("a lock-delay is at most {}", humantime::format_duration(longest)))
+    } else {
+        Ok(delay)
+    }
 }
 
 pub(super) fn position(text: &str) -> Result<Position, String> {

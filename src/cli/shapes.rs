@@ -7,8 +7,10 @@ use serde::Serialize;
 use crate::model::{HolderView, Kind, LockSummary, LockView, LogTime, Mode, SessionView, TokenState, WaiterView};
 use crate::service::{NodeStatus, Role, Status};
 
+mod acting;
 mod happened;
 
+pub(super) use acting::{Asked, Broken, HandedOver, Leader, Semaphore};
 pub(super) use happened::Happened;
 
 /// `acquire` and `refresh`.

@@ -52,10 +52,33 @@ fn values_are_checked_before_anything_is_sent() {
         &["ls", "--held", "--waiting"],
         &["dev", "--port-base", "65530"],
         &["bench", "--clients", "0"],
+        &["break", "a", "1"],
+        &["break", "a", "1", "--why", ""],
+        &["break", "a", "--why", "x"],
+        &["ask", "a", "1"],
+        &["handover", "a", "1"],
+        &["handover", "a", "1", "--to", "0"],
+        &["semaphore", "a"],
+        &["semaphore", "a", "--limit", "0"],
+        &["semaphore", "a", "--limit", "2", "--remove"],
+        &["elect", "a", "--", "true"],
+        &["lock", "a", "--delay", "2m"],
         &["bench", "--workload", "drain"],
     ] {
         assert!(parsed(wrong).is_err(), "{wrong:?}");
     }
+}
+
+/// A leader holds alone and has something to do; nothing is asked for before that is clear.
+#[test]
+fn an_election_needs_a_command_and_an_office() {
+    for wrong in [&["elect", "a", "--value", "me"][..], &["elect", "a", "--value", "me", "-s", "--", "true"]] {
+        let failure = run(parsed(wrong).unwrap(), &Output::new(false)).expect_err("refused");
+        assert_eq!(failure.exit(), USAGE, "{wrong:?}");
+    }
+    let Command::Elect(_) = parsed(&["elect", "a", "--value", "me", "-w", "1s", "--", "true"]).unwrap().command else {
+        panic!("another command");
+    };
 }
 
 /// A token that nobody would send is refused by the name of its option, with the usage exit code.

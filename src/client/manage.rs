@@ -33,7 +33,8 @@ impl<S: LockService> Client<S> {
     /// Answers the new token.
     pub async fn hand_over(&self, name: &str, token: FencingToken, to: SessionId) -> Result<FencingToken, ClientError> {
         let outcome = self.manage(name, Managing::HandOver { token, to }).await?.outcome;
-        if let Outcome::HandedOver { token, .. } = outcome { Ok(token) } else { Err(ClientError::unexpected(outcome)) }
+        let Outcome::HandedOver { token, .. } = outcome else { return Err(ClientError::unexpected(outcome)) };
+        Ok(token)
     }
 
     /// Keeps a semaphore of so many permits, also while nobody uses it, or changes the limit of one that is there. A higher
@@ -49,7 +50,8 @@ impl<S: LockService> Client<S> {
 
     async fn breach(&self, name: &str, what: Managing) -> Result<Breach, ClientError> {
         let outcome = self.manage(name, what).await?.outcome;
-        if let Outcome::Broken(breach) = outcome { Ok(*breach) } else { Err(ClientError::unexpected(outcome)) }
+        let Outcome::Broken(breach) = outcome else { return Err(ClientError::unexpected(outcome)) };
+        Ok(*breach)
     }
 
     async fn done(&self, name: &str, what: Managing) -> Result<(), ClientError> {

@@ -80,6 +80,8 @@ table! {
     NotHeld "not-held" 9 409 65 GiveUp;
     /// Somebody else holds it.
     HeldByOther "held-by-other" 9 409 65 GiveUp;
+    /// The session does not wait for it, and has not said that it accepts what it did not ask for.
+    NotAccepted "not-accepted" 9 409 65 GiveUp;
     /// The session has ended.
     SessionEnded "session-ended" 9 409 65 GiveUp;
     /// Another instance opened a session with this handle.
@@ -142,7 +144,7 @@ impl Word {
             Refusal::HeldByOther { .. } => Word::HeldByOther,
             Refusal::SessionEnded { .. } | Refusal::Tombstoned { .. } => Word::SessionEnded,
             Refusal::AlreadyOpen { .. } => Word::AlreadyOpen,
-            Refusal::NotAccepted { .. } => Word::NotAcquired,
+            Refusal::NotAccepted { .. } => Word::NotAccepted,
             Refusal::Deadlock { .. } => Word::Deadlock,
             Refusal::WrongHandle => Word::WrongHandle,
             Refusal::StaleAttempt { .. } => Word::StaleAttempt,

@@ -15,7 +15,7 @@ use crate::cluster::Cluster;
 /// The default run; `LOCKKEEPER_CRASH_SECS` sets another.
 const RUN: Duration = Duration::from_secs(25);
 /// A planted bug must be found within so long.
-const FIND: Duration = Duration::from_secs(45);
+const FIND: Duration = Duration::from_secs(90);
 
 /// The machine has few cores, and these runs want all of them: one at a time.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());

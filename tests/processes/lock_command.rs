@@ -37,32 +37,32 @@ behaviours! {
     leases_go_by_their_handle
 }
 
-fn lockkeeper(endpoints: &str, arguments: &[&str]) -> Command {
+pub(crate) fn lockkeeper(endpoints: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
     command.args(arguments).env("LOCKKEEPER_ENDPOINTS", endpoints).env_remove("LOCKKEEPER_OWNER");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
-fn output(endpoints: &str, arguments: &[&str]) -> Output {
+pub(crate) fn output(endpoints: &str, arguments: &[&str]) -> Output {
     lockkeeper(endpoints, arguments).output().unwrap()
 }
 
-fn code(endpoints: &str, arguments: &[&str]) -> Option<i32> {
+pub(crate) fn code(endpoints: &str, arguments: &[&str]) -> Option<i32> {
     let output = output(endpoints, arguments);
     eprintln!("{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     output.status.code()
 }
 
-fn object(bytes: &[u8]) -> Value {
+pub(crate) fn object(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes).unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(bytes)))
 }
 
-fn shown(endpoints: &str, name: &str) -> Value {
+pub(crate) fn shown(endpoints: &str, name: &str) -> Value {
     object(&output(endpoints, &["show", name, "--json"]).stdout)
 }
 
-fn until(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let began = Instant::now();
     while !condition() {
         assert!(began.elapsed() < PATIENCE, "in vain: {what}");
@@ -70,7 +70,7 @@ fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-fn count(endpoints: &str, name: &str, list: &str) -> usize {
+pub(crate) fn count(endpoints: &str, name: &str, list: &str) -> usize {
     shown(endpoints, name)[list].as_array().map_or(0, Vec::len)
 }
 
@@ -79,13 +79,13 @@ fn signal(child: &Child, signal: Signal) {
 }
 
 /// Somebody who holds the name until its standard input is closed.
-fn holder(endpoints: &str, name: &str) -> Child {
+pub(crate) fn holder(endpoints: &str, name: &str) -> Child {
     let child = lockkeeper(endpoints, &["lock", name]).stdin(Stdio::piped()).spawn().unwrap();
     until("a holder", || count(endpoints, name, "holders") == 1);
     child
 }
 
-fn let_go(mut holder: Child) {
+pub(crate) fn let_go(mut holder: Child) {
     drop(holder.stdin.take());
     assert_eq!(holder.wait().unwrap().code(), Some(0));
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test fails by a panic, and says what it saw")]
 
+mod acting;
 mod checker;
 mod cluster;
 mod crash;

@@ -233,7 +233,7 @@ pub(crate) async fn a_hold_is_handed_over<S: LockService>(service: S) {
     let client = client(service, "hand-over");
     let guard = client.lock("a").acquire().await.expect("free");
     let refused = client.hand_over("a", guard.token(), second.id()).await.expect_err("it did not ask");
-    assert_eq!(refused.word(), Word::NotAcquired);
+    assert_eq!(refused.word(), Word::NotAccepted);
     let mut ahead = Box::pin(first.lock("a").wait(LONG).acquire());
     tokio::select! {
         _ = &mut ahead => panic!("held by another"),

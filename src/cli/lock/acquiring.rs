@@ -65,6 +65,15 @@ pub(super) async fn acquire<S: LockService>(
     if let Some(why) = &options.why {
         request = request.why(why);
     }
+    if let Some(value) = &options.value {
+        request = request.value(value.as_str());
+    }
+    if let Some(delay) = options.delay {
+        request = request.delay(delay);
+    }
+    if options.unfair {
+        request = request.unfair();
+    }
     if options.try_once {
         request = request.try_once();
     } else if let Some(deadline) = deadline {

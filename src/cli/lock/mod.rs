@@ -10,6 +10,7 @@ mod shim;
 pub mod signals;
 mod terminal;
 
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ use super::output::Output;
 use super::shapes::{Holding, milliseconds};
 use crate::client::LockGuard;
 use crate::clock::{Clock, SystemClock};
-use crate::model::LockName;
+use crate::model::{LockName, Mode};
 use crate::service::{LockService, Word};
 
 /// Name of the hidden command that is the shim.
@@ -65,6 +66,27 @@ pub(super) async fn lock(options: LockOptions, common: &Common, output: &Output)
     outcome
 }
 
+/// The same for the leader under a name: one holds it, and alone, and there is something to do.
+pub(super) async fn elect(options: LockOptions, common: &Common, output: &Output) -> Result<u8, Failure> {
+    if options.mode() != Mode::Exclusive {
+        return Err(Failure::usage("there is one leader: -s and --permits make no sense here"));
+    }
+    if options.command().is_none() {
+        return Err(Failure::usage("elect runs a command while it leads: name one after --, or with -c"));
+    }
+    lock(options, common, output).await
+}
+
+/// Tells whoever watches that others ask for the lock. What to do about it is up to them.
+async fn hear_of_requests(guard: &LockGuard, output: &Output) -> Infallible {
+    loop {
+        let asked = guard.asked().await;
+        let request = format!("{} asks for {}: {}", asked.by, guard.name(), asked.why.as_str());
+        tracing::info!("{request}");
+        output.remark(&request);
+    }
+}
+
 async fn hold_and_run(
     options: &LockOptions,
     common: &Common,
@@ -92,9 +114,15 @@ async fn hold_and_run(
     };
     result.acquired = true;
     result.token = Some(held.guard.token().to_string());
-    let outcome = match options.command() {
-        Some(command) => run_command(command, options, common, &owner, &held, signals, result).await,
-        None => hold(&held, signals, output, result).await,
+    let work = async {
+        match options.command() {
+            Some(command) => run_command(command, options, common, &owner, &held, signals, result).await,
+            None => hold(&held, signals, output, result).await,
+        }
+    };
+    let outcome = tokio::select! {
+        outcome = work => outcome,
+        never = hear_of_requests(&held.guard, output) => match never {},
     };
     close(held.session, common.timeout).await;
     outcome

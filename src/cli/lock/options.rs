@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::super::parse::{duration, lock_name, owner};
+use super::super::parse::{delay, duration, lock_name, owner, value};
 use super::child::OnLost;
-use crate::model::{LockName, Mode, Owner};
+use crate::model::{LockName, LockValue, Mode, Owner};
 
 /// See the manual's page on `lock`.
 #[derive(Debug, Args)]
@@ -34,12 +34,21 @@ pub struct LockOptions {
     /// How many permits the semaphore has
     #[arg(long, value_name = "L", requires = "permits", value_parser = clap::value_parser!(u32).range(1..=i64::from(crate::limits::PERMITS_MAX)))]
     limit: Option<u32>,
+    /// May pass others that are unfair, and be passed by them; it may starve
+    #[arg(long)]
+    pub(super) unfair: bool,
     /// The session ends so long after its last renewal
     #[arg(long, value_parser = duration, value_name = "D")]
     pub(super) ttl: Option<Duration>,
     /// The session ends so long after its connection broke
     #[arg(long, value_parser = duration, value_name = "D")]
     pub(super) disconnect_grace: Option<Duration>,
+    /// Lock-delay: the name stays closed for so long after a loss; at most 1m
+    #[arg(long, value_parser = delay, value_name = "D")]
+    pub(super) delay: Option<Duration>,
+    /// A text kept with the lock while it is held; shown to whoever looks
+    #[arg(long, value_parser = value, value_name = "TEXT")]
+    pub(super) value: Option<LockValue>,
     /// The line of execution that asks; random by default
     #[arg(long, value_parser = owner, env = "LOCKKEEPER_OWNER", value_name = "TEXT")]
     pub(super) owner: Option<Owner>,

@@ -85,6 +85,26 @@ fn ls_has_counts() {
     assert_eq!(value(&LockRow::new(&row, LogTime(2_000))), expected);
 }
 
+/// What a break did is told with the holder as `show` has it, and with nulls where there is nothing.
+#[test]
+fn acts_on_locks_keep_their_fields() {
+    let breach = crate::model::Breach { done: false, holder: holder(), last_seen: Some(LogTime(1_500)), next: None };
+    let broken = value(&Broken::new(&lock().name, &breach, LogTime(2_000)));
+    assert_eq!(
+        broken["holder"],
+        value(&Lock::new(&LockView { holders: vec![holder()], ..LockView::free(lock()) }, LogTime(2_000)))["holders"]
+            [0]
+    );
+    let rest = [&broken["broken"], &broken["lock"], &broken["last_seen_ms"], &broken["next"]];
+    assert_eq!(rest, [&json!(false), &json!("nightly"), &json!(500), &Value::Null]);
+    let nobody = value(&Leader::new(&Namespace::default(), &lock().name, None));
+    let expected = json!({
+        "namespace": "default", "lock": "nightly", "value": null, "token": null, "session": null, "who": null,
+        "host": null, "pid": null,
+    });
+    assert_eq!(nobody, expected);
+}
+
 /// Leases, releases and checks say what the manual lists.
 #[test]
 fn answers_about_leases_keep_their_fields() {
