@@ -1,33 +1,18 @@
 //! Who wants to know what becomes of a session's holds by others. Nothing else wakes it, whatever else happens.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-use tokio::sync::mpsc;
-
+use super::session_table::SessionTable;
 use crate::limits;
 use crate::model::{Event, EventKind, Position, SessionId};
-use crate::service::{Events, ServiceError};
+use crate::service::Events;
 
-type Told = mpsc::Sender<Result<Event, ServiceError>>;
-
-/// Senders by session. An entry goes with its session, which ends sooner or later.
+/// Subscribers to what becomes of a session's holds.
 #[derive(Debug, Default)]
-pub(super) struct HoldNews(Mutex<HashMap<SessionId, Vec<Told>>>);
+pub(super) struct HoldNews(SessionTable);
 
 impl HoldNews {
-    fn table(&self) -> MutexGuard<'_, HashMap<SessionId, Vec<Told>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Tells what becomes of the session's holds, from now on. A reader that is too slow is cut.
     pub(super) fn subscribe(&self, session: SessionId) -> Events {
-        let (sender, receiver) = mpsc::channel(limits::HOLD_NEWS_WAITING_MAX);
-        let mut table = self.table();
-        let told = table.entry(session).or_default();
-        told.retain(|sender| !sender.is_closed());
-        told.push(sender);
-        Events::new(receiver)
+        self.0.subscribe(session, limits::HOLD_NEWS_WAITING_MAX)
     }
 
     /// Tells those whom the event concerns.
@@ -43,7 +28,7 @@ impl HoldNews {
                 }
             }
             EventKind::SessionEnded { session, .. } => {
-                self.table().remove(session);
+                self.0.lock().remove(session);
             }
             EventKind::Queued { .. }
             | EventKind::Granted { .. }
@@ -62,7 +47,7 @@ impl HoldNews {
 
     fn tell(&self, session: Option<SessionId>, event: &Event) {
         let Some(session) = session else { return };
-        let mut table = self.table();
+        let mut table = self.0.lock();
         if let Some(told) = table.get_mut(&session) {
             // Who has no room loses its sender: its subscription ends there, and it subscribes and looks anew.
             told.retain(|sender| sender.try_send(Ok(event.clone())).is_ok());
@@ -71,10 +56,7 @@ impl HoldNews {
 
     /// Something may have been missed up to `resume`: everybody is told so, and subscribes anew.
     pub(super) fn missed(&self, resume: Position) {
-        for told in self.table().drain().flat_map(|(_, told)| told) {
-            let why = "a snapshot was installed on this node".to_owned();
-            told.try_send(Err(ServiceError::EventsMissed { why, resume })).ok();
-        }
+        self.0.missed(resume);
     }
 }
 
@@ -84,6 +66,7 @@ mod tests {
     use crate::model::{
         Claim, FencingToken, LockKey, LockName, LogTime, Mode, Namespace, Principal, Reason, RequestId, WallTime,
     };
+    use crate::service::ServiceError;
 
     fn session(number: u64) -> SessionId {
         SessionId::from_u64(number).expect("not zero")
@@ -139,6 +122,6 @@ mod tests {
         for number in [1, 2] {
             news.happened(&event(EventKind::SessionEnded { session: session(number), reason }));
         }
-        assert!(news.table().is_empty());
+        assert!(news.0.lock().is_empty());
     }
 }

@@ -25,6 +25,7 @@ mod parked;
 mod proposer;
 mod service;
 mod session_ends;
+mod session_table;
 mod status;
 mod transfer;
 mod weight;

@@ -1,38 +1,23 @@
 //! Who wants to know when a session ends. Every stream of a session does, and nothing else wakes it.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-use tokio::sync::mpsc;
-
+use super::session_table::SessionTable;
 use crate::model::{Event, EventKind, Position, SessionId};
-use crate::service::{Events, ServiceError};
+use crate::service::Events;
 
-type Told = mpsc::Sender<Result<Event, ServiceError>>;
-
-/// Senders by session. An entry goes with its session, which ends sooner or later.
+/// Subscribers to the end of a session.
 #[derive(Debug, Default)]
-pub(super) struct SessionEnds(Mutex<HashMap<SessionId, Vec<Told>>>);
+pub(super) struct SessionEnds(SessionTable);
 
 impl SessionEnds {
-    fn table(&self) -> MutexGuard<'_, HashMap<SessionId, Vec<Told>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Tells of the session's end, once.
     pub(super) fn subscribe(&self, session: SessionId) -> Events {
-        let (sender, receiver) = mpsc::channel(1);
-        let mut table = self.table();
-        let told = table.entry(session).or_default();
-        told.retain(|sender| !sender.is_closed());
-        told.push(sender);
-        Events::new(receiver)
+        self.0.subscribe(session, 1)
     }
 
     /// Tells those whom the event concerns.
     pub(super) fn happened(&self, event: &Event) {
         let EventKind::SessionEnded { session, .. } = &event.kind else { return };
-        for told in self.table().remove(session).into_iter().flatten() {
+        for told in self.0.lock().remove(session).into_iter().flatten() {
             // Room for one is there, and one is all that comes; a receiver that is gone does not care.
             told.try_send(Ok(event.clone())).ok();
         }
@@ -40,12 +25,7 @@ impl SessionEnds {
 
     /// Ends may have been missed up to `resume`: everybody is told so, and subscribes anew.
     pub(super) fn missed(&self, resume: Position) {
-        for (_, told) in self.table().drain() {
-            for told in told {
-                let why = "a snapshot was installed on this node".to_owned();
-                told.try_send(Err(ServiceError::EventsMissed { why, resume })).ok();
-            }
-        }
+        self.0.missed(resume);
     }
 }
 
@@ -53,6 +33,7 @@ impl SessionEnds {
 mod tests {
     use super::*;
     use crate::model::{EndReason, LogTime, Namespace, WallTime};
+    use crate::service::ServiceError;
 
     fn ended(session: SessionId) -> Event {
         Event {
@@ -77,10 +58,10 @@ mod tests {
         ends.happened(&ended(session(1)));
         assert_eq!(one.next().await, Ok(ended(session(1))));
         assert_eq!(two.next().await, Ok(ended(session(1))));
-        assert_eq!(ends.table().len(), 1);
+        assert_eq!(ends.0.lock().len(), 1);
         ends.missed(Position { index: 9, n: 0 });
         let missed = other.next().await.expect_err("missed");
         assert!(matches!(missed, ServiceError::EventsMissed { resume: Position { index: 9, .. }, .. }), "{missed}");
-        assert!(ends.table().is_empty());
+        assert!(ends.0.lock().is_empty());
     }
 }
