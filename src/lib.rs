@@ -16,6 +16,7 @@ pub mod service;
 pub mod config;
 pub mod node;
 pub mod client;
+pub mod compat;
 pub mod rpc;
 pub mod testing;
 #[cfg(feature = "cli")]

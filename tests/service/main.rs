@@ -1,6 +1,9 @@
 //! One suite of promises, kept by a node that leads, by a node that follows, and over gRPC, all of the same cluster.
 
+#[macro_use]
+mod ways;
 mod changes;
+mod compat;
 mod faulty;
 mod suite;
 mod wire;
@@ -10,6 +13,8 @@ use std::sync::OnceLock;
 use lockkeeper::node::Node;
 use lockkeeper::rpc::{RemoteService, RemoteSettings};
 use lockkeeper::testing::Cluster;
+
+use suite::*;
 
 /// Three nodes with their logs on disk, for all tests of this program; they end with it.
 struct Shared {
@@ -44,22 +49,6 @@ async fn follower() -> Node {
 async fn remote() -> RemoteService {
     shared().cluster.leader().await;
     RemoteService::new(RemoteSettings::new(shared().cluster.endpoints())).expect("endpoints")
-}
-
-macro_rules! behaviours {
-    ($way:ident: $($name:ident)*) => { mod $way { $(
-        /// The behaviour of this name in the suite.
-        #[tokio::test]
-        async fn $name() {
-            let service = super::$way().await;
-            super::suite::WAY.scope(stringify!($way), super::suite::$name(service)).await;
-        }
-    )* } };
-    ($($name:ident)*) => {
-        behaviours! { leader: $($name)* }
-        behaviours! { follower: $($name)* }
-        behaviours! { remote: $($name)* }
-    };
 }
 
 behaviours! {
