@@ -8,7 +8,8 @@ use std::sync::Arc;
 use super::errands::{Change, Done};
 use super::hold::{Asked, Hold};
 use super::presence::{Errand, Tie};
-use super::waiting::{Wait, granted, passed};
+use super::waiting::{granted, passed};
+use super::wanted::Wait;
 use super::{ClientError, HoldState, Lost};
 use crate::model::{FencingToken, LockName, LockValue, LogTime, Outcome, Reply, SessionId};
 

@@ -25,10 +25,13 @@ mod look;
 mod manage;
 mod numbers;
 mod presence;
+mod pursuit;
 mod session;
+mod sets;
 mod take;
 mod validity;
 mod waiting;
+mod wanted;
 mod watch;
 mod witness;
 
@@ -51,6 +54,7 @@ pub use lease::{Lease, Refreshed};
 pub use look::{ListRequest, Page, Seen};
 pub use presence::HoldState;
 pub use session::{Session, SessionBuilder};
+pub use sets::{SetGuard, SetMember, SetRequest};
 pub use take::LeaseRequest;
 pub use watch::Watch;
 

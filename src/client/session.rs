@@ -23,11 +23,12 @@ pub struct SessionBuilder<S: LockService> {
     grace: Option<Duration>,
     handle: Option<Handle>,
     metadata: Option<Metadata>,
+    accepts_hand_over: bool,
 }
 
 impl<S: LockService> SessionBuilder<S> {
     pub(super) fn new(client: Client<S>) -> Self {
-        Self { client, ttl: None, grace: None, handle: None, metadata: None }
+        Self { client, ttl: None, grace: None, handle: None, metadata: None, accepts_hand_over: false }
     }
 
     /// It ends so long after its last renewal. By default the larger of 10 s and twice what the cluster's timing
@@ -56,6 +57,13 @@ impl<S: LockService> SessionBuilder<S> {
         self
     }
 
+    /// It takes holds that are handed over to it, also those that it did not ask for. Such a hold has no guard before
+    /// [`Session::adopt`], and ends with the session; the namespace's events tell of it.
+    pub fn accepts_hand_over(mut self) -> Self {
+        self.accepts_hand_over = true;
+        self
+    }
+
     /// Opens it and begins to renew it. Abandoned halfway it may leave a session without locks, until its TTL is over.
     pub async fn open(self) -> Result<Session<S>, ClientError> {
         let Client { service, settings, .. } = self.client.clone();
@@ -72,7 +80,7 @@ impl<S: LockService> SessionBuilder<S> {
             instance: Instance(clock.random_u128()),
             ttl_ms,
             disconnect_grace_ms: self.grace.map(millis),
-            accepts_hand_over: false,
+            accepts_hand_over: self.accepts_hand_over,
             metadata: self.metadata.unwrap_or_else(|| settings.metadata.clone()).checked()?,
         };
         let call = Call::new(Command::OpenSession(open));

@@ -6,18 +6,22 @@ use super::attempts::Attempts;
 use super::lease::{Lease, aged};
 use super::session::millis;
 use super::validity::{Answer, Validity};
-use super::waiting::{Settled, Wait, Wanted, granted, passed, settled};
+use super::waiting::{Settled, granted, not_acquired, passed, settled};
+use super::wanted::{Wait, Wanted, mode_methods, wanted_methods};
 use super::{Client, ClientError};
 use crate::clock::Instant;
 use crate::limits::TTL_MS_DEFAULT_MIN;
-use crate::model::{Claim, Command, Handle, HolderView, LogTime, Metadata, Mode, Outcome, Place, TakeId, TakeLease};
+use crate::model::{Claim, Command, Handle, Invalid, LockName, LogTime, Mode, Outcome, Place, TakeId, TakeLease};
 use crate::service::{ClaimRef, LockService};
 
-/// How a lease is to be taken. [`take`](Self::take) asks for it; values are checked there.
+/// How a lease is to be taken, exclusive and without waiting by default. [`take`](Self::take) asks for it; values are
+/// checked there.
 #[derive(Debug)]
 #[must_use = "nothing is asked for before take()"]
 pub struct LeaseRequest<S: LockService> {
     client: Client<S>,
+    name: Result<LockName, Invalid>,
+    mode: Mode,
     wanted: Wanted,
     duration: Duration,
     handle: Option<Handle>,
@@ -27,7 +31,9 @@ impl<S: LockService> LeaseRequest<S> {
     pub(super) fn new(client: Client<S>, name: &str) -> Self {
         Self {
             client,
-            wanted: Wanted::new(name, Wait::Try),
+            name: LockName::parse(name),
+            mode: Mode::Exclusive,
+            wanted: Wanted::new(Wait::Try),
             duration: Duration::from_millis(TTL_MS_DEFAULT_MIN),
             handle: None,
         }
@@ -45,42 +51,12 @@ impl<S: LockService> LeaseRequest<S> {
         self
     }
 
-    /// Exclusive, shared or permits; exclusive by default.
-    pub fn mode(mut self, mode: Mode) -> Self {
-        self.wanted.mode = mode;
-        self
-    }
-
-    /// What for; shown to whoever waits.
-    pub fn why(mut self, why: &str) -> Self {
-        self.wanted.why = Some(why.to_owned());
-        self
-    }
-
-    /// What the holder says of itself, instead of the client's.
-    pub fn metadata(mut self, metadata: Metadata) -> Self {
-        self.wanted.metadata = Some(metadata);
-        self
-    }
-
-    /// Waits at most so long, counted from the call of [`take`](Self::take); by default not at all.
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.wanted.wait = Wait::For(wait);
-        self
-    }
-
-    /// Does not wait.
-    pub fn try_once(mut self) -> Self {
-        self.wanted.wait = Wait::Try;
-        self
-    }
-
     /// Takes it, and waits as was said. Repeats itself under one id through errors.
     ///
     /// Dropped before its end it is withdrawn by a task of the client, as long as the client lives; after that the
     /// wait and the lease bound what is left of it.
     pub async fn take(self) -> Result<Lease<S>, ClientError> {
-        let Self { client, wanted: Wanted { name, mode, metadata, why, wait }, duration, handle } = self;
+        let Self { client, name, mode, wanted: Wanted { metadata, why, wait }, duration, handle } = self;
         let clock = client.settings.clock.clone();
         let take = TakeLease {
             lock: client.key(name?),
@@ -102,7 +78,7 @@ impl<S: LockService> LeaseRequest<S> {
         let Some(Settled { sent, reply }) = settled else {
             taking.withdraw().await?;
             taking.open = false;
-            return Err(ClientError::NotAcquired { lock: take.lock.name, holder: taking.ahead.take() });
+            return Err(not_acquired(&take.lock.name, taking.ahead.take()));
         };
         let (index, stamp) = (reply.index, reply.stamp);
         let ahead = taking.ahead.take();
@@ -129,6 +105,9 @@ impl<S: LockService> LeaseRequest<S> {
     }
 }
 
+wanted_methods!(LeaseRequest);
+mode_methods!(LeaseRequest);
+
 /// A take on its way.
 struct Taking<S: LockService> {
     client: Client<S>,
@@ -136,7 +115,7 @@ struct Taking<S: LockService> {
     began: Instant,
     /// Log time before it was first sent; `None` until then.
     since: Option<LogTime>,
-    ahead: Option<Box<HolderView>>,
+    ahead: Option<Place>,
     /// Nothing final was answered yet, so dropping it has to withdraw it.
     open: bool,
 }
@@ -154,7 +133,7 @@ impl<S: LockService> Taking<S> {
             async move { Ok((sent, answer.await?)) }
         };
         let ahead = &mut self.ahead;
-        let queued = |place: &Place| *ahead = place.held_by.clone().map(Box::new);
+        let queued = |place: &Place| *ahead = Some(place.clone());
         Ok(settled(service, &claim, &mut self.client.retry(), attempt, queued).await?)
     }
 

@@ -79,7 +79,7 @@ impl Machine {
         let session = self.sessions.get(&request.session)?;
         let in_set = session.sets.contains_key(&request.number);
         Some(match session.first_standing(request.number)? {
-            (_, Standing::Waits(_)) if in_set => Outcome::Queued(self.place_of_set(request)),
+            (key, Standing::Waits(sequence)) if in_set => Outcome::Queued(self.place_of_set(request, (key, sequence))),
             (_, Standing::Holds(_)) if in_set => self.grants_of_set(request),
             (key, Standing::Waits(sequence)) => Outcome::Queued(self.place(key, sequence)),
             (key, Standing::Holds(token)) => {
@@ -184,7 +184,7 @@ impl Machine {
     /// A waiter's place, and one who is in its way.
     pub(super) fn place(&self, key: &LockKey, sequence: u64) -> Place {
         let ahead = self.locks.get(key).map_or(0, |lock| lock.queue.range(..sequence).count());
-        Place { place: ahead as u64 + 1, sequence, held_by: self.one_holder(key) }
+        Place { lock: key.name.clone(), place: ahead as u64 + 1, sequence, held_by: self.one_holder(key) }
     }
 
     /// Releases a hold, or enters it once less where others of the owner's requests hold it too. An upgrade that was

@@ -128,7 +128,7 @@ impl Machine {
                 let refused = self.take_back(&keys, sequence, events, circle);
                 self.final_answer(set.request, fingerprint, refused)
             }
-            None => Outcome::Queued(self.place_of_set(set.request)),
+            None => Outcome::Queued(self.place_of_set(set.request, (&keys[0], sequence))),
         }
     }
 
@@ -139,24 +139,19 @@ impl Machine {
         members.filter(|(_, standing)| **standing == Standing::Waits(sequence)).map(|(key, _)| key.clone()).collect()
     }
 
-    /// Where a set waits: its place for the first lock that it lacks.
-    pub(super) fn place_of_set(&self, request: RequestId) -> Place {
+    /// Where a set waits that stands in the queue `any`: its place for the first lock that it lacks.
+    pub(super) fn place_of_set(&self, request: RequestId, any: (&LockKey, u64)) -> Place {
         let session = self.sessions.get(&request.session);
         let members = session.and_then(|session| session.sets.get(&request.number)).into_iter().flatten();
-        let waits = members.filter_map(|(key, standing)| match standing {
+        let mut waits = members.filter_map(|(key, standing)| match standing {
             Standing::Waits(sequence) => Some((key, *sequence)),
             Standing::Holds(_) => None,
         });
-        let mut first = None;
-        for (key, sequence) in waits {
-            let lock = self.locks.get(key);
-            let lacks = lock.is_some_and(|lock| !self.could_have(key, lock, sequence, request.session));
-            if lacks {
-                return self.place(key, sequence);
-            }
-            first = first.or(Some((key, sequence)));
-        }
-        first.map_or(Place { place: 0, sequence: 0, held_by: None }, |(key, sequence)| self.place(key, sequence))
+        let lacks = |key: &LockKey, sequence| {
+            self.locks.get(key).is_some_and(|lock| !self.could_have(key, lock, sequence, request.session))
+        };
+        let (key, sequence) = waits.find(|(key, sequence)| lacks(key, *sequence)).unwrap_or(any);
+        self.place(key, sequence)
     }
 
     /// What a repeated request of a set is told that holds: what it still holds.

@@ -105,6 +105,8 @@ pub struct Grant {
 /// A place in a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
+    /// For which lock: of a set, the first that it lacks.
+    pub lock: LockName,
     /// 1 is next.
     pub place: u64,
     /// Number that the machine handed out; the queue is in its order.

@@ -76,7 +76,7 @@ impl LockService for Fake {
             Command::OpenSession(open) => Outcome::Opened { session: session(), ttl_ms: open.ttl_ms, deadline },
             Command::Attach(attach) => Outcome::Attached { attachment: Attachment(attach.attempt), deadline },
             Command::Acquire(acquire) => match acquire.name.as_str().trim_end_matches(char::is_numeric) {
-                "busy" => Outcome::Queued(Place { place: 1, sequence: 9, held_by: None }),
+                "busy" => Outcome::Queued(Place { lock: acquire.name, place: 1, sequence: 9, held_by: None }),
                 "stuck" => std::future::pending().await,
                 "full" => return Err(ServiceError::not_sent(NotSent::Overloaded { pause_ms: 50 })),
                 "lost" => return Err(ServiceError::unknown("the leader changed")),

@@ -214,6 +214,11 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
         self.command(asked.namespace.clone(), asked).await
     }
 
+    async fn session_acquire_set(&self, request: Request<pb::SessionAcquireSetRequest>) -> Answers<pb::Reply> {
+        let asked = request.into_inner();
+        self.command(asked.namespace.clone(), asked).await
+    }
+
     async fn session_release(&self, request: Request<pb::SessionReleaseRequest>) -> Answers<pb::Reply> {
         let asked = request.into_inner();
         self.command(asked.namespace.clone(), asked).await

@@ -5,6 +5,7 @@ mod ways;
 mod changes;
 mod compat;
 mod faulty;
+mod sets;
 mod suite;
 mod wire;
 
@@ -97,4 +98,13 @@ behaviours! {
     a_hold_is_handed_over
     a_semaphore_keeps_its_limit
     an_election_has_one_leader
+    a_set_is_held_whole
+    a_set_that_ends_early_leaves_nothing
+    a_set_has_its_bounds
+    a_set_is_lost_with_its_first_lock
+    a_retried_set_gets_the_same_answer
+    the_leases_of_a_set_are_renewed
+    owners_that_wait_for_each_other_are_told
+    a_nested_run_is_refused_what_its_parent_holds
+    an_accepted_hold_is_adopted
 }

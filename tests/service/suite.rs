@@ -14,6 +14,7 @@ use lockkeeper::model::Namespace;
 use lockkeeper::service::LockService;
 
 pub(crate) use crate::changes::*;
+pub(crate) use crate::sets::*;
 pub(crate) use faults::*;
 pub(crate) use leases::*;
 pub(crate) use locks::*;

@@ -687,7 +687,8 @@ impl Naive {
     fn queued(&self, wait: &Wait) -> Outcome {
         let lock = &wait.ask.lock;
         let ahead = self.waits.iter().filter(|o| o.ask.lock == *lock && o.sequence < wait.sequence).count() as u64;
-        Outcome::Queued(Place { place: ahead + 1, sequence: wait.sequence, held_by: self.holder(lock, |_| false) })
+        let held_by = self.holder(lock, |_| false);
+        Outcome::Queued(Place { lock: lock.name.clone(), place: ahead + 1, sequence: wait.sequence, held_by })
     }
 
     /// How a claim stands, and what it asked for.

@@ -60,7 +60,8 @@ impl From<&Outcome> for pb::reply::Outcome {
                 };
                 Wire::GrantedSet(pb::GrantedSet { members: grants.iter().map(member).collect() })
             }
-            Outcome::Queued(Place { place, sequence, held_by }) => Wire::Queued(pb::Queued {
+            Outcome::Queued(Place { lock, place, sequence, held_by }) => Wire::Queued(pb::Queued {
+                lock: lock.to_string(),
                 place: *place,
                 sequence: *sequence,
                 held_by: held_by.as_ref().map(Into::into),
@@ -114,8 +115,9 @@ impl TryFrom<pb::reply::Outcome> for Outcome {
                 };
                 Outcome::GrantedSet(members.into_iter().map(member).collect::<Result<_, _>>()?)
             }
-            Wire::Queued(pb::Queued { place, sequence, held_by }) => {
-                Outcome::Queued(Place { place, sequence, held_by: held_by.map(HolderView::try_from).transpose()? })
+            Wire::Queued(pb::Queued { lock, place, sequence, held_by }) => {
+                let held_by = held_by.map(HolderView::try_from).transpose()?;
+                Outcome::Queued(Place { lock: LockName::parse(&lock)?, place, sequence, held_by })
             }
             Wire::TimedOut(_) => Outcome::TimedOut,
             Wire::Withdrawn(_) => Outcome::Withdrawn,

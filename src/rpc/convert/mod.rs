@@ -8,6 +8,7 @@ mod command;
 mod error;
 mod event;
 mod part;
+mod sets;
 #[cfg(test)]
 mod tests;
 
@@ -17,3 +18,4 @@ pub(super) use error::{
     decided, error_from_status, error_from_wire, error_to_status, error_to_wire, not_understood, reply_to_answer,
 };
 pub(super) use part::{bytes_of, known, lock_key, namespace, required, rows};
+pub(super) use sets::stream_acquire_set;

@@ -10,8 +10,9 @@ use self::values::{
 };
 use super::{decided, error_from_status, error_from_wire, error_to_status, error_to_wire, reply_to_answer};
 use crate::model::{
-    Acquire, Alter, Answer, Answered, Command, Event, Handle, Instance, Invalid, LogTime, Manage, Mode, OpenSession,
-    Outcome, Patience, Position, Refusal, Release, Reply, RequestId, SessionId, TakeId, TakeLease, Totals, WallTime,
+    Acquire, AcquireSet, Alter, Answer, Answered, Command, Event, Handle, Instance, Invalid, LogTime, Manage, Mode,
+    OpenSession, Outcome, Patience, Position, Refusal, Release, Reply, RequestId, SessionId, TakeId, TakeLease, Totals,
+    WallTime,
 };
 use crate::rpc::pb;
 use crate::service::{Call, LeaderHint, NotSent, Role, ServiceError, Status, TABLE, Word};
@@ -87,13 +88,24 @@ proptest! {
         (lock, mode, owner, patience, metadata) in (lock(), mode(), owner(), patience(), metadata()),
         handle in "[a-z]{1,128}",
         extras in proptest::option::of(extras().prop_map(Box::new)),
+        members in prop::collection::vec((lock().prop_map(|lock| lock.name), mode()), 1..5),
     ) {
         let handle = Handle::parse(&handle).expect("legal");
         let request = RequestId { session, number };
         let (name, answered_below) = (lock.name.clone(), below);
+        let (acquire_owner, acquire_extras) = (owner.clone(), extras.clone());
         let acquire =
             Acquire { request, answered_below, name: name.clone(), mode, owner, patience, metadata: metadata.clone(), extras };
         prop_assert_eq!(super::stream_acquire(session, (&acquire).into()), Ok(acquire));
+        let (owner, extras) = (acquire_owner, acquire_extras);
+        let members = members.into_iter().collect();
+        let set = AcquireSet { request, answered_below, members, owner, patience, metadata: metadata.clone(), extras };
+        prop_assert_eq!(super::stream_acquire_set(session, (&set).into()), Ok(set.clone()));
+        let asked = pb::SessionAcquireSetRequest {
+            namespace: String::new(), session: session.as_u64(), handle: handle.reveal().to_owned(), acquire: Some((&set).into()),
+        };
+        let proof = Some(handle.clone());
+        prop_assert_eq!(Call::try_from(asked), Ok(Call { proof, ..Call::new(Command::AcquireSet(set)) }));
         let release = Release { request, answered_below, name, token };
         prop_assert_eq!(super::stream_release(session, (&release).into()), Ok(release));
 

@@ -70,6 +70,12 @@ impl RemoteService {
                 let call = |asked, at| async move { reply(locks(at).session_acquire(asked).await) };
                 endpoints.ask(Effect::Changes, asked, call).await
             }
+            Command::AcquireSet(set) => {
+                let acquire = Some(set.into());
+                let asked = pb::SessionAcquireSetRequest { namespace, session, handle, acquire };
+                let call = |asked, at| async move { reply(locks(at).session_acquire_set(asked).await) };
+                endpoints.ask(Effect::Changes, asked, call).await
+            }
             Command::Release(release) => {
                 let release = Some(release.into());
                 let asked = pb::SessionReleaseRequest { namespace, session, handle, release };
@@ -100,7 +106,6 @@ impl RemoteService {
             | Command::CancelTake { .. }
             | Command::DropLease { .. }
             | Command::Manage(_)
-            | Command::AcquireSet(_)
             | Command::Tick
             | Command::LeaderlessGap { .. }
             | Command::Configure(_)

@@ -179,6 +179,7 @@ impl RemoteService {
 fn stream_body(command: &Command) -> Result<(Body, Option<u64>), ServiceError> {
     Ok(match command {
         Command::Acquire(acquire) => (Body::Acquire(acquire.into()), Some(acquire.request.number)),
+        Command::AcquireSet(set) => (Body::AcquireSet(set.into()), Some(set.request.number)),
         Command::Release(release) => (Body::Release(release.into()), None),
         Command::Alter(alter) => (Body::Alter(alter.into()), Some(alter.request.number)),
         Command::Cancel { request } => (Body::Cancel(pb::StreamCancel { request: request.number }), None),
@@ -190,7 +191,6 @@ fn stream_body(command: &Command) -> Result<(Body, Option<u64>), ServiceError> {
         | Command::CancelTake { .. }
         | Command::DropLease { .. }
         | Command::Manage(_)
-        | Command::AcquireSet(_)
         | Command::Tick
         | Command::LeaderlessGap { .. }
         | Command::Configure(_)

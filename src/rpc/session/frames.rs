@@ -8,7 +8,9 @@ use crate::limits;
 use crate::model::{
     Attach, Claim, Command, EventKind, Handle, Invalid, LockKey, LockName, RenewalTarget, Reply, RequestId, SessionId,
 };
-use crate::rpc::convert::{open_session, required, stream_acquire, stream_alter, stream_close, stream_release};
+use crate::rpc::convert::{
+    open_session, required, stream_acquire, stream_acquire_set, stream_alter, stream_close, stream_release,
+};
 use crate::rpc::pb;
 use crate::rpc::pb::client_frame::Body;
 use crate::service::{Call, ClaimRef, LockService, RenewalCall, Scope, ServiceError, Subscription};
@@ -58,6 +60,12 @@ impl<S: LockService> SessionStream<S> {
                 let acquire = stream_acquire(self.session()?, acquire)?;
                 let claim = self.claim(&acquire.name, acquire.request);
                 self.start_command(number, Some(claim), Command::Acquire(acquire));
+            }
+            Body::AcquireSet(set) => {
+                let set = stream_acquire_set(self.session()?, set)?;
+                // Its settlement is found by its number; any of its locks will do beside it.
+                let claim = set.members.keys().next().map(|name| self.claim(name, set.request));
+                self.start_command(number, claim, Command::AcquireSet(set));
             }
             Body::Alter(alter) => {
                 let alter = stream_alter(self.session()?, alter)?;

@@ -192,11 +192,8 @@ pub(super) fn outcome() -> impl Strategy<Value = Outcome> {
                 .prop_map(|(name, token, deadline, waited_ms)| { (name, Grant { token, deadline, waited_ms }) })
         )
         .prop_map(Outcome::GrantedSet),
-        (any::<[u64; 2]>(), option::of(holder())).prop_map(|([place, sequence], held_by)| Outcome::Queued(Place {
-            place,
-            sequence,
-            held_by
-        })),
+        (lock_name(), any::<[u64; 2]>(), option::of(holder()))
+            .prop_map(|(lock, [place, sequence], held_by)| Outcome::Queued(Place { lock, place, sequence, held_by })),
         end_reason().prop_map(|reason| Outcome::HoldEnded { reason }),
         refusal().prop_map(Outcome::Refused),
         Just(Outcome::DisconnectNoted),

@@ -1,0 +1,53 @@
+//! Lock sets: as they come in, and as they are sent.
+
+use std::collections::BTreeMap;
+
+use super::part::{extras, metadata, owner, required};
+use crate::model::{AcquireSet, Command, Handle, Invalid, LockName, RequestId, SessionId};
+use crate::rpc::pb;
+use crate::service::Call;
+
+/// A session's acquire of several locks. How many there may be is the node's to check, for callers of every kind.
+pub(in crate::rpc) fn stream_acquire_set(session: SessionId, set: pb::StreamAcquireSet) -> Result<AcquireSet, Invalid> {
+    let mut members = BTreeMap::new();
+    for pb::SetMember { lock, mode } in set.members {
+        let name = LockName::parse(&lock)?;
+        if members.insert(name, required("mode", mode)?.try_into()?).is_some() {
+            return Err(Invalid::new("locks", "each name once in a set", format!("{lock:?} twice")));
+        }
+    }
+    Ok(AcquireSet {
+        request: RequestId { session, number: set.request },
+        answered_below: set.answered_below,
+        members,
+        owner: owner(set.owner)?,
+        patience: required("patience", set.patience)?.try_into()?,
+        metadata: metadata(set.metadata)?,
+        extras: set.extras.map(extras).transpose()?.map(Box::new),
+    })
+}
+
+impl From<&AcquireSet> for pb::StreamAcquireSet {
+    fn from(set: &AcquireSet) -> Self {
+        let members = set.members.iter();
+        Self {
+            request: set.request.number,
+            answered_below: set.answered_below,
+            members: members
+                .map(|(name, mode)| pb::SetMember { lock: name.to_string(), mode: Some((*mode).into()) })
+                .collect(),
+            owner: set.owner.as_ref().map(ToString::to_string),
+            patience: Some(set.patience.into()),
+            metadata: Some((&set.metadata).into()),
+            extras: set.extras.as_deref().map(Into::into),
+        }
+    }
+}
+
+impl TryFrom<pb::SessionAcquireSetRequest> for Call {
+    type Error = Invalid;
+    fn try_from(asked: pb::SessionAcquireSetRequest) -> Result<Self, Invalid> {
+        let set = stream_acquire_set(SessionId::from_u64(asked.session)?, required("acquire", asked.acquire)?)?;
+        Ok(Call { proof: Some(Handle::parse(&asked.handle)?), ..Call::new(Command::AcquireSet(set)) })
+    }
+}

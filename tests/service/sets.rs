@@ -1,0 +1,215 @@
+//! The suite's part about several locks together, and about owners that wait for each other.
+
+use std::sync::atomic::Ordering::SeqCst;
+
+use lockkeeper::client::{ClientError, HoldState, Session, SetGuard};
+use lockkeeper::model::{EndReason, Mode, OnDeadlock, Refusal, WaitsBecause};
+use lockkeeper::service::{LockService, Word};
+
+use crate::faulty::Faulty;
+use crate::suite::{LONG, LOOK, SHORT, client, in_use, session};
+
+fn names(guard: &SetGuard) -> Vec<String> {
+    guard.tokens().keys().map(ToString::to_string).collect()
+}
+
+/// A set is granted whole, in the modes that it asked for, under a token each, and given back whole.
+pub(crate) async fn a_set_is_held_whole<S: LockService>(service: S) {
+    let client = client(service, "set");
+    let wanted =
+        || client.locks(["b", "a"]).with("r", Mode::Shared).with("s", Mode::Permits { count: 2, limit: Some(3) });
+    let guard = wanted().value("ours").acquire().await.expect("free");
+    assert_eq!(names(&guard), ["a", "b", "r", "s"]);
+    assert!(guard.token("a") < guard.token("b") && guard.token("b").is_some() && guard.token("c").is_none());
+    assert_eq!((guard.state(), guard.valid_for().is_zero()), (HoldState::Held, false));
+    assert_eq!(guard.guards().len(), 4);
+    let reader = client.lock("r").shared().try_once().acquire().await.expect("shared");
+    let permit = client.lock("s").permits(1, None).try_once().acquire().await.expect("one is left");
+    drop(permit);
+    let refused = wanted().try_once().acquire().await.expect_err("held");
+    let ClientError::NotAcquired { lock, holder: Some(holder) } = &refused else { panic!("{refused:?}") };
+    assert_eq!((lock.as_str(), Some(holder.token)), ("a", guard.token("a")));
+    let (next, released) = tokio::join!(wanted().wait(LONG).acquire(), async {
+        in_use(&client, "a", 1, 1).await;
+        in_use(&client, "r", 2, 1).await;
+        guard.release().await
+    });
+    assert_eq!(released.expect("released").values().map(|released| released.left).collect::<Vec<_>>(), [0; 4]);
+    let next = next.expect("granted whole");
+    drop((reader, next));
+    for name in ["a", "b", "r", "s"] {
+        in_use(&client, name, 0, 0).await;
+    }
+}
+
+/// While a set waits it holds nothing; one that runs out of time or is dropped leaves nothing, and says what it lacked.
+pub(crate) async fn a_set_that_ends_early_leaves_nothing<S: LockService>(service: S) {
+    let client = client(service, "set-end");
+    let busy = client.lock("b").why("rebuild").acquire().await.expect("free");
+    let late = client.locks(["a", "b"]).wait(SHORT).acquire().await.expect_err("held");
+    let ClientError::NotAcquired { lock, holder: Some(holder) } = &late else { panic!("{late:?}") };
+    assert_eq!((lock.as_str(), &*holder.metadata.why), ("b", "rebuild"));
+    in_use(&client, "a", 0, 0).await;
+    in_use(&client, "b", 1, 0).await;
+    let mut dropped = Box::pin(client.locks(["a", "b"]).acquire());
+    tokio::select! {
+        _ = &mut dropped => panic!("held by another"),
+        () = in_use(&client, "a", 0, 1) => {}
+    }
+    drop(dropped);
+    in_use(&client, "a", 0, 0).await;
+    in_use(&client, "b", 1, 0).await;
+    busy.release().await.expect("released");
+    client.locks(["a", "b"]).try_once().acquire().await.expect("free").release().await.expect("released");
+}
+
+/// Sets that make no sense are refused before anything is sent.
+pub(crate) async fn a_set_has_its_bounds<S: LockService>(service: S) {
+    let client = client(service, "set-bounds");
+    let none: [&str; 0] = [];
+    let many: Vec<String> = (0..65).map(|number| format!("n{number}")).collect();
+    let wrong = [
+        client.locks(none).acquire().await,
+        client.locks(["a", "a"]).acquire().await,
+        client.locks(many).acquire().await,
+        client.locks(["a", "line\nend"]).acquire().await,
+    ];
+    for refused in wrong {
+        assert_eq!(refused.expect_err("refused").word(), Word::Invalid);
+    }
+    let many = (0..64).map(|number| format!("n{number}"));
+    client.locks(many).acquire().await.expect("as many as there may be").release().await.expect("released");
+}
+
+/// A set is lost with the first of its locks, and work under it is dropped; the others go on in guards of their own.
+pub(crate) async fn a_set_is_lost_with_its_first_lock<S: LockService>(service: S) {
+    let client = client(service, "set-lost");
+    let guard = client.locks(["a", "b", "c"]).acquire().await.expect("free");
+    let token = guard.token("b").expect("one of them");
+    let (lost, broken) = tokio::join!(guard.run(std::future::pending::<()>()), async {
+        tokio::time::sleep(SHORT).await;
+        client.break_hold("b", token, "test").await
+    });
+    broken.expect("broken");
+    let lost = lost.expect_err("lost");
+    assert_eq!((lost.lock.as_str(), lost.token, lost.alone), ("b", token, true));
+    assert_eq!(lost.reason, Some(EndReason::Broken));
+    assert_eq!((guard.state(), guard.valid_for().is_zero()), (HoldState::Lost, true));
+    let mut guards = guard.into_guards();
+    let (last, first) = (guards.pop().expect("three"), guards.swap_remove(0));
+    assert_eq!((first.state(), last.state()), (HoldState::Held, HoldState::Held));
+    first.release().await.expect("released");
+    in_use(&client, "a", 0, 0).await;
+    in_use(&client, "c", 1, 0).await;
+    last.release().await.expect("released");
+}
+
+/// A set whose answers get lost is repeated under its number and gets the first answer; a wait that broke off goes on.
+pub(crate) async fn a_retried_set_gets_the_same_answer<S: LockService>(service: S) {
+    let (faulty, faults) = Faulty::new(service);
+    let session = session(faulty, "set-retry").await;
+    faults.answers_lost.store(2, SeqCst);
+    let guard = session.locks(["a", "b"]).acquire().await.expect("free");
+    faults.answers_lost.store(1, SeqCst);
+    faults.waits_broken.store(3, SeqCst);
+    let (next, released) = tokio::join!(session.locks(["b", "c"]).wait(LONG).acquire(), async {
+        while faults.waits_broken.load(SeqCst) > 0 {
+            tokio::time::sleep(LOOK).await;
+        }
+        guard.release().await
+    });
+    released.expect("the first answer");
+    let next = next.expect("granted");
+    assert_eq!(names(&next), ["b", "c"]);
+    next.release().await.expect("released");
+}
+
+/// The lease of a set is renewed for each of its locks.
+pub(crate) async fn the_leases_of_a_set_are_renewed<S: LockService>(service: S) {
+    let client = client(service, "set-lease");
+    let lease = LOOK * 60;
+    let guard = client.locks(["a", "b"]).lease(lease).acquire().await.expect("free");
+    assert!(guard.valid_for() <= lease);
+    guard.run(tokio::time::sleep(lease * 3)).await.expect("held all along");
+    guard.release().await.expect("released");
+}
+
+fn circle(refused: ClientError) -> Vec<(String, String, WaitsBecause)> {
+    assert_eq!(refused.word(), Word::Deadlock, "{refused}");
+    let ClientError::Refused(Refusal::Deadlock { circle }) = refused else { panic!("{refused:?}") };
+    circle.into_iter().map(|link| (link.owner.to_string(), link.lock.name.to_string(), link.why)).collect()
+}
+
+async fn waits_for<S: LockService>(session: &Session<S>, owner: &str, name: &str) {
+    drop(session.lock(name).owner(owner).acquire().await);
+}
+
+/// Of two owners that take two locks in opposite order the second is refused at once, and told the circle; it
+/// may choose to wait all the same.
+pub(crate) async fn owners_that_wait_for_each_other_are_told<S: LockService>(service: S) {
+    let client = client(service.clone(), "deadlock");
+    let (one, two) = (session(service.clone(), "deadlock").await, session(service, "deadlock").await);
+    let a = one.lock("a").owner("ann").acquire().await.expect("free");
+    let b = two.lock("b").owner("bob").acquire().await.expect("free");
+    let mut waits = Box::pin(waits_for(&one, "ann", "b"));
+    tokio::select! {
+        () = &mut waits => panic!("held by the other"),
+        () = in_use(&client, "b", 1, 1) => {}
+    }
+    let refused = two.lock("a").owner("bob").acquire().await.expect_err("it would wait for ever");
+    let text = refused.to_string();
+    for word in ["ann", "bob", "waits for a", "waits for b", "held by"] {
+        assert!(text.contains(word), "{word:?} is not in {text:?}");
+    }
+    let expected = [("bob", "a", WaitsBecause::Holds), ("ann", "b", WaitsBecause::Holds)];
+    assert_eq!(circle(refused), expected.map(|(owner, name, why)| (owner.to_owned(), name.to_owned(), why)));
+    in_use(&client, "a", 1, 0).await;
+    let set = two.locks(["a", "c"]).owner("bob").acquire().await.expect_err("the same by a set");
+    assert_eq!(circle(set).len(), 2);
+    in_use(&client, "c", 0, 0).await;
+    let waited = two.lock("a").owner("bob").on_deadlock(OnDeadlock::Wait).wait(SHORT).acquire().await;
+    assert_eq!(waited.expect_err("it waits in vain").word(), Word::NotAcquired);
+    b.release().await.expect("released");
+    waits.await;
+    a.release().await.expect("released");
+}
+
+/// A nested run is refused what its parent holds, and what would wait for its parent otherwise.
+pub(crate) async fn a_nested_run_is_refused_what_its_parent_holds<S: LockService>(service: S) {
+    let client = client(service.clone(), "nested");
+    let (outer, inner) = (session(service.clone(), "nested").await, session(service.clone(), "nested").await);
+    let held = outer.lock("a").owner("outer").acquire().await.expect("free");
+    let nested = |name: &'static str| inner.lock(name).owner("inner").parent(outer.id(), "outer");
+    let told = circle(nested("a").acquire().await.expect_err("its parent holds it"));
+    assert_eq!(told[0], ("inner".to_owned(), "a".to_owned(), WaitsBecause::Holds));
+    assert_eq!((told[1].0.as_str(), told[1].2), ("outer", WaitsBecause::Nested));
+    let set = inner.locks(["a", "b"]).owner("inner").parent(outer.id(), "outer").acquire().await;
+    circle(set.expect_err("the same by a set"));
+    // Another run holds b and waits for a: the nested one would wait for it, and it waits for the parent.
+    let other = session(service, "nested").await;
+    let b = other.lock("b").owner("other").acquire().await.expect("free");
+    let mut waits = Box::pin(waits_for(&other, "other", "a"));
+    tokio::select! {
+        () = &mut waits => panic!("held by the outer run"),
+        () = in_use(&client, "a", 1, 1) => {}
+    }
+    let told = circle(nested("b").acquire().await.expect_err("nobody could go on"));
+    assert!(told.iter().any(|(owner, _, why)| owner == "outer" && *why == WaitsBecause::Nested), "{told:?}");
+    b.release().await.expect("released");
+    nested("b").try_once().acquire().await.expect("free").release().await.expect("released");
+    held.release().await.expect("released");
+    waits.await;
+}
+
+/// A session that accepts takes what is handed over to it without having asked, and adopts it as its own.
+pub(crate) async fn an_accepted_hold_is_adopted<S: LockService>(service: S) {
+    let client = client(service.clone(), "adopt");
+    let heir = client.session().accepts_hand_over().open().await.expect("opened");
+    let guard = client.lock("a").acquire().await.expect("free");
+    assert_eq!(heir.adopt("a", guard.token()).await.expect_err("not its own").word(), Word::NotHeld);
+    let token = client.hand_over("a", guard.token(), heir.id()).await.expect("it accepts");
+    let adopted = heir.adopt("a", token).await.expect("its own");
+    assert_eq!((adopted.token(), adopted.session(), adopted.state()), (token, heir.id(), HoldState::Held));
+    adopted.release().await.expect("released");
+    in_use(&client, "a", 0, 0).await;
+}
