@@ -135,7 +135,6 @@ impl SetGuard {
     }
 
     /// The guards of its locks, in the order of their names.
-    #[must_use]
     pub fn guards(&self) -> &[LockGuard] {
         &self.guards
     }

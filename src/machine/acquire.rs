@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Machine;
-use super::requests::{Recall, of_acquire};
+use super::requests::of_acquire;
 use super::state::{Finished, Holder, HolderExtras, Lease, Purpose, Standing, Waiter, kind_of};
 use crate::faults::{self, Fault};
 use crate::model::{
@@ -23,7 +23,7 @@ impl Machine {
         if let Some(outcome) = self.live_request(acquire.request, fingerprint) {
             return outcome;
         }
-        if let Recall::Answer(outcome) = self.recall(acquire.request, fingerprint) {
+        if let Some(outcome) = self.recall(acquire.request, fingerprint) {
             return outcome;
         }
         let Some(session) = self.sessions.get(&id) else {

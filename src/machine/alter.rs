@@ -1,7 +1,7 @@
 //! What a session does with its holds: the way in, common to all, and the proof that a hold is its own.
 
 use super::Machine;
-use super::requests::{Recall, of_alter};
+use super::requests::of_alter;
 use super::state::Holder;
 use crate::model::{Alter, Alteration, FencingToken, LockKey, Outcome, Principal, Refusal, SessionId};
 
@@ -32,7 +32,7 @@ impl Machine {
         if let Some(outcome) = self.live_request(alter.request, fingerprint) {
             return outcome;
         }
-        if let Recall::Answer(outcome) = self.recall(alter.request, fingerprint) {
+        if let Some(outcome) = self.recall(alter.request, fingerprint) {
             return outcome;
         }
         let Some(session) = self.sessions.get(&id) else {

@@ -1,7 +1,7 @@
 //! Release, for sessions.
 
 use super::Machine;
-use super::requests::{Recall, of_release};
+use super::requests::of_release;
 use super::state::Holder;
 use crate::model::{EndReason, FencingToken, LockKey, Outcome, Refusal, Release};
 
@@ -17,7 +17,7 @@ impl Machine {
             return Outcome::Refused(Refusal::RequestReused { number });
         }
         let fingerprint = of_release(release);
-        if let Recall::Answer(outcome) = self.recall(release.request, fingerprint) {
+        if let Some(outcome) = self.recall(release.request, fingerprint) {
             return outcome;
         }
         let Some(session) = self.sessions.get(&id) else {

@@ -10,14 +10,6 @@ use crate::model::{
     Release, RequestId, SessionId, TakeLease,
 };
 
-/// What is known of a request before it is executed.
-pub(super) enum Recall {
-    /// Nothing: execute it.
-    New,
-    /// This is its answer.
-    Answer(Outcome),
-}
-
 impl Machine {
     /// Refuses what names a session that has ended; ends one that has run out but was not yet swept.
     pub(super) fn live_session(&mut self, id: SessionId) -> Result<(), Refusal> {
@@ -32,23 +24,19 @@ impl Machine {
         Err(Refusal::SessionEnded { session: id, reason: self.end_of(id) })
     }
 
-    /// Forgets answers that the client has seen, and finds the one to this request if there is one. Live requests are
-    /// found by their locks before this is asked.
-    pub(super) fn recall(&mut self, request: RequestId, fingerprint: u64) -> Recall {
-        let Some(session) = self.sessions.get(&request.session) else { return Recall::New };
+    /// The answer to this request if there is one; `None` for a new one, which is to be executed. Live requests are found
+    /// by their locks before this is asked.
+    pub(super) fn recall(&self, request: RequestId, fingerprint: u64) -> Option<Outcome> {
+        let session = self.sessions.get(&request.session)?;
         let number = request.number;
         if let Some(done) = session.finished.get(&number) {
             let same = done.fingerprint.is_none_or(|known| known == fingerprint);
-            return Recall::Answer(if same {
-                done.outcome.clone()
-            } else {
-                Outcome::Refused(Refusal::RequestReused { number })
-            });
+            return Some(if same { done.outcome.clone() } else { Outcome::Refused(Refusal::RequestReused { number }) });
         }
         if number < session.record.floor {
-            return Recall::Answer(Outcome::Refused(Refusal::TooOld { number, floor: session.record.floor }));
+            return Some(Outcome::Refused(Refusal::TooOld { number, floor: session.record.floor }));
         }
-        Recall::New
+        None
     }
 
     /// Drops remembered answers below what the client says it has seen.

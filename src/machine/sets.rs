@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Machine;
 use super::acquire::{Admission, limit_of};
-use super::requests::{Recall, of_set};
+use super::requests::of_set;
 use super::state::{Holder, HolderExtras, Lease, Purpose, Standing, Waiter, kind_of};
 use crate::limits;
 use crate::model::{
@@ -24,7 +24,7 @@ impl Machine {
         if let Some(outcome) = self.live_request(set.request, fingerprint) {
             return outcome;
         }
-        if let Recall::Answer(outcome) = self.recall(set.request, fingerprint) {
+        if let Some(outcome) = self.recall(set.request, fingerprint) {
             return outcome;
         }
         let Some(session) = self.sessions.get(&id) else {
