@@ -79,6 +79,12 @@ pub const OWN_REQUESTS_MIN: u64 = 1 << 63;
 pub const LOCKS_A_SET_MAX: usize = 64;
 /// Links of a circle of waiters that are told; the rest is left out, so that a refusal fits into a call's headers.
 pub const CIRCLE_LINKS_MAX: usize = 8;
+/// How much each of them may say of who it is, and as much of what for, in bytes.
+pub const CIRCLE_TEXT_BYTES_MAX: usize = 64;
+/// Waits that one explanation tells; the rest is left out, and that is said.
+pub const EXPLAINED_WAITS_MAX: usize = 64;
+/// What an explanation tells of what stands in the way of one wait, at one lock and in all.
+pub const EXPLAINED_OBSTACLES_MAX: usize = 8;
 /// How often one hold may be entered by its owner.
 pub const HOLD_DEPTH_MAX: usize = 1_000;
 /// Barging waiters that one grant looks at: what it passes over waits for the next one.

@@ -4,7 +4,7 @@ use std::io;
 
 use crate::client::{ClientError, Lost};
 use crate::config::ConfigError;
-use crate::model::Invalid;
+use crate::model::{CircleLink, Invalid, Refusal};
 use crate::service::{LeaderHint, ServiceError, Word};
 
 /// Ends a command with an exit code and a message.
@@ -16,6 +16,8 @@ pub(crate) struct Failure {
     pub(crate) detail: String,
     /// The leader, where the error names one.
     pub(crate) leader: Option<LeaderHint>,
+    /// Who waits for whom, where that is the failure.
+    pub(crate) circle: Vec<CircleLink>,
     /// Replaces the table's exit code.
     pub(crate) exit: Option<u8>,
     /// Nobody reads the answer any more; nothing is left to say.
@@ -25,7 +27,7 @@ pub(crate) struct Failure {
 impl Failure {
     /// A failure of this kind.
     pub(crate) fn new(word: Word, detail: impl Into<String>) -> Self {
-        Self { word, detail: detail.into(), leader: None, exit: None, silent: false }
+        Self { word, detail: detail.into(), leader: None, circle: Vec::new(), exit: None, silent: false }
     }
 
     /// The command line itself is wrong.
@@ -90,7 +92,17 @@ impl From<ClientError> for Failure {
             | ClientError::HoldEnded { .. }
             | ClientError::Invalid(_) => None,
         };
-        Self { leader, ..Self::new(error.word(), error.to_string()) }
+        let detail = error.to_string();
+        let circle = match error {
+            ClientError::Refused(Refusal::Deadlock { ref circle }) => circle.clone(),
+            ClientError::Service(_)
+            | ClientError::NotAcquired { .. }
+            | ClientError::Refused(_)
+            | ClientError::SessionLost { .. }
+            | ClientError::HoldEnded { .. }
+            | ClientError::Invalid(_) => Vec::new(),
+        };
+        Self { leader, circle, ..Self::new(error.word(), detail) }
     }
 }
 

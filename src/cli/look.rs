@@ -163,7 +163,7 @@ pub(super) fn ago(now: LogTime, since: LogTime) -> String {
 }
 
 /// A duration without digits that nobody reads.
-fn short(ms: u64) -> String {
+pub(super) fn short(ms: u64) -> String {
     let whole = if ms < 10_000 { Duration::from_millis(ms) } else { Duration::from_secs(ms / 1000) };
     humantime::format_duration(whole).to_string()
 }

@@ -10,6 +10,7 @@ mod bench;
 mod cluster;
 mod connect;
 mod dev;
+mod explain;
 mod failure;
 mod host;
 mod lease;
@@ -96,6 +97,7 @@ fn run(options: Options, output: &Output) -> Result<u8, Failure> {
         | Command::Wait(_)
         | Command::Ls(_)
         | Command::Show(_)
+        | Command::Explain(_)
         | Command::Sessions
         | Command::Watch(_)
         | Command::Break(_)
@@ -122,6 +124,7 @@ async fn ask(command: Command, common: &Common, output: &Output) -> Result<u8, F
         Command::Wait(options) => lease::wait(&client, namespace, options, output).await,
         Command::Ls(options) => look::list(&client, options, output).await,
         Command::Show(options) => look::show(&client, options, output).await,
+        Command::Explain(options) => explain::explain(&client, options, output).await,
         Command::Sessions => look::sessions(&client, output).await,
         Command::Watch(options) => look::watch(&client, options, output).await,
         Command::Break(options) => acting::break_hold(&client, options, output).await,

@@ -8,9 +8,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use super::acting::{AskOptions, BreakOptions, HandOverOptions, SemaphoreOptions};
 use super::bench::Workload;
 use super::lock::{LockOptions, ShimOptions};
-use super::parse::{duration, handle, lock_name, namespace, port_base, position, token};
+use super::parse::{duration, handle, lock_name, namespace, port_base, position, session, token};
 use crate::config::Profile;
-use crate::model::{FencingToken, Handle, LockName, Namespace, Position};
+use crate::model::{FencingToken, Handle, LockName, Namespace, Position, SessionId};
 
 /// A replicated lock service: fair queues, fencing tokens, sessions and leases.
 #[derive(Debug, Parser)]
@@ -87,6 +87,8 @@ pub(super) enum Command {
     Ls(ListOptions),
     /// Show one lock: who holds it, who waits
     Show(ShowOptions),
+    /// Say who waits for whom, why, and what would end it
+    Explain(ExplainOptions),
     /// List sessions
     Sessions,
     /// Follow what happens to locks and sessions
@@ -266,6 +268,16 @@ pub(super) struct ShowOptions {
     /// How to write it
     #[arg(long, value_enum, default_value = "text")]
     pub(super) format: ShowFormat,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ExplainOptions {
+    /// Which lock
+    #[arg(value_parser = lock_name, required_unless_present = "session")]
+    pub(super) name: Option<LockName>,
+    /// What this session waits for, instead
+    #[arg(long, value_parser = session, value_name = "ID", conflicts_with = "name")]
+    pub(super) session: Option<SessionId>,
 }
 
 /// Ways to show a lock.

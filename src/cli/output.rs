@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use serde::Serialize;
 
 use super::failure::Failure;
+use crate::model::{CircleLink, WaitsBecause};
 
 /// How this run talks.
 #[derive(Debug, Clone, Copy)]
@@ -23,12 +24,48 @@ struct ErrorLine<'a> {
     detail: &'a str,
     advice: &'a str,
     leader: Option<Leader<'a>>,
+    /// Each waits for the next, and the last for the first: of a deadlock.
+    circle: Option<Vec<Link<'a>>>,
+}
+
+#[derive(Serialize)]
+struct Link<'a> {
+    session: String,
+    owner: &'a str,
+    who: &'a str,
+    why: Option<&'a str>,
+    lock: &'a str,
+    /// How the next one is in its way.
+    because: &'static str,
+}
+
+impl<'a> Link<'a> {
+    fn new(link: &'a CircleLink) -> Self {
+        Self {
+            session: link.session.to_string(),
+            owner: link.owner.as_str(),
+            who: &link.who,
+            why: Some(&*link.what_for).filter(|text| !text.is_empty()),
+            lock: link.lock.name.as_str(),
+            because: because(link.why),
+        }
+    }
 }
 
 #[derive(Serialize)]
 struct Leader<'a> {
     node: u64,
     client: &'a str,
+}
+
+/// How one is in another's way, in one word.
+pub(crate) fn because(why: WaitsBecause) -> &'static str {
+    match why {
+        WaitsBecause::Holds => "held",
+        WaitsBecause::StandsAhead => "ahead",
+        WaitsBecause::Nested => "nested",
+        WaitsBecause::Closed => "closed",
+    }
 }
 
 impl Output {
@@ -82,7 +119,8 @@ impl Output {
             return;
         }
         if !self.json {
-            self.complain(&format!("lockkeeper: {}\n  {}", failure.detail, failure.next_step()));
+            let told = told(failure);
+            self.complain(&format!("lockkeeper: {told}\n  {}", failure.next_step()));
             return;
         }
         let leader = failure.leader.as_ref().map(|leader| Leader { node: leader.node, client: &leader.client });
@@ -92,6 +130,7 @@ impl Output {
             detail: &failure.detail,
             advice: failure.advice(),
             leader,
+            circle: (!failure.circle.is_empty()).then(|| failure.circle.iter().map(Link::new).collect()),
         };
         self.complain(&serde_json::to_string(&line).unwrap_or_else(|_| failure.detail.clone()));
     }
@@ -100,6 +139,13 @@ impl Output {
         // Where standard error is closed, the exit code has to say it all.
         let _ = writeln!(io::stderr(), "{text}");
     }
+}
+
+/// What happened; of a deadlock who waits for whom, a line each.
+fn told(failure: &Failure) -> String {
+    let Some(first) = failure.circle.first() else { return failure.detail.clone() };
+    let sentences = CircleLink::sentences(&failure.circle).join("\n    ");
+    format!("waiting for {} would never end:\n    {sentences}", first.lock.name)
 }
 
 /// Lines with every column as wide as its widest cell, and no blanks at their ends.

@@ -8,9 +8,11 @@ use crate::model::{HolderView, Kind, LockSummary, LockView, LogTime, Mode, Sessi
 use crate::service::{NodeStatus, Role, Status};
 
 mod acting;
+mod explained;
 mod happened;
 
 pub(super) use acting::{Asked, Broken, HandedOver, Leader, Semaphore};
+pub(super) use explained::Explained;
 pub(super) use happened::Happened;
 
 /// `acquire` and `refresh`.

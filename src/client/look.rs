@@ -6,8 +6,8 @@ use super::session::millis;
 use super::{Client, ClientError};
 use crate::limits::PAGE_ROWS_MAX;
 use crate::model::{
-    Answer, Answered, Checked, FencingToken, ListFilter, ListShow, LockName, LockSummary, LockView, LogTime, Query,
-    SessionId, SessionView, Totals,
+    About, Answer, Answered, Checked, Explanation, FencingToken, ListFilter, ListShow, LockName, LockSummary, LockView,
+    LogTime, Query, SessionId, SessionView, Totals,
 };
 use crate::service::{Freshness, LockService, ServiceError, Status};
 
@@ -83,6 +83,20 @@ impl<S: LockService> Client<S> {
                 return Ok(Seen { index, now, value: all });
             }
         }
+    }
+
+    /// A lock of this client's namespace, as something to be explained.
+    pub fn about(&self, name: &str) -> Result<About, ClientError> {
+        Ok(About::Lock(self.key(LockName::parse(name)?)))
+    }
+
+    /// Who waits for whom, why, since when, and what would end it. Bounded: what is left out is said.
+    pub async fn explain(&self, about: About) -> Result<Seen<Explanation>, ClientError> {
+        let answered = self.question(Query::Explain(about)).await?;
+        let Answered { index, now, answer: Answer::Explained(value) } = answered else {
+            return Err(misplaced(&answered));
+        };
+        Ok(Seen { index, now, value })
     }
 
     /// Sizes of the whole state.

@@ -8,7 +8,7 @@ use futures_util::future::{join_all, select_all};
 
 use super::pursuit::{Asker, Pursuit, Ready};
 use super::wanted::{Choices, Wait, Wanted, choice_methods, wanted_methods};
-use super::{Client, ClientError, HoldState, LockGuard, Lost, Released, Session};
+use super::{Asked, Client, ClientError, HoldState, LockGuard, Lost, Released, Session};
 use crate::model::{AcquireSet, Command, FencingToken, Invalid, LockName, Mode, SessionId};
 use crate::service::LockService;
 
@@ -121,6 +121,13 @@ pub struct SetGuard {
     guards: Vec<LockGuard>,
 }
 
+impl From<LockGuard> for SetGuard {
+    /// The guard of one lock as that of a set.
+    fn from(guard: LockGuard) -> Self {
+        Self { guards: vec![guard] }
+    }
+}
+
 impl SetGuard {
     /// The fencing token of this lock's grant; `None` for a name that is not in the set.
     #[must_use]
@@ -144,16 +151,16 @@ impl SetGuard {
         self.guards
     }
 
-    /// Whose. The session lives at least as long as the guard.
+    /// Whose.
     #[must_use]
-    pub fn session(&self) -> Option<SessionId> {
-        self.guards.first().map(LockGuard::session)
+    pub fn session(&self) -> SessionId {
+        self.guards[0].session()
     }
 
     /// How long it stood in the queues, in log time.
     #[must_use]
     pub fn waited(&self) -> Duration {
-        self.guards.first().map(LockGuard::waited).unwrap_or_default()
+        self.guards[0].waited()
     }
 
     /// How long all of it is surely held if nothing more is answered; zero once one of its locks is lost. The clock is read
@@ -174,6 +181,14 @@ impl SetGuard {
     /// Waits until the first of its locks is lost, as [`LockGuard::lost`] does.
     pub async fn lost(&self) -> Lost {
         select_all(self.guards.iter().map(|guard| Box::pin(guard.lost()))).await.0
+    }
+
+    /// Waits until somebody asks the holder to give up one of its locks, and tells each such request once, with the lock's
+    /// name.
+    pub async fn asked(&self) -> (LockName, Asked) {
+        let asked = |guard| Box::pin(LockGuard::asked(guard));
+        let (asked, which, _) = select_all(self.guards.iter().map(asked)).await;
+        (self.guards[which].name().clone(), asked)
     }
 
     /// Does work while all of it is held. If one of its locks is lost first, the work is dropped at that moment, before

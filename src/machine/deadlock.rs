@@ -6,6 +6,7 @@
 //! is never false.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use super::Machine;
 use super::lock::Lock;
@@ -22,11 +23,13 @@ enum Node {
     Wait(LockKey, u64),
 }
 
-/// What stands in somebody's way, and where; nothing is told of the step from a party to its own wait.
+/// What stands in somebody's way: at which lock, and how; nothing is told of the step from a party to its own wait.
 struct Edge {
     to: usize,
-    told: Option<CircleLink>,
+    told: Option<Told>,
 }
+
+type Told = (LockKey, WaitsBecause);
 
 /// A need that is met when so much of it has come together.
 struct Need {
@@ -60,7 +63,7 @@ impl Graph {
         number
     }
 
-    fn need(&mut self, of: usize, missing: u64, from: Vec<(Node, u64)>, told: Option<&CircleLink>) {
+    fn need(&mut self, of: usize, missing: u64, from: Vec<(Node, u64)>, told: Option<&Told>) {
         let need = self.needs.len();
         self.needs.push(Need { of, missing });
         self.unmet[of] += 1;
@@ -92,8 +95,8 @@ impl Graph {
         left
     }
 
-    /// The shortest way from the first party over those left back to itself.
-    fn circle(&self, left: &[bool]) -> Option<Vec<CircleLink>> {
+    /// The shortest way from the first party over those left back to itself: what is told of its steps, and of whom.
+    fn circle(&self, left: &[bool]) -> Option<Vec<(&Node, &Told)>> {
         let mut came: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
         let mut work = VecDeque::from([0]);
         while let Some(party) = work.pop_front() {
@@ -103,7 +106,7 @@ impl Graph {
                 }
                 came.insert(edge.to, (party, at));
                 if edge.to == 0 {
-                    return Some(self.links(&came));
+                    return Some(self.way(&came));
                 }
                 work.push_back(edge.to);
             }
@@ -111,18 +114,18 @@ impl Graph {
         None
     }
 
-    fn links(&self, came: &BTreeMap<usize, (usize, usize)>) -> Vec<CircleLink> {
-        let (mut links, mut at) = (Vec::new(), 0);
-        while let Some((party, edge)) = came.get(&at) {
-            links.extend(self.edges[*party][*edge].told.clone());
-            at = *party;
+    fn way(&self, came: &BTreeMap<usize, (usize, usize)>) -> Vec<(&Node, &Told)> {
+        let (mut way, mut at) = (Vec::new(), 0);
+        while let Some((from, edge)) = came.get(&at) {
+            way.extend(self.edges[*from][*edge].told.as_ref().map(|told| (&self.nodes[*from], told)));
+            at = *from;
             if at == 0 {
                 break;
             }
         }
-        links.reverse();
-        links.truncate(limits::CIRCLE_LINKS_MAX);
-        links
+        way.reverse();
+        way.truncate(limits::CIRCLE_LINKS_MAX);
+        way
     }
 }
 
@@ -140,7 +143,24 @@ impl Machine {
             explored += 1;
         }
         let left = graph.reduce();
-        if left[0] { graph.circle(&left) } else { None }
+        let circle = if left[0] { graph.circle(&left) } else { None };
+        Some(circle?.into_iter().filter_map(|(node, told)| self.link(node, told)).collect())
+    }
+
+    /// How one in a circle is told.
+    fn link(&self, node: &Node, (lock, why): &Told) -> Option<CircleLink> {
+        let (party, says) = match node {
+            Node::Wait(key, sequence) => {
+                let waiter = self.locks.get(key)?.queue.get(sequence)?;
+                (waiting_party(waiter)?, Arc::clone(&waiter.metadata))
+            }
+            Node::Party(party) => {
+                let held = self.parties.get(party)?.holds.first();
+                let holder = held.and_then(|(key, token)| self.locks.get(key)?.holders.get(token));
+                (party.clone(), holder.map(|holder| Arc::clone(&holder.metadata)).unwrap_or_default())
+            }
+        };
+        Some(CircleLink::new(party, &says, lock.clone(), *why))
     }
 
     /// Whether anybody could be waiting for this party at all: most waits close nothing, and this is cheap to see.
@@ -172,7 +192,7 @@ impl Machine {
                 waits.or(ties.holds.first().map(|(key, _)| key))
             });
             if let Some(lock) = lock {
-                let told = link(party, lock, WaitsBecause::Nested);
+                let told = (lock.clone(), WaitsBecause::Nested);
                 graph.need(number, 1, vec![(Node::Party(child.clone()), 1)], Some(&told));
             }
         }
@@ -183,7 +203,7 @@ impl Machine {
         let Some(waiter) = lock.queue.get(&sequence) else { return };
         let Some(party) = waiting_party(waiter) else { return };
         let ahead = self.blocked_by_ahead(lock, sequence, waiter);
-        let (holds, behind) = (link(&party, key, WaitsBecause::Holds), link(&party, key, WaitsBecause::StandsAhead));
+        let (holds, behind) = ((key.clone(), WaitsBecause::Holds), (key.clone(), WaitsBecause::StandsAhead));
         if lock.kind == Kind::Semaphore {
             return needs_of_permits(graph, number, lock, waiter, &ahead, (key, &holds, &behind));
         }
@@ -252,10 +272,12 @@ impl Machine {
         // Permits may come from others than the ancestor.
         let lock = self.locks.get(key).filter(|lock| lock.kind == Kind::Lock)?;
         let in_the_way = lock.holders.values().filter(|holder| conflict(holder.mode, waiter.mode));
-        let holding = in_the_way.filter_map(holding_party).find(|party| ancestors.contains(party))?;
+        let mut ancestor = in_the_way
+            .filter_map(|holder| Some((holding_party(holder).filter(|party| ancestors.contains(party))?, holder)));
+        let (above, holder) = ancestor.next()?;
         Some(vec![
-            CircleLink { session, owner, lock: key.clone(), why: WaitsBecause::Holds },
-            CircleLink { session: holding.0, owner: holding.1, lock: key.clone(), why: WaitsBecause::Nested },
+            CircleLink::new((session, owner), &waiter.metadata, key.clone(), WaitsBecause::Holds),
+            CircleLink::new(above, &holder.metadata, key.clone(), WaitsBecause::Nested),
         ])
     }
 
@@ -315,10 +337,6 @@ impl Machine {
     }
 }
 
-fn link(party: &Party, lock: &LockKey, why: WaitsBecause) -> CircleLink {
-    CircleLink { session: party.0, owner: party.1.clone(), lock: lock.clone(), why }
-}
-
 /// A permit wait needs those ahead to be granted, and then so many holders, those ahead among them, to finish as have
 /// enough permits together.
 fn needs_of_permits(
@@ -327,7 +345,7 @@ fn needs_of_permits(
     lock: &Lock,
     waiter: &Waiter,
     ahead: &[(u64, Party)],
-    (key, holds, behind): (&LockKey, &CircleLink, &CircleLink),
+    (key, holds, behind): (&LockKey, &Told, &Told),
 ) {
     let (mut free, mut from) = (u64::from(lock.limit.unwrap_or_default()), Vec::new());
     for holder in lock.holders.values() {

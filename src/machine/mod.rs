@@ -19,6 +19,7 @@ mod delay;
 mod derive;
 mod events;
 mod expiry;
+mod explain;
 mod grant;
 mod lock;
 mod manage;

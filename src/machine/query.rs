@@ -19,6 +19,7 @@ impl Machine {
             Query::Sessions { namespace, after, rows } => self.list_sessions(namespace, *after, *rows),
             Query::Claim { lock, claim } => Answer::Claim(self.claim(lock.as_ref(), *claim)),
             Query::Totals => Answer::Totals(self.totals()),
+            Query::Explain(about) => Answer::Explained(self.explain(about)),
         };
         Answered { index: self.globals.applied, now: self.globals.now, answer }
     }

@@ -15,9 +15,11 @@
 //! | outcome, refusal | the machine's answer to a command, the same on every node |
 
 mod alter;
+mod circle;
 mod command;
 mod entry;
 mod event;
+mod explain;
 mod extras;
 mod manage;
 mod identity;
@@ -32,9 +34,11 @@ mod time;
 mod token;
 
 pub use alter::*;
+pub use circle::*;
 pub use command::*;
 pub use entry::*;
 pub use event::*;
+pub use explain::*;
 pub use extras::*;
 pub use identity::*;
 pub use kind::*;

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Claim, FencingToken, HolderView, Kind, LockKey, LockName, LockValue, LogTime, Metadata, Mode, Namespace, Outcome,
-    Owner, SessionId,
+    About, Claim, Explanation, FencingToken, HolderView, Kind, LockKey, LockName, LockValue, LogTime, Metadata, Mode,
+    Namespace, Outcome, Owner, SessionId,
 };
 
 /// A question. New variants are added at the end.
@@ -42,6 +42,8 @@ pub enum Query {
     },
     /// Totals.
     Totals,
+    /// Who waits for whom, and why.
+    Explain(About),
 }
 
 /// See [`Query::List`].
@@ -108,6 +110,8 @@ pub enum Answer {
     Claim(Option<Outcome>),
     /// To [`Query::Totals`].
     Totals(Totals),
+    /// To [`Query::Explain`].
+    Explained(Explanation),
 }
 
 /// Whether a token is current.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{EndReason, FencingToken, HolderView, Kind, LockKey, Owner, SessionId};
+use super::{CircleLink, EndReason, FencingToken, HolderView, Kind, LockKey, SessionId};
 
 /// Why a command was refused. Each names what stands in the way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -46,7 +46,7 @@ pub enum Refusal {
         asked: u32,
     },
     /// It would wait for ever: its wait closes a circle of owners that wait for each other.
-    #[error("waiting for {} would never end: {}", .circle.first().map_or("it", |link| link.lock.name.as_str()), told(.circle))]
+    #[error("waiting for {} would never end: {}", .circle.first().map_or("it", |link| link.lock.name.as_str()), CircleLink::sentences(.circle).join("; "))]
     Deadlock {
         /// From the one that asked, each waits for the next, and the last for the first. Cut after 8.
         circle: Vec<CircleLink>,
@@ -192,50 +192,6 @@ pub enum Refusal {
 
 fn supported(level: &Option<u32>) -> String {
     level.map_or("has not announced itself yet".to_owned(), |level| format!("supports {level} at most"))
-}
-
-/// One in a circle of owners that wait for each other.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CircleLink {
-    /// Whose session waits.
-    pub session: SessionId,
-    /// Which line of execution.
-    pub owner: Owner,
-    /// For which lock.
-    pub lock: LockKey,
-    /// What the next one has to do with it.
-    pub why: WaitsBecause,
-}
-
-/// Why one waits for another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum WaitsBecause {
-    /// The next one holds the lock.
-    Holds,
-    /// The next one stands ahead in the queue.
-    StandsAhead,
-    /// The next one is a nested run that has to finish first; the lock is one that it holds or waits for.
-    Nested,
-}
-
-impl fmt::Display for WaitsBecause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            WaitsBecause::Holds => "held by",
-            WaitsBecause::StandsAhead => "behind",
-            WaitsBecause::Nested => "until the end of",
-        })
-    }
-}
-
-fn told(circle: &[CircleLink]) -> String {
-    let Some(first) = circle.first() else { return "it waits for itself".to_owned() };
-    let next = circle.iter().skip(1).chain([first]);
-    let links = circle.iter().zip(next).map(|(link, next)| {
-        let (name, why) = (&link.lock.name, link.why);
-        format!("{} of session {} waits for {name}, {why} {}", link.owner, link.session, next.owner)
-    });
-    links.collect::<Vec<_>>().join("; ")
 }
 
 fn by(holder: &Option<Box<HolderView>>) -> String {

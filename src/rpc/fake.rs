@@ -127,6 +127,7 @@ impl LockService for Fake {
             Query::List(_) => Answer::Locks { rows: vec![], more: true },
             Query::Sessions { .. } => Answer::Sessions { rows: vec![], more: false },
             Query::Claim { .. } => Answer::Claim(Some(Outcome::TimedOut)),
+            Query::Explain(_) => Answer::Explained(crate::model::Explanation::default()),
             Query::Totals => Answer::Totals(crate::model::Totals { grants: 3, ..Default::default() }),
         };
         Ok(Answered { index: 5, now: LogTime(6), answer })

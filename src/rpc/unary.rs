@@ -295,6 +295,13 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
         answer(answered, |reply: &mut pb::ClaimReply| reply.namespace = namespace)
     }
 
+    async fn explain(&self, request: Request<pb::ExplainRequest>) -> Answers<pb::ExplainReply> {
+        let asked = request.into_inner();
+        let (how, namespace) = (asked.freshness, namespace(&asked.namespace).map_err(refused)?.to_string());
+        let answered = self.question(asked.try_into().map(Query::Explain), how).await?;
+        answer(answered, |reply: &mut pb::ExplainReply| reply.namespace = namespace)
+    }
+
     async fn totals(&self, request: Request<pb::TotalsRequest>) -> Answers<pb::TotalsReply> {
         let how = request.into_inner().freshness;
         answer(self.question(Ok(Query::Totals), how).await?, |_: &mut pb::TotalsReply| ())

@@ -57,7 +57,7 @@ fn role_of_the_wrapper() {
     };
     let orders = Orders {
         command,
-        environment: vec![("LOCKKEEPER_TOKEN".into(), "17".into())],
+        environment: vec![("LOCKKEEPER_TOKEN".into(), Some("17".into()))],
         on_lost,
         kill_after: milliseconds("KILL_AFTER_MS", 300),
         shim: vec![env!("CARGO_BIN_EXE_lockkeeper").into(), "__child".into()],

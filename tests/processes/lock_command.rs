@@ -33,13 +33,19 @@ behaviours! {
     a_killed_wrapper_frees_the_lock_within_its_ttl
     without_a_command_it_holds_until_input_closes
     the_result_file_tells_what_the_code_cannot
-    several_names_are_refused
+    several_names_are_one_set
+    a_nested_run_is_told_of_the_deadlock
+    opposite_orders_are_told_of_the_deadlock
     leases_go_by_their_handle
 }
 
 pub(crate) fn lockkeeper(endpoints: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
-    command.args(arguments).env("LOCKKEEPER_ENDPOINTS", endpoints).env_remove("LOCKKEEPER_OWNER");
+    command
+        .args(arguments)
+        .env("LOCKKEEPER_ENDPOINTS", endpoints)
+        .env_remove("LOCKKEEPER_OWNER")
+        .env_remove("LOCKKEEPER_SESSION");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -182,9 +188,93 @@ fn the_result_file_tells_what_the_code_cannot(endpoints: &str) {
     let_go(holder);
 }
 
-/// Several names are a usage error, not one lock silently held for two.
-fn several_names_are_refused(endpoints: &str) {
-    assert_eq!(code(endpoints, &["lock", "lc/one", "lc/two", "--", "true"]), Some(64));
+/// Several names are held together or not at all: the command sees all of them in their order, each with its token, and
+/// nothing of a single lock that it might have inherited.
+fn several_names_are_one_set(endpoints: &str) {
+    let script = "echo \"$LOCKKEEPER_LOCKS\"; echo \"$LOCKKEEPER_TOKENS\"; echo ${LOCKKEEPER_LOCK-none} ${LOCKKEEPER_TOKEN-none}";
+    let set = ["lock", "lc/two", "lc/one", "-c", script];
+    let seen = lockkeeper(endpoints, &set).env("LOCKKEEPER_LOCK", "x").env("LOCKKEEPER_TOKEN", "1").output().unwrap();
+    let printed = String::from_utf8_lossy(&seen.stdout).into_owned();
+    let lines: Vec<&str> = printed.lines().collect();
+    let ["lc/two", "lc/one", two, one, "none none"] = lines[..] else { panic!("{printed}") };
+    let number = |token: &str| token.parse::<u64>().unwrap();
+    assert_eq!((seen.status.code(), number(one) + 1), (Some(0), number(two)), "granted in the order of their names");
+
+    let holder = holder(endpoints, "lc/two");
+    let refused = output(endpoints, &["lock", "lc/one", "lc/two", "-n", "--", "true"]);
+    assert_eq!(refused.status.code(), Some(75));
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("lc/two was not acquired"),
+        "it names the lock that it lacks"
+    );
+    let mut waits = lockkeeper(endpoints, &["lock", "lc/one", "lc/two"]).stdin(Stdio::piped()).spawn().unwrap();
+    until("a waiter", || count(endpoints, "lc/one", "waiters") == 1);
+    assert_eq!(count(endpoints, "lc/one", "holders"), 0, "while it waits it holds nothing");
+    let_go(holder);
+    until("a holder", || count(endpoints, "lc/one", "holders") == 1 && count(endpoints, "lc/two", "holders") == 1);
+    drop(waits.stdin.take());
+    let printed = waits.wait_with_output().unwrap();
+    assert_eq!(printed.status.code(), Some(0));
+    let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
+    assert!(printed.starts_with("held lc/one ") && printed.contains("\nheld lc/two "), "{printed}");
+
+    assert_eq!(code(endpoints, &["lock", "lc/one", "lc/one", "--", "true"]), Some(64));
+    assert_eq!(code(endpoints, &["lock", "lc/one", "lc/two", "--unfair", "--", "true"]), Some(64));
+    assert_eq!(code(endpoints, &["elect", "lc/one", "lc/two", "--value", "x", "--", "true"]), Some(64));
+}
+
+/// A command that asks for what the run around it holds is told so at once: it would wait for itself. So is a set with that
+/// lock in it, and a run within a run; a shared lock, or another one, is nothing to refuse.
+fn a_nested_run_is_told_of_the_deadlock(endpoints: &str) {
+    let program = env!("CARGO_BIN_EXE_lockkeeper");
+    let nested = |inner: &str| output(endpoints, &["lock", "lc/outer", "-c", &format!("{program} {inner}")]);
+    let refused = nested("lock lc/outer -- true");
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(65), "{told}");
+    for part in ["waiting for lc/outer would never end:", "waits for lc/outer, held by run-", ", until the end of run-"]
+    {
+        assert!(told.contains(part), "{part:?} is not in {told}");
+    }
+    let set = nested("lock lc/other lc/outer --why 'both of them' --json -- true");
+    let error = object(&set.stderr);
+    assert_eq!((set.status.code(), &error["error"]), (Some(65), &Value::from("deadlock")));
+    let circle = error["circle"].as_array().expect("who waits for whom");
+    assert_eq!((circle.len(), &circle[0]["lock"], &circle[0]["because"]), (2, &"lc/outer".into(), &"held".into()));
+    assert_eq!((&circle[0]["why"], &circle[1]["because"]), (&"both of them".into(), &"nested".into()));
+    let deep = nested(&format!("lock lc/middle -- {program} lock lc/outer -- true"));
+    assert_eq!(deep.status.code(), Some(65), "its grandparent holds it");
+    assert_eq!(nested("lock lc/other -- true").status.code(), Some(0));
+    assert_eq!(nested("lock lc/outer -n -- true").status.code(), Some(75), "a try does not wait");
+    let reader = format!("{program} lock lc/outer -s -- true");
+    assert_eq!(code(endpoints, &["lock", "lc/outer", "-s", "-c", &reader]), Some(0));
+}
+
+/// Two runs that take two locks in opposite order: the second to ask is told who waits for whom and exits with 65, the
+/// first goes on.
+fn opposite_orders_are_told_of_the_deadlock(endpoints: &str) {
+    let program = env!("CARGO_BIN_EXE_lockkeeper");
+    let run = |first: &str, second: &str| {
+        let inner = format!("read go; {program} lock {second} -- true");
+        let mut run = lockkeeper(endpoints, &["lock", first, "--owner", &format!("run-of-{first}"), "-c", &inner])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        until("a holder", || count(endpoints, first, "holders") == 1);
+        let input = run.stdin.take().unwrap();
+        (run, input)
+    };
+    let (mut one, mut go_one) = run("lc/a", "lc/b");
+    let (two, mut go_two) = run("lc/b", "lc/a");
+    go_one.write_all(b"go\n").unwrap();
+    until("a waiter", || count(endpoints, "lc/b", "waiters") == 1);
+    go_two.write_all(b"go\n").unwrap();
+    let refused = two.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(65), "{told}");
+    for part in ["run-of-lc/a", "run-of-lc/b", "waits for lc/a, held by", "waits for lc/b, held by"] {
+        assert!(told.contains(part), "{part:?} is not in {told}");
+    }
+    assert_eq!(one.wait().unwrap().code(), Some(0));
 }
 
 /// A lease is refreshed and released by its handle alone, its token is checked, and a wrong handle is refused.

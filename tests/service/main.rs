@@ -107,4 +107,5 @@ behaviours! {
     owners_that_wait_for_each_other_are_told
     a_nested_run_is_refused_what_its_parent_holds
     an_accepted_hold_is_adopted
+    a_chain_is_explained
 }

@@ -1,9 +1,9 @@
-//! The suite's part about several locks together, and about owners that wait for each other.
+//! The suite's part about several locks together, about owners that wait for each other, and about who waits for whom.
 
 use std::sync::atomic::Ordering::SeqCst;
 
 use lockkeeper::client::{ClientError, HoldState, Session, SetGuard};
-use lockkeeper::model::{EndReason, Mode, OnDeadlock, Refusal, WaitsBecause};
+use lockkeeper::model::{About, EndReason, Health, Mode, OnDeadlock, Refusal, WaitsBecause};
 use lockkeeper::service::{LockService, Word};
 
 use crate::faulty::Faulty;
@@ -212,4 +212,33 @@ pub(crate) async fn an_accepted_hold_is_adopted<S: LockService>(service: S) {
     assert_eq!((adopted.token(), adopted.session(), adopted.state()), (token, heir.id(), HoldState::Held));
     adopted.release().await.expect("released");
     in_use(&client, "a", 0, 0).await;
+}
+
+/// A chain over two locks is explained to its end: who waits, for whom, and whose release sets it going.
+pub(crate) async fn a_chain_is_explained<S: LockService>(service: S) {
+    let client = client(service.clone(), "explain");
+    let (one, two) = (session(service.clone(), "explain").await, session(service, "explain").await);
+    let db = one.lock("db").owner("dump").why("nightly dump").acquire().await.expect("free");
+    let a = two.lock("a").owner("build").acquire().await.expect("free");
+    let about = || client.about("a").expect("a name");
+    let told = client.explain(about()).await.expect("explained").value;
+    assert_eq!((told.chain.len(), told.freed_by.len(), told.freed_by[0].who.token), (0, 1, Some(a.token())));
+    let (mut build, mut test) = (Box::pin(waits_for(&two, "build", "db")), Box::pin(waits_for(&one, "test", "a")));
+    tokio::select! {
+        () = &mut build => panic!("held by the other"),
+        () = &mut test => panic!("held by the other"),
+        () = async { in_use(&client, "db", 1, 1).await; in_use(&client, "a", 1, 1).await } => {}
+    }
+    let told = client.explain(about()).await.expect("explained").value;
+    let chain: Vec<_> = told.chain.iter().map(|wait| (wait.lock.name.as_str(), wait.waiter.owner.as_ref())).collect();
+    let names: Vec<_> = chain.iter().map(|(name, owner)| (*name, owner.map(|owner| owner.as_str()))).collect();
+    assert_eq!(names, [("a", Some("test")), ("db", Some("build"))]);
+    let end = &told.freed_by[0];
+    assert_eq!((end.lock.name.as_str(), end.who.token, end.who.health), ("db", Some(db.token()), Health::Live));
+    assert_eq!(&*end.who.metadata.why, "nightly dump");
+    let of_session = client.explain(About::Session(two.id())).await.expect("explained").value;
+    assert_eq!((of_session.chain.len(), of_session.chain[0].lock.name.as_str()), (1, "db"));
+    drop((build, test));
+    db.release().await.expect("released");
+    a.release().await.expect("released");
 }

@@ -9,16 +9,28 @@ use super::super::look::called;
 use super::super::output::Output;
 use super::options::LockOptions;
 use super::signals::Signals;
-use crate::client::{Client, ClientError, LockGuard, Session};
+use crate::client::{Client, ClientError, Session, SetGuard};
 use crate::clock::{Clock, Instant, SystemClock};
-use crate::model::{LockName, Place};
+use crate::model::{LockName, Parent, Place};
 use crate::service::{LockService, Word};
 
-/// A held lock and the session behind it.
+/// What is held and the session behind it.
 #[derive(Debug)]
 pub(super) struct Held<S: LockService> {
     pub(super) session: Session<S>,
-    pub(super) guard: LockGuard,
+    pub(super) guard: SetGuard,
+}
+
+/// What is asked for, and by whom.
+pub(super) struct Asking<'a> {
+    /// One lock, or several as a set.
+    pub(super) names: &'a [LockName],
+    pub(super) owner: &'a str,
+    /// The run that waits for this one to finish.
+    pub(super) parent: Option<Parent>,
+    pub(super) options: &'a LockOptions,
+    /// Bounds what has no bound of its own.
+    pub(super) timeout: Duration,
 }
 
 /// Why the lock is not held.
@@ -36,17 +48,40 @@ impl From<Failure> for NotHeld {
     }
 }
 
-/// Opens a session and acquires the lock. The wait counts from now; a signal ends it without leaving a waiter.
+/// Gives a request what the command line says of it, for one lock and for a set alike.
+macro_rules! as_asked {
+    ($request:expr, $asking:expr, $wait:expr) => {{
+        let Asking { owner, parent, options, .. } = $asking;
+        let mut request = $request.owner(owner);
+        if let Some(parent) = parent {
+            request = request.parent(parent.session, parent.owner.as_str());
+        }
+        if let Some(why) = &options.why {
+            request = request.why(why);
+        }
+        if let Some(value) = &options.value {
+            request = request.value(value.as_str());
+        }
+        if let Some(delay) = options.delay {
+            request = request.delay(delay);
+        }
+        if options.try_once {
+            request = request.try_once();
+        } else if let Some(wait) = $wait {
+            request = request.wait(wait);
+        }
+        request
+    }};
+}
+
+/// Opens a session and acquires the locks. The wait counts from now; a signal ends it without leaving a waiter.
 pub(super) async fn acquire<S: LockService>(
     client: &Client<S>,
-    name: &LockName,
-    owner: &str,
-    options: &LockOptions,
+    asking: &Asking<'_>,
     signals: &mut Signals,
     output: &Output,
-    timeout: Duration,
 ) -> Result<Held<S>, NotHeld> {
-    let clock = SystemClock::new();
+    let (clock, options) = (SystemClock::new(), asking.options);
     let deadline = options.wait.map(|wait| clock.now().after(wait));
     // Dropped halfway, an opening may leave an empty session behind, which ends by itself.
     let session = tokio::select! {
@@ -58,41 +93,42 @@ pub(super) async fn acquire<S: LockService>(
     if kill_after > longest / 2 {
         let detail =
             format!("--kill-after {kill_after:?} is more than half of the TTL or disconnect grace, {longest:?}");
-        close(session, timeout).await;
+        close(session, asking.timeout).await;
         return Err(Failure::usage(detail).into());
     }
-    let mut request = session.lock(name.as_str()).mode(options.mode()).owner(owner);
-    if let Some(why) = &options.why {
-        request = request.why(why);
-    }
-    if let Some(value) = &options.value {
-        request = request.value(value.as_str());
-    }
-    if let Some(delay) = options.delay {
-        request = request.delay(delay);
-    }
-    if options.unfair {
-        request = request.unfair();
-    }
-    if options.try_once {
-        request = request.try_once();
-    } else if let Some(deadline) = deadline {
-        request = request.wait(left(&clock, deadline));
-    }
-    let progress = Progress::new(name, output);
-    let shown = progress.clone();
+    let progress = Progress::new(output);
     let acquired = tokio::select! {
         signal = next_ending(signals) => Err(NotHeld::Withdrawn(signal)),
-        guard = request.on_queued(move |place| shown.queued(place)).acquire() => guard.map_err(|error| NotHeld::Failed(unreached(error))),
+        guard = ask(&session, asking, deadline.map(|deadline| left(&clock, deadline)), &progress) => {
+            guard.map_err(|error| NotHeld::Failed(unreached(error)))
+        }
     };
     progress.end();
     match acquired {
         Ok(guard) => Ok(Held { session, guard }),
         Err(why) => {
-            close(session, timeout).await;
+            close(session, asking.timeout).await;
             Err(why)
         }
     }
+}
+
+async fn ask<S: LockService>(
+    session: &Session<S>,
+    asking: &Asking<'_>,
+    wait: Option<Duration>,
+    progress: &Progress,
+) -> Result<SetGuard, ClientError> {
+    let (shown, mode) = (progress.clone(), asking.options.mode());
+    if let [name] = asking.names {
+        let mut request = as_asked!(session.lock(name.as_str()).mode(mode), asking, wait);
+        if asking.options.unfair {
+            request = request.unfair();
+        }
+        return request.on_queued(move |place| shown.queued(place)).acquire().await.map(SetGuard::from);
+    }
+    let members = asking.names.iter().map(|name| (name.as_str(), mode));
+    as_asked!(session.locks(members), asking, wait).on_queued(move |place| shown.queued(place)).acquire().await
 }
 
 /// How long the command gets to end in order: by default a quarter of what the hold is valid for at most, because a hold
@@ -167,12 +203,11 @@ fn left(clock: &SystemClock, deadline: Instant) -> Duration {
 /// The line that a person sees while it waits.
 #[derive(Debug, Clone)]
 struct Progress {
-    name: String,
     bar: indicatif::ProgressBar,
 }
 
 impl Progress {
-    fn new(name: &LockName, output: &Output) -> Self {
+    fn new(output: &Output) -> Self {
         let bar = if output.watched && !output.json {
             let style = indicatif::ProgressStyle::with_template("{msg} ({elapsed})");
             indicatif::ProgressBar::new_spinner()
@@ -180,11 +215,11 @@ impl Progress {
         } else {
             indicatif::ProgressBar::hidden()
         };
-        Self { name: name.to_string(), bar }
+        Self { bar }
     }
 
     fn queued(&self, place: &Place) {
-        let message = waiting(&self.name, place);
+        let message = waiting(place);
         tracing::info!("{message}");
         self.bar.set_message(message);
         self.bar.enable_steady_tick(Duration::from_millis(crate::limits::PROGRESS_TICK_MS));
@@ -195,10 +230,10 @@ impl Progress {
     }
 }
 
-fn waiting(name: &str, place: &Place) -> String {
+fn waiting(place: &Place) -> String {
     let by = place.held_by.as_ref().map_or(String::new(), |holder| {
         let why = if holder.metadata.why.is_empty() { String::new() } else { format!(": {}", holder.metadata.why) };
         format!(", held by {}{why}", called(&holder.metadata))
     });
-    format!("waiting for {name}: place {}{by}", place.place)
+    format!("waiting for {}: place {}{by}", place.lock, place.place)
 }

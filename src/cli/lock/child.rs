@@ -46,8 +46,8 @@ pub enum OnLost {
 pub struct Orders {
     /// The program and its arguments.
     pub command: Vec<OsString>,
-    /// Added to its environment.
-    pub environment: Vec<(String, OsString)>,
+    /// Set in its environment, or taken out of it.
+    pub environment: Vec<(String, Option<OsString>)>,
     /// What loss means for it.
     pub on_lost: OnLost,
     /// Between asking the group to end and killing it.
@@ -116,7 +116,13 @@ fn start(orders: &Orders, terminal: Option<&Terminal>) -> io::Result<Pid> {
     if terminal.is_some_and(Terminal::is_ours) {
         command.arg("--foreground");
     }
-    command.arg("--").args(&orders.command).envs(orders.environment.iter().map(|(name, value)| (name, value)));
+    command.arg("--").args(&orders.command);
+    for (name, value) in &orders.environment {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
     let child = command.process_group(0).spawn()?;
     Pid::from_raw(i32::try_from(child.id()).unwrap_or(0)).ok_or_else(|| io::Error::other("the child has no process id"))
 }

@@ -1,8 +1,9 @@
-//! `lock`: runs a command while holding a lock, or holds it until told otherwise.
+//! `lock`: runs a command while holding a lock or several, or holds them until told otherwise.
 //!
 //! Knows: the client, processes, signals and the terminal. Never: how the lock service works.
 
 mod acquiring;
+mod around;
 pub mod child;
 mod options;
 mod result;
@@ -19,7 +20,8 @@ use rustix::process::Signal;
 pub use options::LockOptions;
 pub use shim::{ShimOptions, become_command};
 
-use self::acquiring::{Held, NotHeld, acquire, close, kill_after, next_ending};
+use self::acquiring::{Asking, Held, NotHeld, acquire, close, kill_after, next_ending};
+use self::around::Surroundings;
 use self::child::{Hold, Orders, Report};
 use self::result::RunResult;
 use self::signals::Signals;
@@ -29,7 +31,7 @@ use super::failure::Failure;
 use super::options::Common;
 use super::output::Output;
 use super::shapes::{Holding, milliseconds};
-use crate::client::LockGuard;
+use crate::client::SetGuard;
 use crate::clock::{Clock, SystemClock};
 use crate::model::{LockName, Mode};
 use crate::service::{LockService, Word};
@@ -37,13 +39,13 @@ use crate::service::{LockService, Word};
 /// Name of the hidden command that is the shim.
 pub const SHIM_COMMAND: &str = "__child";
 
-impl Hold for LockGuard {
+impl Hold for SetGuard {
     fn valid_for(&self) -> Duration {
-        LockGuard::valid_for(self)
+        SetGuard::valid_for(self)
     }
 
     async fn lost(&self) {
-        LockGuard::lost(self).await;
+        SetGuard::lost(self).await;
     }
 }
 
@@ -68,6 +70,9 @@ pub(super) async fn lock(options: LockOptions, common: &Common, output: &Output)
 
 /// The same for the leader under a name: one holds it, and alone, and there is something to do.
 pub(super) async fn elect(options: LockOptions, common: &Common, output: &Output) -> Result<u8, Failure> {
+    if options.names.len() != 1 {
+        return Err(Failure::usage("elect takes one name: who leads, leads under it"));
+    }
     if options.mode() != Mode::Exclusive {
         return Err(Failure::usage("there is one leader: -s and --permits make no sense here"));
     }
@@ -77,11 +82,11 @@ pub(super) async fn elect(options: LockOptions, common: &Common, output: &Output
     lock(options, common, output).await
 }
 
-/// Tells whoever watches that others ask for the lock. What to do about it is up to them.
-async fn hear_of_requests(guard: &LockGuard, output: &Output) -> Infallible {
+/// Tells whoever watches that others ask for a lock. What to do about it is up to them.
+async fn hear_of_requests(guard: &SetGuard, output: &Output) -> Infallible {
     loop {
-        let asked = guard.asked().await;
-        let request = format!("{} asks for {}: {}", asked.by, guard.name(), asked.why.as_str());
+        let (name, asked) = guard.asked().await;
+        let request = format!("{} asks for {name}: {}", asked.by, asked.why.as_str());
         tracing::info!("{request}");
         output.remark(&request);
     }
@@ -94,12 +99,15 @@ async fn hold_and_run(
     signals: &mut Signals,
     result: &mut RunResult,
 ) -> Result<u8, Failure> {
-    let [name] = options.names.as_slice() else {
-        return Err(Failure::usage("several locks at once are not offered by this version: name one"));
-    };
+    let names = options.names.as_slice();
+    if options.unfair && names.len() != 1 {
+        return Err(Failure::usage("--unfair is for one lock: a set waits its turn for each of them"));
+    }
     let client = connect(common)?;
     let owner = options.owner.as_ref().map_or_else(random_owner, ToString::to_string);
-    let held = match acquire(&client, name, &owner, options, signals, output, common.timeout).await {
+    let parent = Surroundings::of_this_process().parent(&common.endpoints)?;
+    let asking = Asking { names, owner: &owner, parent, options, timeout: common.timeout };
+    let held = match acquire(&client, &asking, signals, output).await {
         Ok(held) => held,
         Err(NotHeld::Withdrawn(signal)) => {
             result.signal = u8::try_from(signal.as_raw()).ok();
@@ -113,11 +121,13 @@ async fn hold_and_run(
         }
     };
     result.acquired = true;
-    result.token = Some(held.guard.token().to_string());
+    let tokens = tokens(names, &held.guard);
+    result.token = Some(tokens.as_slice()).filter(|tokens| tokens.len() == 1).map(|tokens| tokens.concat());
+    result.tokens = names.iter().map(ToString::to_string).zip(tokens).collect();
     let work = async {
         match options.command() {
-            Some(command) => run_command(command, options, common, &owner, &held, signals, result).await,
-            None => hold(&held, signals, output, result).await,
+            Some(command) => run_command(command, &asking, common, &held, signals, result).await,
+            None => hold(names, &held, signals, output, result).await,
         }
     };
     let outcome = tokio::select! {
@@ -130,16 +140,16 @@ async fn hold_and_run(
 
 async fn run_command<S: LockService>(
     command: Vec<OsString>,
-    options: &LockOptions,
+    asking: &Asking<'_>,
     common: &Common,
-    owner: &str,
     held: &Held<S>,
     signals: &mut Signals,
     result: &mut RunResult,
 ) -> Result<u8, Failure> {
+    let options = asking.options;
     let orders = Orders {
         command,
-        environment: environment(held.guard.name(), held, common, owner),
+        environment: environment(asking, held, common),
         on_lost: options.on_lost,
         kill_after: kill_after(options, held.session.ttl()),
         shim: child::own_shim(),
@@ -153,47 +163,60 @@ async fn run_command<S: LockService>(
     Ok(ended.code())
 }
 
-fn environment<S: LockService>(
-    name: &LockName,
-    held: &Held<S>,
-    common: &Common,
-    owner: &str,
-) -> Vec<(String, OsString)> {
-    let token = held.guard.token().to_string();
-    let variables = [
-        ("LOCKKEEPER_LOCK", name.to_string()),
-        ("LOCKKEEPER_TOKEN", token.clone()),
-        ("LOCKKEEPER_LOCKS", name.to_string()),
-        ("LOCKKEEPER_TOKENS", token),
-        ("LOCKKEEPER_NAMESPACE", common.namespace.to_string()),
-        ("LOCKKEEPER_SESSION", held.guard.session().to_string()),
-        ("LOCKKEEPER_OWNER", owner.to_owned()),
-        ("LOCKKEEPER_ENDPOINTS", common.endpoints.join(",")),
-    ];
-    variables.map(|(name, value)| (name.to_owned(), value.into())).to_vec()
+/// The tokens of these locks, in their order.
+fn tokens(names: &[LockName], guard: &SetGuard) -> Vec<String> {
+    names.iter().filter_map(|name| guard.token(name.as_str())).map(|token| token.to_string()).collect()
 }
 
-/// Without a command: prints the grant, and holds until standard input closes, a signal comes or the lock is lost.
+/// What the command is told. The words for a single lock are taken away from the command of a set: it might have inherited
+/// them from a run around this one.
+fn environment<S: LockService>(
+    asking: &Asking<'_>,
+    held: &Held<S>,
+    common: &Common,
+) -> Vec<(String, Option<OsString>)> {
+    let names: Vec<String> = asking.names.iter().map(ToString::to_string).collect();
+    let tokens = tokens(asking.names, &held.guard);
+    let of_one = |all: &[String]| Some(all).filter(|all| all.len() == 1).map(|all| all.concat());
+    let variables = [
+        ("LOCKKEEPER_LOCK", of_one(&names)),
+        ("LOCKKEEPER_TOKEN", of_one(&tokens)),
+        ("LOCKKEEPER_LOCKS", Some(names.join("\n"))),
+        ("LOCKKEEPER_TOKENS", Some(tokens.join("\n"))),
+        ("LOCKKEEPER_NAMESPACE", Some(common.namespace.to_string())),
+        ("LOCKKEEPER_SESSION", Some(held.guard.session().to_string())),
+        ("LOCKKEEPER_OWNER", Some(asking.owner.to_owned())),
+        ("LOCKKEEPER_ENDPOINTS", Some(common.endpoints.join(","))),
+    ];
+    variables.map(|(name, value)| (name.to_owned(), value.map(Into::into))).to_vec()
+}
+
+/// Without a command: prints the grant, a line each lock, and holds until standard input closes, a signal comes or a lock is
+/// lost, which is another line.
 async fn hold<S: LockService>(
+    names: &[LockName],
     held: &Held<S>,
     signals: &mut Signals,
     output: &Output,
     result: &mut RunResult,
 ) -> Result<u8, Failure> {
     let Held { session, guard } = held;
-    let holding = |event| Holding {
+    let holding = |event, name: &LockName, token: String| Holding {
         event,
         namespace: session.namespace().to_string(),
-        lock: guard.name().to_string(),
-        token: guard.token().to_string(),
+        lock: name.to_string(),
+        token,
         session: guard.session().to_string(),
         remaining_ms: milliseconds(guard.valid_for()),
     };
-    output.answer(&holding("held"), || format!("held {} {}", guard.name(), guard.token()))?;
+    for (name, token) in names.iter().zip(tokens(names, guard)) {
+        output.answer(&holding("held", name, token.clone()), || format!("held {name} {token}"))?;
+    }
     tokio::select! {
         lost = guard.lost() => {
             result.lost = true;
-            output.answer(&holding("lost"), || format!("lost {} {}", guard.name(), guard.token()))?;
+            let gone = holding("lost", &lost.lock, lost.token.to_string());
+            output.answer(&gone, || format!("lost {} {}", lost.lock, lost.token))?;
             Err(lost.into())
         }
         signal = next_ending(signals) => {
@@ -211,6 +234,7 @@ fn by_signal(signal: Signal) -> u8 {
     u8::try_from(signal.as_raw()).unwrap_or(0).saturating_add(128)
 }
 
+/// It tells runs apart that one session may have, and is short enough to be read.
 fn random_owner() -> String {
-    format!("{:032x}", SystemClock::new().random_u128())
+    format!("run-{:08x}", SystemClock::new().random_u128() as u32)
 }

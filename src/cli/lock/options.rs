@@ -13,7 +13,7 @@ use crate::model::{LockName, LockValue, Mode, Owner};
 /// See the manual's page on `lock`.
 #[derive(Debug, Args)]
 pub struct LockOptions {
-    /// Which lock
+    /// Which lock; several are held together or not at all
     #[arg(value_parser = lock_name, required = true, value_name = "NAME")]
     pub(super) names: Vec<LockName>,
     /// Do not wait
@@ -49,7 +49,7 @@ pub struct LockOptions {
     /// A text kept with the lock while it is held; shown to whoever looks
     #[arg(long, value_parser = value, value_name = "TEXT")]
     pub(super) value: Option<LockValue>,
-    /// The line of execution that asks; random by default
+    /// The line of execution that asks, told in deadlocks; random by default
     #[arg(long, value_parser = owner, env = "LOCKKEEPER_OWNER", value_name = "TEXT")]
     pub(super) owner: Option<Owner>,
     /// What for; shown to whoever looks

@@ -1,5 +1,6 @@
 //! `--result FILE`: what an exit code alone cannot tell, written whole or not at all.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -21,8 +22,10 @@ pub(super) struct RunResult {
     pub(super) signal: Option<u8>,
     /// Exit code of the run.
     pub(super) code: u8,
-    /// The grant's fencing token.
+    /// The grant's fencing token, of one lock.
     pub(super) token: Option<String>,
+    /// The fencing tokens by name.
+    pub(super) tokens: BTreeMap<String, String>,
 }
 
 impl RunResult {
@@ -75,7 +78,9 @@ mod tests {
         result.write(&path).unwrap();
         let text = fs::read_to_string(&path).unwrap();
         let expected =
-            r#"{"acquired":true,"lost":false,"child_exit":null,"signal":9,"code":137,"token":"7"}"#.to_owned() + "\n";
+            r#"{"acquired":true,"lost":false,"child_exit":null,"signal":9,"code":137,"token":"7","tokens":{}}"#
+                .to_owned()
+                + "\n";
         assert_eq!(text, expected);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     }

@@ -229,7 +229,38 @@ impl Names {
             Answer::Totals(Totals { sessions, locks, holders, waiters, grants }) => {
                 format!("sessions={sessions} locks={locks} holders={holders} waiters={waiters} grants={grants}")
             }
+            Answer::Explained(explanation) => self.explanation(explanation),
         }
+    }
+
+    fn explanation(&self, explanation: &Explanation) -> String {
+        let mut lines = Vec::new();
+        for wait in &explanation.chain {
+            let until = wait.until.map_or(String::new(), |deadline| format!(" {}", until(deadline)));
+            let (who, at) = (self.participant(&wait.waiter), lock(&wait.lock));
+            lines.push(format!("{who} waits for {at} place={}{until}", wait.place));
+            lines.extend(wait.waits_for.iter().map(|one| format!("  {}", self.obstacle(one))));
+        }
+        lines.extend(explanation.freed_by.iter().map(|one| format!("freed by: {}", self.obstacle(one))));
+        if lines.is_empty() {
+            lines.push("nobody waits".into());
+        }
+        if explanation.more {
+            lines.push("more".into());
+        }
+        lines.join("\n")
+    }
+
+    fn obstacle(&self, obstacle: &Obstacle) -> String {
+        format!("{} {} {}", lock(&obstacle.lock), obstacle.why, self.participant(&obstacle.who))
+    }
+
+    fn participant(&self, who: &Participant) -> String {
+        let session = who.session.map_or("a lease".into(), |id| self.session(id));
+        let owner = who.owner.as_ref().map_or(String::new(), |owner| format!("/{owner}"));
+        let token = who.token.map_or(String::new(), |token| format!(" token={token}"));
+        let ends = if who.ends == LogTime(u64::MAX) { "for ever".into() } else { until(who.ends) };
+        format!("{session}{owner}{token} {} since={} {} {ends}", mode(who.mode), time(who.since.0), who.health.word())
     }
 
     fn lock_view(&self, view: &LockView) -> String {

@@ -74,7 +74,7 @@ impl Script {
             "quotas" => return self.quotas(args),
             "burn" => return self.burn(who, args),
             "nodes" => return Ok(script_words::nodes(&self.watched.machine)),
-            "inspect" | "check" | "list" | "sessions" | "claim" | "totals" => {
+            "inspect" | "check" | "list" | "sessions" | "claim" | "totals" | "explain" => {
                 let query = self.query(word, who.as_deref(), args)?;
                 return Ok(self.names.answer(&self.watched.machine.query(&query).answer));
             }
@@ -416,6 +416,11 @@ impl Script {
                 let ((take, _), lock) = (self.take(who, args)?, key(args)?);
                 Query::Claim { lock: Some(lock), claim: Claim::Take(take) }
             }
+            "explain" => Query::Explain(match args.next_pos() {
+                Some(name) => About::Lock(LockKey { namespace: namespace(args)?, name: LockName::parse(name)? }),
+                None if args.take_key("all").is_some() => About::Session(self.session(who)?.0),
+                None => About::Request(self.request(who, args)?),
+            }),
             _ => Query::Totals,
         })
     }

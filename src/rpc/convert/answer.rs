@@ -154,7 +154,7 @@ impl TryFrom<pb::reply::Outcome> for Outcome {
 }
 
 /// The error of a service that answered another question than it was asked.
-fn other_answer(answer: &Answer) -> ServiceError {
+pub(super) fn other_answer(answer: &Answer) -> ServiceError {
     let kind = match answer {
         Answer::Checked(_) => "checked",
         Answer::Lock(_) => "lock",
@@ -162,6 +162,7 @@ fn other_answer(answer: &Answer) -> ServiceError {
         Answer::Sessions { .. } => "sessions",
         Answer::Claim(_) => "claim",
         Answer::Totals(_) => "totals",
+        Answer::Explained(_) => "explained",
     };
     ServiceError::Internal(format!("the service answered another question ({kind})"))
 }

@@ -7,6 +7,7 @@ mod cluster;
 mod command;
 mod error;
 mod event;
+mod explain;
 mod part;
 mod sets;
 #[cfg(test)]

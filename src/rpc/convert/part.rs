@@ -6,9 +6,9 @@ use bytes::Bytes;
 
 use crate::limits;
 use crate::model::{
-    Claim, EndReason, Extras, Fairness, FencingToken, HolderView, Invalid, Kind, LeaveReason, LockKey, LockName,
-    LockValue, LogTime, Metadata, Mode, Namespace, OnDeadlock, Owner, Parent, Patience, Position, Principal, Reentry,
-    RequestId, SessionClose, SessionId, TakeId, WaiterView,
+    Claim, EndReason, Extras, Fairness, FencingToken, Health, HolderView, Invalid, Kind, LeaveReason, LockKey,
+    LockName, LockValue, LogTime, Metadata, Mode, Namespace, OnDeadlock, Owner, Parent, Patience, Position, Principal,
+    Reentry, RequestId, SessionClose, SessionId, TakeId, WaiterView, WaitsBecause,
 };
 use crate::rpc::pb;
 use crate::service::{Freshness, LeaderHint};
@@ -61,9 +61,6 @@ pub(super) fn extras(extras: pb::Extras) -> Result<Extras, Invalid> {
         pb::Reentry::Count => Reentry::Count,
         pb::Reentry::Wait => Reentry::Wait,
     };
-    let parent = |parent: pb::Parent| -> Result<Parent, Invalid> {
-        Ok(Parent { session: SessionId::from_u64(parent.session)?, owner: Owner::parse(&parent.owner)? })
-    };
     Ok(Extras {
         reentry,
         fairness: if extras.unfair { Fairness::Barging } else { Fairness::Fair },
@@ -82,16 +79,26 @@ impl From<&Extras> for pb::Extras {
             Reentry::Count => pb::Reentry::Count,
             Reentry::Wait => pb::Reentry::Wait,
         };
-        let parent = |parent: &Parent| pb::Parent { session: parent.session.as_u64(), owner: parent.owner.to_string() };
         Self {
             reentry: reentry.into(),
             unfair: extras.fairness == Fairness::Barging,
             lease_ms: extras.lease_ms,
             delay_ms: extras.delay_ms,
             value: extras.value.as_ref().map(ToString::to_string),
-            parent: extras.parent.as_ref().map(parent),
+            parent: extras.parent.as_ref().map(Into::into),
             wait_in_circles: extras.deadlock == OnDeadlock::Wait,
         }
+    }
+}
+
+/// A line of execution that waits for another.
+pub(super) fn parent(parent: pb::Parent) -> Result<Parent, Invalid> {
+    Ok(Parent { session: SessionId::from_u64(parent.session)?, owner: Owner::parse(&parent.owner)? })
+}
+
+impl From<&Parent> for pb::Parent {
+    fn from(parent: &Parent) -> Self {
+        Self { session: parent.session.as_u64(), owner: parent.owner.to_string() }
     }
 }
 
@@ -291,6 +298,8 @@ same_values! {
     LeaveReason "why" Unspecified { TimedOut, Withdrawn, SessionEnded, HoldEnded, Impossible, Deadlock }
     SessionClose "end" Unspecified { Done, Lost }
     Kind "kind" Unspecified { Lock, Semaphore }
+    WaitsBecause "why" Unspecified { Holds, StandsAhead, Nested, Closed }
+    Health "health" Unspecified { Live, Overdue, Disconnected, Lease, Gone }
 }
 
 impl From<Freshness> for pb::Freshness {

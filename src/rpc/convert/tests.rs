@@ -25,6 +25,7 @@ fn over_the_wire(answered: Answered) -> Result<Answered, ServiceError> {
         Answer::Sessions { .. } => pb::SessionsReply::try_from(answered)?.try_into(),
         Answer::Claim(_) => pb::ClaimReply::try_from(answered)?.try_into(),
         Answer::Totals(_) => pb::TotalsReply::try_from(answered)?.try_into(),
+        Answer::Explained(_) => pb::ExplainReply::try_from(answered)?.try_into(),
     };
     back.map_err(ServiceError::Invalid)
 }

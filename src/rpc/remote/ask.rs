@@ -207,6 +207,12 @@ impl RemoteService {
                     .ask(Effect::Reads, asked, |asked, at| async move { answer(locks(at).claim(asked).await) })
                     .await
             }
+            Query::Explain(about) => {
+                let asked = pb::ExplainRequest { freshness: how, ..(&about).into() };
+                endpoints
+                    .ask(Effect::Reads, asked, |asked, at| async move { answer(locks(at).explain(asked).await) })
+                    .await
+            }
             Query::Totals => {
                 let asked = pb::TotalsRequest { freshness: how };
                 endpoints

@@ -4,10 +4,11 @@ use proptest::option;
 use proptest::prelude::*;
 
 use crate::model::{
-    Alteration, Answer, Attachment, Breach, Checked, CircleLink, Claim, EndReason, EventKind, Extras, Fairness,
-    FencingToken, Grant, Handle, HolderView, Kind, LeaveReason, LockKey, LockName, LockSummary, LockValue, LockView,
-    LogTime, Managing, Metadata, Mode, Namespace, OnDeadlock, Outcome, Owner, Parent, Patience, Place, Principal,
-    Reason, Reentry, Refusal, RequestId, SessionId, SessionView, TakeId, TokenState, Totals, WaiterView, WaitsBecause,
+    Alteration, Answer, Attachment, Breach, Checked, CircleLink, Claim, EndReason, EventKind, ExplainedWait,
+    Explanation, Extras, Fairness, FencingToken, Grant, Handle, Health, HolderView, Kind, LeaveReason, LockKey,
+    LockName, LockSummary, LockValue, LockView, LogTime, Managing, Metadata, Mode, Namespace, Obstacle, OnDeadlock,
+    Outcome, Owner, Parent, Participant, Patience, Place, Principal, Reason, Reentry, Refusal, RequestId, SessionId,
+    SessionView, TakeId, TokenState, Totals, WaiterView, WaitsBecause,
 };
 
 pub(super) fn session() -> impl Strategy<Value = SessionId> {
@@ -25,6 +26,10 @@ fn lock_name() -> impl Strategy<Value = LockName> {
 pub(super) fn lock() -> impl Strategy<Value = LockKey> {
     ("[a-z0-9._-]{1,64}", lock_name())
         .prop_map(|(namespace, name)| LockKey { namespace: Namespace::parse(&namespace).expect("legal"), name })
+}
+
+fn at() -> impl Strategy<Value = LogTime> {
+    any::<u64>().prop_map(LogTime)
 }
 
 pub(super) fn mode() -> impl Strategy<Value = Mode> {
@@ -159,7 +164,8 @@ pub(super) fn refusal() -> impl Strategy<Value = Refusal> {
         any::<[u64; 2]>().prop_map(|[number, floor]| Refusal::TooOld { number, floor }),
         (session(), lock()).prop_map(|(session, lock)| {
             let owner = Owner::parse("job").expect("legal");
-            let link = CircleLink { session, owner, lock, why: WaitsBecause::Holds };
+            let says = Metadata { who: "ann".into(), why: "ä".into(), ..Metadata::default() };
+            let link = CircleLink::new((session, owner), &says, lock, WaitsBecause::Holds);
             Refusal::Deadlock { circle: vec![link.clone(), link] }
         }),
         (lock(), session()).prop_map(|(lock, session)| Refusal::NotAccepted { lock, session }),
@@ -168,7 +174,6 @@ pub(super) fn refusal() -> impl Strategy<Value = Refusal> {
 }
 
 pub(super) fn outcome() -> impl Strategy<Value = Outcome> {
-    let at = || any::<u64>().prop_map(LogTime);
     prop_oneof![
         (session(), any::<u64>(), at()).prop_map(|(session, ttl_ms, deadline)| Outcome::Opened {
             session,
@@ -291,6 +296,58 @@ fn managed_event() -> impl Strategy<Value = EventKind> {
     ]
 }
 
+fn participant() -> impl Strategy<Value = Participant> {
+    let health = prop_oneof![
+        Just(Health::Live),
+        Just(Health::Overdue),
+        Just(Health::Disconnected),
+        Just(Health::Lease),
+        Just(Health::Gone)
+    ];
+    (option::of(session()), owner(), metadata(), option::of(token()), mode(), health, at()).prop_map(
+        |(session, owner, metadata, token, mode, health, since)| Participant {
+            session,
+            owner,
+            metadata,
+            token,
+            mode,
+            since,
+            health,
+            ends: since,
+        },
+    )
+}
+
+fn obstacle() -> impl Strategy<Value = Obstacle> {
+    let why = prop_oneof![
+        Just(WaitsBecause::Holds),
+        Just(WaitsBecause::StandsAhead),
+        Just(WaitsBecause::Nested),
+        Just(WaitsBecause::Closed)
+    ];
+    (lock(), why, option::of(any::<u64>()), participant()).prop_map(|(lock, why, sequence, who)| Obstacle {
+        lock,
+        why,
+        sequence,
+        who,
+    })
+}
+
+fn explained_wait() -> impl Strategy<Value = ExplainedWait> {
+    let parent = (session(), owner()).prop_map(|(session, owner)| owner.map(|owner| Parent { session, owner }));
+    (lock(), any::<[u64; 2]>(), participant(), parent, option::of(at()), some_of(obstacle())).prop_map(
+        |(lock, [place, sequence], waiter, parent, until, waits_for)| ExplainedWait {
+            lock,
+            place,
+            sequence,
+            waiter,
+            parent,
+            until,
+            waits_for,
+        },
+    )
+}
+
 /// Answers of every kind; rows carry their request's namespace, which the reply names once.
 pub(super) fn answer() -> impl Strategy<Value = Answer> {
     let kind = || prop_oneof![Just(Kind::Lock), Just(Kind::Semaphore)];
@@ -336,6 +393,8 @@ pub(super) fn answer() -> impl Strategy<Value = Answer> {
         (some_of(session_row), any::<bool>()).prop_map(|(rows, more)| Answer::Sessions { rows, more }),
         option::of(outcome()).prop_map(Answer::Claim),
         any::<u64>().prop_map(|grants| Answer::Totals(Totals { grants, ..Totals::default() })),
+        (some_of(explained_wait()), some_of(obstacle()), any::<bool>())
+            .prop_map(|(chain, freed_by, more)| Answer::Explained(Explanation { chain, freed_by, more })),
     ]
 }
 

@@ -1,0 +1,242 @@
+//! `explain`: who waits for whom and why, as a tree, and what would set it going.
+
+use std::collections::BTreeSet;
+
+use super::YES;
+use super::failure::Failure;
+use super::look::{ago, called, short};
+use super::options::ExplainOptions;
+use super::output::Output;
+use super::shapes;
+use crate::client::{Client, Seen};
+use crate::model::{About, ExplainedWait, Explanation, Health, LockKey, LogTime, Obstacle, Participant, WaitsBecause};
+use crate::service::LockService;
+
+/// Explains what is asked about.
+pub(super) async fn explain<S: LockService>(
+    client: &Client<S>,
+    options: ExplainOptions,
+    output: &Output,
+) -> Result<u8, Failure> {
+    let about = match (&options.name, options.session) {
+        (_, Some(session)) => About::Session(session),
+        (Some(name), None) => client.about(name.as_str())?,
+        (None, None) => return Err(Failure::usage("explain what? Name a lock, or a session with --session")),
+    };
+    let Seen { now, value, .. } = client.explain(about).await?;
+    let name = options.name.as_ref().map(ToString::to_string);
+    if output.json {
+        output.object(&shapes::Explained::new(name, &value, now))?;
+        return Ok(YES);
+    }
+    let subject = name.unwrap_or_else(|| options.session.map_or(String::new(), |session| format!("session {session}")));
+    for line in drawn(&subject, &value, now) {
+        output.line(line)?;
+    }
+    Ok(YES)
+}
+
+/// The lines for people.
+fn drawn(subject: &str, explanation: &Explanation, now: LogTime) -> Vec<String> {
+    let mut drawing = Drawing { explanation, now, drawn: BTreeSet::new(), lines: Vec::new() };
+    for wait in &explanation.chain {
+        drawing.wait(wait, 0);
+    }
+    let mut lines = drawing.lines;
+    if explanation.chain.is_empty() {
+        lines.push(if explanation.freed_by.is_empty() {
+            format!("{subject}: nobody waits, and nobody holds it")
+        } else {
+            format!("{subject}: nobody waits")
+        });
+    }
+    lines.extend(explanation.freed_by.iter().map(|end| freed(end, now)));
+    let closed = explanation.chain.iter().flat_map(|wait| &wait.waits_for).any(|one| one.why == WaitsBecause::Closed);
+    if !explanation.chain.is_empty() && explanation.freed_by.is_empty() && !closed && !explanation.more {
+        lines.push(
+            "they wait for each other: nothing goes on before one of them gives up, or its hold is broken".into(),
+        );
+    }
+    if explanation.more {
+        lines.push("… and more that is left out here; `lockkeeper show NAME` lists a whole queue".into());
+    }
+    lines
+}
+
+struct Drawing<'a> {
+    explanation: &'a Explanation,
+    now: LogTime,
+    /// Waits that were drawn already.
+    drawn: BTreeSet<(u64, &'a LockKey)>,
+    lines: Vec<String>,
+}
+
+impl<'a> Drawing<'a> {
+    fn line(&mut self, depth: usize, text: String) {
+        let stem = if depth == 0 { String::new() } else { format!("{}└─ ", "   ".repeat(depth - 1)) };
+        self.lines.push(stem + &text);
+    }
+
+    /// Draws a wait with what stands in its way, each wait once.
+    fn wait(&mut self, wait: &'a ExplainedWait, depth: usize) {
+        if !self.drawn.insert((wait.sequence, &wait.lock)) {
+            if depth != 0 {
+                let text = format!("{} waits for {} (see above)", named(&wait.waiter), wait.lock.name);
+                self.line(depth, text);
+            }
+            return;
+        }
+        let since = ago(self.now, wait.waiter.since);
+        let gives_up = wait.until.map_or(String::new(), |until| {
+            let left = short(until.ms_since(self.now));
+            format!(", at most {left} more")
+        });
+        let (who, what_for, life) = (named(&wait.waiter), what_for(&wait.waiter), life(&wait.waiter, self.now));
+        let text = format!("{who} has waited {since} for {}{gives_up}{life}{what_for}", wait.lock.name);
+        self.line(depth, text);
+        for obstacle in &wait.waits_for {
+            self.obstacle(obstacle, depth + 1);
+        }
+    }
+
+    fn obstacle(&mut self, obstacle: &'a Obstacle, depth: usize) {
+        let Obstacle { lock, why, who, .. } = obstacle;
+        let (name, since, life) = (&lock.name, ago(self.now, who.since), life(who, self.now));
+        let text = match why {
+            WaitsBecause::Holds => {
+                let token = who.token.map_or(String::new(), |token| format!(" (token {token})"));
+                format!("{name} is held by {}{token} for {since}{life}{}", named(who), what_for(who))
+            }
+            WaitsBecause::Closed => {
+                let left = short(who.ends.ms_since(self.now));
+                format!("{name} is closed for {left} more, after the loss of {}", named(who))
+            }
+            WaitsBecause::StandsAhead | WaitsBecause::Nested => format!("behind {} for {name}", named(who)),
+        };
+        self.line(depth, text);
+        let explanation = self.explanation;
+        for wait in &explanation.chain {
+            let party = who.session.zip(who.owner.as_ref());
+            let own = party.is_some() && party == wait.waiter.session.zip(wait.waiter.owner.as_ref());
+            let nested = wait.parent.as_ref().map(|parent| (parent.session, &parent.owner));
+            let follows = match why {
+                WaitsBecause::Holds => own || (party.is_some() && nested == party),
+                // Whoever stands ahead is drawn where its own turn comes, unless it is in another queue.
+                WaitsBecause::StandsAhead => Some(wait.sequence) == obstacle.sequence && wait.lock != *lock,
+                WaitsBecause::Closed | WaitsBecause::Nested => false,
+            };
+            if follows {
+                self.wait(wait, depth + 1);
+            }
+        }
+    }
+}
+
+fn named(who: &Participant) -> String {
+    let session = who.session.map_or("a lease".to_owned(), |session| format!("session {session}"));
+    let owner = who.owner.as_ref().map_or(String::new(), |owner| format!(", {owner}"));
+    format!("{} [{session}{owner}]", called(&who.metadata))
+}
+
+fn what_for(who: &Participant) -> String {
+    if who.metadata.why.is_empty() { String::new() } else { format!(": {}", who.metadata.why) }
+}
+
+/// What is not as it should be with a session.
+fn life(who: &Participant, now: LogTime) -> String {
+    let left = short(who.ends.ms_since(now));
+    match who.health {
+        Health::Live | Health::Lease => String::new(),
+        Health::Overdue => format!(" (no sign of life lately, ends in {left})"),
+        Health::Disconnected => format!(" (disconnected, ends in {left})"),
+        Health::Gone => " (its session is gone)".to_owned(),
+    }
+}
+
+/// What sets the chain going.
+fn freed(end: &Obstacle, now: LogTime) -> String {
+    let Obstacle { lock, who, .. } = end;
+    let token = who.token.map_or(String::new(), |token| format!(" (token {token})"));
+    let left = short(who.ends.ms_since(now));
+    let at_last = match who.health {
+        Health::Lease => format!("or does not refresh its lease within {left}"),
+        Health::Live | Health::Overdue | Health::Disconnected | Health::Gone => {
+            format!("or is not heard of for {left}")
+        }
+    };
+    format!("free when {} gives back {}{token}, {at_last}", called(&who.metadata), lock.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{FencingToken, LockName, Metadata, Mode, Namespace, Owner, SessionId};
+
+    fn lock(name: &str) -> LockKey {
+        LockKey { namespace: Namespace::default(), name: LockName::parse(name).expect("legal") }
+    }
+
+    fn who(name: &str, number: u64, token: Option<u64>, since: u64) -> Participant {
+        Participant {
+            session: Some(SessionId::new(0, number)),
+            owner: Some(Owner::parse(&format!("run-{number}")).expect("legal")),
+            metadata: Metadata { who: name.into(), ..Metadata::default() },
+            token: token.map(|token| FencingToken::new(0, token)),
+            mode: Mode::Exclusive,
+            since: LogTime(since),
+            health: Health::Live,
+            ends: LogTime(30_000),
+        }
+    }
+
+    fn wait(name: &str, sequence: u64, waiter: Participant, waits_for: Vec<Obstacle>) -> ExplainedWait {
+        ExplainedWait { lock: lock(name), place: 1, sequence, waiter, parent: None, until: None, waits_for }
+    }
+
+    fn at(name: &str, why: WaitsBecause, sequence: Option<u64>, who: Participant) -> Obstacle {
+        Obstacle { lock: lock(name), why, sequence, who }
+    }
+
+    /// A chain over two locks is drawn from the one that waits to the one that could end it, and each wait once.
+    #[test]
+    fn a_chain_is_drawn_to_its_end() {
+        let carol = at("db", WaitsBecause::Holds, None, who("carol", 3, Some(4), 0));
+        let bob = at("a", WaitsBecause::Holds, None, who("bob", 2, Some(5), 8_000));
+        let chain = vec![
+            wait("a", 1, who("ann", 1, None, 9_000), vec![bob.clone()]),
+            wait("db", 2, who("bob", 2, None, 9_000), vec![carol.clone()]),
+            wait(
+                "a",
+                3,
+                who("dan", 4, None, 19_000),
+                vec![bob, at("a", WaitsBecause::StandsAhead, Some(1), who("ann", 1, None, 9_000))],
+            ),
+        ];
+        let explanation = Explanation { chain, freed_by: vec![carol], more: false };
+        let expected = [
+            "ann [session 1, run-1] has waited 11s for a",
+            "└─ a is held by bob [session 2, run-2] (token 5) for 12s",
+            "   └─ bob [session 2, run-2] has waited 11s for db",
+            "      └─ db is held by carol [session 3, run-3] (token 4) for 20s",
+            "dan [session 4, run-4] has waited 1s for a",
+            "└─ a is held by bob [session 2, run-2] (token 5) for 12s",
+            "   └─ bob [session 2, run-2] waits for db (see above)",
+            "└─ behind ann [session 1, run-1] for a",
+            "free when carol gives back db (token 4), or is not heard of for 10s",
+        ];
+        assert_eq!(drawn("a", &explanation, LogTime(20_000)), expected);
+    }
+
+    /// A circle is said to be one, and so is a name that nobody uses.
+    #[test]
+    fn circles_and_free_names_are_told() {
+        let ann = at("b", WaitsBecause::Holds, None, who("bob", 2, Some(2), 0));
+        let bob = at("a", WaitsBecause::Holds, None, who("ann", 1, Some(1), 0));
+        let chain =
+            vec![wait("b", 1, who("ann", 1, None, 0), vec![ann]), wait("a", 2, who("bob", 2, None, 0), vec![bob])];
+        let lines = drawn("b", &Explanation { chain, freed_by: vec![], more: false }, LogTime(1_000));
+        assert!(lines.iter().any(|line| line.ends_with("(see above)")), "{lines:?}");
+        assert!(lines.last().is_some_and(|line| line.starts_with("they wait for each other")), "{lines:?}");
+        assert_eq!(drawn("b", &Explanation::default(), LogTime(0)), ["b: nobody waits, and nobody holds it"]);
+    }
+}

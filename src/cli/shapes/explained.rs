@@ -1,0 +1,98 @@
+//! What `explain --json` prints.
+
+use serde::Serialize;
+
+use super::{filled, mode_word};
+use crate::cli::output::because;
+use crate::model;
+use crate::model::{Explanation, LogTime};
+
+/// `explain`.
+#[derive(Debug, Serialize)]
+pub(in crate::cli) struct Explained {
+    /// Null where a session was asked about.
+    lock: Option<String>,
+    chain: Vec<Wait>,
+    /// Holds whose end sets the chain going.
+    freed_by: Vec<Obstacle>,
+    /// Something was left out.
+    more: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Wait {
+    lock: String,
+    place: u64,
+    sequence: u64,
+    waiter: Participant,
+    waits_for: Vec<Obstacle>,
+    /// For how long it has waited.
+    since_ms: u64,
+    session_state: &'static str,
+    /// It gives up after this; null where it does not.
+    gives_up_ms: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Obstacle {
+    lock: String,
+    because: &'static str,
+    #[serde(flatten)]
+    who: Participant,
+    since_ms: u64,
+    session_state: &'static str,
+    /// It ends after this unless renewed.
+    remaining_ms: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Participant {
+    session: Option<String>,
+    owner: Option<String>,
+    token: Option<String>,
+    mode: &'static str,
+    who: String,
+    why: Option<String>,
+    host: String,
+    pid: u32,
+}
+
+impl Explained {
+    pub(in crate::cli) fn new(lock: Option<String>, explanation: &Explanation, now: LogTime) -> Self {
+        let obstacle = |one: &model::Obstacle| Obstacle {
+            lock: one.lock.name.to_string(),
+            because: because(one.why),
+            who: Participant::new(&one.who),
+            since_ms: now.ms_since(one.who.since),
+            session_state: one.who.health.word(),
+            remaining_ms: one.who.ends.ms_since(now),
+        };
+        let wait = |wait: &model::ExplainedWait| Wait {
+            lock: wait.lock.name.to_string(),
+            place: wait.place,
+            sequence: wait.sequence,
+            waiter: Participant::new(&wait.waiter),
+            waits_for: wait.waits_for.iter().map(obstacle).collect(),
+            since_ms: now.ms_since(wait.waiter.since),
+            session_state: wait.waiter.health.word(),
+            gives_up_ms: wait.until.map(|until| until.ms_since(now)),
+        };
+        let chain = explanation.chain.iter().map(wait).collect();
+        Self { lock, chain, freed_by: explanation.freed_by.iter().map(obstacle).collect(), more: explanation.more }
+    }
+}
+
+impl Participant {
+    fn new(who: &model::Participant) -> Self {
+        Self {
+            session: who.session.map(|session| session.to_string()),
+            owner: who.owner.as_ref().map(ToString::to_string),
+            token: who.token.map(|token| token.to_string()),
+            mode: mode_word(who.mode),
+            who: who.metadata.who.to_string(),
+            why: filled(&who.metadata.why),
+            host: who.metadata.host.to_string(),
+            pid: who.metadata.pid,
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Who waits for whom, why, and what would end it: for people, so bounded, and by what is so now.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use super::Machine;
+use super::queue::conflict;
+use super::state::{Holder, Purpose, Standing, Waiter};
+use crate::limits::{EXPLAINED_OBSTACLES_MAX, EXPLAINED_WAITS_MAX};
+use crate::model::{
+    About, Claim, ExplainedWait, Explanation, FencingToken, Health, LockKey, LogTime, Mode, Obstacle, Owner,
+    Participant, SessionId, WaitsBecause,
+};
+
+/// A wait, by one of its queues and its number there.
+type Wait = (LockKey, u64);
+
+/// What was found so far.
+#[derive(Default)]
+struct Found {
+    explanation: Explanation,
+    /// Waits that were explained or will be, by number and, where the number is no one's own, by queue.
+    seen: BTreeSet<(u64, Option<LockKey>)>,
+    work: VecDeque<Wait>,
+    /// Owners whose own waits were looked for, and whether there were any.
+    busy: BTreeSet<(SessionId, Owner)>,
+    idle: BTreeSet<(SessionId, Owner)>,
+    ends: BTreeSet<(LockKey, FencingToken)>,
+}
+
+impl Found {
+    fn add(&mut self, (key, sequence): Wait) {
+        // Upgrades share one number; all other numbers are one request's.
+        let own = (sequence == super::upgrade::HEAD).then(|| key.clone());
+        if self.seen.insert((sequence, own)) {
+            self.work.push_back((key, sequence));
+        }
+    }
+
+    fn freed_by(&mut self, obstacle: Obstacle) {
+        let Some(token) = obstacle.who.token else { return };
+        if self.ends.insert((obstacle.lock.clone(), token)) {
+            self.explanation.freed_by.push(obstacle);
+        }
+    }
+}
+
+impl Machine {
+    /// Who waits for whom, beginning with what is asked about.
+    pub(super) fn explain(&self, about: &About) -> Explanation {
+        let mut found = Found::default();
+        for wait in self.waits_about(about) {
+            found.add(wait);
+            while let Some(wait) = found.work.pop_front() {
+                if found.explanation.chain.len() == EXPLAINED_WAITS_MAX {
+                    found.explanation.more = true;
+                    return found.explanation;
+                }
+                self.explain_wait(&mut found, &wait);
+            }
+        }
+        if let (About::Lock(key), true) = (about, found.explanation.chain.is_empty()) {
+            let holders = self.locks.get(key).into_iter().flat_map(|lock| &lock.holders);
+            for (token, holder) in holders.take(EXPLAINED_OBSTACLES_MAX) {
+                found.explanation.freed_by.push(self.held(key, *token, holder));
+            }
+        }
+        found.explanation
+    }
+
+    fn waits_about<'a>(&'a self, about: &'a About) -> Box<dyn Iterator<Item = Wait> + 'a> {
+        let waits = |session: &'a SessionId| {
+            let standings = self.sessions.get(session).into_iter().flat_map(|session| session.standings());
+            standings.filter_map(|(number, key, standing)| match standing {
+                Standing::Waits(sequence) => Some((number, (key.clone(), sequence))),
+                Standing::Holds(_) => None,
+            })
+        };
+        match about {
+            About::Lock(key) => {
+                let queue = self.locks.get(key).into_iter().flat_map(|lock| lock.queue.keys());
+                Box::new(queue.map(|sequence| (key.clone(), *sequence)))
+            }
+            About::Session(session) => Box::new(waits(session).map(|(_, wait)| wait)),
+            About::Request(request) => {
+                let own = waits(&request.session).filter(|(number, _)| *number == request.number);
+                Box::new(own.map(|(_, wait)| wait))
+            }
+        }
+    }
+
+    fn explain_wait(&self, found: &mut Found, (key, sequence): &Wait) {
+        let Some(waiter) = self.locks.get(key).and_then(|lock| lock.queue.get(sequence)) else { return };
+        let mut waits_for = Vec::new();
+        let mut more = false;
+        for key in self.queues_of(key, *sequence, waiter) {
+            more |= self.obstacles(&mut waits_for, &key, *sequence, waiter);
+        }
+        more |= EXPLAINED_OBSTACLES_MAX < waits_for.len();
+        waits_for.truncate(EXPLAINED_OBSTACLES_MAX);
+        for obstacle in &waits_for {
+            match (obstacle.why, obstacle.sequence) {
+                (WaitsBecause::StandsAhead, Some(ahead)) => found.add((obstacle.lock.clone(), ahead)),
+                (WaitsBecause::Holds, _) if !self.follow(found, &obstacle.who) => found.freed_by(obstacle.clone()),
+                (WaitsBecause::Holds | WaitsBecause::StandsAhead | WaitsBecause::Nested | WaitsBecause::Closed, _) => {}
+            }
+        }
+        let at = waits_for.first().map_or(key, |obstacle| &obstacle.lock).clone();
+        let place = self.place(&at, *sequence).place;
+        let parent = waiter.choices().parent.clone();
+        let (sequence, until, waiter) = (*sequence, waiter.deadline, self.waiting(waiter));
+        found.explanation.chain.push(ExplainedWait { lock: at, place, sequence, waiter, parent, until, waits_for });
+        found.explanation.more |= more;
+    }
+
+    /// Every queue where this one waits.
+    fn queues_of(&self, key: &LockKey, sequence: u64, waiter: &Waiter) -> Vec<LockKey> {
+        match (waiter.purpose, waiter.claim) {
+            (Purpose::Set, Claim::Request(request)) => self.members_waiting(request, sequence),
+            (Purpose::Set | Purpose::Hold | Purpose::Upgrade(_), _) => vec![key.clone()],
+        }
+    }
+
+    /// What stands in its way at this lock: who holds it, what keeps it closed, then the nearest ahead. Answers whether
+    /// something was left out.
+    fn obstacles(&self, into: &mut Vec<Obstacle>, key: &LockKey, sequence: u64, waiter: &Waiter) -> bool {
+        let Some(lock) = self.locks.get(key) else { return false };
+        let upgrades = |token: &FencingToken| waiter.purpose == Purpose::Upgrade(*token);
+        let before = into.len();
+        if !lock.admits(waiter.mode) || matches!(waiter.purpose, Purpose::Upgrade(_)) {
+            let holders = lock.holders.iter();
+            let blocking = holders.filter(|(token, holder)| conflict(holder.mode, waiter.mode) && !upgrades(token));
+            into.extend(blocking.take(EXPLAINED_OBSTACLES_MAX).map(|(token, holder)| self.held(key, *token, holder)));
+            let delays = lock.delays.iter().take(EXPLAINED_OBSTACLES_MAX);
+            into.extend(delays.map(|(token, delayed)| {
+                let who = Participant { ends: delayed.until, ..self.holding(*token, &delayed.holder) };
+                Obstacle { lock: key.clone(), why: WaitsBecause::Closed, sequence: None, who }
+            }));
+        }
+        let passable = match waiter.claim.session() {
+            Some(session) if self.sets_waiting != 0 => self.passable(session, key),
+            Some(_) | None => BTreeSet::new(),
+        };
+        let room = EXPLAINED_OBSTACLES_MAX.saturating_sub(into.len() - before);
+        let mut ahead = lock.queue.range(..sequence).rev().filter(|(at, other)| {
+            let both_barge = waiter.barges() && other.barges();
+            let fair = waiter.barges() && other.purpose == Purpose::Hold;
+            !both_barge && (fair || conflict(other.mode, waiter.mode)) && !passable.contains(at)
+        });
+        for (at, other) in ahead.by_ref().take(room) {
+            let who = self.waiting(other);
+            into.push(Obstacle { lock: key.clone(), why: WaitsBecause::StandsAhead, sequence: Some(*at), who });
+        }
+        ahead.next().is_some()
+    }
+
+    /// Finds what this holder itself waits for, by its own waits or those of nested runs; false where there is nothing.
+    fn follow(&self, found: &mut Found, who: &Participant) -> bool {
+        let Some(party) = who.session.zip(who.owner.clone()) else { return false };
+        if found.busy.contains(&party) || found.idle.contains(&party) {
+            return found.busy.contains(&party);
+        }
+        let children = self.parties.get(&party).into_iter().flat_map(|ties| ties.children.keys().cloned());
+        let children: Vec<_> = children.take(EXPLAINED_OBSTACLES_MAX).collect();
+        let own = self.waits_of(&party);
+        let nested = children.iter().flat_map(|child| self.waits_of(child));
+        let waits: Vec<Wait> = own.into_iter().chain(nested).take(EXPLAINED_WAITS_MAX).collect();
+        let busy = !waits.is_empty();
+        waits.into_iter().for_each(|wait| found.add(wait));
+        if busy {
+            found.busy.insert(party)
+        } else {
+            found.idle.insert(party)
+        };
+        busy
+    }
+
+    fn waits_of(&self, (session, owner): &(SessionId, Owner)) -> Vec<Wait> {
+        let standings = self.sessions.get(session).into_iter().flat_map(|session| session.standings());
+        let waits = standings.filter_map(|(_, key, standing)| {
+            let Standing::Waits(sequence) = standing else { return None };
+            let waiter = self.locks.get(key)?.queue.get(&sequence)?;
+            (waiter.owner.as_ref() == Some(owner)).then(|| (key.clone(), sequence))
+        });
+        waits.take(EXPLAINED_WAITS_MAX).collect()
+    }
+
+    fn held(&self, key: &LockKey, token: FencingToken, holder: &Holder) -> Obstacle {
+        let who = self.holding(token, holder);
+        Obstacle { lock: key.clone(), why: WaitsBecause::Holds, sequence: None, who }
+    }
+
+    fn holding(&self, token: FencingToken, holder: &Holder) -> Participant {
+        let session = holder.claim.session();
+        Participant {
+            session,
+            owner: holder.owner.clone(),
+            metadata: (*holder.metadata).clone(),
+            token: Some(token),
+            mode: holder.mode,
+            since: holder.since,
+            health: self.health(session),
+            ends: holder.deadline(self.session_deadline(session)),
+        }
+    }
+
+    fn waiting(&self, waiter: &Waiter) -> Participant {
+        let session = waiter.claim.session();
+        let mode: Mode = waiter.mode;
+        let ends = self.session_deadline(session).into_iter().chain(waiter.deadline).min();
+        Participant {
+            session,
+            owner: waiter.owner.clone(),
+            metadata: (*waiter.metadata).clone(),
+            token: None,
+            mode,
+            since: waiter.since,
+            health: self.health(session),
+            ends: ends.unwrap_or(LogTime(u64::MAX)),
+        }
+    }
+
+    fn health(&self, session: Option<SessionId>) -> Health {
+        let Some(id) = session else { return Health::Lease };
+        let Some(session) = self.sessions.get(&id) else { return Health::Gone };
+        let record = &session.record;
+        if record.disconnected {
+            return Health::Disconnected;
+        }
+        let silent_ms = self.globals.now.ms_since(record.seen);
+        if record.ttl_ms / 2 < silent_ms { Health::Overdue } else { Health::Live }
+    }
+}

@@ -1,0 +1,115 @@
+//! Circles of owners that wait for each other, as they are told.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::{LockKey, Metadata, Owner, SessionId};
+use crate::limits::CIRCLE_TEXT_BYTES_MAX;
+
+/// One in a circle of owners that wait for each other.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CircleLink {
+    /// Whose session waits.
+    pub session: SessionId,
+    /// Which line of execution.
+    pub owner: Owner,
+    /// Who it says that it is; cut after 64 bytes.
+    pub who: Arc<str>,
+    /// What it says that it does; cut after 64 bytes.
+    pub what_for: Arc<str>,
+    /// For which lock.
+    pub lock: LockKey,
+    /// What the next one has to do with it.
+    pub why: WaitsBecause,
+}
+
+impl CircleLink {
+    /// With as much of what it says of itself as fits.
+    #[must_use]
+    pub fn new((session, owner): (SessionId, Owner), says: &Metadata, lock: LockKey, why: WaitsBecause) -> Self {
+        Self { session, owner, who: cut(&says.who), what_for: cut(&says.why), lock, why }
+    }
+
+    /// One sentence for each link of a circle, without a full stop.
+    #[must_use]
+    pub fn sentences(circle: &[CircleLink]) -> Vec<String> {
+        let Some(first) = circle.first() else { return Vec::new() };
+        let next = circle.iter().skip(1).chain([first]);
+        let links = circle.iter().zip(next);
+        links.map(|(link, next)| format!("{link} waits for {}, {} {}", link.lock.name, link.why, next.owner)).collect()
+    }
+}
+
+/// Who it is: the owner, and what is known of it.
+impl fmt::Display for CircleLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (", self.owner)?;
+        if !self.who.is_empty() {
+            write!(f, "{}, ", self.who)?;
+        }
+        write!(f, "session {}", self.session)?;
+        if !self.what_for.is_empty() {
+            write!(f, ": {}", self.what_for)?;
+        }
+        f.write_str(")")
+    }
+}
+
+fn cut(text: &Arc<str>) -> Arc<str> {
+    if text.len() <= CIRCLE_TEXT_BYTES_MAX {
+        return text.clone();
+    }
+    let ends = text.char_indices().map(|(at, letter)| at + letter.len_utf8());
+    let end = ends.take_while(|end| *end <= CIRCLE_TEXT_BYTES_MAX).last().unwrap_or_default();
+    text[..end].into()
+}
+
+/// Why one waits for another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum WaitsBecause {
+    /// The next one holds the lock.
+    Holds,
+    /// The next one stands ahead in the queue.
+    StandsAhead,
+    /// The next one is a nested run that has to finish first; the lock is one that it holds or waits for.
+    Nested,
+    /// The lock is closed for a while after the next one lost it: an end that comes by itself, so never part of a circle.
+    Closed,
+}
+
+impl fmt::Display for WaitsBecause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            WaitsBecause::Holds => "held by",
+            WaitsBecause::StandsAhead => "behind",
+            WaitsBecause::Nested => "until the end of",
+            WaitsBecause::Closed => "closed after the loss of",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{LockName, Namespace};
+
+    /// A circle is told link by link, each with who it is, what it waits for and why, and long texts are cut.
+    #[test]
+    fn a_circle_is_told_in_sentences() {
+        let lock = |name| LockKey { namespace: Namespace::default(), name: LockName::parse(name).expect("legal") };
+        let link = |number, owner, says: &Metadata, name, why| {
+            let party = (SessionId::new(0, number), Owner::parse(owner).expect("legal"));
+            CircleLink::new(party, says, lock(name), why)
+        };
+        let ann = Metadata { who: "ann".into(), why: "é".repeat(40).into(), ..Metadata::default() };
+        let circle = [
+            link(7, "build", &ann, "a", WaitsBecause::Holds),
+            link(9, "test", &Metadata::default(), "b", WaitsBecause::StandsAhead),
+        ];
+        let first = format!("build (ann, session 7: {}) waits for a, held by test", "é".repeat(32));
+        let second = "test (session 9) waits for b, behind build".to_owned();
+        assert_eq!(CircleLink::sentences(&circle), [first, second]);
+    }
+}
