@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::errands::{Change, Done};
 use super::hold::{Asked, Hold};
+use super::hold_watch::HoldWatch;
 use super::presence::{Errand, Tie};
 use super::waiting::{granted, passed};
 use super::wanted::Wait;
@@ -21,7 +22,7 @@ use crate::model::{FencingToken, LockName, LockValue, LogTime, Outcome, Reply, S
 /// [`token`](Self::token) to the resource, which refuses older ones, and let work run under [`run`](Self::run).
 ///
 /// News of breaks, hand-overs and requests to give it up are followed from the first call of [`lost`](Self::lost),
-/// [`run`](Self::run) or [`asked`](Self::asked) on.
+/// [`watch`](Self::watch), [`run`](Self::run) or [`asked`](Self::asked) on.
 #[derive(Debug)]
 #[must_use = "dropping the guard releases the lock"]
 pub struct LockGuard {
@@ -110,14 +111,14 @@ impl LockGuard {
     /// Waits until it is lost, and tells so before another may be granted the lock; after a break or a hand-over by
     /// others, as soon as it hears of it.
     pub async fn lost(&self) -> Lost {
+        self.watch().lost().await
+    }
+
+    /// A look at the hold that does not own it, for those who have to hear of its loss while somebody else releases it.
+    #[must_use]
+    pub fn watch(&self) -> HoldWatch {
         self.follow();
-        let presence = &self.tie.presence;
-        let (alone, reason) = tokio::select! {
-            biased;
-            end = presence.lost() => (false, end.reason()),
-            reason = self.hold.lost(presence) => (true, reason),
-        };
-        Lost { lock: self.name().clone(), token: self.token(), session: self.session(), alone, reason }
+        HoldWatch { presence: self.tie.presence.clone(), hold: self.hold.clone() }
     }
 
     /// Waits until somebody asks the holder to give it up, and tells each such request once. Nothing else happens: the

@@ -169,6 +169,17 @@ impl Hold {
         }
     }
 
+    /// Whether its guard has given it back.
+    pub(super) fn is_given_back(&self) -> bool {
+        self.fate.borrow().given_back
+    }
+
+    /// Waits until it is given back.
+    pub(super) async fn given_back(&self) {
+        // The sender lives in `self`, so the channel cannot close while it is awaited.
+        drop(self.fate.subscribe().wait_for(|fate| fate.given_back).await);
+    }
+
     /// Waits until it is given back, for so long.
     pub(super) async fn given_back_within(&self, longest: Duration) -> bool {
         let mut told = self.fate.subscribe();

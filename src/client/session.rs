@@ -172,6 +172,13 @@ impl<S: LockService> Session<S> {
         self.tie.presence.lost_error(self.tie.presence.lost().await)
     }
 
+    /// A client of the same service and namespace: for questions, and for what acts on others' locks.
+    #[must_use]
+    pub fn client(&self) -> Client<S> {
+        let (service, settings) = (self.service.clone(), self.settings.clone());
+        Client { service, settings, shared: Arc::default(), withdrawals: Arc::default() }
+    }
+
     /// Asks for a lock.
     pub fn lock(&self, name: &str) -> LockRequest<S> {
         LockRequest::in_session(self.clone(), name)

@@ -1,5 +1,7 @@
 //! One suite of promises, kept by a node that leads, by a node that follows, and over gRPC, all of the same cluster.
 
+#![recursion_limit = "256"]
+
 #[macro_use]
 mod ways;
 mod changes;
