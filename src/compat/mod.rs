@@ -5,3 +5,8 @@
 //! - None of them reads and then writes: what must be decided at once is a command of the lock machine.
 //! - Every hold has a fencing token, ends with whoever held it, and excludes native holds of the same name.
 //! - An unreachable cluster, a refusal, an end and somebody else's hold are four answers, never folded into each other.
+
+mod participant;
+pub mod zookeeper;
+
+pub use participant::Participant;

@@ -151,7 +151,7 @@ pub(crate) async fn a_value_is_shown_and_changed<S: LockService>(service: S) {
 }
 
 /// Ends a session as its client does that finds its own deadline passed.
-async fn lose<S: LockService>(service: &S, session: &Session<S>) {
+pub(crate) async fn lose<S: LockService>(service: &S, session: &Session<S>) {
     let close = Command::CloseSession { session: session.id(), end: SessionClose::Lost };
     let call = Call { proof: Some(session.handle().clone()), ..Call::new(close) };
     // The session's stream may end before the answer; what became of it is looked at by the caller.

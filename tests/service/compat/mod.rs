@@ -3,3 +3,6 @@
 //! cannot.
 //!
 //! Each file ends with its list of `behaviours!`: functions over a service, run against a leader, a follower and gRPC.
+
+mod probe;
+mod zookeeper;

@@ -1,0 +1,87 @@
+//! A lock service that counts what passes through it, and that can hold waits up, around any other.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+
+use lockkeeper::model::{Answered, Command, Query, Reply};
+use lockkeeper::service::{
+    Call, ClaimRef, Events, Freshness, LockService, RenewalCall, ServiceError, Status, Subscription,
+};
+use tokio::sync::Notify;
+
+/// See the module. Clones share their counts.
+#[derive(Clone)]
+pub(crate) struct Probe<S> {
+    inner: S,
+    seen: Arc<Seen>,
+}
+
+/// What has passed.
+#[derive(Default)]
+pub(crate) struct Seen {
+    /// Commands and questions.
+    pub(crate) requests: AtomicU64,
+    /// Renewals, and attaches, which renew.
+    pub(crate) renewals: AtomicU64,
+    /// Waiters that were told something.
+    pub(crate) wake_ups: AtomicU64,
+    /// Nobody begins to wait for a grant before `wait_on`.
+    pub(crate) waits_held_up: AtomicBool,
+    /// Somebody is held up.
+    pub(crate) held_up: Notify,
+    /// Lets those that are held up go on.
+    pub(crate) wait_on: Notify,
+}
+
+impl<S> Probe<S> {
+    pub(crate) fn new(inner: S) -> (Self, Arc<Seen>) {
+        let seen = Arc::new(Seen::default());
+        (Self { inner, seen: seen.clone() }, seen)
+    }
+}
+
+impl<S: LockService> LockService for Probe<S> {
+    async fn submit(&self, call: Call) -> Result<Reply, ServiceError> {
+        let renews = matches!(call.command, Command::Attach(_));
+        let count = if renews { &self.seen.renewals } else { &self.seen.requests };
+        count.fetch_add(1, SeqCst);
+        self.inner.submit(call).await
+    }
+
+    async fn renew(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
+        self.seen.renewals.fetch_add(1, SeqCst);
+        self.inner.renew(renewals).await
+    }
+
+    async fn settled(&self, claim: ClaimRef) -> Result<Reply, ServiceError> {
+        if self.seen.waits_held_up.load(SeqCst) {
+            let wait_on = self.seen.wait_on.notified();
+            self.seen.held_up.notify_one();
+            wait_on.await;
+        }
+        let reply = self.inner.settled(claim).await;
+        self.seen.wake_ups.fetch_add(1, SeqCst);
+        reply
+    }
+
+    async fn query(&self, query: Query, freshness: Freshness) -> Result<Answered, ServiceError> {
+        self.seen.requests.fetch_add(1, SeqCst);
+        self.inner.query(query, freshness).await
+    }
+
+    async fn subscribe(&self, subscription: Subscription) -> Result<Events, ServiceError> {
+        self.inner.subscribe(subscription).await
+    }
+
+    async fn status(&self) -> Result<Status, ServiceError> {
+        self.inner.status().await
+    }
+
+    async fn transfer(&self, to: u64) -> Result<(), ServiceError> {
+        self.inner.transfer(to).await
+    }
+
+    async fn raise_features(&self, to: u32) -> Result<(), ServiceError> {
+        self.inner.raise_features(to).await
+    }
+}

@@ -1,0 +1,356 @@
+//! ZooKeeper's fair and unfair locks.
+
+mod znodes;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::SeqCst;
+
+use lockkeeper::client::{Client, ClientError, Session, Watch};
+use lockkeeper::compat::zookeeper::WriteLock;
+use lockkeeper::model::{Claim, Event, EventKind};
+use lockkeeper::service::{LockService, Word};
+use tokio::task::JoinSet;
+
+use super::probe::Probe;
+use crate::changes::lose;
+use crate::faulty::Faulty;
+use crate::suite::{LONG, LOOK, SHORT, client, in_use, session, short_session};
+use znodes::{Nodes, OnEvent};
+
+const WAITERS: usize = 1_000;
+/// One for each waiter; should the leader change meanwhile, all who wait are woken once more.
+const WAKE_UPS_MAX: u64 = 3 * WAITERS as u64;
+/// More requests of one session than fit into one stream at once are no part of what is shown here.
+const WAITERS_A_SESSION: usize = 100;
+
+behaviours! {
+    r_zkf_01_a_release_wakes_the_successor_alone
+    r_zkf_02_a_waiter_that_dies_grants_nothing
+    r_zkf_03_the_next_one_follows_a_dead_holder
+    r_zkf_04_a_grant_before_the_wait_is_not_missed
+    r_zku_01_somebody_always_wins
+    r_zku_02_a_release_wakes_one_of_a_thousand
+    r_cmp_01_waiting_costs_no_requests
+    w_zk_01_a_lost_answer_leaves_one_place
+    w_zk_02_a_new_session_inherits_nothing
+    a_lock_is_used_by_its_own_names
+}
+
+/// Everything that happened to the lock that is watched, up to so many releases.
+async fn story<S: LockService>(mut watch: Watch<S>, releases: usize) -> Vec<Event> {
+    let mut events: Vec<Event> = Vec::new();
+    let mut released = 0;
+    while released < releases {
+        let event = watch.next().await.expect("told");
+        if event.kind.lock().is_some() {
+            released += usize::from(matches!(event.kind, EventKind::Released { .. }));
+            events.push(event);
+        }
+    }
+    events
+}
+
+/// The queue's own numbers of those who were granted, in the order of the grants, and how many grants each release made.
+fn grants(events: &[Event]) -> (Vec<u64>, Vec<usize>) {
+    let mut sequences: BTreeMap<Claim, u64> = BTreeMap::new();
+    let (mut granted, mut woken) = (Vec::new(), Vec::new());
+    for event in events {
+        if let EventKind::Queued { claim, sequence, .. } = &event.kind {
+            sequences.insert(*claim, *sequence);
+        }
+        if let EventKind::Granted { claim, .. } = &event.kind {
+            granted.push(sequences.get(claim).copied().unwrap_or_default());
+        }
+        if let EventKind::Released { .. } = &event.kind {
+            let index = event.position.index;
+            let of_it = |other: &&Event| {
+                other.position.index == index && matches!(other.kind, EventKind::Granted { .. })
+            };
+            woken.push(events.iter().filter(of_it).count());
+        }
+    }
+    (granted, woken)
+}
+
+/// A thousand waiters in ten sessions, each of which takes the lock and gives it back.
+async fn thousand<S: LockService>(client: &Client<S>, name: &'static str, lock: fn(&Session<S>, &str) -> WriteLock<S>) {
+    let gate = client.lock(name).acquire().await.expect("free");
+    let mut tasks = JoinSet::new();
+    for _ in 0..WAITERS / WAITERS_A_SESSION {
+        let session = client.session().open().await.expect("opened");
+        for _ in 0..WAITERS_A_SESSION {
+            let mut lock = lock(&session, name);
+            tasks.spawn(async move {
+                let token = lock.lock().await.expect("its turn");
+                assert_eq!(lock.id(), Some(token));
+                assert!(lock.unlock().await.expect("released"));
+            });
+        }
+    }
+    in_use(client, name, 1, WAITERS).await;
+    gate.release().await.expect("released");
+    while let Some(done) = tasks.join_next().await {
+        done.expect("a waiter");
+    }
+}
+
+/// R-ZKF-01: a thousand waiters are granted in the order of the queue, and each is woken once. Where all watch the holder,
+/// as in the article's warning, each release wakes everybody.
+async fn r_zkf_01_a_release_wakes_the_successor_alone<S: LockService>(service: S) {
+    let crowd = || {
+        let mut nodes = Nodes::default();
+        for _ in 0..WAITERS {
+            nodes.create("client");
+        }
+        nodes
+    };
+    let herd = crowd().drain(|nodes, node| nodes.holder().filter(|holder| *holder != node));
+    let chain = crowd().drain(Nodes::before);
+    assert_eq!((herd, chain), (WAITERS * (WAITERS - 1) / 2, WAITERS - 1));
+
+    let (probe, seen) = Probe::new(service);
+    let client = client(probe, "zkf-01");
+    let watch = client.watch("zkf-01", None).await.expect("watching");
+    thousand(&client, "zkf-01", WriteLock::fair).await;
+    assert!(seen.wake_ups.load(SeqCst) < WAKE_UPS_MAX);
+    let (granted, woken) = grants(&story(watch, WAITERS + 1).await);
+    assert!(granted.is_sorted(), "{granted:?}");
+    assert_eq!(woken, [vec![1; WAITERS], vec![0]].concat());
+}
+
+/// R-ZKF-02: when a waiter in the middle dies, the one behind it waits on. A client that takes the event for the lock
+/// believes to hold it beside the holder.
+async fn r_zkf_02_a_waiter_that_dies_grants_nothing<S: LockService>(service: S) {
+    let mut nodes = Nodes::default();
+    let (holder, middle, last) = (nodes.create("a"), nodes.create("b"), nodes.create("c"));
+    nodes.watch(middle, last);
+    let told = nodes.expire("b");
+    assert_eq!((nodes.believers(&told, OnEvent::Believe), nodes.holder()), (vec![last], Some(holder)));
+    assert!(nodes.believers(&told, OnEvent::LookAgain).is_empty());
+
+    let client = client(service.clone(), "zkf-02");
+    let (first, second) = (session(service.clone(), "zkf-02").await, session(service.clone(), "zkf-02").await);
+    let third = session(service.clone(), "zkf-02").await;
+    let (mut holder, mut middle) = (WriteLock::fair(&first, "a"), WriteLock::fair(&second, "a"));
+    let mut last = WriteLock::fair(&third, "a");
+    holder.lock().await.expect("free");
+    let waits = async {
+        let died = middle.lock().await.expect_err("its session ends");
+        assert_eq!(died.word(), Word::SessionEnded);
+    };
+    let dies = async {
+        in_use(&client, "a", 1, 1).await;
+        let mut waits = Box::pin(last.lock());
+        tokio::select! {
+            granted = &mut waits => panic!("beside the holder: {granted:?}"),
+            () = in_use(&client, "a", 1, 2) => {}
+        }
+        lose(&service, &second).await;
+        tokio::select! {
+            granted = &mut waits => panic!("beside the holder: {granted:?}"),
+            () = in_use(&client, "a", 1, 1) => {}
+        }
+        assert!(holder.is_owner() && holder.unlock().await.expect("still held"));
+        waits.await.expect("its turn");
+    };
+    tokio::join!(waits, dies);
+}
+
+/// R-ZKF-03: the lock of a holder that dies goes to the next one, and the dead one knew of it before.
+async fn r_zkf_03_the_next_one_follows_a_dead_holder<S: LockService>(service: S) {
+    let (faulty, faults) = Faulty::new(service.clone());
+    let (dead, next) = (short_session(faulty, "zkf-03").await, session(service, "zkf-03").await);
+    let (mut holder, mut waiter) = (WriteLock::fair(&dead, "a"), WriteLock::fair(&next, "a"));
+    let lost = holder.lock().await.expect("free");
+    faults.deaf.store(true, SeqCst);
+    let token = waiter.lock().await.expect("the holder is dead");
+    assert!(lost < token && !holder.is_owner());
+}
+
+/// R-ZKF-04: a grant that comes between the place in the queue and the wait for it is not missed. A client that watches a
+/// node that is gone already is never told.
+async fn r_zkf_04_a_grant_before_the_wait_is_not_missed<S: LockService>(service: S) {
+    let mut nodes = Nodes::default();
+    let (holder, waiter) = (nodes.create("a"), nodes.create("b"));
+    let listed = nodes.before(waiter).expect("the holder");
+    assert!(nodes.delete(holder).is_empty());
+    nodes.watch(listed, waiter);
+    assert_eq!(nodes.holder(), Some(waiter), "it holds the lock, and nothing tells it");
+    assert!(nodes.expire("a").is_empty());
+
+    let (probe, seen) = Probe::new(service);
+    let (one, two) = (session(probe.clone(), "zkf-04").await, session(probe, "zkf-04").await);
+    let (mut holder, mut waiter) = (WriteLock::fair(&one, "a"), WriteLock::fair(&two, "a"));
+    holder.lock().await.expect("free");
+    seen.waits_held_up.store(true, SeqCst);
+    let (granted, ()) = tokio::join!(waiter.lock_within(LONG), async {
+        seen.held_up.notified().await;
+        assert!(holder.unlock().await.expect("held"));
+        in_use(&one.client(), "a", 1, 0).await;
+        seen.wait_on.notify_waiters();
+    });
+    assert_eq!(granted.expect("answered"), waiter.id());
+    assert!(waiter.is_owner());
+}
+
+/// R-ZKU-01: of unfair waiters and newcomers one always wins, whichever; none of them passes a fair waiter.
+async fn r_zku_01_somebody_always_wins<S: LockService>(service: S) {
+    let client = client(service.clone(), "zku-01");
+    let session = session(service, "zku-01").await;
+    let mut holder = WriteLock::unfair(&session, "a");
+    holder.lock().await.expect("free");
+    let mut tasks = JoinSet::new();
+    for _ in 0..16 {
+        let mut lock = WriteLock::unfair(&session, "a");
+        tasks.spawn(async move {
+            lock.lock().await.expect("in the end");
+            lock
+        });
+    }
+    in_use(&client, "a", 1, 16).await;
+    holder.unlock().await.expect("held");
+    for left in (0..16).rev() {
+        let mut newcomer = WriteLock::unfair(&session, "a");
+        let mut winner = tasks.join_next().await.expect("somebody wins").expect("a waiter");
+        assert_eq!(newcomer.try_lock().await.expect("answered"), None, "it came too late, and stands nowhere");
+        in_use(&client, "a", 1, left).await;
+        winner.unlock().await.expect("held");
+    }
+    holder.lock().await.expect("free");
+    let mut fair = WriteLock::fair(&session, "a");
+    let mut waits = Box::pin(fair.lock());
+    tokio::select! {
+        _ = &mut waits => panic!("held"),
+        () = in_use(&client, "a", 1, 1) => {}
+    }
+    let mut late = WriteLock::unfair(&session, "a");
+    let mut barges = Box::pin(late.lock());
+    tokio::select! {
+        _ = &mut barges => panic!("held"),
+        () = in_use(&client, "a", 1, 2) => {}
+    }
+    holder.unlock().await.expect("held");
+    tokio::select! {
+        _ = &mut barges => panic!("past a fair one"),
+        granted = &mut waits => drop(granted.expect("before the unfair one")),
+    }
+    drop(waits);
+    fair.unlock().await.expect("held");
+    barges.await.expect("its turn");
+}
+
+/// R-ZKU-02: of a thousand unfair waiters a release wakes one, and looks at a few. Where all are told and try, each
+/// release costs as many tries as there are waiters.
+async fn r_zku_02_a_release_wakes_one_of_a_thousand<S: LockService>(service: S) {
+    let (probe, seen) = Probe::new(service);
+    let client = client(probe, "zku-02");
+    let watch = client.watch("zku-02", None).await.expect("watching");
+    thousand(&client, "zku-02", WriteLock::unfair).await;
+    assert!(seen.wake_ups.load(SeqCst) < WAKE_UPS_MAX);
+    let (_, woken) = grants(&story(watch, WAITERS + 1).await);
+    assert_eq!(woken, [vec![1; WAITERS], vec![0]].concat());
+}
+
+/// R-CMP-01: the article's comparison. One that polls sends a request each time; one that is told sends none while it
+/// waits, beside the renewals of its session.
+async fn r_cmp_01_waiting_costs_no_requests<S: LockService>(service: S) {
+    let (client, holder) = (client(service.clone(), "cmp-01"), session(service.clone(), "cmp-01").await);
+    let (poller, polls) = Probe::new(service.clone());
+    let (told, tells) = Probe::new(service);
+    let (poller, told) = (short_session(poller, "cmp-01").await, short_session(told, "cmp-01").await);
+    let guard = holder.lock("a").acquire().await.expect("free");
+    let mut waiter = WriteLock::fair(&told, "a");
+    let mut waits = Box::pin(waiter.lock());
+    tokio::select! {
+        _ = &mut waits => panic!("held"),
+        () = in_use(&client, "a", 1, 1) => {}
+    }
+    let before = tells.requests.load(SeqCst);
+    let renewed = tells.renewals.load(SeqCst);
+    let polling = async {
+        while tells.renewals.load(SeqCst) < renewed + 3 {
+            assert_eq!(WriteLock::fair(&poller, "a").try_lock().await.expect("answered"), None);
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::select! {
+        _ = &mut waits => panic!("held"),
+        () = polling => {}
+    }
+    assert_eq!(tells.requests.load(SeqCst), before, "it asked while it waited");
+    assert!(10 < polls.requests.load(SeqCst));
+    guard.release().await.expect("released");
+    waits.await.expect("its turn");
+}
+
+/// W-ZK-01: when the answer to the request is lost, it is repeated as the same request: one place in the queue. A client
+/// that creates a second node leaves the first behind, which nobody releases.
+async fn w_zk_01_a_lost_answer_leaves_one_place<S: LockService>(service: S) {
+    let mut nodes = Nodes::default();
+    let _lost = nodes.create("a");
+    let known = nodes.create("a");
+    nodes.delete(known);
+    assert_eq!(nodes.places_of("a"), 1, "a node stays that the client knows nothing of, and blocks the lock");
+
+    let (faulty, faults) = Faulty::new(service.clone());
+    let client = client(service.clone(), "zk-01");
+    let (one, two) = (session(faulty, "zk-01").await, session(service, "zk-01").await);
+    let (mut first, mut second) = (WriteLock::fair(&one, "a"), WriteLock::fair(&two, "a"));
+    faults.answers_lost.store(2, SeqCst);
+    first.lock().await.expect("free");
+    in_use(&client, "a", 1, 0).await;
+    second.lock_within(SHORT).await.expect("answered");
+    first.unlock().await.expect("held");
+    second.lock().await.expect("free");
+    faults.answers_lost.store(2, SeqCst);
+    let mut waits = Box::pin(first.lock());
+    tokio::select! {
+        _ = &mut waits => panic!("held"),
+        () = in_use(&client, "a", 1, 1) => {}
+    }
+    assert_eq!(second.contenders().await.expect("asked").len(), 2);
+    second.unlock().await.expect("held");
+    waits.await.expect("its turn");
+    first.unlock().await.expect("held");
+    in_use(&client, "a", 0, 0).await;
+}
+
+/// W-ZK-02: a client that comes back in a new session does not hold what its old one seems to hold still; it waits for its
+/// end. A client that looks for a node with its own name believes itself the holder until that node goes.
+async fn w_zk_02_a_new_session_inherits_nothing<S: LockService>(service: S) {
+    let mut nodes = Nodes::default();
+    nodes.create("old session of a");
+    let own = |nodes: &Nodes| nodes.places_of("old session of a") == 1;
+    assert!(own(&nodes), "the reconnected client finds a node of its own");
+    nodes.expire("old session of a");
+    assert!(!own(&nodes) && nodes.holder().is_none(), "and loses it while it works");
+
+    let (faulty, faults) = Faulty::new(service.clone());
+    let old = short_session(faulty, "zk-02").await;
+    let mut before = WriteLock::fair(&old, "a");
+    let token = before.lock().await.expect("free");
+    faults.deaf.store(true, SeqCst);
+    let new = session(service, "zk-02").await;
+    let mut after = WriteLock::fair(&new, "a");
+    assert_eq!(after.try_lock().await.expect("answered"), None, "the old session is not gone yet");
+    assert!(!after.is_owner());
+    let next = after.lock().await.expect("the old session has ended");
+    assert!(token < next && !before.is_owner());
+    let gone = before.unlock().await.expect_err("lost");
+    assert!(matches!(gone, ClientError::SessionLost { .. }), "{gone:?}");
+    assert!(after.is_owner());
+}
+
+/// The names of the source do what they say: locking twice is locking once, and unlocking nothing says so.
+async fn a_lock_is_used_by_its_own_names<S: LockService>(service: S) {
+    let session = session(service, "zk-names").await;
+    let (mut lock, mut other) = (WriteLock::fair(&session, "a"), WriteLock::fair(&session, "a"));
+    assert!(!lock.unlock().await.expect("nothing to do"));
+    let token = lock.try_lock().await.expect("answered").expect("free");
+    assert_eq!((lock.lock().await.expect("its own"), lock.id()), (token, Some(token)));
+    assert_eq!(other.lock_within(SHORT).await.expect("answered"), None);
+    let contenders = other.contenders().await.expect("asked");
+    assert_eq!((contenders.len(), contenders[0].token, contenders[0].holds()), (1, Some(token), true));
+    assert!(lock.unlock().await.expect("held") && !lock.is_owner());
+    assert!(token < other.lock().await.expect("free"));
+}
