@@ -6,6 +6,7 @@
 //! - Every hold has a fencing token, ends with whoever held it, and excludes native holds of the same name.
 //! - An unreachable cluster, a refusal, an end and somebody else's hold are four answers, never folded into each other.
 
+pub mod curator;
 mod participant;
 pub mod zookeeper;
 

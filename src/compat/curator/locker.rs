@@ -1,0 +1,60 @@
+//! A mutex entered for a scope: what is not acquired cannot be released by mistake.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::{CuratorError, InterProcessMutex, Task};
+use crate::service::LockService;
+
+/// One acquire of a mutex. It exists only where the mutex was acquired; dropping it is the release.
+#[must_use = "dropping it releases the mutex"]
+pub struct Locker<S: LockService> {
+    mutex: InterProcessMutex<S>,
+    task: Task,
+    owed: Owed,
+}
+
+/// Whether dropping it still has to give the mutex back.
+#[derive(Debug, PartialEq, Eq)]
+enum Owed {
+    Release,
+    Nothing,
+}
+
+impl<S: LockService> Locker<S> {
+    /// Waits for the mutex.
+    pub async fn new(mutex: &InterProcessMutex<S>, task: &Task) -> Result<Self, CuratorError> {
+        mutex.acquire(task).await?;
+        Ok(Self { mutex: mutex.clone(), task: task.clone(), owed: Owed::Release })
+    }
+
+    /// Waits at most so long; `None` where it was not free in time.
+    pub async fn within(
+        mutex: &InterProcessMutex<S>,
+        task: &Task,
+        wait: Duration,
+    ) -> Result<Option<Self>, CuratorError> {
+        let acquired = mutex.acquire_within(task, wait).await?;
+        Ok(acquired.then(|| Self { mutex: mutex.clone(), task: task.clone(), owed: Owed::Release }))
+    }
+
+    /// Gives it back, and says what became of it.
+    pub async fn close(mut self) -> Result<(), CuratorError> {
+        self.owed = Owed::Nothing;
+        self.mutex.release(&self.task).await
+    }
+}
+
+impl<S: LockService> Drop for Locker<S> {
+    fn drop(&mut self) {
+        if self.owed == Owed::Release {
+            drop(self.mutex.pop(&self.task));
+        }
+    }
+}
+
+impl<S: LockService> fmt::Debug for Locker<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Locker").field("mutex", &self.mutex).field("task", &self.task).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,116 @@
+//! Several locks as one.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::error::in_time;
+use super::{CuratorError, CuratorFramework};
+use crate::client::{HoldState, SetGuard, SetRequest};
+use crate::model::FencingToken;
+use crate::service::LockService;
+
+/// Several paths as one lock. They are granted together or not at all, at one moment and within one wait; Curator acquires
+/// them one by one, each with the whole wait, and undoes what it has when one is missing.
+///
+/// It is not reentrant: who acquires it twice is refused. Clones are the same lock.
+pub struct InterProcessMultiLock<S: LockService> {
+    curator: CuratorFramework<S>,
+    paths: Arc<[String]>,
+    owner: Arc<str>,
+    held: Arc<Mutex<Held>>,
+}
+
+#[derive(Default)]
+struct Held {
+    guard: Option<SetGuard>,
+    /// A release is not answered yet.
+    giving_back: usize,
+}
+
+impl<S: LockService> InterProcessMultiLock<S> {
+    /// A lock over these paths. Nothing is sent yet.
+    pub fn new<'a>(curator: &CuratorFramework<S>, paths: impl IntoIterator<Item = &'a str>) -> Self {
+        let paths = paths.into_iter().map(str::to_owned).collect();
+        Self { curator: curator.clone(), paths, owner: curator.draw("multi").into(), held: Arc::default() }
+    }
+
+    /// Waits for all of them, as long as the session lives.
+    pub async fn acquire(&self) -> Result<(), CuratorError> {
+        self.enter(|request| request).await
+    }
+
+    /// Waits at most so long for all of them together; false where they were not free in time, and then none is held.
+    pub async fn acquire_within(&self, wait: Duration) -> Result<bool, CuratorError> {
+        Ok(in_time(self.enter(|request| request.wait(wait)).await)?.is_some())
+    }
+
+    /// Gives all of them back.
+    pub async fn release(&self) -> Result<(), CuratorError> {
+        let Some(guard) = self.held().guard.take() else {
+            return Err(CuratorError::IllegalState { path: self.paths.join(", "), why: "it is not acquired" });
+        };
+        let _giving_back = GivingBack::new(&self.held);
+        guard.release().await?;
+        Ok(())
+    }
+
+    /// Whether all of them are held through this value. A release counts once the cluster has answered it.
+    #[must_use]
+    pub fn is_acquired_in_this_process(&self) -> bool {
+        let held = self.held();
+        0 < held.giving_back || held.guard.as_ref().is_some_and(|guard| guard.state() != HoldState::Lost)
+    }
+
+    /// The fencing token of this path's grant, while all of them are held.
+    #[must_use]
+    pub fn token(&self, path: &str) -> Option<FencingToken> {
+        let held = self.held();
+        held.guard.as_ref().filter(|guard| guard.state() != HoldState::Lost)?.token(path)
+    }
+
+    async fn enter(&self, wait: impl FnOnce(SetRequest<S>) -> SetRequest<S>) -> Result<(), CuratorError> {
+        let session = self.curator.session().await?;
+        let request = session.locks(self.paths.iter().map(String::as_str)).owner(&self.owner);
+        let guard = wait(request).acquire().await?;
+        self.held().guard = Some(guard);
+        Ok(())
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        lock(&self.held)
+    }
+}
+
+fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
+    held.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A release on its way.
+struct GivingBack<'a>(&'a Mutex<Held>);
+
+impl<'a> GivingBack<'a> {
+    fn new(held: &'a Mutex<Held>) -> Self {
+        lock(held).giving_back += 1;
+        Self(held)
+    }
+}
+
+impl Drop for GivingBack<'_> {
+    fn drop(&mut self) {
+        lock(self.0).giving_back -= 1;
+    }
+}
+
+impl<S: LockService> Clone for InterProcessMultiLock<S> {
+    fn clone(&self) -> Self {
+        let (paths, owner, held) = (self.paths.clone(), self.owner.clone(), self.held.clone());
+        Self { curator: self.curator.clone(), paths, owner, held }
+    }
+}
+
+impl<S: LockService> fmt::Debug for InterProcessMultiLock<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InterProcessMultiLock").field("paths", &self.paths).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,319 @@
+//! The reentrant read-write lock: many readers or one writer.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::error::in_time;
+use super::{CuratorError, CuratorFramework, Task};
+use crate::client::{ClientError, HoldState, HoldWatch, LockGuard, LockRequest};
+use crate::compat::Participant;
+use crate::compat::participant::participants;
+use crate::model::{FencingToken, Mode};
+use crate::service::LockService;
+
+/// Many readers or one writer, in the order in which they came: a reader behind a waiting writer waits.
+///
+/// - A task's reads and writes are counted over one hold. A writer may read, too; its last write release then makes the
+///   hold a shared one at once, without a moment in which the task has no lock.
+/// - A reader that asks for the write lock is refused at once, where Curator's waits for ever; see
+///   [`upgrade`](Self::upgrade).
+/// - Clones are the same lock; dropping the last one, and the last of its sides, gives back what its tasks hold.
+pub struct InterProcessReadWriteLock<S: LockService> {
+    both: Arc<Both<S>>,
+}
+
+struct Both<S: LockService> {
+    curator: CuratorFramework<S>,
+    path: String,
+    entered: Mutex<BTreeMap<Task, Entered>>,
+}
+
+const BUSY: &str = "another call of the same task is under way";
+
+/// What one task has entered. There is a hold as long as a count is above zero; while it is changed it is elsewhere.
+#[derive(Default)]
+struct Entered {
+    hold: Option<LockGuard>,
+    writes: u32,
+    reads: u32,
+    /// A change or the last release of this side is under way.
+    changing: Option<Side>,
+}
+
+/// One side of a read-write lock: a mutex for writers, or what readers share.
+pub struct ReadWriteMutex<S: LockService> {
+    both: Arc<Both<S>>,
+    side: Side,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Read,
+    Write,
+}
+
+impl Entered {
+    fn count(&self, side: Side) -> u32 {
+        match side {
+            Side::Read => self.reads,
+            Side::Write => self.writes,
+        }
+    }
+
+    fn count_mut(&mut self, side: Side) -> &mut u32 {
+        match side {
+            Side::Read => &mut self.reads,
+            Side::Write => &mut self.writes,
+        }
+    }
+
+    fn is_alive(&self) -> bool {
+        self.changing.is_some() || self.hold.as_ref().is_some_and(|hold| hold.state() != HoldState::Lost)
+    }
+
+    fn is_over(&self) -> bool {
+        self.reads == 0 && self.writes == 0 && self.changing.is_none()
+    }
+}
+
+impl<S: LockService> InterProcessReadWriteLock<S> {
+    /// A lock under this path. Nothing is sent yet.
+    pub fn new(curator: &CuratorFramework<S>, path: &str) -> Self {
+        let both = Both { curator: curator.clone(), path: path.to_owned(), entered: Mutex::default() };
+        Self { both: Arc::new(both) }
+    }
+
+    /// The readers' side.
+    #[must_use]
+    pub fn read_lock(&self) -> ReadWriteMutex<S> {
+        ReadWriteMutex { both: self.both.clone(), side: Side::Read }
+    }
+
+    /// The writers' side.
+    #[must_use]
+    pub fn write_lock(&self) -> ReadWriteMutex<S> {
+        ReadWriteMutex { both: self.both.clone(), side: Side::Write }
+    }
+
+    /// Makes a task that reads a writer, too, under a new fencing token, if nobody else reads; otherwise, or when another
+    /// one waits for the same, it is refused at once and reads on. Curator has no such call.
+    pub async fn upgrade(&self, task: &Task) -> Result<FencingToken, CuratorError> {
+        self.both.upgrade(task, None).await
+    }
+
+    /// As [`upgrade`](Self::upgrade), but waits at most so long for the other readers, ahead of the whole queue. Of two
+    /// that would upgrade the second is refused at once.
+    pub async fn upgrade_within(&self, task: &Task, wait: Duration) -> Result<FencingToken, CuratorError> {
+        self.both.upgrade(task, Some(wait)).await
+    }
+}
+
+impl<S: LockService> ReadWriteMutex<S> {
+    /// Waits for it, as long as the session lives.
+    pub async fn acquire(&self, task: &Task) -> Result<(), CuratorError> {
+        self.enter(task, |request| request).await
+    }
+
+    /// Waits at most so long; false where it was not free in time.
+    pub async fn acquire_within(&self, task: &Task, wait: Duration) -> Result<bool, CuratorError> {
+        let entered = self.enter(task, |request| request.wait(wait)).await;
+        Ok(in_time(entered)?.is_some())
+    }
+
+    /// Undoes one acquire of the same task on this side.
+    pub async fn release(&self, task: &Task) -> Result<(), CuratorError> {
+        let (mut changing, reads_on) = {
+            let mut all = self.both.entered();
+            let entered = all.get_mut(task).filter(|entered| 0 < entered.count(self.side));
+            let Some(entered) = entered else {
+                return Err(CuratorError::IllegalMonitorState { path: self.both.path.clone() });
+            };
+            if entered.changing.is_some() {
+                return Err(self.both.refused(BUSY));
+            }
+            *entered.count_mut(self.side) -= 1;
+            let over = entered.reads == 0 && entered.writes == 0;
+            let reads_on = self.side == Side::Write && entered.writes == 0 && 0 < entered.reads;
+            if !over && !reads_on {
+                return Ok(());
+            }
+            (Changing::begin(&self.both, task, self.side, entered), reads_on)
+        };
+        if reads_on {
+            return changing.hold()?.downgrade().await.map_err(CuratorError::from);
+        }
+        changing.take()?.release().await?;
+        Ok(())
+    }
+
+    /// Whether any task of this process holds this side through this lock.
+    #[must_use]
+    pub fn is_acquired_in_this_process(&self) -> bool {
+        self.both.entered().values().any(|entered| self.is_held(entered))
+    }
+
+    /// Whether this task holds this side.
+    #[must_use]
+    pub fn is_owned_by(&self, task: &Task) -> bool {
+        self.both.entered().get(task).is_some_and(|entered| self.is_held(entered))
+    }
+
+    /// The fencing token of this task's hold, where it holds this side.
+    #[must_use]
+    pub fn token(&self, task: &Task) -> Option<FencingToken> {
+        let entered = self.both.entered();
+        let entered = entered.get(task).filter(|entered| self.is_held(entered))?;
+        entered.hold.as_ref().map(LockGuard::token)
+    }
+
+    /// A look at this task's hold, where it holds this side: for its loss, and for requests to give it up.
+    #[must_use]
+    pub fn watch(&self, task: &Task) -> Option<HoldWatch> {
+        let entered = self.both.entered();
+        let entered = entered.get(task).filter(|entered| self.is_held(entered))?;
+        entered.hold.as_ref().map(LockGuard::watch)
+    }
+
+    /// Who holds this side and who waits for it, in order.
+    pub async fn participant_nodes(&self) -> Result<Vec<Participant>, CuratorError> {
+        let all = participants(self.both.curator.client(), &self.both.path).await?;
+        let mode = self.mode();
+        Ok(all.into_iter().filter(|participant| participant.mode == mode).collect())
+    }
+
+    fn is_held(&self, entered: &Entered) -> bool {
+        (0 < entered.count(self.side) || entered.is_over_soon(self.side)) && entered.is_alive()
+    }
+
+    fn mode(&self) -> Mode {
+        match self.side {
+            Side::Read => Mode::Shared,
+            Side::Write => Mode::Exclusive,
+        }
+    }
+
+    async fn enter(
+        &self,
+        task: &Task,
+        wait: impl FnOnce(LockRequest<S>) -> LockRequest<S>,
+    ) -> Result<(), CuratorError> {
+        if self.enter_again(task)? {
+            return Ok(());
+        }
+        let session = self.both.curator.session().await?;
+        let request = session.lock(&self.both.path).mode(self.mode()).owner(task.name());
+        let hold = wait(request).acquire().await?;
+        let mut all = self.both.entered();
+        let entered = all.entry(task.clone()).or_default();
+        entered.hold = Some(hold);
+        *entered.count_mut(self.side) += 1;
+        Ok(())
+    }
+
+    /// Counts one more where the task's hold covers it.
+    fn enter_again(&self, task: &Task) -> Result<bool, CuratorError> {
+        let mut all = self.both.entered();
+        let Some(entered) = all.get_mut(task).filter(|entered| entered.hold.is_some()) else { return Ok(false) };
+        if let Some(hold) = entered.hold.as_ref().filter(|hold| hold.state() == HoldState::Lost) {
+            return Err(ClientError::SessionLost { session: hold.session(), reason: None }.into());
+        }
+        if self.side == Side::Write && entered.writes == 0 {
+            return Err(self.both.refused("a reader is not let in as a writer: upgrade it, or release the read lock"));
+        }
+        *entered.count_mut(self.side) += 1;
+        Ok(true)
+    }
+}
+
+impl Entered {
+    /// The last release is not answered yet: it counts as held.
+    fn is_over_soon(&self, side: Side) -> bool {
+        self.changing == Some(side) && self.reads == 0 && self.writes == 0
+    }
+}
+
+impl<S: LockService> Both<S> {
+    async fn upgrade(&self, task: &Task, wait: Option<Duration>) -> Result<FencingToken, CuratorError> {
+        let mut changing = {
+            let mut all = self.entered();
+            let reader = all.get_mut(task).filter(|entered| entered.hold.is_some() && entered.writes == 0);
+            let Some(entered) = reader else { return Err(self.refused("only a reader is upgraded")) };
+            Changing::begin(self, task, Side::Read, entered)
+        };
+        let hold = changing.hold()?;
+        let token = match wait {
+            Some(wait) => hold.upgrade_within(wait).await?,
+            None => hold.upgrade().await?,
+        };
+        changing.writes = 1;
+        Ok(token)
+    }
+
+    fn refused(&self, why: &'static str) -> CuratorError {
+        CuratorError::IllegalState { path: self.path.clone(), why }
+    }
+
+    fn entered(&self) -> MutexGuard<'_, BTreeMap<Task, Entered>> {
+        self.entered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A hold that is being changed. It comes back where the change was dropped halfway, too.
+struct Changing<'a, S: LockService> {
+    both: &'a Both<S>,
+    task: &'a Task,
+    hold: Option<LockGuard>,
+    /// Entries that the change adds.
+    writes: u32,
+}
+
+impl<'a, S: LockService> Changing<'a, S> {
+    fn begin(both: &'a Both<S>, task: &'a Task, side: Side, entered: &mut Entered) -> Self {
+        entered.changing = Some(side);
+        Self { both, task, hold: entered.hold.take(), writes: 0 }
+    }
+
+    fn hold(&mut self) -> Result<&mut LockGuard, CuratorError> {
+        self.hold.as_mut().ok_or_else(|| self.both.refused(BUSY))
+    }
+
+    fn take(&mut self) -> Result<LockGuard, CuratorError> {
+        self.hold.take().ok_or_else(|| self.both.refused(BUSY))
+    }
+}
+
+impl<S: LockService> Drop for Changing<'_, S> {
+    fn drop(&mut self) {
+        let mut all = self.both.entered();
+        let Some(entered) = all.get_mut(self.task) else { return };
+        entered.changing = None;
+        entered.writes += self.writes;
+        entered.hold = self.hold.take();
+        if entered.is_over() {
+            all.remove(self.task);
+        }
+    }
+}
+
+impl<S: LockService> Clone for InterProcessReadWriteLock<S> {
+    fn clone(&self) -> Self {
+        Self { both: self.both.clone() }
+    }
+}
+
+impl<S: LockService> fmt::Debug for InterProcessReadWriteLock<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InterProcessReadWriteLock").field("path", &self.both.path).finish_non_exhaustive()
+    }
+}
+
+impl<S: LockService> fmt::Debug for ReadWriteMutex<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadWriteMutex")
+            .field("path", &self.both.path)
+            .field("side", &self.side)
+            .finish_non_exhaustive()
+    }
+}

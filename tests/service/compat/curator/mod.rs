@@ -1,0 +1,43 @@
+//! Curator's locks.
+
+mod multi;
+mod mutex;
+mod others;
+mod read_write;
+mod semaphore;
+
+use lockkeeper::compat::curator::{CuratorError, CuratorFramework};
+use lockkeeper::model::Namespace;
+use lockkeeper::service::{LockService, Word};
+
+use crate::suite::WAY;
+
+pub(super) fn namespace(name: &str) -> Namespace {
+    Namespace::parse(&format!("{name}.{}", WAY.get())).expect("a good name")
+}
+
+pub(super) async fn curator<S: LockService>(service: S, name: &str) -> CuratorFramework<S> {
+    CuratorFramework::builder(service, namespace(name)).start().await.expect("started")
+}
+
+/// One with the shortest session that the service allows.
+async fn short_curator<S: LockService>(service: S, name: &str) -> CuratorFramework<S> {
+    let ttl_ms = service.status().await.expect("a status").ttl_ms_min;
+    let builder = CuratorFramework::builder(service, namespace(name));
+    builder.session_timeout(std::time::Duration::from_millis(ttl_ms)).start().await.expect("started")
+}
+
+fn word(error: &CuratorError) -> Option<Word> {
+    match error {
+        CuratorError::Client(error) => Some(error.word()),
+        CuratorError::IllegalMonitorState { .. } | CuratorError::IllegalState { .. } => None,
+    }
+}
+
+fn is_monitor_state(error: &CuratorError) -> bool {
+    matches!(error, CuratorError::IllegalMonitorState { .. })
+}
+
+fn is_state(error: &CuratorError) -> bool {
+    matches!(error, CuratorError::IllegalState { .. })
+}

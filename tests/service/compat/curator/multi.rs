@@ -1,0 +1,59 @@
+//! Several locks as one.
+
+use lockkeeper::compat::curator::{InterProcessMultiLock, InterProcessMutex};
+use lockkeeper::service::{LockService, Word};
+use tokio::time::Instant;
+
+use super::{curator, is_state, word};
+use crate::suite::{LONG, SHORT, in_use};
+
+behaviours! {
+    r_mul_01_all_or_none_within_one_wait
+}
+
+/// R-MUL-01: of three locks the third is held: after one wait none is held. One by one, each lock is waited for as long, and
+/// the first ones are closed to others meanwhile.
+async fn r_mul_01_all_or_none_within_one_wait<S: LockService>(service: S) {
+    let (free, wait) = ([false, false, false], 30);
+    let (mut waited, mut kept) = (0, 0);
+    for is_free in [true, true, free[2]] {
+        (waited, kept) = if is_free { (waited + wait - 1, kept + 1) } else { (waited + wait, kept) };
+    }
+    assert_eq!((waited, kept), (88, 2), "three waits in place of one, and two locks kept all the while");
+
+    let (one, two) = (curator(service.clone(), "mul-01").await, curator(service, "mul-01").await);
+    let (third, task, other) = (InterProcessMutex::new(&two, "c"), two.task(), two.task());
+    third.acquire(&task).await.expect("free");
+    let all = InterProcessMultiLock::new(&one, ["a", "b", "c"]);
+    assert!(all.release().await.is_err_and(|error| is_state(&error)));
+    let (began, wait) = (Instant::now(), SHORT * 4);
+    let first = InterProcessMutex::new(&two, "a");
+    assert!(!all.acquire_within(wait).await.expect("answered") && wait <= began.elapsed());
+    for name in ["a", "b"] {
+        in_use(one.client(), name, 0, 0).await;
+    }
+    let mut waits = Box::pin(all.acquire());
+    tokio::select! {
+        _ = &mut waits => panic!("one is held"),
+        () = in_use(one.client(), "c", 1, 1) => {}
+    }
+    in_use(one.client(), "a", 0, 1).await;
+    drop(waits);
+    for name in ["a", "b"] {
+        in_use(one.client(), name, 0, 0).await;
+    }
+    assert!(!all.is_acquired_in_this_process() && all.token("a").is_none());
+    assert!(first.acquire_within(&other, LONG).await.expect("free"));
+    first.release(&other).await.expect("held");
+    let (acquired, ()) = tokio::join!(all.acquire_within(LONG), async {
+        in_use(one.client(), "c", 1, 1).await;
+        third.release(&task).await.expect("held");
+    });
+    assert!(acquired.expect("answered") && all.is_acquired_in_this_process());
+    assert!(["a", "b", "c"].iter().all(|path| all.token(path).is_some()));
+    assert_eq!(all.acquire().await.err().as_ref().and_then(word), Some(Word::AlreadyHeld));
+    all.release().await.expect("held");
+    for name in ["a", "b", "c"] {
+        in_use(one.client(), name, 0, 0).await;
+    }
+}

@@ -1,0 +1,246 @@
+//! The reentrant mutex, and the one that nobody enters twice.
+
+use std::sync::atomic::Ordering::SeqCst;
+
+use lockkeeper::compat::curator::{InterProcessMutex, InterProcessSemaphoreMutex, Locker, Revoker, Task};
+use lockkeeper::service::{LockService, Word};
+use tokio::time::Instant;
+
+use super::{curator, is_monitor_state, is_state, short_curator, word};
+use crate::faulty::Faulty;
+use crate::suite::{LONG, SHORT, in_use};
+
+behaviours! {
+    r_mut_01_each_acquire_needs_its_release
+    r_mut_02_who_does_not_hold_cannot_release
+    r_mut_03_a_wait_that_runs_out_leaves_nothing
+    r_smx_01_the_same_owner_waits_for_itself
+    r_smx_02_another_task_gives_it_back
+    w_cur_02_what_is_not_acquired_is_not_released
+    w_cur_04_a_release_is_repeated_until_it_is_answered
+    a_lost_mutex_is_not_entered_again
+    a_mutex_shows_its_participants_and_is_revoked
+    r_all_03_owners_in_opposite_order_are_told
+}
+
+/// R-MUT-01: after three acquires two releases leave it held, the third frees it.
+async fn r_mut_01_each_acquire_needs_its_release<S: LockService>(service: S) {
+    let curator = curator(service, "mut-01").await;
+    let (mutex, task, other) = (InterProcessMutex::new(&curator, "a"), curator.task(), curator.task());
+    for _ in 0..3 {
+        mutex.acquire(&task).await.expect("its own");
+    }
+    let token = mutex.token(&task).expect("held");
+    for _ in 0..2 {
+        mutex.release(&task).await.expect("held");
+        assert!(mutex.is_acquired_in_this_process() && mutex.is_owned_by(&task) && !mutex.is_owned_by(&other));
+        assert!(!mutex.acquire_within(&other, SHORT).await.expect("answered"));
+        assert_eq!(mutex.token(&task), Some(token));
+    }
+    mutex.release(&task).await.expect("held");
+    assert!(!mutex.is_acquired_in_this_process() && !mutex.is_owned_by(&task));
+    mutex.acquire(&other).await.expect("free");
+    assert!(Some(token) < mutex.token(&other));
+    mutex.release(&other).await.expect("held");
+    in_use(curator.client(), "a", 0, 0).await;
+}
+
+/// R-MUT-02: a release by another owner, or once too often, is an error and changes nothing.
+async fn r_mut_02_who_does_not_hold_cannot_release<S: LockService>(service: S) {
+    let curator = curator(service, "mut-02").await;
+    let (mutex, task, other) = (InterProcessMutex::new(&curator, "a"), curator.task(), curator.task());
+    assert!(mutex.release(&task).await.is_err_and(|error| is_monitor_state(&error)));
+    mutex.acquire(&task).await.expect("free");
+    assert!(mutex.release(&other).await.is_err_and(|error| is_monitor_state(&error)));
+    let elsewhere = InterProcessMutex::new(&curator, "a");
+    assert!(elsewhere.release(&task).await.is_err_and(|error| is_monitor_state(&error)));
+    assert!(mutex.is_owned_by(&task));
+    in_use(curator.client(), "a", 1, 0).await;
+    mutex.release(&task).await.expect("held");
+    assert!(mutex.release(&task).await.is_err_and(|error| is_monitor_state(&error)));
+    in_use(curator.client(), "a", 0, 0).await;
+}
+
+/// R-MUT-03: a wait of 100 ms for what is held ends with false, not before its time, and leaves the queue empty.
+async fn r_mut_03_a_wait_that_runs_out_leaves_nothing<S: LockService>(service: S) {
+    let curator = curator(service, "mut-03").await;
+    let (mutex, task, other) = (InterProcessMutex::new(&curator, "a"), curator.task(), curator.task());
+    mutex.acquire(&task).await.expect("free");
+    let (began, wait) = (Instant::now(), SHORT * 2);
+    assert!(!mutex.acquire_within(&other, wait).await.expect("answered"));
+    assert!(wait <= began.elapsed());
+    assert_eq!(mutex.participant_nodes().await.expect("asked").len(), 1);
+    mutex.release(&task).await.expect("held");
+    assert!(mutex.acquire_within(&other, wait).await.expect("free"));
+    mutex.release(&other).await.expect("held");
+}
+
+/// R-SMX-01: the same owner that acquires twice gets false, and what it holds stays valid and can be released.
+async fn r_smx_01_the_same_owner_waits_for_itself<S: LockService>(service: S) {
+    let curator = curator(service, "smx-01").await;
+    let mutex = InterProcessSemaphoreMutex::new(&curator, "a");
+    mutex.acquire().await.expect("free");
+    let token = mutex.token().expect("held");
+    assert!(!mutex.acquire_within(SHORT).await.expect("it waits for itself"));
+    assert_eq!((mutex.token(), mutex.is_acquired_in_this_process()), (Some(token), true));
+    in_use(curator.client(), "a", 1, 0).await;
+    mutex.release().await.expect("held");
+    assert!(!mutex.is_acquired_in_this_process());
+    assert!(mutex.release().await.is_err_and(|error| is_state(&error)));
+    mutex.acquire().await.expect("free");
+    mutex.release().await.expect("held");
+}
+
+/// R-SMX-02: another task that has the value gives it back, which also ends a wait for itself.
+async fn r_smx_02_another_task_gives_it_back<S: LockService>(service: S) {
+    let curator = curator(service, "smx-02").await;
+    let mutex = InterProcessSemaphoreMutex::new(&curator, "a");
+    mutex.acquire().await.expect("free");
+    let token = mutex.token();
+    let other = mutex.clone();
+    let (again, released) = tokio::join!(mutex.acquire_within(LONG), async {
+        in_use(curator.client(), "a", 1, 1).await;
+        tokio::spawn(async move { other.release().await }).await.expect("a task")
+    });
+    released.expect("from another task");
+    assert!(again.expect("answered") && token < mutex.token());
+    mutex.release().await.expect("held");
+}
+
+/// W-CUR-02: a wait that ran out, and then the release in the final block. There the release throws, or worse, frees what
+/// another holds; here there is nothing to release where nothing was acquired.
+async fn w_cur_02_what_is_not_acquired_is_not_released<S: LockService>(service: S) {
+    // The example's class frees by path alone, whether it acquired or not.
+    let mut held_by = Some("another");
+    let acquired = held_by.is_none();
+    let final_block = |held_by: &mut Option<&str>| *held_by = None;
+    final_block(&mut held_by);
+    assert!(!acquired && held_by.is_none(), "the other's lock is gone");
+
+    let curator = curator(service, "cur-02").await;
+    let (mutex, holder, late) = (InterProcessMutex::new(&curator, "a"), curator.task(), curator.task());
+    let locker = Locker::new(&mutex, &holder).await.expect("free");
+    assert!(Locker::within(&mutex, &late, SHORT).await.expect("answered").is_none());
+    assert!(mutex.release(&late).await.is_err_and(|error| is_monitor_state(&error)));
+    assert!(mutex.is_owned_by(&holder));
+    let again = Locker::within(&mutex, &holder, SHORT).await.expect("answered").expect("its own");
+    drop(again);
+    assert!(mutex.is_owned_by(&holder));
+    locker.close().await.expect("held");
+    drop(Locker::within(&mutex, &late, LONG).await.expect("answered").expect("free"));
+    in_use(curator.client(), "a", 0, 0).await;
+}
+
+/// W-CUR-04: a release that meets a broken connection. Curator forgets the lock, while its node stays until the session
+/// ends; here it counts as held until the cluster has answered, and is repeated until then.
+async fn w_cur_04_a_release_is_repeated_until_it_is_answered<S: LockService>(service: S) {
+    // What Curator does: the count is dropped first, then the delete fails, and nobody tries again.
+    let (mut local, node, connected) = (Some("held"), Some("node"), false);
+    local.take();
+    assert!(!connected && local.is_none() && node.is_some(), "free for this process, held for all others");
+
+    let (faulty, faults) = Faulty::new(service.clone());
+    let here = curator(faulty, "cur-04").await;
+    let there = curator(service, "cur-04").await;
+    let (mutex, other) = (InterProcessMutex::new(&here, "a"), InterProcessMutex::new(&there, "a"));
+    let (task, waiter) = (here.task(), there.task());
+    mutex.acquire(&task).await.expect("free");
+    faults.deaf.store(true, SeqCst);
+    faults.detached.store(true, SeqCst);
+    let mut releases = Box::pin(mutex.release(&task));
+    assert!(tokio::time::timeout(SHORT, &mut releases).await.is_err(), "there is no connection");
+    assert!(mutex.is_acquired_in_this_process());
+    assert!(!other.acquire_within(&waiter, SHORT).await.expect("answered"));
+    faults.deaf.store(false, SeqCst);
+    releases.await.expect("the connection is back");
+    assert!(!mutex.is_acquired_in_this_process());
+    assert!(other.acquire_within(&waiter, LONG).await.expect("answered"));
+    other.release(&waiter).await.expect("held");
+
+    mutex.acquire(&task).await.expect("free");
+    faults.answers_lost.store(3, SeqCst);
+    mutex.release(&task).await.expect("answered in the end");
+    in_use(here.client(), "a", 0, 0).await;
+}
+
+/// A mutex that was lost with its session is not entered again before its own releases; each of them says that it was lost,
+/// and then it can be acquired in a new session.
+async fn a_lost_mutex_is_not_entered_again<S: LockService>(service: S) {
+    let (faulty, faults) = Faulty::new(service.clone());
+    let here = short_curator(faulty, "mut-lost").await;
+    let there = curator(service, "mut-lost").await;
+    let (mutex, other) = (InterProcessMutex::new(&here, "a"), InterProcessMutex::new(&there, "a"));
+    let (task, next) = (here.task(), there.task());
+    mutex.acquire(&task).await.expect("free");
+    mutex.acquire(&task).await.expect("its own");
+    faults.deaf.store(true, SeqCst);
+    other.acquire(&next).await.expect("the holder is dead");
+    assert!(!mutex.is_owned_by(&task) && mutex.token(&task).is_none());
+    faults.deaf.store(false, SeqCst);
+    for _ in 0..2 {
+        assert_eq!(mutex.acquire(&task).await.err().as_ref().and_then(word), Some(Word::SessionEnded));
+        assert_eq!(mutex.release(&task).await.err().as_ref().and_then(word), Some(Word::SessionEnded));
+    }
+    assert!(mutex.release(&task).await.is_err_and(|error| is_monitor_state(&error)));
+    assert!(!mutex.acquire_within(&task, SHORT).await.expect("a new session"));
+    assert!(other.is_owned_by(&next));
+    other.release(&next).await.expect("held");
+    mutex.acquire(&task).await.expect("free");
+    mutex.release(&task).await.expect("held");
+}
+
+/// Participants are shown in order; the holder is asked to give up, hears who asks and why, and does so.
+async fn a_mutex_shows_its_participants_and_is_revoked<S: LockService>(service: S) {
+    let curator = curator(service, "revoke").await;
+    let mutex = InterProcessMutex::new(&curator, "a");
+    let (asked, mut hears) = tokio::sync::mpsc::unbounded_channel();
+    mutex.make_revocable(move |revocation| drop(asked.send(revocation)));
+    let (first, second) = (Task::named("first").expect("short"), Task::named("second").expect("short"));
+    mutex.acquire(&first).await.expect("free");
+    let mut waits = Box::pin(mutex.acquire(&second));
+    tokio::select! {
+        _ = &mut waits => panic!("held"),
+        () = in_use(curator.client(), "a", 1, 1) => {}
+    }
+    let nodes = mutex.participant_nodes().await.expect("asked");
+    let owners: Vec<_> = nodes.iter().map(|node| node.owner.as_ref().map(|owner| owner.as_str())).collect();
+    assert_eq!(owners, [Some("first"), Some("second")]);
+    assert!(nodes[0].holds() && !nodes[1].holds());
+    assert!(Revoker::attempt_revoke(&curator, "a", &nodes[1], "please").await.is_err_and(|error| is_state(&error)));
+    // What is asked before it is listened to may be missed; so it is asked until it answers.
+    let revocation = loop {
+        Revoker::attempt_revoke(&curator, "a", &nodes[0], "please").await.expect("held");
+        if let Ok(heard) = tokio::time::timeout(SHORT, hears.recv()).await {
+            break heard.expect("the mutex lives");
+        }
+    };
+    assert_eq!((&revocation.task, revocation.why.as_str()), (&first, "please"));
+    assert!(mutex.is_owned_by(&first), "the holder decides");
+    mutex.release(&first).await.expect("held");
+    waits.await.expect("its turn");
+    mutex.release(&second).await.expect("held");
+}
+
+/// R-ALL-03: two owners that take two locks in opposite order do not hang: one of them is told.
+async fn r_all_03_owners_in_opposite_order_are_told<S: LockService>(service: S) {
+    let (one, two) = (curator(service.clone(), "all-03").await, curator(service, "all-03").await);
+    let (left, right) = (InterProcessMutex::new(&one, "left"), InterProcessMutex::new(&one, "right"));
+    let (left_too, right_too) = (InterProcessMutex::new(&two, "left"), InterProcessMutex::new(&two, "right"));
+    let (task, other) = (one.task(), two.task());
+    left.acquire(&task).await.expect("free");
+    right_too.acquire(&other).await.expect("free");
+    let ((), told) = tokio::join!(
+        async {
+            right.acquire(&task).await.expect("the other one gives up");
+        },
+        async {
+            in_use(one.client(), "right", 1, 1).await;
+            let told = left_too.acquire(&other).await.expect_err("it would never end");
+            right_too.release(&other).await.expect("held");
+            told
+        }
+    );
+    assert_eq!(word(&told), Some(Word::Deadlock));
+    right.release(&task).await.expect("held");
+    left.release(&task).await.expect("held");
+}

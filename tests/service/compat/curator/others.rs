@@ -1,0 +1,143 @@
+//! Namespaces, connections, and the leader latch.
+
+use std::sync::atomic::Ordering::SeqCst;
+
+use lockkeeper::client::Client;
+use lockkeeper::compat::curator::{InterProcessMutex, LeaderLatch};
+use lockkeeper::model::TokenState;
+use lockkeeper::service::{LockService, Word};
+
+use super::{curator, is_state, namespace, short_curator};
+use crate::faulty::Faulty;
+use crate::suite::{LONG, LOOK, SHORT, in_use};
+
+behaviours! {
+    r_ns_01_namespaces_are_apart
+    w_cur_01_a_namespace_is_not_forgotten
+    w_cur_03_many_locks_are_one_session
+    a_latch_leads_until_it_closes
+    a_latch_stands_again_after_a_loss
+}
+
+/// R-NS-01: the same name in two namespaces is two locks, and the token of one proves nothing in the other.
+async fn r_ns_01_namespaces_are_apart<S: LockService>(service: S) {
+    let orders = curator(service, "ns-01-orders").await;
+    let billing = orders.using_namespace(namespace("ns-01-billing")).start().await.expect("started");
+    let (mutex, other) = (InterProcessMutex::new(&orders, "a"), InterProcessMutex::new(&billing, "a"));
+    let (task, next) = (orders.task(), billing.task());
+    mutex.acquire(&task).await.expect("free");
+    assert!(other.acquire_within(&next, SHORT).await.expect("free, too"));
+    let (token, foreign) = (mutex.token(&task).expect("held"), other.token(&next).expect("held"));
+    let check = async |client: &Client<S>, token| client.check("a", token).await.expect("checked").state;
+    assert_eq!(check(orders.client(), token).await, TokenState::Valid);
+    assert_eq!(check(orders.client(), foreign).await, TokenState::Stale);
+    let refused = orders.client().break_hold("a", foreign, "not ours").await.expect_err("not here");
+    assert_eq!(refused.word(), Word::HeldByOther);
+    assert!(other.is_owned_by(&next));
+    mutex.release(&task).await.expect("held");
+    other.release(&next).await.expect("held");
+}
+
+/// W-CUR-01: the example makes a facade with a namespace, throws it away, and locks with the old client. Its two services
+/// meet under one path. Here a connection says its namespace where it is made, and another one is another connection.
+async fn w_cur_01_a_namespace_is_not_forgotten<S: LockService>(service: S) {
+    struct Facade {
+        namespace: &'static str,
+    }
+    impl Facade {
+        fn using_namespace(&self, namespace: &'static str) -> Facade {
+            let _ = self.namespace;
+            Facade { namespace }
+        }
+        fn node(&self, path: &str) -> String {
+            format!("/{}{path}", self.namespace)
+        }
+    }
+    let (orders, billing) = (Facade { namespace: "" }, Facade { namespace: "" });
+    let _thrown_away = (orders.using_namespace("orders"), billing.using_namespace("billing"));
+    assert_eq!(orders.node("/a"), billing.node("/a"), "two services, one lock");
+
+    let orders = curator(service.clone(), "cur-01-orders").await;
+    let billing = curator(service, "cur-01-billing").await;
+    let (mutex, other) = (InterProcessMutex::new(&orders, "a"), InterProcessMutex::new(&billing, "a"));
+    let (task, next) = (orders.task(), billing.task());
+    mutex.acquire(&task).await.expect("free");
+    assert!(other.acquire_within(&next, SHORT).await.expect("another service"));
+    // Making another connection changes nothing about this one, even where it is thrown away.
+    drop(orders.using_namespace(namespace("cur-01-billing")).start().await.expect("started"));
+    assert!(!mutex.acquire_within(&orders.task(), SHORT).await.expect("answered"));
+    in_use(orders.client(), "a", 1, 0).await;
+}
+
+/// W-CUR-03: the example opens a client for each lock object and closes none. Here all locks of a connection share one
+/// session, and the last of them to go closes it.
+async fn w_cur_03_many_locks_are_one_session<S: LockService>(service: S) {
+    let curator = curator(service.clone(), "cur-03").await;
+    let observer = Client::new(service).namespace(namespace("cur-03"));
+    let sessions = async || observer.all_sessions().await.expect("listed").value.len();
+    let task = curator.task();
+    let mutexes: Vec<_> = (0..20).map(|n| InterProcessMutex::new(&curator, &format!("lock/{n}"))).collect();
+    for mutex in &mutexes {
+        mutex.acquire(&task).await.expect("free");
+    }
+    assert_eq!(sessions().await, 1);
+    drop(curator);
+    assert_eq!(observer.list("").all().await.expect("listed").value.len(), 20);
+    drop(mutexes);
+    let gone = async {
+        while sessions().await != 0 {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::time::timeout(LONG, gone).await.expect("the session is closed");
+    assert!(observer.list("").all().await.expect("listed").value.is_empty());
+}
+
+/// One of three leads until it closes, then the one that has waited longest.
+async fn a_latch_leads_until_it_closes<S: LockService>(service: S) {
+    let curator = curator(service, "latch").await;
+    let mut latches: Vec<_> = ["a", "b", "c"].iter().map(|id| LeaderLatch::new(&curator, "office", id)).collect();
+    assert!(latches[0].await_leadership().await.is_err_and(|error| is_state(&error)), "it was not started");
+    assert_eq!(latches[0].leader().await.expect("asked"), None);
+    for (latch, others) in latches.iter_mut().zip(0..) {
+        latch.start().expect("once");
+        in_use(curator.client(), "office", 1, others).await;
+    }
+    assert!(latches[0].start().is_err_and(|error| is_state(&error)));
+    let mut last = None;
+    while let Some(leader) = (!latches.is_empty()).then(|| latches.remove(0)) {
+        let token = leader.await_leadership().await.expect("its turn");
+        assert!(leader.has_leadership() && last < Some(token));
+        last = Some(token);
+        for other in &latches {
+            assert!(!other.await_within(SHORT).await.expect("it waits"));
+        }
+        let seen: Vec<_> = leader.participants().await.expect("asked").into_iter().map(|one| one.id).collect();
+        let expected: Vec<_> = std::iter::once(leader.id()).chain(latches.iter().map(|latch| latch.id())).collect();
+        assert_eq!(seen, expected);
+        assert_eq!(leader.leader().await.expect("asked").map(|one| one.id).as_deref(), Some(leader.id()));
+        leader.close().await.expect("closed");
+    }
+    in_use(curator.client(), "office", 0, 0).await;
+}
+
+/// A leader that loses its session knows that it leads no more before another one does, and stands again.
+async fn a_latch_stands_again_after_a_loss<S: LockService>(service: S) {
+    let (faulty, faults) = Faulty::new(service.clone());
+    let (here, there) = (short_curator(faulty, "latch-lost").await, curator(service, "latch-lost").await);
+    let (mut first, mut second) = (LeaderLatch::new(&here, "office", "a"), LeaderLatch::new(&there, "office", "b"));
+    first.start().expect("once");
+    let token = first.await_leadership().await.expect("nobody else stands");
+    second.start().expect("once");
+    in_use(there.client(), "office", 1, 1).await;
+    faults.deaf.store(true, SeqCst);
+    let next = second.await_leadership().await.expect("the leader is dead");
+    assert!(token < next && !first.has_leadership());
+    faults.deaf.store(false, SeqCst);
+    in_use(there.client(), "office", 1, 1).await;
+    second.close().await.expect("closed");
+    let again = first.await_leadership().await.expect("its turn again");
+    assert!(next < again);
+    first.close().await.expect("closed");
+    in_use(there.client(), "office", 0, 0).await;
+}
