@@ -7,6 +7,7 @@
 //! - An unreachable cluster, a refusal, an end and somebody else's hold are four answers, never folded into each other.
 
 pub mod curator;
+pub mod etcd;
 mod participant;
 pub mod zookeeper;
 

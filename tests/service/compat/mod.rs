@@ -5,5 +5,6 @@
 //! Each file ends with its list of `behaviours!`: functions over a service, run against a leader, a follower and gRPC.
 
 mod curator;
+mod etcd;
 mod probe;
 mod zookeeper;
