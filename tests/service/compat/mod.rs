@@ -4,6 +4,7 @@
 //!
 //! Each file ends with its list of `behaviours!`: functions over a service, run against a leader, a follower and gRPC.
 
+mod all;
 mod curator;
 mod etcd;
 mod probe;

@@ -26,7 +26,7 @@ async fn r_ns_01_namespaces_are_apart<S: LockService>(service: S) {
     let (mutex, other) = (InterProcessMutex::new(&orders, "a"), InterProcessMutex::new(&billing, "a"));
     let (task, next) = (orders.task(), billing.task());
     mutex.acquire(&task).await.expect("free");
-    assert!(other.acquire_within(&next, SHORT).await.expect("free, too"));
+    assert!(other.acquire_within(&next, LONG).await.expect("free, too"));
     let (token, foreign) = (mutex.token(&task).expect("held"), other.token(&next).expect("held"));
     let check = async |client: &Client<S>, token| client.check("a", token).await.expect("checked").state;
     assert_eq!(check(orders.client(), token).await, TokenState::Valid);
@@ -62,7 +62,7 @@ async fn w_cur_01_a_namespace_is_not_forgotten<S: LockService>(service: S) {
     let (mutex, other) = (InterProcessMutex::new(&orders, "a"), InterProcessMutex::new(&billing, "a"));
     let (task, next) = (orders.task(), billing.task());
     mutex.acquire(&task).await.expect("free");
-    assert!(other.acquire_within(&next, SHORT).await.expect("another service"));
+    assert!(other.acquire_within(&next, LONG).await.expect("another service"));
     // Making another connection changes nothing about this one, even where it is thrown away.
     drop(orders.using_namespace(namespace("cur-01-billing")).start().await.expect("started"));
     assert!(!mutex.acquire_within(&orders.task(), SHORT).await.expect("answered"));

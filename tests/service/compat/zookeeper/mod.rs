@@ -63,9 +63,8 @@ fn grants(events: &[Event]) -> (Vec<u64>, Vec<usize>) {
         }
         if let EventKind::Released { .. } = &event.kind {
             let index = event.position.index;
-            let of_it = |other: &&Event| {
-                other.position.index == index && matches!(other.kind, EventKind::Granted { .. })
-            };
+            let of_it =
+                |other: &&Event| other.position.index == index && matches!(other.kind, EventKind::Granted { .. });
             woken.push(events.iter().filter(of_it).count());
         }
     }
