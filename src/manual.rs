@@ -10,3 +10,6 @@ pub mod errors {}
 
 #[doc = include_str!("manual/cluster.md")]
 pub mod cluster {}
+
+#[doc = include_str!("manual/systems.md")]
+pub mod systems {}
