@@ -72,6 +72,18 @@ async fn w_cur_01_a_namespace_is_not_forgotten<S: LockService>(service: S) {
 /// W-CUR-03: the example opens a client for each lock object and closes none. Here all locks of a connection share one
 /// session, and the last of them to go closes it.
 async fn w_cur_03_many_locks_are_one_session<S: LockService>(service: S) {
+    /// The example's lock object: it connects, and nothing of it closes the connection.
+    struct LockObject;
+    impl LockObject {
+        fn connect(server: &mut Vec<usize>) -> Self {
+            server.push(server.len());
+            Self
+        }
+    }
+    let mut server = Vec::new();
+    drop((0..20).map(|_| LockObject::connect(&mut server)).collect::<Vec<_>>());
+    assert_eq!(server.len(), 20, "a connection for each lock that ever was");
+
     let curator = curator(service.clone(), "cur-03").await;
     let observer = Client::new(service).namespace(namespace("cur-03"));
     let sessions = async || observer.all_sessions().await.expect("listed").value.len();
