@@ -3,6 +3,12 @@
 //! A number that limits a queue, a name, a wait or a batch stands here and nowhere else, so that a reader can
 //! weigh them against each other; relations that must hold between them are checked by the compiler below.
 
+mod history;
+mod tables;
+
+pub use history::*;
+pub use tables::*;
+
 // Names and texts.
 
 /// Longest namespace, in bytes.
