@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::clients::{contend, witness};
-use crate::checker::{History, Rule, Telling, check};
+use crate::checker::{History, Rule, Telling, Violation, check};
 use crate::cluster::{Cluster, PATIENCE};
 
 const CLIENTS: usize = 8;
@@ -132,6 +132,33 @@ impl Scene {
             scene.clients.spawn(contend(scene.run.clone(), client, endpoints, Random(scene.random.next())));
         }
         scene
+    }
+
+    /// Waits until clients were granted so many locks in all.
+    pub(super) async fn granted(&self, grants: usize) {
+        let started = Instant::now();
+        while self.run.history().beliefs.len() < grants {
+            assert!(
+                started.elapsed() < PATIENCE,
+                "seed {}: only {} grants",
+                self.seed,
+                self.run.history().beliefs.len()
+            );
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Waits until this rule is seen broken.
+    pub(super) async fn broken(&self, rule: Rule) -> Violation {
+        let started = Instant::now();
+        loop {
+            let violations = check(&self.run.history(), false);
+            if let Some(found) = violations.into_iter().find(|violation| violation.rule == rule) {
+                return found;
+            }
+            assert!(started.elapsed() < 2 * PATIENCE, "seed {}: {rule:?} was not seen broken", self.seed);
+            sleep(Duration::from_millis(100)).await;
+        }
     }
 
     /// Kills and restarts nodes until it is enough.
