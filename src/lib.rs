@@ -5,6 +5,7 @@
 pub mod manual;
 pub mod limits;
 pub mod model;
+pub mod audit;
 #[doc(hidden)]
 pub mod faults;
 pub mod machine;

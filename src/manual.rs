@@ -13,3 +13,9 @@ pub mod cluster {}
 
 #[doc = include_str!("manual/systems.md")]
 pub mod systems {}
+
+#[doc = include_str!("manual/history.md")]
+pub mod history {}
+
+#[doc = include_str!("manual/tokens.md")]
+pub mod tokens {}

@@ -12,6 +12,7 @@ mod connect;
 mod dev;
 mod explain;
 mod failure;
+mod history;
 mod host;
 mod lease;
 pub mod lock;
@@ -85,6 +86,7 @@ fn run(options: Options, output: &Output) -> Result<u8, Failure> {
         Command::Completions(options) => cluster::completions(&options, output),
         Command::Config(ConfigCommand::Check(options)) => cluster::config_check(&options, output),
         Command::Version => cluster::version(output),
+        Command::Verify(options) => history::verify(&options, output),
         Command::Dev(options) => on_runtime(dev::dev(&options, output)),
         Command::Serve(options) => on_runtime(serve::serve(&options)),
         Command::Lock(options) => on_runtime(lock::lock(options, common, output)),
@@ -100,6 +102,7 @@ fn run(options: Options, output: &Output) -> Result<u8, Failure> {
         | Command::Explain(_)
         | Command::Sessions
         | Command::Watch(_)
+        | Command::History(_)
         | Command::Break(_)
         | Command::Ask(_)
         | Command::HandOver(_)
@@ -127,6 +130,7 @@ async fn ask(command: Command, common: &Common, output: &Output) -> Result<u8, F
         Command::Explain(options) => explain::explain(&client, options, output).await,
         Command::Sessions => look::sessions(&client, output).await,
         Command::Watch(options) => look::watch(&client, options, output).await,
+        Command::History(options) => history::history(&client, options, output).await,
         Command::Break(options) => acting::break_hold(&client, options, output).await,
         Command::Ask(options) => acting::ask(&client, namespace, options, output).await,
         Command::HandOver(options) => acting::hand_over(&client, namespace, options, output).await,
@@ -143,6 +147,7 @@ async fn ask(command: Command, common: &Common, output: &Output) -> Result<u8, F
         | Command::Config(_)
         | Command::Completions(_)
         | Command::Version
+        | Command::Verify(_)
         | Command::Child(_) => Err(Failure::new(Word::Internal, "a command that is no question was asked")),
     }
 }

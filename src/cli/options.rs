@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::acting::{AskOptions, BreakOptions, HandOverOptions, SemaphoreOptions};
 use super::bench::Workload;
+use super::history::{HistoryOptions, VerifyOptions};
 use super::lock::{LockOptions, ShimOptions};
 use super::parse::{duration, handle, lock_name, namespace, port_base, position, session, token};
 use crate::config::Profile;
@@ -93,6 +94,10 @@ pub(super) enum Command {
     Sessions,
     /// Follow what happens to locks and sessions
     Watch(WatchOptions),
+    /// Who held a lock, from the past to now
+    History(HistoryOptions),
+    /// Prove an export of history, or name what is wrong with it
+    Verify(VerifyOptions),
     /// End a hold against its holder's will; the next in the queue gets the lock
     Break(BreakOptions),
     /// Ask a holder to give up its lock

@@ -10,10 +10,12 @@ use crate::service::{NodeStatus, Role, Status};
 mod acting;
 mod explained;
 mod happened;
+mod history;
 
 pub(super) use acting::{Asked, Broken, HandedOver, Leader, Semaphore};
 pub(super) use explained::Explained;
 pub(super) use happened::Happened;
+pub(super) use history::HistoryLine;
 
 /// `acquire` and `refresh`.
 #[derive(Debug, Serialize)]

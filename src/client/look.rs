@@ -118,7 +118,7 @@ impl<S: LockService> Client<S> {
         Ok(self.retry().until_answered(|| self.service.status()).await?)
     }
 
-    async fn question(&self, query: Query) -> Result<Answered, ClientError> {
+    pub(super) async fn question(&self, query: Query) -> Result<Answered, ClientError> {
         let attempt = || self.service.query(query.clone(), Freshness::Linearizable);
         Ok(self.retry().until_answered(attempt).await?)
     }
@@ -185,6 +185,6 @@ fn at_most_a_page(rows: u32) -> u32 {
     rows.clamp(1, PAGE_ROWS_MAX as u32)
 }
 
-fn misplaced(answered: &Answered) -> ClientError {
+pub(super) fn misplaced(answered: &Answered) -> ClientError {
     ServiceError::Internal(format!("an answer to another question: {:?}", answered.answer)).into()
 }

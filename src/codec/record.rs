@@ -40,6 +40,12 @@ pub fn encode_key(key: &RecordKey) -> Bytes {
             put_lock(&mut bytes, b'd', lock);
             bytes.put_u64(token.as_u64());
         }
+        RecordKey::History(namespace, number) => {
+            bytes.put_u8(b'c');
+            bytes.put_slice(namespace.as_str().as_bytes());
+            bytes.put_u8(0);
+            bytes.put_u64(*number);
+        }
     }
     bytes.freeze()
 }
@@ -80,6 +86,7 @@ fn decode_key(bytes: &[u8]) -> Result<RecordKey, DecodeError> {
         b'h' => RecordKey::Holder(rest.lock()?, rest.token()?),
         b'w' => RecordKey::Waiter(rest.lock()?, rest.number()?),
         b'd' => RecordKey::Delay(rest.lock()?, rest.token()?),
+        b'c' => RecordKey::History(rest.namespace()?, rest.number()?),
         b'k' => RecordKey::Take(rest.lock()?, TakeId(u128::from_be_bytes(rest.array()?))),
         b'n' => RecordKey::Node(rest.number()?),
         other => return Err(DecodeError::Malformed(format!("a key of kind {other}"))),
@@ -114,9 +121,13 @@ impl Rest<'_> {
 
     fn lock(&mut self) -> Result<LockKey, DecodeError> {
         let malformed = |invalid: crate::model::Invalid| DecodeError::Malformed(invalid.to_string());
-        let namespace = Namespace::parse(self.text()?).map_err(malformed)?;
+        let namespace = self.namespace()?;
         let name = LockName::parse(self.text()?).map_err(malformed)?;
         Ok(LockKey { namespace, name })
+    }
+
+    fn namespace(&mut self) -> Result<Namespace, DecodeError> {
+        Namespace::parse(self.text()?).map_err(|invalid| DecodeError::Malformed(invalid.to_string()))
     }
 
     fn session(&mut self) -> Result<SessionId, DecodeError> {

@@ -37,7 +37,7 @@ impl Machine {
                 let holder = self.new_holder(principal, acquire, fingerprint);
                 let deadline = holder.lease.as_ref().map(|lease| lease.deadline);
                 self.lock_in_use(&key, kind_of(acquire.mode), limit_of(acquire.mode));
-                let token = self.hold(&key, holder);
+                let token = self.hold(&key, holder, self.at_once(acquire.choices().fairness));
                 Outcome::Granted(Grant { token, deadline, waited_ms: 0 })
             }
             Ok(Admission::Enter(token)) => self.enter(&key, token, acquire.request, fingerprint),

@@ -15,6 +15,7 @@ impl Machine {
     /// - A claim stands where its session or take says, and nowhere else; no number is live and finished.
     /// - What a node announced stands under its own id.
     /// - Nothing that ended is still there, unless the sweep stopped at its bound.
+    /// - History is within its bounds, and counted as it is.
     /// - Everything derived equals what the records say.
     pub fn check(&self) -> Result<(), String> {
         for (key, lock) in &self.locks {
@@ -25,6 +26,7 @@ impl Machine {
             return Err(format!("node {} is filed as node {id}", told.node));
         }
         self.check_derived()?;
+        self.history.check()?;
         if self.is_due() && !self.swept_in_part {
             return Err(format!("something was due at {:?}, and it is {:?}", self.next_deadline(), self.now()));
         }

@@ -6,7 +6,8 @@ use super::state::{Delayed, Holder, HolderExtras, Lease, permits_of};
 use super::{Machine, RecordKey};
 use crate::limits;
 use crate::model::{
-    Claim, DurationField, EndReason, EventKind, FencingToken, Grant, Handle, LockKey, Outcome, QuotaKind, Refusal,
+    Claim, DurationField, EndReason, EventKind, Fairness, FencingToken, Grant, Handle, LockKey, Outcome, QuotaKind,
+    Refusal,
 };
 
 impl Machine {
@@ -79,9 +80,10 @@ impl Machine {
             ..lost
         };
         let deadline = holder.lease.as_ref().map(|lease| lease.deadline);
-        let new = self.insert_holder(key, holder);
+        let new = self.next_token();
         let event = EventKind::Resumed { lock: key.clone(), claim, from: token, token: new, mode };
-        self.event(Some(key.namespace.clone()), event);
+        self.granted(key, event, &holder, self.at_once(Fairness::Fair));
+        self.insert_holder(key, new, holder);
         Outcome::Granted(Grant { token: new, deadline, waited_ms: 0 })
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::expiry::Due;
+use super::history::Entrance;
 use super::lock::Lock;
 use super::queue::request_of_set;
 use super::state::{Finished, Holder, HolderExtras, Lease, Purpose, Standing, TakeState, Waiter, permits_of};
@@ -84,9 +85,9 @@ impl Machine {
             self.grant_upgrade(key, token);
             return true;
         }
-        let holder = self.holder_of(waiter);
+        let (holder, entrance) = (self.holder_of(waiter), Entrance::from_queue(sequence, waiter));
         self.remove_waiter(key, sequence);
-        self.hold(key, holder);
+        self.hold(key, holder, entrance);
         true
     }
 
@@ -115,11 +116,12 @@ impl Machine {
     }
 
     /// Makes it a holder of the lock, with a new token larger than all before.
-    pub(super) fn hold(&mut self, key: &LockKey, holder: Holder) -> FencingToken {
+    pub(super) fn hold(&mut self, key: &LockKey, holder: Holder, entrance: Entrance) -> FencingToken {
         let (claim, mode, waited_ms) = (holder.claim, holder.mode, holder.waited_ms);
-        let token = self.insert_holder(key, holder);
+        let token = self.next_token();
         let kind = EventKind::Granted { lock: key.clone(), claim, token, mode, waited_ms };
-        self.event(Some(key.namespace.clone()), kind);
+        self.granted(key, kind, &holder, entrance);
+        self.insert_holder(key, token, holder);
         token
     }
 
@@ -129,9 +131,8 @@ impl Machine {
         FencingToken::new(self.globals.epoch, self.globals.tokens)
     }
 
-    /// As [`hold`](Self::hold), but the caller says what happened.
-    pub(super) fn insert_holder(&mut self, key: &LockKey, holder: Holder) -> FencingToken {
-        let token = self.next_token();
+    /// As [`hold`](Self::hold), under a token that was drawn for it; the caller says what happened.
+    pub(super) fn insert_holder(&mut self, key: &LockKey, token: FencingToken, holder: Holder) {
         let (claim, mode) = (holder.claim, holder.mode);
         let in_set = holder.extras.as_ref().is_some_and(|extras| extras.set);
         if let Some(lease) = &holder.lease {
@@ -148,7 +149,6 @@ impl Machine {
         self.stands(key, claim, Standing::Holds(token), in_set);
         self.suspect(key, token);
         self.holders_changed(key);
-        token
     }
 
     /// Puts it at the end of the lock's queue; answers its sequence number.
@@ -215,6 +215,7 @@ impl Machine {
         self.totals.holders -= 1;
         self.touch(RecordKey::Holder(key.clone(), token));
         self.touched.insert(key.clone());
+        let mode = self.mode_now(key, holder.mode);
         let (lock, claim) = (key.clone(), holder.claim);
         let held_ms = self.globals.now.ms_since(holder.since);
         let kind = match (reason, broken) {
@@ -229,7 +230,7 @@ impl Machine {
             (EndReason::HandedOver, None) => None,
         };
         if let Some(kind) = kind {
-            self.event(Some(key.namespace.clone()), kind);
+            self.happened(key, kind, Some(mode));
         }
         let answer = answer.unwrap_or(Outcome::HoldEnded { reason });
         for later in holder.extras.iter().flat_map(|extras| extras.again.iter().chain(&extras.upgrade)) {

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use super::Machine;
 use super::grant::Ending;
+use super::history::Entrance;
 use super::state::{Holder, Purpose, Standing};
 use crate::limits;
 use crate::model::{
-    Breach, Claim, EndReason, EventKind, FencingToken, HolderView, LockKey, LogTime, Manage, Managing, Outcome,
-    Principal, QuotaKind, Reason, Refusal, RequestId, SessionId,
+    Breach, Claim, EndReason, EventKind, Fairness, FencingToken, HolderView, LockKey, LogTime, Manage, Managing,
+    Outcome, Principal, QuotaKind, Reason, Refusal, RequestId, SessionId,
 };
 
 impl Machine {
@@ -78,12 +79,16 @@ impl Machine {
         let holder = self.locks.get(key).and_then(|lock| lock.holders.get(&from));
         let was = holder.map_or(claim, |holder| holder.claim);
         self.end_hold_as(key, from, Ending { reason: EndReason::HandedOver, answer: None, broken: None });
-        if let Some(sequence) = self.waits_alone(key, to) {
-            self.remove_waiter(key, sequence);
-        }
-        let token = self.insert_holder(key, heir);
+        let waiter =
+            self.waits_alone(key, to).and_then(|sequence| Some((sequence, self.remove_waiter(key, sequence)?)));
+        let entrance = match &waiter {
+            Some((sequence, waiter)) => Entrance::from_queue(*sequence, waiter),
+            None => self.at_once(Fairness::Fair),
+        };
+        let token = self.next_token();
         let (lock, by) = (key.clone(), by.clone());
-        self.event(Some(key.namespace.clone()), EventKind::HandedOver { lock, claim, was, from, token, mode, by });
+        self.granted(key, EventKind::HandedOver { lock, claim, was, from, token, mode, by }, &heir, entrance);
+        self.insert_holder(key, token, heir);
         let Claim::Request(to) = claim else { return Outcome::Done };
         Outcome::HandedOver { token, to }
     }

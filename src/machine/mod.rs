@@ -21,6 +21,7 @@ mod events;
 mod expiry;
 mod explain;
 mod grant;
+mod history;
 mod lock;
 mod manage;
 mod nodes;
@@ -45,6 +46,7 @@ pub(crate) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use history::Segment;
 pub use record::{CorruptRecords, Record, RecordKey};
 
 use crate::limits;
@@ -52,6 +54,7 @@ use crate::model::{
     Announcement, ClusterSettings, Event, Handle, LockKey, LogTime, Namespace, Reply, SessionId, TakeId, Totals,
 };
 use expiry::Due;
+use history::History;
 use lock::Lock;
 use parties::{Party, Ties};
 use quotas::Quotas;
@@ -97,6 +100,8 @@ pub struct Machine {
     suspects: BTreeSet<Party>,
     /// Records touched since they were last taken.
     dirty: DirtyKeys,
+    /// What happened to the holders of locks.
+    history: History,
     /// Events of the entry that is being applied.
     events: Vec<Event>,
     /// Locks whose queues must be looked at before the present command is over.
@@ -140,6 +145,12 @@ impl Machine {
     #[must_use]
     pub fn proves(&self, session: SessionId, handle: &Handle) -> bool {
         self.sessions.get(&session).is_some_and(|session| session.record.handle == *handle)
+    }
+
+    /// Where that session lives, while it is open.
+    #[must_use]
+    pub fn namespace_of(&self, session: SessionId) -> Option<&Namespace> {
+        self.sessions.get(&session).map(|session| &session.record.namespace)
     }
 
     /// Whether that session is open.

@@ -5,7 +5,7 @@ use super::state::Standing;
 use crate::limits;
 use crate::model::{
     Answer, Answered, Checked, Claim, FencingToken, ListFilter, ListShow, LockKey, LockSummary, LockView, Namespace,
-    Outcome, Query, Refusal, RequestId, SessionId, SessionView, TakeId, TokenState, WaiterView,
+    Outcome, Position, Query, Refusal, RequestId, SessionId, SessionView, TakeId, TokenState, ValidTokens, WaiterView,
 };
 
 impl Machine {
@@ -20,6 +20,11 @@ impl Machine {
             Query::Claim { lock, claim } => Answer::Claim(self.claim(lock.as_ref(), *claim)),
             Query::Totals => Answer::Totals(self.totals()),
             Query::Explain(about) => Answer::Explained(self.explain(about)),
+            Query::Tokens { lock } => Answer::Tokens(self.valid_tokens(lock)),
+            Query::History { namespace, lock, after, rows } => {
+                let floor = self.globals.history_floor;
+                Answer::History(self.history.page(namespace, lock.as_ref(), *after, *rows, floor))
+            }
         };
         Answered { index: self.globals.applied, now: self.globals.now, answer }
     }
@@ -36,6 +41,16 @@ impl Machine {
             TokenState::Stale
         };
         Checked { state, lowest_valid }
+    }
+
+    fn valid_tokens(&self, key: &LockKey) -> ValidTokens {
+        let holders = self.locks.get(key).into_iter().flat_map(|lock| lock.holders.keys().copied());
+        ValidTokens {
+            lock: key.clone(),
+            seen: Position { index: self.globals.applied, n: u32::MAX },
+            tokens: holders.collect(),
+            next: FencingToken::new(self.globals.epoch, self.globals.tokens + 1),
+        }
     }
 
     pub(super) fn inspect(&self, key: &LockKey) -> LockView {

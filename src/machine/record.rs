@@ -1,10 +1,11 @@
 //! The state as records: what is mirrored on disk, sent in snapshots and hashed into the state's digest.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 
 use serde::{Deserialize, Serialize};
 
+use super::history::{History, Segment};
 use super::lock::Lock;
 use super::queue::barging_among;
 use super::state::{
@@ -13,7 +14,7 @@ use super::state::{
 };
 use super::{Machine, state};
 use crate::faults::{self, Fault};
-use crate::model::{Announcement, Claim, FencingToken, Kind, LockKey, RequestId, SessionId, TakeId};
+use crate::model::{Announcement, Claim, FencingToken, Kind, LockKey, Namespace, RequestId, SessionId, TakeId};
 
 /// Names one record. The order of the variants is the order of the keys on disk; new ones are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -38,6 +39,8 @@ pub enum RecordKey {
     Node(u64),
     /// A lost hold that keeps its name closed, by its token.
     Delay(LockKey, FencingToken),
+    /// A run of a namespace's history, by its number.
+    History(Namespace, u64),
 }
 
 /// One record's content.
@@ -68,6 +71,8 @@ pub enum Record {
     Node(Announcement),
     /// See [`RecordKey::Delay`].
     Delay(Delayed),
+    /// See [`RecordKey::History`].
+    History(Segment),
 }
 
 /// Keys that nobody reads in order: a hash set, whose hasher has no seed, costs a fraction of a tree of names.
@@ -81,6 +86,7 @@ pub struct CorruptRecords(pub String);
 impl Machine {
     /// The keys of all records touched since the last call, each once, in no order that means anything.
     pub fn take_dirty(&mut self) -> impl Iterator<Item = RecordKey> + use<> {
+        self.history.carried_over();
         std::mem::take(&mut self.dirty).into_iter()
     }
 
@@ -109,6 +115,9 @@ impl Machine {
             RecordKey::Take(lock, take) => self.takes.get(&(lock.clone(), *take)).cloned().map(Record::Take),
             RecordKey::Node(id) => self.nodes.get(id).cloned().map(Record::Node),
             RecordKey::Delay(lock, token) => self.locks.get(lock)?.delays.get(token).cloned().map(Record::Delay),
+            RecordKey::History(namespace, number) => {
+                self.history.segment(namespace, *number).cloned().map(Record::History)
+            }
         }
     }
 
@@ -147,6 +156,7 @@ impl Machine {
             .chain(takes)
             .chain(nodes)
             .chain(delays)
+            .chain(self.history.keys())
             .filter_map(|key| self.record(&key).map(|record| (key, record)))
     }
 
@@ -156,6 +166,7 @@ impl Machine {
         let mut machine = Machine::new();
         let mut limits = Vec::new();
         let mut finished = Vec::new();
+        let mut segments = BTreeMap::new();
         for (key, record) in records {
             match (key, record) {
                 (RecordKey::Globals, Record::Globals(globals)) => machine.globals = globals,
@@ -184,6 +195,9 @@ impl Machine {
                 (RecordKey::Node(id), Record::Node(told)) => {
                     machine.nodes.insert(id, told);
                 }
+                (RecordKey::History(namespace, number), Record::History(segment)) => {
+                    segments.insert((namespace, number), segment);
+                }
                 (key, _) => return Err(CorruptRecords(format!("{key:?} has another kind of content"))),
             }
         }
@@ -201,6 +215,7 @@ impl Machine {
             };
             session.finished.insert(number, done);
         }
+        machine.history = History::restored(segments)?;
         if faults::on(Fault::TokensOfThisProcess) {
             machine.globals.tokens = 0;
         }

@@ -49,7 +49,7 @@ impl Machine {
     fn limit_changed(&mut self, key: &LockKey, limit: Option<u32>) {
         self.touch(RecordKey::Semaphore(key.clone()));
         self.touched.insert(key.clone());
-        self.event(Some(key.namespace.clone()), EventKind::LimitChanged { lock: key.clone(), limit });
+        self.happened(key, EventKind::LimitChanged { lock: key.clone(), limit }, None);
     }
 
     /// A waiter that wants more than there will ever be would keep everybody behind it waiting for ever.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Machine;
 use super::acquire::{Admission, limit_of};
+use super::history::Entrance;
 use super::requests::of_set;
 use super::state::{Holder, HolderExtras, Lease, Purpose, Standing, Waiter, kind_of};
 use crate::limits;
@@ -115,7 +116,7 @@ impl Machine {
             } else {
                 let holder = self.holder_of(&waiter);
                 let deadline = holder.lease.as_ref().map(|lease: &Lease| lease.deadline);
-                let token = self.hold(key, holder);
+                let token = self.hold(key, holder, self.at_once(Fairness::Fair));
                 granted.push((key.name.clone(), Grant { token, deadline, waited_ms: 0 }));
             }
         }
@@ -170,9 +171,10 @@ impl Machine {
     pub(super) fn grant_set(&mut self, request: RequestId, sequence: u64) {
         for key in self.members_waiting(request, sequence) {
             let waiter = self.locks.get(&key).and_then(|lock| lock.queue.get(&sequence));
-            let Some(holder) = waiter.map(|waiter| self.holder_of(waiter)) else { continue };
+            let Some(waiter) = waiter else { continue };
+            let (holder, entrance) = (self.holder_of(waiter), Entrance::from_queue(sequence, waiter));
             self.remove_waiter(&key, sequence);
-            self.hold(&key, holder);
+            self.hold(&key, holder, entrance);
             self.touched.insert(key);
         }
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{
     Claim, ClusterSettings, EndReason, Extras, Fairness, FencingToken, Handle, Instance, Kind, LockKey, LockValue,
-    LogTime, Metadata, Mode, Namespace, Outcome, Owner, Parent, Principal, SessionId, WallTime,
+    LogTime, Metadata, Mode, Namespace, Outcome, Owner, Parent, Position, Principal, SessionId, WallTime,
 };
 
 /// Counters that only grow, log time, and the cluster's settings.
@@ -31,6 +31,8 @@ pub struct Globals {
     pub feature_level: u32,
     /// Agreed on by the cluster's first leader.
     pub settings: Option<ClusterSettings>,
+    /// The newest record of a namespace whose whole history was forgotten.
+    pub history_floor: Position,
 }
 
 /// One who holds a lock.

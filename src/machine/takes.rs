@@ -83,7 +83,7 @@ impl Machine {
             Admission::Grant | Admission::Enter(_) => {
                 let holder = self.lease_holder(principal, take, fingerprint);
                 let deadline = holder.lease.as_ref().map(|lease| lease.deadline);
-                let token = self.hold(key, holder);
+                let token = self.hold(key, holder, self.at_once(Fairness::Fair));
                 Outcome::Granted(Grant { token, deadline, waited_ms: 0 })
             }
             Admission::Queue => {

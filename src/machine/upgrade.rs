@@ -44,7 +44,7 @@ impl Machine {
         }
         self.touch(RecordKey::Holder(key.clone(), token));
         self.touched.insert(key.clone());
-        self.event(Some(key.namespace.clone()), EventKind::Downgraded { lock: key.clone(), claim, token });
+        self.happened(key, EventKind::Downgraded { lock: key.clone(), claim, token }, Some(Mode::Shared));
         Outcome::Downgraded
     }
 
@@ -162,7 +162,7 @@ impl Machine {
         self.touch(RecordKey::Holder(key.clone(), token));
         let claim = Claim::Request(RequestId { session, number: asked.number });
         let lock = key.clone();
-        self.event(Some(key.namespace.clone()), EventKind::Upgraded { lock, claim, from, token, waited_ms });
+        self.happened(key, EventKind::Upgraded { lock, claim, from, token, waited_ms }, Some(Mode::Exclusive));
         Some(Grant { waited_ms, ..grant })
     }
 

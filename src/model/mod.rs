@@ -11,6 +11,7 @@
 //! | fencing token | a public number that grows with every grant; resources refuse older ones |
 //! | handle | a secret that proves a session or lease; never shown |
 //! | log time | the cluster's own time, which stands still while nothing can be committed |
+//! | history | what happened to the holders of a namespace's locks, each record chained to the one before by its hash |
 //! | entry | what one Raft log position carries: a stamp of log time, renewals, and commands |
 //! | outcome, refusal | the machine's answer to a command, the same on every node |
 
@@ -21,6 +22,7 @@ mod entry;
 mod event;
 mod explain;
 mod extras;
+mod history;
 mod manage;
 mod identity;
 mod kind;
@@ -32,6 +34,7 @@ mod query;
 mod refusal;
 mod time;
 mod token;
+mod valid;
 
 pub use alter::*;
 pub use circle::*;
@@ -40,6 +43,7 @@ pub use entry::*;
 pub use event::*;
 pub use explain::*;
 pub use extras::*;
+pub use history::*;
 pub use identity::*;
 pub use kind::*;
 pub use manage::*;
@@ -51,6 +55,7 @@ pub use query::*;
 pub use refusal::*;
 pub use time::*;
 pub use token::*;
+pub use valid::*;
 
 /// A value that is out of bounds, refused before it reaches the log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, serde::Serialize, serde::Deserialize)]

@@ -1,5 +1,6 @@
 //! Names: namespaces, locks, owners and principals, parsed once at the edge.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -41,6 +42,13 @@ impl Default for Namespace {
 /// The name of a lock: UTF-8, 1–255 bytes, no control characters, compared byte for byte.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LockName(Arc<str>);
+
+/// A name is found by its text: it hashes and compares as that.
+impl Borrow<str> for LockName {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
 
 impl LockName {
     /// Refuses what is empty, longer than 255 bytes, or has a control character.

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    About, Claim, Explanation, FencingToken, HolderView, Kind, LockKey, LockName, LockValue, LogTime, Metadata, Mode,
-    Namespace, Outcome, Owner, SessionId,
+    About, Claim, Explanation, FencingToken, HistoryPage, HolderView, Kind, LockKey, LockName, LockValue, LogTime,
+    Metadata, Mode, Namespace, Outcome, Owner, Position, SessionId, ValidTokens,
 };
 
 /// A question. New variants are added at the end.
@@ -44,6 +44,22 @@ pub enum Query {
     Totals,
     /// Who waits for whom, and why.
     Explain(About),
+    /// What happened to the holders of locks, a page at a time.
+    History {
+        /// Whose.
+        namespace: Namespace,
+        /// Of this lock only.
+        lock: Option<LockName>,
+        /// Go on after this position; from the oldest record that is kept otherwise.
+        after: Option<Position>,
+        /// At most so many records.
+        rows: u32,
+    },
+    /// Every valid token of one lock.
+    Tokens {
+        /// Which.
+        lock: LockKey,
+    },
 }
 
 /// See [`Query::List`].
@@ -112,6 +128,10 @@ pub enum Answer {
     Totals(Totals),
     /// To [`Query::Explain`].
     Explained(Explanation),
+    /// To [`Query::History`].
+    History(HistoryPage),
+    /// To [`Query::Tokens`].
+    Tokens(ValidTokens),
 }
 
 /// Whether a token is current.

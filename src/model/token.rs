@@ -73,6 +73,15 @@ macro_rules! epoch_and_counter {
 }
 epoch_and_counter!(FencingToken "token", SessionId "session");
 
+impl FencingToken {
+    /// The smallest token that is larger.
+    #[must_use]
+    pub fn following(self) -> Self {
+        // The largest token of the largest epoch is its own successor: no counter comes so far.
+        Self((self.0 + 1).min(i64::MAX as u64))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -129,6 +129,17 @@ impl LockService for Fake {
             Query::Claim { .. } => Answer::Claim(Some(Outcome::TimedOut)),
             Query::Explain(_) => Answer::Explained(crate::model::Explanation::default()),
             Query::Totals => Answer::Totals(crate::model::Totals { grants: 3, ..Default::default() }),
+            Query::Tokens { lock } => Answer::Tokens(crate::model::ValidTokens {
+                lock,
+                seen: crate::model::Position::default(),
+                tokens: [crate::model::FencingToken::new(0, 3)].into(),
+                next: crate::model::FencingToken::new(0, 4),
+            }),
+            Query::History { after, .. } => Answer::History(crate::model::HistoryPage {
+                records: vec![],
+                next: after,
+                floor: crate::model::Position::default(),
+            }),
         };
         Ok(Answered { index: 5, now: LogTime(6), answer })
     }

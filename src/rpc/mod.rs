@@ -15,6 +15,7 @@ mod server;
 mod session;
 mod tasks;
 mod tls;
+mod tokens;
 mod unary;
 
 pub use remote::{RemoteService, RemoteSettings};

@@ -12,6 +12,7 @@ use super::pb;
 use super::server::ServerInfo;
 use super::session::SessionStream;
 use super::tasks::Tasks;
+use super::tokens::{TokenStream, token_stream};
 use crate::limits;
 use crate::model::{
     Answer, Answered, EventKind, FencingToken, Handle, Invalid, ListFilter, LockKey, Query, RenewalTarget, SessionId,
@@ -166,6 +167,7 @@ type EventStream = Pin<Box<dyn Stream<Item = Result<pb::Event, Status>> + Send>>
 impl<S: LockService> pb::locks_server::Locks for Locks<S> {
     type SessionStream = ReceiverStream<Result<pb::ServerFrame, Status>>;
     type WatchStream = EventStream;
+    type WatchTokensStream = TokenStream;
 
     async fn session(&self, request: Request<Streaming<pb::ClientFrame>>) -> Answers<Self::SessionStream> {
         let (outgoing, frames) = mpsc::channel(limits::STREAM_FRAMES_WAITING_MAX);
@@ -305,6 +307,26 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
     async fn totals(&self, request: Request<pb::TotalsRequest>) -> Answers<pb::TotalsReply> {
         let how = request.into_inner().freshness;
         answer(self.question(Ok(Query::Totals), how).await?, |_: &mut pb::TotalsReply| ())
+    }
+
+    async fn history(&self, request: Request<pb::HistoryRequest>) -> Answers<pb::HistoryReply> {
+        let asked = request.into_inner();
+        let how = asked.freshness;
+        let namespace = namespace(&asked.namespace).map_err(refused)?.to_string();
+        let answered = self.question(asked.try_into(), how).await?;
+        answer(answered, |reply: &mut pb::HistoryReply| reply.namespace = namespace)
+    }
+
+    async fn tokens(&self, request: Request<pb::TokensRequest>) -> Answers<pb::TokensReply> {
+        let asked = request.into_inner();
+        let how = asked.freshness;
+        answer(self.question(asked.try_into(), how).await?, |_: &mut pb::TokensReply| ())
+    }
+
+    async fn watch_tokens(&self, request: Request<pb::WatchTokensRequest>) -> Answers<Self::WatchTokensStream> {
+        let pb::WatchTokensRequest { namespace, lock } = request.into_inner();
+        let lock = lock_key(&namespace, &lock).map_err(refused)?;
+        Ok(Response::new(token_stream(self.service.clone(), lock, self.stop.clone())))
     }
 
     async fn watch(&self, request: Request<pb::WatchRequest>) -> Answers<Self::WatchStream> {

@@ -226,6 +226,8 @@ impl Names {
                 rows.collect::<String>() + if *more { "more" } else { "no more" }
             }
             Answer::Claim(outcome) => outcome.as_ref().map_or("nothing is known".into(), |o| self.outcome(o)),
+            Answer::Tokens(valid) => format!("{:?} next={}", valid.tokens, valid.next),
+            Answer::History(page) => format!("{} records of history", page.records.len()),
             Answer::Totals(Totals { sessions, locks, holders, waiters, grants }) => {
                 format!("sessions={sessions} locks={locks} holders={holders} waiters={waiters} grants={grants}")
             }

@@ -163,6 +163,8 @@ pub(super) fn other_answer(answer: &Answer) -> ServiceError {
         Answer::Claim(_) => "claim",
         Answer::Totals(_) => "totals",
         Answer::Explained(_) => "explained",
+        Answer::History(_) => "history",
+        Answer::Tokens(_) => "tokens",
     };
     ServiceError::Internal(format!("the service answered another question ({kind})"))
 }
@@ -219,6 +221,13 @@ answers! {
         ..Self::default()
     };
     TotalsReply, Answer::Totals(totals) => Self { totals: Some((&totals).into()), ..Self::default() };
+    TokensReply, Answer::Tokens(valid) => Self::of_all(&valid);
+    HistoryReply, Answer::History(page) => Self {
+        records: page.records.iter().map(Into::into).collect(),
+        next: page.next.map(Into::into),
+        floor: Some(page.floor.into()),
+        ..Self::default()
+    };
 }
 
 fn answered(index: u64, now_ms: u64, answer: Answer) -> Answered {

@@ -8,8 +8,10 @@ mod command;
 mod error;
 mod event;
 mod explain;
+mod history;
 mod part;
 mod sets;
+mod tokens;
 #[cfg(test)]
 mod tests;
 

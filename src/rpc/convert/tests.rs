@@ -26,6 +26,8 @@ fn over_the_wire(answered: Answered) -> Result<Answered, ServiceError> {
         Answer::Claim(_) => pb::ClaimReply::try_from(answered)?.try_into(),
         Answer::Totals(_) => pb::TotalsReply::try_from(answered)?.try_into(),
         Answer::Explained(_) => pb::ExplainReply::try_from(answered)?.try_into(),
+        Answer::Tokens(_) => pb::TokensReply::try_from(answered)?.try_into(),
+        Answer::History(_) => pb::HistoryReply::try_from(answered)?.try_into(),
     };
     back.map_err(ServiceError::Invalid)
 }

@@ -213,6 +213,22 @@ impl RemoteService {
                     .ask(Effect::Reads, asked, |asked, at| async move { answer(locks(at).explain(asked).await) })
                     .await
             }
+            Query::Tokens { lock } => {
+                let LockKey { namespace, name } = &lock;
+                let (namespace, lock) = (namespace.to_string(), name.to_string());
+                let asked = pb::TokensRequest { namespace, lock, freshness: how };
+                endpoints
+                    .ask(Effect::Reads, asked, |asked, at| async move { answer(locks(at).tokens(asked).await) })
+                    .await
+            }
+            Query::History { namespace, lock, after, rows } => {
+                let (namespace, lock) = (namespace.to_string(), lock.map(|lock| lock.to_string()).unwrap_or_default());
+                let after = after.map(Into::into);
+                let asked = pb::HistoryRequest { namespace, lock, after, rows, freshness: how };
+                endpoints
+                    .ask(Effect::Reads, asked, |asked, at| async move { answer(locks(at).history(asked).await) })
+                    .await
+            }
             Query::Totals => {
                 let asked = pb::TotalsRequest { freshness: how };
                 endpoints

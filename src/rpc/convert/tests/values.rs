@@ -1,14 +1,17 @@
 //! Values of every kind, drawn at random.
 
+mod history;
+
 use proptest::option;
 use proptest::prelude::*;
 
 use crate::model::{
-    Alteration, Answer, Attachment, Breach, Checked, CircleLink, Claim, EndReason, EventKind, ExplainedWait,
-    Explanation, Extras, Fairness, FencingToken, Grant, Handle, Health, HolderView, Kind, LeaveReason, LockKey,
-    LockName, LockSummary, LockValue, LockView, LogTime, Managing, Metadata, Mode, Namespace, Obstacle, OnDeadlock,
-    Outcome, Owner, Parent, Participant, Patience, Place, Principal, Reason, Reentry, Refusal, RequestId, SessionId,
-    SessionView, TakeId, TokenState, Totals, WaiterView, WaitsBecause,
+    Alteration, Answer, Arrival, Attachment, Breach, ChainHash, Checked, CircleLink, Claim, EndReason, Event,
+    EventKind, ExplainedWait, Explanation, Extras, Fairness, FencingToken, Grant, GrantFacts, Handle, Health,
+    HistoryPage, HistoryRecord, HolderView, Kind, LeaveReason, LockKey, LockName, LockSummary, LockValue, LockView,
+    LogTime, Managing, Metadata, Mode, Namespace, Obstacle, OnDeadlock, Outcome, Owner, Parent, Participant, Patience,
+    Place, Position, Principal, Reason, Reentry, Refusal, RequestId, SessionId, SessionView, TakeId, TokenState,
+    Totals, ValidTokens, WaiterView, WaitsBecause, WallTime,
 };
 
 pub(super) fn session() -> impl Strategy<Value = SessionId> {
@@ -395,6 +398,11 @@ pub(super) fn answer() -> impl Strategy<Value = Answer> {
         any::<u64>().prop_map(|grants| Answer::Totals(Totals { grants, ..Totals::default() })),
         (some_of(explained_wait()), some_of(obstacle()), any::<bool>())
             .prop_map(|(chain, freed_by, more)| Answer::Explained(Explanation { chain, freed_by, more })),
+        history::page().prop_map(Answer::History),
+        (lock(), any::<(u64, u32)>(), some_of(token()), token()).prop_map(|(lock, (index, n), tokens, next)| {
+            let seen = Position { index, n };
+            Answer::Tokens(ValidTokens { lock, seen, tokens: tokens.into_iter().collect(), next })
+        }),
     ]
 }
 

@@ -1,0 +1,189 @@
+//! A record as bytes, in the one way that there is: numbers of seven bits a byte, texts with their length before them.
+//!
+//! The order: what happened (one byte), position, log time, wall date, lock, hash of the lock's record before; then what
+//! the kind of record has.
+
+use super::{Draft, Facts};
+use crate::model::{Claim, EndReason, EventKind, Fairness, Mode, RequestId};
+
+pub(super) const GRANTED: u8 = 1;
+pub(super) const RELEASED: u8 = 2;
+pub(super) const EXPIRED: u8 = 3;
+pub(super) const BROKEN: u8 = 4;
+pub(super) const UPGRADED: u8 = 5;
+pub(super) const DOWNGRADED: u8 = 6;
+pub(super) const RESUMED: u8 = 7;
+pub(super) const HANDED_OVER: u8 = 8;
+pub(super) const LIMIT_CHANGED: u8 = 9;
+
+pub(super) const EXCLUSIVE: u8 = 0;
+pub(super) const SHARED: u8 = 1;
+pub(super) const PERMITS: u8 = 2;
+pub(super) const UNKNOWN_MODE: u8 = 3;
+
+pub(super) const QUEUED: u8 = 1;
+pub(super) const BARGING: u8 = 2;
+pub(super) const SET: u8 = 4;
+pub(super) const PASSING: u8 = 8;
+pub(super) const OWNED: u8 = 16;
+pub(super) const NAMED: u8 = 32;
+
+/// The principal of most grants: left out.
+pub(super) const ANONYMOUS: &str = "anonymous";
+
+/// Writes the record. False, with nothing written, where it is of a kind that history does not keep.
+pub fn write(out: &mut Vec<u8>, draft: &Draft<'_>) -> bool {
+    let Some(tag) = tag_of(draft.kind) else { return false };
+    out.push(tag);
+    number(out, draft.position.index);
+    number(out, draft.position.n.into());
+    number(out, draft.at.0);
+    number(out, draft.wall.0);
+    text(out, draft.lock.as_str());
+    out.extend_from_slice(&draft.previous.0);
+    body(out, draft);
+    if let Some(facts) = &draft.facts {
+        write_facts(out, facts);
+    }
+    true
+}
+
+fn tag_of(kind: &EventKind) -> Option<u8> {
+    match kind {
+        EventKind::Granted { .. } => Some(GRANTED),
+        EventKind::Released { .. } => Some(RELEASED),
+        EventKind::Expired { .. } => Some(EXPIRED),
+        EventKind::Broken { .. } => Some(BROKEN),
+        EventKind::Upgraded { .. } => Some(UPGRADED),
+        EventKind::Downgraded { .. } => Some(DOWNGRADED),
+        EventKind::Resumed { .. } => Some(RESUMED),
+        EventKind::HandedOver { .. } => Some(HANDED_OVER),
+        EventKind::LimitChanged { .. } => Some(LIMIT_CHANGED),
+        EventKind::Queued { .. }
+        | EventKind::Left { .. }
+        | EventKind::RevokeRequested { .. }
+        | EventKind::ValueChanged { .. }
+        | EventKind::Reopened { .. }
+        | EventKind::SessionOpened { .. }
+        | EventKind::SessionEnded { .. }
+        | EventKind::LeaderlessGap { .. } => None,
+    }
+}
+
+/// What the kind of record has, the mode first.
+fn body(out: &mut Vec<u8>, draft: &Draft<'_>) {
+    mode(out, draft.mode);
+    if let Some(claim) = draft.kind.claim() {
+        write_claim(out, claim);
+    }
+    if let Some(token) = draft.kind.token() {
+        number(out, token.as_u64());
+    }
+    match draft.kind {
+        EventKind::Granted { waited_ms, .. } => number(out, *waited_ms),
+        EventKind::Released { held_ms, .. } => number(out, *held_ms),
+        EventKind::Expired { reason, held_ms, .. } => {
+            out.push(reason_byte(*reason));
+            number(out, *held_ms);
+        }
+        EventKind::Broken { by, why, held_ms, .. } => {
+            text(out, by.as_str());
+            text(out, why.as_str());
+            number(out, *held_ms);
+        }
+        EventKind::Upgraded { from, waited_ms, .. } => {
+            number(out, from.as_u64());
+            number(out, *waited_ms);
+        }
+        EventKind::Resumed { from, .. } => number(out, from.as_u64()),
+        EventKind::HandedOver { was, from, by, .. } => {
+            write_claim(out, *was);
+            number(out, from.as_u64());
+            text(out, by.as_str());
+        }
+        EventKind::LimitChanged { limit, .. } => number(out, limit.map_or(0, |limit| u64::from(limit) + 1)),
+        EventKind::Downgraded { .. }
+        | EventKind::Queued { .. }
+        | EventKind::Left { .. }
+        | EventKind::RevokeRequested { .. }
+        | EventKind::ValueChanged { .. }
+        | EventKind::Reopened { .. }
+        | EventKind::SessionOpened { .. }
+        | EventKind::SessionEnded { .. }
+        | EventKind::LeaderlessGap { .. } => {}
+    }
+}
+
+fn write_facts(out: &mut Vec<u8>, facts: &Facts<'_>) {
+    let Facts { arrival, fairness, set, passing, owner, principal, who, why } = *facts;
+    let named = principal != ANONYMOUS;
+    let flag = |on: bool, bit: u8| if on { bit } else { 0 };
+    let flags = flag(arrival.queued, QUEUED)
+        | flag(fairness == Fairness::Barging, BARGING)
+        | flag(set, SET)
+        | flag(passing, PASSING)
+        | flag(owner.is_some(), OWNED)
+        | flag(named, NAMED);
+    out.push(flags);
+    number(out, arrival.sequence);
+    if let Some(owner) = owner {
+        text(out, owner);
+    }
+    if named {
+        text(out, principal);
+    }
+    text(out, who);
+    text(out, why);
+}
+
+fn mode(out: &mut Vec<u8>, mode: Option<Mode>) {
+    match mode {
+        Some(Mode::Exclusive) => out.push(EXCLUSIVE),
+        Some(Mode::Shared) => out.push(SHARED),
+        Some(Mode::Permits { count, limit }) => {
+            out.push(PERMITS);
+            number(out, count.into());
+            number(out, limit.map_or(0, |limit| u64::from(limit) + 1));
+        }
+        None => out.push(UNKNOWN_MODE),
+    }
+}
+
+fn write_claim(out: &mut Vec<u8>, claim: Claim) {
+    match claim {
+        Claim::Request(RequestId { session, number: of }) => {
+            out.push(0);
+            number(out, session.as_u64());
+            number(out, of);
+        }
+        Claim::Take(take) => {
+            out.push(1);
+            out.extend_from_slice(&take.0.to_be_bytes());
+        }
+    }
+}
+
+fn reason_byte(reason: EndReason) -> u8 {
+    match reason {
+        EndReason::Released => 0,
+        EndReason::Cancelled => 1,
+        EndReason::Expired => 2,
+        EndReason::Lost => 3,
+        EndReason::Broken => 4,
+        EndReason::HandedOver => 5,
+    }
+}
+
+/// Writes a number, seven bits a byte, the lowest first.
+pub fn number(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+fn text(out: &mut Vec<u8>, text: &str) {
+    number(out, text.len() as u64);
+    out.extend_from_slice(text.as_bytes());
+}

@@ -1,0 +1,21 @@
+//! The chain: each record's hash covers the one before it.
+
+use sha2::{Digest, Sha256};
+
+use crate::model::{ChainHash, Namespace};
+
+/// The hash of a record with these [bytes](super::bytes), after the record with the hash `before`.
+#[must_use]
+pub fn link(namespace: &Namespace, before: ChainHash, record: &[u8]) -> ChainHash {
+    let name = namespace.as_str().as_bytes();
+    let mut hasher = Sha256::new();
+    hasher.update(before.0);
+    // A namespace holds no zero byte, so where it ends is certain.
+    hasher.update(name);
+    hasher.update([0]);
+    hasher.update(record);
+    let whole = hasher.finalize();
+    let mut short = [0; 16];
+    short.copy_from_slice(&whole[..16]);
+    ChainHash(short)
+}

@@ -1,0 +1,165 @@
+//! One holder at a time: who holds what, record by record.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::model::{Claim, EventKind, FencingToken, HistoryRecord, LockName, Mode, SessionId};
+
+/// Who holds what now, and what was granted so far.
+pub(super) struct Holds<'a> {
+    /// The records begin where the chain does.
+    complete: bool,
+    /// The records of other locks may have been left out.
+    one_lock: bool,
+    locks: BTreeMap<&'a LockName, LockHolds>,
+    /// How many locks each session holds.
+    of_session: BTreeMap<SessionId, u64>,
+}
+
+#[derive(Default)]
+struct LockHolds {
+    now: BTreeMap<FencingToken, (Mode, Claim)>,
+    first: Option<FencingToken>,
+    /// Modes that were granted since the records begin, with a token of each.
+    granted: BTreeMap<u8, FencingToken>,
+    /// Ended, of those that were held before the records begin.
+    ended_before: BTreeSet<FencingToken>,
+}
+
+/// A kind of mode: what conflicts depends on no more.
+fn kind(mode: Mode) -> u8 {
+    match mode {
+        Mode::Exclusive => 0,
+        Mode::Shared => 1,
+        Mode::Permits { .. } => 2,
+    }
+}
+
+/// Whether two can never hold together, however many permits there are.
+fn excludes(one: u8, other: u8) -> bool {
+    one != other || one == kind(Mode::Exclusive)
+}
+
+impl<'a> Holds<'a> {
+    pub(super) fn new(complete: bool, one_lock: bool) -> Self {
+        Self { complete, one_lock, locks: BTreeMap::new(), of_session: BTreeMap::new() }
+    }
+
+    /// Whether a session may hold something else now, as far as can be seen.
+    pub(super) fn may_hold_more(&self, claim: Claim) -> bool {
+        let held = |session| self.of_session.get(&session).is_some_and(|held| 0 < *held);
+        claim.session().is_some_and(|session| !self.complete || self.one_lock || held(session))
+    }
+
+    pub(super) fn add(&mut self, record: &'a HistoryRecord) -> Result<(), String> {
+        let kind = &record.event.kind;
+        let Some(name) = kind.lock().map(|lock| &lock.name) else { return Ok(()) };
+        let (Some(mode), Some(claim), Some(token)) = (record.mode, kind.claim(), kind.token()) else { return Ok(()) };
+        match kind {
+            EventKind::Granted { .. } => self.begin(name, token, mode, claim),
+            EventKind::Resumed { from, .. } => {
+                if self.locks.get(name).is_some_and(|lock| lock.now.contains_key(from)) {
+                    return Err(format!("token {from} of {name:?} was resumed although it had not ended"));
+                }
+                self.begin(name, token, mode, claim)
+            }
+            EventKind::Upgraded { from, .. } => {
+                self.end(name, *from, Some(Mode::Shared))?;
+                self.begin(name, token, Mode::Exclusive, claim)
+            }
+            EventKind::HandedOver { from, .. } => {
+                self.end(name, *from, None)?;
+                self.begin(name, token, mode, claim)
+            }
+            EventKind::Downgraded { .. } => self.downgrade(name, token),
+            EventKind::Released { .. } | EventKind::Expired { .. } | EventKind::Broken { .. } => {
+                self.end(name, token, Some(mode))
+            }
+            EventKind::Queued { .. }
+            | EventKind::Left { .. }
+            | EventKind::RevokeRequested { .. }
+            | EventKind::ValueChanged { .. }
+            | EventKind::LimitChanged { .. }
+            | EventKind::Reopened { .. }
+            | EventKind::SessionOpened { .. }
+            | EventKind::SessionEnded { .. }
+            | EventKind::LeaderlessGap { .. } => Ok(()),
+        }
+    }
+
+    fn begin(&mut self, name: &'a LockName, token: FencingToken, mode: Mode, claim: Claim) -> Result<(), String> {
+        let lock = self.locks.entry(name).or_default();
+        let other = lock.now.iter().find(|(_, (held, _))| excludes(kind(*held), kind(mode)));
+        if let Some((other, _)) = other {
+            return Err(format!("{name:?} was granted to token {token} while token {other} held it: two at a time"));
+        }
+        if let Mode::Permits { count, limit: Some(limit) } = mode {
+            let held: u64 = lock.now.values().map(|(held, _)| permits(*held)).sum();
+            if u64::from(limit) < held + u64::from(count) {
+                return Err(format!(
+                    "{count} of {limit} permits of {name:?} were granted to token {token} while {held} were held"
+                ));
+            }
+        }
+        lock.first.get_or_insert(token);
+        lock.granted.entry(kind(mode)).or_insert(token);
+        lock.now.insert(token, (mode, claim));
+        if let Some(session) = claim.session() {
+            *self.of_session.entry(session).or_default() += 1;
+        }
+        Ok(())
+    }
+
+    /// Ends a hold; its mode counts where its grant is not among the records.
+    fn end(&mut self, name: &'a LockName, token: FencingToken, mode: Option<Mode>) -> Result<(), String> {
+        let complete = self.complete;
+        let lock = self.locks.entry(name).or_default();
+        let Some((_, claim)) = lock.now.remove(&token) else {
+            return lock.ended_unseen(name, token, mode, complete);
+        };
+        if let Some(held) = claim.session().and_then(|session| self.of_session.get_mut(&session)) {
+            *held -= 1;
+        }
+        Ok(())
+    }
+
+    fn downgrade(&mut self, name: &'a LockName, token: FencingToken) -> Result<(), String> {
+        let complete = self.complete;
+        let lock = self.locks.entry(name).or_default();
+        if let Some((mode, _)) = lock.now.get_mut(&token) {
+            *mode = Mode::Shared;
+            return Ok(());
+        }
+        lock.ended_unseen(name, token, Some(Mode::Exclusive), complete)?;
+        lock.ended_before.remove(&token);
+        Ok(())
+    }
+}
+
+impl LockHolds {
+    /// The end of a hold whose grant is not among the records: it must have been held before they begin, and beside
+    /// everything that was granted since.
+    fn ended_unseen(
+        &mut self,
+        name: &LockName,
+        token: FencingToken,
+        mode: Option<Mode>,
+        complete: bool,
+    ) -> Result<(), String> {
+        let since = self.first.is_some_and(|first| first <= token);
+        if complete || since || !self.ended_before.insert(token) {
+            return Err(format!("token {token} of {name:?} ended although it was not held"));
+        }
+        let beside = |mode| self.granted.iter().find(|(granted, _)| excludes(**granted, kind(mode)));
+        if let Some((_, other)) = mode.and_then(beside) {
+            return Err(format!("{name:?} was granted to token {other} while token {token} held it: two at a time"));
+        }
+        Ok(())
+    }
+}
+
+fn permits(mode: Mode) -> u64 {
+    match mode {
+        Mode::Permits { count, .. } => count.into(),
+        Mode::Exclusive | Mode::Shared => 0,
+    }
+}

@@ -1,0 +1,201 @@
+//! The proof: that records of a history belong together, and that the locks in it were granted by the rules.
+//!
+//! - **Whole**: every record gives its own hash and follows the one before it. Records of one lock alone follow each other
+//!   by `previous`; records of several must be all of their namespace.
+//! - **Growing tokens**: every new token is larger than all before it.
+//! - **One holder at a time**: alone, or shared, or permits within the limit.
+//! - **First come, first served**, with its stated exceptions.
+
+mod holds;
+mod order;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use holds::Holds;
+use order::Arrivals;
+
+use super::{Draft, bytes, link};
+use crate::model::{ChainHash, EventKind, FencingToken, HistoryRecord, LockName, Namespace, Position};
+
+/// What a history without a flaw shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proof {
+    /// How many records.
+    pub records: u64,
+    /// Of how many locks.
+    pub locks: u64,
+    /// How many of them drew a new token.
+    pub grants: u64,
+    /// Whose.
+    pub namespace: Namespace,
+    /// Where the first one stands.
+    pub from: Position,
+    /// Where the last one stands.
+    pub to: Position,
+    /// The last one's hash: the same as the cluster's, if nothing was cut off after it.
+    pub hash: ChainHash,
+}
+
+/// The first thing that is wrong with a history.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("record {record}: {what}")]
+pub struct Flaw {
+    /// Which record, counted from 1.
+    pub record: u64,
+    /// What is wrong with it, in a sentence without its end.
+    pub what: String,
+}
+
+/// Proves that these records are whole and keep the rules, or names the first flaw. Trusts nothing in them.
+pub fn verify(records: &[HistoryRecord]) -> Result<Proof, Flaw> {
+    let mut seen = Seen::new(records)?;
+    for (record, number) in records.iter().zip(1..) {
+        seen.add(record).map_err(|what| Flaw { record: number, what })?;
+    }
+    seen.proof(records)
+}
+
+/// What the records so far say.
+struct Seen<'a> {
+    /// Every hash that is named, to tell what is missing from what is in the wrong place.
+    hashes: BTreeMap<ChainHash, u64>,
+    namespace: Option<&'a Namespace>,
+    /// All of one lock: the others' records may be left out.
+    one_lock: bool,
+    /// From the very beginning of the chain.
+    complete: bool,
+    last: Option<(Position, ChainHash)>,
+    last_of: BTreeMap<&'a LockName, ChainHash>,
+    newest: Option<FencingToken>,
+    grants: u64,
+    holds: Holds<'a>,
+    arrivals: Arrivals<'a>,
+}
+
+impl<'a> Seen<'a> {
+    fn new(records: &'a [HistoryRecord]) -> Result<Self, Flaw> {
+        let Some(first) = records.first() else {
+            return Err(Flaw { record: 0, what: "there is none, so nothing is proven".into() });
+        };
+        let locks: BTreeSet<_> = records.iter().filter_map(|record| record.event.kind.lock()).collect();
+        let (one_lock, complete) = (locks.len() == 1, first.before == ChainHash::BEGINNING);
+        Ok(Self {
+            hashes: records.iter().zip(1..).map(|(record, number)| (record.hash, number)).collect(),
+            namespace: None,
+            one_lock,
+            complete,
+            last: None,
+            last_of: BTreeMap::new(),
+            newest: None,
+            grants: 0,
+            holds: Holds::new(complete, one_lock),
+            arrivals: Arrivals::default(),
+        })
+    }
+
+    fn add(&mut self, record: &'a HistoryRecord) -> Result<(), String> {
+        self.whole(record)?;
+        let Some(lock) = record.event.kind.lock() else { return Err("it is about no lock".into()) };
+        if let Some(token) = drawn(&record.event.kind) {
+            if let Some(newest) = self.newest.filter(|newest| token <= *newest) {
+                return Err(format!(
+                    "token {token} of {:?} was granted after token {newest}: it does not grow",
+                    lock.name
+                ));
+            }
+            (self.newest, self.grants) = (Some(token), self.grants + 1);
+        }
+        self.arrivals.add(record, &self.holds)?;
+        self.holds.add(record)
+    }
+
+    /// The record gives its hash and stands where it belongs.
+    fn whole(&mut self, record: &'a HistoryRecord) -> Result<(), String> {
+        let (Some(draft), Some(namespace)) = (Draft::of(record), record.event.namespace.as_ref()) else {
+            return Err("it is about no lock".into());
+        };
+        let mut written = Vec::new();
+        if !bytes::write(&mut written, &draft) {
+            return Err(format!("history has no record of the kind {}", record.event.kind.word()));
+        }
+        if link(namespace, record.before, &written) != record.hash {
+            return Err("it was changed: what it says does not give its hash".into());
+        }
+        if *self.namespace.get_or_insert(namespace) != namespace {
+            return Err(format!("it is of namespace {namespace}, the ones before it are of another"));
+        }
+        let position = record.event.position;
+        if let Some((last, _)) = self.last.filter(|(last, _)| position <= *last) {
+            return Err(format!("it stands after the record at {last}, but it is the one at {position}: out of order"));
+        }
+        self.follows(record, draft.lock)?;
+        self.last = Some((position, record.hash));
+        self.last_of.insert(draft.lock, record.hash);
+        Ok(())
+    }
+
+    /// The chain leads to it.
+    fn follows(&self, record: &HistoryRecord, lock: &LockName) -> Result<(), String> {
+        // Where the cluster kept no earlier record of the lock any more, the record follows none.
+        if record.previous != ChainHash::BEGINNING {
+            let all_seen = self.complete && !self.one_lock;
+            match self.last_of.get(lock) {
+                Some(last) if *last != record.previous => return Err(self.astray(record.previous)),
+                None if all_seen => return Err(self.astray(record.previous)),
+                Some(_) | None => {}
+            }
+        }
+        let Some((_, last)) = self.last else { return Ok(()) };
+        // Where only one lock is shown, others may have had their records in between.
+        if !self.one_lock && last != record.before {
+            return Err(self.astray(record.before));
+        }
+        Ok(())
+    }
+
+    /// Why the record with this hash is not the one before.
+    fn astray(&self, before: ChainHash) -> String {
+        match self.hashes.get(&before) {
+            Some(number) => format!("it belongs directly after record {number}: records were put in or out of order"),
+            None => "the record before it is missing or was changed: nothing here has the hash that it follows".into(),
+        }
+    }
+
+    fn proof(self, records: &[HistoryRecord]) -> Result<Proof, Flaw> {
+        let (Some(first), Some((to, hash)), Some(namespace)) = (records.first(), self.last, self.namespace) else {
+            return Err(Flaw { record: 0, what: "there is none, so nothing is proven".into() });
+        };
+        Ok(Proof {
+            records: records.len() as u64,
+            locks: self.last_of.len() as u64,
+            grants: self.grants,
+            namespace: namespace.clone(),
+            from: first.event.position,
+            to,
+            hash,
+        })
+    }
+}
+
+/// The token that was new with this record.
+fn drawn(kind: &EventKind) -> Option<FencingToken> {
+    match kind {
+        EventKind::Granted { token, .. }
+        | EventKind::Upgraded { token, .. }
+        | EventKind::Resumed { token, .. }
+        | EventKind::HandedOver { token, .. } => Some(*token),
+        EventKind::Queued { .. }
+        | EventKind::Left { .. }
+        | EventKind::Released { .. }
+        | EventKind::Expired { .. }
+        | EventKind::Downgraded { .. }
+        | EventKind::Broken { .. }
+        | EventKind::RevokeRequested { .. }
+        | EventKind::ValueChanged { .. }
+        | EventKind::LimitChanged { .. }
+        | EventKind::Reopened { .. }
+        | EventKind::SessionOpened { .. }
+        | EventKind::SessionEnded { .. }
+        | EventKind::LeaderlessGap { .. } => None,
+    }
+}

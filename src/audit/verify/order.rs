@@ -1,0 +1,66 @@
+//! First come, first served: nobody was granted a lock before somebody who asked earlier and still got it later, except
+//! by the rules.
+//!
+//! The exceptions: those who share pass those who wait to share; those who barge pass each other; a session that holds
+//! what a waiting set lacks passes it, and all behind it. Who was handed a lock, resumed it or upgraded stood in no
+//! order, and its record says so.
+
+use std::collections::BTreeMap;
+
+use super::holds::Holds;
+use crate::model::{Arrival, EventKind, Fairness, FencingToken, GrantFacts, HistoryRecord, LockName, Mode};
+
+/// Grants so far, in the order in which they were asked for.
+#[derive(Default)]
+pub(super) struct Arrivals<'a> {
+    locks: BTreeMap<&'a LockName, BTreeMap<(u64, FencingToken), Passer>>,
+}
+
+struct Passer {
+    mode: Mode,
+    fairness: Fairness,
+    /// Sets were waiting, and it held something that one of them may have lacked.
+    may_pass: bool,
+}
+
+/// A waiter comes before those who did not wait although its number was out already.
+fn key(arrival: Arrival) -> u64 {
+    arrival.sequence.saturating_mul(2).saturating_add(u64::from(!arrival.queued))
+}
+
+impl<'a> Arrivals<'a> {
+    pub(super) fn add(&mut self, record: &'a HistoryRecord, holds: &Holds<'a>) -> Result<(), String> {
+        let EventKind::Granted { lock, claim, token, mode, .. } = &record.event.kind else { return Ok(()) };
+        let Some(facts) = &record.grant else { return Err("a grant that does not say who got it".into()) };
+        let earlier = self.locks.entry(&lock.name).or_default();
+        if facts.arrival.queued {
+            let mut later = earlier.range((key(facts.arrival) + 1, FencingToken::new(0, 0))..);
+            let passed = later.find(|(_, passer)| !passer.may_have_passed(facts, *mode));
+            if let Some(((_, first), _)) = passed {
+                return Err(format!(
+                    "token {token} of {:?} was asked for before token {first} and granted after it: not first come, \
+                     first served",
+                    lock.name
+                ));
+            }
+        }
+        let may_pass = facts.passing && holds.may_hold_more(*claim);
+        let passer = Passer { mode: *mode, fairness: facts.fairness, may_pass };
+        earlier.insert((key(facts.arrival), *token), passer);
+        Ok(())
+    }
+}
+
+impl Passer {
+    /// Whether it may have passed this one, who waited with these facts.
+    fn may_have_passed(&self, waiter: &GrantFacts, mode: Mode) -> bool {
+        let share = self.mode == Mode::Shared && mode == Mode::Shared;
+        let by_kind = match (self.fairness, waiter.fairness) {
+            (Fairness::Barging, Fairness::Barging) => true,
+            // Who barges passes no fair waiter, not even where both could hold the lock; a set is no single waiter.
+            (Fairness::Barging, Fairness::Fair) => share && waiter.set,
+            (Fairness::Fair, _) => share,
+        };
+        by_kind || self.may_pass
+    }
+}

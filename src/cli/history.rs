@@ -1,0 +1,164 @@
+//! The past and its proof: `history` and `verify`.
+
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::Serialize;
+
+use super::failure::Failure;
+use super::output::Output;
+use super::parse::{lock_name, position};
+use super::shapes::HistoryLine;
+use super::{NO, YES};
+use crate::audit::{self, Flaw, Proof};
+use crate::client::Client;
+use crate::model::{HistoryRecord, LockName, Position};
+use crate::service::LockService;
+
+#[derive(Debug, Args)]
+pub(super) struct HistoryOptions {
+    /// Which lock; all of the namespace by default
+    #[arg(value_parser = lock_name)]
+    pub(super) name: Option<LockName>,
+    /// Go on after this position
+    #[arg(long, value_parser = position, value_name = "INDEX.N")]
+    pub(super) from: Option<Position>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct VerifyOptions {
+    /// What `history --json` printed; - for standard input
+    pub(super) file: PathBuf,
+}
+
+/// `verify`.
+#[derive(Debug, Default, Serialize)]
+struct Verified {
+    verified: bool,
+    records: u64,
+    locks: u64,
+    grants: u64,
+    namespace: Option<String>,
+    from: Option<String>,
+    to: Option<String>,
+    hash: Option<String>,
+    line: Option<u64>,
+    flaw: Option<String>,
+}
+
+/// What happened to the holders of a lock, or of all.
+pub(super) async fn history<S: LockService>(
+    client: &Client<S>,
+    options: HistoryOptions,
+    output: &Output,
+) -> Result<u8, Failure> {
+    let mut reader = client.history(options.name.as_ref().map(|name| name.as_str()), options.from)?;
+    let mut rows = Vec::new();
+    while let Some(page) = reader.next_page().await? {
+        for record in &page {
+            let line = HistoryLine::new(record);
+            if output.json {
+                output.object(&line)?;
+            } else {
+                rows.push(row(line));
+            }
+        }
+    }
+    if !output.json {
+        output.table(&["POSITION", "AT", "EVENT", "LOCK", "TOKEN", "SESSION", "MODE", "WHO", "WHY"], &rows)?;
+    }
+    Ok(YES)
+}
+
+fn row(line: HistoryLine) -> Vec<String> {
+    let mode = match (line.permits, line.limit) {
+        (Some(count), Some(limit)) => format!("{count} of {limit} permits"),
+        _ => line.mode.unwrap_or_default(),
+    };
+    let session = if line.take.is_some() { Some("lease".to_owned()) } else { line.session };
+    let by = line.by.map(|by| format!("by {by}"));
+    vec![
+        line.position,
+        line.at,
+        line.event,
+        line.lock,
+        line.token.unwrap_or_default(),
+        session.unwrap_or_default(),
+        mode,
+        line.who.or(by).unwrap_or_default(),
+        line.reason.or(line.why).unwrap_or_default(),
+    ]
+}
+
+/// Whether an export is whole and keeps the rules; exit code 1 where it is not.
+pub(super) fn verify(options: &VerifyOptions, output: &Output) -> Result<u8, Failure> {
+    let unread = |error: io::Error| Failure::usage(format!("{}: {error}", options.file.display()));
+    let reader = opened(&options.file).map_err(unread)?;
+    let outcome = records(reader).map_err(unread)?.and_then(|records| audit::verify(&records));
+    match outcome {
+        Ok(proof) => {
+            output.answer(&verified(&proof), || praise(&proof))?;
+            Ok(YES)
+        }
+        Err(flaw) => {
+            let Flaw { record, what } = flaw;
+            let found = Verified { line: Some(record), flaw: Some(what.clone()), ..Verified::default() };
+            output.answer(&found, || format!("line {record}: {what}"))?;
+            Ok(NO)
+        }
+    }
+}
+
+fn opened(path: &Path) -> io::Result<BufReader<Box<dyn Read>>> {
+    let from: Box<dyn Read> =
+        if path == Path::new("-") { Box::new(io::stdin()) } else { Box::new(std::fs::File::open(path)?) };
+    Ok(BufReader::new(from))
+}
+
+/// The records of all lines. A line that is none was changed: that is a flaw, too.
+fn records(reader: impl BufRead) -> io::Result<Result<Vec<HistoryRecord>, Flaw>> {
+    let mut records = Vec::new();
+    for (line, number) in reader.lines().zip(1..) {
+        let line = match line {
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                return Ok(Err(Flaw { record: number, what: "it is not UTF-8".into() }));
+            }
+            line => line?,
+        };
+        let parsed = serde_json::from_str::<HistoryLine>(&line).map_err(|error| error.to_string());
+        match parsed.and_then(|line| line.record().map_err(|invalid| invalid.to_string())) {
+            Ok(record) => records.push(record),
+            Err(why) => {
+                return Ok(Err(Flaw { record: number, what: format!("it is not a line of `history --json`: {why}") }));
+            }
+        }
+    }
+    Ok(Ok(records))
+}
+
+fn verified(proof: &Proof) -> Verified {
+    Verified {
+        verified: true,
+        records: proof.records,
+        locks: proof.locks,
+        grants: proof.grants,
+        namespace: Some(proof.namespace.to_string()),
+        from: Some(proof.from.to_string()),
+        to: Some(proof.to.to_string()),
+        hash: Some(proof.hash.to_string()),
+        line: None,
+        flaw: None,
+    }
+}
+
+fn praise(proof: &Proof) -> String {
+    format!(
+        "{} records of {} locks in {}, {} to {}, are whole: one holder at a time, first come first served, tokens that \
+         only grow. The last hash is {}.",
+        proof.records, proof.locks, proof.namespace, proof.from, proof.to, proof.hash
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,261 @@
+//! What `history --json` prints, one record a line, and what `verify` reads: the same fields, both ways without loss.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{
+    Arrival, Claim, EndReason, Event, EventKind, Fairness, FencingToken, GrantFacts, HistoryRecord, Invalid, LockKey,
+    LockName, LogTime, Mode, Namespace, Owner, Principal, Reason, RequestId, SessionId, TakeId, WallTime,
+};
+
+/// `history`, a line each.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::cli) struct HistoryLine {
+    pub(in crate::cli) position: String,
+    pub(in crate::cli) at: String,
+    pub(in crate::cli) log_time_ms: u64,
+    pub(in crate::cli) event: String,
+    pub(in crate::cli) namespace: String,
+    pub(in crate::cli) lock: String,
+    pub(in crate::cli) token: Option<String>,
+    pub(in crate::cli) session: Option<String>,
+    pub(in crate::cli) request: Option<String>,
+    pub(in crate::cli) take: Option<String>,
+    pub(in crate::cli) mode: Option<String>,
+    pub(in crate::cli) permits: Option<u32>,
+    pub(in crate::cli) limit: Option<u32>,
+    pub(in crate::cli) from: Option<String>,
+    pub(in crate::cli) was_session: Option<String>,
+    pub(in crate::cli) was_request: Option<String>,
+    pub(in crate::cli) was_take: Option<String>,
+    pub(in crate::cli) reason: Option<String>,
+    pub(in crate::cli) by: Option<String>,
+    pub(in crate::cli) waited_ms: Option<u64>,
+    pub(in crate::cli) held_ms: Option<u64>,
+    pub(in crate::cli) sequence: Option<u64>,
+    pub(in crate::cli) queued: Option<bool>,
+    pub(in crate::cli) unfair: Option<bool>,
+    pub(in crate::cli) set: Option<bool>,
+    pub(in crate::cli) passing: Option<bool>,
+    pub(in crate::cli) owner: Option<String>,
+    pub(in crate::cli) principal: Option<String>,
+    pub(in crate::cli) who: Option<String>,
+    pub(in crate::cli) why: Option<String>,
+    pub(in crate::cli) previous: String,
+    pub(in crate::cli) before: String,
+    pub(in crate::cli) hash: String,
+}
+
+impl HistoryLine {
+    pub(in crate::cli) fn new(record: &HistoryRecord) -> Self {
+        let event = &record.event;
+        let moment = UNIX_EPOCH.checked_add(Duration::from_millis(event.wall.0)).unwrap_or(UNIX_EPOCH);
+        let (session, request, take) = claim_fields(event.kind.claim());
+        let mut line = Self {
+            position: event.position.to_string(),
+            at: humantime::format_rfc3339_millis(moment).to_string(),
+            log_time_ms: event.at.0,
+            event: event.kind.word().to_owned(),
+            namespace: event.namespace.as_ref().map(ToString::to_string).unwrap_or_default(),
+            lock: event.kind.lock().map(|lock| lock.name.to_string()).unwrap_or_default(),
+            token: event.kind.token().map(|token| token.to_string()),
+            session,
+            request,
+            take,
+            previous: record.previous.to_string(),
+            before: record.before.to_string(),
+            hash: record.hash.to_string(),
+            ..Self::default()
+        };
+        line.add_mode(record.mode);
+        line.add_kind(&event.kind);
+        if let Some(facts) = &record.grant {
+            line.add_facts(facts);
+        }
+        line
+    }
+
+    fn add_mode(&mut self, mode: Option<Mode>) {
+        self.mode = mode.map(|mode| super::mode_word(mode).to_owned());
+        if let Some(Mode::Permits { count, limit }) = mode {
+            (self.permits, self.limit) = (Some(count), limit);
+        }
+    }
+
+    fn add_kind(&mut self, kind: &EventKind) {
+        match kind {
+            EventKind::Granted { waited_ms, .. } => self.waited_ms = Some(*waited_ms),
+            EventKind::Released { held_ms, .. } => self.held_ms = Some(*held_ms),
+            EventKind::Expired { reason, held_ms, .. } => {
+                (self.reason, self.held_ms) = (Some(reason.to_string()), Some(*held_ms));
+            }
+            EventKind::Broken { by, why, held_ms, .. } => {
+                (self.by, self.held_ms) = (Some(by.to_string()), Some(*held_ms));
+                self.reason = Some(why.as_str().to_owned());
+            }
+            EventKind::Upgraded { from, waited_ms, .. } => {
+                (self.from, self.waited_ms) = (Some(from.to_string()), Some(*waited_ms));
+            }
+            EventKind::Resumed { from, .. } => self.from = Some(from.to_string()),
+            EventKind::HandedOver { was, from, by, .. } => {
+                (self.was_session, self.was_request, self.was_take) = claim_fields(Some(*was));
+                (self.from, self.by) = (Some(from.to_string()), Some(by.to_string()));
+            }
+            EventKind::LimitChanged { limit, .. } => self.limit = *limit,
+            EventKind::Downgraded { .. }
+            | EventKind::Queued { .. }
+            | EventKind::Left { .. }
+            | EventKind::RevokeRequested { .. }
+            | EventKind::ValueChanged { .. }
+            | EventKind::Reopened { .. }
+            | EventKind::SessionOpened { .. }
+            | EventKind::SessionEnded { .. }
+            | EventKind::LeaderlessGap { .. } => {}
+        }
+    }
+
+    fn add_facts(&mut self, facts: &GrantFacts) {
+        (self.sequence, self.queued) = (Some(facts.arrival.sequence), Some(facts.arrival.queued));
+        self.unfair = Some(facts.fairness == Fairness::Barging);
+        (self.set, self.passing) = (Some(facts.set), Some(facts.passing));
+        self.owner = facts.owner.as_ref().map(ToString::to_string);
+        self.principal = Some(facts.principal.to_string());
+        (self.who, self.why) = (Some(facts.who.to_string()), Some(facts.why.to_string()));
+    }
+
+    /// The record of this line. Says what is not as such a line has it.
+    pub(in crate::cli) fn record(&self) -> Result<HistoryRecord, Invalid> {
+        let namespace = Namespace::parse(&self.namespace)?;
+        let lock = LockKey { namespace: namespace.clone(), name: LockName::parse(&self.lock)? };
+        let mode = self.read_mode()?;
+        let event = Event {
+            position: self.position.parse()?,
+            at: LogTime(self.log_time_ms),
+            wall: wall(&self.at)?,
+            namespace: Some(namespace),
+            kind: self.read_kind(lock, mode)?,
+        };
+        Ok(HistoryRecord {
+            event,
+            mode,
+            grant: self.read_facts()?,
+            previous: self.previous.parse()?,
+            before: self.before.parse()?,
+            hash: self.hash.parse()?,
+        })
+    }
+
+    fn read_mode(&self) -> Result<Option<Mode>, Invalid> {
+        let Some(word) = self.mode.as_deref() else { return Ok(None) };
+        let count = self.permits.unwrap_or_default();
+        let modes = [Mode::Exclusive, Mode::Shared, Mode::Permits { count, limit: self.limit }];
+        let found = modes.into_iter().find(|mode| super::mode_word(*mode) == word);
+        found.map(Some).ok_or_else(|| Invalid::new("mode", "a mode", word))
+    }
+
+    fn read_kind(&self, lock: LockKey, mode: Option<Mode>) -> Result<EventKind, Invalid> {
+        if self.event == "limit-changed" {
+            return Ok(EventKind::LimitChanged { lock, limit: self.limit });
+        }
+        let claim = read_claim(self.session.as_ref(), self.request.as_ref(), self.take.as_ref())?;
+        let token = token("token", self.token.as_ref())?;
+        let from = || self::token("from", self.from.as_ref());
+        let by = || Principal::parse(there("by", self.by.as_ref())?);
+        let mode = || there("mode", mode);
+        let held_ms = || there("held_ms", self.held_ms);
+        let waited_ms = || there("waited_ms", self.waited_ms);
+        Ok(match self.event.as_str() {
+            "granted" => EventKind::Granted { lock, claim, token, mode: mode()?, waited_ms: waited_ms()? },
+            "released" => EventKind::Released { lock, claim, token, held_ms: held_ms()? },
+            "expired" => EventKind::Expired { lock, claim, token, reason: self.read_end()?, held_ms: held_ms()? },
+            "broken" => {
+                let why = Reason::parse(there("reason", self.reason.as_ref())?)?;
+                EventKind::Broken { lock, claim, token, by: by()?, why, held_ms: held_ms()? }
+            }
+            "upgraded" => EventKind::Upgraded { lock, claim, from: from()?, token, waited_ms: waited_ms()? },
+            "downgraded" => EventKind::Downgraded { lock, claim, token },
+            "resumed" => EventKind::Resumed { lock, claim, from: from()?, token, mode: mode()? },
+            "handed-over" => {
+                let was = read_claim(self.was_session.as_ref(), self.was_request.as_ref(), self.was_take.as_ref())?;
+                EventKind::HandedOver { lock, claim, was, from: from()?, token, mode: mode()?, by: by()? }
+            }
+            other => return Err(Invalid::new("event", "an event of history", other)),
+        })
+    }
+
+    fn read_end(&self) -> Result<EndReason, Invalid> {
+        let word = there("reason", self.reason.as_ref())?;
+        let all = [
+            EndReason::Released,
+            EndReason::Expired,
+            EndReason::Lost,
+            EndReason::Cancelled,
+            EndReason::Broken,
+            EndReason::HandedOver,
+        ];
+        let found = all.into_iter().find(|reason| reason.to_string() == *word);
+        found.ok_or_else(|| Invalid::new("reason", "how something ends", word))
+    }
+
+    fn read_facts(&self) -> Result<Option<GrantFacts>, Invalid> {
+        let Some(sequence) = self.sequence else { return Ok(None) };
+        let unfair = there("unfair", self.unfair)?;
+        Ok(Some(GrantFacts {
+            arrival: Arrival { sequence, queued: there("queued", self.queued)? },
+            fairness: if unfair { Fairness::Barging } else { Fairness::Fair },
+            set: there("set", self.set)?,
+            passing: there("passing", self.passing)?,
+            owner: self.owner.as_ref().map(|owner| Owner::parse(owner)).transpose()?,
+            principal: Principal::parse(there("principal", self.principal.as_ref())?)?,
+            who: there("who", self.who.as_deref())?.into(),
+            why: there("why", self.why.as_deref())?.into(),
+        }))
+    }
+}
+
+fn there<T>(field: &str, value: Option<T>) -> Result<T, Invalid> {
+    value.ok_or_else(|| Invalid::new(field, "a value", "null"))
+}
+
+fn number(field: &str, text: &str) -> Result<u64, Invalid> {
+    text.parse().map_err(|_| Invalid::new(field, "a number", text))
+}
+
+fn token(field: &str, text: Option<&String>) -> Result<FencingToken, Invalid> {
+    FencingToken::from_u64(number(field, there(field, text)?)?)
+}
+
+type ClaimFields = (Option<String>, Option<String>, Option<String>);
+
+fn claim_fields(claim: Option<Claim>) -> ClaimFields {
+    match claim {
+        Some(Claim::Request(RequestId { session, number })) => {
+            (Some(session.to_string()), Some(number.to_string()), None)
+        }
+        Some(Claim::Take(take)) => (None, None, Some(format!("{:032x}", take.0))),
+        None => (None, None, None),
+    }
+}
+
+fn read_claim(session: Option<&String>, request: Option<&String>, take: Option<&String>) -> Result<Claim, Invalid> {
+    match (session, request, take) {
+        (Some(session), Some(request), None) => {
+            let session = SessionId::from_u64(number("session", session)?)?;
+            Ok(Claim::Request(RequestId { session, number: number("request", request)? }))
+        }
+        (None, None, Some(take)) => {
+            let refused = |_| Invalid::new("take", "32 hex digits", take);
+            u128::from_str_radix(take, 16).map(|take| Claim::Take(TakeId(take))).map_err(refused)
+        }
+        _ => Err(Invalid::new("session", "a session and its request, or a take", "something else")),
+    }
+}
+
+fn wall(text: &str) -> Result<WallTime, Invalid> {
+    let refused = || Invalid::new("at", "a date as in RFC 3339", text);
+    let moment: SystemTime = humantime::parse_rfc3339(text).map_err(|_| refused())?;
+    let since = moment.duration_since(UNIX_EPOCH).map_err(|_| refused())?;
+    u64::try_from(since.as_millis()).map(WallTime).map_err(|_| refused())
+}

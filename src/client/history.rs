@@ -1,0 +1,63 @@
+//! The past: who held which lock, page by page.
+
+use super::look::misplaced;
+use super::{Client, ClientError};
+use crate::limits::PAGE_ROWS_MAX;
+use crate::model::{Answer, HistoryPage, HistoryRecord, LockName, Position, Query};
+use crate::service::{LockService, ServiceError};
+
+/// Reads history from a position to its present end.
+#[derive(Debug)]
+#[must_use = "nothing is asked before next_page() or all()"]
+pub struct HistoryReader<'a, S: LockService> {
+    client: &'a Client<S>,
+    lock: Option<LockName>,
+    /// Where it has come to, or was told to begin.
+    after: Option<Position>,
+    over: bool,
+}
+
+impl<S: LockService> Client<S> {
+    /// What happened to the holders of this lock, or of all of the namespace's: after `from`, or all that is kept.
+    pub fn history(&self, lock: Option<&str>, from: Option<Position>) -> Result<HistoryReader<'_, S>, ClientError> {
+        let lock = lock.map(LockName::parse).transpose()?;
+        Ok(HistoryReader { client: self, lock, after: from, over: false })
+    }
+}
+
+impl<S: LockService> HistoryReader<'_, S> {
+    /// The next records, perhaps none; `None` at the end. Where records after its position are no longer kept, it says
+    /// so with an [`EventsMissed`](ServiceError::EventsMissed).
+    pub async fn next_page(&mut self) -> Result<Option<Vec<HistoryRecord>>, ClientError> {
+        if self.over {
+            return Ok(None);
+        }
+        let query = Query::History {
+            namespace: self.client.settings.namespace.clone(),
+            lock: self.lock.clone(),
+            after: self.after,
+            rows: PAGE_ROWS_MAX as u32,
+        };
+        let answered = self.client.question(query).await?;
+        let Answer::History(HistoryPage { records, next, floor }) = answered.answer else {
+            return Err(misplaced(&answered));
+        };
+        if self.after.is_some_and(|after| after < floor) {
+            let why = format!("history up to {floor} is no longer kept");
+            return Err(ServiceError::EventsMissed { why, resume: floor }.into());
+        }
+        let stuck = next.is_some() && next == self.after;
+        self.over = next.is_none() || stuck;
+        self.after = next.or(self.after);
+        Ok(Some(records))
+    }
+
+    /// Everything to the end.
+    pub async fn all(mut self) -> Result<Vec<HistoryRecord>, ClientError> {
+        let mut all = Vec::new();
+        while let Some(page) = self.next_page().await? {
+            all.extend(page);
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,75 @@
+//! What the machine notes: everything that happens to holders, as it happens.
+
+use crate::audit::{Draft, Facts};
+use crate::machine::Machine;
+use crate::machine::state::{Holder, Waiter};
+use crate::model::{Arrival, ChainHash, EventKind, Fairness, LockKey, Mode, Position};
+
+/// By what right somebody gets a lock.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::machine) struct Entrance {
+    arrival: Arrival,
+    fairness: Fairness,
+}
+
+impl Entrance {
+    /// From its place in the queue.
+    pub(in crate::machine) fn from_queue(sequence: u64, waiter: &Waiter) -> Self {
+        Self { arrival: Arrival { sequence, queued: true }, fairness: waiter.choices().fairness }
+    }
+}
+
+impl Machine {
+    /// Without waiting.
+    pub(in crate::machine) fn at_once(&self, fairness: Fairness) -> Entrance {
+        Entrance { arrival: Arrival { sequence: self.globals.sequences, queued: false }, fairness }
+    }
+
+    /// Somebody new holds the lock.
+    pub(in crate::machine) fn granted(&mut self, key: &LockKey, kind: EventKind, holder: &Holder, entrance: Entrance) {
+        let facts = Facts {
+            arrival: entrance.arrival,
+            fairness: entrance.fairness,
+            set: holder.extras.as_ref().is_some_and(|extras| extras.set),
+            passing: self.sets_waiting != 0,
+            owner: holder.owner.as_ref().map(|owner| owner.as_str()),
+            principal: holder.principal.as_str(),
+            who: &holder.metadata.who,
+            why: &holder.metadata.why,
+        };
+        let mode = self.mode_now(key, holder.mode);
+        self.note(key, &kind, Some(mode), Some(facts));
+        self.event(Some(key.namespace.clone()), kind);
+    }
+
+    /// Something else happened to the lock's holders.
+    pub(in crate::machine) fn happened(&mut self, key: &LockKey, kind: EventKind, mode: Option<Mode>) {
+        self.note(key, &kind, mode, None);
+        self.event(Some(key.namespace.clone()), kind);
+    }
+
+    /// A mode with the limit that counts.
+    pub(in crate::machine) fn mode_now(&self, key: &LockKey, mode: Mode) -> Mode {
+        match mode {
+            Mode::Exclusive | Mode::Shared => mode,
+            Mode::Permits { count, .. } => {
+                Mode::Permits { count, limit: self.locks.get(key).and_then(|lock| lock.limit) }
+            }
+        }
+    }
+
+    fn note(&mut self, key: &LockKey, kind: &EventKind, mode: Option<Mode>, facts: Option<Facts<'_>>) {
+        let n = u32::try_from(self.events.len()).unwrap_or(u32::MAX);
+        let draft = Draft {
+            position: Position { index: self.globals.applied, n },
+            at: self.globals.now,
+            wall: self.globals.wall,
+            lock: &key.name,
+            kind,
+            mode,
+            facts,
+            previous: ChainHash::BEGINNING,
+        };
+        self.history.append(&key.namespace, draft, &mut self.globals.history_floor, &mut self.dirty);
+    }
+}

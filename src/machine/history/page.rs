@@ -1,0 +1,83 @@
+//! A page of history: a bounded look, so that no question holds up the machine for long.
+
+use super::History;
+use super::ring::Records;
+use super::segment::Segment;
+use crate::audit::{self, Damaged};
+use crate::limits;
+use crate::model::{HistoryPage, HistoryRecord, LockName, Namespace, Position};
+
+impl History {
+    /// Records after a position, all or those of one lock. `floor` is as for [`append`](Self::append).
+    pub(in crate::machine) fn page(
+        &self,
+        namespace: &Namespace,
+        lock: Option<&LockName>,
+        after: Option<Position>,
+        rows: u32,
+        floor: Position,
+    ) -> HistoryPage {
+        let rows_max = (rows as usize).clamp(1, limits::PAGE_ROWS_MAX);
+        let Some(ring) = self.rings.get(namespace) else {
+            return HistoryPage { records: Vec::new(), next: None, floor };
+        };
+        let mut page = HistoryPage { records: Vec::new(), next: None, floor: ring.floor() };
+        let from = after.unwrap_or_default().max(page.floor);
+        let mut seen = from;
+        for segment in ring.segments_after(from).take(limits::HISTORY_SEGMENTS_A_PAGE_MAX) {
+            let wanted = Wanted { namespace, lock, after: from, rows_max };
+            match wanted.of(segment, &mut page.records) {
+                Ok(last) => seen = last.max(seen),
+                // What is kept was written or checked by this machine.
+                Err(_) => break,
+            }
+            if page.records.len() == rows_max {
+                break;
+            }
+        }
+        page.next = Some(seen).filter(|seen| *seen < ring.last());
+        page
+    }
+}
+
+struct Wanted<'a> {
+    namespace: &'a Namespace,
+    lock: Option<&'a LockName>,
+    after: Position,
+    rows_max: usize,
+}
+
+impl Wanted<'_> {
+    /// Adds what is wanted of a segment; answers the newest position that was looked at. Hashes are worked out only
+    /// where something is wanted.
+    fn of(&self, segment: &Segment, found: &mut Vec<HistoryRecord>) -> Result<Position, Damaged> {
+        let mut last = segment.after;
+        let mut wanted = false;
+        for bytes in Records(&segment.bytes.0) {
+            let head = audit::read(bytes?)?;
+            last = head.position;
+            wanted |= self.wants(head.position, head.lock);
+        }
+        if !wanted {
+            return Ok(last);
+        }
+        let mut before = segment.begins;
+        for bytes in Records(&segment.bytes.0) {
+            let bytes = bytes?;
+            let hash = audit::link(self.namespace, before, bytes);
+            let head = audit::read(bytes)?;
+            if self.wants(head.position, head.lock) {
+                found.push(head.record(self.namespace, before, hash)?);
+                if found.len() == self.rows_max {
+                    return Ok(head.position);
+                }
+            }
+            before = hash;
+        }
+        Ok(last)
+    }
+
+    fn wants(&self, position: Position, lock: &str) -> bool {
+        self.after < position && self.lock.is_none_or(|wanted| wanted.as_str() == lock)
+    }
+}

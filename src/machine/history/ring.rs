@@ -1,0 +1,189 @@
+//! One namespace's ring: segments at its end grow, those at its beginning are forgotten.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, DefaultHasher};
+
+use super::segment::{Packed, Segment};
+use super::{BOUNDS, Bounds};
+use crate::audit::{self, Damaged, Draft};
+use crate::limits::HISTORY_SEGMENT_COST_BYTES;
+use crate::model::{ChainHash, LockName, Namespace, Position};
+
+/// The newest record of each lock: the number of its segment, and its hash. Never gone through in its own order.
+type Latest = HashMap<LockName, (u64, ChainHash), BuildHasherDefault<DefaultHasher>>;
+
+/// See the module.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Ring {
+    /// Oldest first, with their numbers.
+    segments: VecDeque<(u64, Segment)>,
+    records: usize,
+    bytes: usize,
+    /// Where the newest record stands.
+    last: Position,
+    /// Its hash.
+    head: ChainHash,
+    latest: Latest,
+    /// The round and segment that were noted as dirty last.
+    pub(super) marked: (u64, u64),
+    /// A record on its way into its segment: kept for its memory alone.
+    draft: Vec<u8>,
+}
+
+impl Ring {
+    /// An empty ring; what was forgotten lies at or below `floor`.
+    pub(super) fn new(floor: Position) -> Self {
+        Self { last: floor, ..Self::default() }
+    }
+
+    /// Adds a record; answers the number of its segment, which is `next` where a new one was begun.
+    pub(super) fn append(&mut self, namespace: &Namespace, draft: Draft<'_>, next: u64) -> u64 {
+        if self.segments.back().is_none_or(|(_, tail)| BOUNDS.segment_bytes <= tail.bytes.0.len()) {
+            self.begin(next);
+        }
+        let Some((number, tail)) = self.segments.back_mut() else { return next };
+        let mut draft = draft;
+        let latest = self.latest.entry(draft.lock.clone());
+        if let Entry::Occupied(latest) = &latest {
+            draft.previous = latest.get().1;
+        }
+        self.draft.clear();
+        audit::bytes::write(&mut self.draft, &draft);
+        self.head = audit::link(namespace, self.head, &self.draft);
+        latest.insert_entry((*number, self.head));
+        let before = tail.bytes.0.len();
+        audit::bytes::number(&mut tail.bytes.0, self.draft.len() as u64);
+        tail.bytes.0.extend_from_slice(&self.draft);
+        tail.records += 1;
+        self.records += 1;
+        self.bytes += tail.bytes.0.len() - before;
+        self.last = draft.position;
+        *number
+    }
+
+    fn begin(&mut self, number: u64) {
+        if let Some((_, full)) = self.segments.back_mut() {
+            full.bytes.0.shrink_to_fit();
+        }
+        let segment = Segment { begins: self.head, after: self.last, records: 0, bytes: Packed::default() };
+        self.segments.push_back((number, segment));
+        self.bytes += HISTORY_SEGMENT_COST_BYTES;
+    }
+
+    /// The oldest segment's number, where the ring is beyond its bounds without it.
+    pub(super) fn too_much(&self) -> Option<u64> {
+        let Bounds { records, bytes, .. } = BOUNDS;
+        let beyond = 1 < self.segments.len() && (records < self.records || bytes < self.bytes);
+        self.segments.front().filter(|_| beyond).map(|(number, _)| *number)
+    }
+
+    /// Drops the oldest segment; answers its size.
+    pub(super) fn forget_oldest(&mut self) -> usize {
+        let Some((number, segment)) = self.segments.pop_front() else { return 0 };
+        for record in Records(&segment.bytes.0) {
+            let Ok(record) = record.and_then(audit::read) else { break };
+            if self.latest.get(record.lock).is_some_and(|(of, _)| *of == number) {
+                self.latest.remove(record.lock);
+            }
+        }
+        let size = size(&segment);
+        self.records -= segment.records as usize;
+        self.bytes -= size;
+        size
+    }
+
+    /// Takes up a stored segment, which follows those that are there.
+    pub(super) fn restore(&mut self, namespace: &Namespace, number: u64, segment: Segment) -> Result<(), String> {
+        if self.segments.is_empty() {
+            self.head = segment.begins;
+        }
+        if segment.begins != self.head || segment.after != self.last {
+            return Err("it does not follow the one before".into());
+        }
+        let (mut records, mut last) = (0, self.last);
+        for record in Records(&segment.bytes.0) {
+            let bytes = record.map_err(|damaged| damaged.to_string())?;
+            let record = audit::read(bytes).map_err(|damaged| damaged.to_string())?;
+            let lock = LockName::parse(record.lock).map_err(|invalid| invalid.to_string())?;
+            if record.position <= last {
+                return Err(format!("{} stands after {last}", record.position));
+            }
+            self.head = audit::link(namespace, self.head, bytes);
+            self.latest.insert(lock, (number, self.head));
+            (records, last) = (records + 1, record.position);
+        }
+        if records != segment.records {
+            return Err(format!("{records} records instead of {}", segment.records));
+        }
+        self.records += records as usize;
+        self.bytes += size(&segment);
+        self.last = last;
+        self.segments.push_back((number, segment));
+        Ok(())
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
+    /// Where the newest record stands.
+    pub(super) fn last(&self) -> Position {
+        self.last
+    }
+
+    /// What was forgotten lies at or below this.
+    pub(super) fn floor(&self) -> Position {
+        self.segments.front().map_or(self.last, |(_, oldest)| oldest.after)
+    }
+
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
+        self.segments.iter().map(|(number, _)| *number)
+    }
+
+    pub(super) fn segment(&self, number: u64) -> Option<&Segment> {
+        let at = self.segments.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+        self.segments.get(at).map(|(_, segment)| segment)
+    }
+
+    /// The segments from the one on that may have records after this position.
+    pub(super) fn segments_after(&self, after: Position) -> impl Iterator<Item = &Segment> {
+        let begun = self.segments.partition_point(|(_, segment)| segment.after <= after);
+        self.segments.range(begun.saturating_sub(1)..).map(|(_, segment)| segment)
+    }
+
+    pub(super) fn check(&self) -> Result<(), String> {
+        let records: usize = self.segments.iter().map(|(_, segment)| segment.records as usize).sum();
+        let bytes: usize = self.segments.iter().map(|(_, segment)| size(segment)).sum();
+        if (records, bytes) != (self.records, self.bytes) || self.too_much().is_some() {
+            let counted = (self.records, self.bytes);
+            return Err(format!("{records} records of history in {bytes} bytes, counted as {counted:?}"));
+        }
+        Ok(())
+    }
+}
+
+fn size(segment: &Segment) -> usize {
+    segment.bytes.0.len() + HISTORY_SEGMENT_COST_BYTES
+}
+
+/// The records of a segment, one by one.
+pub(super) struct Records<'a>(pub(super) &'a [u8]);
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Result<&'a [u8], Damaged>;
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let one = audit::split_off(&mut self.0);
+        if one.is_err() {
+            self.0 = &[];
+        }
+        Some(one)
+    }
+}

@@ -1,0 +1,305 @@
+//! History: every story of the machine verifies, rings go round, pages lose nothing, and a machine with a planted bug
+//! is found out.
+
+#![allow(clippy::wildcard_enum_match_arm, reason = "a test looks at one answer among many")]
+
+use std::process::Command as Process;
+use std::time::{Duration, Instant};
+
+use super::mirror::{Watched, entry};
+use super::random::{Random, Story};
+use crate::audit::verify;
+use crate::faults;
+use crate::machine::Machine;
+use crate::model::*;
+
+const STORIES: u64 = 60;
+const ENTRIES: u64 = 400;
+
+/// What history has after a position, page by page. Panics where something was forgotten in between.
+fn read(machine: &Machine, lock: Option<&str>, after: &mut Position, rows: u32) -> Vec<HistoryRecord> {
+    let mut records = Vec::new();
+    loop {
+        let query = Query::History {
+            namespace: Namespace::default(),
+            lock: lock.map(|lock| LockName::parse(lock).expect("legal")),
+            after: Some(*after),
+            rows,
+        };
+        let Answer::History(page) = machine.query(&query).answer else { panic!("another answer") };
+        assert!(page.floor <= *after, "history up to {} was forgotten, read up to {after}", page.floor);
+        let last = page.records.last().map(|record| record.event.position);
+        records.extend(page.records);
+        let Some(next) = page.next else {
+            *after = last.unwrap_or(*after);
+            return records;
+        };
+        *after = next;
+    }
+}
+
+fn proven(records: &[HistoryRecord], what: &str) {
+    if let Err(flaw) = verify(records) {
+        let at = (flaw.record as usize).saturating_sub(1);
+        panic!("{what}: {flaw}\n{:#?}", &records[at.saturating_sub(3)..=at]);
+    }
+}
+
+/// Every random story verifies: as a whole, from its middle, and each lock alone.
+#[test]
+fn every_story_verifies() {
+    let (mut told, mut kinds) = (0, std::collections::BTreeSet::new());
+    for seed in 0..STORIES {
+        let (mut story, mut watched) = (Story::new(seed), Watched::default());
+        let (mut records, mut after) = (Vec::new(), Position::default());
+        for _ in 0..ENTRIES {
+            let entry = story.entry(watched.machine.next_deadline());
+            let applied = watched.apply(&entry);
+            story.learn(&entry, &applied);
+            records.extend(read(&watched.machine, None, &mut after, 7));
+        }
+        watched.compare_mirror();
+        proven(&records, &format!("story {seed}"));
+        proven(&records[records.len() / 2..], &format!("the second half of story {seed}"));
+        for lock in ["a", "b", "c", "d", "pool-a", "pool-b", "pool-c"] {
+            let of = |record: &&HistoryRecord| record.event.kind.lock().is_some_and(|key| key.name.as_str() == lock);
+            let alone: Vec<_> = records.iter().filter(of).cloned().collect();
+            if !alone.is_empty() {
+                proven(&alone, &format!("{lock} of story {seed}"));
+            }
+        }
+        told += records.len();
+        kinds.extend(records.iter().map(|record| record.event.kind.word()));
+    }
+    assert!(10_000 < told, "only {told} records");
+    let all = [
+        "broken",
+        "downgraded",
+        "expired",
+        "granted",
+        "handed-over",
+        "limit-changed",
+        "released",
+        "resumed",
+        "upgraded",
+    ];
+    assert!(kinds.iter().eq(&all), "{kinds:?}");
+}
+
+/// What is read of one lock page by page is what is read of all and sifted, however small the pages are.
+#[test]
+fn pages_of_one_lock_are_complete() {
+    let (mut story, mut watched) = (Story::new(77), Watched::default());
+    for _ in 0..ENTRIES {
+        let entry = story.entry(watched.machine.next_deadline());
+        let applied = watched.apply(&entry);
+        story.learn(&entry, &applied);
+    }
+    let query = Query::History { namespace: Namespace::default(), lock: None, after: None, rows: 1 };
+    let Answer::History(page) = watched.machine.query(&query).answer else { panic!("another answer") };
+    assert!(Position::default() < page.floor, "the story is too short for its ring to go round");
+    let all = read(&watched.machine, None, &mut page.floor.clone(), 1_000);
+    for lock in ["a", "pool-a", "nobody"] {
+        let sifted = all.iter().filter(|record| record.event.kind.lock().is_some_and(|key| key.name.as_str() == lock));
+        for rows in [1, 3, 1_000] {
+            let read = read(&watched.machine, Some(lock), &mut page.floor.clone(), rows);
+            assert!(read.iter().eq(sifted.clone()), "{lock} by {rows}");
+        }
+    }
+}
+
+fn open(namespace: &str, number: u128) -> Command {
+    Command::OpenSession(OpenSession {
+        namespace: Namespace::parse(namespace).expect("legal"),
+        handle: Handle::from_random(number),
+        instance: Instance(1),
+        ttl_ms: 600_000,
+        disconnect_grace_ms: None,
+        metadata: Metadata::default(),
+        accepts_hand_over: false,
+    })
+}
+
+fn acquire(session: u64, number: u64, lock: &str) -> Command {
+    Command::Acquire(Acquire {
+        request: RequestId { session: SessionId::new(0, session), number },
+        answered_below: number,
+        name: LockName::parse(lock).expect("legal"),
+        mode: Mode::Exclusive,
+        owner: None,
+        patience: Patience::Session,
+        metadata: Metadata { who: "ida".into(), why: "nightly rebuild".into(), ..Metadata::default() },
+        extras: None,
+    })
+}
+
+fn release(session: u64, number: u64, lock: &str, token: u64) -> Command {
+    Command::Release(Release {
+        request: RequestId { session: SessionId::new(0, session), number },
+        answered_below: number,
+        name: LockName::parse(lock).expect("legal"),
+        token: FencingToken::new(0, token),
+    })
+}
+
+/// Many namespaces share one bound: the oldest history anywhere goes first, and a namespace that has lost all of it says
+/// from where on its history is complete.
+#[test]
+fn all_namespaces_together_are_bounded() {
+    let mut watched = Watched::default();
+    let lost = Namespace::parse("n1").expect("legal");
+    for namespace in 1..=200_u64 {
+        let acquire = acquire(namespace, 1, "a");
+        watched.apply(&entry(namespace, vec![], vec![open(&format!("n{namespace}"), namespace.into()), acquire]));
+    }
+    let query = |namespace: &Namespace| {
+        let query = Query::History { namespace: namespace.clone(), lock: None, after: None, rows: 10 };
+        let Answer::History(page) = watched.machine.query(&query).answer else { panic!("another answer") };
+        page
+    };
+    assert_eq!(query(&lost).records, vec![]);
+    assert!(Position { index: 1, n: 1 } <= query(&lost).floor, "{:?}", query(&lost).floor);
+    assert_eq!(query(&Namespace::parse("n200").expect("legal")).records.len(), 1);
+    watched.compare_mirror();
+}
+
+/// One exclusive lock; the machine is restarted whenever somebody holds it and nobody waits: what each planted bug
+/// spoils.
+fn plain_history(seed: u64) -> Vec<HistoryRecord> {
+    let (mut random, mut machine) = (Random(seed), Machine::new());
+    let (mut records, mut after, mut number) = (Vec::new(), Position::default(), 0);
+    let (mut asked, mut granted, mut restarts) = (0, 0, 0);
+    let mut held: Vec<(u64, FencingToken)> = Vec::new();
+    let apply = |machine: &mut Machine, commands: Vec<Command>| {
+        let index = machine.applied() + 1;
+        let applied = machine.apply(index, &entry(index, vec![], commands));
+        let granted = applied.events.into_iter().filter_map(|event| match event.kind {
+            EventKind::Granted { claim: Claim::Request(request), token, .. } => {
+                Some((request.session.counter(), token))
+            }
+            _ => None,
+        });
+        granted.collect::<Vec<_>>()
+    };
+    apply(&mut machine, (1..=6).map(|session| open("default", session)).collect());
+    for _ in 0..200 {
+        number += 1;
+        let session = 1 + random.below(6);
+        let give_back = (random.below(2) == 0).then(|| held.pop()).flatten();
+        let command = match give_back {
+            Some((session, token)) => release(session, number, "a", token.counter()),
+            None => {
+                asked += 1;
+                acquire(session, number, "a")
+            }
+        };
+        let new = apply(&mut machine, vec![command]);
+        granted += new.len();
+        held.extend(new);
+        records.extend(read(&machine, None, &mut after, 100));
+        if asked == granted && !held.is_empty() {
+            restarts += 1;
+            let dump: Vec<_> = machine.records().collect();
+            machine = Machine::from_records(dump).expect("a machine");
+        }
+    }
+    assert!(0 < restarts, "nothing was restarted");
+    records
+}
+
+/// Without a bug a plain history verifies.
+#[test]
+fn a_plain_history_verifies() {
+    for seed in 0..20 {
+        proven(&plain_history(seed), &format!("history {seed}"));
+    }
+}
+
+/// Each family of planted bugs is found, and named: last come first served, two at a time, tokens that begin anew.
+#[test]
+fn planted_bugs_are_found_by_verify() {
+    let found = [
+        (faults::Fault::LifoQueue, "not first come, first served"),
+        (faults::Fault::ForgottenHolders, "two at a time"),
+        (faults::Fault::TokensOfThisProcess, "does not grow"),
+    ];
+    for (fault, sentence) in found {
+        let mut process = Process::new(std::env::current_exe().expect("this test"));
+        process.args(["--exact", "machine::tests::history::a_plain_history_verifies", "--nocapture"]);
+        let output = process.env(faults::VARIABLE, fault.word()).output().expect("started");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && text.contains(sentence), "{fault:?} went unseen: {text}");
+    }
+}
+
+/// What keeping history costs a lock that is taken and given back, as a ratio. It prints; it proves only that history
+/// changes nothing else.
+#[test]
+fn history_costs_little() {
+    const PAIRS: u64 = 20_000;
+    let run = |off: bool| {
+        let mut machine = Machine::new();
+        machine.history.off = off;
+        machine.apply(1, &entry(1, vec![], vec![open("default", 1)]));
+        let entries: Vec<_> = (1..=PAIRS).map(pair).collect();
+        let began = Instant::now();
+        let mut bytes = 0;
+        for (one, index) in entries.iter().zip(2..) {
+            machine.apply(index, one);
+            if index % 64 == 0 {
+                bytes += machine.take_dirty().count();
+            }
+        }
+        (began.elapsed(), machine.totals(), bytes)
+    };
+    let mut best = [Duration::MAX; 2];
+    for _ in 0..5 {
+        let (with, without) = (run(false), run(true));
+        assert_eq!(with.1, without.1, "history changes nothing else");
+        best = [best[0].min(with.0), best[1].min(without.0)];
+    }
+    let [with, without] = best.map(|time| time.as_secs_f64() * 1e9 / PAIRS as f64);
+    println!("a pair with history {with:.0} ns, without {without:.0} ns: {:.2} times", with / without);
+}
+
+fn pair(n: u64) -> Entry {
+    entry(1, vec![], vec![acquire(1, 2 * n, "job"), release(1, 2 * n + 1, "job", n)])
+}
+
+/// A filter that follows the events knows what the machine knows: the valid tokens, and what is stale. Nothing that was
+/// stale once is valid later.
+#[test]
+fn followed_tokens_are_the_machines() {
+    let names = ["a", "b", "pool-a", "pool-b"].map(|name| LockName::parse(name).expect("legal"));
+    let key = |name: &LockName| LockKey { namespace: Namespace::default(), name: name.clone() };
+    for seed in 300..320 {
+        let (mut story, mut watched) = (Story::new(seed), Watched::default());
+        let now = |machine: &Machine, name: &LockName| {
+            let Answer::Tokens(valid) = machine.query(&Query::Tokens { lock: key(name) }).answer else {
+                panic!("another")
+            };
+            valid
+        };
+        let mut followed = names.clone().map(|name| now(&watched.machine, &name));
+        let mut stale = std::collections::BTreeSet::new();
+        for _ in 0..ENTRIES {
+            let entry = story.entry(watched.machine.next_deadline());
+            let applied = watched.apply(&entry);
+            story.learn(&entry, &applied);
+            for valid in &mut followed {
+                for event in &applied.events {
+                    let ended = valid.follow(event).and_then(|change| change.ended);
+                    stale.extend(ended.map(|token| (valid.lock.clone(), token)));
+                }
+                let asked = now(&watched.machine, &valid.lock.name);
+                assert_eq!(valid.tokens, asked.tokens, "story {seed}, {:?}", valid.lock);
+                assert!(valid.next <= asked.next && valid.floor() <= asked.floor());
+            }
+            for (lock, token) in &stale {
+                let of = followed.iter().find(|valid| valid.lock == *lock).expect("followed");
+                assert_eq!(of.judge(*token), TokenVerdict::Stale, "story {seed}, {lock:?}, {token}");
+            }
+        }
+        assert!(20 < stale.len(), "only {} tokens ended in story {seed}", stale.len());
+    }
+}
