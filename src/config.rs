@@ -5,6 +5,7 @@
 
 mod check;
 mod draft;
+mod quota;
 mod timing;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+pub use quota::Rates;
 pub use timing::{Profile, Timing};
 
 /// A node's settings, checked: no field contradicts another.
@@ -31,6 +33,8 @@ pub struct Config {
     pub timing: Timing,
     /// What the node tells on standard error: off, error, warn, info, debug or trace.
     pub log_level: String,
+    /// How many commands a second each namespace may send.
+    pub rates: Rates,
 }
 
 /// The addresses on which a node listens.

@@ -59,6 +59,7 @@ impl Cluster {
                 members: members.clone(),
                 timing: Profile::Fast.timing(),
                 log_level: "warn".to_owned(),
+                rates: crate::config::Rates::default(),
             };
             let options =
                 NodeOptions { ephemeral: directory.is_none(), peer_listener: Some(peer), ..NodeOptions::default() };

@@ -8,7 +8,8 @@ use super::options::ServeOptions;
 use crate::config::Config;
 use crate::service::Word;
 
-/// Runs the node until it is told to stop: TERM and INT hand leadership over first, HUP reads the log level anew.
+/// Runs the node until it is told to stop: TERM and INT hand leadership over first, HUP reads the log level
+/// and the rates of `[quota]` anew.
 pub(super) async fn serve(options: &ServeOptions) -> Result<u8, Failure> {
     let config = Config::from_file(&options.config)?;
     super::logging::set_level(&config.log_level);
@@ -23,7 +24,7 @@ pub(super) async fn serve(options: &ServeOptions) -> Result<u8, Failure> {
             why = host.failed() => break Err(Failure::new(Word::Internal, format!("node {node} stopped: {why}"))),
             _ = term.recv() => break Ok(super::YES),
             _ = int.recv() => break Ok(super::YES),
-            _ = hup.recv() => reload(options),
+            _ = hup.recv() => reload(options, &host),
             () = instruments.keep() => {}
         }
     };
@@ -34,11 +35,12 @@ pub(super) async fn serve(options: &ServeOptions) -> Result<u8, Failure> {
     ended
 }
 
-/// What can change while a node runs: its log level. A config that does not read leaves everything as it was.
-fn reload(options: &ServeOptions) {
+/// What can change while a node runs: its log level, and how many commands a second each namespace may send. A config that does not read leaves everything as it was.
+fn reload(options: &ServeOptions, host: &Host) {
     match Config::from_file(&options.config) {
         Ok(config) => {
             super::logging::set_level(&config.log_level);
+            host.node.set_rates(config.rates);
             tracing::info!(level = config.log_level, "read the config anew");
         }
         Err(error) => tracing::warn!(%error, "the config was not read anew"),

@@ -30,7 +30,20 @@ impl Backoff {
 }
 
 fn asked_ms(error: &ServiceError) -> u64 {
-    if let ServiceError::NotSent { why: NotSent::Overloaded { pause_ms }, .. } = error { *pause_ms } else { 0 }
+    match error {
+        ServiceError::NotSent {
+            why: NotSent::Overloaded { pause_ms } | NotSent::RateExceeded { pause_ms, .. },
+            ..
+        } => *pause_ms,
+        ServiceError::NotSent { .. }
+        | ServiceError::Unknown { .. }
+        | ServiceError::Invalid(_)
+        | ServiceError::Refused(_)
+        | ServiceError::Forbidden { .. }
+        | ServiceError::EventsMissed { .. }
+        | ServiceError::Stopping
+        | ServiceError::Internal(_) => 0,
+    }
 }
 
 /// One caller's patience with a service that does not answer. It counts from the first failure in a row, so it

@@ -32,6 +32,7 @@ pub(super) fn check(draft: Draft) -> Checked<Config> {
         listen,
         timing: timing(&draft)?,
         log_level: log_level(&draft)?,
+        rates: super::quota::rates(&draft)?,
         members,
     })
 }

@@ -1,5 +1,7 @@
 //! The settings as they were written: every scalar with the place that it comes from, nothing checked but its type.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -21,6 +23,9 @@ pub(super) struct Draft {
     pub(super) election_min: Option<At<String>>,
     pub(super) election_max: Option<At<String>>,
     pub(super) log_level: Option<At<String>>,
+    pub(super) rate: Option<At<u64>>,
+    /// By the name of a namespace.
+    pub(super) rates: Vec<(String, At<u64>)>,
 }
 
 /// A value and where it was written.
@@ -55,8 +60,8 @@ struct File {
     _tls: NothingYet,
     #[serde(default, rename = "auth")]
     _auth: NothingYet,
-    #[serde(default, rename = "quota")]
-    _quota: NothingYet,
+    #[serde(default)]
+    quota: FileQuota,
 }
 
 #[derive(Deserialize, Default)]
@@ -88,6 +93,20 @@ struct FileTiming {
 #[serde(deny_unknown_fields)]
 struct FileLog {
     level: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct FileQuota {
+    commands_a_second: Option<Spanned<u64>>,
+    #[serde(default)]
+    namespace: BTreeMap<String, FileRate>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileRate {
+    commands_a_second: Spanned<u64>,
 }
 
 /// A section that may stand there, empty: whatever it says would be ignored, and protection must not be ignored.
@@ -129,6 +148,8 @@ impl Draft {
             election_min: file.timing.election_min.map(|value| source.at(value)),
             election_max: file.timing.election_max.map(|value| source.at(value)),
             log_level: file.log.level.map(|value| source.at(value)),
+            rate: file.quota.commands_a_second.map(|value| source.at(value)),
+            rates: file.quota.namespace.into_iter().map(|(of, rate)| (of, source.at(rate.commands_a_second))).collect(),
         })
     }
 

@@ -90,7 +90,7 @@ fn unknown_keys_are_refused_with_their_line() {
 fn settings_that_would_be_ignored_are_refused() {
     refused("[tls]", "[tls]\nca = \"ca.pem\"", "n1.toml:24: [tls] has no settings in this version", "remove it");
     refused("[auth]", "[auth]\ntokens = 1", "n1.toml:25: [auth] has no settings", "would be ignored");
-    refused("[quota]", "[quota]\nlocks = 5", "n1.toml:26: [quota] has no settings", "bounded");
+    refused("[quota]", "[quota]\nlocks = 5", "n1.toml:26: ", "unknown field `locks`");
 }
 
 /// Text that is not TOML, or of a wrong type, is refused with its line.
@@ -187,4 +187,17 @@ fn profiles_keep_the_relations() {
         assert!(Timing::by_hand(timing.heartbeat_ms, timing.election_ms_min, timing.election_ms_max).is_ok());
         assert_eq!(Profile::from_name(profile.name()), Some(profile));
     }
+}
+
+/// Rates are read for all namespaces and for each; one that cannot hold is refused with its line.
+#[test]
+fn rates_are_read_and_checked() {
+    let quota = "[quota]\ncommands_a_second = 500\n[quota.namespace.batch]\ncommands_a_second = 50\n";
+    let rates = read(&GOOD.replace("[quota]", quota)).expect("good").rates;
+    let of = |name: &str| rates.of(&crate::model::Namespace::parse(name).expect("legal"));
+    assert_eq!((of("default"), of("batch"), rates.is_off()), (Some(500), Some(50), false));
+    assert!(read(GOOD).expect("good").rates.is_off());
+    refused("[quota]", "[quota]\ncommands_a_second = 0", "n1.toml:26: ", "not 1 to 1000000");
+    let bad = "[quota.namespace.Batch]\ncommands_a_second = 5";
+    refused("[quota]", bad, "n1.toml:26: ", "a namespace is");
 }

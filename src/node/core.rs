@@ -12,6 +12,7 @@ use super::hub::Hub;
 use super::lanes::Lanes;
 use super::metrics::Metrics;
 use super::parked::Parked;
+use super::rates::Rates;
 use crate::clock::{Clock, Instant};
 use crate::machine::Applied;
 use crate::model::{Announcement, ClusterSettings};
@@ -33,6 +34,8 @@ pub(super) struct Core {
     pub(super) consensus: Consensus,
     pub(super) shared: Arc<Shared>,
     pub(super) lanes: Lanes,
+    /// Bounds what comes into the lanes.
+    pub(super) rates: Rates,
     /// Who leads, for the servers in front of this node.
     pub(super) leader: watch::Sender<Option<LeaderHint>>,
     /// Set once when the node is closed.

@@ -23,6 +23,7 @@ mod metrics;
 mod open;
 mod parked;
 mod proposer;
+mod rates;
 mod service;
 mod session_ends;
 mod session_table;
@@ -97,6 +98,12 @@ impl Node {
     #[must_use]
     pub fn leaders(&self) -> watch::Receiver<Option<crate::service::LeaderHint>> {
         self.core.leader.subscribe()
+    }
+
+    /// Bounds how many commands a second each namespace may send while this node leads, instead of what its settings
+    /// said. Like those it should be the same on every node.
+    pub fn set_rates(&self, rates: crate::config::Rates) {
+        self.core.rates.set(rates);
     }
 
     /// Waits until something stopped this node that it could not mend, and says what.

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use super::core::{Core, Shared};
 use super::hooks::NodeHooks;
 use super::lanes::Lanes;
+use super::rates::Rates;
 use super::{Node, Tasks, announce, duties, proposer};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Config};
@@ -203,6 +204,8 @@ fn assemble(
     consensus: Consensus,
     tasks: Arc<Tasks>,
 ) -> Node {
+    let rates = Rates::default();
+    rates.set(config.rates);
     let core = Arc::new(Core {
         id: config.node,
         cluster: config.cluster,
@@ -219,6 +222,7 @@ fn assemble(
         consensus,
         shared: Arc::clone(&shared),
         lanes: Lanes::default(),
+        rates,
         leader: watch::Sender::new(None),
         stop: watch::Sender::new(false),
     });

@@ -143,6 +143,7 @@ impl Node {
             self.proven(session_of(&call.command), handle)?;
         }
         self.core.admits(&call.command)?;
+        self.core.within_rate(&call.command)?;
         let (answer, reply) = oneshot::channel();
         let since = call.command.is_sessionless().then(|| self.first_sent(&call));
         let submission = Submission { principal: call.principal, since, command: call.command };

@@ -70,6 +70,13 @@ pub enum NotSent {
     },
     /// The session has no stream at the moment; attach first.
     Detached,
+    /// The namespace has sent more commands than it may; try again after the pause.
+    RateExceeded {
+        /// How many it may send a second.
+        a_second: u32,
+        /// In milliseconds.
+        pause_ms: u64,
+    },
 }
 
 /// Where the leader was last seen.
@@ -89,6 +96,9 @@ impl fmt::Display for NotSent {
             NotSent::Unreachable(detail) => write!(f, "cannot be reached: {detail}"),
             NotSent::Overloaded { pause_ms } => write!(f, "overloaded; try again in {pause_ms} ms"),
             NotSent::Detached => f.write_str("the session has no stream at the moment"),
+            NotSent::RateExceeded { a_second, pause_ms } => {
+                write!(f, "the namespace may send {a_second} commands a second; try again in {pause_ms} ms")
+            }
         }
     }
 }
@@ -113,7 +123,9 @@ impl ServiceError {
     #[must_use]
     pub fn word(&self) -> Word {
         match self {
-            ServiceError::NotSent { why: NotSent::Overloaded { .. }, .. } => Word::Overloaded,
+            ServiceError::NotSent { why: NotSent::Overloaded { .. } | NotSent::RateExceeded { .. }, .. } => {
+                Word::Overloaded
+            }
             ServiceError::NotSent { why: NotSent::Unreachable(_), .. } => Word::Unreachable,
             ServiceError::NotSent { why: NotSent::NotLeader | NotSent::NoLeader | NotSent::Detached, .. } => {
                 Word::NoLeader

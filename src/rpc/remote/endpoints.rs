@@ -207,7 +207,10 @@ impl Endpoints {
                 Step::Final(error)
             }
             (
-                ServiceError::NotSent { why: NotSent::Overloaded { .. } | NotSent::Detached, .. }
+                ServiceError::NotSent {
+                    why: NotSent::Overloaded { .. } | NotSent::RateExceeded { .. } | NotSent::Detached,
+                    ..
+                }
                 | ServiceError::Invalid(_)
                 | ServiceError::Refused(_)
                 | ServiceError::Forbidden { .. }

@@ -1,0 +1,52 @@
+//! `[quota]`: how many commands a second each namespace may send.
+
+use std::collections::BTreeMap;
+
+use super::ConfigError;
+use super::draft::{At, Draft};
+use crate::limits;
+use crate::model::Namespace;
+
+/// Commands a second that a namespace may send; each node follows its own file while it leads, so it should be the same
+/// on every node. The other quotas are the cluster's rules, and no node has its own.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Rates {
+    /// Of every namespace that has none of its own; no bound where it is missing.
+    pub a_second: Option<u32>,
+    /// Of these namespaces.
+    pub of: BTreeMap<Namespace, u32>,
+}
+
+impl Rates {
+    /// The bound that counts for a namespace.
+    #[must_use]
+    pub fn of(&self, namespace: &Namespace) -> Option<u32> {
+        self.of.get(namespace).copied().or(self.a_second)
+    }
+
+    /// Whether nothing is bounded.
+    #[must_use]
+    pub fn is_off(&self) -> bool {
+        self.a_second.is_none() && self.of.is_empty()
+    }
+}
+
+pub(super) fn rates(draft: &Draft) -> Result<Rates, ConfigError> {
+    let mut of = BTreeMap::new();
+    for (name, at) in &draft.rates {
+        let namespace = Namespace::parse(name).map_err(|invalid| {
+            let problem = format!("a namespace is {}, got {name:?}", invalid.bound);
+            ConfigError::new(&at.place, problem, "correct its name")
+        })?;
+        of.insert(namespace, rate(at)?);
+    }
+    Ok(Rates { a_second: draft.rate.as_ref().map(rate).transpose()?, of })
+}
+
+fn rate(at: &At<u64>) -> Result<u32, ConfigError> {
+    let bounded = u32::try_from(at.value).ok().filter(|rate| (1..=limits::COMMANDS_A_SECOND_MAX).contains(rate));
+    bounded.ok_or_else(|| {
+        let problem = format!("commands_a_second is {}, not 1 to {}", at.value, limits::COMMANDS_A_SECOND_MAX);
+        ConfigError::new(&at.place, problem, "correct it, or remove it where nothing is to be bounded")
+    })
+}

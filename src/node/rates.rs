@@ -1,0 +1,184 @@
+//! How many commands a second each namespace may send: one bucket each, at the leader, before the log.
+//!
+//! A bucket holds what may be sent within one second. One that is full is as good as none, so only namespaces that sent
+//! something in the last second have one. What gives back or ends something is never refused.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::core::Core;
+use crate::clock::Instant;
+use crate::config;
+use crate::limits::RATES_SWEPT_MIN;
+use crate::model::{Command, Manage, Managing, Namespace, SessionId};
+use crate::service::{NotSent, ServiceError};
+
+/// What a full bucket holds, in nanoseconds of its rate.
+const BURST_NANOS: u64 = 1_000_000_000;
+
+/// All buckets, and the bounds that fill them.
+#[derive(Debug, Default)]
+pub(super) struct Rates {
+    on: AtomicBool,
+    inside: Mutex<Inside>,
+}
+
+#[derive(Debug, Default)]
+struct Inside {
+    rates: config::Rates,
+    /// When each bucket will be full again, in nanoseconds of the node's clock.
+    full_at: HashMap<Namespace, u64>,
+    /// Buckets that were left when they were last swept.
+    swept: usize,
+}
+
+/// Whose bucket a command is taken from.
+enum Source<'a> {
+    Namespace(&'a Namespace),
+    Session(SessionId),
+}
+
+impl Rates {
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Other bounds from now on. What was sent so far still counts.
+    pub(super) fn set(&self, rates: config::Rates) {
+        let mut inside = self.inside();
+        self.on.store(!rates.is_off(), Ordering::Relaxed);
+        inside.rates = rates;
+    }
+
+    /// Takes one command out of a namespace's bucket, or says how long to wait for it.
+    fn take(&self, namespace: &Namespace, now: Instant) -> Result<(), NotSent> {
+        let mut inside = self.inside();
+        let Some(a_second) = inside.rates.of(namespace) else { return Ok(()) };
+        let now = now.as_nanos();
+        if 2 * inside.swept.max(RATES_SWEPT_MIN) <= inside.full_at.len() {
+            inside.full_at.retain(|_, full_at| now < *full_at);
+            inside.swept = inside.full_at.len();
+        }
+        let one = BURST_NANOS / u64::from(a_second.max(1));
+        let full_at = inside.full_at.get(namespace).copied().unwrap_or(now).max(now) + one;
+        let beyond = full_at.saturating_sub(now + BURST_NANOS);
+        if 0 < beyond {
+            return Err(NotSent::RateExceeded { a_second, pause_ms: beyond.div_ceil(1_000_000) });
+        }
+        inside.full_at.insert(namespace.clone(), full_at);
+        Ok(())
+    }
+}
+
+impl Core {
+    /// Refuses a command of a namespace that has sent too many.
+    pub(super) fn within_rate(&self, command: &Command) -> Result<(), ServiceError> {
+        if !self.rates.on.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let now = self.clock.now();
+        let taken = match source(command) {
+            None => Ok(()),
+            Some(Source::Namespace(namespace)) => self.rates.take(namespace, now),
+            Some(Source::Session(session)) => {
+                match self.consensus.machine(|machine| machine.namespace_of(session).cloned()) {
+                    Some(namespace) => self.rates.take(&namespace, now),
+                    // The machine answers that it has ended.
+                    None => Ok(()),
+                }
+            }
+        };
+        taken.map_err(ServiceError::not_sent)
+    }
+}
+
+/// Whose command it is; `None` for what gives back, ends, or attaches, and for what nodes and operators do.
+fn source(command: &Command) -> Option<Source<'_>> {
+    match command {
+        Command::OpenSession(open) => Some(Source::Namespace(&open.namespace)),
+        Command::Acquire(acquire) => Some(Source::Session(acquire.request.session)),
+        Command::AcquireSet(set) => Some(Source::Session(set.request.session)),
+        Command::Alter(alter) => Some(Source::Session(alter.request.session)),
+        Command::TakeLease(take) => Some(Source::Namespace(&take.lock.namespace)),
+        Command::Manage(Manage { what: Managing::Break { .. }, .. }) => None,
+        Command::Manage(manage) => Some(Source::Namespace(&manage.lock.namespace)),
+        Command::Attach(_)
+        | Command::Disconnected { .. }
+        | Command::CloseSession { .. }
+        | Command::Cancel { .. }
+        | Command::Release(_)
+        | Command::CancelTake { .. }
+        | Command::DropLease { .. }
+        | Command::Tick
+        | Command::LeaderlessGap { .. }
+        | Command::Configure(_)
+        | Command::Announce(_)
+        | Command::RaiseFeatures(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn rates(a_second: Option<u32>, of: &[(&str, u32)]) -> Rates {
+        let of = of.iter().map(|(name, rate)| (namespace(name), *rate)).collect();
+        let rates = Rates::default();
+        rates.set(config::Rates { a_second, of });
+        rates
+    }
+
+    fn namespace(name: &str) -> Namespace {
+        Namespace::parse(name).expect("legal")
+    }
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_nanos(0).after(Duration::from_millis(ms))
+    }
+
+    /// A second's worth may come at once, then one at a time; the refusal names the bound and when to come again.
+    #[test]
+    fn a_bucket_holds_one_second() {
+        let rates = rates(Some(10), &[]);
+        let ours = namespace("ours");
+        for _ in 0..10 {
+            rates.take(&ours, at(0)).expect("within the burst");
+        }
+        let refused = rates.take(&ours, at(0)).expect_err("one too many");
+        assert_eq!(refused, NotSent::RateExceeded { a_second: 10, pause_ms: 100 });
+        assert_eq!(rates.take(&ours, at(99)), Err(NotSent::RateExceeded { a_second: 10, pause_ms: 1 }));
+        rates.take(&ours, at(100)).expect("one more");
+        assert!(rates.take(&ours, at(100)).is_err());
+        for _ in 0..10 {
+            rates.take(&ours, at(2_000)).expect("full again, and no fuller");
+        }
+        assert!(rates.take(&ours, at(2_000)).is_err());
+    }
+
+    /// One namespace at its bound takes nothing from another; each has its own bound, and none without one is bounded.
+    #[test]
+    fn one_namespace_does_not_slow_another() {
+        let rates = rates(None, &[("slow", 1), ("fast", 100)]);
+        rates.take(&namespace("slow"), at(0)).expect("the first");
+        assert!(rates.take(&namespace("slow"), at(0)).is_err());
+        for _ in 0..100 {
+            rates.take(&namespace("fast"), at(0)).expect("its own bound");
+        }
+        for _ in 0..1_000 {
+            rates.take(&namespace("free"), at(0)).expect("no bound");
+        }
+    }
+
+    /// Namespaces that were quiet for a second leave nothing.
+    #[test]
+    fn quiet_namespaces_leave_nothing() {
+        let rates = rates(Some(1), &[]);
+        for number in 0..10_000_u64 {
+            rates.take(&namespace(&format!("n{number}")), at(number * 100)).expect("its first");
+        }
+        assert!(rates.inside().full_at.len() <= 2 * RATES_SWEPT_MIN);
+    }
+}
