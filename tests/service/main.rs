@@ -110,4 +110,8 @@ behaviours! {
     a_nested_run_is_refused_what_its_parent_holds
     an_accepted_hold_is_adopted
     a_chain_is_explained
+    a_filter_follows_the_valid_tokens
+    a_filter_knows_every_shared_holder
+    history_is_kept_and_verifies
+    a_namespace_at_its_rate_slows_no_other
 }

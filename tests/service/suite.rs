@@ -4,8 +4,10 @@
 mod faults;
 mod leases;
 mod locks;
+mod rates;
 mod looking;
 mod sessions;
+mod tokens;
 
 use std::time::Duration;
 
@@ -19,7 +21,9 @@ pub(crate) use faults::*;
 pub(crate) use leases::*;
 pub(crate) use locks::*;
 pub(crate) use looking::*;
+pub(crate) use rates::*;
 pub(crate) use sessions::*;
+pub(crate) use tokens::*;
 
 /// Waits that are meant to end by something else than time.
 pub(crate) const LONG: Duration = Duration::from_secs(30);

@@ -1,0 +1,24 @@
+//! Example: the same with a table of PostgreSQL. `cargo run --example guarded_postgres -- NAME TEXT`, beside
+//! `lockkeeper dev`, with the database that `psql` reaches by itself (`PGHOST`, `PGDATABASE` and so on).
+
+#[path = "postgres_table.rs"]
+mod postgres_table;
+
+use lockkeeper::client::Client;
+use postgres_table::Documents;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let (Some(name), Some(text)) = (arguments.next(), arguments.next()) else {
+        return Err("give a document's name and a text".into());
+    };
+    let client = Client::connect(["127.0.0.1:7601", "127.0.0.1:7602", "127.0.0.1:7603"]).await?;
+    let documents = Documents::open(&[])?;
+    documents.create(&name)?;
+    let guard = client.lock(&format!("documents/{name}")).why("to write it").acquire().await?;
+    // However long this process is stopped here, what it writes then cannot replace what a later holder wrote.
+    let written = documents.write(&name, guard.token().as_u64(), &text)?;
+    guard.release().await?;
+    if written { Ok(()) } else { Err(format!("a later holder has written: {}", documents.read(&name)?).into()) }
+}
