@@ -126,8 +126,15 @@ pub const COMMANDS_AN_ENTRY_MAX: usize = 1_024;
 pub const ENTRY_BYTES_MAX: usize = 1 << 20;
 /// Commands that may wait for the proposer.
 pub const PROPOSALS_WAITING_MAX: usize = 16_384;
-/// Entries that the proposer has in flight.
-pub const ENTRIES_IN_FLIGHT_MAX: usize = 2;
+/// After an entry which served this many callers the next one waits a moment for most of as many. With 64 clients on two
+/// cores that makes entries of 37 commands instead of 17, and takes a tenth off the nodes' processor time.
+pub const GATHER_COMMANDS_MIN: usize = 8;
+/// That moment, at most; where entries take less, it is as long as the last one took.
+pub const GATHER_MS_MAX: u64 = 1;
+/// Entries that the proposer has in flight. One: while it is on its way everything else gathers for the next, so load makes
+/// entries larger and not more numerous, and an entry costs far more than a command in it. A second one in flight cost a
+/// tenth to a quarter of the pairs with 64 clients on two cores.
+pub const ENTRIES_IN_FLIGHT_MAX: usize = 1;
 /// The pause that an overloaded node asks for.
 pub const OVERLOADED_PAUSE_MS: u64 = 50;
 /// The longest that a submitted command waits for its commit before it is answered *unknown*.
@@ -367,7 +374,7 @@ pub const APPENDS_IN_FLIGHT_MAX: usize = 2;
 /// The news that entries are committed waits so long for entries to travel with; nobody waits for it who asked the leader.
 pub const COMMIT_NEWS_MS_MAX: u64 = 1;
 /// Touched records are folded into the state's digest when there are so many, if no digest is due before.
-pub const FOLD_RECORDS: usize = 8_192;
+pub const FOLD_RECORDS: usize = 2_048;
 /// State digests that a node remembers of itself.
 pub const DIGESTS_REMEMBERED: usize = 4;
 

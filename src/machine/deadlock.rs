@@ -271,7 +271,7 @@ impl Machine {
         }
         // Permits may come from others than the ancestor.
         let lock = self.locks.get(key).filter(|lock| lock.kind == Kind::Lock)?;
-        let in_the_way = lock.holders.values().filter(|holder| conflict(holder.mode, waiter.mode));
+        let in_the_way = lock.holders.values().map(Box::as_ref).filter(|holder| conflict(holder.mode, waiter.mode));
         let mut ancestor = in_the_way
             .filter_map(|holder| Some((holding_party(holder).filter(|party| ancestors.contains(party))?, holder)));
         let (above, holder) = ancestor.next()?;
@@ -307,7 +307,7 @@ impl Machine {
 
     /// A holder that waits elsewhere, itself or by a nested run, may close a circle by what it holds now.
     pub(super) fn suspect(&mut self, key: &LockKey, token: FencingToken) {
-        let holder = self.locks.get(key).and_then(|lock| lock.holders.get(&token));
+        let holder = self.locks.get(key).and_then(|lock| lock.holders.get(&token)).map(Box::as_ref);
         let Some(party) = holder.and_then(holding_party) else { return };
         if self.parties.get(&party).is_some_and(|ties| !ties.waits.is_empty() || !ties.children.is_empty()) {
             self.suspects.insert(party);

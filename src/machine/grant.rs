@@ -142,7 +142,7 @@ impl Machine {
         self.tie_hold(key, token, &holder, true);
         if let Some(lock) = self.locks.get_mut(key) {
             lock.permits_held += permits_of(mode);
-            lock.holders.insert(token, holder);
+            lock.holders.insert(token, Box::new(holder));
         }
         self.totals.holders += 1;
         self.touch(RecordKey::Holder(key.clone(), token));

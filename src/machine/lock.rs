@@ -17,8 +17,8 @@ pub(super) struct Lock {
     pub limit: Option<u32>,
     /// Where the limit comes from.
     pub origin: LimitOrigin,
-    /// In the order of their grants.
-    pub holders: BTreeMap<FencingToken, Holder>,
+    /// In the order of their grants. Boxed, because a tree's node has room for eleven and most locks have one.
+    pub holders: BTreeMap<FencingToken, Box<Holder>>,
     /// By place number: first come, first served.
     pub queue: BTreeMap<u64, Waiter>,
     /// Lost holds that keep the name closed, or their permits reserved.

@@ -51,7 +51,7 @@ impl Machine {
     fn held_or_closed(&self, key: &LockKey, token: FencingToken) -> Option<(HolderView, Option<LogTime>)> {
         let lock = self.locks.get(key)?;
         let closed = lock.delays.get(&token);
-        let holder = lock.holders.get(&token).or(closed.map(|delayed| &delayed.holder))?;
+        let holder = lock.holders.get(&token).map(Box::as_ref).or(closed.map(|delayed| &delayed.holder))?;
         let session = holder.claim.session().and_then(|id| self.sessions.get(&id));
         let ends = closed.map(|delayed| delayed.until).or(session.map(|session| session.record.deadline));
         Some((holder.view(token, ends), session.map(|session| session.record.seen)))

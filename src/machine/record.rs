@@ -1,7 +1,6 @@
 //! The state as records: what is mirrored on disk, sent in snapshots and hashed into the state's digest.
 
 use std::collections::{BTreeMap, HashSet};
-use std::hash::{BuildHasherDefault, DefaultHasher};
 
 use serde::{Deserialize, Serialize};
 
@@ -75,8 +74,8 @@ pub enum Record {
     History(Segment),
 }
 
-/// Keys that nobody reads in order: a hash set, whose hasher has no seed, costs a fraction of a tree of names.
-pub(super) type DirtyKeys = HashSet<RecordKey, BuildHasherDefault<DefaultHasher>>;
+/// Keys that nobody reads in order: a hash set, whose hasher has a fixed seed, costs a fraction of a tree of names.
+pub(super) type DirtyKeys = HashSet<RecordKey, foldhash::fast::FixedState>;
 
 /// Records that do not make a machine; the text names the record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -84,10 +83,15 @@ pub(super) type DirtyKeys = HashSet<RecordKey, BuildHasherDefault<DefaultHasher>
 pub struct CorruptRecords(pub String);
 
 impl Machine {
-    /// The keys of all records touched since the last call, each once, in no order that means anything.
-    pub fn take_dirty(&mut self) -> impl Iterator<Item = RecordKey> + use<> {
+    /// Hands out the keys of all records touched since the last call, each once, in no order that means anything. The
+    /// room that they took is kept: filling it anew costs more than everything else about them.
+    pub fn take_dirty(&mut self, mut fold: impl FnMut(&Self, RecordKey)) {
         self.history.carried_over();
-        std::mem::take(&mut self.dirty).into_iter()
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for key in dirty.drain() {
+            fold(self, key);
+        }
+        self.dirty = dirty;
     }
 
     /// How many records were touched since [`take_dirty`](Self::take_dirty).
@@ -110,7 +114,9 @@ impl Machine {
                 self.sessions.get(id)?.finished.get(number).cloned().map(Record::Finished)
             }
             RecordKey::Tombstone(id) => self.tombstones.get(id).cloned().map(Record::Tombstone),
-            RecordKey::Holder(lock, token) => self.locks.get(lock)?.holders.get(token).cloned().map(Record::Holder),
+            RecordKey::Holder(lock, token) => {
+                self.locks.get(lock)?.holders.get(token).map(|holder| Record::Holder(holder.as_ref().clone()))
+            }
             RecordKey::Waiter(lock, sequence) => self.locks.get(lock)?.queue.get(sequence).cloned().map(Record::Waiter),
             RecordKey::Take(lock, take) => self.takes.get(&(lock.clone(), *take)).cloned().map(Record::Take),
             RecordKey::Node(id) => self.nodes.get(id).cloned().map(Record::Node),
@@ -180,7 +186,7 @@ impl Machine {
                     machine.tombstones.insert(id, tombstone);
                 }
                 (RecordKey::Holder(lock, token), Record::Holder(holder)) => {
-                    machine.lock_entry(&lock, state::kind_of(holder.mode)).holders.insert(token, holder);
+                    machine.lock_entry(&lock, state::kind_of(holder.mode)).holders.insert(token, Box::new(holder));
                 }
                 (RecordKey::Waiter(lock, sequence), Record::Waiter(waiter)) => {
                     machine.lock_entry(&lock, state::kind_of(waiter.mode)).queue.insert(sequence, waiter);

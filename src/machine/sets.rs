@@ -6,7 +6,7 @@ use super::Machine;
 use super::acquire::{Admission, limit_of};
 use super::history::Entrance;
 use super::requests::of_set;
-use super::state::{Holder, HolderExtras, Lease, Purpose, Standing, Waiter, kind_of};
+use super::state::{HolderExtras, Lease, Purpose, Standing, Waiter, kind_of};
 use crate::limits;
 use crate::model::{
     AcquireSet, Claim, DurationField, EndReason, Extras, Fairness, Grant, LeaveReason, LockKey, LockName, Mode,
@@ -195,7 +195,7 @@ impl Machine {
                 Standing::Waits(sequence) => self.leave(&key, sequence, LeaveReason::Withdrawn),
                 Standing::Holds(token) => {
                     let holder = self.locks.get(&key).and_then(|lock| lock.holders.get(&token));
-                    if holder.is_some_and(|holder: &Holder| 1 < holder.depth()) {
+                    if holder.is_some_and(|holder| 1 < holder.depth()) {
                         self.leave_hold(&key, token, request.number, Outcome::Withdrawn);
                     } else {
                         self.end_hold(&key, token, EndReason::Cancelled, Some(Outcome::Withdrawn));

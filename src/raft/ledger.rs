@@ -15,7 +15,7 @@ use crate::storage::record_hash;
 #[derive(Default)]
 pub(super) struct Ledger {
     /// Hash of each record, under the hash of its key.
-    hashes: HashMap<u128, u128>,
+    hashes: HashMap<u128, u128, foldhash::fast::FixedState>,
     digest: u128,
     pending: BTreeMap<Bytes, Change>,
     claims: VecDeque<DigestClaim>,
@@ -53,7 +53,7 @@ impl Ledger {
     /// Takes up every record that the machine touched since the last fold. What came and went since the last checkpoint
     /// leaves nothing to write.
     pub(super) fn fold(&mut self, machine: &mut Machine) {
-        for key in machine.take_dirty() {
+        machine.take_dirty(|machine, key| {
             let (key, value) = match machine.record(&key) {
                 Some(record) => {
                     let (key, value) = codec::encode_record(&key, &record);
@@ -68,7 +68,7 @@ impl Ledger {
                 Entry::Vacant(_) if value.is_none() && !was_there => {}
                 Entry::Vacant(free) => drop(free.insert(Change { value, stored: was_there })),
             }
-        }
+        });
     }
 
     /// The sum of the record hashes, as of the last fold.

@@ -25,12 +25,13 @@ impl Watched {
 
     /// What a mirror on disk does after each entry: writes what is dirty, removes what is gone.
     pub(crate) fn carry_over(&mut self) {
-        for key in self.machine.take_dirty() {
-            match self.machine.record(&key) {
-                Some(record) => self.mirror.insert(key, record),
-                None => self.mirror.remove(&key),
+        let mirror = &mut self.mirror;
+        self.machine.take_dirty(|machine, key| {
+            match machine.record(&key) {
+                Some(record) => mirror.insert(key, record),
+                None => mirror.remove(&key),
             };
-        }
+        });
     }
 
     /// Panics unless the mirror equals a full dump and makes the same machine again.
