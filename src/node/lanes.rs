@@ -40,7 +40,7 @@ pub(super) struct Batch {
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     inside: Mutex<Inside>,
-    /// Something waits.
+    /// As many wait as the proposer waits for.
     pub(super) wake: Notify,
 }
 
@@ -52,6 +52,14 @@ struct Inside {
     paused: bool,
     renewals: VecDeque<Waiting<Renewal>>,
     commands: VecDeque<Waiting<Submission>>,
+    /// The proposer is woken when so many wait: each wake-up crosses from one thread to another.
+    wake_at: usize,
+}
+
+impl Inside {
+    fn waiting(&self) -> usize {
+        self.renewals.len() + self.commands.len()
+    }
 }
 
 /// What the log clock is read against.
@@ -126,8 +134,7 @@ impl Lanes {
             return Err(NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS });
         }
         inside.commands.push_back(Waiting { what: submission, answer });
-        drop(inside);
-        self.wake.notify_one();
+        self.wake_if_enough(&inside);
         Ok(())
     }
 
@@ -151,15 +158,21 @@ impl Lanes {
             inside.renewals.push_back(Waiting { what: renewal, answer });
             waiting.push(reply);
         }
-        drop(inside);
-        self.wake.notify_one();
+        self.wake_if_enough(&inside);
         Ok(waiting)
     }
 
-    /// Whether anything waits.
-    pub(super) fn is_empty(&self) -> bool {
-        let inside = self.inside();
-        inside.renewals.is_empty() && inside.commands.is_empty()
+    fn wake_if_enough(&self, inside: &Inside) {
+        if inside.wake_at <= inside.waiting() {
+            self.wake.notify_one();
+        }
+    }
+
+    /// How many wait. The proposer is woken when there are `wanted`.
+    pub(super) fn waiting(&self, wanted: usize) -> usize {
+        let mut inside = self.inside();
+        inside.wake_at = wanted;
+        inside.waiting()
     }
 
     /// Takes out what fits one entry. Its stamp is the clock's, but not later than the receipt of a renewal that had
@@ -253,7 +266,7 @@ mod tests {
         let renewals = 2 * limits::RENEWALS_AN_ENTRY_MAX as u64;
         lanes.renewals((0..renewals).map(renewal).collect(), || NOW).expect("room");
         let (mut renewed, mut taken) = (Vec::new(), Vec::new());
-        while !lanes.is_empty() {
+        while 0 < lanes.waiting(1) {
             let batch = lanes.take(NOW).expect("it leads");
             let (all_renewed, all_taken) = (renewed.len() as u64 == renewals, taken.len() as u64 == commands);
             assert_eq!((all_renewed, all_taken), (batch.renewals.is_empty(), batch.commands.is_empty()), "both go on");

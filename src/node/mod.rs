@@ -14,6 +14,7 @@ mod core;
 mod duties;
 mod features;
 mod forward;
+mod gather;
 mod hold_news;
 mod hooks;
 mod hub;

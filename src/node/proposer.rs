@@ -1,7 +1,7 @@
 //! The batching proposer: drains everything that waits into one log entry, and keeps log time going.
 //!
-//! One fsync and one consensus round are shared by everything that waits; a lone caller is proposed at once. A small
-//! number of entries is in flight, so that the next batch gathers while the last one is being committed.
+//! One fsync and one consensus round are shared by everything that waits; a lone caller is proposed at once. While one
+//! entry is being committed the next one gathers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant as TokioInstant;
 
 use super::core::Core;
+use super::gather::Gathering;
 use super::lanes::{Answer, Batch, Now, Waiting};
 use crate::clock::Instant;
 use crate::limits;
@@ -33,6 +34,7 @@ pub(super) async fn run(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
     let mut flights = JoinSet::new();
     let mut term = None;
     let mut last = TokioInstant::now();
+    let mut gathering = Gathering::none(last);
     while !*stop.borrow() {
         let view = views.borrow_and_update().clone();
         let leads = view.own_term_applied;
@@ -42,7 +44,7 @@ pub(super) async fn run(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
         let pause = if !leads {
             Duration::from_millis(limits::RETRY_MS_MAX)
         } else {
-            match next(&core, flights.len(), last.elapsed()) {
+            match next(&core, flights.len(), last, gathering) {
                 Next::Wait(pause) => pause,
                 Next::Propose => {
                     last = TokioInstant::now();
@@ -56,7 +58,10 @@ pub(super) async fn run(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
         };
         tokio::select! {
             biased;
-            Some(_) = flights.join_next() => {}
+            Some(landed) = flights.join_next() => {
+                let now = TokioInstant::now();
+                gathering = landed.map_or(Gathering::none(now), |served| Gathering::after(served, now - last, now));
+            }
             changed = views.changed() => if changed.is_err() { break },
             () = core.lanes.wake.notified() => {}
             () = tokio::time::sleep(pause) => {}
@@ -86,14 +91,20 @@ fn follow_term(core: &Arc<Core>, view: &View, term: &mut Option<u64>) {
 }
 
 /// While any deadline exists a stamp is proposed at least every tick, and at once when one has passed.
-fn next(core: &Core, in_flight: usize, since: Duration) -> Next {
+fn next(core: &Core, in_flight: usize, last: TokioInstant, gathering: Gathering) -> Next {
     let idle = Duration::from_millis(limits::RETRY_MS_MAX);
     if limits::ENTRIES_IN_FLIGHT_MAX <= in_flight || core.lanes.is_paused() {
+        core.lanes.waiting(usize::MAX);
         return Next::Wait(idle);
     }
-    if !core.lanes.is_empty() {
-        return Next::Propose;
+    let now = TokioInstant::now();
+    let wanted = gathering.wanted(now);
+    match core.lanes.waiting(wanted) {
+        0 => {}
+        enough if wanted <= enough => return Next::Propose,
+        _ => return Next::Wait(gathering.left(now)),
     }
+    let since = now - last;
     let (deadline, due) = core.consensus.machine(|machine| (machine.next_deadline(), machine.is_due()));
     let Some(deadline) = deadline else { return Next::Wait(idle) };
     if due && in_flight == 0 {
@@ -131,8 +142,9 @@ impl Flight {
         Self { renewers, callers, submitted: core.consensus.submit(term, entry).await, begun }
     }
 
-    /// Tells everybody in it what became of it.
-    async fn land(self, core: Arc<Core>) {
+    /// Tells everybody in it what became of it. Answers how many they were.
+    async fn land(self, core: Arc<Core>) -> usize {
+        let served = self.renewers.len() + self.callers.len();
         let outcome = match self.submitted {
             Ok(submitted) => match submitted.applied().await {
                 // It was queued: a stop afterwards does not say that it will not be applied.
@@ -155,6 +167,7 @@ impl Flight {
                 }
             }
         }
+        served
     }
 }
 

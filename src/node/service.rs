@@ -23,7 +23,8 @@ impl LockService for Node {
         if self.leads() {
             return self.submit_here(call).await;
         }
-        let Forwarded::Reply(reply) = self.pass_on(Forward::Submit(call), None).await? else {
+        // Boxed, so that the future of a call that is served here has no room for the way to another node.
+        let Forwarded::Reply(reply) = Box::pin(self.pass_on(Forward::Submit(call), None)).await? else {
             return Err(unexpected());
         };
         Ok(reply)
@@ -33,7 +34,7 @@ impl LockService for Node {
         if self.leads() {
             return self.renew_here(renewals).await;
         }
-        let Forwarded::Replies(replies) = self.pass_on(Forward::Renew(renewals), None).await? else {
+        let Forwarded::Replies(replies) = Box::pin(self.pass_on(Forward::Renew(renewals), None)).await? else {
             return Err(unexpected());
         };
         Ok(replies)
@@ -46,7 +47,7 @@ impl LockService for Node {
                 self.settled_here(&claim, Duration::from_millis(wait_ms)).await?
             } else {
                 let settled = Forward::Settled { claim: claim.clone(), wait_ms };
-                let Forwarded::Reply(reply) = self.pass_on(settled, Some(wait_ms)).await? else {
+                let Forwarded::Reply(reply) = Box::pin(self.pass_on(settled, Some(wait_ms))).await? else {
                     return Err(unexpected());
                 };
                 reply
@@ -62,7 +63,7 @@ impl LockService for Node {
             Freshness::Stale => Ok(self.core.consensus.machine(|machine| machine.query(&query))),
             Freshness::Linearizable if self.leads() => self.query_here(&query).await,
             Freshness::Linearizable => {
-                let answer = self.pass_on(Forward::Query(query), None).await?;
+                let answer = Box::pin(self.pass_on(Forward::Query(query), None)).await?;
                 let Forwarded::Answered(answered) = answer else { return Err(unexpected()) };
                 Ok(answered)
             }

@@ -1,0 +1,64 @@
+//! How long the proposer lets commands gather before the next entry.
+//!
+//! An entry costs several times as much as a command in it: a sync on every node, and the messages between them. Callers
+//! who were answered together come back together, a moment later; an entry that leaves before them takes a few along and
+//! makes the others wait for the one after. So after an entry that served many the next one waits for three quarters as
+//! many, but not longer than the last one took: waiting for the last of them would leave processors idle. A caller who is
+//! alone, or nearly so, never waits for others.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::limits::{GATHER_COMMANDS_MIN, GATHER_MS_MAX};
+
+/// What the next entry waits for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Gathering {
+    wanted: usize,
+    until: Instant,
+}
+
+impl Gathering {
+    /// Nothing: the first that comes is proposed.
+    pub(super) fn none(now: Instant) -> Self {
+        Self { wanted: 1, until: now }
+    }
+
+    /// After an entry which served so many and took so long.
+    pub(super) fn after(served: usize, took: Duration, now: Instant) -> Self {
+        if served < GATHER_COMMANDS_MIN {
+            return Self::none(now);
+        }
+        Self { wanted: served * 3 / 4, until: now + took.min(Duration::from_millis(GATHER_MS_MAX)) }
+    }
+
+    /// How many must wait, before the time is over, for the next entry to leave.
+    pub(super) fn wanted(&self, now: Instant) -> usize {
+        if now < self.until { self.wanted } else { 1 }
+    }
+
+    /// How much longer it lasts.
+    pub(super) fn left(&self, now: Instant) -> Duration {
+        self.until.saturating_duration_since(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After many the next entry waits for most of as many, as long as the last one took and never longer than the bound; after a
+    /// few it waits for nobody.
+    #[test]
+    fn many_are_waited_for_and_few_are_not() {
+        let (now, short) = (Instant::now(), Duration::from_micros(300));
+        let few = Gathering::after(GATHER_COMMANDS_MIN - 1, short, now);
+        assert_eq!((few.wanted(now), few.left(now)), (1, Duration::ZERO));
+        let many = Gathering::after(50, short, now);
+        assert_eq!((many.wanted(now), many.left(now)), (37, short));
+        assert_eq!(many.wanted(now + short), 1);
+        let slow = Gathering::after(50, Duration::from_secs(1), now);
+        assert_eq!(slow.left(now), Duration::from_millis(GATHER_MS_MAX));
+    }
+}
