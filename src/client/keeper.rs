@@ -1,7 +1,7 @@
 //! The one task of a session: renews it, attaches it again, does what guards and acquires left behind, closes it.
 
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -102,11 +102,12 @@ impl<S: LockService> Keeper<S> {
 
     async fn keep(&mut self) -> Ending {
         let presence = self.presence.clone();
+        let mut lost = pin!(presence.lost());
         loop {
             let pause = pause_until(self.due, presence.clock.now());
             tokio::select! {
                 biased;
-                end = presence.lost() => return Ending::Lost(end),
+                end = &mut lost => return Ending::Lost(end),
                 Some(attempted) = self.attempts.next(), if !self.attempts.is_empty() => self.hear(attempted),
                 errand = self.inbox.recv() => match errand {
                     None => return Ending::Left,

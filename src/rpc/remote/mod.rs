@@ -147,7 +147,7 @@ impl RemoteService {
     async fn session_command(&self, session: SessionId, call: &Call) -> Result<Reply, ServiceError> {
         let Some(stream) = self.stream(session) else {
             return match &call.proof {
-                Some(handle) => self.unary_session_command(session, handle, &call.command).await,
+                Some(handle) => Box::pin(self.unary_session_command(session, handle, &call.command)).await,
                 None => Err(ServiceError::not_sent(NotSent::Detached)),
             };
         };
@@ -171,7 +171,7 @@ impl RemoteService {
                 return Err(ServiceError::not_sent(NotSent::Detached));
             }
         }
-        self.unary_renewal(renewal).await
+        Box::pin(self.unary_renewal(renewal)).await
     }
 }
 
@@ -206,11 +206,12 @@ fn session_close(end: SessionClose) -> i32 {
 }
 
 impl LockService for RemoteService {
+    /// What is rare is boxed: every caller's future has room for the largest way that it may take, and moves it about.
     async fn submit(&self, call: Call) -> Result<Reply, ServiceError> {
         match &call.command {
             Command::OpenSession(open) => {
                 let body = Body::Open(stream_open(open));
-                self.bind(open.namespace.clone(), body, None).await
+                Box::pin(self.bind(open.namespace.clone(), body, None)).await
             }
             Command::Attach(attach) => {
                 let namespace = self.streams().get(&attach.session).map(|stream| stream.namespace.clone());
@@ -219,7 +220,8 @@ impl LockService for RemoteService {
                     handle: attach.handle.reveal().to_owned(),
                     attempt: attach.attempt,
                 });
-                self.bind(namespace.unwrap_or_default(), body, Some((attach.session, attach.attempt))).await
+                let attaching = Some((attach.session, attach.attempt));
+                Box::pin(self.bind(namespace.unwrap_or_default(), body, attaching)).await
             }
             Command::CloseSession { session, .. } => self.session_command(*session, &call).await,
             Command::Acquire(acquire) => self.session_command(acquire.request.session, &call).await,
@@ -227,10 +229,12 @@ impl LockService for RemoteService {
             Command::Cancel { request } => self.session_command(request.session, &call).await,
             Command::AcquireSet(set) => self.session_command(set.request.session, &call).await,
             Command::Alter(alter) => self.session_command(alter.request.session, &call).await,
-            Command::TakeLease(take) => self.take(take, Sent::from(&call)).await,
-            Command::CancelTake { lock, take, handle } => self.withdraw(lock, *take, handle, Sent::from(&call)).await,
-            Command::DropLease { lock, handle } => self.drop_lease(lock, handle, Sent::from(&call)).await,
-            Command::Manage(manage) => self.manage(manage).await,
+            Command::TakeLease(take) => Box::pin(self.take(take, Sent::from(&call))).await,
+            Command::CancelTake { lock, take, handle } => {
+                Box::pin(self.withdraw(lock, *take, handle, Sent::from(&call))).await
+            }
+            Command::DropLease { lock, handle } => Box::pin(self.drop_lease(lock, handle, Sent::from(&call))).await,
+            Command::Manage(manage) => Box::pin(self.manage(manage)).await,
             Command::Disconnected { .. }
             | Command::Tick
             | Command::LeaderlessGap { .. }
@@ -253,7 +257,7 @@ impl LockService for RemoteService {
         {
             return Ok(reply);
         }
-        self.unary_settled(&claim).await
+        Box::pin(self.unary_settled(&claim)).await
     }
 
     async fn query(&self, query: Query, freshness: Freshness) -> Result<Answered, ServiceError> {

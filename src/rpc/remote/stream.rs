@@ -1,11 +1,13 @@
 //! One session's stream on the asking side.
 
 use std::collections::{HashMap, VecDeque};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
@@ -211,6 +213,8 @@ impl Stream {
 
     /// Until it is over; the error is what the unanswered ones are told.
     async fn serve(&mut self, incoming: &mut Streaming<pb::ServerFrame>) -> ServiceError {
+        let mut is_cut = self.is_cut.clone();
+        let mut cut = pin!(until_cut(&mut is_cut));
         loop {
             let may_send = self.unanswered.len() < self.credit;
             tokio::select! {
@@ -231,7 +235,7 @@ impl Stream {
                     Ok(None) => return ServiceError::unknown("the node ended the session's stream"),
                     Err(status) => return broken(&error_from_status(&status)),
                 },
-                () = until_cut(&mut self.is_cut) => {
+                () = &mut cut => {
                     return ServiceError::unknown("the session's stream did not answer in time");
                 }
             }
@@ -248,6 +252,10 @@ impl Stream {
         self.next_number += 1;
         self.unanswered.insert(number, (ask.request, ask.answer));
         let frame = pb::ClientFrame { number, body: Some(ask.body) };
+        let frame = match self.outgoing.try_send(frame) {
+            Ok(()) => return Ok(()),
+            Err(TrySendError::Full(frame) | TrySendError::Closed(frame)) => frame,
+        };
         let longest = Duration::from_millis(limits::STREAM_SEND_MS_MAX);
         match timeout(longest, self.outgoing.send(frame)).await {
             Ok(Ok(())) => Ok(()),

@@ -7,11 +7,12 @@ mod tests;
 
 use std::collections::HashSet;
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tonic::{Status, Streaming};
@@ -119,6 +120,9 @@ impl<S: LockService> SessionStream<S> {
 
     async fn serve(&mut self, incoming: &mut Streaming<pb::ClientFrame>, departure: &mut Departure) -> End {
         let mut reading = true;
+        let outgoing = self.outgoing.clone();
+        let mut closed = pin!(outgoing.closed());
+        let mut due = pin!(departure.due());
         loop {
             if !reading && self.unanswered == 0 {
                 return End::Broken;
@@ -133,8 +137,8 @@ impl<S: LockService> SessionStream<S> {
                     Err(_) => Err(End::Broken),
                 },
                 Some(done) = self.running.next() => self.finished(done).await,
-                leader = departure.due() => Err(End::Moved(leader)),
-                () = self.outgoing.closed() => Err(End::Broken),
+                leader = &mut due => Err(End::Moved(leader)),
+                () = &mut closed => Err(End::Broken),
             };
             if let Err(end) = step {
                 return end;
@@ -227,6 +231,11 @@ impl<S: LockService> SessionStream<S> {
 
     /// A peer that takes nothing for long counts as gone: its session must not hang on it.
     async fn send(&mut self, frame: Result<pb::ServerFrame, Status>) -> Result<(), End> {
+        let frame = match self.outgoing.try_send(frame) {
+            Ok(()) => return Ok(()),
+            Err(TrySendError::Closed(_)) => return Err(End::Broken),
+            Err(TrySendError::Full(frame)) => frame,
+        };
         let longest = Duration::from_millis(limits::STREAM_SEND_MS_MAX);
         match timeout(longest, self.outgoing.send(frame)).await {
             Ok(Ok(())) => Ok(()),
