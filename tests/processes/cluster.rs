@@ -15,6 +15,9 @@ use rustix::process::{Pid, Signal, kill_process};
 /// How long a test waits for something that must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The machine has few cores, and some runs want all of them: one of those at a time.
+pub(crate) static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 /// Three nodes in a temporary folder; dropping it kills them.
 pub(crate) struct Cluster {
     folder: tempfile::TempDir,

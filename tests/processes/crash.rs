@@ -10,7 +10,7 @@ use lockkeeper::faults::Fault;
 
 use self::scene::{Kills, Scene, Until, lock};
 use crate::checker::{Belief, History, Rule, Violation, check};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, TURN};
 
 /// The default run; `LOCKKEEPER_CRASH_SECS` sets another.
 const RUN: Duration = Duration::from_secs(25);
@@ -18,9 +18,6 @@ const RUN: Duration = Duration::from_secs(25);
 const GRANTS_BEFORE_A_STOP: usize = 30;
 /// A planted bug must be found within so long.
 const FIND: Duration = Duration::from_secs(90);
-
-/// The machine has few cores, and these runs want all of them: one at a time.
-static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// Eight clients contend for three locks through gRPC while a random node, mostly the leader, sometimes two and once
 /// all three are killed with -9 and restarted: every promise is kept.

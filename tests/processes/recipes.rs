@@ -1,0 +1,199 @@
+//! ZooKeeper's queue and the load of all systems, through the death of the leader.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
+use lockkeeper::client::{Client, ClientError};
+use lockkeeper::compat::zookeeper::WriteLock;
+use lockkeeper::model::{FencingToken, LockView, Mode, SessionId};
+use lockkeeper::rpc::RemoteService;
+use tokio::sync::{Mutex, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::checker::{Belief, History, check};
+use crate::cluster::{Cluster, PATIENCE, TURN};
+
+/// The default load runs so long; with `LOCKKEEPER_FULL` it is the minute of the rule.
+const LOAD: Duration = Duration::from_secs(12);
+const LOAD_FULL: Duration = Duration::from_secs(60);
+const QUEUE: usize = 100;
+const CONTENDERS: usize = 256;
+const NAMES: usize = 16;
+const LOOK: Duration = Duration::from_millis(10);
+
+async fn view(client: &Client<RemoteService>, name: &str) -> LockView {
+    client.inspect(name).await.expect("inspected").value
+}
+
+/// Who waits, in order, with the numbers of the queue.
+async fn queue(client: &Client<RemoteService>, name: &str) -> Vec<(u64, Option<SessionId>)> {
+    view(client, name).await.waiters.into_iter().map(|waiter| (waiter.sequence, waiter.session)).collect()
+}
+
+/// R-ZKF-05: a hundred sessions stand in ZooKeeper's fair queue when the leader is killed: afterwards the queue is the same,
+/// and the lock goes through it in that order, under growing tokens.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r_zkf_05_a_full_queue_survives_the_leader() {
+    let _turn = TURN.lock().await;
+    // The timing of real machines, so that a hundred clients that come back do not starve the heartbeats.
+    let mut cluster = Cluster::start_with("lan").await;
+    let client = cluster.client().request_wait(PATIENCE);
+    let session = client.session().ttl(PATIENCE * 2).open().await.expect("opened");
+    let mut gate = WriteLock::fair(&session, "a");
+    let first = gate.lock().await.expect("free");
+    let (grants, mut granted) = mpsc::unbounded_channel();
+    let mut tasks = JoinSet::new();
+    for _ in 0..QUEUE {
+        let (client, grants) = (client.clone(), grants.clone());
+        tasks.spawn(async move {
+            let session = client.session().ttl(PATIENCE * 2).open().await.expect("opened");
+            let mut lock = WriteLock::fair(&session, "a");
+            let token = lock.lock().await.expect("its turn");
+            grants.send((session.id(), token)).expect("the test listens");
+            assert!(lock.unlock().await.expect("held"));
+        });
+    }
+    drop(grants);
+    let started = Instant::now();
+    while queue(&client, "a").await.len() < QUEUE {
+        assert!(started.elapsed() < PATIENCE, "not everybody queues");
+        sleep(LOOK).await;
+    }
+    let before = queue(&client, "a").await;
+    let leader = cluster.await_leader().await;
+    cluster.kill(leader);
+    let new_leader = cluster.await_leader().await;
+    assert_ne!(leader, new_leader);
+    assert_eq!(queue(&client, "a").await, before);
+    assert_eq!(view(&client, "a").await.holders[0].token, first);
+    assert!(gate.is_owner() && gate.unlock().await.expect("held"));
+    let mut last = first;
+    for (_, session) in before {
+        let (winner, token) = timeout(PATIENCE, granted.recv()).await.expect("in time").expect("granted");
+        assert_eq!(Some(winner), session, "out of order");
+        assert!(last < token);
+        last = token;
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.expect("a waiter");
+    }
+    cluster.spawn(leader);
+}
+
+/// What the contenders of the load share.
+struct Load {
+    started: std::time::Instant,
+    stopping: AtomicBool,
+    history: Mutex<History>,
+    odd: Mutex<Vec<ClientError>>,
+}
+
+/// R-ALL-04: 256 contenders on 16 names, and the leader is killed in the middle: no two hold together, every token is
+/// larger than those before, nothing that was acknowledged is lost, and every queue drains.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r_all_04_a_load_goes_through_a_leader_kill() {
+    let full = std::env::var_os("LOCKKEEPER_FULL").is_some();
+    let length = if full { LOAD_FULL } else { LOAD };
+    eprintln!(
+        "R-ALL-04: {CONTENDERS} contenders on {NAMES} names for {length:?} (LOCKKEEPER_FULL=1 for {LOAD_FULL:?})"
+    );
+    let _turn = TURN.lock().await;
+    // The timing of real machines: the load wants every core, and must not starve the heartbeats.
+    let mut cluster = Cluster::start_with("lan").await;
+    let load = Arc::new(Load {
+        started: std::time::Instant::now(),
+        stopping: AtomicBool::new(false),
+        history: Mutex::default(),
+        odd: Mutex::default(),
+    });
+    let mut tasks = JoinSet::new();
+    for contender in 0..CONTENDERS {
+        // Sixteen connections, and a session each: as sixteen applications with sixteen tasks.
+        if contender.is_multiple_of(NAMES) {
+            let client = cluster.client();
+            for task in contender..contender + NAMES {
+                tasks.spawn(contend(load.clone(), client.clone(), task));
+            }
+        }
+    }
+    sleep(length / 2).await;
+    let leader = cluster.await_leader().await;
+    let killed = load.started.elapsed();
+    cluster.kill(leader);
+    sleep(length / 4).await;
+    cluster.spawn(leader);
+    sleep(length / 4).await;
+    load.stopping.store(true, SeqCst);
+    while let Some(done) = timeout(PATIENCE * 3, tasks.join_next()).await.expect("every contender comes to its end") {
+        done.expect("a contender");
+    }
+    drains(&cluster.client()).await;
+    judge(&load, killed).await;
+}
+
+async fn contend(load: Arc<Load>, client: Client<RemoteService>, contender: usize) {
+    let name = format!("load/{}", contender % NAMES);
+    while !load.stopping.load(SeqCst) {
+        let asked = load.started.elapsed();
+        let guard = match client.lock(&name).acquire().await {
+            Ok(guard) => guard,
+            // A session that was lost is replaced at the next turn; who finds nobody for so long asks again.
+            Err(ClientError::SessionLost { .. } | ClientError::Service(_) | ClientError::HoldEnded { .. }) => continue,
+            Err(error) => return load.odd.lock().await.push(error),
+        };
+        let begin = load.started.elapsed();
+        drop(guard.run(tokio::task::yield_now()).await);
+        let now = load.started.elapsed();
+        let end = now.min(now + guard.valid_for());
+        let (lock, token, session) = (guard.name().clone(), guard.token(), guard.session());
+        let belief =
+            Belief { client: contender, lock: lock.clone(), token, session, mode: Mode::Exclusive, asked, begin, end };
+        load.history.lock().await.beliefs.push(belief);
+        match guard.release().await {
+            Ok(_) => load.history.lock().await.releases.push((lock, token)),
+            Err(ClientError::SessionLost { .. } | ClientError::Service(_)) => {}
+            Err(error) => return load.odd.lock().await.push(error),
+        }
+    }
+}
+
+/// Nobody holds and nobody waits in the end.
+async fn drains(client: &Client<RemoteService>) {
+    let started = Instant::now();
+    loop {
+        let totals = client.totals().await.expect("totals").value;
+        if totals.holders == 0 && totals.waiters == 0 {
+            return;
+        }
+        assert!(started.elapsed() < PATIENCE, "something is left behind: {totals:?}");
+        sleep(LOOK).await;
+    }
+}
+
+async fn judge(load: &Load, killed: Duration) {
+    let odd = load.odd.lock().await;
+    assert!(odd.is_empty(), "unexpected errors: {odd:#?}");
+    let history = load.history.lock().await;
+    let violations = check(&history, false);
+    assert!(violations.is_empty(), "{violations:#?}");
+    let beliefs = || history.beliefs.iter();
+    let through = beliefs().filter(|belief| belief.asked < killed && killed < belief.begin).count();
+    let after = beliefs().filter(|belief| killed < belief.asked).count();
+    let first = beliefs().map(|belief| belief.begin).filter(|begin| killed < *begin).min();
+    eprintln!(
+        "R-ALL-04: {} grants; killed at {killed:?}, the next grant at {first:?}, {through} asked for before the kill and \
+         granted after it, {after} asked for after it",
+        history.beliefs.len()
+    );
+    for name in 0..NAMES {
+        let name = format!("load/{name}");
+        let mut of_name: Vec<_> = beliefs().filter(|belief| belief.lock.as_str() == name).collect();
+        of_name.sort_by_key(|belief| belief.begin);
+        let tokens: Vec<FencingToken> = of_name.iter().map(|belief| belief.token).collect();
+        assert!(tokens.is_sorted_by(|one, next| one < next), "tokens of {name} did not grow: {tokens:?}");
+        assert!(of_name.last().is_some_and(|last| killed < last.begin), "nobody was granted {name} after the kill");
+    }
+    assert!(0 < through, "nobody waited through the failover");
+}
