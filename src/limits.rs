@@ -87,6 +87,8 @@ pub const LOCKS_A_SET_MAX: usize = 64;
 pub const CIRCLE_LINKS_MAX: usize = 8;
 /// How much each of them may say of who it is, and as much of what for, in bytes.
 pub const CIRCLE_TEXT_BYTES_MAX: usize = 64;
+/// Waiters or holders that one step of a search for circles looks at.
+pub const REACH_STEP_MAX: usize = 32;
 /// Waits that one explanation tells; the rest is left out, and that is said.
 pub const EXPLAINED_WAITS_MAX: usize = 64;
 /// What an explanation tells of what stands in the way of one wait, at one lock and in all.

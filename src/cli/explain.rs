@@ -40,7 +40,7 @@ pub(super) async fn explain<S: LockService>(
 fn drawn(subject: &str, explanation: &Explanation, now: LogTime) -> Vec<String> {
     let mut drawing = Drawing { explanation, now, drawn: BTreeSet::new(), lines: Vec::new() };
     for wait in &explanation.chain {
-        drawing.wait(wait, 0);
+        drawing.wait(wait, 0, "");
     }
     let mut lines = drawing.lines;
     if explanation.chain.is_empty() {
@@ -78,10 +78,10 @@ impl<'a> Drawing<'a> {
     }
 
     /// Draws a wait with what stands in its way, each wait once.
-    fn wait(&mut self, wait: &'a ExplainedWait, depth: usize) {
+    fn wait(&mut self, wait: &'a ExplainedWait, depth: usize, run: &str) {
         if !self.drawn.insert((wait.sequence, &wait.lock)) {
             if depth != 0 {
-                let text = format!("{} waits for {} (see above)", named(&wait.waiter), wait.lock.name);
+                let text = format!("{run}{} waits for {} (see above)", named(&wait.waiter), wait.lock.name);
                 self.line(depth, text);
             }
             return;
@@ -92,7 +92,7 @@ impl<'a> Drawing<'a> {
             format!(", at most {left} more")
         });
         let (who, what_for, life) = (named(&wait.waiter), what_for(&wait.waiter), life(&wait.waiter, self.now));
-        let text = format!("{who} has waited {since} for {}{gives_up}{life}{what_for}", wait.lock.name);
+        let text = format!("{run}{who} has waited {since} for {}{gives_up}{life}{what_for}", wait.lock.name);
         self.line(depth, text);
         for obstacle in &wait.waits_for {
             self.obstacle(obstacle, depth + 1);
@@ -126,7 +126,7 @@ impl<'a> Drawing<'a> {
                 WaitsBecause::Closed | WaitsBecause::Nested => false,
             };
             if follows {
-                self.wait(wait, depth + 1);
+                self.wait(wait, depth + 1, if own || *why != WaitsBecause::Holds { "" } else { "its nested run " });
             }
         }
     }

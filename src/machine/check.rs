@@ -2,7 +2,7 @@
 
 use super::Machine;
 use super::lock::Lock;
-use super::queue::barging_among;
+use super::queue::{barging_among, sets_among};
 use super::state::{LimitOrigin, Purpose, Standing, TakeState, Usage, permits_of};
 use crate::model::{Claim, LockKey, Mode, RequestId, SessionId};
 
@@ -59,6 +59,9 @@ impl Machine {
         }
         if lock.barging != barging_among(lock.queue.values()) {
             return Err(format!("{} waiters are said to barge", lock.barging));
+        }
+        if lock.sets != sets_among(lock.queue.values()) {
+            return Err(format!("{} waiters are said to stand for sets", lock.sets));
         }
         let newest = lock.holders.keys().last().map_or(0, |token| token.counter());
         let last = lock.queue.keys().last().copied().unwrap_or_default();
@@ -141,7 +144,8 @@ impl Machine {
         if self.parties != self.derived_parties() {
             return Err("the index of owners is wrong".into());
         }
-        if !self.suspects.is_empty() || !self.touched.is_empty() || !self.events.is_empty() {
+        if !self.suspects.is_empty() || !self.loosened.is_empty() || !self.touched.is_empty() || !self.events.is_empty()
+        {
             return Err("an entry was left half applied".into());
         }
         Ok(())

@@ -5,134 +5,23 @@
 //! many holders to finish as have enough permits together. Whoever can go on by itself is never in the way, so that an alarm
 //! is never false.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Machine;
+use super::graph::{Graph, Node, Told};
 use super::lock::Lock;
 use super::parties::{Party, holding_party, waiting_party};
 use super::queue::conflict;
-use super::state::{Purpose, Waiter, permits_of};
-use crate::limits;
-use crate::model::{CircleLink, FencingToken, Kind, LeaveReason, LockKey, OnDeadlock, Outcome, Refusal, WaitsBecause};
-
-/// What may come to an end: a party when it finishes, a wait when it is granted.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Node {
-    Party(Party),
-    Wait(LockKey, u64),
-}
-
-/// What stands in somebody's way: at which lock, and how; nothing is told of the step from a party to its own wait.
-struct Edge {
-    to: usize,
-    told: Option<Told>,
-}
-
-type Told = (LockKey, WaitsBecause);
-
-/// A need that is met when so much of it has come together.
-struct Need {
-    of: usize,
-    missing: u64,
-}
-
-#[derive(Default)]
-struct Graph {
-    nodes: Vec<Node>,
-    numbers: BTreeMap<Node, usize>,
-    edges: Vec<Vec<Edge>>,
-    needs: Vec<Need>,
-    /// Unmet needs of each node.
-    unmet: Vec<usize>,
-    /// What the end of a node adds to which need.
-    gives: Vec<Vec<(usize, u64)>>,
-}
-
-impl Graph {
-    fn number(&mut self, node: Node) -> usize {
-        if let Some(number) = self.numbers.get(&node) {
-            return *number;
-        }
-        let number = self.nodes.len();
-        self.nodes.push(node.clone());
-        self.numbers.insert(node, number);
-        self.edges.push(Vec::new());
-        self.unmet.push(0);
-        self.gives.push(Vec::new());
-        number
-    }
-
-    fn need(&mut self, of: usize, missing: u64, from: Vec<(Node, u64)>, told: Option<&Told>) {
-        let need = self.needs.len();
-        self.needs.push(Need { of, missing });
-        self.unmet[of] += 1;
-        for (node, gives) in from {
-            let to = self.number(node);
-            self.gives[to].push((need, gives));
-            self.edges[of].push(Edge { to, told: told.cloned() });
-        }
-    }
-
-    /// Lets everybody finish who can, until nothing changes; answers who is left.
-    fn reduce(&mut self) -> Vec<bool> {
-        let mut left = vec![true; self.nodes.len()];
-        let mut finished: Vec<usize> = (0..left.len()).filter(|node| self.unmet[*node] == 0).collect();
-        while let Some(node) = finished.pop() {
-            left[node] = false;
-            for (need, gives) in std::mem::take(&mut self.gives[node]) {
-                let Need { of, missing } = &mut self.needs[need];
-                let met = 0 < *missing && *missing <= gives;
-                *missing = missing.saturating_sub(gives);
-                if met {
-                    self.unmet[*of] -= 1;
-                    if self.unmet[*of] == 0 {
-                        finished.push(*of);
-                    }
-                }
-            }
-        }
-        left
-    }
-
-    /// The shortest way from the first party over those left back to itself: what is told of its steps, and of whom.
-    fn circle(&self, left: &[bool]) -> Option<Vec<(&Node, &Told)>> {
-        let mut came: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
-        let mut work = VecDeque::from([0]);
-        while let Some(party) = work.pop_front() {
-            for (at, edge) in self.edges[party].iter().enumerate() {
-                if !left[edge.to] || came.contains_key(&edge.to) {
-                    continue;
-                }
-                came.insert(edge.to, (party, at));
-                if edge.to == 0 {
-                    return Some(self.way(&came));
-                }
-                work.push_back(edge.to);
-            }
-        }
-        None
-    }
-
-    fn way(&self, came: &BTreeMap<usize, (usize, usize)>) -> Vec<(&Node, &Told)> {
-        let (mut way, mut at) = (Vec::new(), 0);
-        while let Some((from, edge)) = came.get(&at) {
-            way.extend(self.edges[*from][*edge].told.as_ref().map(|told| (&self.nodes[*from], told)));
-            at = *from;
-            if at == 0 {
-                break;
-            }
-        }
-        way.reverse();
-        way.truncate(limits::CIRCLE_LINKS_MAX);
-        way
-    }
-}
+use super::state::{Purpose, Standing, Waiter, permits_of, request_of};
+use crate::model::{
+    CircleLink, Claim, FencingToken, Kind, LeaveReason, LockKey, OnDeadlock, Outcome, Refusal, SessionId, WaitsBecause,
+};
 
 impl Machine {
     /// The circle that this party's waits close, if they do.
     pub(super) fn circle_of(&self, party: &Party) -> Option<Vec<CircleLink>> {
-        if !self.is_waited_for(party) {
+        if !self.may_be_in_circle(party) {
             return None;
         }
         let mut graph = Graph::default();
@@ -161,16 +50,6 @@ impl Machine {
             }
         };
         Some(CircleLink::new(party, &says, lock.clone(), *why))
-    }
-
-    /// Whether anybody could be waiting for this party at all: most waits close nothing, and this is cheap to see.
-    fn is_waited_for(&self, party: &Party) -> bool {
-        let Some(ties) = self.parties.get(party) else { return false };
-        let endless = |waiter: &Waiter| waiting_party(waiter).is_some();
-        let queue = |key: &LockKey| self.locks.get(key).into_iter().flat_map(|lock| &lock.queue);
-        !ties.parents.is_empty()
-            || ties.holds.iter().any(|(key, _)| queue(key).any(|(_, waiter)| endless(waiter)))
-            || ties.waits.iter().any(|(key, at)| queue(key).any(|(sequence, waiter)| at < sequence && endless(waiter)))
     }
 
     fn explore(&self, graph: &mut Graph, number: usize) {
@@ -202,7 +81,7 @@ impl Machine {
         let Some(lock) = self.locks.get(key) else { return };
         let Some(waiter) = lock.queue.get(&sequence) else { return };
         let Some(party) = waiting_party(waiter) else { return };
-        let ahead = self.blocked_by_ahead(lock, sequence, waiter);
+        let ahead = self.blocked_by_ahead(graph, key, lock, sequence);
         let (holds, behind) = ((key.clone(), WaitsBecause::Holds), (key.clone(), WaitsBecause::StandsAhead));
         if lock.kind == Kind::Semaphore {
             return needs_of_permits(graph, number, lock, waiter, &ahead, (key, &holds, &behind));
@@ -223,11 +102,11 @@ impl Machine {
 
     /// Parties ahead in the queue without whose end this one is never granted. Whoever stands ahead of a fair one that is
     /// in everybody's way is in that one's way too, and need not be named.
-    fn blocked_by_ahead(&self, lock: &Lock, sequence: u64, waiter: &Waiter) -> Vec<(u64, Party)> {
+    fn blocked_by_ahead(&self, graph: &mut Graph, key: &LockKey, lock: &Lock, sequence: u64) -> Vec<(u64, Party)> {
         let mut found = Vec::new();
-        // Whoever comes to hold what a waiting set lacks may pass it one day: while any set waits, a place in a queue is
-        // no reason for an alarm, only what is held.
-        if matches!(waiter.purpose, Purpose::Upgrade(_)) || self.sets_waiting != 0 {
+        let Some(waiter) = lock.queue.get(&sequence) else { return found };
+        // Whoever may come to pass those ahead has no reason for an alarm in them, only in what is held.
+        if matches!(waiter.purpose, Purpose::Upgrade(_)) || self.may_come_to_pass(graph, key, waiter) {
             return found;
         }
         for (at, ahead) in lock.queue.range(..sequence).rev() {
@@ -238,11 +117,29 @@ impl Machine {
             }
             let Some(party) = waiting_party(ahead) else { continue };
             found.push((*at, party));
-            if lock.kind == Kind::Lock && !ahead.barges() && conflict(ahead.mode, waiter.mode) && is_wide(ahead) {
+            let wide =
+                lock.kind == Kind::Lock && !ahead.barges() && conflict(ahead.mode, waiter.mode) && is_wide(ahead);
+            if wide && !self.may_come_to_pass(graph, key, ahead) {
                 break;
             }
         }
         found
+    }
+
+    /// Whether this waiter passes, or may one day pass, some of those ahead of it here: a session that holds what a waiting
+    /// set lacks does. So one whose session stands, by another request, at another lock where a set waits is taken for one
+    /// that may, whatever it has there: an alarm must never be false.
+    fn may_come_to_pass(&self, graph: &mut Graph, at: &LockKey, waiter: &Waiter) -> bool {
+        let Some((id, own)) = request_of(waiter.claim).filter(|_| self.sets_waiting != 0) else { return false };
+        let stands = graph.beside_sets.entry(id).or_insert_with(|| self.beside_sets(id));
+        stands.iter().any(|(key, number)| key != at && *number != own)
+    }
+
+    /// Where this session stands beside waiting sets, by its requests.
+    fn beside_sets(&self, session: SessionId) -> Vec<(LockKey, u64)> {
+        let standings = self.sessions.get(&session).into_iter().flat_map(|session| session.standings());
+        let beside = standings.filter(|(_, key, _)| self.locks.get(key).is_some_and(|lock| 0 < lock.sets));
+        beside.map(|(number, key, _)| (key.clone(), number)).collect()
     }
 
     /// What a wait that was just added is told where it closes a circle and does not want to wait all the same. Also where
@@ -289,15 +186,17 @@ impl Machine {
         events: usize,
         circle: Vec<CircleLink>,
     ) -> Outcome {
+        let loosened = std::mem::take(&mut self.loosened);
         for key in keys {
             let Some(waiter) = self.remove_waiter(key, sequence) else { continue };
-            if let crate::model::Claim::Request(request) = waiter.claim
+            if let Claim::Request(request) = waiter.claim
                 && let Some(session) = self.sessions.get_mut(&request.session)
             {
                 session.stand_down(request.number, key);
             }
             self.touched.insert(key.clone());
         }
+        self.loosened = loosened;
         self.events.truncate(events);
         if sequence != super::upgrade::HEAD {
             self.globals.sequences -= 1;
@@ -314,9 +213,44 @@ impl Machine {
         }
     }
 
+    /// A semaphore's limit was lowered: each of its waiters may need more to be given back than before.
+    pub(super) fn suspect_waiters(&mut self, key: &LockKey) {
+        let queue = self.locks.get(key).into_iter().flat_map(|lock| lock.queue.values());
+        let parties: Vec<Party> = queue.filter_map(waiting_party).collect();
+        self.suspects.extend(parties);
+    }
+
+    /// A session stands no longer at a lock where sets wait, or they wait there no longer: so it may pass fewer elsewhere.
+    /// Called before the change.
+    pub(super) fn loosen(&mut self, key: &LockKey, gone: Claim, last_set: bool) {
+        let Some(lock) = self.locks.get(key).filter(|lock| last_set || 0 < lock.sets) else { return };
+        let holders = lock.holders.values().map(|holder| holder.claim);
+        let all = holders.chain(lock.queue.values().map(|waiter| waiter.claim)).filter(|_| last_set);
+        let sessions: Vec<SessionId> = all.chain([gone]).filter_map(|claim| claim.session()).collect();
+        self.loosened.extend(sessions.into_iter().map(|session| (session, key.clone())));
+    }
+
+    /// Those who may pass fewer than before may be in a circle by now.
+    fn suspect_loosened(&mut self) {
+        for (id, key) in std::mem::take(&mut self.loosened) {
+            let Some(session) = self.sessions.get(&id) else { continue };
+            let beside_sets = self.locks.get(&key).is_some_and(|lock| 0 < lock.sets);
+            if beside_sets && session.standings().any(|(_, other, _)| *other == key) {
+                continue;
+            }
+            let waiting = session.standings().filter_map(|(_, key, standing)| {
+                let Standing::Waits(sequence) = standing else { return None };
+                waiting_party(self.locks.get(key)?.queue.get(&sequence)?)
+            });
+            let parties: Vec<Party> = waiting.collect();
+            self.suspects.extend(parties);
+        }
+    }
+
     /// After grants: a party that holds more now and waits elsewhere may have closed a circle. The newest of its waits that
     /// does not want to wait all the same is refused. Answers whether one was.
     pub(super) fn break_circles(&mut self) -> bool {
+        self.suspect_loosened();
         while let Some(party) = self.suspects.pop_first() {
             let Some(circle) = self.circle_of(&party) else { continue };
             let waits = self.parties.get(&party).into_iter().flat_map(|ties| &ties.waits);

@@ -168,6 +168,7 @@ impl Machine {
         self.move_due(None, deadline, Due::Wait(key.clone(), sequence));
         if let Some(lock) = self.locks.get_mut(key) {
             lock.barging += usize::from(waiter.barges());
+            lock.sets += usize::from(in_set);
             lock.queue.insert(sequence, waiter);
         }
         self.totals.waiters += 1;
@@ -202,6 +203,10 @@ impl Machine {
     /// As [`end_hold`](Self::end_hold), also from outside.
     pub(super) fn end_hold_as(&mut self, key: &LockKey, token: FencingToken, ending: Ending) {
         let Ending { reason, answer, broken } = ending;
+        if self.sets_waiting != 0 {
+            let claim = self.locks.get(key).and_then(|lock| lock.holders.get(&token)).map(|holder| holder.claim);
+            claim.into_iter().for_each(|claim| self.loosen(key, claim, false));
+        }
         let Some(lock) = self.locks.get_mut(key) else { return };
         let Some(holder) = lock.holders.remove(&token) else { return };
         lock.permits_held -= permits_of(holder.mode);
@@ -278,9 +283,16 @@ impl Machine {
     }
 
     pub(super) fn remove_waiter(&mut self, key: &LockKey, sequence: u64) -> Option<Waiter> {
+        if self.sets_waiting != 0 {
+            let lock = self.locks.get(key)?;
+            let waiter = lock.queue.get(&sequence)?;
+            let last_set = waiter.purpose == Purpose::Set && lock.sets == 1;
+            self.loosen(key, waiter.claim, last_set);
+        }
         let lock = self.locks.get_mut(key)?;
         let waiter = lock.queue.remove(&sequence)?;
         lock.barging -= usize::from(waiter.barges());
+        lock.sets -= usize::from(waiter.purpose == Purpose::Set);
         self.sets_waiting -= usize::from(waiter.purpose == Purpose::Set);
         self.tie_wait(key, sequence, &waiter, false);
         self.move_due(waiter.deadline, None, Due::Wait(key.clone(), sequence));

@@ -29,6 +29,8 @@ pub(super) struct Lock {
     pub permits_reserved: u64,
     /// Waiters that barge; derived from the queue.
     pub barging: usize,
+    /// Waiters that stand for a set; derived from the queue.
+    pub sets: usize,
     /// Takes by their secret; derived from holders and queue.
     pub takes: BTreeMap<Handle, TakeId>,
 }
@@ -39,7 +41,19 @@ impl Lock {
         let (holders, queue, takes) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let delays = BTreeMap::new();
         let origin = LimitOrigin::Asked;
-        Self { kind, limit, origin, holders, queue, delays, permits_held: 0, permits_reserved: 0, barging: 0, takes }
+        Self {
+            kind,
+            limit,
+            origin,
+            holders,
+            queue,
+            delays,
+            permits_held: 0,
+            permits_reserved: 0,
+            barging: 0,
+            sets: 0,
+            takes,
+        }
     }
 
     /// Whether nobody holds it or waits for it, and nothing keeps it closed.

@@ -21,6 +21,7 @@ mod events;
 mod expiry;
 mod explain;
 mod grant;
+mod graph;
 mod history;
 mod lock;
 mod manage;
@@ -29,6 +30,7 @@ mod parties;
 mod query;
 mod queue;
 mod quotas;
+mod reach;
 mod record;
 mod reentry;
 mod release;
@@ -98,6 +100,8 @@ pub struct Machine {
     parties: BTreeMap<Party, Ties>,
     /// Owners whose newest hold may have closed a circle of waiters.
     suspects: BTreeSet<Party>,
+    /// Sessions that may pass fewer waiters than before, and the lock where they stood beside a waiting set.
+    loosened: BTreeSet<(SessionId, LockKey)>,
     /// Records touched since they were last taken.
     dirty: DirtyKeys,
     /// What happened to the holders of locks.

@@ -177,6 +177,11 @@ pub(super) fn barging_among<'a>(waiters: impl Iterator<Item = &'a Waiter>) -> us
     waiters.filter(|waiter| waiter.barges()).count()
 }
 
+/// How many of a queue stand there for a set.
+pub(super) fn sets_among<'a>(waiters: impl Iterator<Item = &'a Waiter>) -> usize {
+    waiters.filter(|waiter| waiter.purpose == Purpose::Set).count()
+}
+
 /// The request behind a set's claim.
 pub(super) fn request_of_set(waiter: &Waiter) -> Option<RequestId> {
     match (waiter.purpose, waiter.claim) {

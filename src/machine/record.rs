@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::history::{History, Segment};
 use super::lock::Lock;
-use super::queue::barging_among;
+use super::queue::{barging_among, sets_among};
 use super::state::{
     Delayed, Finished, Globals, Holder, LimitOrigin, Purpose, Session, SessionRecord, Standing, Take, TakeState,
     Tombstone, Waiter,
@@ -249,6 +249,7 @@ impl Machine {
             }
             lock.permits_reserved = lock.delays.values().map(|delayed| state::permits_of(delayed.holder.mode)).sum();
             lock.barging = barging_among(lock.queue.values());
+            lock.sets = sets_among(lock.queue.values());
             for (sequence, waiter) in &lock.queue {
                 let in_set = waiter.purpose == Purpose::Set;
                 self.sets_waiting += usize::from(in_set);

@@ -30,6 +30,9 @@ impl Machine {
         self.limit_changed(key, Some(limit));
         self.refuse_the_impossible(key, limit);
         self.holders_changed(key);
+        if known.and_then(|(_, old, _)| old).is_some_and(|old| limit < old) {
+            self.suspect_waiters(key);
+        }
         Outcome::Done
     }
 

@@ -2,6 +2,7 @@
 
 mod bounds;
 mod circles;
+mod costs;
 mod history;
 pub(crate) mod mirror;
 mod naive;

@@ -38,7 +38,11 @@ impl CircleLink {
         let Some(first) = circle.first() else { return Vec::new() };
         let next = circle.iter().skip(1).chain([first]);
         let links = circle.iter().zip(next);
-        links.map(|(link, next)| format!("{link} waits for {}, {} {}", link.lock.name, link.why, next.owner)).collect()
+        let sentence = |(link, next): (&CircleLink, &CircleLink)| {
+            let (name, why) = (&link.lock.name, link.why);
+            format!("{link} waits for {name}, {why} {} (session {})", next.owner, next.session)
+        };
+        links.map(sentence).collect()
     }
 }
 
@@ -108,8 +112,8 @@ mod tests {
             link(7, "build", &ann, "a", WaitsBecause::Holds),
             link(9, "test", &Metadata::default(), "b", WaitsBecause::StandsAhead),
         ];
-        let first = format!("build (ann, session 7: {}) waits for a, held by test", "é".repeat(32));
-        let second = "test (session 9) waits for b, behind build".to_owned();
+        let first = format!("build (ann, session 7: {}) waits for a, held by test (session 9)", "é".repeat(32));
+        let second = "test (session 9) waits for b, behind build (session 7)".to_owned();
         assert_eq!(CircleLink::sentences(&circle), [first, second]);
     }
 }

@@ -33,11 +33,31 @@ fn open(number: u64) -> Command {
     })
 }
 
+fn set_limit(limit: u32) -> Command {
+    let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("pool").expect("legal") };
+    Command::Manage(Manage { lock, what: Managing::SetLimit { limit } })
+}
+
+/// Whether somebody waits whose session stands beside a waiting set at another lock: one day it may pass those ahead of it,
+/// so they are no reason for an alarm, and a circle over them is missed.
+fn may_be_missed(machine: &Machine) -> bool {
+    machine.sessions.values().any(|session| {
+        let beside = |key: &LockKey| machine.locks.get(key).is_some_and(|lock| 0 < lock.sets);
+        session.standings().any(|(number, waits, standing)| {
+            let elsewhere = |(other, key, _): (u64, &LockKey, Standing)| key != waits && other != number && beside(key);
+            matches!(standing, Standing::Waits(_)) && session.standings().any(elsewhere)
+        })
+    })
+}
+
 /// A story without time: nobody is impatient, nothing expires.
 struct Story {
     random: Random,
     numbers: BTreeMap<SessionId, u64>,
+    /// Everybody is named, so that no circle may be missed.
     all_named: bool,
+    /// Several locks are asked for together.
+    sets: bool,
 }
 
 impl Story {
@@ -59,7 +79,7 @@ impl Story {
         let name = LOCKS[self.random.below(4) as usize];
         let count = 1 + self.random.below(3) as u32;
         let mode = match name {
-            "pool" => Mode::Permits { count, limit: Some(3) },
+            "pool" => Mode::Permits { count, limit: None },
             _ if self.random.below(2) == 0 => Mode::Shared,
             _ => Mode::Exclusive,
         };
@@ -88,7 +108,8 @@ impl Story {
                 let what = Alteration::Upgrade { token, patience };
                 Command::Alter(Alter { request, answered_below, name, what })
             }
-            (10..14, _) if !self.all_named => {
+            (19, _) => set_limit(2 + self.random.below(2) as u32),
+            (10..14, _) if self.sets => {
                 let members = (0..2).map(|_| self.member()).collect();
                 let owner = self.owner();
                 let set = AcquireSet { request, answered_below, members, owner, patience, metadata, extras: None };
@@ -190,14 +211,15 @@ fn waiting_all_the_same(command: &Command) -> Option<Command> {
 }
 
 /// Every alarm is what the naive model says; had the refused one waited, it would wait for ever; and as long as alarms are
-/// heeded, everybody finishes in the end.
+/// heeded, everybody finishes in the end, except over places in a queue that a session beside a waiting set may yet pass.
 #[test]
 fn alarms_are_never_false_and_never_missing() {
-    let mut alarms: BTreeMap<&str, u64> = BTreeMap::new();
+    let (mut alarms, mut missed): (BTreeMap<&str, u64>, u64) = (BTreeMap::new(), 0);
     for seed in 0..STORIES {
         let (mut watched, mut naive) = (Watched::default(), Naive::default());
-        let mut story = Story { random: Random(seed), numbers: BTreeMap::new(), all_named: seed % 2 == 0 };
-        let opens = entry(0, vec![], (1..=SESSIONS).map(open).collect());
+        let (all_named, sets) = (seed % 3 != 2, seed % 3 != 0);
+        let mut story = Story { random: Random(seed), numbers: BTreeMap::new(), all_named, sets };
+        let opens = entry(0, vec![], (1..=SESSIONS).map(open).chain([set_limit(3)]).collect());
         watched.apply(&opens);
         naive.apply(&opens);
         for at in 0..COMMANDS_A_STORY {
@@ -226,9 +248,15 @@ fn alarms_are_never_false_and_never_missing() {
                 assert_eq!(outcome, expected, "story {seed}, {at}: {command:#?}");
             }
             let (stuck, _) = if story.all_named { go_on(&watched.machine) } else { (vec![], 0) };
+            if !stuck.is_empty() && story.sets && may_be_missed(&watched.machine) {
+                missed += 1;
+                break;
+            }
             assert!(stuck.is_empty(), "story {seed}, {at}: {stuck:?} wait for ever after {command:#?}: {outcome:?}");
         }
     }
+    println!("{alarms:?} alarms; {missed} of {STORIES} stories ended in a circle that sets hide");
+    assert!(missed * 10 < STORIES, "{missed} of {STORIES} stories ended in a circle that sets hide");
     for kind in ["acquire", "set", "upgrade"] {
         assert!(alarms.get(kind).is_some_and(|times| 100 <= *times), "too rare: {alarms:?}");
     }

@@ -87,6 +87,8 @@ pub(super) struct Naive {
     lost: Vec<Lost>,
     /// Owners that have come to hold something since circles were last looked for.
     suspects: Vec<Party>,
+    /// Sessions that stood at a lock where a set waited when circles were last looked for.
+    beside_sets: Vec<(SessionId, LockKey)>,
     /// Limits of semaphores, and whether they stay while nobody uses them.
     limits: Vec<(LockKey, u32, bool)>,
     takes: Vec<Taken>,
@@ -443,6 +445,7 @@ impl Naive {
     }
 
     fn refuse_in_circles(&mut self) -> bool {
+        self.suspect_loosened();
         self.suspects.sort();
         while !self.suspects.is_empty() {
             let party = self.suspects.remove(0);
@@ -502,7 +505,7 @@ impl Naive {
     /// Endless waits ahead of this one that it may not come to pass.
     fn waits_ahead(&self, wait: &Wait) -> Vec<(&Wait, Party)> {
         let ask = &wait.ask;
-        if wait.upgrades.is_some() || self.waits.iter().any(|wait| wait.ask.set) {
+        if wait.upgrades.is_some() || self.may_come_to_pass(ask) {
             return vec![];
         }
         let ahead = self.waits.iter().filter(|o| o.ask.lock == ask.lock && o.sequence < wait.sequence);
@@ -510,6 +513,35 @@ impl Naive {
         let blocks = ahead.filter(|o| fair(o) || conflict(o.ask.mode, ask.mode));
         let blocks = blocks.filter(|o| !passes(ask, &o.ask));
         blocks.filter_map(|o| Some((o, endless_wait(o)?))).collect()
+    }
+
+    /// Whether its session stands, by another request, at another lock where a set waits: so it may come to pass others.
+    fn may_come_to_pass(&self, ask: &Ask) -> bool {
+        let Some(session) = ask.claim.session() else { return false };
+        let asks = self.holds.iter().map(|hold| &hold.ask).chain(self.waits.iter().map(|wait| &wait.ask));
+        let mut others = asks.filter(|other| other.claim.session() == Some(session) && other.claim != ask.claim);
+        others.any(|other| other.lock != ask.lock && self.set_waits_at(&other.lock))
+    }
+
+    fn set_waits_at(&self, lock: &LockKey) -> bool {
+        self.waits.iter().any(|wait| wait.ask.set && wait.ask.lock == *lock)
+    }
+
+    fn sessions_beside_sets(&self) -> Vec<(SessionId, LockKey)> {
+        let asks = self.holds.iter().map(|hold| &hold.ask).chain(self.waits.iter().map(|wait| &wait.ask));
+        let beside = asks.filter(|ask| self.set_waits_at(&ask.lock));
+        beside.filter_map(|ask| Some((ask.claim.session()?, ask.lock.clone()))).collect()
+    }
+
+    /// Who may pass fewer than before may be in a circle by now.
+    fn suspect_loosened(&mut self) {
+        let now = self.sessions_beside_sets();
+        for (session, lock) in std::mem::replace(&mut self.beside_sets, now.clone()) {
+            if !now.contains(&(session, lock)) {
+                let waits = self.waits.iter().filter(|wait| wait.ask.claim.session() == Some(session));
+                self.suspects.extend(waits.filter_map(endless_wait));
+            }
+        }
     }
 
     /// Whom or what this wait needs to come to an end; and whether enough of it has.
@@ -1283,6 +1315,7 @@ impl Naive {
         if self.is_lock(lock) {
             return Outcome::Refused(Refusal::KindMismatch { lock: lock.clone(), kind: Kind::Lock });
         }
+        let lowered = self.limit(lock).is_some_and(|old| limit < old);
         self.limits.retain(|(known, ..)| known != lock);
         self.limits.push((lock.clone(), limit, true));
         let wants = |wait: &Wait| match wait.ask.mode {
@@ -1291,6 +1324,10 @@ impl Naive {
         };
         while let Some((at, asked)) = self.waits.iter().enumerate().find_map(|(at, wait)| Some((at, wants(wait)?))) {
             self.end_wait(at, Outcome::Refused(Refusal::LimitExceeded { lock: lock.clone(), limit, asked }));
+        }
+        if lowered {
+            let waits = self.waits.iter().filter(|wait| wait.ask.lock == *lock);
+            self.suspects.extend(waits.filter_map(endless_wait));
         }
         Outcome::Done
     }

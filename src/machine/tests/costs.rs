@@ -1,0 +1,186 @@
+//! What deadlock detection and waiting sets cost, as printed figures (`--nocapture`): a busy machine may be slow, so no time
+//! is asserted, only what was decided. Figures that mean something come from an optimised build.
+
+use std::time::{Duration, Instant};
+
+use super::mirror::entry;
+use crate::limits::WAITERS_A_LOCK_MAX;
+use crate::machine::Machine;
+use crate::model::*;
+
+const REPEATED: u32 = 20;
+const OPERATIONS: u32 = 200;
+const ROUNDS: usize = 5;
+const QUEUE: u64 = 50;
+const SETS: [u64; 4] = [0, 1, 10, 100];
+const CROWD: u64 = 1_000;
+
+fn open(number: u64) -> Command {
+    Command::OpenSession(OpenSession {
+        namespace: Namespace::default(),
+        handle: Handle::from_random(number.into()),
+        instance: Instance(1),
+        ttl_ms: 60_000,
+        disconnect_grace_ms: None,
+        metadata: Metadata::default(),
+        accepts_hand_over: false,
+    })
+}
+
+fn acquire(session: u64, number: u64, lock: &str, owner: Option<&str>) -> Command {
+    Command::Acquire(Acquire {
+        request: RequestId { session: SessionId::new(0, session), number },
+        answered_below: 0,
+        name: LockName::parse(lock).expect("legal"),
+        mode: Mode::Exclusive,
+        owner: owner.map(|owner| Owner::parse(owner).expect("legal")),
+        patience: Patience::Session,
+        metadata: Metadata::default(),
+        extras: None,
+    })
+}
+
+fn set(session: u64, number: u64, locks: &[String]) -> Command {
+    let member = |name: &String| (LockName::parse(name).expect("legal"), Mode::Exclusive);
+    Command::AcquireSet(AcquireSet {
+        request: RequestId { session: SessionId::new(0, session), number },
+        answered_below: 0,
+        members: locks.iter().map(member).collect(),
+        owner: None,
+        patience: Patience::Session,
+        metadata: Metadata::default(),
+        extras: None,
+    })
+}
+
+fn release(session: u64, number: u64, lock: &str, token: FencingToken) -> Command {
+    let request = RequestId { session: SessionId::new(0, session), number };
+    Command::Release(Release { request, answered_below: number, name: LockName::parse(lock).expect("legal"), token })
+}
+
+fn apply(machine: &mut Machine, command: Command) -> Outcome {
+    let index = machine.applied() + 1;
+    let outcome = machine.apply(index, &entry(0, vec![], vec![command])).commands.remove(0).outcome;
+    machine.take_dirty(|_, _| ());
+    outcome
+}
+
+/// Waiters in the queue: few, or as many as `LOCKKEEPER_COSTS_CROWD` says.
+fn crowd() -> u64 {
+    let wanted = std::env::var("LOCKKEEPER_COSTS_CROWD").ok().and_then(|text| text.parse().ok());
+    wanted.unwrap_or(CROWD).min(WAITERS_A_LOCK_MAX as u64 - 10)
+}
+
+/// How long one command takes, at best, on copies of this machine.
+fn fastest(machine: &Machine, command: &Command, decided: impl Fn(&Outcome) -> bool) -> Duration {
+    let times = (0..REPEATED).map(|_| {
+        let (mut machine, command) = (machine.clone(), command.clone());
+        let began = Instant::now();
+        let outcome = apply(&mut machine, command);
+        let took = began.elapsed();
+        assert!(decided(&outcome), "{outcome:?}");
+        took
+    });
+    times.min().unwrap_or_default()
+}
+
+/// One more wait behind a full queue costs much the same for a named owner as for nobody, also where somebody waits for what
+/// that owner holds; a circle over the whole queue is found all the same.
+#[test]
+fn a_wait_behind_many_is_cheap() {
+    let mut machine = Machine::new();
+    for session in 1..=4 {
+        apply(&mut machine, open(session));
+    }
+    apply(&mut machine, acquire(1, 1, "hot", Some("holder")));
+    let crowd = crowd();
+    for number in 1..=crowd {
+        apply(&mut machine, acquire(2 + number % 2, number, "hot", Some(&format!("waiter-{number}"))));
+    }
+    apply(&mut machine, acquire(4, 1, "own", Some("owner")));
+    let queued = |outcome: &Outcome| matches!(outcome, Outcome::Queued(_));
+    let asks = acquire(4, 2, "hot", Some("owner"));
+    let nobody = fastest(&machine, &acquire(4, 2, "hot", None), queued);
+    let alone = fastest(&machine, &asks, queued);
+    apply(&mut machine, acquire(1, 9, "own", Some("other")));
+    let awaited = fastest(&machine, &asks, queued);
+    let first = apply(&mut machine, acquire(3, crowd + 9, "own", Some("waiter-1")));
+    assert!(queued(&first), "{first:?}");
+    let circle = fastest(&machine, &asks, |outcome| matches!(outcome, Outcome::Refused(Refusal::Deadlock { .. })));
+    let ratio = |time: Duration| time.as_secs_f64() / nobody.as_secs_f64();
+    eprintln!(
+        "a wait behind {crowd}: unnamed {nobody:?}; named {alone:?} ({:.1}x); awaited itself {awaited:?} ({:.1}x); closing a circle {circle:?} ({:.1}x)",
+        ratio(alone),
+        ratio(awaited),
+        ratio(circle)
+    );
+}
+
+/// A machine in which so many sets wait, each for a lock that is held and one that is idle.
+fn with_waiting_sets(sets: u64) -> Machine {
+    let mut machine = Machine::new();
+    for session in 1..=3 {
+        apply(&mut machine, open(session));
+    }
+    for number in 1..=sets {
+        apply(&mut machine, acquire(1, number, &format!("held-{number}"), None));
+        let wanted = [format!("held-{number}"), format!("idle-{number}")];
+        let outcome = apply(&mut machine, set(2, number, &wanted));
+        assert!(matches!(outcome, Outcome::Queued(_)), "{outcome:?}");
+    }
+    machine
+}
+
+/// Takes and gives back locks that no set asks for; how long a pair took.
+fn pairs(machine: &mut Machine, numbers: &mut u64) -> Duration {
+    let began = Instant::now();
+    for _ in 0..OPERATIONS {
+        *numbers += 2;
+        let lock = format!("free-{}", *numbers % 64);
+        let Outcome::Granted(grant) = apply(machine, acquire(3, *numbers, &lock, None)) else {
+            panic!("{lock} is free")
+        };
+        apply(machine, release(3, *numbers + 1, &lock, grant.token));
+    }
+    began.elapsed() / OPERATIONS
+}
+
+/// Hands a lock that no set asks for along its queue; how long a hand-over, with a new wait at the end, took.
+fn hand_overs(machine: &mut Machine, numbers: &mut u64) -> Duration {
+    let lock = "queued";
+    for _ in 0..QUEUE {
+        *numbers += 2;
+        apply(machine, acquire(3, *numbers, lock, None));
+    }
+    let began = Instant::now();
+    let key = LockKey { namespace: Namespace::default(), name: LockName::parse(lock).expect("legal") };
+    for _ in 0..OPERATIONS {
+        let token = *machine.locks[&key].holders.keys().next().expect("held");
+        *numbers += 2;
+        apply(machine, acquire(3, *numbers, lock, None));
+        apply(machine, release(3, *numbers + 1, lock, token));
+    }
+    began.elapsed() / OPERATIONS
+}
+
+/// Locks that no set asks for go from hand to hand much as fast while sets wait as without any.
+#[test]
+fn waiting_sets_slow_others_little() {
+    let mut machines: Vec<_> = SETS.map(|sets| (sets, with_waiting_sets(sets), 0_u64, [Duration::MAX; 2])).into();
+    // In turn, and the best of each: what else the machine does falls on all of them.
+    for _ in 0..ROUNDS {
+        for (_, machine, numbers, best) in &mut machines {
+            best[0] = best[0].min(pairs(machine, numbers));
+            let mut queued = machine.clone();
+            best[1] = best[1].min(hand_overs(&mut queued, &mut numbers.clone()));
+        }
+    }
+    let without = machines[0].3.map(|time| time.as_secs_f64());
+    for (sets, _, _, best) in machines {
+        let ratios = [0, 1].map(|at| best[at].as_secs_f64() / without[at]);
+        eprintln!(
+            "{sets:>5} waiting sets: a pair of a disjoint lock {:?} ({:.2}x), a hand-over with {QUEUE} in its queue {:?} ({:.2}x)",
+            best[0], ratios[0], best[1], ratios[1]
+        );
+    }
+}
