@@ -159,7 +159,8 @@ fn time_and_randomness_have_one_window() {
         |source, line| {
             let pure = ["model", "machine"].contains(&source.room.as_str());
             // A hasher without a seed gives every node the same order; such a type says so where it is named.
-            let seedless = line.contains("foldhash::fast::FixedState") || line.starts_with("use ");
+            let fixed = ["foldhash::fast::FixedState", "BuildHasherDefault"];
+            let seedless = fixed.iter().any(|hasher| line.contains(hasher)) || line.starts_with("use ");
             let unordered = pure && !seedless && (line.contains("HashMap") || line.contains("HashSet"));
             let timed = clocks.iter().any(|clock| {
                 line.contains(clock)
