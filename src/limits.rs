@@ -4,9 +4,11 @@
 //! weigh them against each other; relations that must hold between them are checked by the compiler below.
 
 mod history;
+mod systems;
 mod tables;
 
 pub use history::*;
+pub use systems::*;
 pub use tables::*;
 
 // Names and texts.
@@ -25,8 +27,6 @@ pub const PRINCIPAL_BYTES_MAX: usize = 128;
 pub const METADATA_BYTES_MAX: usize = 1024;
 /// Longest reason given by somebody who acts on others' locks, in bytes.
 pub const REASON_BYTES_MAX: usize = 512;
-/// Longest value of a hold, in bytes.
-pub const LOCK_VALUE_BYTES_MAX: usize = 4 * 1024;
 /// Longest version that a node announces, in bytes.
 pub const VERSION_BYTES_MAX: usize = 64;
 /// Longest address that a node announces, in bytes: a DNS name and a port.

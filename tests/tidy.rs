@@ -33,6 +33,7 @@ const QUARANTINED: &[(&str, &str)] = &[
     ("sha2", "audit"),
     ("axum", "http"),
     ("clap", "cli"),
+    ("bson", "compat"),
 ];
 
 const FILE_LINES_MAX: usize = 400;

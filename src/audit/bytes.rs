@@ -171,6 +171,7 @@ fn reason_byte(reason: EndReason) -> u8 {
         EndReason::Lost => 3,
         EndReason::Broken => 4,
         EndReason::HandedOver => 5,
+        EndReason::Overtaken => 6,
     }
 }
 

@@ -156,6 +156,7 @@ impl<'a> Rest<'a> {
             3 => EndReason::Lost,
             4 => EndReason::Broken,
             5 => EndReason::HandedOver,
+            6 => EndReason::Overtaken,
             other => return Err(Damaged(format!("a reason of kind {other}"))),
         })
     }

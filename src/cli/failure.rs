@@ -54,6 +54,7 @@ impl Failure {
             }
             Word::Quota => "release what is no longer needed, or ask for a larger quota",
             Word::NotHeld | Word::HeldByOther | Word::WrongHandle => "see who holds it with `lockkeeper show`",
+            Word::Changed => "look at it again",
             Word::NotAccepted => "see who waits for it with `lockkeeper show`",
             Word::SessionEnded | Word::AlreadyOpen => "start anew with a new session",
             Word::StaleAttempt | Word::TooOld | Word::RequestReused => "start anew with a new request",

@@ -8,6 +8,7 @@ use super::options::{ListOptions, ShowFormat, ShowOptions, WatchOptions};
 use super::output::Output;
 use super::shapes::{self, mode_word};
 use crate::client::{Client, Seen};
+use crate::compat::config_locks::locks_json;
 use crate::model::{HolderView, ListShow, LockView, LogTime, Metadata};
 use crate::service::LockService;
 
@@ -47,12 +48,27 @@ pub(super) async fn list<S: LockService>(
     Ok(YES)
 }
 
+/// One lock as a document.
+async fn show_document<S: LockService>(
+    client: &Client<S>,
+    options: &ShowOptions,
+    output: &Output,
+) -> Result<u8, Failure> {
+    let document = client.document(options.name.as_str()).await?.value;
+    let json = document.map(|document| locks_json(&document));
+    output.object(&json)?;
+    Ok(YES)
+}
+
 /// One lock.
 pub(super) async fn show<S: LockService>(
     client: &Client<S>,
     options: ShowOptions,
     output: &Output,
 ) -> Result<u8, Failure> {
+    if options.format == ShowFormat::Config {
+        return show_document(client, &options, output).await;
+    }
     let Seen { now, value: view, .. } = client.inspect(options.name.as_str()).await?;
     if output.json || options.format == ShowFormat::Json {
         output.object(&shapes::Lock::new(&view, now))?;

@@ -292,6 +292,8 @@ pub(super) enum ShowFormat {
     Text,
     /// As with --json.
     Json,
+    /// As a document of config.locks: one line of extended JSON, or null where there is none.
+    Config,
 }
 
 #[derive(Debug, Args)]

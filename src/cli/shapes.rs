@@ -247,7 +247,7 @@ impl Holder {
             host: holder.metadata.host.to_string(),
             pid: holder.metadata.pid,
             held_ms: now.ms_since(holder.since),
-            remaining_ms: Some(holder.deadline.ms_since(now)),
+            remaining_ms: (holder.deadline != LogTime(u64::MAX)).then(|| holder.deadline.ms_since(now)),
         }
     }
 }

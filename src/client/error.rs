@@ -93,6 +93,7 @@ impl From<Refusal> for ClientError {
             refusal @ (Refusal::AlreadyHeld { .. }
             | Refusal::Entered { .. }
             | Refusal::NotAccepted { .. }
+            | Refusal::Changed { .. }
             | Refusal::Deadlock { .. }
             | Refusal::KindMismatch { .. }
             | Refusal::LimitMismatch { .. }
@@ -145,7 +146,10 @@ fn cause(alone: bool, session: SessionId, reason: Option<EndReason>) -> String {
         (true, Some(EndReason::Broken)) => "it was broken".to_owned(),
         (true, Some(EndReason::HandedOver)) => "it was handed over to another".to_owned(),
         (true, Some(EndReason::Expired)) => "its lease ran out".to_owned(),
-        (true, Some(reason @ (EndReason::Released | EndReason::Lost | EndReason::Cancelled))) => {
+        (
+            true,
+            Some(reason @ (EndReason::Released | EndReason::Lost | EndReason::Cancelled | EndReason::Overtaken)),
+        ) => {
             format!("it was {reason}")
         }
     }

@@ -181,7 +181,7 @@ impl<S: LockService> ListRequest<'_, S> {
     }
 }
 
-fn at_most_a_page(rows: u32) -> u32 {
+pub(super) fn at_most_a_page(rows: u32) -> u32 {
     rows.clamp(1, PAGE_ROWS_MAX as u32)
 }
 

@@ -14,6 +14,7 @@
 mod acquire;
 mod attempts;
 mod backoff;
+mod documents;
 mod election;
 mod errands;
 mod error;
@@ -49,6 +50,7 @@ use crate::model::{LockKey, LockName, Metadata, Namespace};
 use crate::service::{LockService, REQUEST_WAIT};
 
 pub use acquire::LockRequest;
+pub use documents::Grabbed;
 pub use election::{Campaign, Election, Leader, Leadership, Observer};
 pub use error::{ClientError, Lost};
 pub use guard::{LockGuard, Released};
@@ -126,6 +128,11 @@ impl<S: LockService> Client<S> {
     #[must_use]
     pub fn request_wait(self, wait: Duration) -> Self {
         self.with(|settings| settings.request_wait = wait)
+    }
+
+    /// The clock that it goes by.
+    pub(crate) fn time(&self) -> &Arc<dyn Clock> {
+        &self.settings.clock
     }
 
     /// The service below.

@@ -4,7 +4,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::frame::{self, DecodeError, Kind};
 use crate::machine::{Record, RecordKey};
-use crate::model::{FencingToken, LockKey, LockName, Namespace, SessionId, TakeId};
+use crate::model::{FencingToken, LockKey, LockName, Namespace, ProcessId, SessionId, TakeId};
 
 /// The key on disk: a letter for the kind, then names ended by a zero byte, then numbers, largest byte first.
 /// Names hold no zero byte, so keys are unique and sort by namespace, name and number.
@@ -35,6 +35,14 @@ pub fn encode_key(key: &RecordKey) -> Bytes {
         RecordKey::Node(id) => {
             bytes.put_u8(b'n');
             bytes.put_u64(*id);
+        }
+        RecordKey::Document(lock) => put_lock(&mut bytes, b'o', lock),
+        RecordKey::Process(namespace, process) => {
+            bytes.put_u8(b'l');
+            for name in [namespace.as_str(), process.as_str()] {
+                bytes.put_slice(name.as_bytes());
+                bytes.put_u8(0);
+            }
         }
         RecordKey::Delay(lock, token) => {
             put_lock(&mut bytes, b'd', lock);
@@ -88,6 +96,8 @@ fn decode_key(bytes: &[u8]) -> Result<RecordKey, DecodeError> {
         b'd' => RecordKey::Delay(rest.lock()?, rest.token()?),
         b'c' => RecordKey::History(rest.namespace()?, rest.number()?),
         b'k' => RecordKey::Take(rest.lock()?, TakeId(u128::from_be_bytes(rest.array()?))),
+        b'o' => RecordKey::Document(rest.lock()?),
+        b'l' => rest.process()?,
         b'n' => RecordKey::Node(rest.number()?),
         other => return Err(DecodeError::Malformed(format!("a key of kind {other}"))),
     };
@@ -128,6 +138,13 @@ impl Rest<'_> {
 
     fn namespace(&mut self) -> Result<Namespace, DecodeError> {
         Namespace::parse(self.text()?).map_err(|invalid| DecodeError::Malformed(invalid.to_string()))
+    }
+
+    fn process(&mut self) -> Result<RecordKey, DecodeError> {
+        let malformed = |invalid: crate::model::Invalid| DecodeError::Malformed(invalid.to_string());
+        let namespace = Namespace::parse(self.text()?).map_err(malformed)?;
+        let process = ProcessId::parse(self.text()?).map_err(malformed)?;
+        Ok(RecordKey::Process(namespace, process))
     }
 
     fn session(&mut self) -> Result<SessionId, DecodeError> {

@@ -154,6 +154,25 @@ fn samples_of_changes(request: RequestId, lock: &LockKey, handle: &Handle, token
     ]
 }
 
+/// Changes that are made only if something is as it was seen.
+fn samples_of_documents(lock: &LockKey, token: FencingToken, metadata: &Metadata) -> Vec<Command> {
+    let (ts, process) = (DocumentId([7; 12]), ProcessId::parse("h:27017:1:2").expect("a process"));
+    let grab = Grab { lock: lock.clone(), ts, metadata: metadata.clone(), term: Some(4) };
+    let namespace = || lock.namespace.clone();
+    let value = |text: &str| Some(LockValue::parse(text).expect("a value"));
+    let changes = [
+        DocumentCommand::Grab(grab.clone()),
+        DocumentCommand::Overtake { grab, seen: DocumentId([8; 12]) },
+        DocumentCommand::Unlock { namespace: namespace(), ts, name: Some(lock.name.clone()) },
+        DocumentCommand::UnlockAll { namespace: namespace(), process: process.clone(), term: Some(4) },
+        DocumentCommand::Ping { namespace: namespace(), process: process.clone() },
+        DocumentCommand::StopPing { namespace: namespace(), process },
+        DocumentCommand::RemoveExpired { lock: lock.clone(), token, deadline: LogTime(9_000) },
+        DocumentCommand::SwapValue { lock: lock.clone(), handle: ts.handle(), seen: value("n1"), value: value("n2") },
+    ];
+    changes.into_iter().map(Command::Document).collect()
+}
+
 fn sample_extras(session: SessionId) -> Extras {
     Extras {
         reentry: Reentry::Count,
@@ -166,20 +185,25 @@ fn sample_extras(session: SessionId) -> Extras {
     }
 }
 
-/// One entry with every command, renewal and kind of content.
-fn samples_of_entries() -> Vec<(String, Entry)> {
-    let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("nightly").expect("a name") };
-    let (session, handle, take) = (SessionId::new(2, 3), Handle::from_random(7), TakeId(9));
-    let request = RequestId { session, number: 12 };
-    let token = FencingToken::new(2, 77);
-    let metadata = Metadata {
+fn sample_metadata() -> Metadata {
+    Metadata {
         who: "ida".into(),
         why: "rebuild".into(),
         host: "node-1".into(),
         pid: 4,
         process: "h:27017:1:2".into(),
         trace: "00-ab".into(),
-    };
+    }
+}
+
+/// One entry with every command, renewal and kind of content.
+fn samples_of_entries() -> Vec<(String, Entry)> {
+    let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("nightly").expect("a name") };
+    let (session, handle, take) = (SessionId::new(2, 3), Handle::from_random(7), TakeId(9));
+    let request = RequestId { session, number: 12 };
+    let token = FencingToken::new(2, 77);
+    let metadata = sample_metadata();
+    let texts = metadata.clone();
     let acquire = |mode, owner: Option<&str>, patience| {
         let owner = owner.map(|owner| Owner::parse(owner).expect("an owner"));
         let (name, metadata) = (lock.name.clone(), metadata.clone());
@@ -222,7 +246,8 @@ fn samples_of_entries() -> Vec<(String, Entry)> {
         Command::DropLease { lock: lock.clone(), handle: handle.clone() },
     ];
     commands.extend(samples_of_what_leaders_note());
-    commands.extend(samples_of_changes(request, &lock, &handle, token));
+    let changes = samples_of_changes(request, &lock, &handle, token);
+    commands.extend(changes.into_iter().chain(samples_of_documents(&lock, token, &texts)));
     let submission = |command| Submission { principal: Principal::default(), since: None, command };
     let lease = RenewalTarget::Lease { lock: lock.clone(), handle, lease_ms: 5_000 };
     let hold = RenewalTarget::Hold { lock: lock.clone(), session, token, lease_ms: 5_000 };
@@ -312,5 +337,5 @@ fn stored_records_of_format_1_still_decode() {
         kinds.insert(key[0]);
         assert_eq!(encode_record(&decoded_key, &record), (key.into(), value.into()), "other bytes are written today");
     }
-    assert_eq!(kinds.len(), 11, "a kind of record is missing: {kinds:?}");
+    assert_eq!(kinds.len(), 13, "a kind of record is missing: {kinds:?}");
 }

@@ -158,6 +158,7 @@ impl Machine {
             principal: principal.clone(),
             metadata: Arc::new(acquire.metadata.clone()),
             since: self.globals.now,
+            when: self.globals.wall,
             waited_ms: 0,
             fingerprint,
             lease,

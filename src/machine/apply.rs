@@ -67,6 +67,7 @@ impl Machine {
                 self.globals.settings.get_or_insert(*settings);
                 Outcome::Ticked
             }
+            Command::Document(command) => self.document(principal, command, *since),
             Command::Announce(told) => self.announce(told),
             Command::RaiseFeatures(raise) => self.raise_features(raise),
         }

@@ -3,7 +3,7 @@
 use super::Machine;
 use super::lock::Lock;
 use super::queue::{barging_among, sets_among};
-use super::state::{LimitOrigin, Purpose, Standing, TakeState, Usage, permits_of};
+use super::state::{Holder, LimitOrigin, Purpose, Standing, TakeState, Usage, permits_of};
 use crate::model::{Claim, LockKey, Mode, RequestId, SessionId};
 
 impl Machine {
@@ -13,6 +13,7 @@ impl Machine {
     /// - Nobody waits for what is free: the head of no queue could be granted, nor one that barges among its first.
     /// - Tokens and sequence numbers in use are not above their counters.
     /// - A claim stands where its session or take says, and nowhere else; no number is live and finished.
+    /// - A document is a take of its `ts` without an end of its own; what is held has no free document.
     /// - What a node announced stands under its own id.
     /// - Nothing that ended is still there, unless the sweep stopped at its bound.
     /// - History is within its bounds, and counted as it is.
@@ -22,6 +23,7 @@ impl Machine {
             self.check_lock(key, lock).map_err(|broken| format!("{key:?}: {broken}"))?;
         }
         self.check_standings()?;
+        self.check_documents()?;
         if let Some((id, told)) = self.nodes.iter().find(|(id, told)| **id != told.node) {
             return Err(format!("node {} is filed as node {id}", told.node));
         }
@@ -119,6 +121,23 @@ impl Machine {
         }
     }
 
+    fn check_documents(&self) -> Result<(), String> {
+        for (key, lock) in &self.locks {
+            let wrong = |holder: &Holder| {
+                holder
+                    .document()
+                    .is_some_and(|mark| holder.claim != Claim::Take(mark.ts.take()) || holder.lease.is_some())
+            };
+            if lock.holders.values().any(|holder| wrong(holder)) {
+                return Err(format!("{key:?}: a document that is another claim's, or has an end of its own"));
+            }
+            if !lock.holders.is_empty() && self.documents.free.contains_key(key) {
+                return Err(format!("{key:?} is held, and has a free document"));
+            }
+        }
+        Ok(())
+    }
+
     fn check_derived(&self) -> Result<(), String> {
         if self.due != self.derived_deadlines() {
             return Err("the index of deadlines is wrong".into());
@@ -143,6 +162,9 @@ impl Machine {
         }
         if self.parties != self.derived_parties() {
             return Err("the index of owners is wrong".into());
+        }
+        if self.documents != self.derived_documents() {
+            return Err("the index of documents is wrong".into());
         }
         if !self.suspects.is_empty() || !self.loosened.is_empty() || !self.touched.is_empty() || !self.events.is_empty()
         {

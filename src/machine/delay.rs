@@ -16,7 +16,11 @@ impl Machine {
         let delay_ms = lost.extras.as_ref().map_or(0, |extras| extras.delay_ms);
         let involuntary = match reason {
             EndReason::Expired | EndReason::Lost => true,
-            EndReason::Released | EndReason::Cancelled | EndReason::Broken | EndReason::HandedOver => false,
+            EndReason::Released
+            | EndReason::Cancelled
+            | EndReason::Broken
+            | EndReason::HandedOver
+            | EndReason::Overtaken => false,
         };
         if delay_ms == 0 || !involuntary {
             return;
@@ -74,6 +78,7 @@ impl Machine {
             claim,
             principal: altering.principal.clone(),
             since: now,
+            when: self.globals.wall,
             waited_ms: 0,
             fingerprint: altering.fingerprint,
             lease: lease_ms.map(|lease_ms| Lease { handle: None, deadline: now.after_ms(lease_ms), attempt: 0 }),

@@ -36,6 +36,9 @@ impl Machine {
                 }
             }
         }
+        for ((namespace, process), record) in &self.documents.pings {
+            due.insert((record.kept, Due::Process(namespace.clone(), process.clone())));
+        }
         due
     }
 
@@ -54,6 +57,9 @@ impl Machine {
         }
         for (lock, _) in self.takes.keys() {
             usage.entry(lock.namespace.clone()).or_default().takes += 1;
+        }
+        for (namespace, _) in self.documents.pings.keys() {
+            usage.entry(namespace.clone()).or_default().processes += 1;
         }
         usage
     }

@@ -3,7 +3,9 @@
 use super::Machine;
 use super::state::TakeState;
 use crate::limits;
-use crate::model::{EndReason, FencingToken, LeaveReason, LockKey, LogTime, Outcome, RequestId, SessionId, TakeId};
+use crate::model::{
+    EndReason, FencingToken, LeaveReason, LockKey, LogTime, Namespace, Outcome, ProcessId, RequestId, SessionId, TakeId,
+};
 
 /// What ends at a deadline.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,6 +22,8 @@ pub(super) enum Due {
     Tombstone(SessionId),
     /// The memory of a take.
     Take(LockKey, TakeId),
+    /// The memory of a process.
+    Process(Namespace, ProcessId),
 }
 
 impl Machine {
@@ -44,6 +48,7 @@ impl Machine {
             Due::Delay(lock, token) => self.end_delay(&lock, token),
             Due::Tombstone(id) => self.forget_tombstone(id),
             Due::Take(lock, take) => self.forget_take(&lock, take),
+            Due::Process(namespace, process) => self.process_due(&namespace, &process),
         }
         1
     }

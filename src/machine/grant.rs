@@ -105,6 +105,7 @@ impl Machine {
             principal: waiter.principal.clone(),
             metadata: Arc::clone(&waiter.metadata),
             since: now,
+            when: self.globals.wall,
             waited_ms: now.ms_since(waiter.since),
             fingerprint: waiter.fingerprint,
             lease: lease.map(|(handle, lease_ms)| Lease { handle, deadline: now.after_ms(lease_ms), attempt: 0 }),
@@ -140,6 +141,7 @@ impl Machine {
             self.move_due(None, Some(deadline), Due::Lease(key.clone(), token));
         }
         self.tie_hold(key, token, &holder, true);
+        self.document_held(key, token, &holder);
         if let Some(lock) = self.locks.get_mut(key) {
             lock.permits_held += permits_of(mode);
             lock.holders.insert(token, Box::new(holder));
@@ -213,7 +215,11 @@ impl Machine {
         if let Some(handle) = holder.lease.as_ref().and_then(|lease| lease.handle.as_ref()) {
             lock.takes.remove(handle);
         }
+        if let Some(mark) = holder.document() {
+            lock.takes.remove(&mark.ts.handle());
+        }
         self.tie_hold(key, token, &holder, false);
+        self.document_freed(key, token, &holder);
         if let Some(lease) = &holder.lease {
             self.move_due(Some(lease.deadline), None, Due::Lease(key.clone(), token));
         }
@@ -228,7 +234,7 @@ impl Machine {
             (EndReason::Released | EndReason::Cancelled, None) => {
                 Some(EventKind::Released { lock, claim, token, held_ms })
             }
-            (EndReason::Expired | EndReason::Lost | EndReason::Broken, None) => {
+            (EndReason::Expired | EndReason::Lost | EndReason::Broken | EndReason::Overtaken, None) => {
                 Some(EventKind::Expired { lock, claim, token, reason, held_ms })
             }
             // Told by the event that names the new holder.

@@ -120,6 +120,7 @@ impl Machine {
             principal: session.record.principal.clone(),
             metadata: Arc::clone(&session.record.metadata),
             since: self.globals.now,
+            when: self.globals.wall,
             waited_ms: 0,
             fingerprint: 0,
             lease: None,

@@ -17,6 +17,8 @@ mod check;
 mod deadlock;
 mod delay;
 mod derive;
+mod document_index;
+mod documents;
 mod events;
 mod expiry;
 mod explain;
@@ -55,6 +57,7 @@ use crate::limits;
 use crate::model::{
     Announcement, ClusterSettings, Event, Handle, LockKey, LogTime, Namespace, Reply, SessionId, TakeId, Totals,
 };
+use document_index::Documents;
 use expiry::Due;
 use history::History;
 use lock::Lock;
@@ -82,6 +85,8 @@ pub struct Machine {
     sessions: BTreeMap<SessionId, Session>,
     tombstones: BTreeMap<SessionId, Tombstone>,
     takes: BTreeMap<(LockKey, TakeId), Take>,
+    /// Documents of free locks, and processes.
+    documents: Documents,
     /// What nodes said of themselves, by id.
     nodes: BTreeMap<u64, Announcement>,
     /// Everything with an end, in order; derived.

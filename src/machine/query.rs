@@ -25,6 +25,8 @@ impl Machine {
                 let floor = self.globals.history_floor;
                 Answer::History(self.history.page(namespace, lock.as_ref(), *after, *rows, floor))
             }
+            Query::Documents { namespace, which, rows } => self.list_documents(namespace, which, *rows),
+            Query::Pings { namespace, which, rows } => self.list_pings(namespace, which, *rows),
         };
         Answered { index: self.globals.applied, now: self.globals.now, answer }
     }

@@ -22,6 +22,10 @@ pub(super) struct Quotas {
     pub(super) locks_of_session: u64,
     /// How often one hold is entered.
     pub(super) depth_of_hold: u64,
+    /// Free documents of a namespace; more are forgotten, not refused.
+    pub(super) documents: u64,
+    /// Processes of a namespace.
+    pub(super) processes: u64,
 }
 
 impl Default for Quotas {
@@ -35,6 +39,8 @@ impl Default for Quotas {
             holders_of_lock: limits::HOLDERS_A_LOCK_MAX as u64,
             locks_of_session: limits::LOCKS_A_SESSION_MAX as u64,
             depth_of_hold: limits::HOLD_DEPTH_MAX as u64,
+            documents: limits::DOCUMENTS_A_NAMESPACE_MAX as u64,
+            processes: limits::PROCESSES_A_NAMESPACE_MAX as u64,
         }
     }
 }
@@ -51,6 +57,7 @@ impl Quotas {
             QuotaKind::HoldersOfLock => self.holders_of_lock,
             QuotaKind::LocksOfSession => self.locks_of_session,
             QuotaKind::DepthOfHold => self.depth_of_hold,
+            QuotaKind::Processes => self.processes,
             QuotaKind::LocksOfSet => limits::LOCKS_A_SET_MAX as u64,
         };
         if used < limit { Ok(()) } else { Err(Refusal::Quota { what, limit }) }

@@ -8,12 +8,14 @@ use super::history::{History, Segment};
 use super::lock::Lock;
 use super::queue::{barging_among, sets_among};
 use super::state::{
-    Delayed, Finished, Globals, Holder, LimitOrigin, Purpose, Session, SessionRecord, Standing, Take, TakeState,
-    Tombstone, Waiter,
+    Delayed, Finished, FreeDocument, Globals, Holder, LimitOrigin, ProcessRecord, Purpose, Session, SessionRecord,
+    Standing, Take, TakeState, Tombstone, Waiter,
 };
 use super::{Machine, state};
 use crate::faults::{self, Fault};
-use crate::model::{Announcement, Claim, FencingToken, Kind, LockKey, Namespace, RequestId, SessionId, TakeId};
+use crate::model::{
+    Announcement, Claim, FencingToken, Kind, LockKey, Namespace, ProcessId, RequestId, SessionId, TakeId,
+};
 
 /// Names one record. The order of the variants is the order of the keys on disk; new ones are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -40,6 +42,10 @@ pub enum RecordKey {
     Delay(LockKey, FencingToken),
     /// A run of a namespace's history, by its number.
     History(Namespace, u64),
+    /// The document of a lock that nobody holds.
+    Document(LockKey),
+    /// A process that gave signs of life.
+    Process(Namespace, ProcessId),
 }
 
 /// One record's content.
@@ -72,6 +78,10 @@ pub enum Record {
     Delay(Delayed),
     /// See [`RecordKey::History`].
     History(Segment),
+    /// See [`RecordKey::Document`].
+    Document(FreeDocument),
+    /// See [`RecordKey::Process`].
+    Process(ProcessRecord),
 }
 
 /// Keys that nobody reads in order: a hash set, whose hasher has a fixed seed, costs a fraction of a tree of names.
@@ -120,6 +130,10 @@ impl Machine {
             RecordKey::Waiter(lock, sequence) => self.locks.get(lock)?.queue.get(sequence).cloned().map(Record::Waiter),
             RecordKey::Take(lock, take) => self.takes.get(&(lock.clone(), *take)).cloned().map(Record::Take),
             RecordKey::Node(id) => self.nodes.get(id).cloned().map(Record::Node),
+            RecordKey::Document(lock) => self.documents.free.get(lock).cloned().map(Record::Document),
+            RecordKey::Process(namespace, process) => {
+                self.documents.pings.get(&(namespace.clone(), process.clone())).copied().map(Record::Process)
+            }
             RecordKey::Delay(lock, token) => self.locks.get(lock)?.delays.get(token).cloned().map(Record::Delay),
             RecordKey::History(namespace, number) => {
                 self.history.segment(namespace, *number).cloned().map(Record::History)
@@ -152,6 +166,9 @@ impl Machine {
             .flat_map(|(key, lock)| lock.delays.keys().map(|token| RecordKey::Delay(key.clone(), *token)));
         let takes = self.takes.keys().map(|(lock, take)| RecordKey::Take(lock.clone(), *take));
         let nodes = self.nodes.keys().map(|id| RecordKey::Node(*id));
+        let documents = self.documents.free.keys().map(|lock| RecordKey::Document(lock.clone()));
+        let pings = self.documents.pings.keys();
+        let processes = pings.map(|(namespace, process)| RecordKey::Process(namespace.clone(), process.clone()));
         globals
             .chain(semaphores)
             .chain(sessions)
@@ -163,6 +180,8 @@ impl Machine {
             .chain(nodes)
             .chain(delays)
             .chain(self.history.keys())
+            .chain(documents)
+            .chain(processes)
             .filter_map(|key| self.record(&key).map(|record| (key, record)))
     }
 
@@ -203,6 +222,12 @@ impl Machine {
                 }
                 (RecordKey::History(namespace, number), Record::History(segment)) => {
                     segments.insert((namespace, number), segment);
+                }
+                (RecordKey::Document(lock), Record::Document(free)) => {
+                    machine.documents.free.insert(lock, free);
+                }
+                (RecordKey::Process(namespace, process), Record::Process(record)) => {
+                    machine.documents.pings.insert((namespace, process), record);
                 }
                 (key, _) => return Err(CorruptRecords(format!("{key:?} has another kind of content"))),
             }
@@ -278,6 +303,7 @@ impl Machine {
             }
         }
         self.parties = self.derived_parties();
+        self.documents = self.derived_documents();
         self.due = self.derived_deadlines();
         self.usage = self.derived_usage();
         self.handles = self.derived_handles();

@@ -6,8 +6,8 @@ use super::state::Finished;
 use super::{Machine, RecordKey};
 use crate::limits;
 use crate::model::{
-    Acquire, AcquireSet, Alter, Alteration, Extras, Fairness, Metadata, Mode, OnDeadlock, Outcome, Reentry, Refusal,
-    Release, RequestId, SessionId, TakeLease,
+    Acquire, AcquireSet, Alter, Alteration, Extras, Fairness, Grab, Metadata, Mode, OnDeadlock, Outcome, Reentry,
+    Refusal, Release, RequestId, SessionId, TakeLease,
 };
 
 impl Machine {
@@ -195,6 +195,11 @@ pub(super) fn of_set(set: &AcquireSet) -> u64 {
 /// See [`Fingerprint`].
 pub(super) fn of_release(release: &Release) -> u64 {
     Fingerprint::default().number(2).text(release.name.as_str()).number(release.token.as_u64()).finish()
+}
+
+/// See [`Fingerprint`]. Who grabs is its process; what it says of itself may differ from try to try.
+pub(super) fn of_grab(grab: &Grab) -> u64 {
+    Fingerprint::default().number(6).text(&grab.metadata.process).finish()
 }
 
 /// See [`Fingerprint`].

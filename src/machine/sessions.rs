@@ -39,6 +39,7 @@ impl Machine {
             renewal: 0,
             disconnected: false,
             seen: now,
+            seen_at: self.globals.wall,
             accepts_hand_over: open.accepts_hand_over,
             floor: 0,
         };
@@ -104,7 +105,7 @@ impl Machine {
 
     /// A full TTL from now; the session is connected again.
     pub(super) fn prolong_session(&mut self, id: SessionId) -> LogTime {
-        let now = self.globals.now;
+        let (now, wall) = (self.globals.now, self.globals.wall);
         let Some(session) = self.sessions.get_mut(&id) else { return now };
         let old = session.record.deadline;
         let told = now.after_ms(session.record.ttl_ms);
@@ -113,6 +114,7 @@ impl Machine {
         session.record.deadline = new;
         session.record.disconnected = false;
         session.record.seen = now;
+        session.record.seen_at = wall;
         self.touch(RecordKey::Session(id));
         self.move_due(Some(old), Some(new), Due::Session(id));
         told

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{
-    Claim, ClusterSettings, EndReason, Extras, Fairness, FencingToken, Handle, Instance, Kind, LockKey, LockValue,
-    LogTime, Metadata, Mode, Namespace, Outcome, Owner, Parent, Position, Principal, SessionId, WallTime,
+    Claim, ClusterSettings, DocumentId, EndReason, Extras, Fairness, FencingToken, Handle, Instance, Kind, LockKey,
+    LockValue, LogTime, Metadata, Mode, Namespace, Outcome, Owner, Parent, Position, Principal, SessionId, WallTime,
 };
 
 /// Counters that only grow, log time, and the cluster's settings.
@@ -50,6 +50,8 @@ pub struct Holder {
     pub metadata: Arc<Metadata>,
     /// Since when.
     pub since: LogTime,
+    /// The same by the leader's wall clock, for people.
+    pub when: WallTime,
     /// How long it waited before, in milliseconds.
     pub waited_ms: u64,
     /// Tells a repeated request from another one with the same number.
@@ -86,6 +88,39 @@ pub struct HolderExtras {
     pub value: Option<LockValue>,
     /// Who waits for the holder to finish.
     pub parent: Option<Parent>,
+    /// It was taken as a document.
+    pub document: Option<DocumentMark>,
+}
+
+/// What a document has besides the fields of every hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DocumentMark {
+    /// Its `ts`; the claim is the take of that name.
+    pub ts: DocumentId,
+    /// Its election term.
+    pub term: Option<u64>,
+}
+
+/// The document of a lock that nobody holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FreeDocument {
+    /// `ts` and term.
+    pub mark: DocumentMark,
+    /// What its last holder said of itself.
+    pub metadata: Arc<Metadata>,
+    /// When that came to hold it, by the leader's wall clock.
+    pub when: WallTime,
+    /// Under which token.
+    pub token: FencingToken,
+}
+
+/// A process that gave signs of life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ProcessRecord {
+    /// The last one, by the leader's wall clock.
+    pub ping: WallTime,
+    /// Forgotten when log time passes this, unless it has locks.
+    pub kept: LogTime,
 }
 
 /// A request that entered a hold of its session.
@@ -107,6 +142,7 @@ impl HolderExtras {
             delay_ms: choices.delay_ms.min(crate::limits::LOCK_DELAY_MS_MAX),
             value: choices.value.clone(),
             parent: choices.parent.clone(),
+            document: None,
         };
         (extras != Self::default()).then(|| Box::new(extras))
     }
@@ -229,6 +265,8 @@ pub struct SessionRecord {
     pub disconnected: bool,
     /// Its last sign of life: opened, attached or renewed.
     pub seen: LogTime,
+    /// The same by the leader's wall clock, for people.
+    pub seen_at: WallTime,
     /// It takes holds that are handed over to it without having asked.
     pub accepts_hand_over: bool,
     /// Request numbers below are never executed any more.
@@ -317,6 +355,8 @@ pub struct Usage {
     pub takes: u64,
     /// Waiters.
     pub waiters: u64,
+    /// Processes that gave signs of life.
+    pub processes: u64,
 }
 
 /// The session's id behind a claim's request, for lookups.

@@ -53,7 +53,7 @@ impl Machine {
         })
     }
 
-    fn room_for_a_take(&self, key: &LockKey) -> Result<(), Refusal> {
+    pub(super) fn room_for_a_take(&self, key: &LockKey) -> Result<(), Refusal> {
         self.quotas.one_more(QuotaKind::Takes, self.used(&key.namespace).takes)
     }
 
@@ -69,7 +69,7 @@ impl Machine {
     }
 
     /// A record of a take. Where it stands is noted next: it waits, holds or is over.
-    fn note_take(&mut self, key: &LockKey, id: TakeId, handle: &Handle, fingerprint: Option<u64>) {
+    pub(super) fn note_take(&mut self, key: &LockKey, id: TakeId, handle: &Handle, fingerprint: Option<u64>) {
         let state = TakeState::Live(Standing::Waits(0));
         self.takes.insert((key.clone(), id), Take { handle: handle.clone(), fingerprint, state });
         self.usage_of(&key.namespace).takes += 1;
@@ -219,6 +219,7 @@ impl Machine {
             principal: principal.clone(),
             metadata: Arc::new(take.metadata.clone()),
             since: self.globals.now,
+            when: self.globals.wall,
             waited_ms: 0,
             fingerprint,
             lease: Some(Lease { handle: Some(take.handle.clone()), deadline, attempt: 0 }),

@@ -10,5 +10,6 @@ mod property;
 pub(crate) mod random;
 mod records;
 mod refused;
+mod script_documents;
 mod script_words;
 mod scripts;

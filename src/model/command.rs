@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Alter, Announcement, Attachment, Extras, Fairness, FencingToken, Handle, Instance, Invalid, LockKey, LockName,
-    Manage, Metadata, Namespace, Owner, Reentry, RequestId, SessionId, TakeId,
+    Alter, Announcement, Attachment, DocumentCommand, Extras, Fairness, FencingToken, Handle, Instance, Invalid,
+    LockKey, LockName, Manage, Metadata, Namespace, Owner, Reentry, RequestId, SessionId, TakeId,
 };
 use crate::limits;
 
@@ -77,13 +77,18 @@ pub enum Command {
     Manage(Manage),
     /// Ask for several locks, to be granted together.
     AcquireSet(AcquireSet),
+    /// Change something only if it is as it was seen.
+    Document(DocumentCommand),
 }
 
 impl Command {
     /// Whether it acts without a session, so that no session's end ends what it may still do.
     #[must_use]
     pub fn is_sessionless(&self) -> bool {
-        matches!(self, Command::TakeLease(_) | Command::CancelTake { .. } | Command::DropLease { .. })
+        matches!(
+            self,
+            Command::TakeLease(_) | Command::CancelTake { .. } | Command::DropLease { .. } | Command::Document(_)
+        )
     }
 
     /// Whether only a node may make it; callers are refused.
@@ -121,7 +126,8 @@ impl Command {
             | Command::RaiseFeatures(_)
             | Command::Alter(_)
             | Command::Manage(_)
-            | Command::AcquireSet(_) => 1,
+            | Command::AcquireSet(_)
+            | Command::Document(_) => 1,
         }
     }
 }

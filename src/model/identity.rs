@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Invalid, SessionId};
+use super::{DocumentId, Invalid, SessionId};
 use crate::limits;
 
 /// The secret that proves a session or a token lease: 1–128 bytes, chosen by the caller or 128 random bits.
@@ -27,6 +27,11 @@ impl Handle {
     #[must_use]
     pub fn from_random(bits: u128) -> Self {
         Self(format!("{bits:032x}").into())
+    }
+
+    /// The digits of a document's `ts`, which is no secret.
+    pub(super) fn from_document(ts: DocumentId) -> Self {
+        Self(ts.to_string().into())
     }
 
     /// The secret itself, for its owner.

@@ -9,6 +9,7 @@
 //! | token lease | a lock held without a session, proven by a secret handle, with an end of its own |
 //! | holder, waiter | who has the lock; who stands in its queue, in the order in which the log received them |
 //! | fencing token | a public number that grows with every grant; resources refuse older ones |
+//! | document | a lock as the config server of another system shows it, by its `ts` |
 //! | handle | a secret that proves a session or lease; never shown |
 //! | log time | the cluster's own time, which stands still while nothing can be committed |
 //! | history | what happened to the holders of a namespace's locks, each record chained to the one before by its hash |
@@ -18,6 +19,7 @@
 mod alter;
 mod circle;
 mod command;
+mod document;
 mod entry;
 mod event;
 mod explain;
@@ -39,6 +41,7 @@ mod valid;
 pub use alter::*;
 pub use circle::*;
 pub use command::*;
+pub use document::*;
 pub use entry::*;
 pub use event::*;
 pub use explain::*;

@@ -69,6 +69,14 @@ impl LockName {
     }
 }
 
+impl LockName {
+    /// No name sorts before this one.
+    #[must_use]
+    pub fn least() -> Self {
+        Self(" ".into())
+    }
+}
+
 /// Which lock: a name within its namespace.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LockKey {

@@ -89,6 +89,11 @@ pub enum Outcome {
     Ticked,
     /// Not done, and why.
     Refused(Refusal),
+    /// Documents were freed: so many were held.
+    Freed {
+        /// 0 is a success, too.
+        locks: u64,
+    },
 }
 
 /// A grant, as its holder is told.
@@ -130,6 +135,8 @@ pub enum EndReason {
     Broken,
     /// Somebody else was made the holder.
     HandedOver,
+    /// Its process gave no sign of life, and another took the lock over.
+    Overtaken,
 }
 
 impl fmt::Display for EndReason {
@@ -141,6 +148,7 @@ impl fmt::Display for EndReason {
             EndReason::Cancelled => "cancelled",
             EndReason::Broken => "broken",
             EndReason::HandedOver => "handed over",
+            EndReason::Overtaken => "overtaken",
         })
     }
 }

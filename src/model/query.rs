@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    About, Claim, Explanation, FencingToken, HistoryPage, HolderView, Kind, LockKey, LockName, LockValue, LogTime,
-    Metadata, Mode, Namespace, Outcome, Owner, Position, SessionId, ValidTokens,
+    About, Claim, Document, Explanation, FencingToken, HistoryPage, HolderView, Kind, LockKey, LockName, LockValue,
+    LogTime, Metadata, Mode, Namespace, Outcome, Owner, Position, ProcessPing, SessionId, ValidTokens, WhichDocuments,
+    WhichPings,
 };
 
 /// A question. New variants are added at the end.
@@ -59,6 +60,24 @@ pub enum Query {
     Tokens {
         /// Which.
         lock: LockKey,
+    },
+    /// Locks as documents, a page at a time.
+    Documents {
+        /// Which namespace.
+        namespace: Namespace,
+        /// Which of them.
+        which: WhichDocuments,
+        /// At most so many.
+        rows: u32,
+    },
+    /// Signs of life of processes and sessions, a page at a time.
+    Pings {
+        /// Which namespace.
+        namespace: Namespace,
+        /// Which of them.
+        which: WhichPings,
+        /// At most so many.
+        rows: u32,
     },
 }
 
@@ -132,6 +151,20 @@ pub enum Answer {
     History(HistoryPage),
     /// To [`Query::Tokens`].
     Tokens(ValidTokens),
+    /// To [`Query::Documents`].
+    Documents {
+        /// In name order.
+        rows: Vec<Document>,
+        /// More follow after the last one.
+        more: bool,
+    },
+    /// To [`Query::Pings`].
+    Pings {
+        /// In the order of the processes' names.
+        rows: Vec<ProcessPing>,
+        /// More follow after the last one.
+        more: bool,
+    },
 }
 
 /// Whether a token is current.

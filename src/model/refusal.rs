@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CircleLink, EndReason, FencingToken, HolderView, Kind, LockKey, SessionId};
+use super::{CircleLink, EndReason, FencingToken, HolderView, Kind, LockKey, LockValue, SessionId};
 
 /// Why a command was refused. Each names what stands in the way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -188,6 +188,14 @@ pub enum Refusal {
         /// To whom it was to be handed over.
         session: SessionId,
     },
+    /// It is no longer as the caller saw it; nothing was changed.
+    #[error("{} is no longer as it was seen", .lock.name)]
+    Changed {
+        /// Which lock.
+        lock: LockKey,
+        /// The text that is kept with it now, where that was to be changed.
+        value: Option<LockValue>,
+    },
 }
 
 fn supported(level: &Option<u32>) -> String {
@@ -224,6 +232,8 @@ pub enum QuotaKind {
     DepthOfHold,
     /// Locks of one set.
     LocksOfSet,
+    /// Processes of a namespace that gave signs of life.
+    Processes,
 }
 
 impl fmt::Display for QuotaKind {
@@ -238,6 +248,7 @@ impl fmt::Display for QuotaKind {
             QuotaKind::LocksOfSession => "the number of locks of this session",
             QuotaKind::DepthOfHold => "the number of times that this hold is entered",
             QuotaKind::LocksOfSet => "the number of locks of this set",
+            QuotaKind::Processes => "the number of processes in this namespace",
         })
     }
 }

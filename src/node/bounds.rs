@@ -2,7 +2,8 @@
 
 use crate::limits;
 use crate::model::{
-    Acquire, Alter, Alteration, Command, Invalid, Manage, Managing, Metadata, Mode, Patience, TakeLease,
+    Acquire, Alter, Alteration, Command, DocumentCommand, Invalid, Manage, Managing, Metadata, Mode, Patience,
+    TakeLease,
 };
 use crate::service::{Call, ServiceError};
 
@@ -46,6 +47,11 @@ pub(super) fn check(call: &Call) -> Result<(), ServiceError> {
             permits(Mode::Permits { count: 1, limit: Some(*limit) })?;
         }
         Command::Manage(_) => {}
+        Command::Document(DocumentCommand::Grab(grab) | DocumentCommand::Overtake { grab, .. }) => {
+            metadata(&grab.metadata)?;
+            grab.checked()?;
+        }
+        Command::Document(_) => {}
         Command::Tick
         | Command::LeaderlessGap { .. }
         | Command::Configure(_)

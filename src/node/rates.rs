@@ -11,7 +11,7 @@ use super::core::Core;
 use crate::clock::Instant;
 use crate::config;
 use crate::limits::RATES_SWEPT_MIN;
-use crate::model::{Command, Manage, Managing, Namespace, SessionId};
+use crate::model::{Command, DocumentCommand, Manage, Managing, Namespace, SessionId};
 use crate::service::{NotSent, ServiceError};
 
 /// What a full bucket holds, in nanoseconds of its rate.
@@ -103,6 +103,9 @@ fn source(command: &Command) -> Option<Source<'_>> {
         Command::TakeLease(take) => Some(Source::Namespace(&take.lock.namespace)),
         Command::Manage(Manage { what: Managing::Break { .. }, .. }) => None,
         Command::Manage(manage) => Some(Source::Namespace(&manage.lock.namespace)),
+        Command::Document(DocumentCommand::Grab(grab) | DocumentCommand::Overtake { grab, .. }) => {
+            Some(Source::Namespace(&grab.lock.namespace))
+        }
         Command::Attach(_)
         | Command::Disconnected { .. }
         | Command::CloseSession { .. }
@@ -110,6 +113,7 @@ fn source(command: &Command) -> Option<Source<'_>> {
         | Command::Release(_)
         | Command::CancelTake { .. }
         | Command::DropLease { .. }
+        | Command::Document(_)
         | Command::Tick
         | Command::LeaderlessGap { .. }
         | Command::Configure(_)

@@ -322,6 +322,7 @@ fn session_of(command: &Command) -> Option<SessionId> {
         | Command::CancelTake { .. }
         | Command::DropLease { .. }
         | Command::Manage(_)
+        | Command::Document(_)
         | Command::Tick
         | Command::LeaderlessGap { .. }
         | Command::Configure(_)

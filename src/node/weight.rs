@@ -1,8 +1,8 @@
 //! What a command or renewal adds to an entry, in bytes: an upper estimate that costs no encoding.
 
 use crate::model::{
-    Acquire, AcquireSet, Alter, Alteration, Command, Extras, LockKey, LockValue, Manage, Managing, Metadata,
-    OpenSession, Owner, Release, Renewal, RenewalTarget, Submission, TakeLease,
+    Acquire, AcquireSet, Alter, Alteration, Command, DocumentCommand, Extras, LockKey, LockValue, Manage, Managing,
+    Metadata, OpenSession, Owner, Release, Renewal, RenewalTarget, Submission, TakeLease,
 };
 
 /// Numbers, lengths and tags of one command together, whatever it is.
@@ -46,6 +46,7 @@ pub(super) fn of_command(submission: &Submission) -> usize {
         | Command::RaiseFeatures(_) => 0,
         Command::Alter(Alter { name, what, .. }) => name.as_str().len() + of_alteration(what),
         Command::Manage(Manage { lock, what }) => of_lock(lock) + of_managing(what),
+        Command::Document(command) => of_document(command),
         Command::Announce(told) => told.version.len() + told.http.as_ref().map_or(0, String::len),
     };
     COMMAND_BYTES + submission.principal.as_str().len() + texts
@@ -69,6 +70,24 @@ fn of_managing(what: &Managing) -> usize {
     match what {
         Managing::SetLimit { .. } | Managing::RemoveLimit | Managing::HandOver { .. } => 0,
         Managing::Break { why, .. } | Managing::Ask { why, .. } => why.as_str().len(),
+    }
+}
+
+fn of_document(command: &DocumentCommand) -> usize {
+    match command {
+        DocumentCommand::Grab(grab) | DocumentCommand::Overtake { grab, seen: _ } => {
+            of_lock(&grab.lock) + of_metadata(&grab.metadata)
+        }
+        DocumentCommand::Unlock { namespace, ts: _, name } => {
+            namespace.as_str().len() + name.as_ref().map_or(0, |name| name.as_str().len())
+        }
+        DocumentCommand::UnlockAll { namespace, process, .. }
+        | DocumentCommand::Ping { namespace, process }
+        | DocumentCommand::StopPing { namespace, process } => namespace.as_str().len() + process.as_str().len(),
+        DocumentCommand::RemoveExpired { lock, .. } => of_lock(lock),
+        DocumentCommand::SwapValue { lock, handle, seen, value } => {
+            of_lock(lock) + handle.reveal().len() + of_value(seen.as_ref()) + of_value(value.as_ref())
+        }
     }
 }
 
@@ -201,10 +220,21 @@ mod tests {
         ]
     }
 
+    fn largest_documents() -> [Command; 2] {
+        let ts = DocumentId([255; 12]);
+        let grab = Grab { lock: largest_lock(), ts, metadata: largest_metadata(), term: Some(u64::MAX) };
+        let value = || Some(LockValue::parse(&text(limits::LOCK_VALUE_BYTES_MAX)).expect("legal"));
+        let handle = Handle::parse(&text(limits::HANDLE_BYTES_MAX)).expect("legal");
+        let swap = DocumentCommand::SwapValue { lock: largest_lock(), handle, seen: value(), value: value() };
+        [Command::Document(DocumentCommand::Overtake { grab, seen: ts }), Command::Document(swap)]
+    }
+
     /// The largest numbers and the longest texts that there can be are within the estimate, too.
     #[test]
     fn the_largest_commands_are_within_their_estimates() {
-        for command in [largest_take(), largest_acquire()].into_iter().chain(largest_changes()) {
+        for command in
+            [largest_take(), largest_acquire()].into_iter().chain(largest_changes()).chain(largest_documents())
+        {
             let submission = largest_submission(command);
             let added = encode_entry(&Entry { commands: vec![submission.clone()], ..empty() }).len();
             assert!(added <= of_command(&submission), "{added} bytes: {submission:?}");

@@ -88,7 +88,7 @@ impl LockService for Fake {
             }
             Command::TakeLease(_) => granted(),
             Command::Cancel { .. } | Command::CancelTake { .. } => Outcome::Withdrawn,
-            Command::Alter(_) | Command::Manage(_) | Command::AcquireSet(_) => Outcome::Done,
+            Command::Alter(_) | Command::Manage(_) | Command::AcquireSet(_) | Command::Document(_) => Outcome::Done,
             Command::Release(_) | Command::DropLease { .. } => Outcome::Released { left: 0 },
             Command::CloseSession { .. } => Outcome::Closed,
             Command::Disconnected { .. } => Outcome::DisconnectNoted,
@@ -128,6 +128,8 @@ impl LockService for Fake {
             Query::Sessions { .. } => Answer::Sessions { rows: vec![], more: false },
             Query::Claim { .. } => Answer::Claim(Some(Outcome::TimedOut)),
             Query::Explain(_) => Answer::Explained(crate::model::Explanation::default()),
+            Query::Documents { .. } => Answer::Documents { rows: vec![], more: true },
+            Query::Pings { .. } => Answer::Pings { rows: vec![], more: false },
             Query::Totals => Answer::Totals(crate::model::Totals { grants: 3, ..Default::default() }),
             Query::Tokens { lock } => Answer::Tokens(crate::model::ValidTokens {
                 lock,

@@ -8,6 +8,7 @@ pub mod pb;
 mod admin;
 mod connect;
 mod convert;
+mod documents;
 #[cfg(test)]
 mod fake;
 mod remote;

@@ -11,8 +11,10 @@ use tonic::transport::Server;
 use tonic::transport::server::{Connected, Router, TcpIncoming};
 
 use super::admin::Admin;
+use super::documents::Documents;
 use super::pb;
 use super::pb::admin_server::AdminServer;
+use super::pb::documents_server::DocumentsServer;
 use super::pb::locks_server::LocksServer;
 use super::tasks::Tasks;
 use super::tls::TlsSettings;
@@ -75,16 +77,21 @@ pub async fn routes<S: LockService>(
     let locks = LocksServer::new(locks)
         .max_decoding_message_size(limits::REQUEST_BYTES_MAX)
         .max_encoding_message_size(limits::ANSWER_BYTES_MAX);
+    let documents = DocumentsServer::new(Documents { service: service.clone() })
+        .max_decoding_message_size(limits::FRAME_BYTES_MAX)
+        .max_encoding_message_size(limits::ANSWER_BYTES_MAX);
     let admin = AdminServer::new(Admin { service })
         .max_decoding_message_size(limits::FRAME_BYTES_MAX)
         .max_encoding_message_size(limits::ANSWER_BYTES_MAX);
     let (health, health_service) = tonic_health::server::health_reporter();
     health.set_serving::<LocksServer<Locks<S>>>().await;
+    health.set_serving::<DocumentsServer<Documents<S>>>().await;
     health.set_serving::<AdminServer<Admin<S>>>().await;
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(pb::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .with_service_name(pb::locks_server::SERVICE_NAME)
+        .with_service_name(pb::documents_server::SERVICE_NAME)
         .with_service_name(pb::admin_server::SERVICE_NAME)
         .with_service_name(tonic_health::pb::health_server::SERVICE_NAME)
         .build_v1()?;
@@ -92,7 +99,12 @@ pub async fn routes<S: LockService>(
     if let Some(tls) = tls {
         server = server.tls_config(tls.for_server())?;
     }
-    let router = server.add_service(locks).add_service(admin).add_service(health_service).add_service(reflection);
+    let router = server
+        .add_service(locks)
+        .add_service(documents)
+        .add_service(admin)
+        .add_service(health_service)
+        .add_service(reflection);
     Ok(Routes { router, streams })
 }
 

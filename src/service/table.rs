@@ -82,6 +82,8 @@ table! {
     HeldByOther "held-by-other" 9 409 65 GiveUp;
     /// The session does not wait for it, and has not said that it accepts what it did not ask for.
     NotAccepted "not-accepted" 9 409 65 GiveUp;
+    /// It is no longer as the caller saw it.
+    Changed "changed" 10 409 65 GiveUp;
     /// The session has ended.
     SessionEnded "session-ended" 9 409 65 GiveUp;
     /// Another instance opened a session with this handle.
@@ -140,6 +142,7 @@ impl Word {
             Refusal::LimitExceeded { .. } => Word::LimitExceeded,
             Refusal::LimitUnknown { .. } => Word::LimitUnknown,
             Refusal::Quota { .. } => Word::Quota,
+            Refusal::Changed { .. } => Word::Changed,
             Refusal::NotHeld { .. } => Word::NotHeld,
             Refusal::HeldByOther { .. } => Word::HeldByOther,
             Refusal::SessionEnded { .. } | Refusal::Tombstoned { .. } => Word::SessionEnded,

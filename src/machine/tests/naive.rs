@@ -3,6 +3,16 @@
 
 #![allow(clippy::wildcard_enum_match_arm, clippy::result_large_err, reason = "said as simply as it can be")]
 
+mod acquire;
+mod alter;
+mod circles;
+mod documents;
+mod grants;
+mod manage;
+mod takes;
+
+pub(super) use documents::Shown;
+
 use crate::model::*;
 
 /// Who asked for what, as long as it waits or holds.
@@ -92,6 +102,12 @@ pub(super) struct Naive {
     /// Limits of semaphores, and whether they stay while nobody uses them.
     limits: Vec<(LockKey, u32, bool)>,
     takes: Vec<Taken>,
+    /// What holds have that were taken as documents.
+    marks: Vec<documents::Mark>,
+    /// Documents of names that nobody holds.
+    free: Vec<documents::Shown>,
+    /// Processes, and until when they are remembered.
+    pings: Vec<(Namespace, ProcessId, LogTime)>,
     /// Every grant of the newest entry.
     pub(super) granted: Vec<(LockKey, Claim, FencingToken)>,
 }
@@ -111,6 +127,7 @@ fn node_of(wait: &Wait) -> Node {
 type Party = (SessionId, Owner);
 
 const TEN_MINUTES_MS: u64 = 600_000;
+const FOUR_DAYS_MS: u64 = 345_600_000;
 
 /// The payload of a request: neither patience nor what the client says of other requests.
 fn payload_of(command: &Command) -> Command {
@@ -159,8 +176,6 @@ impl Naive {
         }
         (renewals, outcomes)
     }
-
-    // Time.
 
     /// In time is what was received by the deadline, unless an earlier entry had passed it.
     fn renew(&mut self, renewal: &Renewal, previous: LogTime) -> Outcome {
@@ -232,11 +247,10 @@ impl Naive {
         }
         self.lost.retain(|lost| now <= lost.until);
         self.forget_limits();
+        self.forget_processes();
         self.sessions.retain(|session| session.ended.is_none_or(|(_, until)| now <= until));
         self.takes.retain(|take| take.over.as_ref().is_none_or(|(_, until)| now <= *until));
     }
-
-    // Ends.
 
     fn end_session(&mut self, id: SessionId, reason: EndReason) {
         let until = LogTime(self.now.0 + TEN_MINUTES_MS);
@@ -261,6 +275,7 @@ impl Naive {
     fn end_hold(&mut self, at: usize, reason: EndReason, answer: Option<Outcome>) {
         let hold = self.holds.remove(at);
         self.keep_closed(&hold, reason);
+        self.leave_document(&hold);
         let answer = answer.unwrap_or(Outcome::HoldEnded { reason });
         let upgrade = |wait: &Wait| wait.ask.lock == hold.ask.lock && wait.upgrades == Some(hold.token);
         if let Some(at) = self.waits.iter().position(upgrade) {
@@ -335,186 +350,6 @@ impl Naive {
         }
     }
 
-    // Grants.
-
-    /// As long as a waiter of any lock fits beside its holders and passes nobody whom it may not pass, the one that came
-    /// first is granted.
-    fn serve(&mut self) {
-        loop {
-            let mut next: Option<usize> = None;
-            for (at, wait) in self.waits.iter().enumerate() {
-                let lock = &wait.ask.lock;
-                let parts = self.waits.iter().filter(|part| part.ask.claim == wait.ask.claim);
-                let mut parts = parts.filter(|part| part.ask.lock == *lock || wait.ask.set);
-                let whole = parts.all(|part| {
-                    self.clear_ahead(&part.ask, part.sequence)
-                        && (part.upgrades.is_some() || self.fits(&part.ask.lock, part.ask.mode))
-                });
-                let order = |wait: &Wait| (wait.sequence, wait.ask.lock.clone());
-                let sooner = next.is_none_or(|best: usize| order(wait) < order(&self.waits[best]));
-                let fits = match wait.upgrades {
-                    Some(token) => self.alone(lock, token),
-                    None => self.fits(lock, wait.ask.mode),
-                };
-                if whole && sooner && fits {
-                    next = Some(at);
-                }
-            }
-            let Some(at) = next else {
-                if self.refuse_in_circles() {
-                    continue;
-                }
-                return;
-            };
-            let wait = self.waits.remove(at);
-            if wait.ask.set {
-                let mut parts = vec![wait];
-                while let Some(at) = self.waits.iter().position(|part| part.ask.claim == parts[0].ask.claim) {
-                    parts.push(self.waits.remove(at));
-                }
-                parts.sort_by_key(|part| part.ask.lock.clone());
-                for part in parts {
-                    self.grant(part.ask);
-                }
-                continue;
-            }
-            match wait.upgrades {
-                Some(token) => {
-                    self.make_exclusive(&wait.ask, token);
-                }
-                None => {
-                    self.grant(wait.ask);
-                }
-            }
-        }
-    }
-
-    /// Whether nobody stands ahead that this one may not pass.
-    fn clear_ahead(&self, ask: &Ask, sequence: u64) -> bool {
-        let ahead = self.waits.iter().filter(|o| o.ask.lock == ask.lock && o.sequence < sequence);
-        let fair = |o: &Wait| ask.extras.fairness == Fairness::Barging && !o.ask.set;
-        ahead.filter(|o| fair(o) || conflict(o.ask.mode, ask.mode)).all(|o| passes(ask, &o.ask) || self.goes_by(ask, o))
-    }
-
-    /// Whether the session holds what a waiting set lacks, and this one is that set or stands, transitively, behind it.
-    fn goes_by(&self, ask: &Ask, ahead: &Wait) -> bool {
-        let Some(session) = ask.claim.session() else { return false };
-        let lacks = |wait: &&Wait| {
-            let blocks = |hold: &Hold| {
-                hold.ask.lock == wait.ask.lock
-                    && hold.ask.claim.session() == Some(session)
-                    && conflict(hold.ask.mode, wait.ask.mode)
-            };
-            let elsewhere = wait.ask.set && wait.ask.lock != ask.lock;
-            elsewhere && self.holds.iter().any(blocks) && !self.fits(&wait.ask.lock, wait.ask.mode)
-        };
-        let mut reached: Vec<(Claim, u64)> =
-            self.waits.iter().filter(lacks).map(|wait| (wait.ask.claim, wait.sequence)).collect();
-        let mut at = 0;
-        while at < reached.len() {
-            let (claim, sequence) = reached[at];
-            for part in self.waits.iter().filter(|wait| wait.ask.claim == claim && wait.sequence == sequence) {
-                for behind in self.waits.iter().filter(|o| o.ask.lock == part.ask.lock && sequence < o.sequence) {
-                    let known = (behind.ask.claim, behind.sequence);
-                    if conflict(part.ask.mode, behind.ask.mode) && !reached.contains(&known) {
-                        reached.push(known);
-                    }
-                }
-            }
-            at += 1;
-        }
-        reached.contains(&(ahead.ask.claim, ahead.sequence))
-    }
-
-    /// Undoes the newest wait where it closes a circle, or asks for what an ancestor holds.
-    fn take_back(&mut self) -> Option<Outcome> {
-        let newest = self.waits.last().expect("just pushed");
-        let (claim, sequence, policy) = (newest.ask.claim, newest.sequence, newest.ask.extras.deadlock);
-        let parts: Vec<&Wait> =
-            self.waits.iter().filter(|wait| wait.ask.claim == claim && wait.sequence == sequence).collect();
-        let circle = parts.iter().any(|wait| {
-            self.asks_an_ancestor(&wait.ask) || endless_wait(wait).is_some_and(|party| self.in_circle(&party))
-        });
-        if policy == OnDeadlock::Wait || !circle {
-            return None;
-        }
-        self.waits.retain(|wait| wait.ask.claim != claim || wait.sequence != sequence);
-        self.sequences -= u64::from(sequence != 0);
-        self.forget_limits();
-        Some(Outcome::Refused(Refusal::Deadlock { circle: vec![] }))
-    }
-
-    fn refuse_in_circles(&mut self) -> bool {
-        self.suspect_loosened();
-        self.suspects.sort();
-        while !self.suspects.is_empty() {
-            let party = self.suspects.remove(0);
-            if !self.in_circle(&party) {
-                continue;
-            }
-            let mine = |wait: &Wait| {
-                endless_wait(wait).as_ref() == Some(&party) && wait.ask.extras.deadlock == OnDeadlock::Refuse
-            };
-            let waits = self.waits.iter().enumerate().filter(|(_, wait)| mine(wait));
-            let newest = waits.max_by_key(|(_, wait)| (wait.sequence, wait.ask.lock.clone())).map(|(at, _)| at);
-            if let Some(at) = newest {
-                self.end_wait(at, Outcome::Refused(Refusal::Deadlock { circle: vec![] }));
-                self.suspects.push(party);
-                return true;
-            }
-        }
-        false
-    }
-
-    fn children(&self, of: &Party) -> Vec<Party> {
-        let asks = self.holds.iter().map(|hold| &hold.ask).chain(self.waits.iter().map(|wait| &wait.ask));
-        let mine = |ask: &&Ask| {
-            let parent = ask.extras.parent.as_ref();
-            parent.is_some_and(|parent| parent.session == of.0 && parent.owner == of.1)
-        };
-        asks.filter(mine).filter_map(party).filter(|child| child != of).collect()
-    }
-
-    fn asks_an_ancestor(&self, ask: &Ask) -> bool {
-        let (Some(parent), Some(_), false) = (&ask.extras.parent, party(ask), is_semaphore(ask.mode)) else {
-            return false;
-        };
-        let mut ancestors = vec![(parent.session, parent.owner.clone())];
-        if party(ask).as_ref() == ancestors.first() {
-            return false;
-        }
-        let everybody = self.everybody();
-        while let Some(next) = everybody.iter().find(|party| {
-            !ancestors.contains(party) && self.children(party).iter().any(|child| ancestors.contains(child))
-        }) {
-            ancestors.push(next.clone());
-        }
-        let mut holds = self.holds.iter().filter(|hold| hold.ask.lock == ask.lock && conflict(hold.ask.mode, ask.mode));
-        holds.any(|hold| endless_hold(hold).is_some_and(|party| ancestors.contains(&party)))
-    }
-
-    fn everybody(&self) -> Vec<Party> {
-        let asks = self.holds.iter().map(|hold| &hold.ask).chain(self.waits.iter().map(|wait| &wait.ask));
-        let parents = asks.clone().filter_map(|ask| ask.extras.parent.clone()).map(|p| (p.session, p.owner));
-        let mut everybody: Vec<Party> = asks.filter_map(party).chain(parents).collect();
-        everybody.sort();
-        everybody.dedup();
-        everybody
-    }
-
-    /// Endless waits ahead of this one that it may not come to pass.
-    fn waits_ahead(&self, wait: &Wait) -> Vec<(&Wait, Party)> {
-        let ask = &wait.ask;
-        if wait.upgrades.is_some() || self.may_come_to_pass(ask) {
-            return vec![];
-        }
-        let ahead = self.waits.iter().filter(|o| o.ask.lock == ask.lock && o.sequence < wait.sequence);
-        let fair = |o: &Wait| ask.extras.fairness == Fairness::Barging && !o.ask.set && o.upgrades.is_none();
-        let blocks = ahead.filter(|o| fair(o) || conflict(o.ask.mode, ask.mode));
-        let blocks = blocks.filter(|o| !passes(ask, &o.ask));
-        blocks.filter_map(|o| Some((o, endless_wait(o)?))).collect()
-    }
-
     /// Whether its session stands, by another request, at another lock where a set waits: so it may come to pass others.
     fn may_come_to_pass(&self, ask: &Ask) -> bool {
         let Some(session) = ask.claim.session() else { return false };
@@ -544,135 +379,6 @@ impl Naive {
         }
     }
 
-    /// Whom or what this wait needs to come to an end; and whether enough of it has.
-    fn in_the_way(&self, wait: &Wait, done: &[Node]) -> (Vec<Node>, bool) {
-        let (ask, own) = (&wait.ask, endless_wait(wait));
-        let is_done = |party: &Party| done.contains(&Node::Party(party.clone()));
-        let holds: Vec<(&Hold, Party)> = self
-            .holds
-            .iter()
-            .filter(|hold| hold.ask.lock == ask.lock)
-            .filter_map(|hold| Some((hold, endless_hold(hold)?)))
-            .collect();
-        let ahead = self.waits_ahead(wait);
-        let Mode::Permits { count, .. } = ask.mode else {
-            let others = holds.into_iter().filter(|(hold, _)| wait.upgrades != Some(hold.token));
-            let held = others.filter(|(hold, _)| conflict(hold.ask.mode, ask.mode)).map(|(_, party)| party);
-            let ahead = ahead.into_iter().filter(|(_, party)| Some(party) != own.as_ref());
-            let ahead = ahead.map(
-                |(wait, party)| {
-                    if conflict(wait.ask.mode, ask.mode) { Node::Party(party) } else { node_of(wait) }
-                },
-            );
-            let found: Vec<Node> = held.map(Node::Party).chain(ahead).collect();
-            let met = found.iter().all(|node| done.contains(node));
-            return (found, met);
-        };
-        let permits = |ask: &Ask| if let Mode::Permits { count, .. } = ask.mode { count } else { 0 };
-        let held = holds.iter().map(|(hold, party)| (permits(&hold.ask), party));
-        let takers: Vec<_> = held.chain(ahead.iter().map(|(wait, party)| (permits(&wait.ask), party))).collect();
-        let stuck = |done: bool| -> u32 {
-            takers.iter().filter(|(_, party)| !done || !is_done(party)).map(|(count, _)| count).sum()
-        };
-        let limit = self.limit(&ask.lock).unwrap_or_default();
-        let mut found: Vec<Node> = ahead.iter().map(|(wait, _)| node_of(wait)).collect();
-        let granted = found.iter().all(|node| done.contains(node));
-        if limit < stuck(false) + count {
-            found.extend(takers.iter().map(|(_, party)| Node::Party((*party).clone())));
-        }
-        (found, granted && stuck(true) + count <= limit)
-    }
-
-    /// Whether this party can never finish, and waits, over others that cannot, for itself.
-    fn in_circle(&self, party: &Party) -> bool {
-        let mut nodes: Vec<Node> = self.everybody().into_iter().map(Node::Party).collect();
-        nodes.extend(self.waits.iter().filter(|wait| endless_wait(wait).is_some()).map(node_of));
-        let mut done: Vec<Node> = Vec::new();
-        while let Some(next) = nodes.iter().find(|node| !done.contains(node) && self.ends(node, &done).1) {
-            done.push(next.clone());
-        }
-        let start = Node::Party(party.clone());
-        let mut reached = vec![start.clone()];
-        let mut at = 0;
-        while at < reached.len() {
-            for next in self.ends(&reached[at], &done).0 {
-                if next == start && !done.contains(&start) {
-                    return true;
-                }
-                if !done.contains(&next) && !reached.contains(&next) {
-                    reached.push(next);
-                }
-            }
-            at += 1;
-        }
-        false
-    }
-
-    /// What has to end before this can; and whether it has.
-    fn ends(&self, node: &Node, done: &[Node]) -> (Vec<Node>, bool) {
-        match node {
-            Node::Wait(claim, lock) => {
-                let found = |wait: &&Wait| wait.ask.claim == *claim && wait.ask.lock == *lock;
-                self.in_the_way(self.waits.iter().find(found).expect("it waits"), done)
-            }
-            Node::Party(party) => {
-                let waits = self.waits.iter().filter(|wait| endless_wait(wait).as_ref() == Some(party)).map(node_of);
-                let found: Vec<Node> = waits.chain(self.children(party).into_iter().map(Node::Party)).collect();
-                let met = found.iter().all(|node| done.contains(node));
-                (found, met)
-            }
-        }
-    }
-
-    /// Whether nobody but this hold has the lock, or had it a short while ago.
-    fn alone(&self, lock: &LockKey, token: FencingToken) -> bool {
-        let closed = self.lost.iter().any(|lost| lost.ask.lock == *lock);
-        !closed && self.holds.iter().all(|hold| hold.ask.lock != *lock || hold.token == token)
-    }
-
-    fn make_exclusive(&mut self, ask: &Ask, token: FencingToken) -> Grant {
-        self.tokens += 1;
-        let new = FencingToken::new(0, self.tokens);
-        let Claim::Request(request) = ask.claim else { panic!("only sessions upgrade") };
-        let found = |hold: &&mut Hold| hold.ask.lock == ask.lock && hold.token == token;
-        let hold = self.holds.iter_mut().find(found).expect("it is held");
-        hold.token = new;
-        hold.ask.mode = Mode::Exclusive;
-        hold.upgrade = Some((request.number, ask.payload.clone()));
-        let deadline = hold.lease_end;
-        self.suspects.extend(party(&hold.ask));
-        self.granted.push((ask.lock.clone(), ask.claim, new));
-        Grant { token: new, deadline, waited_ms: self.now.0 - ask.since.0 }
-    }
-
-    fn fits(&self, lock: &LockKey, mode: Mode) -> bool {
-        let mut holds = self.holds.iter().map(|hold| &hold.ask).filter(|ask| ask.lock == *lock);
-        let lost = self.lost.iter().map(|lost| &lost.ask).filter(|ask| ask.lock == *lock);
-        match mode {
-            Mode::Exclusive => holds.next().is_none() && lost.count() == 0,
-            Mode::Shared => holds.all(|ask| ask.mode == Mode::Shared) && lost.count() == 0,
-            Mode::Permits { count, .. } => {
-                let permits = |ask: &Ask| if let Mode::Permits { count, .. } = ask.mode { count } else { 0 };
-                let used: u32 = holds.chain(lost).map(permits).sum();
-                used + count <= self.limit(lock).expect("a semaphore has a limit")
-            }
-        }
-    }
-
-    fn grant(&mut self, ask: Ask) -> Grant {
-        self.tokens += 1;
-        let token = FencingToken::new(0, self.tokens);
-        let lease_ms = ask.lease.as_ref().map(|(_, ms)| *ms).or(ask.extras.lease_ms);
-        let lease_end = lease_ms.map(|ms| LogTime(self.now.0 + ms));
-        let waited_ms = self.now.0 - ask.since.0;
-        self.granted.push((ask.lock.clone(), ask.claim, token));
-        self.suspects.extend(party(&ask));
-        self.holds.push(Hold { ask, token, since: self.now, lease_end, again: vec![], upgrade: None });
-        Grant { token, deadline: lease_end, waited_ms }
-    }
-
-    // What is shown and looked up.
-
     fn alive(&mut self, id: SessionId) -> Option<&mut Presence> {
         self.sessions.iter_mut().find(|session| session.id == id && session.ended.is_none())
     }
@@ -698,7 +404,7 @@ impl Naive {
             mode: hold.ask.mode,
             metadata: hold.ask.metadata.clone(),
             since: hold.since,
-            deadline: hold.lease_end.into_iter().chain(session_end).min().expect("every hold has an end"),
+            deadline: hold.lease_end.into_iter().chain(session_end).min().unwrap_or(LogTime(u64::MAX)),
         }
     }
 
@@ -761,8 +467,6 @@ impl Naive {
         wait.map(|wait| (&wait.ask.payload, self.queued(wait)))
     }
 
-    // Commands.
-
     fn execute(&mut self, principal: &Principal, command: &Command) -> Outcome {
         match command {
             Command::OpenSession(open) => self.open(open),
@@ -798,6 +502,7 @@ impl Naive {
             Command::Alter(alter) => self.alter(principal, alter, payload_of(command)),
             Command::AcquireSet(set) => self.acquire_set(principal, set, payload_of(command)),
             Command::Manage(manage) => self.manage(&manage.lock, &manage.what),
+            Command::Document(command) => self.document(principal, command),
             Command::Tick | Command::LeaderlessGap { .. } => Outcome::Ticked,
             Command::Configure(settings) => {
                 self.settings = self.settings.or(Some(*settings));
@@ -882,606 +587,6 @@ impl Naive {
         session.deadline = LogTime(now.0 + session.open.ttl_ms);
         session.seen = now;
         Outcome::Attached { attachment: Attachment(session.attachment), deadline: session.deadline }
-    }
-
-    /// The answer to a request that was seen before, or is too old to be looked at.
-    fn seen(&mut self, request: RequestId, below: u64, payload: &Command) -> Option<Outcome> {
-        if self.alive(request.session).is_none() {
-            return Some(self.session_ended(request.session));
-        }
-        let session = self.alive(request.session).expect("just seen");
-        session.floor = session.floor.max(below);
-        let floor = session.floor;
-        session.answers.retain(|(number, _, _)| floor <= *number);
-        let number = request.number;
-        let reused = Outcome::Refused(Refusal::RequestReused { number });
-        let answer = session.answers.iter().find(|(known, _, _)| *known == number).cloned();
-        if let Some((asked, outcome)) = self.standing(None, Claim::Request(request)) {
-            return Some(if asked == payload { outcome } else { reused });
-        }
-        match answer {
-            Some((_, known, outcome)) if known.is_none() || known.as_ref() == Some(payload) => Some(outcome),
-            Some(_) => Some(reused),
-            None if number < floor => Some(Outcome::Refused(Refusal::TooOld { number, floor })),
-            None => None,
-        }
-    }
-
-    fn acquire(&mut self, principal: &Principal, acquire: &Acquire, payload: Command) -> Outcome {
-        if let Some(outcome) = self.seen(acquire.request, acquire.answered_below, &payload) {
-            return outcome;
-        }
-        let namespace = self.alive(acquire.request.session).expect("seen").open.namespace.clone();
-        let ask = Ask {
-            lock: LockKey { namespace, name: acquire.name.clone() },
-            claim: Claim::Request(acquire.request),
-            owner: acquire.owner.clone(),
-            mode: acquire.mode,
-            metadata: acquire.metadata.clone(),
-            principal: principal.clone(),
-            payload: payload.clone(),
-            since: self.now,
-            lease: None,
-            extras: acquire.choices().clone(),
-            set: false,
-        };
-        let bounds = ask.extras.lease_ms.and_then(|lease_ms| self.lease_bounds(lease_ms));
-        let outcome = match bounds.map_or_else(|| self.same_owner(&ask), Err) {
-            Err(refused) => refused,
-            Ok(Some(at)) => {
-                let hold = &mut self.holds[at];
-                hold.again.push((acquire.request.number, payload.clone()));
-                Outcome::Granted(Grant { token: hold.token, deadline: hold.lease_end, waited_ms: 0 })
-            }
-            Ok(None) => self.admit(ask, acquire.patience),
-        };
-        if matches!(outcome, Outcome::Refused(_)) {
-            self.remember(acquire.request, Some(payload), outcome.clone());
-        }
-        outcome
-    }
-
-    /// The hold that is entered again, or a refusal; nothing where a stranger asks.
-    fn same_owner(&self, ask: &Ask) -> Result<Option<usize>, Outcome> {
-        let session = ask.claim.session().expect("a session's");
-        let same = |other: &Ask| {
-            other.lock == ask.lock
-                && ask.owner.is_some()
-                && other.owner == ask.owner
-                && other.claim.session() == Some(session)
-        };
-        if ask.extras.reentry == Reentry::Wait {
-            return Ok(None);
-        }
-        let lock = ask.lock.clone();
-        let Some(at) = self.holds.iter().position(|hold| same(&hold.ask)) else {
-            let waits = self.waits.iter().any(|wait| same(&wait.ask));
-            let refusal = Refusal::AlreadyHeld { lock, session, token: None };
-            return if waits { Err(Outcome::Refused(refusal)) } else { Ok(None) };
-        };
-        let hold = &self.holds[at];
-        if ask.extras.reentry == Reentry::Count {
-            if let Mode::Permits { limit: Some(asked), .. } = ask.mode
-                && let Some(limit) = self.limit(&lock).filter(|limit| *limit != asked)
-            {
-                return Err(Outcome::Refused(Refusal::LimitMismatch { lock, limit, asked }));
-            }
-            let covered = match (hold.ask.mode, ask.mode) {
-                (Mode::Permits { count: held, .. }, Mode::Permits { count, .. }) => 0 < count && count <= held,
-                (Mode::Exclusive, asked) => !is_semaphore(asked),
-                (held, asked) => held == asked,
-            };
-            if covered {
-                return Ok(Some(at));
-            }
-        }
-        Err(Outcome::Refused(Refusal::AlreadyHeld { lock, session, token: Some(hold.token) }))
-    }
-
-    /// Grants, queues or refuses somebody new.
-    fn admit(&mut self, ask: Ask, patience: Patience) -> Outcome {
-        if let Err(refused) = self.judge(&ask, patience) {
-            return refused;
-        }
-        if self.clear_ahead(&ask, u64::MAX) && self.fits(&ask.lock, ask.mode) {
-            return Outcome::Granted(self.grant(ask));
-        }
-        self.sequences += 1;
-        self.wait(ask, patience);
-        if let Some(refused) = self.take_back() {
-            return refused;
-        }
-        self.queued(self.waits.last().expect("just pushed"))
-    }
-
-    /// Refuses what the lock cannot give, and a try where it would have to wait; a new semaphore gets its limit.
-    fn judge(&mut self, ask: &Ask, patience: Patience) -> Result<(), Outcome> {
-        let lock = ask.lock.clone();
-        let held = self.holds.iter().find(|hold| hold.ask.lock == lock).map(|hold| hold.ask.mode);
-        let lost = self.lost.iter().find(|lost| lost.ask.lock == lock).map(|lost| lost.ask.mode);
-        let held = held.or(lost);
-        let user = held.or(self.waits.iter().find(|wait| wait.ask.lock == lock).map(|wait| wait.ask.mode));
-        let in_use = user.map(is_semaphore).or(self.limit(&lock).map(|_| true));
-        if let Some(semaphore) = in_use.filter(|semaphore| *semaphore != is_semaphore(ask.mode)) {
-            let kind = if semaphore { Kind::Semaphore } else { Kind::Lock };
-            return Err(Outcome::Refused(Refusal::KindMismatch { lock, kind }));
-        }
-        if let Mode::Permits { count, limit: asked } = ask.mode {
-            let Some(limit) = self.limit(&lock).or(asked) else {
-                return Err(Outcome::Refused(Refusal::LimitUnknown { lock }));
-            };
-            if let Some(asked) = asked.filter(|asked| *asked != limit) {
-                return Err(Outcome::Refused(Refusal::LimitMismatch { lock, limit, asked }));
-            }
-            if count == 0 || limit < count {
-                return Err(Outcome::Refused(Refusal::LimitExceeded { lock, limit, asked: count }));
-            }
-            if self.limit(&lock).is_none() {
-                self.limits.push((lock.clone(), limit, false));
-            }
-        }
-        let free = self.clear_ahead(ask, u64::MAX) && self.fits(&lock, ask.mode);
-        if patience == Patience::Try && !free {
-            let holder = self.holder(&lock, |_| false).map(Box::new);
-            return Err(Outcome::Refused(Refusal::Held { holder, lock }));
-        }
-        Ok(())
-    }
-
-    fn wait(&mut self, ask: Ask, patience: Patience) {
-        let week = 7 * 24 * 3_600_000;
-        let end = match patience {
-            Patience::For { ms } => Some(LogTime(self.now.0 + ms.min(week))),
-            Patience::Session | Patience::Try => ask.lease.is_some().then_some(LogTime(self.now.0 + week)),
-        };
-        self.waits.push(Wait { ask, sequence: self.sequences, end, upgrades: None });
-    }
-
-    fn acquire_set(&mut self, principal: &Principal, set: &AcquireSet, payload: Command) -> Outcome {
-        if let Some(outcome) = self.seen(set.request, set.answered_below, &payload) {
-            return outcome;
-        }
-        let namespace = self.alive(set.request.session).expect("seen").open.namespace.clone();
-        let choices = set.extras.as_deref().cloned().unwrap_or_default();
-        let ask = |(name, mode): (&LockName, &Mode)| Ask {
-            lock: LockKey { namespace: namespace.clone(), name: name.clone() },
-            claim: Claim::Request(set.request),
-            owner: set.owner.clone(),
-            mode: *mode,
-            metadata: set.metadata.clone(),
-            principal: principal.clone(),
-            payload: payload.clone(),
-            since: self.now,
-            lease: None,
-            extras: Extras { reentry: Reentry::Refuse, fairness: Fairness::Fair, ..choices.clone() },
-            set: true,
-        };
-        let asks: Vec<Ask> = set.members.iter().map(ask).collect();
-        if let Err(refused) = self.judge_set(&asks, set.patience) {
-            self.forget_limits();
-            self.remember(set.request, Some(payload), refused.clone());
-            return refused;
-        }
-        let free = |ask: &Ask| self.clear_ahead(ask, u64::MAX) && self.fits(&ask.lock, ask.mode);
-        if asks.iter().all(free) {
-            let grants = asks.into_iter().map(|ask| (ask.lock.name.clone(), self.grant(ask)));
-            return Outcome::GrantedSet(grants.collect());
-        }
-        self.sequences += 1;
-        for ask in asks {
-            self.wait(ask, set.patience);
-        }
-        if let Some(refused) = self.take_back() {
-            self.remember(set.request, Some(payload), refused.clone());
-            return refused;
-        }
-        self.standing(None, Claim::Request(set.request)).expect("just queued").1
-    }
-
-    fn judge_set(&mut self, asks: &[Ask], patience: Patience) -> Result<(), Outcome> {
-        if let Some(refused) = asks[0].extras.lease_ms.and_then(|lease_ms| self.lease_bounds(lease_ms)) {
-            return Err(refused);
-        }
-        for ask in asks {
-            self.same_owner(ask)?;
-        }
-        asks.iter().try_for_each(|ask| self.judge(ask, patience))
-    }
-
-    fn cancel(&mut self, request: RequestId) -> Outcome {
-        let Some(session) = self.alive(request.session) else { return self.session_ended(request.session) };
-        let answered = session.answers.iter().any(|(number, _, _)| *number == request.number);
-        let claim = Claim::Request(request);
-        if let Some(at) = self.waits.iter().position(|wait| wait.ask.claim == claim) {
-            self.end_wait(at, Outcome::Withdrawn);
-        } else if self.holds.iter().any(|hold| hold.ask.claim == claim && hold.ask.set) {
-            let mut names: Vec<_> = self.holds.iter().filter(|hold| hold.ask.claim == claim).collect();
-            names.sort_by_key(|hold| hold.ask.lock.clone());
-            let names: Vec<LockKey> = names.iter().map(|hold| hold.ask.lock.clone()).collect();
-            for name in names {
-                let part = |hold: &Hold| hold.ask.claim == claim && hold.ask.lock == name;
-                let at = self.holds.iter().position(part).expect("just seen");
-                if self.holds[at].again.is_empty() {
-                    self.end_hold(at, EndReason::Cancelled, Some(Outcome::Withdrawn));
-                } else {
-                    self.leave_hold(at, request.number, Outcome::Withdrawn);
-                }
-            }
-        } else if let Some(at) = self.holds.iter().position(|hold| holds(hold, request)) {
-            let hold = &self.holds[at];
-            if hold.upgrade.as_ref().is_some_and(|(number, _)| *number == request.number) {
-                return Outcome::Granted(Grant { token: hold.token, deadline: hold.lease_end, waited_ms: 0 });
-            }
-            if self.holds[at].again.is_empty() {
-                self.end_hold(at, EndReason::Cancelled, Some(Outcome::Withdrawn));
-            } else {
-                self.leave_hold(at, request.number, Outcome::Withdrawn);
-            }
-        } else if !answered {
-            self.remember(request, None, Outcome::Withdrawn);
-        }
-        Outcome::Withdrawn
-    }
-
-    fn release(&mut self, release: &Release, payload: Command) -> Outcome {
-        if let Some(outcome) = self.seen(release.request, release.answered_below, &payload) {
-            return outcome;
-        }
-        let id = release.request.session;
-        let namespace = self.alive(id).expect("seen").open.namespace.clone();
-        let lock = LockKey { namespace, name: release.name.clone() };
-        let mine = |hold: &Hold| hold.ask.claim.session() == Some(id);
-        let found = |hold: &Hold| hold.ask.lock == lock && hold.token == release.token && mine(hold);
-        let outcome = match self.holds.iter().position(found) {
-            Some(at) => match self.holds[at].again.last() {
-                Some((number, _)) => {
-                    let (number, ended) = (*number, Outcome::HoldEnded { reason: EndReason::Released });
-                    Outcome::Released { left: self.leave_hold(at, number, ended) }
-                }
-                None => {
-                    self.end_hold(at, EndReason::Released, None);
-                    Outcome::Released { left: 0 }
-                }
-            },
-            None => self.not_held(&lock, mine),
-        };
-        self.remember(release.request, Some(payload), outcome.clone());
-        outcome
-    }
-
-    fn alter(&mut self, principal: &Principal, alter: &Alter, payload: Command) -> Outcome {
-        if let Some(outcome) = self.seen(alter.request, alter.answered_below, &payload) {
-            return outcome;
-        }
-        let namespace = self.alive(alter.request.session).expect("seen").open.namespace.clone();
-        let lock = LockKey { namespace, name: alter.name.clone() };
-        let outcome = match &alter.what {
-            Alteration::Downgrade { token } => self.downgrade(alter.request.session, &lock, *token),
-            Alteration::Upgrade { token, patience } => self.upgrade(alter, &lock, *token, *patience, &payload),
-            Alteration::Resume { token, handle, lease_ms } => {
-                self.resume(principal, alter, &lock, *token, handle, *lease_ms, &payload)
-            }
-            Alteration::SetValue { token, value } => {
-                let mine = |hold: &Hold| hold.ask.claim.session() == Some(alter.request.session);
-                let found = |hold: &&mut Hold| hold.ask.lock == lock && hold.token == *token && mine(hold);
-                match self.holds.iter_mut().find(found) {
-                    Some(hold) => {
-                        hold.ask.extras.value = value.clone();
-                        Outcome::Done
-                    }
-                    None => self.not_held(&lock, mine),
-                }
-            }
-        };
-        if !matches!(outcome, Outcome::Granted(_) | Outcome::Queued(_)) {
-            self.remember(alter.request, Some(payload), outcome.clone());
-        }
-        outcome
-    }
-
-    /// Where the session's own hold stands, if it may change its mode.
-    fn changeable(&self, id: SessionId, lock: &LockKey, token: FencingToken) -> Result<usize, Outcome> {
-        let mine = |hold: &Hold| hold.ask.claim.session() == Some(id);
-        let found = |hold: &Hold| hold.ask.lock == *lock && hold.token == token && mine(hold);
-        let at = self.holds.iter().position(found).ok_or_else(|| self.not_held(lock, mine))?;
-        let hold = &self.holds[at];
-        let depth = 1 + hold.again.len() as u32;
-        let lock = lock.clone();
-        if is_semaphore(hold.ask.mode) {
-            return Err(Outcome::Refused(Refusal::KindMismatch { lock, kind: Kind::Semaphore }));
-        }
-        if 1 < depth { Err(Outcome::Refused(Refusal::Entered { lock, depth })) } else { Ok(at) }
-    }
-
-    fn downgrade(&mut self, id: SessionId, lock: &LockKey, token: FencingToken) -> Outcome {
-        let at = match self.changeable(id, lock, token) {
-            Ok(at) => at,
-            Err(refused) => return refused,
-        };
-        self.holds[at].ask.mode = Mode::Shared;
-        if let Some((number, payload)) = self.holds[at].upgrade.take() {
-            let ended = Outcome::HoldEnded { reason: EndReason::Released };
-            self.remember(RequestId { session: id, number }, Some(payload), ended);
-        }
-        Outcome::Downgraded
-    }
-
-    fn upgrade(
-        &mut self,
-        alter: &Alter,
-        lock: &LockKey,
-        token: FencingToken,
-        patience: Patience,
-        payload: &Command,
-    ) -> Outcome {
-        let session = alter.request.session;
-        let at = match self.changeable(session, lock, token) {
-            Ok(at) => at,
-            Err(refused) => return refused,
-        };
-        if self.holds[at].ask.mode == Mode::Exclusive {
-            let refusal = Refusal::AlreadyHeld { lock: lock.clone(), session, token: Some(token) };
-            return Outcome::Refused(refusal);
-        }
-        let claim = Claim::Request(alter.request);
-        let (since, payload) = (self.now, payload.clone());
-        let mut ask =
-            Ask { claim, mode: Mode::Exclusive, since, payload, lease: None, set: false, ..self.holds[at].ask.clone() };
-        ask.extras = Extras::default();
-        let upgrader = self.waits.iter().find(|wait| wait.ask.lock == *lock && wait.upgrades.is_some());
-        let first = upgrader.and_then(|wait| wait.upgrades);
-        let alone = first.is_none() && self.alone(lock, token);
-        if alone {
-            return Outcome::Granted(self.make_exclusive(&ask, token));
-        }
-        if first.is_some() || patience == Patience::Try {
-            let named = |hold: &Hold| first.map_or(hold.token != token, |first| hold.token == first);
-            let holder = self.holder(lock, |hold| !named(hold)).map(Box::new);
-            return Outcome::Refused(Refusal::Held { lock: lock.clone(), holder });
-        }
-        let end = if let Patience::For { ms } = patience { Some(LogTime(self.now.0 + ms)) } else { None };
-        self.waits.push(Wait { ask, sequence: 0, end, upgrades: Some(token) });
-        if let Some(refused) = self.take_back() {
-            return refused;
-        }
-        self.queued(self.waits.last().expect("just pushed"))
-    }
-
-    #[allow(clippy::too_many_arguments, reason = "said as simply as it can be")]
-    fn resume(
-        &mut self,
-        principal: &Principal,
-        alter: &Alter,
-        lock: &LockKey,
-        token: FencingToken,
-        handle: &Handle,
-        lease_ms: Option<u64>,
-        payload: &Command,
-    ) -> Outcome {
-        if let Some(refused) = lease_ms.and_then(|lease_ms| self.lease_bounds(lease_ms)) {
-            return refused;
-        }
-        let Some(at) = self.lost.iter().position(|lost| lost.ask.lock == *lock && lost.token == token) else {
-            return self.not_held(lock, |hold| hold.ask.claim.session() == Some(alter.request.session));
-        };
-        let loser = self.lost[at].ask.claim.session();
-        if !self.sessions.iter().any(|session| Some(session.id) == loser && session.open.handle == *handle) {
-            return Outcome::Refused(Refusal::WrongHandle);
-        }
-        let lost = self.lost.remove(at).ask;
-        let (claim, principal) = (Claim::Request(alter.request), principal.clone());
-        let extras = Extras { lease_ms, ..lost.extras.clone() };
-        Outcome::Granted(self.grant(Ask {
-            claim,
-            principal,
-            since: self.now,
-            payload: payload.clone(),
-            extras,
-            set: false,
-            ..lost
-        }))
-    }
-
-    fn manage(&mut self, lock: &LockKey, what: &Managing) -> Outcome {
-        let at = |token: FencingToken| self.holds.iter().position(|hold| hold.ask.lock == *lock && hold.token == token);
-        match what {
-            Managing::SetLimit { limit } => self.set_limit(lock, *limit),
-            Managing::RemoveLimit if self.is_lock(lock) => {
-                Outcome::Refused(Refusal::KindMismatch { lock: lock.clone(), kind: Kind::Lock })
-            }
-            Managing::RemoveLimit => {
-                if let Some((_, _, kept)) = self.limits.iter_mut().find(|(known, ..)| known == lock) {
-                    *kept = false;
-                }
-                self.forget_limits();
-                Outcome::Done
-            }
-            Managing::Ask { token, .. } => match at(*token) {
-                Some(_) => Outcome::Done,
-                None => self.not_held(lock, |_| false),
-            },
-            Managing::Break { token, dry_run, .. } => self.break_hold(lock, *token, *dry_run),
-            Managing::HandOver { token, to } => self.hand_over(lock, *token, *to),
-        }
-    }
-
-    fn is_lock(&self, lock: &LockKey) -> bool {
-        let holds = self.holds.iter().map(|hold| &hold.ask);
-        let asks = holds.chain(self.waits.iter().map(|wait| &wait.ask)).chain(self.lost.iter().map(|lost| &lost.ask));
-        asks.filter(|ask| ask.lock == *lock).any(|ask| !is_semaphore(ask.mode))
-    }
-
-    fn set_limit(&mut self, lock: &LockKey, limit: u32) -> Outcome {
-        if self.is_lock(lock) {
-            return Outcome::Refused(Refusal::KindMismatch { lock: lock.clone(), kind: Kind::Lock });
-        }
-        let lowered = self.limit(lock).is_some_and(|old| limit < old);
-        self.limits.retain(|(known, ..)| known != lock);
-        self.limits.push((lock.clone(), limit, true));
-        let wants = |wait: &Wait| match wait.ask.mode {
-            Mode::Permits { count, .. } if wait.ask.lock == *lock && limit < count => Some(count),
-            _ => None,
-        };
-        while let Some((at, asked)) = self.waits.iter().enumerate().find_map(|(at, wait)| Some((at, wants(wait)?))) {
-            self.end_wait(at, Outcome::Refused(Refusal::LimitExceeded { lock: lock.clone(), limit, asked }));
-        }
-        if lowered {
-            let waits = self.waits.iter().filter(|wait| wait.ask.lock == *lock);
-            self.suspects.extend(waits.filter_map(endless_wait));
-        }
-        Outcome::Done
-    }
-
-    fn break_hold(&mut self, lock: &LockKey, token: FencingToken, dry_run: bool) -> Outcome {
-        let held = self.holds.iter().position(|hold| hold.ask.lock == *lock && hold.token == token);
-        let lost = self.lost.iter().position(|lost| lost.ask.lock == *lock && lost.token == token);
-        let (holder, claim) = match (held, lost) {
-            (Some(at), _) => (self.view(&self.holds[at]), self.holds[at].ask.claim),
-            (None, Some(at)) => {
-                let Lost { ask, token, until, since } = &self.lost[at];
-                let end = Some(*until);
-                let hold = Hold {
-                    ask: ask.clone(),
-                    token: *token,
-                    since: *since,
-                    lease_end: end,
-                    again: vec![],
-                    upgrade: None,
-                };
-                (HolderView { deadline: *until, ..self.view(&hold) }, ask.claim)
-            }
-            (None, None) => return self.not_held(lock, |_| false),
-        };
-        let last_seen = claim.session().and_then(|id| self.alive(id)).map(|session| session.seen);
-        let waits = self.waits.iter().filter(|wait| wait.ask.lock == *lock);
-        let next = waits.min_by_key(|wait| wait.sequence).map(|wait| WaiterView {
-            place: 1,
-            sequence: wait.sequence,
-            session: wait.ask.claim.session(),
-            owner: wait.ask.owner.clone(),
-            mode: wait.ask.mode,
-            metadata: wait.ask.metadata.clone(),
-            since: wait.ask.since,
-        });
-        match (held, lost) {
-            (Some(at), _) if !dry_run => self.end_hold(at, EndReason::Broken, None),
-            (_, Some(at)) if !dry_run => {
-                self.lost.remove(at);
-                self.forget_limits();
-            }
-            _ => {}
-        }
-        Outcome::Broken(Box::new(Breach { done: !dry_run, holder, last_seen, next }))
-    }
-
-    fn hand_over(&mut self, lock: &LockKey, from: FencingToken, to: SessionId) -> Outcome {
-        let Some(session) = self.alive(to) else { return self.session_ended(to) };
-        let (namespace, open) = (session.open.namespace.clone(), session.open.clone());
-        let held = |hold: &Hold| hold.ask.lock == *lock && hold.token == from;
-        let Some(at) = self.holds.iter().position(held) else { return self.not_held(lock, |_| false) };
-        let refused = Outcome::Refused(Refusal::NotAccepted { lock: lock.clone(), session: to });
-        if namespace != lock.namespace {
-            return refused;
-        }
-        let wants = |wait: &Wait| {
-            wait.ask.lock == *lock && wait.ask.claim.session() == Some(to) && wait.upgrades.is_none() && !wait.ask.set
-        };
-        let waits = self.waits.iter().enumerate().filter(|(_, wait)| wants(wait));
-        let heir = waits.min_by_key(|(_, wait)| wait.sequence).map(|(at, _)| at);
-        let ask = match heir {
-            Some(heir) => {
-                let old = self.holds.remove(at);
-                let fits = self.fits(lock, self.waits[heir].ask.mode);
-                self.holds.insert(at, old);
-                if !fits {
-                    let holder = self.holder(lock, held).map(Box::new);
-                    return Outcome::Refused(Refusal::Held { lock: lock.clone(), holder });
-                }
-                self.waits.remove(heir).ask
-            }
-            None if !open.accepts_hand_over => return refused,
-            None => {
-                let number = (1 << 63) | (self.tokens + 1);
-                Ask {
-                    claim: Claim::Request(RequestId { session: to, number }),
-                    owner: None,
-                    metadata: open.metadata.clone(),
-                    since: self.now,
-                    lease: None,
-                    extras: Extras::default(),
-                    set: false,
-                    principal: Principal::default(),
-                    ..self.holds[at].ask.clone()
-                }
-            }
-        };
-        let kept = self.limits.iter().find(|(known, ..)| known == lock).cloned();
-        self.end_hold(at, EndReason::HandedOver, None);
-        if let Some(kept) = kept.filter(|_| self.limit(lock).is_none()) {
-            self.limits.push(kept);
-        }
-        let Claim::Request(to) = ask.claim else { panic!("only sessions are handed anything") };
-        Outcome::HandedOver { token: self.grant(ask).token, to }
-    }
-
-    fn take(&mut self, principal: &Principal, take: &TakeLease, payload: Command) -> Outcome {
-        if let Some(known) = self.takes.iter().find(|known| known.id == take.take && known.lock == take.lock) {
-            if known.handle != take.handle {
-                return Outcome::Refused(Refusal::WrongHandle);
-            }
-            if known.payload.as_ref().is_some_and(|known| *known != payload) {
-                return Outcome::Refused(Refusal::RequestReused { number: 0 });
-            }
-            let over = known.over.as_ref().map(|(outcome, _)| outcome.clone());
-            let standing = || self.standing(Some(&take.lock), Claim::Take(take.take)).map(|(_, outcome)| outcome);
-            return over.or_else(standing).expect("a take waits, holds or is over");
-        }
-        if let Some(refused) = self.lease_bounds(take.lease_ms) {
-            return refused;
-        }
-        let used = |ask: &Ask| ask.lock == take.lock && ask.lease.as_ref().is_some_and(|(h, _)| *h == take.handle);
-        if self.holds.iter().any(|hold| used(&hold.ask)) || self.waits.iter().any(|wait| used(&wait.ask)) {
-            let holder = self.holder(&take.lock, |_| false).map(Box::new);
-            return Outcome::Refused(Refusal::Held { lock: take.lock.clone(), holder });
-        }
-        let ask = Ask {
-            lock: take.lock.clone(),
-            claim: Claim::Take(take.take),
-            owner: None,
-            mode: take.mode,
-            metadata: take.metadata.clone(),
-            principal: principal.clone(),
-            payload: payload.clone(),
-            since: self.now,
-            lease: Some((take.handle.clone(), take.lease_ms)),
-            extras: Extras::default(),
-            set: false,
-        };
-        let outcome = self.admit(ask, take.patience);
-        // A refused take is forgotten: a poller that tries for ever would fill the cluster's memory.
-        if !matches!(outcome, Outcome::Refused(_)) {
-            let (lock, id, handle) = (take.lock.clone(), take.take, take.handle.clone());
-            self.takes.push(Taken { lock, id, handle, payload: Some(payload), over: None });
-        }
-        outcome
-    }
-
-    fn cancel_take(&mut self, lock: &LockKey, id: TakeId, handle: &Handle) -> Outcome {
-        let until = LogTime(self.now.0 + TEN_MINUTES_MS);
-        let claim = Claim::Take(id);
-        let known = self.takes.iter().find(|take| take.id == id && take.lock == *lock);
-        if known.is_some_and(|take| take.handle != *handle) {
-            return Outcome::Refused(Refusal::WrongHandle);
-        }
-        if known.is_none() {
-            let (lock, handle, over) = (lock.clone(), handle.clone(), Some((Outcome::Withdrawn, until)));
-            self.takes.push(Taken { lock, id, handle, payload: None, over });
-        } else if let Some(at) = self.waits.iter().position(|w| w.ask.claim == claim && w.ask.lock == *lock) {
-            self.end_wait(at, Outcome::Withdrawn);
-        } else if let Some(at) = self.holds.iter().position(|h| h.ask.claim == claim && h.ask.lock == *lock) {
-            self.end_hold(at, EndReason::Cancelled, Some(Outcome::Withdrawn));
-        }
-        Outcome::Withdrawn
     }
 }
 

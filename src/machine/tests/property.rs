@@ -6,11 +6,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::mirror::Watched;
+use super::naive::Shown;
 use super::random::Story;
 use super::refused::Remembering;
+use crate::machine::Machine;
 use crate::model::*;
 
-const STORIES: u64 = 280;
+const STORIES: u64 = 360;
 const COMMANDS_A_STORY: usize = 2_000;
 const TIMES_EACH_MIN: u64 = 100;
 
@@ -25,6 +27,7 @@ fn command_word(command: &Command) -> String {
     match command {
         Command::Alter(alter) => variant(&alter.what),
         Command::Manage(manage) => variant(&manage.what),
+        Command::Document(command) => variant(command),
         other => variant(other),
     }
 }
@@ -49,7 +52,7 @@ fn answer(outcome: &Outcome) -> String {
 }
 
 /// Everything that can be answered, apart from quotas, which have tests of their own.
-const POSSIBLE: [(&str, &str); 28] = [
+const POSSIBLE: [(&str, &str); 36] = [
     ("OpenSession", "Opened AlreadyOpen Tombstoned OutOfBounds_ttl OutOfBounds_disconnect_grace"),
     ("Attach", "Attached WrongHandle StaleAttempt SessionEnded"),
     ("Disconnected", "DisconnectNoted"),
@@ -90,6 +93,14 @@ const POSSIBLE: [(&str, &str); 28] = [
     ),
     ("CancelTake", "Withdrawn WrongHandle"),
     ("DropLease", "Released NotHeld HeldByOther"),
+    ("Grab", "Granted Held KindMismatch HoldEnded Withdrawn RequestReused"),
+    ("Overtake", "Granted Held NotHeld KindMismatch HoldEnded Withdrawn RequestReused"),
+    ("Unlock", "Freed"),
+    ("UnlockAll", "Freed"),
+    ("Ping", "Done"),
+    ("StopPing", "Done"),
+    ("RemoveExpired", "Done Held Changed"),
+    ("SwapValue", "Done Changed NotHeld HeldByOther"),
     ("Tick", "Ticked"),
     ("LeaderlessGap", "Ticked"),
     ("Configure", "Ticked"),
@@ -104,6 +115,24 @@ type Table = BTreeMap<(String, String), u64>;
 
 fn count(table: &mut Table, what: String, outcome: &Outcome) {
     *table.entry((what, answer(outcome))).or_default() += 1;
+}
+
+/// Every document, as the naive model shows them.
+fn shown(machine: &Machine) -> Vec<Shown> {
+    let mut shown = Vec::new();
+    for namespace in ["batch", "default"] {
+        let (namespace, which) = (Namespace::parse(namespace).expect("legal"), WhichDocuments::After(None));
+        let Answer::Documents { rows, .. } = machine.query(&Query::Documents { namespace, which, rows: 1000 }).answer
+        else {
+            panic!("another answer")
+        };
+        shown.extend(rows.into_iter().map(|row| {
+            let process = if row.native { String::new() } else { row.process.to_string() };
+            let ts = Some(row.ts).filter(|_| !row.native);
+            (row.lock, row.state == DocumentState::Held, ts, process, row.term, row.token)
+        }));
+    }
+    shown
 }
 
 /// Tells one story to both; panics where they differ.
@@ -137,6 +166,10 @@ fn compare(seed: u64, table: &mut Table) {
             _ => None,
         });
         assert_eq!(granted.collect::<Vec<_>>(), naive.granted, "grants of story {seed}, entry {index}");
+        assert_eq!(shown(&watched.machine), naive.naive.documents(), "documents of story {seed}, entry {index}");
+        let pings = watched.machine.documents.pings.keys();
+        let pings: Vec<_> = pings.map(|(of, process)| (of.clone(), process.to_string())).collect();
+        assert_eq!(pings, naive.naive.processes(), "processes of story {seed}, entry {index}");
         if index % 16 == 0 {
             watched.compare_mirror();
         }

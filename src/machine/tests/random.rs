@@ -3,6 +3,8 @@
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a story changes some commands and leaves the rest")]
 
+mod documents;
+
 use super::mirror::entry;
 use crate::machine::Applied;
 use crate::model::*;
@@ -71,6 +73,10 @@ pub(crate) struct Story {
     stamp: u64,
     known: Vec<Known>,
     takes: Vec<TakeLease>,
+    /// Documents that were asked for.
+    grabs: Vec<Grab>,
+    /// Ends of sessions, as they were told.
+    renewed: Vec<(SessionId, LogTime)>,
     /// What sessions hold now.
     held: Vec<Held>,
     /// Who waits for what.
@@ -97,6 +103,8 @@ impl Story {
             stamp: 0,
             known: vec![],
             takes: vec![],
+            grabs: vec![],
+            renewed: vec![],
             held: vec![],
             lost: vec![],
             waits: vec![],
@@ -122,7 +130,8 @@ impl Story {
             800..850 => deadline.min(self.stamp + 60_000) + 1,
             850..995 => self.stamp + self.random.below(1500),
             995..998 => self.stamp + self.random.below(40_000),
-            _ => self.stamp + 600_001,
+            998 => self.stamp + 600_001,
+            _ => self.stamp + if self.random.percent(20) { 345_600_001 } else { 600_001 },
         };
         let renewals = (0..self.random.below(4)).filter_map(|_| self.renewal(before, deadline)).collect();
         let commands = (0..1 + self.random.below(6)).map(|_| self.command()).collect();
@@ -144,6 +153,11 @@ impl Story {
                     }
                 }
                 _ => {}
+            }
+        }
+        for (renewal, reply) in entry.renewals.iter().zip(&applied.renewals) {
+            if let (RenewalTarget::Session(id), Outcome::Renewed { deadline, .. }) = (&renewal.target, &reply.outcome) {
+                self.renewed.push((*id, *deadline));
             }
         }
         for reply in &applied.commands {
@@ -276,7 +290,7 @@ impl Story {
         if self.known.len() < 3 || self.random.percent(5) {
             return self.open();
         }
-        match self.random.below(102) {
+        match self.random.below(120) {
             0..18 => self.acquire(),
             18..25 => self.acquire_set(),
             25..39 => self.alter(),
@@ -296,6 +310,7 @@ impl Story {
                 let voters = (1..=4).filter(|_| self.random.percent(50)).collect();
                 Command::RaiseFeatures(RaiseFeatures { to: 1 + self.random.below(4) as u32, voters })
             }
+            102..120 => self.document(),
             _ => Command::Configure(ClusterSettings {
                 timing_ms: [100, 500, 1000],
                 ttl_ms_min: 1000,

@@ -14,7 +14,7 @@ struct Refused {
 /// The naive model, one command at a time, and the refused takes of the last ten minutes in a list.
 #[derive(Default)]
 pub(super) struct Remembering {
-    naive: Naive,
+    pub(super) naive: Naive,
     now: LogTime,
     refused: Vec<Refused>,
     /// Every grant of the newest entry.

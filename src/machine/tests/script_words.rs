@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::script_documents;
 use crate::machine::Machine;
 use crate::model::*;
 
@@ -40,7 +41,7 @@ fn lock(key: &LockKey) -> String {
 }
 
 fn until(deadline: LogTime) -> String {
-    format!("until={}", time(deadline.0))
+    if deadline == LogTime(u64::MAX) { "without end".into() } else { format!("until={}", time(deadline.0)) }
 }
 
 impl Names {
@@ -107,6 +108,7 @@ impl Names {
             Outcome::HandedOver { token, to } => {
                 format!("handed over to {} token={token}", self.session(to.session))
             }
+            Outcome::Freed { locks } => format!("freed {locks}"),
             Outcome::Ticked => "ticked".into(),
             Outcome::Refused(refusal) => format!("refused: {}", self.refusal(refusal)),
         }
@@ -117,6 +119,10 @@ impl Names {
         match refusal {
             Refusal::Held { holder: Some(holder), .. } | Refusal::HeldByOther { holder, .. } => {
                 format!("{refusal} [{}]", self.holder(holder))
+            }
+            Refusal::Changed { value, .. } => {
+                let value = value.as_ref().map_or("none", |value| value.as_str());
+                format!("{refusal} [value={value}]")
             }
             Refusal::Held { holder: None, .. }
             | Refusal::AlreadyHeld { .. }
@@ -225,6 +231,8 @@ impl Names {
                 });
                 rows.collect::<String>() + if *more { "more" } else { "no more" }
             }
+            Answer::Documents { rows, more } => script_documents::documents(rows, *more),
+            Answer::Pings { rows, more } => script_documents::pings(rows, *more),
             Answer::Claim(outcome) => outcome.as_ref().map_or("nothing is known".into(), |o| self.outcome(o)),
             Answer::Tokens(valid) => format!("{:?} next={}", valid.tokens, valid.next),
             Answer::History(page) => format!("{} records of history", page.records.len()),

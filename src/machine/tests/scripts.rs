@@ -10,6 +10,7 @@ use std::path::Path;
 use goldenscript::{ArgumentConsumer, Block, Context};
 
 use super::mirror::{Watched, entry};
+use super::script_documents;
 use super::script_words::{self, Names};
 use crate::model::*;
 
@@ -74,6 +75,10 @@ impl Script {
             "quotas" => return self.quotas(args),
             "burn" => return self.burn(who, args),
             "nodes" => return Ok(script_words::nodes(&self.watched.machine)),
+            "documents" | "pings" => {
+                let query = script_documents::query(word, args)?;
+                return Ok(self.names.answer(&self.watched.machine.query(&query).answer));
+            }
             "inspect" | "check" | "list" | "sessions" | "claim" | "totals" | "explain" => {
                 let query = self.query(word, who.as_deref(), args)?;
                 return Ok(self.names.answer(&self.watched.machine.query(&query).answer));
@@ -163,6 +168,8 @@ impl Script {
             ("waiters", &mut quotas.waiters),
             ("waiters-of-lock", &mut quotas.waiters_of_lock),
             ("holders-of-lock", &mut quotas.holders_of_lock),
+            ("documents", &mut quotas.documents),
+            ("processes", &mut quotas.processes),
             ("locks-of-session", &mut quotas.locks_of_session),
         ] {
             *quota = args.take_key(key).map_or(Ok(*quota), str::parse)?;
@@ -216,6 +223,7 @@ impl Script {
                 let (metadata, patience, mode) = (metadata(args), patience(args)?, mode(args)?);
                 Command::Acquire(Acquire { request, answered_below, name, mode, owner, patience, metadata, extras })
             }
+            word if script_documents::is_change(word) => script_documents::change(word, who, args)?,
             "limit" | "unlimit" | "break" | "ask" | "handover" => self.manage(word, args)?,
             "downgrade" | "upgrade" | "resume" | "value" => self.alter(word, who, args)?,
             "acquire-set" => self.acquire_set(who, args)?,

@@ -84,6 +84,7 @@ impl From<&Outcome> for pb::reply::Outcome {
                 token: token.as_u64(),
                 to: Some(pb::RequestId { session: to.session.as_u64(), number: to.number }),
             }),
+            Outcome::Freed { locks } => Wire::Freed(*locks),
             Outcome::Ticked => Wire::Ticked(pb::Empty {}),
             Outcome::Refused(refusal) => Wire::Refused(error_to_wire(&ServiceError::Refused(refusal.clone()))),
         }
@@ -138,6 +139,7 @@ impl TryFrom<pb::reply::Outcome> for Outcome {
                 let to = RequestId { session: SessionId::from_u64(to.session)?, number: to.number };
                 Outcome::HandedOver { token: FencingToken::from_u64(token)?, to }
             }
+            Wire::Freed(locks) => Outcome::Freed { locks },
             Wire::Ticked(_) => Outcome::Ticked,
             Wire::Refused(error) => match error_from_wire(&error) {
                 ServiceError::Refused(refusal) => Outcome::Refused(refusal),
@@ -165,6 +167,8 @@ pub(super) fn other_answer(answer: &Answer) -> ServiceError {
         Answer::Explained(_) => "explained",
         Answer::History(_) => "history",
         Answer::Tokens(_) => "tokens",
+        Answer::Documents { .. } => "documents",
+        Answer::Pings { .. } => "pings",
     };
     ServiceError::Internal(format!("the service answered another question ({kind})"))
 }

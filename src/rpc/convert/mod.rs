@@ -5,6 +5,7 @@ mod answer;
 mod changes;
 mod cluster;
 mod command;
+mod document;
 mod error;
 mod event;
 mod explain;
@@ -17,6 +18,7 @@ mod tests;
 
 pub(super) use acting::stream_alter;
 pub(super) use command::{Sent, open_session, stream_acquire, stream_close, stream_open, stream_release};
+pub(super) use document::{documents, find_documents, find_pings, pings};
 pub(super) use error::{
     decided, error_from_status, error_from_wire, error_to_status, error_to_wire, not_understood, reply_to_answer,
 };

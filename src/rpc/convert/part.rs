@@ -294,7 +294,7 @@ macro_rules! same_values {
     )* };
 }
 same_values! {
-    EndReason "reason" Unspecified { Released, Expired, Lost, Cancelled, Broken, HandedOver }
+    EndReason "reason" Unspecified { Released, Expired, Lost, Cancelled, Broken, HandedOver, Overtaken }
     LeaveReason "why" Unspecified { TimedOut, Withdrawn, SessionEnded, HoldEnded, Impossible, Deadlock }
     SessionClose "end" Unspecified { Done, Lost }
     Kind "kind" Unspecified { Lock, Semaphore }

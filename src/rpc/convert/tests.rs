@@ -1,5 +1,6 @@
 //! What goes over the wire comes back the same; what this version does not know is refused by its field.
 
+mod documents;
 mod values;
 
 use proptest::prelude::*;
@@ -11,8 +12,8 @@ use self::values::{
 use super::{decided, error_from_status, error_from_wire, error_to_status, error_to_wire, reply_to_answer};
 use crate::model::{
     Acquire, AcquireSet, Alter, Answer, Answered, Command, Event, Handle, Instance, Invalid, LogTime, Manage, Mode,
-    OpenSession, Outcome, Patience, Position, Refusal, Release, Reply, RequestId, SessionId, TakeId, TakeLease, Totals,
-    WallTime,
+    Namespace, OpenSession, Outcome, Patience, Position, Refusal, Release, Reply, RequestId, SessionId, TakeId,
+    TakeLease, Totals, WallTime,
 };
 use crate::rpc::pb;
 use crate::service::{Call, LeaderHint, NotSent, Role, ServiceError, Status, TABLE, Word};
@@ -28,6 +29,8 @@ fn over_the_wire(answered: Answered) -> Result<Answered, ServiceError> {
         Answer::Explained(_) => pb::ExplainReply::try_from(answered)?.try_into(),
         Answer::Tokens(_) => pb::TokensReply::try_from(answered)?.try_into(),
         Answer::History(_) => pb::HistoryReply::try_from(answered)?.try_into(),
+        Answer::Documents { .. } => super::documents(&Namespace::default(), answered)?.try_into(),
+        Answer::Pings { .. } => super::pings(&Namespace::default(), answered)?.try_into(),
     };
     back.map_err(ServiceError::Invalid)
 }

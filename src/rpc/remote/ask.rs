@@ -106,6 +106,7 @@ impl RemoteService {
             | Command::CancelTake { .. }
             | Command::DropLease { .. }
             | Command::Manage(_)
+            | Command::Document(_)
             | Command::Tick
             | Command::LeaderlessGap { .. }
             | Command::Configure(_)
@@ -229,6 +230,8 @@ impl RemoteService {
                     .ask(Effect::Reads, asked, |asked, at| async move { answer(locks(at).history(asked).await) })
                     .await
             }
+            Query::Documents { namespace, which, rows } => self.find_documents(&namespace, &which, rows, how).await,
+            Query::Pings { namespace, which, rows } => self.find_pings(&namespace, &which, rows, how).await,
             Query::Totals => {
                 let asked = pb::TotalsRequest { freshness: how };
                 endpoints
@@ -240,14 +243,14 @@ impl RemoteService {
 }
 
 /// A command's answer: a refusal comes back as a status, and is an answer all the same.
-fn reply(answered: Result<Response<pb::Reply>, Status>) -> Result<Reply, ServiceError> {
+pub(super) fn reply(answered: Result<Response<pb::Reply>, Status>) -> Result<Reply, ServiceError> {
     match answered {
         Ok(reply) => reply.into_inner().try_into().map_err(not_understood),
         Err(status) => decided(&status).ok_or_else(|| error_from_status(&status)),
     }
 }
 
-fn answer<R>(answered: Result<Response<R>, Status>) -> Result<Answered, ServiceError>
+pub(super) fn answer<R>(answered: Result<Response<R>, Status>) -> Result<Answered, ServiceError>
 where
     Answered: TryFrom<R, Error = Invalid>,
 {

@@ -15,6 +15,7 @@ use super::RemoteSettings;
 use crate::limits;
 use crate::model::Invalid;
 use crate::rpc::pb::admin_client::AdminClient;
+use crate::rpc::pb::documents_client::DocumentsClient;
 use crate::rpc::pb::locks_client::LocksClient;
 use crate::rpc::tls::TlsSettings;
 use crate::service::{LeaderHint, NotSent, ServiceError};
@@ -308,6 +309,13 @@ pub(super) fn locks(at: At) -> LocksClient<Channel> {
     LocksClient::new(at.channel)
         .max_decoding_message_size(limits::ANSWER_BYTES_MAX)
         .max_encoding_message_size(limits::REQUEST_BYTES_MAX)
+}
+
+/// The `Documents` client with its bounds.
+pub(super) fn documents(at: At) -> DocumentsClient<Channel> {
+    DocumentsClient::new(at.channel)
+        .max_decoding_message_size(limits::ANSWER_BYTES_MAX)
+        .max_encoding_message_size(limits::FRAME_BYTES_MAX)
 }
 
 /// The `Admin` client with its bounds.

@@ -4,6 +4,7 @@
 //! call. Nothing is repeated here that might have happened: that is the business of who holds the request number.
 
 mod ask;
+mod documents;
 mod endpoints;
 mod stream;
 #[cfg(test)]
@@ -191,6 +192,7 @@ fn stream_body(command: &Command) -> Result<(Body, Option<u64>), ServiceError> {
         | Command::CancelTake { .. }
         | Command::DropLease { .. }
         | Command::Manage(_)
+        | Command::Document(_)
         | Command::Tick
         | Command::LeaderlessGap { .. }
         | Command::Configure(_)
@@ -235,6 +237,7 @@ impl LockService for RemoteService {
             }
             Command::DropLease { lock, handle } => Box::pin(self.drop_lease(lock, handle, Sent::from(&call))).await,
             Command::Manage(manage) => Box::pin(self.manage(manage)).await,
+            Command::Document(command) => Box::pin(self.document(command, Sent::from(&call))).await,
             Command::Disconnected { .. }
             | Command::Tick
             | Command::LeaderlessGap { .. }

@@ -127,8 +127,16 @@ fn claim() -> impl Strategy<Value = Claim> {
 }
 
 fn end_reason() -> impl Strategy<Value = EndReason> {
-    use EndReason::{Broken, Cancelled, Expired, HandedOver, Lost, Released};
-    prop_oneof![Just(HandedOver), Just(Released), Just(Expired), Just(Lost), Just(Cancelled), Just(Broken)]
+    use EndReason::{Broken, Cancelled, Expired, HandedOver, Lost, Overtaken, Released};
+    prop_oneof![
+        Just(HandedOver),
+        Just(Released),
+        Just(Expired),
+        Just(Lost),
+        Just(Cancelled),
+        Just(Broken),
+        Just(Overtaken)
+    ]
 }
 
 fn holder() -> impl Strategy<Value = HolderView> {
@@ -172,6 +180,10 @@ pub(super) fn refusal() -> impl Strategy<Value = Refusal> {
             Refusal::Deadlock { circle: vec![link.clone(), link] }
         }),
         (lock(), session()).prop_map(|(lock, session)| Refusal::NotAccepted { lock, session }),
+        (lock(), option::of("[a-z]{0,9}")).prop_map(|(lock, text)| {
+            let value = text.map(|text| LockValue::parse(&text).expect("legal"));
+            Refusal::Changed { lock, value }
+        }),
         Just(Refusal::WrongHandle),
     ]
 }
@@ -216,6 +228,7 @@ pub(super) fn outcome() -> impl Strategy<Value = Outcome> {
         ),
         (token(), session(), any::<u64>())
             .prop_map(|(token, session, number)| Outcome::HandedOver { token, to: RequestId { session, number } }),
+        any::<u64>().prop_map(|locks| Outcome::Freed { locks }),
         Just(Outcome::Ticked),
     ]
 }
@@ -395,6 +408,9 @@ pub(super) fn answer() -> impl Strategy<Value = Answer> {
         (some_of(row), any::<bool>()).prop_map(|(rows, more)| Answer::Locks { rows, more }),
         (some_of(session_row), any::<bool>()).prop_map(|(rows, more)| Answer::Sessions { rows, more }),
         option::of(outcome()).prop_map(Answer::Claim),
+        (some_of(super::documents::document()), any::<bool>())
+            .prop_map(|(rows, more)| Answer::Documents { rows, more }),
+        (some_of(super::documents::ping()), any::<bool>()).prop_map(|(rows, more)| Answer::Pings { rows, more }),
         any::<u64>().prop_map(|grants| Answer::Totals(Totals { grants, ..Totals::default() })),
         (some_of(explained_wait()), some_of(obstacle()), any::<bool>())
             .prop_map(|(chain, freed_by, more)| Answer::Explained(Explanation { chain, freed_by, more })),

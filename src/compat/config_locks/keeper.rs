@@ -1,0 +1,71 @@
+//! The process' own thread of life: a ping at the start and every period, and the unlocks that went wrong.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::client::Client;
+use crate::limits::CONFIG_SLOW_PING_FACTOR;
+use crate::model::{DocumentId, LockName, ProcessId};
+use crate::service::LockService;
+
+/// Unlocks whose answer is not known yet, or whose owner did not wait for it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Unlocks {
+    waiting: Arc<Mutex<VecDeque<(DocumentId, LockName)>>>,
+    more: Arc<tokio::sync::Notify>,
+}
+
+impl Unlocks {
+    /// To be worked off as soon as may be.
+    pub(super) fn push(&self, ts: DocumentId, name: LockName) {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push_back((ts, name));
+        self.more.notify_one();
+    }
+
+    fn take(&self) -> Option<(DocumentId, LockName)> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+
+    /// How many wait.
+    pub(super) fn len(&self) -> usize {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Works them off; the first one that fails is put back and ends the round.
+    async fn work_off<S: LockService>(&self, client: &Client<S>) {
+        for _ in 0..self.len() {
+            let Some((ts, name)) = self.take() else { return };
+            if let Err(error) = client.unlock(ts, Some(name.as_str())).await {
+                tracing::warn!(lock = %name, %ts, %error, "an unlock failed; it is tried again with the next ping");
+                self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push_back((ts, name));
+                return;
+            }
+        }
+    }
+}
+
+/// Pings every period, and works off unlocks then and whenever one is added. Ends only by being aborted.
+pub(super) async fn keep<S: LockService>(client: Client<S>, process: ProcessId, unlocks: Unlocks, every: Duration) {
+    let mut last = client.time().now();
+    loop {
+        if let Err(error) = client.ping(process.clone()).await {
+            tracing::warn!(%process, %error, "the process could not say that it lives");
+        }
+        unlocks.work_off(&client).await;
+        let ticked = tokio::time::sleep(every);
+        tokio::pin!(ticked);
+        loop {
+            tokio::select! {
+                () = &mut ticked => break,
+                () = unlocks.more.notified() => unlocks.work_off(&client).await,
+            }
+        }
+        let now = client.time().now();
+        let slept = now.since(last);
+        if every * CONFIG_SLOW_PING_FACTOR < slept {
+            tracing::warn!(%process, ?slept, "this process slept far longer than between two pings");
+        }
+        last = now;
+    }
+}

@@ -1,0 +1,175 @@
+//! When a lock of a process that seems dead may be overtaken: by what one waiter has seen of it, over time.
+//!
+//! It is told what it looks at and decides; it reads no clock and asks nobody.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::model::{DocumentId, LockName, LogTime, WallTime};
+
+/// Which rule ends the patience with a silent process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Era {
+    /// Expired once the take-over time has passed.
+    #[default]
+    ReplicaSet,
+    /// Expired once more than the take-over time has passed.
+    Legacy,
+}
+
+/// What one look at a held lock showed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Look {
+    /// Whose lock it is.
+    pub process: String,
+    /// The last sign of life of that process; `None` where there is none, which counts as one at date zero.
+    pub ping: Option<WallTime>,
+    /// Which acquisition it is.
+    pub ts: DocumentId,
+    /// Who answered: a term of the cluster's leadership.
+    pub election: u64,
+    /// The service's time, less half of the round trip.
+    pub server_time: LogTime,
+}
+
+/// What a look says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Its process may live.
+    Alive,
+    /// The service's time went back since the last look: nothing can be said.
+    TimeWentBack,
+    /// Nothing moved for the take-over time: it may be overtaken.
+    Expired,
+}
+
+/// What a waiter remembers of the locks that it looked at, by name.
+#[derive(Debug, Clone)]
+pub struct Observer {
+    takeover_ms: u64,
+    era: Era,
+    seen: BTreeMap<LockName, Look>,
+}
+
+impl Observer {
+    /// Overtakes after so long without a sign of life; 15 minutes in the original.
+    #[must_use]
+    pub fn new(takeover: Duration, era: Era) -> Self {
+        let takeover_ms = u64::try_from(takeover.as_millis()).unwrap_or(u64::MAX);
+        Self { takeover_ms, era, seen: BTreeMap::new() }
+    }
+
+    /// Looks once more.
+    ///
+    /// - The first sight, and any change of ping, acquisition or leadership, begin the count anew: two looks are needed.
+    /// - Time that went back says nothing; what is remembered stays.
+    pub fn look(&mut self, name: &LockName, look: Look) -> Verdict {
+        let ping = |look: &Look| look.ping.unwrap_or_default();
+        let same = |known: &&Look| {
+            (ping(known), known.ts, known.election, &known.process)
+                == (ping(&look), look.ts, look.election, &look.process)
+        };
+        let Some(known) = self.seen.get(name).filter(same) else {
+            self.seen.insert(name.clone(), look);
+            return Verdict::Alive;
+        };
+        if look.server_time < known.server_time {
+            return Verdict::TimeWentBack;
+        }
+        let elapsed_ms = look.server_time.ms_since(known.server_time);
+        let expired = match self.era {
+            Era::ReplicaSet => self.takeover_ms <= elapsed_ms,
+            Era::Legacy => self.takeover_ms < elapsed_ms,
+        };
+        if expired { Verdict::Expired } else { Verdict::Alive }
+    }
+
+    /// Forgets a lock that is not waited for any more.
+    pub fn forget(&mut self, name: &LockName) {
+        self.seen.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE_MS: u64 = 60_000;
+    const QUARTER_MS: u64 = 15 * MINUTE_MS;
+
+    fn name() -> LockName {
+        LockName::parse("balancer").expect("legal")
+    }
+
+    fn at(ms: u64) -> Look {
+        let ts = DocumentId([1; 12]);
+        Look { process: "h:1:1:a".into(), ping: Some(WallTime(7)), ts, election: 3, server_time: LogTime(ms) }
+    }
+
+    fn observer(era: Era) -> Observer {
+        Observer::new(Duration::from_millis(QUARTER_MS), era)
+    }
+
+    /// R-CFG-04: at 0, 14:59 and 15:00 it is refused, refused and overtaken; the legacy rule needs more than 15 minutes.
+    #[test]
+    fn r_cfg_04_overtaken_after_a_quarter_of_an_hour() {
+        let looks = |era, times: [u64; 4]| {
+            let mut observer = observer(era);
+            times.map(|ms| observer.look(&name(), at(ms)))
+        };
+        let times = [0, QUARTER_MS - 1_000, QUARTER_MS, QUARTER_MS + 1];
+        use Verdict::{Alive, Expired};
+        assert_eq!(looks(Era::ReplicaSet, times), [Alive, Alive, Expired, Expired]);
+        assert_eq!(looks(Era::Legacy, times), [Alive, Alive, Alive, Expired]);
+    }
+
+    /// R-CFG-05: the first look is only a first sight, however long ago the holder died; another quarter is needed.
+    #[test]
+    fn r_cfg_05_two_looks_are_needed() {
+        let mut observer = observer(Era::ReplicaSet);
+        assert_eq!(observer.look(&name(), at(60 * MINUTE_MS)), Verdict::Alive);
+        assert_eq!(observer.look(&name(), at(60 * MINUTE_MS + QUARTER_MS - 1)), Verdict::Alive);
+        assert_eq!(observer.look(&name(), at(60 * MINUTE_MS + QUARTER_MS)), Verdict::Expired);
+        let unknown = |ms| Look { ping: None, ..at(ms) };
+        observer.forget(&name());
+        assert_eq!(observer.look(&name(), unknown(0)), Verdict::Alive, "no ping is a ping at date zero");
+        assert_eq!(observer.look(&name(), unknown(QUARTER_MS)), Verdict::Expired);
+    }
+
+    /// R-CFG-06, R-CFG-07: a ping, another acquisition or another leader at 14:59 begins the count anew.
+    #[test]
+    fn r_cfg_06_r_cfg_07_any_change_begins_the_count_anew() {
+        let late = QUARTER_MS - 1_000;
+        for changed in [
+            |look| Look { ping: Some(WallTime(8)), ..look },
+            |look| Look { election: 4, ..look },
+            |look| Look { ts: DocumentId([2; 12]), ..look },
+        ] {
+            let mut observer = observer(Era::ReplicaSet);
+            assert_eq!(observer.look(&name(), at(0)), Verdict::Alive);
+            assert_eq!(observer.look(&name(), changed(at(late))), Verdict::Alive);
+            assert_eq!(observer.look(&name(), changed(at(QUARTER_MS))), Verdict::Alive);
+            assert_eq!(observer.look(&name(), changed(at(late + QUARTER_MS - 1))), Verdict::Alive);
+            assert_eq!(observer.look(&name(), changed(at(late + QUARTER_MS))), Verdict::Expired);
+        }
+    }
+
+    /// Time that goes back is told, never expires anything, and does not begin the count anew.
+    #[test]
+    fn time_that_goes_back_expires_nothing() {
+        let mut observer = observer(Era::ReplicaSet);
+        assert_eq!(observer.look(&name(), at(1_000)), Verdict::Alive);
+        assert_eq!(observer.look(&name(), at(999)), Verdict::TimeWentBack);
+        assert_eq!(observer.look(&name(), at(1_000 + QUARTER_MS)), Verdict::Expired);
+    }
+
+    /// Each lock is observed for itself.
+    #[test]
+    fn locks_are_observed_one_by_one() {
+        let mut observer = observer(Era::ReplicaSet);
+        let other = LockName::parse("upgrade").expect("legal");
+        assert_eq!(observer.look(&name(), at(0)), Verdict::Alive);
+        assert_eq!(observer.look(&other, at(QUARTER_MS)), Verdict::Alive);
+        assert_eq!(observer.look(&name(), at(QUARTER_MS)), Verdict::Expired);
+    }
+}

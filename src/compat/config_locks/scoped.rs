@@ -1,0 +1,88 @@
+//! A lock that was got, until it is unlocked or dropped.
+
+use super::ConfigLockError;
+use super::keeper::Unlocks;
+use crate::client::Client;
+use crate::model::{DocumentId, EndReason, EventKind, FencingToken, LockName, TokenState};
+use crate::service::LockService;
+
+/// A held lock of a [`ConfigLocks`](super::ConfigLocks). Dropping it unlocks it in the background.
+#[derive(Debug)]
+pub struct ScopedLock<S: LockService> {
+    client: Client<S>,
+    unlocks: Unlocks,
+    name: LockName,
+    ts: DocumentId,
+    token: FencingToken,
+    open: bool,
+}
+
+impl<S: LockService> ScopedLock<S> {
+    pub(super) fn new(
+        client: Client<S>,
+        unlocks: Unlocks,
+        name: LockName,
+        ts: DocumentId,
+        token: FencingToken,
+    ) -> Self {
+        Self { client, unlocks, name, ts, token, open: true }
+    }
+
+    /// Which lock.
+    #[must_use]
+    pub fn name(&self) -> &LockName {
+        &self.name
+    }
+
+    /// Which acquisition.
+    #[must_use]
+    pub fn ts(&self) -> DocumentId {
+        self.ts
+    }
+
+    /// The fencing token: resources refuse older ones.
+    #[must_use]
+    pub fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    /// Whether it is still held: true only as of the answer, so compare tokens at the resource.
+    pub async fn check(&self) -> Result<bool, ConfigLockError> {
+        let checked = self.client.check(self.name.as_str(), self.token).await?;
+        Ok(checked.state == TokenState::Valid)
+    }
+
+    /// Waits until the lock was taken away: broken by its token, overtaken, handed over. It never answers while it is held.
+    pub async fn lost(&self) -> Result<EndReason, ConfigLockError> {
+        let mut watch = self.client.watch(self.name.as_str(), None).await?;
+        if !self.check().await? {
+            return Ok(EndReason::Lost);
+        }
+        loop {
+            let event = watch.next().await?;
+            #[allow(clippy::wildcard_enum_match_arm, reason = "every other event is about something else")]
+            match event.kind {
+                EventKind::Broken { token, .. } if token == self.token => return Ok(EndReason::Broken),
+                EventKind::HandedOver { from, .. } if from == self.token => return Ok(EndReason::HandedOver),
+                EventKind::Expired { token, reason, .. } if token == self.token => return Ok(reason),
+                EventKind::Released { token, .. } if token == self.token => return Ok(EndReason::Released),
+                _ => {}
+            }
+        }
+    }
+
+    /// Gives it back.
+    pub async fn unlock(mut self) -> Result<(), ConfigLockError> {
+        self.client.unlock(self.ts, Some(self.name.as_str())).await?;
+        self.open = false;
+        Ok(())
+    }
+}
+
+impl<S: LockService> Drop for ScopedLock<S> {
+    fn drop(&mut self) {
+        if self.open {
+            self.unlocks.push(self.ts, self.name.clone());
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The lease lock: taken where `expireAt` lies in the past, renewed every half period by a timer, looked at by others.
+//!
+//! | there | here |
+//! | --- | --- |
+//! | the timer renews by name, even what another has taken since | only its own grant, and its holder is told that it lost it |
+//! | the timer runs on after the release | it ends with the guard |
+//! | `expireAt` stays in the future after a release | it is free at once |
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::{gone_is_false, held_is_none};
+use crate::client::{Client, ClientError};
+use crate::clock::Instant;
+use crate::limits::LEASE_RENEWALS_A_PERIOD;
+use crate::model::{FencingToken, Handle, HolderView};
+use crate::service::LockService;
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub struct LeaseLock<S: LockService> {
+    client: Client<S>,
+    period: Duration,
+}
+
+impl<S: LockService> LeaseLock<S> {
+    /// Leases of so long; 30 s in the original.
+    #[must_use]
+    pub fn new(client: Client<S>, period: Duration) -> Self {
+        Self { client, period }
+    }
+
+    /// Takes it where nobody has it, and keeps it until the guard is released or dropped.
+    pub async fn take(&self, id: &str) -> Result<Option<LeaseGuard<S>>, ClientError> {
+        let Some(lease) = held_is_none(self.client.lease(id).duration(self.period).take().await)? else {
+            return Ok(None);
+        };
+        let (handle, token) = (lease.handle().clone(), lease.token());
+        let (lost, renewed) = (watch::Sender::new(false), Arc::<Mutex<Vec<Instant>>>::default());
+        let timer = Timer {
+            client: self.client.clone(),
+            id: id.to_owned(),
+            handle: handle.clone(),
+            period: self.period,
+            lost: lost.clone(),
+            renewed: Arc::clone(&renewed),
+        };
+        let timer = tokio::spawn(timer.run());
+        Ok(Some(LeaseGuard { client: self.client.clone(), id: id.to_owned(), handle, token, lost, renewed, timer }))
+    }
+
+    /// Who has it and until when. It changes nothing.
+    pub async fn check(&self, id: &str) -> Result<Option<HolderView>, ClientError> {
+        Ok(self.client.inspect(id).await?.value.holders.into_iter().next())
+    }
+}
+
+/// A lease that renews itself. Dropping it stops that: the lease ends with its period.
+#[derive(Debug)]
+pub struct LeaseGuard<S: LockService> {
+    client: Client<S>,
+    id: String,
+    handle: Handle,
+    token: FencingToken,
+    lost: watch::Sender<bool>,
+    renewed: Arc<Mutex<Vec<Instant>>>,
+    timer: JoinHandle<()>,
+}
+
+impl<S: LockService> LeaseGuard<S> {
+    /// The fencing token of the grant.
+    #[must_use]
+    pub fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    /// Waits until a renewal was told that the lease has ended.
+    pub async fn lost(&self) {
+        // The sender lives as long as this guard.
+        let _ = self.lost.subscribe().wait_for(|lost| *lost).await;
+    }
+
+    /// When it was renewed, by the client's clock, oldest first.
+    #[must_use]
+    pub fn renewals(&self) -> Vec<Instant> {
+        self.renewed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Stops the timer and lets the lease run out, as a crash does.
+    pub fn stop_renewing(&self) {
+        self.timer.abort();
+    }
+
+    /// Gives it back; false where it had ended.
+    pub async fn release(self) -> Result<bool, ClientError> {
+        self.timer.abort();
+        gone_is_false(self.client.release(&self.id, &self.handle).await)
+    }
+}
+
+impl<S: LockService> Drop for LeaseGuard<S> {
+    fn drop(&mut self) {
+        self.timer.abort();
+    }
+}
+
+struct Timer<S: LockService> {
+    client: Client<S>,
+    id: String,
+    handle: Handle,
+    period: Duration,
+    lost: watch::Sender<bool>,
+    renewed: Arc<Mutex<Vec<Instant>>>,
+}
+
+impl<S: LockService> Timer<S> {
+    /// A renewal that fails is tried again with the next one, or by the client until it is answered.
+    async fn run(self) {
+        loop {
+            tokio::time::sleep(self.period / LEASE_RENEWALS_A_PERIOD).await;
+            let sent = self.client.time().now();
+            match gone_is_false(self.client.refresh(&self.id, &self.handle, self.period).await) {
+                Ok(true) => self.renewed.lock().unwrap_or_else(PoisonError::into_inner).push(sent),
+                Ok(false) => {
+                    self.lost.send_replace(true);
+                    return;
+                }
+                Err(error) => tracing::warn!(lock = %self.id, %error, "a lease could not be renewed"),
+            }
+        }
+    }
+}

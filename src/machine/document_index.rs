@@ -1,0 +1,183 @@
+//! Free documents and signs of life, and where documents are found by `ts` and by process.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::Machine;
+use super::state::{FreeDocument, Holder, ProcessRecord};
+use crate::limits;
+use crate::model::{
+    Answer, Document, DocumentId, DocumentState, FencingToken, LockKey, LockName, Namespace, ProcessId, ProcessPing,
+    WallTime, WhichDocuments, WhichPings,
+};
+
+/// What there is besides the locks themselves.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Documents {
+    /// Names that nobody holds, but somebody held as a document.
+    pub(super) free: BTreeMap<LockKey, FreeDocument>,
+    /// Processes that gave signs of life.
+    pub(super) pings: BTreeMap<(Namespace, ProcessId), ProcessRecord>,
+    /// Names by the `ts` of their documents, free or held; derived.
+    by_stamp: BTreeSet<(Namespace, DocumentId, LockName)>,
+    /// Held documents by process; derived.
+    by_process: BTreeMap<(Namespace, Arc<str>), BTreeMap<LockName, FencingToken>>,
+    /// Free documents of a namespace by their last grant; derived.
+    by_age: BTreeMap<Namespace, BTreeMap<FencingToken, LockName>>,
+}
+
+impl Documents {
+    /// Names whose documents have this `ts`.
+    pub(super) fn stamped(&self, namespace: &Namespace, ts: DocumentId) -> impl Iterator<Item = &LockName> + use<'_> {
+        let namespace = namespace.clone();
+        // No name sorts before the shortest one that there can be.
+        let first = self.by_stamp.range((namespace.clone(), ts, LockName::least())..);
+        first.take_while(move |(of, stamp, _)| *of == namespace && *stamp == ts).map(|(_, _, name)| name)
+    }
+
+    /// Names that a process holds as documents.
+    pub(super) fn of_process(&self, namespace: &Namespace, process: &str) -> Vec<(LockName, FencingToken)> {
+        let held = self.by_process.get(&(namespace.clone(), process.into()));
+        held.into_iter().flatten().map(|(name, token)| (name.clone(), *token)).collect()
+    }
+
+    /// The oldest free document where there are more than so many.
+    pub(super) fn oldest_beyond(&self, namespace: &Namespace, bound: u64) -> Option<LockKey> {
+        let ages = self.by_age.get(namespace).filter(|ages| bound < ages.len() as u64)?;
+        let (_, name) = ages.first_key_value()?;
+        Some(LockKey { namespace: namespace.clone(), name: name.clone() })
+    }
+
+    pub(super) fn note_held(&mut self, key: &LockKey, token: FencingToken, holder: &Holder, there: bool) {
+        let Some(mark) = holder.document() else { return };
+        let process = (key.namespace.clone(), Arc::clone(&holder.metadata.process));
+        let held = self.by_process.entry(process.clone()).or_default();
+        if there {
+            held.insert(key.name.clone(), token);
+        } else {
+            held.remove(&key.name);
+        }
+        if held.is_empty() {
+            self.by_process.remove(&process);
+        }
+        self.note_stamp(key, mark.ts, there);
+    }
+
+    pub(super) fn note_free(&mut self, key: &LockKey, free: &FreeDocument, there: bool) {
+        let ages = self.by_age.entry(key.namespace.clone()).or_default();
+        if there {
+            ages.insert(free.token, key.name.clone());
+        } else {
+            ages.remove(&free.token);
+        }
+        if ages.is_empty() {
+            self.by_age.remove(&key.namespace);
+        }
+        self.note_stamp(key, free.mark.ts, there);
+    }
+
+    fn note_stamp(&mut self, key: &LockKey, ts: DocumentId, there: bool) {
+        let entry = (key.namespace.clone(), ts, key.name.clone());
+        if there {
+            self.by_stamp.insert(entry);
+        } else {
+            self.by_stamp.remove(&entry);
+        }
+    }
+}
+
+impl Machine {
+    /// A lock as a document: held as one, held natively, or free and held as one before.
+    pub(super) fn document_of(&self, key: &LockKey) -> Option<Document> {
+        let held = self.locks.get(key).and_then(|lock| lock.holders.first_key_value());
+        if let Some((token, holder)) = held {
+            return Some(held_document(key, *token, holder));
+        }
+        let free = self.documents.free.get(key)?;
+        Some(Document {
+            lock: key.clone(),
+            state: DocumentState::Free,
+            ts: free.mark.ts,
+            process: Arc::clone(&free.metadata.process),
+            who: Arc::clone(&free.metadata.who),
+            why: Arc::clone(&free.metadata.why),
+            when: free.when,
+            term: free.mark.term,
+            token: free.token,
+            native: false,
+        })
+    }
+
+    pub(super) fn list_documents(&self, namespace: &Namespace, which: &WhichDocuments, rows: u32) -> Answer {
+        let rows_max = (rows as usize).clamp(1, limits::PAGE_ROWS_MAX);
+        let key_of = |name: LockName| LockKey { namespace: namespace.clone(), name };
+        let names: BTreeSet<LockName> = match which {
+            WhichDocuments::Named(name) => BTreeSet::from([name.clone()]),
+            WhichDocuments::Stamped(ts) => self.documents.stamped(namespace, *ts).take(rows_max + 1).cloned().collect(),
+            WhichDocuments::After(after) => {
+                let from = key_of(after.clone().unwrap_or(LockName::least()));
+                let later = |key: &&LockKey| key.namespace == *namespace && after.as_ref() != Some(&key.name);
+                let held = self.locks.range(from.clone()..).filter(|(_, lock)| !lock.holders.is_empty());
+                let held = held.map(|(key, _)| key).take_while(|key| key.namespace == *namespace).filter(later);
+                let free = self.documents.free.range(from..).map(|(key, _)| key);
+                let free = free.take_while(|key| key.namespace == *namespace).filter(later);
+                let names = held.take(rows_max + 1).chain(free.take(rows_max + 1));
+                names.map(|key| key.name.clone()).collect()
+            }
+        };
+        let mut rows: Vec<Document> =
+            names.into_iter().take(rows_max + 1).filter_map(|name| self.document_of(&key_of(name))).collect();
+        let more = rows_max < rows.len();
+        rows.truncate(rows_max);
+        Answer::Documents { rows, more }
+    }
+
+    pub(super) fn list_pings(&self, namespace: &Namespace, which: &WhichPings, rows: u32) -> Answer {
+        let rows_max = (rows as usize).clamp(1, limits::PAGE_ROWS_MAX);
+        let mut pings: BTreeMap<Arc<str>, WallTime> = BTreeMap::new();
+        let meant = |process: &str| match which {
+            WhichPings::After(after) => after.as_ref().is_none_or(|after| **after < *process),
+            WhichPings::Of(of) => **of == *process,
+        };
+        let mut note = |process: Arc<str>, ping: WallTime| {
+            if meant(&process) {
+                let known = pings.entry(process).or_default();
+                *known = ping.max(*known);
+            }
+        };
+        for ((of, process), record) in &self.documents.pings {
+            if of == namespace {
+                note(process.as_str().into(), record.ping);
+            }
+        }
+        for (id, session) in &self.sessions {
+            let record = &session.record;
+            if record.namespace == *namespace {
+                let named = Some(&record.metadata.process).filter(|process| !process.is_empty());
+                note(named.cloned().unwrap_or_else(|| id.to_string().into()), record.seen_at);
+            }
+        }
+        let more = rows_max < pings.len();
+        let rows = pings.into_iter().take(rows_max).map(|(process, ping)| ProcessPing { process, ping }).collect();
+        Answer::Pings { rows, more }
+    }
+}
+
+fn held_document(key: &LockKey, token: FencingToken, holder: &Holder) -> Document {
+    let mark = holder.document();
+    let metadata = &holder.metadata;
+    let named = Some(&metadata.process).filter(|process| !process.is_empty()).cloned();
+    let session = || holder.claim.session().map_or("".into(), |session| session.to_string().into());
+    Document {
+        lock: key.clone(),
+        state: DocumentState::Held,
+        ts: mark.map_or_else(|| DocumentId::of_grant(holder.when, token), |mark| mark.ts),
+        process: named.unwrap_or_else(session),
+        who: Arc::clone(&metadata.who),
+        why: Arc::clone(&metadata.why),
+        when: holder.when,
+        term: mark.and_then(|mark| mark.term),
+        token,
+        native: mark.is_none(),
+    }
+}

@@ -1,0 +1,304 @@
+//! Changes that are made only if something is as it was seen, for the locks of other systems.
+//!
+//! A lock that was taken as a document is a take without an end of its own: its holder's record is the document. After its
+//! end the document stays, free, until the name is held again or there are too many.
+
+use std::sync::Arc;
+
+use super::document_index::Documents;
+use super::expiry::Due;
+use super::requests::of_grab;
+use super::state::{DocumentMark, FreeDocument, Holder, HolderExtras, Standing, TakeState};
+use super::{Machine, RecordKey};
+use crate::limits;
+use crate::model::{
+    Claim, DocumentCommand, DocumentId, EndReason, EventKind, Fairness, FencingToken, Grab, Grant, Handle, Kind,
+    LockKey, LockName, LockValue, LogTime, Mode, Namespace, Outcome, Patience, Principal, ProcessId, QuotaKind,
+    Refusal,
+};
+
+impl Machine {
+    pub(super) fn document(
+        &mut self,
+        principal: &Principal,
+        command: &DocumentCommand,
+        since: Option<LogTime>,
+    ) -> Outcome {
+        match command {
+            DocumentCommand::Grab(grab) => self.grab(principal, grab, None, since),
+            DocumentCommand::Overtake { grab, seen } => self.grab(principal, grab, Some(*seen), since),
+            DocumentCommand::Unlock { namespace, ts, name } => self.unlock(namespace, *ts, name.as_ref(), since),
+            DocumentCommand::UnlockAll { namespace, process, term } => {
+                self.unlock_all(namespace, process, *term, since)
+            }
+            DocumentCommand::Ping { namespace, process } => self.ping(namespace, process),
+            DocumentCommand::StopPing { namespace, process } => {
+                self.forget_process(namespace, process);
+                Outcome::Done
+            }
+            DocumentCommand::RemoveExpired { lock, token, deadline } => self.remove_expired(lock, *token, *deadline),
+            DocumentCommand::SwapValue { lock, handle, seen, value } => {
+                self.swap_value(lock, handle, seen.as_ref(), value.as_ref())
+            }
+        }
+    }
+
+    fn grab(
+        &mut self,
+        principal: &Principal,
+        grab: &Grab,
+        seen: Option<DocumentId>,
+        since: Option<LogTime>,
+    ) -> Outcome {
+        let key = &grab.lock;
+        self.settle(key);
+        let fingerprint = of_grab(grab);
+        if let Some(known) = self.takes.get(&(key.clone(), grab.ts.take())) {
+            if known.fingerprint.is_some_and(|known| known != fingerprint) {
+                return Outcome::Refused(Refusal::RequestReused { number: 0 });
+            }
+            return self.take_outcome(key, known);
+        }
+        let allowed = self
+            .too_late(since)
+            .and_then(|()| self.room_for_a_take(key))
+            .and_then(|()| seen.map_or(Ok(()), |seen| self.overtake(key, seen)))
+            .and_then(|()| self.admission(key, Mode::Exclusive, Patience::Try, Fairness::Fair, None));
+        if let Err(refusal) = allowed {
+            return Outcome::Refused(refusal);
+        }
+        let (take, handle) = (grab.ts.take(), grab.ts.handle());
+        self.lock_in_use(key, Kind::Lock, None).takes.insert(handle.clone(), take);
+        self.note_take(key, take, &handle, Some(fingerprint));
+        let mark = DocumentMark { ts: grab.ts, term: grab.term };
+        let token = self.hold(
+            key,
+            Holder {
+                claim: Claim::Take(take),
+                owner: None,
+                mode: Mode::Exclusive,
+                principal: principal.clone(),
+                metadata: Arc::new(grab.metadata.clone()),
+                since: self.globals.now,
+                when: self.globals.wall,
+                waited_ms: 0,
+                fingerprint,
+                lease: None,
+                extras: Some(Box::new(HolderExtras { document: Some(mark), ..HolderExtras::default() })),
+            },
+            self.at_once(Fairness::Fair),
+        );
+        Outcome::Granted(Grant { token, deadline: None, waited_ms: 0 })
+    }
+
+    /// Ends the hold of the document that was seen; a free document need not be the one.
+    fn overtake(&mut self, key: &LockKey, seen: DocumentId) -> Result<(), Refusal> {
+        let held = self.locks.get(key).and_then(|lock| lock.holders.first_key_value());
+        let held = held.map(|(token, holder)| (*token, holder.document().map(|mark| mark.ts)));
+        match held {
+            Some((token, Some(ts))) if ts == seen => {
+                self.end_hold(key, token, EndReason::Overtaken, None);
+                Ok(())
+            }
+            Some(_) => Err(Refusal::Held { lock: key.clone(), holder: self.one_holder(key).map(Box::new) }),
+            None if self.documents.free.contains_key(key) => Ok(()),
+            None => Err(Refusal::NotHeld { lock: key.clone() }),
+        }
+    }
+
+    fn unlock(
+        &mut self,
+        namespace: &Namespace,
+        ts: DocumentId,
+        name: Option<&LockName>,
+        since: Option<LogTime>,
+    ) -> Outcome {
+        let key_of = |name: LockName| LockKey { namespace: namespace.clone(), name };
+        let keys: Vec<LockKey> = match name {
+            Some(name) => vec![key_of(name.clone())],
+            None => self.documents.stamped(namespace, ts).cloned().map(key_of).collect(),
+        };
+        let mut locks = 0;
+        for key in keys {
+            self.settle(&key);
+            match self.takes.get(&(key.clone(), ts.take())).map(|take| &take.state) {
+                Some(TakeState::Live(Standing::Holds(token))) => {
+                    self.end_hold(&key, *token, EndReason::Released, None);
+                    locks += 1;
+                }
+                Some(TakeState::Live(Standing::Waits(_)) | TakeState::Over { .. }) => {}
+                None if name.is_none() || self.too_late(since).is_err() => {}
+                None => {
+                    if let Err(refusal) = self.room_for_a_take(&key) {
+                        return Outcome::Refused(refusal);
+                    }
+                    self.note_take(&key, ts.take(), &ts.handle(), None);
+                    self.take_is_over(&key, ts.take(), Outcome::Withdrawn);
+                }
+            }
+        }
+        Outcome::Freed { locks }
+    }
+
+    fn unlock_all(
+        &mut self,
+        namespace: &Namespace,
+        process: &ProcessId,
+        term: Option<u64>,
+        since: Option<LogTime>,
+    ) -> Outcome {
+        if let Err(refusal) = self.too_late(since) {
+            return Outcome::Refused(refusal);
+        }
+        let mut locks = 0;
+        for (name, token) in self.documents.of_process(namespace, process.as_str()) {
+            let key = LockKey { namespace: namespace.clone(), name };
+            self.settle(&key);
+            let holder = self.locks.get(&key).and_then(|lock| lock.holders.get(&token));
+            let mark = holder.and_then(|holder| holder.document());
+            let meant = mark.is_some_and(|mark| term.is_none_or(|term| mark.term.is_some_and(|of| of <= term)));
+            if meant {
+                self.end_hold(&key, token, EndReason::Released, None);
+                locks += 1;
+            }
+        }
+        Outcome::Freed { locks }
+    }
+
+    fn ping(&mut self, namespace: &Namespace, process: &ProcessId) -> Outcome {
+        let key = (namespace.clone(), process.clone());
+        let known = self.documents.pings.get(&key).map(|ping| ping.kept);
+        if known.is_none() {
+            let used = self.used(namespace).processes;
+            if let Err(refusal) = self.quotas.one_more(QuotaKind::Processes, used) {
+                return Outcome::Refused(refusal);
+            }
+            self.usage_of(namespace).processes += 1;
+        }
+        self.keep_process(key, known, Some(self.globals.wall));
+        Outcome::Done
+    }
+
+    fn remove_expired(&mut self, key: &LockKey, token: FencingToken, deadline: LogTime) -> Outcome {
+        self.settle(key);
+        let Some(view) = self.view_of(key, token) else { return Outcome::Done };
+        Outcome::Refused(if view.deadline == deadline {
+            Refusal::Held { lock: key.clone(), holder: Some(Box::new(view)) }
+        } else {
+            Refusal::Changed { lock: key.clone(), value: self.value_of(key) }
+        })
+    }
+
+    fn swap_value(
+        &mut self,
+        key: &LockKey,
+        handle: &Handle,
+        seen: Option<&LockValue>,
+        value: Option<&LockValue>,
+    ) -> Outcome {
+        self.settle(key);
+        let take = self.locks.get(key).and_then(|lock| lock.takes.get(handle));
+        let take = take.and_then(|id| self.takes.get(&(key.clone(), *id))).map(|take| &take.state);
+        let Some(TakeState::Live(Standing::Holds(token))) = take else {
+            return Outcome::Refused(self.not_held(key, |_| false));
+        };
+        let token = *token;
+        let holder = self.locks.get_mut(key).and_then(|lock| lock.holders.get_mut(&token));
+        let Some(holder) = holder else { return Outcome::Refused(Refusal::NotHeld { lock: key.clone() }) };
+        let claim = holder.claim;
+        let now = holder.extras.as_ref().and_then(|extras| extras.value.clone());
+        if now.as_ref() != seen {
+            return Outcome::Refused(Refusal::Changed { lock: key.clone(), value: now });
+        }
+        holder.extras_mut().value = value.cloned();
+        holder.tidy_extras();
+        if now.as_ref() != value {
+            self.touch(RecordKey::Holder(key.clone(), token));
+            let event = EventKind::ValueChanged { lock: key.clone(), claim, token };
+            self.event(Some(key.namespace.clone()), event);
+        }
+        Outcome::Done
+    }
+
+    /// Notes in the indexes that somebody came to hold the name: its free document, if there is one, is over.
+    pub(super) fn document_held(&mut self, key: &LockKey, token: FencingToken, holder: &Holder) {
+        self.forget_document(key);
+        self.documents.note_held(key, token, holder, true);
+    }
+
+    /// What was held as a document is a free document now. The oldest of too many is forgotten.
+    pub(super) fn document_freed(&mut self, key: &LockKey, token: FencingToken, holder: &Holder) {
+        let Some(mark) = holder.document() else { return };
+        self.documents.note_held(key, token, holder, false);
+        let free = FreeDocument { mark, metadata: Arc::clone(&holder.metadata), when: holder.when, token };
+        self.documents.note_free(key, &free, true);
+        self.documents.free.insert(key.clone(), free);
+        self.touch(RecordKey::Document(key.clone()));
+        if let Some(oldest) = self.documents.oldest_beyond(&key.namespace, self.quotas.documents) {
+            self.forget_document(&oldest);
+        }
+    }
+
+    fn forget_document(&mut self, key: &LockKey) {
+        let Some(free) = self.documents.free.remove(key) else { return };
+        self.documents.note_free(key, &free, false);
+        self.touch(RecordKey::Document(key.clone()));
+    }
+
+    /// A process gave no sign of life for days: forgotten, or kept as long again where it has locks.
+    pub(super) fn process_due(&mut self, namespace: &Namespace, process: &ProcessId) {
+        if self.documents.of_process(namespace, process.as_str()).is_empty() {
+            self.forget_process(namespace, process);
+            return;
+        }
+        let key = (namespace.clone(), process.clone());
+        let known = self.documents.pings.get(&key).map(|ping| ping.kept);
+        self.keep_process(key, known, None);
+    }
+
+    fn keep_process(
+        &mut self,
+        key: (Namespace, ProcessId),
+        known: Option<LogTime>,
+        pinged: Option<crate::model::WallTime>,
+    ) {
+        let kept = self.globals.now.after_ms(limits::PROCESS_KEPT_MS);
+        let ping = self.documents.pings.entry(key.clone()).or_default();
+        ping.kept = kept;
+        ping.ping = pinged.unwrap_or(ping.ping);
+        let (namespace, process) = key;
+        self.touch(RecordKey::Process(namespace.clone(), process.clone()));
+        self.move_due(known, Some(kept), Due::Process(namespace, process));
+    }
+
+    fn forget_process(&mut self, namespace: &Namespace, process: &ProcessId) {
+        let key = (namespace.clone(), process.clone());
+        let Some(ping) = self.documents.pings.remove(&key) else { return };
+        self.usage_of(namespace).processes -= 1;
+        self.touch(RecordKey::Process(namespace.clone(), process.clone()));
+        self.move_due(Some(ping.kept), None, Due::Process(namespace.clone(), process.clone()));
+    }
+
+    /// The indexes as the records say that they should be.
+    pub(super) fn derived_documents(&self) -> Documents {
+        let mut documents = Documents::default();
+        documents.free.clone_from(&self.documents.free);
+        documents.pings.clone_from(&self.documents.pings);
+        for (key, lock) in &self.locks {
+            for (token, holder) in &lock.holders {
+                documents.note_held(key, *token, holder, true);
+            }
+        }
+        for (key, free) in &self.documents.free {
+            documents.note_free(key, free, true);
+        }
+        documents
+    }
+}
+
+impl Holder {
+    /// What it has of a document, where it was taken as one.
+    pub(super) fn document(&self) -> Option<DocumentMark> {
+        self.extras.as_ref().and_then(|extras| extras.document)
+    }
+}

@@ -1,0 +1,270 @@
+//! Requests of sessions for locks.
+
+use super::*;
+
+impl Naive {
+    /// The answer to a request that was seen before, or is too old to be looked at.
+    pub(super) fn seen(&mut self, request: RequestId, below: u64, payload: &Command) -> Option<Outcome> {
+        if self.alive(request.session).is_none() {
+            return Some(self.session_ended(request.session));
+        }
+        let session = self.alive(request.session).expect("just seen");
+        session.floor = session.floor.max(below);
+        let floor = session.floor;
+        session.answers.retain(|(number, _, _)| floor <= *number);
+        let number = request.number;
+        let reused = Outcome::Refused(Refusal::RequestReused { number });
+        let answer = session.answers.iter().find(|(known, _, _)| *known == number).cloned();
+        if let Some((asked, outcome)) = self.standing(None, Claim::Request(request)) {
+            return Some(if asked == payload { outcome } else { reused });
+        }
+        match answer {
+            Some((_, known, outcome)) if known.is_none() || known.as_ref() == Some(payload) => Some(outcome),
+            Some(_) => Some(reused),
+            None if number < floor => Some(Outcome::Refused(Refusal::TooOld { number, floor })),
+            None => None,
+        }
+    }
+
+    pub(super) fn acquire(&mut self, principal: &Principal, acquire: &Acquire, payload: Command) -> Outcome {
+        if let Some(outcome) = self.seen(acquire.request, acquire.answered_below, &payload) {
+            return outcome;
+        }
+        let namespace = self.alive(acquire.request.session).expect("seen").open.namespace.clone();
+        let ask = Ask {
+            lock: LockKey { namespace, name: acquire.name.clone() },
+            claim: Claim::Request(acquire.request),
+            owner: acquire.owner.clone(),
+            mode: acquire.mode,
+            metadata: acquire.metadata.clone(),
+            principal: principal.clone(),
+            payload: payload.clone(),
+            since: self.now,
+            lease: None,
+            extras: acquire.choices().clone(),
+            set: false,
+        };
+        let bounds = ask.extras.lease_ms.and_then(|lease_ms| self.lease_bounds(lease_ms));
+        let outcome = match bounds.map_or_else(|| self.same_owner(&ask), Err) {
+            Err(refused) => refused,
+            Ok(Some(at)) => {
+                let hold = &mut self.holds[at];
+                hold.again.push((acquire.request.number, payload.clone()));
+                Outcome::Granted(Grant { token: hold.token, deadline: hold.lease_end, waited_ms: 0 })
+            }
+            Ok(None) => self.admit(ask, acquire.patience),
+        };
+        if matches!(outcome, Outcome::Refused(_)) {
+            self.remember(acquire.request, Some(payload), outcome.clone());
+        }
+        outcome
+    }
+
+    /// The hold that is entered again, or a refusal; nothing where a stranger asks.
+    pub(super) fn same_owner(&self, ask: &Ask) -> Result<Option<usize>, Outcome> {
+        let session = ask.claim.session().expect("a session's");
+        let same = |other: &Ask| {
+            other.lock == ask.lock
+                && ask.owner.is_some()
+                && other.owner == ask.owner
+                && other.claim.session() == Some(session)
+        };
+        if ask.extras.reentry == Reentry::Wait {
+            return Ok(None);
+        }
+        let lock = ask.lock.clone();
+        let Some(at) = self.holds.iter().position(|hold| same(&hold.ask)) else {
+            let waits = self.waits.iter().any(|wait| same(&wait.ask));
+            let refusal = Refusal::AlreadyHeld { lock, session, token: None };
+            return if waits { Err(Outcome::Refused(refusal)) } else { Ok(None) };
+        };
+        let hold = &self.holds[at];
+        if ask.extras.reentry == Reentry::Count {
+            if let Mode::Permits { limit: Some(asked), .. } = ask.mode
+                && let Some(limit) = self.limit(&lock).filter(|limit| *limit != asked)
+            {
+                return Err(Outcome::Refused(Refusal::LimitMismatch { lock, limit, asked }));
+            }
+            let covered = match (hold.ask.mode, ask.mode) {
+                (Mode::Permits { count: held, .. }, Mode::Permits { count, .. }) => 0 < count && count <= held,
+                (Mode::Exclusive, asked) => !is_semaphore(asked),
+                (held, asked) => held == asked,
+            };
+            if covered {
+                return Ok(Some(at));
+            }
+        }
+        Err(Outcome::Refused(Refusal::AlreadyHeld { lock, session, token: Some(hold.token) }))
+    }
+
+    /// Grants, queues or refuses somebody new.
+    pub(super) fn admit(&mut self, ask: Ask, patience: Patience) -> Outcome {
+        if let Err(refused) = self.judge(&ask, patience) {
+            return refused;
+        }
+        if self.clear_ahead(&ask, u64::MAX) && self.fits(&ask.lock, ask.mode) {
+            return Outcome::Granted(self.grant(ask));
+        }
+        self.sequences += 1;
+        self.wait(ask, patience);
+        if let Some(refused) = self.take_back() {
+            return refused;
+        }
+        self.queued(self.waits.last().expect("just pushed"))
+    }
+
+    /// Refuses what the lock cannot give, and a try where it would have to wait; a new semaphore gets its limit.
+    pub(super) fn judge(&mut self, ask: &Ask, patience: Patience) -> Result<(), Outcome> {
+        let lock = ask.lock.clone();
+        let held = self.holds.iter().find(|hold| hold.ask.lock == lock).map(|hold| hold.ask.mode);
+        let lost = self.lost.iter().find(|lost| lost.ask.lock == lock).map(|lost| lost.ask.mode);
+        let held = held.or(lost);
+        let user = held.or(self.waits.iter().find(|wait| wait.ask.lock == lock).map(|wait| wait.ask.mode));
+        let in_use = user.map(is_semaphore).or(self.limit(&lock).map(|_| true));
+        if let Some(semaphore) = in_use.filter(|semaphore| *semaphore != is_semaphore(ask.mode)) {
+            let kind = if semaphore { Kind::Semaphore } else { Kind::Lock };
+            return Err(Outcome::Refused(Refusal::KindMismatch { lock, kind }));
+        }
+        if let Mode::Permits { count, limit: asked } = ask.mode {
+            let Some(limit) = self.limit(&lock).or(asked) else {
+                return Err(Outcome::Refused(Refusal::LimitUnknown { lock }));
+            };
+            if let Some(asked) = asked.filter(|asked| *asked != limit) {
+                return Err(Outcome::Refused(Refusal::LimitMismatch { lock, limit, asked }));
+            }
+            if count == 0 || limit < count {
+                return Err(Outcome::Refused(Refusal::LimitExceeded { lock, limit, asked: count }));
+            }
+            if self.limit(&lock).is_none() {
+                self.limits.push((lock.clone(), limit, false));
+            }
+        }
+        let free = self.clear_ahead(ask, u64::MAX) && self.fits(&lock, ask.mode);
+        if patience == Patience::Try && !free {
+            let holder = self.holder(&lock, |_| false).map(Box::new);
+            return Err(Outcome::Refused(Refusal::Held { holder, lock }));
+        }
+        Ok(())
+    }
+
+    pub(super) fn wait(&mut self, ask: Ask, patience: Patience) {
+        let week = 7 * 24 * 3_600_000;
+        let end = match patience {
+            Patience::For { ms } => Some(LogTime(self.now.0 + ms.min(week))),
+            Patience::Session | Patience::Try => ask.lease.is_some().then_some(LogTime(self.now.0 + week)),
+        };
+        self.waits.push(Wait { ask, sequence: self.sequences, end, upgrades: None });
+    }
+
+    pub(super) fn acquire_set(&mut self, principal: &Principal, set: &AcquireSet, payload: Command) -> Outcome {
+        if let Some(outcome) = self.seen(set.request, set.answered_below, &payload) {
+            return outcome;
+        }
+        let namespace = self.alive(set.request.session).expect("seen").open.namespace.clone();
+        let choices = set.extras.as_deref().cloned().unwrap_or_default();
+        let ask = |(name, mode): (&LockName, &Mode)| Ask {
+            lock: LockKey { namespace: namespace.clone(), name: name.clone() },
+            claim: Claim::Request(set.request),
+            owner: set.owner.clone(),
+            mode: *mode,
+            metadata: set.metadata.clone(),
+            principal: principal.clone(),
+            payload: payload.clone(),
+            since: self.now,
+            lease: None,
+            extras: Extras { reentry: Reentry::Refuse, fairness: Fairness::Fair, ..choices.clone() },
+            set: true,
+        };
+        let asks: Vec<Ask> = set.members.iter().map(ask).collect();
+        if let Err(refused) = self.judge_set(&asks, set.patience) {
+            self.forget_limits();
+            self.remember(set.request, Some(payload), refused.clone());
+            return refused;
+        }
+        let free = |ask: &Ask| self.clear_ahead(ask, u64::MAX) && self.fits(&ask.lock, ask.mode);
+        if asks.iter().all(free) {
+            let grants = asks.into_iter().map(|ask| (ask.lock.name.clone(), self.grant(ask)));
+            return Outcome::GrantedSet(grants.collect());
+        }
+        self.sequences += 1;
+        for ask in asks {
+            self.wait(ask, set.patience);
+        }
+        if let Some(refused) = self.take_back() {
+            self.remember(set.request, Some(payload), refused.clone());
+            return refused;
+        }
+        self.standing(None, Claim::Request(set.request)).expect("just queued").1
+    }
+
+    pub(super) fn judge_set(&mut self, asks: &[Ask], patience: Patience) -> Result<(), Outcome> {
+        if let Some(refused) = asks[0].extras.lease_ms.and_then(|lease_ms| self.lease_bounds(lease_ms)) {
+            return Err(refused);
+        }
+        for ask in asks {
+            self.same_owner(ask)?;
+        }
+        asks.iter().try_for_each(|ask| self.judge(ask, patience))
+    }
+
+    pub(super) fn cancel(&mut self, request: RequestId) -> Outcome {
+        let Some(session) = self.alive(request.session) else { return self.session_ended(request.session) };
+        let answered = session.answers.iter().any(|(number, _, _)| *number == request.number);
+        let claim = Claim::Request(request);
+        if let Some(at) = self.waits.iter().position(|wait| wait.ask.claim == claim) {
+            self.end_wait(at, Outcome::Withdrawn);
+        } else if self.holds.iter().any(|hold| hold.ask.claim == claim && hold.ask.set) {
+            let mut names: Vec<_> = self.holds.iter().filter(|hold| hold.ask.claim == claim).collect();
+            names.sort_by_key(|hold| hold.ask.lock.clone());
+            let names: Vec<LockKey> = names.iter().map(|hold| hold.ask.lock.clone()).collect();
+            for name in names {
+                let part = |hold: &Hold| hold.ask.claim == claim && hold.ask.lock == name;
+                let at = self.holds.iter().position(part).expect("just seen");
+                if self.holds[at].again.is_empty() {
+                    self.end_hold(at, EndReason::Cancelled, Some(Outcome::Withdrawn));
+                } else {
+                    self.leave_hold(at, request.number, Outcome::Withdrawn);
+                }
+            }
+        } else if let Some(at) = self.holds.iter().position(|hold| holds(hold, request)) {
+            let hold = &self.holds[at];
+            if hold.upgrade.as_ref().is_some_and(|(number, _)| *number == request.number) {
+                return Outcome::Granted(Grant { token: hold.token, deadline: hold.lease_end, waited_ms: 0 });
+            }
+            if self.holds[at].again.is_empty() {
+                self.end_hold(at, EndReason::Cancelled, Some(Outcome::Withdrawn));
+            } else {
+                self.leave_hold(at, request.number, Outcome::Withdrawn);
+            }
+        } else if !answered {
+            self.remember(request, None, Outcome::Withdrawn);
+        }
+        Outcome::Withdrawn
+    }
+
+    pub(super) fn release(&mut self, release: &Release, payload: Command) -> Outcome {
+        if let Some(outcome) = self.seen(release.request, release.answered_below, &payload) {
+            return outcome;
+        }
+        let id = release.request.session;
+        let namespace = self.alive(id).expect("seen").open.namespace.clone();
+        let lock = LockKey { namespace, name: release.name.clone() };
+        let mine = |hold: &Hold| hold.ask.claim.session() == Some(id);
+        let found = |hold: &Hold| hold.ask.lock == lock && hold.token == release.token && mine(hold);
+        let outcome = match self.holds.iter().position(found) {
+            Some(at) => match self.holds[at].again.last() {
+                Some((number, _)) => {
+                    let (number, ended) = (*number, Outcome::HoldEnded { reason: EndReason::Released });
+                    Outcome::Released { left: self.leave_hold(at, number, ended) }
+                }
+                None => {
+                    self.end_hold(at, EndReason::Released, None);
+                    Outcome::Released { left: 0 }
+                }
+            },
+            None => self.not_held(&lock, mine),
+        };
+        self.remember(release.request, Some(payload), outcome.clone());
+        outcome
+    }
+}

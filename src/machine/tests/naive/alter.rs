@@ -1,0 +1,138 @@
+//! Changes of holds by their sessions.
+
+use super::*;
+
+impl Naive {
+    pub(super) fn alter(&mut self, principal: &Principal, alter: &Alter, payload: Command) -> Outcome {
+        if let Some(outcome) = self.seen(alter.request, alter.answered_below, &payload) {
+            return outcome;
+        }
+        let namespace = self.alive(alter.request.session).expect("seen").open.namespace.clone();
+        let lock = LockKey { namespace, name: alter.name.clone() };
+        let outcome = match &alter.what {
+            Alteration::Downgrade { token } => self.downgrade(alter.request.session, &lock, *token),
+            Alteration::Upgrade { token, patience } => self.upgrade(alter, &lock, *token, *patience, &payload),
+            Alteration::Resume { token, handle, lease_ms } => {
+                self.resume(principal, alter, &lock, *token, handle, *lease_ms, &payload)
+            }
+            Alteration::SetValue { token, value } => {
+                let mine = |hold: &Hold| hold.ask.claim.session() == Some(alter.request.session);
+                let found = |hold: &&mut Hold| hold.ask.lock == lock && hold.token == *token && mine(hold);
+                match self.holds.iter_mut().find(found) {
+                    Some(hold) => {
+                        hold.ask.extras.value = value.clone();
+                        Outcome::Done
+                    }
+                    None => self.not_held(&lock, mine),
+                }
+            }
+        };
+        if !matches!(outcome, Outcome::Granted(_) | Outcome::Queued(_)) {
+            self.remember(alter.request, Some(payload), outcome.clone());
+        }
+        outcome
+    }
+
+    /// Where the session's own hold stands, if it may change its mode.
+    pub(super) fn changeable(&self, id: SessionId, lock: &LockKey, token: FencingToken) -> Result<usize, Outcome> {
+        let mine = |hold: &Hold| hold.ask.claim.session() == Some(id);
+        let found = |hold: &Hold| hold.ask.lock == *lock && hold.token == token && mine(hold);
+        let at = self.holds.iter().position(found).ok_or_else(|| self.not_held(lock, mine))?;
+        let hold = &self.holds[at];
+        let depth = 1 + hold.again.len() as u32;
+        let lock = lock.clone();
+        if is_semaphore(hold.ask.mode) {
+            return Err(Outcome::Refused(Refusal::KindMismatch { lock, kind: Kind::Semaphore }));
+        }
+        if 1 < depth { Err(Outcome::Refused(Refusal::Entered { lock, depth })) } else { Ok(at) }
+    }
+
+    pub(super) fn downgrade(&mut self, id: SessionId, lock: &LockKey, token: FencingToken) -> Outcome {
+        let at = match self.changeable(id, lock, token) {
+            Ok(at) => at,
+            Err(refused) => return refused,
+        };
+        self.holds[at].ask.mode = Mode::Shared;
+        if let Some((number, payload)) = self.holds[at].upgrade.take() {
+            let ended = Outcome::HoldEnded { reason: EndReason::Released };
+            self.remember(RequestId { session: id, number }, Some(payload), ended);
+        }
+        Outcome::Downgraded
+    }
+
+    pub(super) fn upgrade(
+        &mut self,
+        alter: &Alter,
+        lock: &LockKey,
+        token: FencingToken,
+        patience: Patience,
+        payload: &Command,
+    ) -> Outcome {
+        let session = alter.request.session;
+        let at = match self.changeable(session, lock, token) {
+            Ok(at) => at,
+            Err(refused) => return refused,
+        };
+        if self.holds[at].ask.mode == Mode::Exclusive {
+            let refusal = Refusal::AlreadyHeld { lock: lock.clone(), session, token: Some(token) };
+            return Outcome::Refused(refusal);
+        }
+        let claim = Claim::Request(alter.request);
+        let (since, payload) = (self.now, payload.clone());
+        let mut ask =
+            Ask { claim, mode: Mode::Exclusive, since, payload, lease: None, set: false, ..self.holds[at].ask.clone() };
+        ask.extras = Extras::default();
+        let upgrader = self.waits.iter().find(|wait| wait.ask.lock == *lock && wait.upgrades.is_some());
+        let first = upgrader.and_then(|wait| wait.upgrades);
+        let alone = first.is_none() && self.alone(lock, token);
+        if alone {
+            return Outcome::Granted(self.make_exclusive(&ask, token));
+        }
+        if first.is_some() || patience == Patience::Try {
+            let named = |hold: &Hold| first.map_or(hold.token != token, |first| hold.token == first);
+            let holder = self.holder(lock, |hold| !named(hold)).map(Box::new);
+            return Outcome::Refused(Refusal::Held { lock: lock.clone(), holder });
+        }
+        let end = if let Patience::For { ms } = patience { Some(LogTime(self.now.0 + ms)) } else { None };
+        self.waits.push(Wait { ask, sequence: 0, end, upgrades: Some(token) });
+        if let Some(refused) = self.take_back() {
+            return refused;
+        }
+        self.queued(self.waits.last().expect("just pushed"))
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "said as simply as it can be")]
+    pub(super) fn resume(
+        &mut self,
+        principal: &Principal,
+        alter: &Alter,
+        lock: &LockKey,
+        token: FencingToken,
+        handle: &Handle,
+        lease_ms: Option<u64>,
+        payload: &Command,
+    ) -> Outcome {
+        if let Some(refused) = lease_ms.and_then(|lease_ms| self.lease_bounds(lease_ms)) {
+            return refused;
+        }
+        let Some(at) = self.lost.iter().position(|lost| lost.ask.lock == *lock && lost.token == token) else {
+            return self.not_held(lock, |hold| hold.ask.claim.session() == Some(alter.request.session));
+        };
+        let loser = self.lost[at].ask.claim.session();
+        if !self.sessions.iter().any(|session| Some(session.id) == loser && session.open.handle == *handle) {
+            return Outcome::Refused(Refusal::WrongHandle);
+        }
+        let lost = self.lost.remove(at).ask;
+        let (claim, principal) = (Claim::Request(alter.request), principal.clone());
+        let extras = Extras { lease_ms, ..lost.extras.clone() };
+        Outcome::Granted(self.grant(Ask {
+            claim,
+            principal,
+            since: self.now,
+            payload: payload.clone(),
+            extras,
+            set: false,
+            ..lost
+        }))
+    }
+}

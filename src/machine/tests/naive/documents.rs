@@ -1,0 +1,202 @@
+//! Changes that are made only if something is as it was seen.
+
+use super::*;
+
+/// What a hold has that was taken as a document.
+#[derive(Clone)]
+pub(super) struct Mark {
+    lock: LockKey,
+    ts: DocumentId,
+    term: Option<u64>,
+}
+
+/// A document: name, whether it is held, `ts`, process, term, token.
+pub(in crate::machine::tests) type Shown = (LockKey, bool, Option<DocumentId>, String, Option<u64>, FencingToken);
+
+impl Naive {
+    pub(super) fn document(&mut self, principal: &Principal, command: &DocumentCommand) -> Outcome {
+        let now = self.now;
+        match command {
+            DocumentCommand::Grab(grab) => self.grab(principal, grab, None),
+            DocumentCommand::Overtake { grab, seen } => self.grab(principal, grab, Some(*seen)),
+            DocumentCommand::Unlock { namespace, ts, name } => self.unlock(namespace, *ts, name.as_ref()),
+            DocumentCommand::UnlockAll { namespace, process, term } => {
+                let meant = |hold: &Hold, mark: &Mark| {
+                    let of_term = term.is_none_or(|term| mark.term.is_some_and(|of| of <= term));
+                    hold.ask.lock.namespace == *namespace && *hold.ask.metadata.process == *process.as_str() && of_term
+                };
+                self.free_all(meant)
+            }
+            DocumentCommand::Ping { namespace, process } => {
+                self.pings.retain(|(of, known, _)| (of, known) != (namespace, process));
+                self.pings.push((namespace.clone(), process.clone(), LogTime(now.0 + FOUR_DAYS_MS)));
+                Outcome::Done
+            }
+            DocumentCommand::StopPing { namespace, process } => {
+                self.pings.retain(|(of, known, _)| (of, known) != (namespace, process));
+                Outcome::Done
+            }
+            DocumentCommand::RemoveExpired { lock, token, deadline } => {
+                let found = |hold: &&Hold| hold.ask.lock == *lock && hold.token == *token;
+                let Some(hold) = self.holds.iter().find(found) else { return Outcome::Done };
+                let (lock, view) = (lock.clone(), self.view(hold));
+                Outcome::Refused(if view.deadline == *deadline {
+                    Refusal::Held { lock, holder: Some(Box::new(view)) }
+                } else {
+                    let value = self.value(&lock);
+                    Refusal::Changed { lock, value }
+                })
+            }
+            DocumentCommand::SwapValue { lock, handle, seen, value } => {
+                let takes = &self.takes;
+                let proven = |id: TakeId| takes.iter().any(|t| t.id == id && t.lock == *lock && t.handle == *handle);
+                let mine = |hold: &&mut Hold| match hold.ask.claim {
+                    Claim::Take(id) => hold.ask.lock == *lock && proven(id),
+                    Claim::Request(_) => false,
+                };
+                match self.holds.iter_mut().find(mine) {
+                    None => self.not_held(lock, |_| false),
+                    Some(hold) if hold.ask.extras.value != *seen => {
+                        let value = hold.ask.extras.value.clone();
+                        Outcome::Refused(Refusal::Changed { lock: lock.clone(), value })
+                    }
+                    Some(hold) => {
+                        hold.ask.extras.value.clone_from(value);
+                        Outcome::Done
+                    }
+                }
+            }
+        }
+    }
+
+    fn value(&self, lock: &LockKey) -> Option<LockValue> {
+        let mut holds: Vec<_> = self.holds.iter().filter(|hold| hold.ask.lock == *lock).collect();
+        holds.sort_by_key(|hold| hold.token);
+        holds.into_iter().find_map(|hold| hold.ask.extras.value.clone())
+    }
+
+    fn mark(&self, hold: &Hold) -> Option<&Mark> {
+        let is = |mark: &&Mark| mark.lock == hold.ask.lock && hold.ask.claim == Claim::Take(mark.ts.take());
+        self.marks.iter().find(is)
+    }
+
+    fn grab(&mut self, principal: &Principal, grab: &Grab, seen: Option<DocumentId>) -> Outcome {
+        let lock = grab.lock.clone();
+        let id = grab.ts.take();
+        if let Some(known) = self.takes.iter().find(|known| known.id == id && known.lock == lock) {
+            if let Some(Command::Document(DocumentCommand::Grab(first))) = &known.payload
+                && first.metadata.process != grab.metadata.process
+            {
+                return Outcome::Refused(Refusal::RequestReused { number: 0 });
+            }
+            let over = known.over.as_ref().map(|(outcome, _)| outcome.clone());
+            let standing = || self.standing(Some(&lock), Claim::Take(id)).map(|(_, outcome)| outcome);
+            return over.or_else(standing).expect("it holds or is over");
+        }
+        if let Some(seen) = seen {
+            let held = self.holds.iter().position(|hold| hold.ask.lock == lock);
+            match held {
+                Some(at) if self.mark(&self.holds[at]).is_some_and(|mark| mark.ts == seen) => {
+                    self.end_hold(at, EndReason::Overtaken, None);
+                }
+                Some(_) => {
+                    let holder = self.holder(&lock, |_| false).map(Box::new);
+                    return Outcome::Refused(Refusal::Held { lock, holder });
+                }
+                None if self.free.iter().any(|free| free.0 == lock) => {}
+                None => return Outcome::Refused(Refusal::NotHeld { lock }),
+            }
+        }
+        let payload = Command::Document(DocumentCommand::Grab(grab.clone()));
+        let ask = Ask {
+            lock: lock.clone(),
+            claim: Claim::Take(id),
+            owner: None,
+            mode: Mode::Exclusive,
+            metadata: grab.metadata.clone(),
+            principal: principal.clone(),
+            payload: payload.clone(),
+            since: self.now,
+            lease: None,
+            extras: Extras::default(),
+            set: false,
+        };
+        if let Err(refused) = self.judge(&ask, Patience::Try) {
+            return refused;
+        }
+        self.takes.push(Taken { lock: lock.clone(), id, handle: grab.ts.handle(), payload: Some(payload), over: None });
+        self.marks.push(Mark { lock, ts: grab.ts, term: grab.term });
+        Outcome::Granted(self.grant(ask))
+    }
+
+    fn unlock(&mut self, namespace: &Namespace, ts: DocumentId, name: Option<&LockName>) -> Outcome {
+        let here = |lock: &LockKey| lock.namespace == *namespace && name.is_none_or(|name| lock.name == *name);
+        if let Some(name) = name {
+            let lock = LockKey { namespace: namespace.clone(), name: name.clone() };
+            if !self.takes.iter().any(|take| take.id == ts.take() && take.lock == lock) {
+                let over = Some((Outcome::Withdrawn, LogTime(self.now.0 + TEN_MINUTES_MS)));
+                self.takes.push(Taken { lock, id: ts.take(), handle: ts.handle(), payload: None, over });
+            }
+        }
+        self.free_all(|hold, mark| mark.ts == ts && here(&hold.ask.lock))
+    }
+
+    /// In the order of the names.
+    fn free_all(&mut self, meant: impl Fn(&Hold, &Mark) -> bool) -> Outcome {
+        let marked = |hold: &&Hold| self.mark(hold).is_some_and(|mark| meant(hold, mark));
+        let mut locks: Vec<LockKey> = self.holds.iter().filter(marked).map(|hold| hold.ask.lock.clone()).collect();
+        locks.sort();
+        for lock in &locks {
+            let at = self.holds.iter().position(|hold| hold.ask.lock == *lock).expect("just seen");
+            self.end_hold(at, EndReason::Released, None);
+        }
+        Outcome::Freed { locks: locks.len() as u64 }
+    }
+
+    /// A hold that was taken as a document leaves it free.
+    pub(super) fn leave_document(&mut self, hold: &Hold) {
+        let Some(mark) = self.mark(hold).cloned() else { return };
+        self.marks.retain(|known| (&known.lock, known.ts) != (&mark.lock, mark.ts));
+        let process = hold.ask.metadata.process.to_string();
+        self.free.push((mark.lock, false, Some(mark.ts), process, mark.term, hold.token));
+    }
+
+    /// A process without locks is forgotten in time.
+    pub(super) fn forget_processes(&mut self) {
+        let now = self.now;
+        for (namespace, process, kept) in std::mem::take(&mut self.pings) {
+            let has =
+                |hold: &Hold| hold.ask.lock.namespace == namespace && *hold.ask.metadata.process == *process.as_str();
+            let busy = self.holds.iter().any(|hold| has(hold) && self.mark(hold).is_some());
+            if now <= kept {
+                self.pings.push((namespace, process, kept));
+            } else if busy {
+                self.pings.push((namespace, process, LogTime(now.0 + FOUR_DAYS_MS)));
+            }
+        }
+    }
+
+    /// Every document, in the order of names; the `ts` of a native one is left out.
+    pub(in crate::machine::tests) fn documents(&self) -> Vec<Shown> {
+        let mut shown = self.free.clone();
+        for hold in &self.holds {
+            let first =
+                self.holds.iter().filter(|other| other.ask.lock == hold.ask.lock).map(|other| other.token).min();
+            if first == Some(hold.token) {
+                let mark = self.mark(hold);
+                let process = mark.map(|_| hold.ask.metadata.process.to_string()).unwrap_or_default();
+                let (ts, term) = (mark.map(|mark| mark.ts), mark.and_then(|mark| mark.term));
+                shown.push((hold.ask.lock.clone(), true, ts, process, term, hold.token));
+            }
+        }
+        shown.sort();
+        shown
+    }
+
+    /// Every process that gave signs of life.
+    pub(in crate::machine::tests) fn processes(&self) -> Vec<(Namespace, String)> {
+        let mut known: Vec<_> = self.pings.iter().map(|(of, process, _)| (of.clone(), process.to_string())).collect();
+        known.sort();
+        known
+    }
+}

@@ -1,0 +1,142 @@
+//! Who is granted what, and in which order.
+
+use super::*;
+
+impl Naive {
+    /// As long as a waiter of any lock fits beside its holders and passes nobody whom it may not pass, the one that came
+    /// first is granted.
+    pub(super) fn serve(&mut self) {
+        loop {
+            let mut next: Option<usize> = None;
+            for (at, wait) in self.waits.iter().enumerate() {
+                let lock = &wait.ask.lock;
+                let parts = self.waits.iter().filter(|part| part.ask.claim == wait.ask.claim);
+                let mut parts = parts.filter(|part| part.ask.lock == *lock || wait.ask.set);
+                let whole = parts.all(|part| {
+                    self.clear_ahead(&part.ask, part.sequence)
+                        && (part.upgrades.is_some() || self.fits(&part.ask.lock, part.ask.mode))
+                });
+                let order = |wait: &Wait| (wait.sequence, wait.ask.lock.clone());
+                let sooner = next.is_none_or(|best: usize| order(wait) < order(&self.waits[best]));
+                let fits = match wait.upgrades {
+                    Some(token) => self.alone(lock, token),
+                    None => self.fits(lock, wait.ask.mode),
+                };
+                if whole && sooner && fits {
+                    next = Some(at);
+                }
+            }
+            let Some(at) = next else {
+                if self.refuse_in_circles() {
+                    continue;
+                }
+                return;
+            };
+            let wait = self.waits.remove(at);
+            if wait.ask.set {
+                let mut parts = vec![wait];
+                while let Some(at) = self.waits.iter().position(|part| part.ask.claim == parts[0].ask.claim) {
+                    parts.push(self.waits.remove(at));
+                }
+                parts.sort_by_key(|part| part.ask.lock.clone());
+                for part in parts {
+                    self.grant(part.ask);
+                }
+                continue;
+            }
+            match wait.upgrades {
+                Some(token) => {
+                    self.make_exclusive(&wait.ask, token);
+                }
+                None => {
+                    self.grant(wait.ask);
+                }
+            }
+        }
+    }
+
+    /// Whether nobody stands ahead that this one may not pass.
+    pub(super) fn clear_ahead(&self, ask: &Ask, sequence: u64) -> bool {
+        let ahead = self.waits.iter().filter(|o| o.ask.lock == ask.lock && o.sequence < sequence);
+        let fair = |o: &Wait| ask.extras.fairness == Fairness::Barging && !o.ask.set;
+        ahead.filter(|o| fair(o) || conflict(o.ask.mode, ask.mode)).all(|o| passes(ask, &o.ask) || self.goes_by(ask, o))
+    }
+
+    /// Whether the session holds what a waiting set lacks, and this one is that set or stands, transitively, behind it.
+    pub(super) fn goes_by(&self, ask: &Ask, ahead: &Wait) -> bool {
+        let Some(session) = ask.claim.session() else { return false };
+        let lacks = |wait: &&Wait| {
+            let blocks = |hold: &Hold| {
+                hold.ask.lock == wait.ask.lock
+                    && hold.ask.claim.session() == Some(session)
+                    && conflict(hold.ask.mode, wait.ask.mode)
+            };
+            let elsewhere = wait.ask.set && wait.ask.lock != ask.lock;
+            elsewhere && self.holds.iter().any(blocks) && !self.fits(&wait.ask.lock, wait.ask.mode)
+        };
+        let mut reached: Vec<(Claim, u64)> =
+            self.waits.iter().filter(lacks).map(|wait| (wait.ask.claim, wait.sequence)).collect();
+        let mut at = 0;
+        while at < reached.len() {
+            let (claim, sequence) = reached[at];
+            for part in self.waits.iter().filter(|wait| wait.ask.claim == claim && wait.sequence == sequence) {
+                for behind in self.waits.iter().filter(|o| o.ask.lock == part.ask.lock && sequence < o.sequence) {
+                    let known = (behind.ask.claim, behind.sequence);
+                    if conflict(part.ask.mode, behind.ask.mode) && !reached.contains(&known) {
+                        reached.push(known);
+                    }
+                }
+            }
+            at += 1;
+        }
+        reached.contains(&(ahead.ask.claim, ahead.sequence))
+    }
+
+    /// Whether nobody but this hold has the lock, or had it a short while ago.
+    pub(super) fn alone(&self, lock: &LockKey, token: FencingToken) -> bool {
+        let closed = self.lost.iter().any(|lost| lost.ask.lock == *lock);
+        !closed && self.holds.iter().all(|hold| hold.ask.lock != *lock || hold.token == token)
+    }
+
+    pub(super) fn make_exclusive(&mut self, ask: &Ask, token: FencingToken) -> Grant {
+        self.tokens += 1;
+        let new = FencingToken::new(0, self.tokens);
+        let Claim::Request(request) = ask.claim else { panic!("only sessions upgrade") };
+        let found = |hold: &&mut Hold| hold.ask.lock == ask.lock && hold.token == token;
+        let hold = self.holds.iter_mut().find(found).expect("it is held");
+        hold.token = new;
+        hold.ask.mode = Mode::Exclusive;
+        hold.upgrade = Some((request.number, ask.payload.clone()));
+        let deadline = hold.lease_end;
+        self.suspects.extend(party(&hold.ask));
+        self.granted.push((ask.lock.clone(), ask.claim, new));
+        Grant { token: new, deadline, waited_ms: self.now.0 - ask.since.0 }
+    }
+
+    pub(super) fn fits(&self, lock: &LockKey, mode: Mode) -> bool {
+        let mut holds = self.holds.iter().map(|hold| &hold.ask).filter(|ask| ask.lock == *lock);
+        let lost = self.lost.iter().map(|lost| &lost.ask).filter(|ask| ask.lock == *lock);
+        match mode {
+            Mode::Exclusive => holds.next().is_none() && lost.count() == 0,
+            Mode::Shared => holds.all(|ask| ask.mode == Mode::Shared) && lost.count() == 0,
+            Mode::Permits { count, .. } => {
+                let permits = |ask: &Ask| if let Mode::Permits { count, .. } = ask.mode { count } else { 0 };
+                let used: u32 = holds.chain(lost).map(permits).sum();
+                used + count <= self.limit(lock).expect("a semaphore has a limit")
+            }
+        }
+    }
+
+    pub(super) fn grant(&mut self, ask: Ask) -> Grant {
+        self.tokens += 1;
+        let token = FencingToken::new(0, self.tokens);
+        self.free.retain(|free| free.0 != ask.lock);
+        let lease_ms = ask.lease.as_ref().map(|(_, ms)| *ms).or(ask.extras.lease_ms);
+        let lease_end = lease_ms.map(|ms| LogTime(self.now.0 + ms));
+        let waited_ms = self.now.0 - ask.since.0;
+        self.granted.push((ask.lock.clone(), ask.claim, token));
+        self.suspects.extend(party(&ask));
+        self.holds.push(Hold { ask, token, since: self.now, lease_end, again: vec![], upgrade: None });
+        Grant { token, deadline: lease_end, waited_ms }
+    }
+}
