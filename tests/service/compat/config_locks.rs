@@ -1,0 +1,347 @@
+//! A config server's locks: what it does right, and what goes wrong with folklore advice. The rules of a quarter of an hour
+//! are tested to the millisecond with the observer; here the take-over time is short.
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use lockkeeper::client::Client;
+use lockkeeper::compat::config_locks::{ConfigLockError, ConfigLocks, ConfigSettings, WaitFor};
+use lockkeeper::model::{DocumentState, EndReason, ProcessId, TokenState};
+use lockkeeper::service::LockService;
+use lockkeeper::testing::Cluster;
+
+use super::passes;
+use crate::suite::{LONG, LOOK, SHORT, client, in_use};
+
+const TAKEOVER: Duration = Duration::from_millis(300);
+
+fn settings() -> ConfigSettings {
+    ConfigSettings { takeover: TAKEOVER, retry_every: LOOK, ..ConfigSettings::default() }
+}
+
+fn process(name: &str) -> ProcessId {
+    ProcessId::parse(&format!("{name}:27017:1:7")).expect("legal")
+}
+
+/// A manager whose process is only pinged when a test says so.
+fn silent<S: LockService>(client: &Client<S>, name: &str) -> ConfigLocks<S> {
+    ConfigLocks::silent(client.clone(), process(name), settings())
+}
+
+async fn refused<S: LockService>(waiter: &ConfigLocks<S>, name: &str) {
+    let error = waiter.lock(name, "round", WaitFor::SingleAttempt).await.err();
+    assert!(matches!(error, Some(ConfigLockError::LockStateChangeFailed(_))), "{error:?}");
+}
+
+/// All fields are there, a second grab is refused, and of fifty first grabs one wins.
+async fn r_cfg_01_one_grab_wins<S: LockService>(service: S) {
+    let client = client(service, "cfg-01");
+    let (a, b) = (silent(&client, "a"), silent(&client, "b"));
+    let ts = a.new_ts();
+    let token = a.grab("balancer", ts, "a:conn1", "round").await.expect("free");
+    let held = a.get_lock_by_name("balancer").await.expect("found");
+    assert_eq!((held.state, held.ts, held.token, held.native), (DocumentState::Held, ts, token, false));
+    assert_eq!((&*held.process, &*held.who, &*held.why), (a.process().as_str(), "a:conn1", "round"));
+    let second = b.grab("balancer", b.new_ts(), "b", "round").await;
+    assert!(matches!(second, Err(ConfigLockError::LockStateChangeFailed(_))), "{second:?}");
+    let many = (0..50).map(|_| a.grab("many", a.new_ts(), "a", "first"));
+    assert_eq!(join_all(many).await.into_iter().filter(Result::is_ok).count(), 1);
+}
+
+/// Freed by its ts, and still readable; freeing again changes nothing; an old ts frees nothing of another's.
+async fn r_cfg_02_r_cfg_03_unlock_by_ts<S: LockService>(service: S) {
+    let client = client(service, "cfg-02");
+    let (a, b) = (silent(&client, "a"), silent(&client, "b"));
+    let ts = a.new_ts();
+    a.grab("balancer", ts, "a:conn1", "round").await.expect("free");
+    for _ in 0..2 {
+        a.unlock(ts).await.expect("a success, also twice");
+        let free = b.get_lock_by_name("balancer").await.expect("still readable");
+        assert_eq!((free.state, free.ts, &*free.who, &*free.why), (DocumentState::Free, ts, "a:conn1", "round"));
+    }
+    let newer = b.new_ts();
+    let token = b.grab("balancer", newer, "b", "other").await.expect("free");
+    a.unlock(ts).await.expect("a success");
+    a.unlock_named(ts, "balancer").await.expect("a success");
+    let held = a.get_lock_by_name("balancer").await.expect("found");
+    assert_eq!((held.state, held.ts, held.token), (DocumentState::Held, newer, token));
+}
+
+/// The first look is a first sight; once the take-over time has passed without a sign of life it is overtaken. Who had it
+/// is told at its unlock nothing, and changes nothing.
+async fn r_cfg_04_r_cfg_05_overtaken_after_two_looks<S: LockService>(service: S) {
+    let client = client(service, "cfg-04");
+    let (dead, waiter) = (silent(&client, "dead"), silent(&client, "waiter"));
+    dead.ping(dead.process()).await.expect("noted");
+    let held = dead.lock("balancer", "round", WaitFor::SingleAttempt).await.expect("free");
+    let lost = held.lost();
+    let (waited, reason) = tokio::join!(
+        async {
+            passes(&client, TAKEOVER).await;
+            refused(&waiter, "balancer").await;
+            passes(&client, TAKEOVER).await;
+            waiter.lock("balancer", "round", WaitFor::Duration(LONG)).await.expect("overtaken")
+        },
+        lost
+    );
+    assert_eq!(reason.expect("told"), EndReason::Overtaken);
+    assert!(held.token() < waited.token());
+    dead.unlock(held.ts()).await.expect("a success");
+    assert!(waited.check().await.expect("answered"));
+    waited.unlock().await.expect("held");
+}
+
+/// A ping between two looks begins the count anew.
+async fn r_cfg_06_a_ping_begins_the_count_anew<S: LockService>(service: S) {
+    let client = client(service, "cfg-06");
+    let (slow, waiter) = (silent(&client, "slow"), silent(&client, "waiter"));
+    slow.ping(slow.process()).await.expect("noted");
+    slow.grab("balancer", slow.new_ts(), "slow", "round").await.expect("free");
+    refused(&waiter, "balancer").await;
+    passes(&client, TAKEOVER).await;
+    slow.ping(slow.process()).await.expect("noted");
+    refused(&waiter, "balancer").await;
+    passes(&client, TAKEOVER).await;
+    waiter.lock("balancer", "round", WaitFor::SingleAttempt).await.expect("overtaken").unlock().await.expect("held");
+}
+
+/// Of two that overtake the same document one wins.
+async fn r_cfg_08_one_overtakes<S: LockService>(service: S) {
+    let client = client(service, "cfg-08");
+    let (dead, a, b) = (silent(&client, "dead"), silent(&client, "a"), silent(&client, "b"));
+    let seen = dead.new_ts();
+    dead.grab("balancer", seen, "dead", "round").await.expect("free");
+    let (one, two) = tokio::join!(
+        a.overtake("balancer", a.new_ts(), seen, "a", "round"),
+        b.overtake("balancer", b.new_ts(), seen, "b", "round")
+    );
+    assert!(one.is_ok() != two.is_ok(), "{one:?} {two:?}");
+    let loser = one.err().or(two.err()).expect("one lost");
+    assert!(matches!(loser, ConfigLockError::LockStateChangeFailed(_)), "{loser:?}");
+    let nothing = a.overtake("never seen", a.new_ts(), seen, "a", "round").await.expect_err("it makes no document");
+    assert!(matches!(nothing, ConfigLockError::LockStateChangeFailed(_)), "{nothing:?}");
+}
+
+/// One try, no limit, and busy after the wait; twenty seconds where nothing is said.
+async fn r_cfg_09_how_long_it_waits<S: LockService>(service: S) {
+    let client = client(service, "cfg-09");
+    let patient = ConfigSettings { retry_every: LOOK, ..ConfigSettings::default() };
+    let (a, b) = (silent(&client, "a"), ConfigLocks::silent(client.clone(), process("b"), patient));
+    let held = a.lock("balancer", "round", WaitFor::SingleAttempt).await.expect("free");
+    refused(&b, "balancer").await;
+    let busy = b.lock("balancer", "round", WaitFor::Duration(SHORT)).await.err().expect("held");
+    assert!(matches!(&busy, ConfigLockError::LockBusy { waited, .. } if SHORT <= *waited), "{busy}");
+    let (got, ()) = tokio::join!(b.lock("balancer", "round", WaitFor::Forever), async {
+        passes(&client, SHORT).await;
+        held.unlock().await.expect("held");
+    });
+    got.expect("free").unlock().await.expect("held");
+    let said = [WaitFor::from_millis(0), WaitFor::from_millis(-1), WaitFor::from_millis(20_000)];
+    assert_eq!(said, [WaitFor::SingleAttempt, WaitFor::Forever, WaitFor::default()]);
+}
+
+/// One ping keeps a thousand locks; without it all of them may be overtaken.
+async fn r_cfg_10_one_ping_keeps_a_thousand_locks<S: LockService>(service: S) {
+    let client = client(service, "cfg-10");
+    let (a, waiter) = (silent(&client, "a"), silent(&client, "waiter"));
+    a.ping(a.process()).await.expect("noted");
+    let grab = async |number: usize| a.grab(&format!("c{number}"), a.new_ts(), "a", "many").await.map(|_| ());
+    let grabs = futures_util::stream::iter((0..1_000).map(grab)).buffer_unordered(64);
+    let failed: Vec<_> = grabs.filter_map(|got| async { got.err() }).collect().await;
+    assert!(failed.is_empty(), "{failed:?}");
+    for number in [0, 499, 999] {
+        refused(&waiter, &format!("c{number}")).await;
+    }
+    passes(&client, TAKEOVER).await;
+    a.ping(a.process()).await.expect("noted");
+    for number in [0, 499, 999] {
+        refused(&waiter, &format!("c{number}")).await;
+    }
+    passes(&client, TAKEOVER).await;
+    for number in [0, 499, 999] {
+        let name = format!("c{number}");
+        drop(waiter.lock(&name, "round", WaitFor::SingleAttempt).await.expect("overtaken"));
+    }
+    assert_eq!(waiter.unlock_all(a.process(), None).await.expect("freed"), 997);
+}
+
+/// A process that starts again is another one: the locks of its last life are not its own, and are freed by that name.
+async fn r_cfg_11_a_restart_is_another_process<S: LockService>(service: S) {
+    let client = client(service, "cfg-11");
+    let id = || ConfigLocks::new_process_id(&client, "db1", 27017).expect("legal");
+    let (first, second) = (id(), id());
+    assert_ne!(first, second);
+    let old = ConfigLocks::silent(client.clone(), first.clone(), settings());
+    old.grab("balancer", old.new_ts(), "old", "round").await.expect("free");
+    drop(old);
+    let new = ConfigLocks::silent(client, second, settings());
+    refused(&new, "balancer").await;
+    assert_eq!(new.unlock_all(new.process(), None).await.expect("freed"), 0);
+    assert_eq!(new.unlock_all(&first, None).await.expect("freed"), 1);
+    new.lock("balancer", "round", WaitFor::SingleAttempt).await.expect("free").unlock().await.expect("held");
+}
+
+/// An answer that got lost costs nothing: the same ts is one acquisition. And a lock whose answers stay lost is unlocked.
+async fn r_cfg_12_a_lost_answer_is_one_acquisition<S: LockService>(service: S) {
+    let (faulty, faults) = crate::faulty::Faulty::new(service);
+    let client = client(faulty, "cfg-12").request_wait(LONG);
+    let a = silent(&client, "a");
+    let ts = a.new_ts();
+    faults.answers_lost.store(2, SeqCst);
+    let token = a.grab("balancer", ts, "a", "round").await.expect("repeated");
+    assert_eq!(a.grab("balancer", ts, "a", "round").await.expect("the first"), token);
+    a.unlock(ts).await.expect("held");
+    let over = a.grab("balancer", ts, "a", "round").await.expect_err("a spent ts");
+    assert!(matches!(over, ConfigLockError::Ended(EndReason::Released)), "{over:?}");
+    faults.answers_lost.store(u32::MAX, SeqCst);
+    let short = client.clone().request_wait(SHORT);
+    let keeper = ConfigSettings { ping_every: LOOK, ..settings() };
+    let b = ConfigLocks::start(short, process("b"), keeper);
+    let unclear = b.lock("balancer", "round", WaitFor::Duration(LONG)).await.err().expect("no answer comes");
+    assert!(matches!(unclear, ConfigLockError::Unclear(_)), "{unclear:?}");
+    assert!(0 < b.unlocks_waiting());
+    faults.answers_lost.store(0, SeqCst);
+    in_use(&client, "balancer", 0, 0).await;
+    a.lock("balancer", "round", WaitFor::Duration(LONG)).await.expect("free").unlock().await.expect("held");
+}
+
+/// A released lock is still found by its ts, as in the original; asked for its token, the answer is no.
+async fn r_cfg_13_r_cfg_15_found_by_name_and_ts<S: LockService>(service: S) {
+    let client = client(service, "cfg-13");
+    let a = silent(&client, "a");
+    let nowhere = a.get_lock_by_name("balancer").await;
+    assert!(matches!(nowhere, Err(ConfigLockError::LockNotFound)), "{nowhere:?}");
+    let ts = a.new_ts();
+    assert!(matches!(a.check_status(ts).await, Err(ConfigLockError::LockNotFound)));
+    let token = a.grab("balancer", ts, "a", "round").await.expect("free");
+    assert_eq!(a.get_lock_by_ts(ts).await.expect("found"), a.get_lock_by_name("balancer").await.expect("found"));
+    a.unlock(ts).await.expect("held");
+    a.check_status(ts).await.expect("still found");
+    assert_eq!(client.check("balancer", token).await.expect("checked").state, TokenState::Stale);
+}
+
+/// A process that starts is pinged at once and every period; it goes with its record. Sessions are seen like processes.
+async fn r_cfg_14_a_process_is_pinged_from_its_start<S: LockService>(service: S) {
+    let client = client(service, "cfg-14");
+    let manager = ConfigLocks::start(client.clone(), process("a"), ConfigSettings { ping_every: LOOK, ..settings() });
+    let mut seen = Vec::new();
+    let moved = async {
+        while seen.len() < 3 {
+            let ping = client.ping_of(process("a").as_str()).await.expect("answered").value;
+            seen.extend(ping.filter(|ping| seen.last() != Some(ping)));
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::time::timeout(LONG, moved).await.expect("pinged");
+    assert!(seen.is_sorted(), "{seen:?}");
+    let guard = client.lock("native").acquire().await.expect("free");
+    let shown = client.document("native").await.expect("answered").value.expect("shown");
+    assert!(shown.native && shown.token == guard.token() && shown.state == DocumentState::Held);
+    assert!(client.ping_of(&shown.process).await.expect("answered").value.is_some(), "its session is seen");
+    manager.shut_down().await.expect("stopped");
+    assert_eq!(client.ping_of(process("a").as_str()).await.expect("answered").value, None);
+}
+
+/// A lock that is held natively is never overtaken; one that is held as a document makes native waiters wait.
+async fn documents_and_native_holds_exclude_each_other<S: LockService>(service: S) {
+    let client = client(service, "cfg-native");
+    let a = silent(&client, "a");
+    let guard = client.lock("balancer").acquire().await.expect("free");
+    refused(&a, "balancer").await;
+    passes(&client, TAKEOVER).await;
+    refused(&a, "balancer").await;
+    let shown = a.get_lock_by_name("balancer").await.expect("shown");
+    let forced = a.overtake("balancer", a.new_ts(), shown.ts, "a", "force").await;
+    assert!(matches!(forced, Err(ConfigLockError::LockStateChangeFailed(_))), "{forced:?}");
+    guard.release().await.expect("still held");
+    let held = a.lock("balancer", "round", WaitFor::SingleAttempt).await.expect("free");
+    let (waiter, ()) = tokio::join!(client.lock("balancer").wait(LONG).acquire(), async {
+        in_use(&client, "balancer", 1, 1).await;
+        held.unlock().await.expect("held");
+    });
+    waiter.expect("granted by the unlock").release().await.expect("held");
+}
+
+/// A dropped lock is unlocked by the process' own thread.
+async fn a_dropped_lock_is_unlocked<S: LockService>(service: S) {
+    let client = client(service, "cfg-drop");
+    let a = ConfigLocks::start(client.clone(), process("a"), settings());
+    drop(a.lock("balancer", "round", WaitFor::default()).await.expect("free"));
+    in_use(&client, "balancer", 0, 0).await;
+    a.shut_down().await.expect("stopped");
+}
+
+/// Taking a document from a living holder needs its token, and the holder is told.
+async fn w_cfg_01_a_broken_holder_is_told<S: LockService>(service: S) {
+    let client = client(service, "cfg-w1");
+    let a = silent(&client, "a");
+    let held = a.lock("balancer", "round", WaitFor::SingleAttempt).await.expect("free");
+    let (told, ()) = tokio::join!(held.lost(), async {
+        let other = lockkeeper::model::FencingToken::new(0, held.token().counter() + 1);
+        client.break_hold("balancer", other, "folklore").await.expect_err("another token changes nothing");
+        assert!(held.check().await.expect("answered"));
+        client.break_hold("balancer", held.token(), "folklore").await.expect("broken");
+    });
+    assert_eq!(told.expect("told"), EndReason::Broken);
+    let left = a.get_lock_by_name("balancer").await.expect("the document stays");
+    assert_eq!(left.state, DocumentState::Free);
+}
+
+#[test]
+fn w_cfg_01_in_the_model_a_deleted_document_makes_two_holders() {
+    let mut locks = vec![("balancer", 2, "a")];
+    let a_works = true;
+    locks.retain(|(name, ..)| *name != "balancer");
+    assert!(locks.is_empty(), "an admin deletes it while A works");
+    locks.push(("balancer", 2, "b"));
+    assert!(a_works && locks[0].2 == "b", "A was not told, and B works too");
+}
+
+behaviours! {
+    r_cfg_01_one_grab_wins
+    r_cfg_02_r_cfg_03_unlock_by_ts
+    r_cfg_04_r_cfg_05_overtaken_after_two_looks
+    r_cfg_06_a_ping_begins_the_count_anew
+    r_cfg_08_one_overtakes
+    r_cfg_09_how_long_it_waits
+    r_cfg_10_one_ping_keeps_a_thousand_locks
+    r_cfg_11_a_restart_is_another_process
+    r_cfg_12_a_lost_answer_is_one_acquisition
+    r_cfg_13_r_cfg_15_found_by_name_and_ts
+    r_cfg_14_a_process_is_pinged_from_its_start
+    documents_and_native_holds_exclude_each_other
+    a_dropped_lock_is_unlocked
+    w_cfg_01_a_broken_holder_is_told
+}
+
+/// A change of leader begins the count anew, and signs of life go on over it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r_cfg_07_r_cfg_16_a_change_of_leader() {
+    let cluster = Cluster::start(3, None).await.expect("a cluster");
+    let client = Client::connect(cluster.endpoints()).await.expect("connected");
+    let period = Duration::from_millis(1_000);
+    let alive =
+        ConfigLocks::start(client.clone(), process("alive"), ConfigSettings { ping_every: period, ..settings() });
+    let (dead, waiter) = (silent(&client, "dead"), silent(&client, "waiter"));
+    dead.grab("balancer", dead.new_ts(), "dead", "round").await.expect("free");
+    refused(&waiter, "balancer").await;
+    passes(&client, TAKEOVER).await;
+    let (leader, follower) = (cluster.leader().await, cluster.follower().await);
+    client.service().transfer(follower.id()).await.expect("handed over");
+    assert_ne!(cluster.leader().await.id(), leader.id());
+    refused(&waiter, "balancer").await;
+    passes(&client, TAKEOVER).await;
+    waiter.lock("balancer", "round", WaitFor::SingleAttempt).await.expect("overtaken").unlock().await.expect("held");
+    let mut pings: Vec<u64> = Vec::new();
+    while pings.len() < 4 {
+        let ping = client.ping_of(process("alive").as_str()).await.expect("answered").value.expect("pinged").0;
+        pings.extend(Some(ping).filter(|ping| pings.last() != Some(ping)));
+        tokio::time::sleep(LOOK).await;
+    }
+    let gaps = pings.windows(2).map(|pair| pair[1] - pair[0]);
+    assert!(gaps.max() <= Some(2 * 1_000), "{pings:?}");
+    alive.shut_down().await.expect("stopped");
+    cluster.close().await;
+}

@@ -1,0 +1,160 @@
+//! The locks by `INCR` and by `SETNX` with `GETSET`: what they do right, and what goes wrong.
+
+use futures_util::future::join_all;
+use lockkeeper::compat::get_set_lock::{GetSetLock, Swapped};
+use lockkeeper::compat::incr_lock::{IncrLock, Increment};
+use lockkeeper::service::LockService;
+
+use super::ended;
+use crate::suite::{LONG, SHORT, client, in_use};
+
+/// Of a hundred increments one gets 1.
+async fn r_incr_01_w_ex_01_one_gets_one<S: LockService>(service: S) {
+    let lock = IncrLock::new(client(service, "incr-01"));
+    let got = join_all((0..100).map(|_| lock.incr("k", LONG))).await;
+    assert_eq!(got.into_iter().filter(|got| got.as_ref().expect("answered").value() == 1).count(), 1);
+}
+
+#[test]
+fn w_ex_01_in_the_model_two_hold_it() {
+    let mut holder = None;
+    let exists = [holder.is_some(), holder.is_some()];
+    let mut holders = 0;
+    for (exists, who) in exists.into_iter().zip(["a", "b"]) {
+        if !exists {
+            holder = Some(who);
+            holders += 1;
+        }
+    }
+    assert_eq!((holders, holder), (2, Some("b")));
+}
+
+/// The job runs again after a reset by its holder, or when its lease is over.
+async fn w_incr_01_the_job_runs_again<S: LockService>(service: S) {
+    let client = client(service, "incr-w1");
+    let lock = IncrLock::new(client.clone());
+    let Increment::First(first) = lock.incr("k", LONG).await.expect("answered") else { panic!("free") };
+    assert!(matches!(lock.incr("k", LONG).await.expect("answered"), Increment::Later));
+    assert!(lock.reset(first).await.expect("answered"));
+    let Increment::First(_) = lock.incr("k", SHORT).await.expect("answered") else { panic!("free again") };
+    ended(&client, "k").await;
+    assert_eq!(lock.incr("k", LONG).await.expect("answered").value(), 1);
+}
+
+#[test]
+fn w_incr_01_in_the_model_it_runs_once_in_all_time() {
+    let mut counter = 0;
+    let mut runs = 0;
+    for _day in 0..3 {
+        counter += 1;
+        runs += u32::from(counter == 1);
+    }
+    assert_eq!(runs, 1);
+}
+
+/// An old value that is over goes to the first of two; the second sees the first one's, and writes nothing.
+async fn r_gs_01_r_gs_02_the_first_of_two_wins<S: LockService>(service: S) {
+    let client = client(service, "gs-01");
+    let lock = GetSetLock::new(client.clone());
+    let old = lock.set_nx("k", SHORT).await.expect("answered").expect("free");
+    let seen = old.until();
+    ended(&client, "k").await;
+    let Swapped::Won(first) = lock.get_set("k", LONG).await.expect("answered") else { panic!("it was over") };
+    let Swapped::Lost(end) = lock.get_set("k", LONG * 2).await.expect("answered") else { panic!("it is held") };
+    assert_eq!(end, first.until(), "the second sees the first one's");
+    assert!(seen < end);
+    assert_eq!(lock.get("k").await.expect("answered"), Some(first.until()), "whose end was not moved");
+    assert!(!old.unlock().await.expect("answered"));
+    assert!(first.unlock().await.expect("answered"));
+}
+
+#[test]
+fn r_gs_01_r_gs_02_in_the_model_both_rules_name_the_same_winner() {
+    let (mut value, now) = (5_u64, 6);
+    let (seen_by_a, seen_by_b) = (value, value);
+    let a = std::mem::replace(&mut value, 16);
+    let b = std::mem::replace(&mut value, 17);
+    assert_eq!((a < now, b < now), (true, false), "by time");
+    assert_eq!((a == seen_by_a, b == seen_by_b), (true, false), "by comparison");
+}
+
+/// A waiter sees the end by the cluster's time of that moment, and its own end counts from its grant.
+async fn w_gs_01_the_time_is_read_at_each_try<S: LockService>(service: S) {
+    let client = client(service, "gs-w1");
+    let lock = GetSetLock::new(client.clone());
+    let first = lock.set_nx("k", SHORT * 4).await.expect("answered").expect("free");
+    let second = lock.lock("k", LONG, LONG).await.expect("answered").expect("the first one ends");
+    assert!(first.until().after_ms(29_000) < second.until(), "a whole timeout from the grant");
+}
+
+#[test]
+fn w_gs_01_w_gs_02_in_the_model() {
+    // `now` is read once: a waiter that began at 0 never sees that 10 is over.
+    let (now, end) = (0_u64, 10_u64);
+    assert!((0..1_000).all(|_poll| now <= end));
+    // And its polls move the holder's end, although it is not over.
+    let mut value = 10_u64;
+    for poll in 1..=3 {
+        value = value.max(poll * 100);
+    }
+    assert_eq!(value, 300);
+}
+
+/// Losers write nothing, however often they poll.
+async fn w_gs_02_losers_do_not_write<S: LockService>(service: S) {
+    let lock = GetSetLock::new(client(service, "gs-w2"));
+    let held = lock.set_nx("k", LONG).await.expect("answered").expect("free");
+    for _ in 0..10 {
+        assert!(matches!(lock.get_set("k", LONG * 9).await.expect("answered"), Swapped::Lost(_)));
+    }
+    assert_eq!(lock.get("k").await.expect("answered"), Some(held.until()));
+}
+
+/// A value that vanishes in between is tried again.
+async fn w_gs_03_a_value_that_vanishes_is_no_crash<S: LockService>(service: S) {
+    let lock = GetSetLock::new(client(service, "gs-w3"));
+    let taker = async || {
+        for _ in 0..20 {
+            if let Swapped::Won(guard) = lock.get_set("k", LONG).await.expect("answered") {
+                assert!(guard.unlock().await.expect("answered"));
+            }
+        }
+    };
+    join_all((0..4).map(|_| taker())).await;
+    assert_eq!(lock.get("k").await.expect("answered"), None);
+}
+
+/// Interrupted while it waited, or over: nothing is given back that was not held.
+async fn w_gs_04_w_gs_05_nothing_is_given_back_twice<S: LockService>(service: S) {
+    let client = client(service, "gs-w4");
+    let lock = GetSetLock::new(client.clone());
+    let held = lock.set_nx("k", SHORT * 20).await.expect("answered").expect("free");
+    let waits = tokio::time::timeout(SHORT, lock.lock("k", LONG, LONG)).await;
+    assert!(waits.is_err(), "interrupted, and without anything that could be given back");
+    in_use(&client, "k", 1, 0).await;
+    ended(&client, "k").await;
+    let next = lock.set_nx("k", LONG).await.expect("answered").expect("free");
+    assert!(!held.unlock().await.expect("answered"), "it was over, and is another's");
+    assert!(next.unlock().await.expect("answered"));
+}
+
+#[test]
+fn w_gs_04_w_gs_05_in_the_model_the_final_block_deletes() {
+    let mut value = Some("b");
+    // Interrupted: A never had it. And the final test compares two constants.
+    let (a_had_it, timeout, own_end) = (false, 3_000, 3_001);
+    if timeout < own_end {
+        value = None;
+    }
+    assert_eq!((a_had_it, value), (false, None), "B's lock is gone");
+}
+
+behaviours! {
+    r_incr_01_w_ex_01_one_gets_one
+    w_incr_01_the_job_runs_again
+    r_gs_01_r_gs_02_the_first_of_two_wins
+    w_gs_01_the_time_is_read_at_each_try
+    w_gs_02_losers_do_not_write
+    w_gs_03_a_value_that_vanishes_is_no_crash
+    w_gs_04_w_gs_05_nothing_is_given_back_twice
+}

@@ -1,0 +1,179 @@
+//! The Redis lock: its four conditions, and what goes wrong without them.
+
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use lockkeeper::compat::redis_lock::RedisLock;
+use lockkeeper::service::{LockService, Word};
+
+use super::ended;
+use crate::suite::{LONG, LOOK, SHORT, client};
+
+/// The original: one key, its value, and when it is gone.
+#[derive(Default)]
+struct Model {
+    key: Option<(&'static str, Option<u64>)>,
+}
+
+impl Model {
+    fn get(&mut self, now: u64) -> Option<&'static str> {
+        self.key = self.key.filter(|(_, end)| end.is_none_or(|end| now < end));
+        self.key.map(|(value, _)| value)
+    }
+
+    fn set_nx(&mut self, now: u64, value: &'static str, end: Option<u64>) -> bool {
+        let free = self.get(now).is_none();
+        if free {
+            self.key = Some((value, end));
+        }
+        free
+    }
+}
+
+/// One client at any time, however many ask.
+async fn r_red_01_one_client_at_any_time<S: LockService>(service: S) {
+    let client = client(service, "red-01");
+    let (inside, done) = (AtomicU32::new(0), AtomicU32::new(0));
+    let contender = async |number: u32| {
+        let lock = RedisLock::new(client.clone());
+        for round in 0..5 {
+            let id = format!("{number}-{round}");
+            while !lock.try_get_distributed_lock("k", &id, LONG).await.expect("answered") {
+                tokio::time::sleep(LOOK).await;
+            }
+            assert_eq!(inside.fetch_add(1, SeqCst), 0, "two inside");
+            tokio::task::yield_now().await;
+            inside.fetch_sub(1, SeqCst);
+            done.fetch_add(1, SeqCst);
+            assert!(lock.release_distributed_lock("k", &id).await.expect("answered"));
+        }
+    };
+    join_all((0..8).map(contender)).await;
+    assert_eq!(done.load(SeqCst), 40);
+}
+
+/// A crash without an unlock still lets others lock; the old owner's script finds nothing.
+async fn r_red_02_r_red_06_no_lock_without_an_end<S: LockService>(service: S) {
+    let client = client(service, "red-02");
+    let lock = RedisLock::new(client.clone());
+    assert!(lock.try_get_distributed_lock("k", "dead", SHORT).await.expect("answered"));
+    ended(&client, "k").await;
+    assert_eq!(lock.get("k").await.expect("answered"), None);
+    assert!(!lock.release_distributed_lock("k", "dead").await.expect("answered"));
+    assert!(lock.try_get_distributed_lock("k", "next", LONG).await.expect("answered"));
+}
+
+/// Who tied the bell unties it; on a key that is there NX changes neither value nor end.
+async fn r_red_04_r_red_05_only_the_locker_unlocks<S: LockService>(service: S) {
+    let lock = RedisLock::new(client(service, "red-04"));
+    assert!(lock.try_get_distributed_lock("k", "a", LONG).await.expect("answered"));
+    let before = lock.get("k").await.expect("answered");
+    assert!(!lock.release_distributed_lock("k", "b").await.expect("answered"));
+    assert!(!lock.try_get_distributed_lock("k", "b", LONG * 9).await.expect("answered"));
+    assert!(!lock.try_get_distributed_lock("k", "a", LONG * 9).await.expect("answered"));
+    assert_eq!(lock.get("k").await.expect("answered"), before);
+    assert!(lock.release_distributed_lock("k", "a").await.expect("answered"));
+}
+
+/// A hundred requests check, find nothing and insert: under the lock there is one row.
+async fn r_red_08_one_row_under_the_lock<S: LockService>(service: S) {
+    let client = client(service, "red-08");
+    let rows = AtomicU32::new(0);
+    let request = async |number: u32| {
+        let (lock, id) = (RedisLock::new(client.clone()), number.to_string());
+        while !lock.try_get_distributed_lock("k", &id, LONG).await.expect("answered") {
+            tokio::time::sleep(LOOK).await;
+        }
+        if rows.load(SeqCst) == 0 {
+            tokio::task::yield_now().await;
+            rows.fetch_add(1, SeqCst);
+        }
+        assert!(lock.release_distributed_lock("k", &id).await.expect("answered"));
+    };
+    join_all((0..20).map(request)).await;
+    assert_eq!(rows.load(SeqCst), 1);
+}
+
+#[tokio::test]
+async fn r_red_08_in_the_model_without_the_lock_there_are_many() {
+    let rows = AtomicU32::new(0);
+    let request = async || {
+        if rows.load(SeqCst) == 0 {
+            tokio::task::yield_now().await;
+            rows.fetch_add(1, SeqCst);
+        }
+    };
+    join_all((0..100).map(|_| request())).await;
+    assert!(1 < rows.load(SeqCst));
+}
+
+/// A lock that ran out and went to another is not deleted by its old owner.
+async fn w_red_u2_another_ones_lock_stays<S: LockService>(service: S) {
+    let client = client(service, "red-u2");
+    let lock = RedisLock::new(client.clone());
+    assert!(lock.try_get_distributed_lock("k", "a", SHORT).await.expect("answered"));
+    ended(&client, "k").await;
+    assert!(lock.try_get_distributed_lock("k", "b", LONG).await.expect("answered"));
+    assert!(!lock.release_distributed_lock("k", "a").await.expect("answered"));
+    assert!(lock.release_distributed_lock("k", "b").await.expect("still there"));
+}
+
+#[test]
+fn w_red_u2_in_the_model_the_lock_of_another_is_deleted() {
+    let mut model = Model::default();
+    assert!(model.set_nx(0, "a", Some(10)));
+    let mine = model.get(9) == Some("a");
+    assert!(model.set_nx(10, "b", Some(20)), "it ran out, and B locked");
+    if mine {
+        model.key = None;
+    }
+    assert!(model.set_nx(11, "c", Some(21)), "B and C have it");
+}
+
+/// No path to a lock without an end, and none to another's: the wrong ways of the first clients.
+async fn w_red_l1_w_red_l2_w_red_u1_no_such_path<S: LockService>(service: S) {
+    let client = client(service, "red-l1");
+    let lock = RedisLock::new(client.clone());
+    assert!(lock.try_get_distributed_lock("k", "a", LONG).await.expect("answered"));
+    let end = lock.get("k").await.expect("answered").expect("held").deadline;
+    assert_ne!(end, lockkeeper::model::LogTime(u64::MAX), "every lock has an end from its first moment");
+    assert!(!lock.release_distributed_lock("k", "anybody").await.expect("answered"));
+    assert_eq!(lock.get("k").await.expect("answered").expect("held").deadline, end);
+}
+
+#[test]
+fn w_red_l1_w_red_l2_w_red_u1_in_the_model() {
+    let mut crashed = Model::default();
+    assert!(crashed.set_nx(0, "a", None), "EXPIRE was never sent");
+    assert!(!crashed.set_nx(u64::MAX, "b", None), "locked for ever");
+    let mut deleted = Model::default();
+    assert!(deleted.set_nx(0, "a", Some(10)));
+    deleted.key = None;
+    assert!(deleted.set_nx(1, "b", Some(11)), "a plain DEL by B");
+    // The value is the end; a loser's GETSET overwrites the winner's.
+    let (mut value, now) = (5_u64, 6);
+    let winner = std::mem::replace(&mut value, 16) < now;
+    let loser = std::mem::replace(&mut value, 1_000) < now;
+    assert_eq!((winner, loser, value), (true, false, 1_000), "the winner's end was moved by the loser");
+}
+
+/// No time at all is an error of the caller, and never "for ever".
+async fn w_red_01_no_time_is_an_error<S: LockService>(service: S) {
+    let lock = RedisLock::new(client(service, "red-w1"));
+    for none in [Duration::ZERO, Duration::from_micros(900)] {
+        let refused = lock.try_get_distributed_lock("k", "a", none).await.expect_err("refused");
+        assert_eq!(refused.word(), Word::Invalid, "{refused}");
+    }
+    assert_eq!(lock.get("k").await.expect("answered"), None);
+}
+
+behaviours! {
+    r_red_01_one_client_at_any_time
+    r_red_02_r_red_06_no_lock_without_an_end
+    r_red_04_r_red_05_only_the_locker_unlocks
+    r_red_08_one_row_under_the_lock
+    w_red_u2_another_ones_lock_stays
+    w_red_l1_w_red_l2_w_red_u1_no_such_path
+    w_red_01_no_time_is_an_error
+}

@@ -1,0 +1,236 @@
+//! The three simple locks, by a unique index, a flag and a lease: what they do right, and what their originals do wrong.
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use lockkeeper::compat::flag_lock::FlagLock;
+use lockkeeper::compat::lease_lock::LeaseLock;
+use lockkeeper::compat::unique_index_lock::UniqueIndexLock;
+use lockkeeper::model::SessionClose;
+use lockkeeper::service::{LockService, Word};
+
+use super::ended;
+use crate::suite::{LONG, LOOK, SHORT, client, session, short_session};
+
+/// The originals' document: whether it is there, `locked`, and `expireAt`, by name.
+#[derive(Default)]
+struct Model {
+    documents: Vec<(&'static str, bool, u64)>,
+}
+
+impl Model {
+    fn insert(&mut self, name: &'static str, expire: u64) -> bool {
+        let new = self.documents.iter().all(|(known, ..)| *known != name);
+        if new {
+            self.documents.push((name, true, expire));
+        }
+        new
+    }
+
+    fn find(&mut self, name: &str) -> Option<&mut (&'static str, bool, u64)> {
+        self.documents.iter_mut().find(|(known, ..)| *known == name)
+    }
+
+    /// Find-and-modify without an upsert.
+    fn take_flag(&mut self, name: &str) -> bool {
+        self.find(name).is_some_and(|document| !std::mem::replace(&mut document.1, true))
+    }
+
+    fn take_lease(&mut self, name: &str, now: u64) -> bool {
+        let Some(document) = self.find(name).filter(|document| document.2 < now) else { return false };
+        (document.1, document.2) = (true, now + 30);
+        true
+    }
+}
+
+/// Inserted on a free name, refused on the next try, and free again after its delete.
+async fn r_uni_01_one_inserts<S: LockService>(service: S) {
+    let lock = UniqueIndexLock::new(client(service, "uni-01"));
+    let record = lock.insert("k", LONG).await.expect("answered").expect("free");
+    assert!(lock.insert("k", LONG).await.expect("answered").is_none());
+    assert!(record.delete().await.expect("answered"));
+    assert!(lock.insert("k", LONG).await.expect("answered").is_some());
+}
+
+/// As long as its end is moved it is kept; then it frees itself, as after a crash.
+async fn r_uni_02_w_uni_01_w_uni_02_it_frees_itself<S: LockService>(service: S) {
+    let client = client(service, "uni-02");
+    let lock = UniqueIndexLock::new(client.clone());
+    let mut record = lock.insert("k", LONG).await.expect("answered").expect("free");
+    for _ in 0..5 {
+        assert!(record.refresh(LONG).await.expect("answered"));
+        assert!(lock.insert("k", LONG).await.expect("answered").is_none());
+    }
+    assert!(record.refresh(SHORT).await.expect("answered"));
+    drop(record);
+    ended(&client, "k").await;
+    assert!(lock.insert("k", LONG).await.expect("answered").is_some(), "no expired record is in the way");
+}
+
+#[test]
+fn w_uni_01_w_uni_02_in_the_model_it_stays_for_ever() {
+    let mut model = Model::default();
+    assert!(model.insert("k", 10));
+    assert!(!model.insert("k", 1_000_000), "the holder is dead, and nobody reads expireAt");
+}
+
+/// Only who inserted it deletes it.
+async fn w_uni_03_nobody_deletes_for_others<S: LockService>(service: S) {
+    let client = client(service, "uni-w3");
+    let lock = UniqueIndexLock::new(client.clone());
+    let record = lock.insert("k", LONG).await.expect("answered").expect("free");
+    let other = lockkeeper::model::Handle::parse("somebody else").expect("legal");
+    client.release("k", &other).await.expect_err("refused");
+    assert!(record.delete().await.expect("still there"));
+}
+
+#[test]
+fn w_uni_03_in_the_model_anybody_deletes() {
+    let mut model = Model::default();
+    assert!(model.insert("k", 10));
+    model.documents.retain(|(name, ..)| *name != "k");
+    assert!(model.insert("k", 10), "two have it");
+}
+
+/// Lost in transport, refused, ended and held are four answers.
+async fn w_uni_04_four_answers<S: LockService>(service: S) {
+    let (faulty, faults) = crate::faulty::Faulty::new(service);
+    let client = client(faulty, "uni-w4");
+    let lock = UniqueIndexLock::new(client.clone());
+    let mut record = lock.insert("k", LONG).await.expect("answered").expect("free");
+    assert!(lock.insert("k", LONG).await.expect("held is an answer").is_none());
+    let refused = lock.insert("k2", Duration::ZERO).await.err().expect("no time at all");
+    assert_eq!(refused.word(), Word::Invalid);
+    faults.answers_lost.store(u32::MAX, SeqCst);
+    let hasty = UniqueIndexLock::new(client.clone().request_wait(SHORT * 10));
+    let lost = hasty.insert("k3", LONG).await.err().expect("no answer comes");
+    assert_eq!(lost.word(), Word::Unknown);
+    faults.answers_lost.store(0, SeqCst);
+    assert!(record.refresh(Duration::from_millis(1)).await.expect("answered"));
+    ended(&client, "k").await;
+    assert!(!record.refresh(LONG).await.expect("ended is an answer"));
+}
+
+/// Set where it was not set, a name that was never seen included; set back by its owner alone.
+async fn r_flag_01_r_flag_02_w_flag_02_w_flag_03_one_sets_the_flag<S: LockService>(service: S) {
+    let (one, two) =
+        (FlagLock::new(session(service.clone(), "flag").await), FlagLock::new(session(service, "flag").await));
+    assert!(one.lock("never seen").await.expect("answered"));
+    assert!(!two.lock("never seen").await.expect("answered"));
+    assert!(!two.unlock("never seen").await.expect("answered"), "not its own");
+    assert!(!two.lock("never seen").await.expect("answered"));
+    assert!(one.unlock("never seen").await.expect("answered"));
+    assert!(two.lock("never seen").await.expect("answered"));
+}
+
+#[test]
+fn w_flag_01_w_flag_02_w_flag_03_in_the_model() {
+    let mut model = Model::default();
+    assert!(!model.take_flag("k"), "the document has to be there beforehand");
+    model.documents.push(("k", false, 0));
+    assert!(model.take_flag("k"));
+    assert!(!model.take_flag("k"), "for ever, where the holder crashed");
+    model.find("k").expect("there").1 = false;
+    assert!(model.take_flag("k"), "somebody else had set it back");
+}
+
+/// A crash sets it back: the flag goes with the session.
+async fn w_flag_01_a_crash_sets_it_back<S: LockService>(service: S) {
+    let dead = short_session(service.clone(), "flag-crash").await;
+    let (one, two) = (FlagLock::new(dead.clone()), FlagLock::new(session(service.clone(), "flag-crash").await));
+    assert!(one.lock("k").await.expect("answered"));
+    let close = lockkeeper::model::Command::CloseSession { session: dead.id(), end: SessionClose::Lost };
+    let mut call = lockkeeper::service::Call::new(close);
+    call.proof = Some(dead.handle().clone());
+    // Over a stream the answer may be that the session has ended.
+    service.submit(call).await.ok();
+    assert!(two.lock("k").await.expect("answered"));
+    assert!(!one.unlock("k").await.unwrap_or(false), "it has it no longer");
+}
+
+/// Kept for ten periods, renewed at least every half period; nobody else gets it.
+async fn r_lease_01_r_lease_03_r_lease_04_kept_by_its_renewals<S: LockService>(service: S) {
+    let (faulty, faults) = crate::faulty::Faulty::new(service);
+    let client = client(faulty, "lease-01");
+    let period = SHORT * 20;
+    let lock = LeaseLock::new(client.clone(), period);
+    let guard = lock.take("k").await.expect("answered").expect("free");
+    let kept = async {
+        while guard.renewals().len() < 6 {
+            assert!(lock.take("k").await.expect("answered").is_none());
+            let seen = lock.check("k").await.expect("answered").expect("held");
+            assert_eq!(seen.token, guard.token());
+            if guard.renewals().len() == 2 {
+                // One renewal is not answered; the next one is in time.
+                faults.answers_lost.store(1, SeqCst);
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::time::timeout(LONG, kept).await.expect("renewed");
+    assert!(guard.release().await.expect("still held"));
+}
+
+/// Without renewals it is over one period after the last one, and not before: the next grant is later than its end.
+async fn r_lease_02_over_one_period_after_the_last_renewal<S: LockService>(service: S) {
+    let client = client(service, "lease-02");
+    let lock = LeaseLock::new(client.clone(), SHORT * 4);
+    let guard = lock.take("k").await.expect("answered").expect("free");
+    guard.stop_renewing();
+    let end = lock.check("k").await.expect("answered").map(|seen| seen.deadline);
+    let next = client.lease("k").duration(LONG).wait(LONG).take().await.expect("it ends");
+    let since = lock.check("k").await.expect("answered").expect("held").since;
+    assert!(end.is_none_or(|end| end < since) && guard.token() < next.token());
+    next.release().await.expect("released");
+}
+
+/// A name that was never used is free, and a released one is free at once.
+async fn w_lease_01_w_lease_02_free_at_once<S: LockService>(service: S) {
+    let lock = LeaseLock::new(client(service, "lease-w1"), LONG);
+    for _ in 0..3 {
+        let guard = lock.take("never used").await.expect("answered").expect("free");
+        assert!(guard.release().await.expect("answered"));
+        assert_eq!(lock.check("never used").await.expect("answered"), None);
+    }
+}
+
+#[test]
+fn w_lease_01_w_lease_02_w_lease_03_in_the_model() {
+    let mut model = Model::default();
+    assert!(!model.take_lease("k", 100), "no upsert: a new name is never taken");
+    model.documents.push(("k", false, 0));
+    assert!(model.take_lease("k", 100));
+    model.find("k").expect("there").1 = false;
+    assert!(!model.take_lease("k", 101), "released, but expireAt lies in the future");
+    assert!(model.take_lease("k", 131), "B takes over");
+    // A's timer renews by name alone.
+    model.find("k").expect("there").2 = 1_000;
+    assert!(!model.take_lease("k", 999), "B's lease was prolonged by A");
+}
+
+/// The old holder's timer renews nothing of another's, is told, and stops; after a release it does not run on.
+async fn w_lease_03_w_lease_04_no_renewal_without_a_hold<S: LockService>(service: S) {
+    let client = client(service, "lease-w3");
+    let lock = LeaseLock::new(client.clone(), SHORT * 10);
+    let old = lock.take("k").await.expect("answered").expect("free");
+    client.break_hold("k", old.token(), "stuck").await.expect("broken");
+    let new = client.lease("k").duration(LONG).take().await.expect("free");
+    tokio::time::timeout(LONG, old.lost()).await.expect("the old holder is told");
+    let seen = lock.check("k").await.expect("answered").expect("held");
+    assert_eq!((seen.token, seen.deadline), (new.token(), new.deadline()), "untouched");
+    assert!(!old.release().await.expect("answered"));
+    new.release().await.expect("held");
+}
+
+behaviours! {
+    r_uni_01_one_inserts
+    r_uni_02_w_uni_01_w_uni_02_it_frees_itself
+    w_uni_03_nobody_deletes_for_others
+    w_uni_04_four_answers
+    r_flag_01_r_flag_02_w_flag_02_w_flag_03_one_sets_the_flag
+    w_flag_01_a_crash_sets_it_back
+    r_lease_01_r_lease_03_r_lease_04_kept_by_its_renewals
+    r_lease_02_over_one_period_after_the_last_renewal
+    w_lease_01_w_lease_02_free_at_once
+    w_lease_03_w_lease_04_no_renewal_without_a_hold
+}

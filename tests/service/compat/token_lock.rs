@@ -1,0 +1,215 @@
+//! The token lock: what it does right, and what its original does wrong.
+
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+use lockkeeper::compat::token_lock::TokenLock;
+use lockkeeper::service::LockService;
+
+use super::ended;
+use crate::suite::{LONG, LOOK, SHORT, client, in_use};
+
+/// The original's collection: key, end, token; and its callers' time.
+#[derive(Default)]
+struct Model {
+    document: Option<(u64, u64)>,
+}
+
+impl Model {
+    /// Upsert with set-on-insert: the token that is there afterwards.
+    fn upsert(&mut self, expire: u64, token: u64) -> u64 {
+        self.document.get_or_insert((expire, token)).1
+    }
+
+    fn refresh(&mut self, expire: u64, token: u64) -> (bool, bool) {
+        match &mut self.document {
+            Some((end, mine)) if *mine == token => {
+                let modified = *end != expire;
+                *end = expire;
+                (true, modified)
+            }
+            _ => (false, false),
+        }
+    }
+}
+
+/// A free key gives a token; a second caller, and the same one, get nothing, and the document stays.
+async fn r_tok_01_r_tok_02_r_tok_11_one_gets_a_token<S: LockService>(service: S) {
+    let lock = TokenLock::new(client(service, "tok-01"));
+    let token = lock.acquire("k", LONG).await.expect("answered").expect("free");
+    let document = lock.find("k").await.expect("answered").expect("held");
+    assert_eq!(document.token, token.fencing);
+    assert_eq!(lock.acquire("k", LONG * 2).await.expect("answered"), None);
+    assert_eq!(lock.find("k").await.expect("answered"), Some(document));
+    assert!(lock.release("k", &token).await.expect("answered"));
+}
+
+/// Expired, and nobody else wants it: a new token, and of fifty takers one.
+async fn r_tok_03_r_tok_05_an_expired_one_goes_to_one<S: LockService>(service: S) {
+    let client = client(service, "tok-03");
+    let lock = TokenLock::new(client.clone());
+    let old = lock.acquire("k", SHORT).await.expect("answered").expect("free");
+    ended(&client, "k").await;
+    let takers = (0..50).map(|_| lock.acquire("k", LONG));
+    let got = futures_util::future::join_all(takers).await.into_iter().filter_map(|got| got.expect("answered"));
+    let got: Vec<_> = got.collect();
+    assert_eq!(got.len(), 1);
+    assert!(old.fencing < got[0].fencing);
+}
+
+/// What was refreshed after it was seen is not removed: the condition is on token and end together.
+async fn r_tok_04_a_refreshed_lock_lives<S: LockService>(service: S) {
+    let client = client(service, "tok-04");
+    let lock = TokenLock::new(client.clone());
+    let token = lock.acquire("k", LONG).await.expect("answered").expect("free");
+    let seen = lock.find("k").await.expect("answered").expect("held");
+    assert!(lock.refresh("k", &token, LONG * 2).await.expect("answered"));
+    let refused = client.remove_expired("k", seen.token, seen.deadline).await.expect_err("it was refreshed");
+    assert_eq!(refused.word(), lockkeeper::service::Word::Changed);
+    assert_eq!(lock.acquire("k", LONG).await.expect("answered"), None);
+    assert!(lock.release("k", &token).await.expect("answered"));
+}
+
+/// At its end it is not over yet: the next grant is later than that.
+async fn r_tok_06_it_is_over_only_past_its_end<S: LockService>(service: S) {
+    let client = client(service, "tok-06");
+    let lock = TokenLock::new(client.clone());
+    lock.acquire("k", SHORT).await.expect("answered").expect("free");
+    let seen = lock.find("k").await.expect("answered");
+    let next = lock.acquire_within("k", LONG, LONG).await.expect("answered").expect("it ends");
+    let now = lock.find("k").await.expect("answered").expect("held");
+    assert_eq!(now.token, next.fencing);
+    assert!(seen.is_none_or(|seen| seen.deadline < now.since));
+}
+
+/// A wrong token, an old one and a second release change nothing; nor does a refresh by one of them.
+async fn r_tok_07_r_tok_08_r_tok_09_only_the_own_token_counts<S: LockService>(service: S) {
+    let lock = TokenLock::new(client(service, "tok-07"));
+    let old = lock.acquire("k", LONG).await.expect("answered").expect("free");
+    assert!(lock.release("k", &old).await.expect("answered"));
+    assert!(!lock.release("k", &old).await.expect("answered"));
+    assert!(!lock.refresh("k", &old, LONG).await.expect("answered"));
+    let new = lock.acquire("k", LONG).await.expect("answered").expect("free");
+    assert!(!lock.release("k", &old).await.expect("answered"));
+    assert!(!lock.refresh("k", &old, LONG * 3).await.expect("answered"));
+    assert_eq!(lock.find("k").await.expect("answered").expect("held").token, new.fencing);
+    assert!(lock.release("k", &new).await.expect("answered"));
+}
+
+/// A refresh after the end revives nothing, also where nobody took over.
+async fn r_tok_10_a_refresh_after_the_end_is_refused<S: LockService>(service: S) {
+    let client = client(service, "tok-10");
+    let lock = TokenLock::new(client.clone());
+    let token = lock.acquire("k", SHORT).await.expect("answered").expect("free");
+    ended(&client, "k").await;
+    assert!(!lock.refresh("k", &token, LONG).await.expect("answered"));
+    assert_eq!(lock.find("k").await.expect("answered"), None);
+}
+
+/// Two run the loop; the active one stops without a word, and the other works on: never both.
+async fn r_tok_12_the_other_works_on<S: LockService>(service: S) {
+    let lock = TokenLock::new(client(service, "tok-12"));
+    let working = AtomicU32::new(0);
+    let first = lock.acquire("k", SHORT * 4).await.expect("answered").expect("free");
+    assert_eq!(working.fetch_add(1, SeqCst), 0);
+    let other = async {
+        let token = lock.acquire_within("k", LONG, LONG).await.expect("answered").expect("the first one ends");
+        assert_eq!(working.fetch_add(1, SeqCst), 0, "the first one works no longer");
+        token
+    };
+    let dies = async {
+        for _ in 0..3 {
+            assert!(lock.refresh("k", &first, SHORT * 4).await.expect("answered"));
+            tokio::time::sleep(LOOK).await;
+        }
+        // Killed: it works no longer, and releases nothing.
+        working.fetch_sub(1, SeqCst);
+    };
+    let (second, ()) = tokio::join!(other, dies);
+    assert!(first.fencing < second.fencing);
+}
+
+/// A hold without a token of this kind is another's.
+async fn r_tok_13_a_hold_of_another_kind_is_not_mine<S: LockService>(service: S) {
+    let client = client(service, "tok-13");
+    let lock = TokenLock::new(client.clone());
+    let guard = client.lock("k").acquire().await.expect("free");
+    assert_eq!(lock.acquire("k", LONG).await.expect("answered"), None);
+    let made_up = lockkeeper::compat::token_lock::Token {
+        secret: lockkeeper::model::Handle::parse("made up").expect("legal"),
+        fencing: guard.token(),
+    };
+    assert!(!lock.release("k", &made_up).await.expect("answered"));
+    guard.release().await.expect("still held");
+}
+
+/// A refresh that changes nothing is a success.
+async fn w_tok_01_a_refresh_is_judged_by_its_match<S: LockService>(service: S) {
+    let lock = TokenLock::new(client(service, "tok-w1"));
+    let token = lock.acquire("k", LONG).await.expect("answered").expect("free");
+    for _ in 0..5 {
+        assert!(lock.refresh("k", &token, LONG).await.expect("answered"));
+    }
+}
+
+#[test]
+fn w_tok_01_in_the_model_modified_zero_looks_lost() {
+    let mut model = Model::default();
+    model.upsert(10, 1);
+    assert_eq!(model.refresh(10, 1), (true, false), "matched, not modified: the sample stops its work");
+}
+
+/// Going on after a success cannot cost the token: it is a value of its own, not a variable of the loop.
+async fn w_tok_02_the_token_is_not_overwritten<S: LockService>(service: S) {
+    let lock = TokenLock::new(client(service, "tok-w2"));
+    let mut tokens = Vec::new();
+    for _ in 0..3 {
+        tokens.extend(lock.acquire("k", LONG).await.expect("answered"));
+    }
+    assert_eq!(tokens.len(), 1);
+    assert!(lock.release("k", &tokens[0]).await.expect("answered"));
+}
+
+#[test]
+fn w_tok_02_in_the_model_the_loop_loses_its_token() {
+    let mut model = Model::default();
+    let mut token = None;
+    for mine in 1..=2 {
+        token = Some(mine).filter(|mine| model.upsert(10, *mine) == *mine);
+    }
+    assert_eq!((token, model.document), (None, Some((10, 1))), "held, and nobody can release it");
+}
+
+/// Many that come at once are held or refused, never failed; and none tries for ever.
+async fn w_tok_03_w_tok_04_a_race_is_no_failure<S: LockService>(service: S) {
+    let lock = TokenLock::new(client(service, "tok-w3"));
+    let all = futures_util::future::join_all((0..30).map(|_| lock.acquire("k", LONG)));
+    let got = tokio::time::timeout(LONG, all).await.expect("each asks once");
+    assert_eq!(got.into_iter().filter(|got| got.as_ref().expect("no failure").is_some()).count(), 1);
+}
+
+/// A waiter is woken by the release, long before the expiration.
+async fn w_tok_05_a_waiter_is_woken_by_the_release<S: LockService>(service: S) {
+    let client = client(service, "tok-w5");
+    let lock = TokenLock::new(client.clone());
+    let first = lock.acquire("k", LONG * 10).await.expect("answered").expect("free");
+    let (second, ()) = tokio::join!(lock.acquire_within("k", LONG, LONG), async {
+        in_use(&client, "k", 1, 1).await;
+        assert!(lock.release("k", &first).await.expect("answered"));
+    });
+    second.expect("answered").expect("granted by the release");
+}
+
+behaviours! {
+    r_tok_01_r_tok_02_r_tok_11_one_gets_a_token
+    r_tok_03_r_tok_05_an_expired_one_goes_to_one
+    r_tok_04_a_refreshed_lock_lives
+    r_tok_06_it_is_over_only_past_its_end
+    r_tok_07_r_tok_08_r_tok_09_only_the_own_token_counts
+    r_tok_10_a_refresh_after_the_end_is_refused
+    r_tok_12_the_other_works_on
+    r_tok_13_a_hold_of_another_kind_is_not_mine
+    w_tok_01_a_refresh_is_judged_by_its_match
+    w_tok_02_the_token_is_not_overwritten
+    w_tok_03_w_tok_04_a_race_is_no_failure
+    w_tok_05_a_waiter_is_woken_by_the_release
+}
