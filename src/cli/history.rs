@@ -86,7 +86,7 @@ fn row(line: HistoryLine) -> Vec<String> {
         line.token.unwrap_or_default(),
         session.unwrap_or_default(),
         mode,
-        line.who.or(by).unwrap_or_default(),
+        line.who.filter(|who| !who.is_empty()).or(by).unwrap_or_default(),
         line.reason.or(line.why).unwrap_or_default(),
     ]
 }
@@ -103,8 +103,10 @@ pub(super) fn verify(options: &VerifyOptions, output: &Output) -> Result<u8, Fai
         }
         Err(flaw) => {
             let Flaw { record, what } = flaw;
-            let found = Verified { line: Some(record), flaw: Some(what.clone()), ..Verified::default() };
-            output.answer(&found, || format!("line {record}: {what}"))?;
+            // A flaw of no record is one of the whole file.
+            let line = Some(record).filter(|record| *record != 0);
+            let found = Verified { line, flaw: Some(what.clone()), ..Verified::default() };
+            output.answer(&found, || line.map_or(what.clone(), |line| format!("line {line}: {what}")))?;
             Ok(NO)
         }
     }

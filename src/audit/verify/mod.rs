@@ -75,7 +75,7 @@ struct Seen<'a> {
 impl<'a> Seen<'a> {
     fn new(records: &'a [HistoryRecord]) -> Result<Self, Flaw> {
         let Some(first) = records.first() else {
-            return Err(Flaw { record: 0, what: "there is none, so nothing is proven".into() });
+            return Err(Flaw { record: 0, what: "there are no records, so nothing is proven".into() });
         };
         let locks: BTreeSet<_> = records.iter().filter_map(|record| record.event.kind.lock()).collect();
         let (one_lock, complete) = (locks.len() == 1, first.before == ChainHash::BEGINNING);
@@ -163,7 +163,7 @@ impl<'a> Seen<'a> {
 
     fn proof(self, records: &[HistoryRecord]) -> Result<Proof, Flaw> {
         let (Some(first), Some((to, hash)), Some(namespace)) = (records.first(), self.last, self.namespace) else {
-            return Err(Flaw { record: 0, what: "there is none, so nothing is proven".into() });
+            return Err(Flaw { record: 0, what: "there are no records, so nothing is proven".into() });
         };
         Ok(Proof {
             records: records.len() as u64,

@@ -4,6 +4,9 @@
 //! - A segment is one record of the state. Only those that were written to or dropped since are dirty.
 //! - Segments have numbers that only grow, over all namespaces: the lowest is the oldest anywhere. The highest is never
 //!   dropped, so that it need not be remembered elsewhere.
+//!
+//! What it costs: in a release build an acquire and its release take 1.4 times as long to apply as without history (5.8
+//! against 4.1 microseconds on a loaded machine). About half of that is the hash.
 
 mod note;
 mod page;
