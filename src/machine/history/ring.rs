@@ -2,7 +2,6 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, DefaultHasher};
 
 use super::segment::{Packed, Segment};
 use super::{BOUNDS, Bounds};
@@ -11,7 +10,7 @@ use crate::limits::HISTORY_SEGMENT_COST_BYTES;
 use crate::model::{ChainHash, LockName, Namespace, Position};
 
 /// The newest record of each lock: the number of its segment, and its hash. Never gone through in its own order.
-type Latest = HashMap<LockName, (u64, ChainHash), BuildHasherDefault<DefaultHasher>>;
+type Latest = HashMap<LockName, (u64, ChainHash), foldhash::fast::FixedState>;
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
