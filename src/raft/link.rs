@@ -1,7 +1,7 @@
 //! Connections to the other nodes: how one is dialled, which are kept, and when one is given up.
 
 use std::collections::BTreeMap;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,6 +11,7 @@ use std::time::Duration;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::time::Instant as TokioInstant;
 use tonic::codegen::{Service, http::Uri};
 use tonic::transport::server::Connected;
@@ -128,11 +129,17 @@ struct Link {
     generation: u64,
     failures: u32,
     not_before: Option<TokioInstant>,
+    /// One dials; whoever else wants the connection waits for what comes of it.
+    dialling: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// All connections of this node to others. A failed call drops its connection; the next one dials again, after a
 /// pause that doubles while the node stays unreachable.
+///
+/// They live on the runtime that these were made on, whoever asks for them first: an application may call a node from
+/// several runtimes, and a connection must not end with one of them.
 pub(super) struct Links {
+    runtime: Handle,
     connector: Connector,
     links: Mutex<BTreeMap<(u64, Purpose), Link>>,
 }
@@ -163,8 +170,9 @@ impl Drop for Borrowed {
 }
 
 impl Links {
+    /// On the present runtime.
     pub(super) fn new(connector: Connector) -> Self {
-        Self { connector, links: Mutex::default() }
+        Self { runtime: Handle::current(), connector, links: Mutex::default() }
     }
 
     fn table(&self) -> MutexGuard<'_, BTreeMap<(u64, Purpose), Link>> {
@@ -182,22 +190,15 @@ impl Links {
     /// A connection to that node for that purpose, dialled if need be.
     pub(super) async fn borrow(self: &Arc<Self>, node: u64, address: &str, purpose: Purpose) -> io::Result<Borrowed> {
         let key = (node, purpose);
-        {
-            let mut table = self.table();
-            let link = table.entry(key).or_default();
-            if link.address != address {
-                *link = Link { address: address.to_owned(), generation: link.generation, ..Link::default() };
-            }
-            if let Some(channel) = link.channel.clone() {
-                return Ok(self.borrowed(key, link.generation, channel));
-            }
-            if link.not_before.is_some_and(|not_before| TokioInstant::now() < not_before) {
-                return Err(io::Error::other(format!("node {node} at {address} did not answer a moment ago")));
-            }
-            // Set before the dial: an abandoned one counts as failed, and nobody else dials meanwhile.
-            link.not_before = Some(TokioInstant::now() + pause(link.failures));
-            link.failures = link.failures.saturating_add(1);
+        if let Some(borrowed) = self.there(key, address).await {
+            return Ok(borrowed);
         }
+        let dialling = Arc::clone(&self.table().entry(key).or_default().dialling);
+        let _alone = dialling.lock().await;
+        if let Some(borrowed) = self.there(key, address).await {
+            return Ok(borrowed);
+        }
+        self.may_dial(key, address)?;
         let channel = self.dial(address).await?;
         let mut table = self.table();
         let link = table.entry(key).or_default();
@@ -208,15 +209,52 @@ impl Links {
         Ok(self.borrowed(key, link.generation, channel))
     }
 
-    async fn dial(&self, address: &str) -> io::Result<Channel> {
-        let refused = |error: tonic::transport::Error| io::Error::other(format!("{address}: {}", chain(&error)));
-        let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(refused)?;
-        let endpoint = endpoint.tcp_nodelay(true);
-        let dialling = endpoint.connect_with_connector(self.connector.clone());
-        match tokio::time::timeout(Duration::from_millis(DIAL_MS_MAX), dialling).await {
-            Ok(result) => result.map_err(refused),
-            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, format!("{address}: no answer in {DIAL_MS_MAX} ms"))),
+    /// The connection that is there already. One that has ended since is forgotten here, before anything is sent on it.
+    async fn there(self: &Arc<Self>, key: (u64, Purpose), address: &str) -> Option<Borrowed> {
+        let (generation, channel) = {
+            let mut table = self.table();
+            let link = table.entry(key).or_default();
+            if link.address != address {
+                *link = Link { address: address.to_owned(), generation: link.generation, ..Link::default() };
+            }
+            (link.generation, link.channel.clone()?)
+        };
+        let mut probe = channel.clone();
+        if poll_fn(|cx| probe.poll_ready(cx)).await.is_err() {
+            self.forget(key, generation);
+            return None;
         }
+        Some(self.borrowed(key, generation, channel))
+    }
+
+    /// Refuses during the pause after a failed dial, and otherwise notes that one begins: an abandoned one counts as
+    /// failed.
+    fn may_dial(&self, key: (u64, Purpose), address: &str) -> io::Result<()> {
+        let mut table = self.table();
+        let link = table.entry(key).or_default();
+        if link.not_before.is_some_and(|not_before| TokioInstant::now() < not_before) {
+            return Err(io::Error::other(format!("node {} at {address} did not answer a moment ago", key.0)));
+        }
+        link.not_before = Some(TokioInstant::now() + pause(link.failures));
+        link.failures = link.failures.saturating_add(1);
+        Ok(())
+    }
+
+    async fn dial(&self, address: &str) -> io::Result<Channel> {
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(io::Error::other)?;
+        let endpoint = endpoint.tcp_nodelay(true);
+        let (connector, address) = (self.connector.clone(), address.to_owned());
+        let dialling = self.runtime.spawn(async move {
+            let dialling = endpoint.connect_with_connector(connector);
+            match tokio::time::timeout(Duration::from_millis(DIAL_MS_MAX), dialling).await {
+                Ok(result) => result.map_err(|error| io::Error::other(format!("{address}: {}", chain(&error)))),
+                Err(_) => {
+                    let why = format!("{address}: no answer in {DIAL_MS_MAX} ms");
+                    Err(io::Error::new(io::ErrorKind::TimedOut, why))
+                }
+            }
+        });
+        dialling.await.map_err(io::Error::other)?
     }
 
     fn borrowed(self: &Arc<Self>, key: (u64, Purpose), generation: u64, channel: Channel) -> Borrowed {

@@ -8,6 +8,7 @@ mod changes;
 mod compat;
 mod faulty;
 mod sets;
+mod runtimes;
 mod suite;
 mod wire;
 

@@ -90,7 +90,7 @@ fn every_story_verifies() {
 #[test]
 fn pages_of_one_lock_are_complete() {
     let (mut story, mut watched) = (Story::new(77), Watched::default());
-    for _ in 0..ENTRIES {
+    for _ in 0..4 * ENTRIES {
         let entry = story.entry(watched.machine.next_deadline());
         let applied = watched.apply(&entry);
         story.learn(&entry, &applied);
