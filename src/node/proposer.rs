@@ -99,10 +99,12 @@ fn next(core: &Core, in_flight: usize, last: TokioInstant, gathering: Gathering)
     }
     let now = TokioInstant::now();
     let wanted = gathering.wanted(now);
-    match core.lanes.waiting(wanted) {
-        0 => {}
-        enough if wanted <= enough => return Next::Propose,
-        _ => return Next::Wait(gathering.left(now)),
+    let waiting = core.lanes.waiting(wanted);
+    if wanted <= waiting {
+        return Next::Propose;
+    }
+    if wanted != 1 {
+        return Next::Wait(gathering.left(now));
     }
     let since = now - last;
     let (deadline, due) = core.consensus.machine(|machine| (machine.next_deadline(), machine.is_due()));

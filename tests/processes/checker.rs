@@ -102,6 +102,7 @@ pub(crate) fn check(history: &History, finished: bool) -> Vec<Violation> {
         replay.step(event);
     }
     replay.beliefs_are_disjoint(&history.beliefs);
+    replay.later_asked_are_larger(&history.beliefs);
     if finished {
         replay.acknowledged_happened(history);
     }
@@ -276,6 +277,26 @@ impl Replay {
                     let what = format!("client {a}: {one:?} while client {b}: {other:?}");
                     self.violations.push(Violation { rule: Rule::BeliefsDisjoint, what });
                 }
+            }
+        }
+    }
+
+    /// Who asked after another was told of its grant has the larger token. Clients are enough to see that: no node need be
+    /// left that could tell what happened between.
+    fn later_asked_are_larger(&mut self, beliefs: &[Belief]) {
+        let mut told: Vec<_> = beliefs.iter().collect();
+        told.sort_by_key(|belief| belief.begin);
+        let mut asked: Vec<_> = beliefs.iter().collect();
+        asked.sort_by_key(|belief| belief.asked);
+        let mut told = told.into_iter().peekable();
+        let mut largest = None;
+        for later in asked {
+            while let Some(earlier) = told.next_if(|earlier| earlier.begin <= later.asked) {
+                largest = largest.max(Some(earlier.token));
+            }
+            if let Some(earlier) = largest.filter(|earlier| later.token <= *earlier) {
+                let what = format!("{later:?} was asked for after token {earlier} was told");
+                self.violations.push(Violation { rule: Rule::TokensGrow, what });
             }
         }
     }

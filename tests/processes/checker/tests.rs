@@ -186,6 +186,19 @@ fn what_was_acknowledged_and_lost_is_seen() {
     assert_eq!(check(&bad, false), [], "while the run goes on the event may still come");
 }
 
+/// A token that is not larger than one that was told before it was asked for; one that was asked for earlier may be.
+#[test]
+fn tokens_that_clients_see_begin_anew_are_seen() {
+    let (a, b) = (claim(1, 1), claim(2, 1));
+    let kinds = [opened(1), opened(2), granted(b, 1, SHARED), granted(a, 2, SHARED)];
+    let mut run = history(kinds);
+    let late = |asked: u64| Belief { asked: Duration::from_millis(asked), ..belief(2, 1, SHARED, 30, 40) };
+    run.beliefs = vec![late(5), belief(1, 2, SHARED, 10, 20)];
+    assert_eq!(broken(&run), []);
+    run.beliefs = vec![late(10), belief(1, 2, SHARED, 10, 20)];
+    assert_eq!(broken(&run), [Rule::TokensGrow]);
+}
+
 /// Two who believe at the same time that they hold what excludes each other; touching is no overlap.
 #[test]
 fn beliefs_that_overlap_are_seen() {
