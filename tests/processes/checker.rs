@@ -291,7 +291,7 @@ impl Replay {
         let mut told = told.into_iter().peekable();
         let mut largest = None;
         for later in asked {
-            while let Some(earlier) = told.next_if(|earlier| earlier.begin <= later.asked) {
+            while let Some(earlier) = told.next_if(|earlier| earlier.begin < later.asked) {
                 largest = largest.max(Some(earlier.token));
             }
             if let Some(earlier) = largest.filter(|earlier| later.token <= *earlier) {

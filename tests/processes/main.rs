@@ -11,6 +11,7 @@ mod families;
 mod http;
 mod jobs;
 mod recipes;
+mod redis;
 mod lock_command;
 mod restarts;
 mod status;
