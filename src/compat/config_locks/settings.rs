@@ -63,7 +63,7 @@ pub struct ConfigSettings {
     pub ping_every: Duration,
     /// A lock is overtaken after so long without a change of its process' ping; 15 minutes.
     pub takeover: Duration,
-    /// Between two tries of [`lock`](ConfigLocks::lock) at most; 500 ms.
+    /// Between two tries of [`lock`](super::ConfigLocks::lock) at most; 500 ms.
     pub retry_every: Duration,
     /// Which rule ends the patience.
     pub era: Era,
@@ -83,7 +83,7 @@ impl Default for ConfigSettings {
     }
 }
 
-/// How long [`lock`](ConfigLocks::lock) waits.
+/// How long [`lock`](super::ConfigLocks::lock) waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitFor {
     /// One try.
