@@ -7,6 +7,7 @@
 
 mod error;
 mod framework;
+mod held;
 mod latch;
 mod locker;
 mod multi;

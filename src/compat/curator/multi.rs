@@ -1,10 +1,11 @@
 //! Several locks as one.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::in_time;
+use super::held::Held;
 use super::{CuratorError, CuratorFramework};
 use crate::client::{HoldState, SetGuard, SetRequest};
 use crate::model::FencingToken;
@@ -18,14 +19,7 @@ pub struct InterProcessMultiLock<S: LockService> {
     curator: CuratorFramework<S>,
     paths: Arc<[String]>,
     owner: Arc<str>,
-    held: Arc<Mutex<Held>>,
-}
-
-#[derive(Default)]
-struct Held {
-    guard: Option<SetGuard>,
-    /// A release is not answered yet.
-    giving_back: usize,
+    held: Arc<Held<SetGuard>>,
 }
 
 impl<S: LockService> InterProcessMultiLock<S> {
@@ -47,10 +41,9 @@ impl<S: LockService> InterProcessMultiLock<S> {
 
     /// Gives all of them back.
     pub async fn release(&self) -> Result<(), CuratorError> {
-        let Some(guard) = self.held().guard.take() else {
+        let Some((guard, _giving_back)) = self.held.take() else {
             return Err(CuratorError::IllegalState { path: self.paths.join(", "), why: "it is not acquired" });
         };
-        let _giving_back = GivingBack::new(&self.held);
         guard.release().await?;
         Ok(())
     }
@@ -58,47 +51,21 @@ impl<S: LockService> InterProcessMultiLock<S> {
     /// Whether all of them are held through this value. A release counts once the cluster has answered it.
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
-        let held = self.held();
-        0 < held.giving_back || held.guard.as_ref().is_some_and(|guard| guard.state() != HoldState::Lost)
+        self.held.is_held(|guard| guard.state() != HoldState::Lost)
     }
 
     /// The fencing token of this path's grant, while all of them are held.
     #[must_use]
     pub fn token(&self, path: &str) -> Option<FencingToken> {
-        let held = self.held();
-        held.guard.as_ref().filter(|guard| guard.state() != HoldState::Lost)?.token(path)
+        self.held.of(|guard| guard.token(path).filter(|_| guard.state() != HoldState::Lost))
     }
 
     async fn enter(&self, wait: impl FnOnce(SetRequest<S>) -> SetRequest<S>) -> Result<(), CuratorError> {
         let session = self.curator.session().await?;
         let request = session.locks(self.paths.iter().map(String::as_str)).owner(&self.owner);
         let guard = wait(request).acquire().await?;
-        self.held().guard = Some(guard);
+        self.held.put(guard);
         Ok(())
-    }
-
-    fn held(&self) -> MutexGuard<'_, Held> {
-        lock(&self.held)
-    }
-}
-
-fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
-    held.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A release on its way.
-struct GivingBack<'a>(&'a Mutex<Held>);
-
-impl<'a> GivingBack<'a> {
-    fn new(held: &'a Mutex<Held>) -> Self {
-        lock(held).giving_back += 1;
-        Self(held)
-    }
-}
-
-impl Drop for GivingBack<'_> {
-    fn drop(&mut self) {
-        lock(self.0).giving_back -= 1;
     }
 }
 

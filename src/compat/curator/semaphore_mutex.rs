@@ -1,10 +1,11 @@
 //! The mutex that nobody enters twice, and that every task with the value may give back.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::in_time;
+use super::held::Held;
 use super::{CuratorError, CuratorFramework};
 use crate::client::{HoldState, HoldWatch, LockGuard, LockRequest};
 use crate::compat::Participant;
@@ -18,14 +19,7 @@ pub struct InterProcessSemaphoreMutex<S: LockService> {
     curator: CuratorFramework<S>,
     path: Arc<str>,
     owner: Arc<str>,
-    lease: Arc<Mutex<Held>>,
-}
-
-#[derive(Default)]
-struct Held {
-    guard: Option<LockGuard>,
-    /// A release is not answered yet.
-    giving_back: usize,
+    lease: Arc<Held<LockGuard>>,
 }
 
 impl<S: LockService> InterProcessSemaphoreMutex<S> {
@@ -48,10 +42,9 @@ impl<S: LockService> InterProcessSemaphoreMutex<S> {
 
     /// Gives it back, from whichever task.
     pub async fn release(&self) -> Result<(), CuratorError> {
-        let Some(guard) = self.lease().guard.take() else {
+        let Some((guard, _giving_back)) = self.lease.take() else {
             return Err(CuratorError::IllegalState { path: self.path.to_string(), why: "it is not acquired" });
         };
-        let _giving_back = GivingBack::new(&self.lease);
         guard.release().await?;
         Ok(())
     }
@@ -59,21 +52,19 @@ impl<S: LockService> InterProcessSemaphoreMutex<S> {
     /// Whether it is held through this value. A release counts once the cluster has answered it.
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
-        0 < self.lease().giving_back || self.token().is_some()
+        self.lease.is_held(|guard| guard.state() != HoldState::Lost)
     }
 
     /// The fencing token, while it is held.
     #[must_use]
     pub fn token(&self) -> Option<FencingToken> {
-        let lease = self.lease();
-        let held = lease.guard.as_ref().filter(|guard| guard.state() != HoldState::Lost);
-        held.map(LockGuard::token)
+        self.lease.of(|guard| (guard.state() != HoldState::Lost).then(|| guard.token()))
     }
 
     /// A look at the hold: for its loss, and for requests to give it up.
     #[must_use]
     pub fn watch(&self) -> Option<HoldWatch> {
-        self.lease().guard.as_ref().map(LockGuard::watch)
+        self.lease.of(|guard| Some(guard.watch()))
     }
 
     /// Who holds it and who waits, in order.
@@ -86,32 +77,8 @@ impl<S: LockService> InterProcessSemaphoreMutex<S> {
         let request = session.lock(&self.path).owner(&self.owner).reentry(Reentry::Wait);
         let guard = wait(request).acquire().await?;
         // What it takes the place of was lost, or this one would not have been granted.
-        self.lease().guard = Some(guard);
+        self.lease.put(guard);
         Ok(())
-    }
-
-    fn lease(&self) -> MutexGuard<'_, Held> {
-        lock(&self.lease)
-    }
-}
-
-fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
-    held.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A release on its way.
-struct GivingBack<'a>(&'a Mutex<Held>);
-
-impl<'a> GivingBack<'a> {
-    fn new(held: &'a Mutex<Held>) -> Self {
-        lock(held).giving_back += 1;
-        Self(held)
-    }
-}
-
-impl Drop for GivingBack<'_> {
-    fn drop(&mut self) {
-        lock(self.0).giving_back -= 1;
     }
 }
 

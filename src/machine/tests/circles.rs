@@ -21,7 +21,8 @@ fn session(number: u64) -> SessionId {
     SessionId::new(0, number)
 }
 
-fn open(number: u64) -> Command {
+/// Opens the session of this number.
+pub(super) fn open(number: u64) -> Command {
     Command::OpenSession(OpenSession {
         namespace: Namespace::default(),
         handle: Handle::from_random(number.into()),

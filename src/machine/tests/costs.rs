@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::circles::open;
 use super::mirror::entry;
 use crate::limits::WAITERS_A_LOCK_MAX;
 use crate::machine::Machine;
@@ -14,18 +15,6 @@ const ROUNDS: usize = 5;
 const QUEUE: u64 = 50;
 const SETS: [u64; 4] = [0, 1, 10, 100];
 const CROWD: u64 = 1_000;
-
-fn open(number: u64) -> Command {
-    Command::OpenSession(OpenSession {
-        namespace: Namespace::default(),
-        handle: Handle::from_random(number.into()),
-        instance: Instance(1),
-        ttl_ms: 60_000,
-        disconnect_grace_ms: None,
-        metadata: Metadata::default(),
-        accepts_hand_over: false,
-    })
-}
 
 fn acquire(session: u64, number: u64, lock: &str, owner: Option<&str>) -> Command {
     Command::Acquire(Acquire {
