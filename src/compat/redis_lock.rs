@@ -1,4 +1,5 @@
-//! The Redis lock: `SET key requestId NX PX ms`, and a script that deletes the key where its value is the request's.
+//! The Redis lock: `SET key requestId NX PX ms`, and scripts that delete the key, or move its expiry, where its value is the
+//! request's.
 //!
 //! | there | here |
 //! | --- | --- |
@@ -51,6 +52,17 @@ impl<S: LockService> RedisLock<S> {
     /// The script: true where the value was the request's and the key was deleted.
     pub async fn release_distributed_lock(&self, key: &str, request_id: &str) -> Result<bool, ClientError> {
         gone_is_false(self.client.release(key, &Handle::parse(request_id)?).await)
+    }
+
+    /// The other script that clients bring, compare and extend: true where the value was the request's and the key now expires
+    /// so long from now. A key that has run out is not revived.
+    pub async fn extend_distributed_lock(
+        &self,
+        key: &str,
+        request_id: &str,
+        expire: Duration,
+    ) -> Result<bool, ClientError> {
+        gone_is_false(self.client.refresh(key, &Handle::parse(request_id)?, expire).await)
     }
 
     /// Who has the key, and until when.

@@ -1,11 +1,14 @@
 //! The locks by `INCR` and by `SETNX` with `GETSET`: what they do right, and what goes wrong.
 
+use std::sync::atomic::Ordering::SeqCst;
+
 use futures_util::future::join_all;
 use lockkeeper::compat::get_set_lock::{GetSetLock, Swapped};
 use lockkeeper::compat::incr_lock::{IncrLock, Increment};
 use lockkeeper::service::LockService;
 
 use super::ended;
+use super::probe::Probe;
 use crate::suite::{LONG, SHORT, client, in_use};
 
 /// Of a hundred increments one gets 1.
@@ -124,6 +127,33 @@ async fn w_gs_03_a_value_that_vanishes_is_no_crash<S: LockService>(service: S) {
     assert_eq!(lock.get("k").await.expect("answered"), None);
 }
 
+/// The same step by step: refused, then the holder gives it back, then there is nothing to get.
+async fn w_gs_03_what_vanished_between_is_tried_again<S: LockService>(service: S) {
+    let holder = GetSetLock::new(client(service.clone(), "gs-w3-steps"));
+    let held = holder.set_nx("k", LONG).await.expect("answered").expect("free");
+    let (probe, seen) = Probe::new(service);
+    let lock = GetSetLock::new(client(probe, "gs-w3-steps"));
+    seen.looks_held_up.store(true, SeqCst);
+    let (got, ()) = tokio::join!(lock.get_set("k", LONG), async {
+        seen.held_up.notified().await;
+        assert!(held.unlock().await.expect("answered"));
+        seen.looks_held_up.store(false, SeqCst);
+        seen.wait_on.notify_waiters();
+    });
+    let Swapped::Won(guard) = got.expect("no failure") else { panic!("nobody has it") };
+    assert!(guard.unlock().await.expect("answered"));
+}
+
+#[test]
+fn w_gs_03_in_the_model_nothing_is_read_as_a_number() {
+    let mut value = Some("100");
+    let held = value.is_some();
+    // SETNX said that it is held; its holder deletes it before the GET.
+    value = None;
+    let sample = |got: Option<&str>| got.unwrap_or("null").parse::<u64>();
+    assert!(held && sample(value).is_err(), "the waiter dies of it");
+}
+
 /// Interrupted while it waited, or over: nothing is given back that was not held.
 async fn w_gs_04_w_gs_05_nothing_is_given_back_twice<S: LockService>(service: S) {
     let client = client(service, "gs-w4");
@@ -156,5 +186,6 @@ behaviours! {
     w_gs_01_the_time_is_read_at_each_try
     w_gs_02_losers_do_not_write
     w_gs_03_a_value_that_vanishes_is_no_crash
+    w_gs_03_what_vanished_between_is_tried_again
     w_gs_04_w_gs_05_nothing_is_given_back_twice
 }

@@ -1,4 +1,4 @@
-//! A lock service that counts what passes through it, and that can hold waits up, around any other.
+//! A lock service that counts what passes through it, and that can hold waits and looks up, around any other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -27,10 +27,23 @@ pub(crate) struct Seen {
     pub(crate) wake_ups: AtomicU64,
     /// Nobody begins to wait for a grant before `wait_on`.
     pub(crate) waits_held_up: AtomicBool,
+    /// No look at a lock is passed on before `wait_on`.
+    pub(crate) looks_held_up: AtomicBool,
     /// Somebody is held up.
     pub(crate) held_up: Notify,
     /// Lets those that are held up go on.
     pub(crate) wait_on: Notify,
+}
+
+impl Seen {
+    /// Goes on at once, or with `wait_on` while it is held up.
+    async fn pass(&self, held_up: &AtomicBool) {
+        if held_up.load(SeqCst) {
+            let wait_on = self.wait_on.notified();
+            self.held_up.notify_one();
+            wait_on.await;
+        }
+    }
 }
 
 impl<S> Probe<S> {
@@ -54,11 +67,7 @@ impl<S: LockService> LockService for Probe<S> {
     }
 
     async fn settled(&self, claim: ClaimRef) -> Result<Reply, ServiceError> {
-        if self.seen.waits_held_up.load(SeqCst) {
-            let wait_on = self.seen.wait_on.notified();
-            self.seen.held_up.notify_one();
-            wait_on.await;
-        }
+        self.seen.pass(&self.seen.waits_held_up).await;
         let reply = self.inner.settled(claim).await;
         self.seen.wake_ups.fetch_add(1, SeqCst);
         reply
@@ -66,6 +75,9 @@ impl<S: LockService> LockService for Probe<S> {
 
     async fn query(&self, query: Query, freshness: Freshness) -> Result<Answered, ServiceError> {
         self.seen.requests.fetch_add(1, SeqCst);
+        if matches!(query, Query::Inspect { .. }) {
+            self.seen.pass(&self.seen.looks_held_up).await;
+        }
         self.inner.query(query, freshness).await
     }
 

@@ -22,6 +22,11 @@ impl Model {
         self.key.map(|(value, _)| value)
     }
 
+    /// Without `NX`: whatever is there is overwritten.
+    fn set(&mut self, value: &'static str, end: Option<u64>) {
+        self.key = Some((value, end));
+    }
+
     fn set_nx(&mut self, now: u64, value: &'static str, end: Option<u64>) -> bool {
         let free = self.get(now).is_none();
         if free {
@@ -53,6 +58,26 @@ async fn r_red_01_one_client_at_any_time<S: LockService>(service: S) {
     assert_eq!(done.load(SeqCst), 40);
 }
 
+#[tokio::test]
+async fn r_red_01_in_the_model_a_look_before_the_set_lets_two_in() {
+    let model = std::cell::RefCell::new(Model::default());
+    let (inside, most) = (AtomicU32::new(0), AtomicU32::new(0));
+    let contender = async |value: &'static str| {
+        while model.borrow_mut().get(0).is_some() {
+            tokio::task::yield_now().await;
+        }
+        // The look and the set are two commands: others come between them.
+        tokio::task::yield_now().await;
+        model.borrow_mut().set(value, Some(10));
+        most.fetch_max(1 + inside.fetch_add(1, SeqCst), SeqCst);
+        tokio::task::yield_now().await;
+        inside.fetch_sub(1, SeqCst);
+        model.borrow_mut().key = None;
+    };
+    tokio::join!(contender("a"), contender("b"));
+    assert_eq!(most.load(SeqCst), 2, "two inside");
+}
+
 /// A crash without an unlock still lets others lock; the old owner's script finds nothing.
 async fn r_red_02_r_red_06_no_lock_without_an_end<S: LockService>(service: S) {
     let client = client(service, "red-02");
@@ -62,6 +87,22 @@ async fn r_red_02_r_red_06_no_lock_without_an_end<S: LockService>(service: S) {
     assert_eq!(lock.get("k").await.expect("answered"), None);
     assert!(!lock.release_distributed_lock("k", "dead").await.expect("answered"));
     assert!(lock.try_get_distributed_lock("k", "next", LONG).await.expect("answered"));
+}
+
+#[test]
+fn r_red_02_r_red_06_in_the_model_the_dead_keep_it_or_take_anothers() {
+    let mut endless = Model::default();
+    assert!(endless.set_nx(0, "dead", None), "without PX");
+    assert!(!endless.set_nx(1_000_000, "next", Some(1_000_010)), "nobody locks ever again");
+    // With PX it runs out; and an owner that only remembers that it had locked deletes the next one's key.
+    let mut run_out = Model::default();
+    let locked = run_out.set_nx(0, "dead", Some(10));
+    assert_eq!(run_out.get(10), None);
+    assert!(run_out.set_nx(11, "next", Some(21)));
+    if locked {
+        run_out.key = None;
+    }
+    assert!(run_out.set_nx(12, "third", Some(22)), "beside the next one");
 }
 
 /// Who tied the bell unties it; on a key that is there NX changes neither value nor end.
@@ -74,6 +115,38 @@ async fn r_red_04_r_red_05_only_the_locker_unlocks<S: LockService>(service: S) {
     assert!(!lock.try_get_distributed_lock("k", "a", LONG * 9).await.expect("answered"));
     assert_eq!(lock.get("k").await.expect("answered"), before);
     assert!(lock.release_distributed_lock("k", "a").await.expect("answered"));
+}
+
+#[test]
+fn r_red_04_r_red_05_in_the_model_anybody_unlocks_and_overwrites() {
+    let mut untied = Model::default();
+    assert!(untied.set_nx(0, "a", Some(10)));
+    untied.key = None;
+    assert!(untied.set_nx(1, "b", Some(11)), "B deleted the key of A, who still works");
+    // Without NX the loser's SET changes both the value and the expiry.
+    let mut overwritten = Model::default();
+    assert!(overwritten.set_nx(0, "a", Some(10)));
+    overwritten.set("b", Some(1_000));
+    assert_eq!((overwritten.get(10), overwritten.key), (Some("b"), Some(("b", Some(1_000)))));
+}
+
+/// The scripts of real clients, compare and delete, compare and extend: only the value's owner moves the expiry, and what ran
+/// out is not revived.
+async fn r_red_07_the_scripts_compare_first<S: LockService>(service: S) {
+    let client = client(service, "red-07");
+    let lock = RedisLock::new(client.clone());
+    assert!(!lock.extend_distributed_lock("k", "a", LONG).await.expect("answered"), "no key");
+    assert!(lock.try_get_distributed_lock("k", "a", LONG).await.expect("answered"));
+    let first = lock.get("k").await.expect("answered").expect("held");
+    assert!(!lock.extend_distributed_lock("k", "b", LONG * 9).await.expect("answered"));
+    assert_eq!(lock.get("k").await.expect("answered"), Some(first.clone()));
+    assert!(lock.extend_distributed_lock("k", "a", LONG * 2).await.expect("answered"));
+    let longer = lock.get("k").await.expect("answered").expect("held");
+    assert!(first.deadline < longer.deadline && first.token == longer.token);
+    assert!(lock.extend_distributed_lock("k", "a", SHORT).await.expect("answered"), "sooner is legal, too");
+    ended(&client, "k").await;
+    assert!(!lock.extend_distributed_lock("k", "a", LONG).await.expect("answered"));
+    assert!(!lock.release_distributed_lock("k", "a").await.expect("answered"));
 }
 
 /// A hundred requests check, find nothing and insert: under the lock there is one row.
@@ -168,10 +241,20 @@ async fn w_red_01_no_time_is_an_error<S: LockService>(service: S) {
     assert_eq!(lock.get("k").await.expect("answered"), None);
 }
 
+#[test]
+fn w_red_01_in_the_model_no_time_is_for_ever() {
+    let (wanted_ms, mut model) = (900_u64, Model::default());
+    // The client speaks in seconds, and leaves out an expiry of none.
+    let seconds = wanted_ms / 1_000;
+    assert!(model.set_nx(0, "a", Some(seconds).filter(|seconds| 0 < *seconds)));
+    assert!(!model.set_nx(1_000_000, "b", None), "locked for ever");
+}
+
 behaviours! {
     r_red_01_one_client_at_any_time
     r_red_02_r_red_06_no_lock_without_an_end
     r_red_04_r_red_05_only_the_locker_unlocks
+    r_red_07_the_scripts_compare_first
     r_red_08_one_row_under_the_lock
     w_red_u2_another_ones_lock_stays
     w_red_l1_w_red_l2_w_red_u1_no_such_path

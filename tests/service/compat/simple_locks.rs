@@ -9,7 +9,8 @@ use lockkeeper::compat::unique_index_lock::UniqueIndexLock;
 use lockkeeper::model::SessionClose;
 use lockkeeper::service::{LockService, Word};
 
-use super::ended;
+use super::probe::Probe;
+use super::{ended, passes};
 use crate::suite::{LONG, LOOK, SHORT, client, session, short_session};
 
 /// The originals' document: whether it is there, `locked`, and `expireAt`, by name.
@@ -109,6 +110,22 @@ async fn w_uni_04_four_answers<S: LockService>(service: S) {
     assert!(record.refresh(Duration::from_millis(1)).await.expect("answered"));
     ended(&client, "k").await;
     assert!(!record.refresh(LONG).await.expect("ended is an answer"));
+}
+
+#[test]
+fn w_uni_04_in_the_model_every_exception_is_held() {
+    #[derive(Debug)]
+    enum Exception {
+        DuplicateKey,
+        ConnectionLost,
+        NotAuthorized,
+    }
+    let sample = |insert: Result<(), Exception>| insert.is_ok();
+    let told = [Exception::DuplicateKey, Exception::ConnectionLost, Exception::NotAuthorized].map(Err).map(sample);
+    assert_eq!(
+        told, [false; 3],
+        "one answer for a lock that is held, one that may be the caller's, and one that never is"
+    );
 }
 
 /// Set where it was not set, a name that was never seen included; set back by its owner alone.
@@ -222,6 +239,62 @@ async fn w_lease_03_w_lease_04_no_renewal_without_a_hold<S: LockService>(service
     new.release().await.expect("held");
 }
 
+/// A guard that was released or dropped renews nothing any more.
+async fn w_lease_04_no_renewal_after_the_release<S: LockService>(service: S) {
+    let (probe, seen) = Probe::new(service);
+    let client = client(probe, "lease-w4");
+    let period = SHORT * 10;
+    let lock = LeaseLock::new(client.clone(), period);
+    let renewed = async {
+        let guard = lock.take("k").await.expect("answered").expect("free");
+        while guard.renewals().is_empty() {
+            tokio::time::sleep(LOOK).await;
+        }
+        assert!(guard.release().await.expect("held"));
+    };
+    tokio::time::timeout(LONG, renewed).await.expect("its timer runs");
+    let before = seen.renewals.load(SeqCst);
+    assert!(0 < before);
+    passes(&client, period * 2).await;
+    assert_eq!(seen.renewals.load(SeqCst), before, "nobody renews");
+    let next = lock.take("k").await.expect("answered").expect("free");
+    drop(next);
+    ended(&client, "k").await;
+}
+
+#[test]
+fn w_lease_04_in_the_model_the_timer_runs_on() {
+    let mut model = Model::default();
+    model.documents.push(("k", false, 0));
+    assert!(model.take_lease("k", 1));
+    // Released, the later cure included: the end is set back, too. But nobody stopped the timer.
+    let document = model.find("k").expect("there");
+    (document.1, document.2) = (false, 0);
+    for tick in 1..100 {
+        model.find("k").expect("there").2 = tick * 15 + 30;
+        assert!(!model.take_lease("k", tick * 15 + 10), "nobody has it, and nobody gets it");
+    }
+}
+
+/// What a take got is a type of its own, which cannot be looked at wrongly: a guard, nothing, or an error.
+async fn w_lease_05_the_result_is_typed<S: LockService>(service: S) {
+    let lock = LeaseLock::new(client(service, "lease-w5"), LONG);
+    let guard: lockkeeper::compat::lease_lock::LeaseGuard<S> = lock.take("k").await.expect("answered").expect("free");
+    assert!(lock.take("k").await.expect("answered").is_none());
+    assert!(guard.release().await.expect("held"));
+}
+
+#[test]
+fn w_lease_05_in_the_model_the_field_is_never_there() {
+    let mut model = Model::default();
+    model.documents.push(("k", false, 0));
+    assert!(model.take_lease("k", 1));
+    // The helper answers the document itself; the sample looks for the fields of the bare command's answer.
+    let answer = std::collections::BTreeMap::from([("_id", "k"), ("locked", "true"), ("expireAt", "31")]);
+    let took = answer.contains_key("value") && answer.contains_key("ok");
+    assert!(!took && model.find("k").expect("there").1, "it took the lock, and does not know");
+}
+
 behaviours! {
     r_uni_01_one_inserts
     r_uni_02_w_uni_01_w_uni_02_it_frees_itself
@@ -233,4 +306,6 @@ behaviours! {
     r_lease_02_over_one_period_after_the_last_renewal
     w_lease_01_w_lease_02_free_at_once
     w_lease_03_w_lease_04_no_renewal_without_a_hold
+    w_lease_04_no_renewal_after_the_release
+    w_lease_05_the_result_is_typed
 }

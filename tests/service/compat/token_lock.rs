@@ -6,7 +6,11 @@ use lockkeeper::compat::token_lock::TokenLock;
 use lockkeeper::service::LockService;
 
 use super::ended;
+use super::probe::Probe;
 use crate::suite::{LONG, LOOK, SHORT, client, in_use};
+
+/// How many come at once.
+const CALLERS: u64 = 30;
 
 /// The original's collection: key, end, token; and its callers' time.
 #[derive(Default)]
@@ -179,12 +183,51 @@ fn w_tok_02_in_the_model_the_loop_loses_its_token() {
     assert_eq!((token, model.document), (None, Some((10, 1))), "held, and nobody can release it");
 }
 
-/// Many that come at once are held or refused, never failed; and none tries for ever.
+/// Many that come at once are held or refused, never failed; and each asks once, however many come between.
 async fn w_tok_03_w_tok_04_a_race_is_no_failure<S: LockService>(service: S) {
-    let lock = TokenLock::new(client(service, "tok-w3"));
-    let all = futures_util::future::join_all((0..30).map(|_| lock.acquire("k", LONG)));
-    let got = tokio::time::timeout(LONG, all).await.expect("each asks once");
+    let (probe, seen) = Probe::new(service);
+    let lock = TokenLock::new(client(probe, "tok-w3"));
+    let all = futures_util::future::join_all((0..CALLERS).map(|_| lock.acquire("k", LONG)));
+    let got = tokio::time::timeout(LONG, all).await.expect("answered");
     assert_eq!(got.into_iter().filter(|got| got.as_ref().expect("no failure").is_some()).count(), 1);
+    let requests = seen.requests.load(SeqCst);
+    assert!(requests <= 2 * CALLERS, "{requests} requests of {CALLERS} callers: one each, and the time once each");
+}
+
+#[test]
+fn w_tok_03_in_the_model_the_loser_of_the_race_fails() {
+    let mut model = Model::default();
+    // Both upserts look for the document before either inserts; the unique index refuses the second.
+    let found = [model.document, model.document];
+    let answers = [1, 2].map(|token| match (found[token as usize - 1], model.document) {
+        (None, Some(_)) => Err("duplicate key"),
+        _ => Ok(model.upsert(10, token)),
+    });
+    assert_eq!(answers, [Ok(1), Err("duplicate key")], "it is held, and the caller is told of a failure");
+}
+
+#[test]
+fn w_tok_04_in_the_model_each_newcomer_costs_a_call() {
+    /// The sample: what is over is deleted as it was seen, and then it calls itself. Somebody else comes first each time.
+    fn acquire(model: &mut Model, now: u64, mine: u64, newcomers: &mut u64) -> u64 {
+        if *newcomers > 0 {
+            *newcomers -= 1;
+            model.upsert(now - 1, mine + 1_000);
+        }
+        let token = model.upsert(now + 10, mine);
+        if token != mine && model.document.is_some_and(|(end, _)| end < now) {
+            model.document = None;
+            return 1 + acquire(model, now, mine + 1, newcomers);
+        }
+        1
+    }
+    for newcomers in [0, 1, 1_000] {
+        assert_eq!(
+            acquire(&mut Model::default(), 10, 1, &mut newcomers.clone()),
+            1 + newcomers,
+            "calls, one in another"
+        );
+    }
 }
 
 /// A waiter is woken by the release, long before the expiration.
@@ -197,6 +240,23 @@ async fn w_tok_05_a_waiter_is_woken_by_the_release<S: LockService>(service: S) {
         assert!(lock.release("k", &first).await.expect("answered"));
     });
     second.expect("answered").expect("granted by the release");
+}
+
+#[test]
+fn w_tok_05_in_the_model_it_sleeps_through_the_release() {
+    let (mut model, expiration) = (Model::default(), 30);
+    model.upsert(expiration, 1);
+    // B looks at 0, 30, 60 …; A releases at 1 and takes it again at 29, as C does at 59: nobody is hurried, and B gets nothing.
+    let mut got = Vec::new();
+    for now in 0..90 {
+        match now % 30 {
+            1 => model.document = None,
+            29 => drop(model.upsert(now + expiration, now)),
+            0 if model.upsert(now + expiration, 2) == 2 => got.push(now),
+            _ => {}
+        }
+    }
+    assert!(got.is_empty(), "free for 28 of 30, and never when B looks: {got:?}");
 }
 
 behaviours! {
