@@ -6,6 +6,7 @@
 mod check;
 mod draft;
 mod quota;
+mod render;
 mod timing;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 pub use quota::Rates;
+pub use render::Joining;
 pub use timing::{Profile, Timing};
 
 /// A node's settings, checked: no field contradicts another.
@@ -21,13 +23,16 @@ pub use timing::{Profile, Timing};
 pub struct Config {
     /// The cluster's name, the same on every node.
     pub cluster: String,
+    /// Which cluster it joins, or was restored as; `None` for a founding member, whose cluster's id follows from its name
+    /// and members.
+    pub cluster_id: Option<u128>,
     /// This node's id; one of the members.
     pub node: u64,
     /// Directory of its data. A relative one is taken from the working directory.
     pub data: PathBuf,
     /// Where it listens.
     pub listen: Listen,
-    /// The founding members by id, the same on every node.
+    /// The founding members by id, the same on every node. Of a node that joins: those that it was told of.
     pub members: BTreeMap<u64, Member>,
     /// Raft's timing, the same on every node.
     pub timing: Timing,

@@ -6,6 +6,7 @@
 //! Nothing here is a stable interface for Rust programs; the command line itself is, as the manual has it.
 
 mod acting;
+mod backup;
 mod bench;
 mod cluster;
 mod connect;
@@ -86,6 +87,7 @@ fn run(options: Options, output: &Output) -> Result<u8, Failure> {
         Command::Completions(options) => cluster::completions(&options, output),
         Command::Config(ConfigCommand::Check(options)) => cluster::config_check(&options, output),
         Command::Version => cluster::version(output),
+        Command::Restore(options) => backup::restored(&options, output),
         Command::Verify(options) => history::verify(&options, output),
         Command::Dev(options) => on_runtime(dev::dev(&options, output)),
         Command::Serve(options) => on_runtime(serve::serve(&options)),
@@ -111,6 +113,7 @@ fn run(options: Options, output: &Output) -> Result<u8, Failure> {
         | Command::Status
         | Command::Transfer(_)
         | Command::Features(_)
+        | Command::Backup(_)
         | Command::Bench(_)) => on_runtime(ask(other, common, output)),
     }
 }
@@ -139,6 +142,7 @@ async fn ask(command: Command, common: &Common, output: &Output) -> Result<u8, F
         Command::Status => cluster::status(&client, output).await,
         Command::Transfer(options) => cluster::transfer(&client, &options, output).await,
         Command::Features(options) => cluster::features(&client, &options, output).await,
+        Command::Backup(options) => backup::backup(&client, &options, output).await,
         Command::Bench(options) => bench::bench(&client, &options, output).await,
         Command::Dev(_)
         | Command::Serve(_)
@@ -147,6 +151,7 @@ async fn ask(command: Command, common: &Common, output: &Output) -> Result<u8, F
         | Command::Config(_)
         | Command::Completions(_)
         | Command::Version
+        | Command::Restore(_)
         | Command::Verify(_)
         | Command::Child(_) => Err(Failure::new(Word::Internal, "a command that is no question was asked")),
     }

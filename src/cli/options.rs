@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::acting::{AskOptions, BreakOptions, HandOverOptions, SemaphoreOptions};
+use super::backup::{BackupOptions, RestoreOptions};
 use super::bench::Workload;
 use super::history::{HistoryOptions, VerifyOptions};
 use super::lock::{LockOptions, ShimOptions};
@@ -118,6 +119,10 @@ pub(super) enum Command {
     Transfer(TransferOptions),
     /// The cluster's feature level: what its nodes support, and raising it
     Features(FeaturesOptions),
+    /// Write a backup of the whole cluster
+    Backup(BackupOptions),
+    /// Make the first node of a new cluster from a backup; prints its config
+    Restore(RestoreOptions),
     /// Measure this cluster
     Bench(BenchOptions),
     /// Look after configuration files

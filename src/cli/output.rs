@@ -113,6 +113,11 @@ impl Output {
         }
     }
 
+    /// Something that must be seen, wherever it goes.
+    pub(crate) fn warn(&self, text: &str) {
+        self.complain(text);
+    }
+
     /// An error: as JSON, or a sentence with the next step.
     pub(crate) fn failure(&self, failure: &Failure) {
         if failure.silent {

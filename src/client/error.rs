@@ -94,6 +94,7 @@ impl From<Refusal> for ClientError {
             | Refusal::Entered { .. }
             | Refusal::NotAccepted { .. }
             | Refusal::Changed { .. }
+            | Refusal::Closed { .. }
             | Refusal::Deadlock { .. }
             | Refusal::KindMismatch { .. }
             | Refusal::LimitMismatch { .. }

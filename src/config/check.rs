@@ -27,6 +27,7 @@ pub(super) fn check(draft: Draft) -> Checked<Config> {
     let listen = listen(&draft, member)?;
     Ok(Config {
         cluster: cluster(&draft)?,
+        cluster_id: cluster_id(&draft)?,
         node: node.value,
         data: data(&draft)?,
         listen,
@@ -51,6 +52,17 @@ fn cluster(draft: &Draft) -> Checked<String> {
             Err(ConfigError::new(cluster.place, problem, "choose another name, the same on every node"))
         }
     }
+}
+
+fn cluster_id(draft: &Draft) -> Checked<Option<u128>> {
+    let Some(at) = &draft.cluster_id else { return Ok(None) };
+    let digits = at.value.len() == 32 && at.value.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let number = digits.then(|| u128::from_str_radix(&at.value, 16).ok()).flatten();
+    let refused = || {
+        let problem = format!("cluster_id must be 32 hexadecimal digits, got {:?}", at.value);
+        ConfigError::new(&at.place, problem, "take it from `lockkeeper member add` or `lockkeeper restore`")
+    };
+    number.map(Some).ok_or_else(refused)
 }
 
 fn log_level(draft: &Draft) -> Checked<String> {

@@ -12,6 +12,7 @@ use super::ConfigError;
 pub(super) struct Draft {
     pub(super) file: String,
     pub(super) cluster: Option<At<String>>,
+    pub(super) cluster_id: Option<At<String>>,
     pub(super) node: Option<At<u64>>,
     pub(super) data: Option<At<String>>,
     pub(super) listen_client: Option<At<String>>,
@@ -46,6 +47,7 @@ pub(super) struct DraftMember {
 #[serde(deny_unknown_fields)]
 struct File {
     cluster: Option<Spanned<String>>,
+    cluster_id: Option<Spanned<String>>,
     node: Option<Spanned<u64>>,
     data: Option<Spanned<String>>,
     #[serde(default)]
@@ -115,8 +117,9 @@ struct FileRate {
 struct NothingYet {}
 
 /// Keys that a variable can set.
-const SCALARS: [&str; 11] = [
+const SCALARS: [&str; 12] = [
     "cluster",
+    "cluster_id",
     "node",
     "data",
     "listen.client",
@@ -137,6 +140,7 @@ impl Draft {
         Ok(Self {
             file: name.to_owned(),
             cluster: file.cluster.map(|value| source.at(value)),
+            cluster_id: file.cluster_id.map(|value| source.at(value)),
             node: file.node.map(|value| source.at(value)),
             data: file.data.map(|value| source.at(value)),
             listen_client: file.listen.client.map(|value| source.at(value)),
@@ -179,6 +183,7 @@ impl Draft {
     fn set(&mut self, key: &str, at: At<String>) -> Result<(), ConfigError> {
         let slot = match key {
             "cluster" => &mut self.cluster,
+            "cluster_id" => &mut self.cluster_id,
             "node" => {
                 let number = at.value.parse().map_err(|_| {
                     ConfigError::new(

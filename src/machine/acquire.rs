@@ -43,6 +43,7 @@ impl Machine {
             Ok(Admission::Enter(token)) => self.enter(&key, token, acquire.request, fingerprint),
             Ok(Admission::Queue) => {
                 let waiter = self.new_waiter(principal, acquire, fingerprint);
+                self.lock_in_use(&key, kind_of(acquire.mode), limit_of(acquire.mode));
                 let events = self.events.len();
                 let sequence = self.enqueue(&key, waiter);
                 let Some(circle) = self.closes_circle(&key, sequence) else {
@@ -115,9 +116,12 @@ impl Machine {
         fairness: Fairness,
         session: Option<SessionId>,
     ) -> Result<Admission, Refusal> {
+        if patience == Patience::Try {
+            self.open_for_grants()?;
+        }
         let Some(lock) = self.locks.get(key) else {
             self.free_name(key, mode)?;
-            return Ok(Admission::Grant);
+            return Ok(if self.is_closed() { Admission::Queue } else { Admission::Grant });
         };
         if lock.kind != kind_of(mode) {
             return Err(Refusal::KindMismatch { lock: key.clone(), kind: lock.kind });
@@ -125,7 +129,7 @@ impl Machine {
         if let (Mode::Permits { count, limit: asked }, Some(limit)) = (mode, lock.limit) {
             within_limit(key, count, asked, limit)?;
         }
-        if self.may_enter(key, lock, mode, fairness, session) {
+        if !self.is_closed() && self.may_enter(key, lock, mode, fairness, session) {
             return self
                 .quotas
                 .one_more(QuotaKind::HoldersOfLock, lock.holders.len() as u64)

@@ -65,7 +65,7 @@ impl Machine {
         if let Some(refusal) = lease_ms.and_then(|ms| self.lease_out_of_bounds(DurationField::Lease, ms)) {
             return Outcome::Refused(refusal);
         }
-        if let Err(refusal) = self.may_resume(altering, token, handle) {
+        if let Err(refusal) = self.open_for_grants().and_then(|()| self.may_resume(altering, token, handle)) {
             return Outcome::Refused(refusal);
         }
         let key = altering.key;

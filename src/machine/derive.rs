@@ -39,6 +39,7 @@ impl Machine {
         for ((namespace, process), record) in &self.documents.pings {
             due.insert((record.kept, Due::Process(namespace.clone(), process.clone())));
         }
+        due.extend(self.globals.closed_until.map(|until| (until, Due::Opening)));
         due
     }
 

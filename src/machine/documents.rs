@@ -62,6 +62,7 @@ impl Machine {
         let allowed = self
             .too_late(since)
             .and_then(|()| self.room_for_a_take(key))
+            .and_then(|()| self.open_for_grants())
             .and_then(|()| seen.map_or(Ok(()), |seen| self.overtake(key, seen)))
             .and_then(|()| self.admission(key, Mode::Exclusive, Patience::Try, Fairness::Fair, None));
         if let Err(refusal) = allowed {

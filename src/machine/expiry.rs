@@ -24,6 +24,8 @@ pub(super) enum Due {
     Take(LockKey, TakeId),
     /// The memory of a process.
     Process(Namespace, ProcessId),
+    /// The time without grants after a restore.
+    Opening,
 }
 
 impl Machine {
@@ -49,6 +51,7 @@ impl Machine {
             Due::Tombstone(id) => self.forget_tombstone(id),
             Due::Take(lock, take) => self.forget_take(&lock, take),
             Due::Process(namespace, process) => self.process_due(&namespace, &process),
+            Due::Opening => self.open_again(),
         }
         1
     }

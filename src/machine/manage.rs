@@ -68,7 +68,7 @@ impl Machine {
     }
 
     fn hand_over(&mut self, by: &Principal, key: &LockKey, from: FencingToken, to: SessionId) -> Outcome {
-        if let Err(refusal) = self.live_session(to) {
+        if let Err(refusal) = self.open_for_grants().and_then(|()| self.live_session(to)) {
             return Outcome::Refused(refusal);
         }
         let heir = match self.heir(key, from, to) {

@@ -37,6 +37,7 @@ mod record;
 mod reentry;
 mod release;
 mod requests;
+mod restore;
 mod semaphores;
 mod sessions;
 mod sets;

@@ -18,6 +18,9 @@ impl Machine {
     /// The first waiter that could be granted now, or that has run out; `None` where everybody has to wait on.
     pub(super) fn next_in_queue(&self, key: &LockKey) -> Option<u64> {
         let lock = self.locks.get(key)?;
+        if self.is_closed() {
+            return None;
+        }
         if faults::on(Fault::LifoQueue) {
             return lock.queue.last_key_value().map(|(sequence, _)| *sequence);
         }

@@ -33,6 +33,8 @@ pub struct Globals {
     pub settings: Option<ClusterSettings>,
     /// The newest record of a namespace whose whole history was forgotten.
     pub history_floor: Position,
+    /// Nothing is granted while log time is at most this: the state was restored from a backup.
+    pub closed_until: Option<LogTime>,
 }
 
 /// One who holds a lock.

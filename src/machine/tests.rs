@@ -10,6 +10,7 @@ mod property;
 pub(crate) mod random;
 mod records;
 mod refused;
+mod restore;
 mod script_documents;
 mod script_words;
 mod scripts;

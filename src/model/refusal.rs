@@ -196,6 +196,13 @@ pub enum Refusal {
         /// The text that is kept with it now, where that was to be changed.
         value: Option<LockValue>,
     },
+    /// Nothing is granted yet: the cluster was restored from a backup, and what was granted after that may still be
+    /// believed.
+    #[error("the cluster was restored from a backup and grants nothing for another {left_ms} ms")]
+    Closed {
+        /// For how long, in milliseconds of log time.
+        left_ms: u64,
+    },
 }
 
 fn supported(level: &Option<u32>) -> String {

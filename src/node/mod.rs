@@ -9,6 +9,7 @@
 //! ```
 
 mod announce;
+pub mod backup;
 mod bounds;
 mod core;
 mod duties;

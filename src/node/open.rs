@@ -132,6 +132,7 @@ async fn open_here(
     tasks: Arc<Tasks>,
 ) -> Result<Node, OpenNodeError> {
     let mut settings = raft_settings(&config);
+    let founds = config.cluster_id.is_none();
     let listener = TcpListener::from_std(listener)?;
     let (shared, consensus) = if ephemeral {
         let recovered = Recovered::empty();
@@ -164,7 +165,9 @@ async fn open_here(
         node.close().await;
         return Err(OpenNodeError::Unfit(why));
     }
-    node.core.consensus.initialize().await?;
+    if founds {
+        node.core.consensus.initialize().await?;
+    }
     Ok(node)
 }
 
@@ -237,7 +240,7 @@ fn assemble(
 }
 
 /// What consensus needs to know. The cluster's id follows from its name and founding members, so that the founders
-/// agree on it before they have ever spoken to each other.
+/// agree on it before they have ever spoken to each other; who comes later is told.
 fn raft_settings(config: &Config) -> RaftSettings {
     let member = |member: &config::Member| Member { client: member.client.clone(), peer: member.peer.clone() };
     let members: BTreeMap<u64, Member> = config.members.iter().map(|(id, of)| (*id, member(of))).collect();
@@ -250,6 +253,6 @@ fn raft_settings(config: &Config) -> RaftSettings {
         election_min_ms: config.timing.election_ms_min,
         election_max_ms: config.timing.election_ms_max,
     };
-    let cluster_id = xxhash_rust::xxh3::xxh3_128(founders.as_bytes());
+    let cluster_id = config.cluster_id.unwrap_or_else(|| xxhash_rust::xxh3::xxh3_128(founders.as_bytes()));
     RaftSettings::new(config.node, config.cluster.clone(), cluster_id, members, timing)
 }

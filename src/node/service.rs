@@ -14,7 +14,8 @@ use crate::model::{
 };
 use crate::raft::ProposeError;
 use crate::service::{
-    Call, ClaimRef, Events, Freshness, LockService, NotSent, RenewalCall, Scope, ServiceError, Status, Subscription,
+    Call, ClaimRef, Download, Events, Freshness, LockService, NotSent, RenewalCall, Scope, ServiceError, Status,
+    Subscription,
 };
 
 impl LockService for Node {
@@ -96,6 +97,10 @@ impl LockService for Node {
         }
         let Forwarded::Transferred = self.pass_on(Forward::Transfer(to), None).await? else { return Err(unexpected()) };
         Ok(())
+    }
+
+    async fn backup(&self) -> Result<Download, ServiceError> {
+        Ok(self.backup_here())
     }
 
     async fn raise_features(&self, to: u32) -> Result<(), ServiceError> {

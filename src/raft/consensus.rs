@@ -18,6 +18,7 @@ use tonic::transport::Server as Transport;
 use super::link::{Connection, Connector, Links};
 use super::log_store::{LogStore, awaited};
 use super::network::{self, Network};
+use super::payload::Origin;
 use super::server::Server;
 use super::settings::RaftSettings;
 use super::state_machine::{Shared, StateMachine};
@@ -28,7 +29,7 @@ use super::wire::SelfIdentity;
 use crate::limits;
 use crate::machine::{Applied, Machine};
 use crate::model::{DigestClaim, Entry};
-use crate::storage::{Recovered, StateStore, Wal};
+use crate::storage::{Recovered, SnapshotFile, StateStore, Wal};
 
 /// What the node is told by its Raft. Called on Raft's own tasks: each must be short and must not block.
 pub trait Hooks: Send + Sync + 'static {
@@ -120,8 +121,9 @@ impl Consensus {
         let any_wal: Arc<dyn AnyWal> = Arc::new(wal.clone());
         let any_store: Arc<dyn AnyStore> = Arc::new(store);
         let RaftSettings { cluster_id, group_id, node, disk, .. } = settings;
+        let origin = Origin { cluster: settings.cluster.clone(), cluster_id };
         let me = SelfIdentity { cluster_id, group_id, node, disk };
-        let shared = Shared::new(me, recovered, any_store, any_wal, hooks);
+        let shared = Shared::new(me, origin, recovered, any_store, any_wal, hooks);
         let shared = Arc::new(shared.map_err(|error| StartError::Stored(error.to_string()))?);
         let network = Network { shared: Arc::clone(&shared), links: Arc::new(Links::new(connector)) };
         let machine = StateMachine(Arc::clone(&shared));
@@ -302,6 +304,14 @@ impl Consensus {
     /// [`ProposeError::Stopped`].
     pub async fn snapshot(&self) -> Result<(), ProposeError> {
         self.0.raft.trigger().snapshot().await.map_err(|_| ProposeError::Stopped)
+    }
+
+    /// A snapshot file of the state as it is now. The log is left as it is.
+    ///
+    /// # Errors
+    /// Those of the disk; the node goes on.
+    pub async fn backup(&self) -> io::Result<SnapshotFile> {
+        self.0.shared.export().await
     }
 
     /// Stops Raft, writes a last checkpoint, and waits for the writers. The log and the state store can then be dropped.

@@ -13,6 +13,7 @@ mod log_store;
 mod network;
 mod payload;
 mod pipeline;
+mod restore;
 mod ring;
 mod server;
 mod settings;
@@ -26,6 +27,7 @@ mod wire;
 
 pub use consensus::{Consensus, Hooks, ProposeError, StartError, Submitted};
 pub use link::{Connection, Connector, Dialling, accepted};
+pub use restore::{Backup, RestoredState};
 pub use settings::{RaftSettings, Timing};
 pub use types::Member;
 pub use view::{MemberView, Role, View};

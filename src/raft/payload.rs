@@ -24,9 +24,19 @@ struct Members {
     nodes: BTreeMap<u64, Member>,
 }
 
+/// Whose state it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Origin {
+    /// The cluster's name.
+    pub(super) cluster: String,
+    /// Its id.
+    pub(super) cluster_id: u128,
+}
+
 /// What stands beside the records in a head.
 #[derive(Serialize, Deserialize)]
 struct HeadMeta {
+    origin: Origin,
     membership_at: Option<(u64, u64, u64)>,
     members: Members,
 }
@@ -73,19 +83,28 @@ pub(super) fn decode(id: LogId, bytes: Bytes) -> io::Result<RaftEntry> {
     Ok(RaftEntry { log_id: from_log_id(id), payload })
 }
 
-/// What a head carries beside its records: the membership in force, and which entry brought it.
-pub(super) fn encode_head_meta(stored: &StoredMembership) -> Bytes {
+/// What a head carries beside its records: whose state it is, the membership in force, and which entry brought it.
+pub(super) fn encode_head_meta(origin: &Origin, stored: &StoredMembership) -> Bytes {
     let at = stored.log_id().as_ref().map(to_log_id).map(|id| (id.term, id.node, id.index));
-    codec::encode_message(Kind::Head, &HeadMeta { membership_at: at, members: Members::of(stored.membership()) })
+    let (origin, members) = (origin.clone(), Members::of(stored.membership()));
+    codec::encode_message(Kind::Head, &HeadMeta { origin, membership_at: at, members })
 }
 
-/// The reverse; no bytes at all mean no membership yet.
+/// Whose state a head describes; no bytes at all mean nobody's yet.
+pub(super) fn decode_origin(bytes: &[u8]) -> io::Result<Option<Origin>> {
+    if bytes.is_empty() { Ok(None) } else { Ok(Some(read_meta(bytes)?.origin)) }
+}
+
+fn read_meta(bytes: &[u8]) -> io::Result<HeadMeta> {
+    codec::decode_message(Kind::Head, bytes).map_err(|error| damaged(format!("a head: {error}")))
+}
+
+/// The membership that a head carries; no bytes at all mean none yet.
 pub(super) fn decode_head_meta(bytes: &[u8]) -> io::Result<StoredMembership> {
     if bytes.is_empty() {
         return Ok(StoredMembership::default());
     }
-    let meta: HeadMeta =
-        codec::decode_message(Kind::Head, bytes).map_err(|error| damaged(format!("a head: {error}")))?;
+    let meta = read_meta(bytes)?;
     let at: Option<RaftLogId> = meta.membership_at.map(|(term, node, index)| from_log_id(LogId { term, node, index }));
     Ok(StoredMembership::new(at, meta.members.into_membership()?))
 }

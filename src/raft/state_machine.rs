@@ -13,7 +13,7 @@ use tokio::sync::{Notify, watch};
 use super::consensus::Hooks;
 use super::disks::{Disks, wiped};
 use super::ledger::Ledger;
-use super::payload;
+use super::payload::{self, Origin};
 use super::ring::size_bytes;
 use super::store::{AnyStore, AnyWal, synced};
 use super::types::{
@@ -37,6 +37,8 @@ pub(super) enum SnapshotData {
 
 /// The state after the entry `last`.
 pub(super) struct Core {
+    /// Whose state it is.
+    origin: Origin,
     pub(super) machine: Machine,
     pub(super) ledger: Ledger,
     pub(super) last: Option<LogId>,
@@ -47,23 +49,18 @@ pub(super) struct Core {
 
 impl Core {
     /// The state that these records hold.
-    pub(super) fn load(head: &Head, records: &[(Bytes, Bytes)]) -> io::Result<Self> {
-        let decoded = records
-            .iter()
-            .map(|(key, value)| codec::decode_record(key, value))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| damaged(format!("a record of the state: {error}")))?;
-        let machine = if decoded.is_empty() {
-            Machine::new()
-        } else {
-            Machine::from_records(decoded).map_err(|error| damaged(error.to_string()))?
-        };
+    pub(super) fn load(origin: &Origin, head: &Head, records: &[(Bytes, Bytes)]) -> io::Result<Self> {
+        if let Some(found) = payload::decode_origin(&head.meta)?.filter(|found| found != origin) {
+            let (theirs, ours) = (found.cluster_id, origin.cluster_id);
+            return Err(damaged(format!("a state of cluster {theirs:032x} ({}); this is {ours:032x}", found.cluster)));
+        }
+        let machine = decoded_machine(records)?;
         let ledger = Ledger::of(records);
         if ledger.digest() != head.digest || ledger.records() != head.records {
             return Err(damaged("the records of the state are not those that their head announces".to_owned()));
         }
         let membership = payload::decode_head_meta(&head.meta)?;
-        Ok(Self { machine, ledger, last: head.log_id, membership, unwritten: 0 })
+        Ok(Self { origin: origin.clone(), machine, ledger, last: head.log_id, membership, unwritten: 0 })
     }
 
     /// What the state is now. The ledger must have been folded.
@@ -72,7 +69,7 @@ impl Core {
             log_id: self.last,
             records: self.ledger.records(),
             digest: self.ledger.digest(),
-            meta: payload::encode_head_meta(&self.membership),
+            meta: payload::encode_head_meta(&self.origin, &self.membership),
         }
     }
 
@@ -111,6 +108,19 @@ impl Core {
     }
 }
 
+/// The machine that these records make; an empty one of none.
+pub(super) fn decoded_machine(records: &[(Bytes, Bytes)]) -> io::Result<Machine> {
+    let decoded = records
+        .iter()
+        .map(|(key, value)| codec::decode_record(key, value))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| damaged(format!("a record of the state: {error}")))?;
+    if decoded.is_empty() {
+        return Ok(Machine::new());
+    }
+    Machine::from_records(decoded).map_err(|error| damaged(error.to_string()))
+}
+
 fn differing(id: LogId, claim: DigestClaim, own: u128) -> String {
     format!(
         "the state here differs from the leader's after log entry {}: digest {own:032x} here, {:032x} there (claimed \
@@ -126,6 +136,7 @@ pub(super) fn damaged(what: String) -> io::Error {
 /// What the state machine, the keeper of checkpoints, and the handle share.
 pub(super) struct Shared {
     pub(super) me: SelfIdentity,
+    origin: Origin,
     pub(super) core: Mutex<Core>,
     /// Kept beside the machine, as it is applied.
     pub(super) disks: Disks,
@@ -145,14 +156,16 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(
         me: SelfIdentity,
+        origin: Origin,
         recovered: &Recovered,
         store: Arc<dyn AnyStore>,
         wal: Arc<dyn AnyWal>,
         hooks: Arc<dyn Hooks>,
     ) -> io::Result<Self> {
-        let core = Core::load(&recovered.head, &recovered.records)?;
+        let core = Core::load(&origin, &recovered.head, &recovered.records)?;
         let shared = Self {
             me,
+            origin,
             core: Mutex::new(core),
             disks: Disks::default(),
             store,
@@ -222,9 +235,10 @@ impl Shared {
         let (done, installed) = super::store::awaited_file();
         self.store.install(received, done);
         let file = installed.await?;
+        let origin = self.origin.clone();
         let core = tokio::task::spawn_blocking(move || {
             let records = file.records()?.collect::<io::Result<Vec<_>>>()?;
-            Core::load(file.head(), &records)
+            Core::load(&origin, file.head(), &records)
         })
         .await
         .map_err(io::Error::other)??;

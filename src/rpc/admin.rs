@@ -1,10 +1,13 @@
 //! The `Admin` service: the cluster itself.
 
+use std::pin::Pin;
+
+use futures_util::Stream;
 use tonic::{Request, Response, Status};
 
 use super::convert::error_to_status;
 use super::pb;
-use crate::service::LockService;
+use crate::service::{Download, LockService};
 
 /// `Admin` over any service.
 pub(super) struct Admin<S> {
@@ -32,4 +35,25 @@ impl<S: LockService> pb::admin_server::Admin for Admin<S> {
         self.service.raise_features(to).await.map_err(|error| error_to_status(&error))?;
         Ok(Response::new(pb::RaiseFeaturesReply {}))
     }
+
+    type BackupStream = Pieces;
+
+    async fn backup(&self, _: Request<pb::BackupRequest>) -> Result<Response<Pieces>, Status> {
+        let download = self.service.backup().await.map_err(|error| error_to_status(&error))?;
+        Ok(Response::new(pieces(download)))
+    }
+}
+
+/// A file as the answer to a call.
+pub(super) type Pieces = Pin<Box<dyn Stream<Item = Result<pb::BackupPiece, Status>> + Send>>;
+
+fn pieces(download: Download) -> Pieces {
+    Box::pin(futures_util::stream::unfold(Some(download), |download| async move {
+        let mut download = download?;
+        match download.next().await {
+            Ok(Some(bytes)) => Some((Ok(pb::BackupPiece { bytes }), Some(download))),
+            Ok(None) => None,
+            Err(error) => Some((Err(error_to_status(&error)), None)),
+        }
+    }))
 }

@@ -5,6 +5,7 @@
 //! An embedded [node](crate::node) implements [`LockService`] in-process, the gRPC client implements it over the
 //! network, and everything pleasant (sessions, guards, commands) is written once above it.
 
+mod download;
 mod error;
 mod table;
 
@@ -19,6 +20,7 @@ use crate::model::{
     Reply, SessionId,
 };
 
+pub use download::Download;
 pub use error::{LeaderHint, NotSent, ServiceError};
 pub use table::{Advice, ErrorRow, TABLE, Word};
 
@@ -53,6 +55,11 @@ pub trait LockService: Clone + Send + Sync + 'static {
 
     /// Raises the cluster's feature level, which never falls again. Refused where a voter does not support it.
     fn raise_features(&self, to: u32) -> impl Future<Output = Result<(), ServiceError>> + Send;
+
+    /// A backup of the whole state, made by the asked node, with everything that was acknowledged before the call.
+    fn backup(&self) -> impl Future<Output = Result<Download, ServiceError>> + Send {
+        async { Err(ServiceError::Forbidden { why: "this service makes no backups".to_owned() }) }
+    }
 }
 
 /// A command and who asks.

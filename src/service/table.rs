@@ -135,7 +135,7 @@ impl Word {
     #[must_use]
     pub fn of_refusal(refusal: &Refusal) -> Word {
         match refusal {
-            Refusal::Held { .. } => Word::NotAcquired,
+            Refusal::Held { .. } | Refusal::Closed { .. } => Word::NotAcquired,
             Refusal::AlreadyHeld { .. } | Refusal::Entered { .. } => Word::AlreadyHeld,
             Refusal::KindMismatch { .. } => Word::KindMismatch,
             Refusal::LimitMismatch { .. } => Word::LimitMismatch,

@@ -4,6 +4,7 @@
 //! The log and the newest snapshot file are the truth. The mirror (sled) only makes starts fast and snapshot files
 //! cheap: it is verified before it is trusted, and thrown away whenever it does not verify.
 
+mod backup;
 mod directory;
 mod head;
 mod identity;
@@ -14,6 +15,7 @@ mod snapshot;
 mod state;
 mod wal;
 
+pub use backup::{BackupError, lay_out, open_backup};
 pub use head::{Head, record_hash};
 pub use identity::{Claim, Identity};
 pub use ids::{LogId, Vote};

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test fails by a panic, and says what it saw")]
 
 mod acting;
+mod backup;
 mod checker;
 mod cluster;
 mod crash;
@@ -10,6 +11,7 @@ mod disconnect;
 mod families;
 mod http;
 mod jobs;
+mod lone;
 mod recipes;
 mod redis;
 mod lock_command;

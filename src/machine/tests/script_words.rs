@@ -145,7 +145,8 @@ impl Names {
             | Refusal::OutOfBounds { .. }
             | Refusal::OtherDisk { .. }
             | Refusal::FeaturesUnsupported { .. }
-            | Refusal::FeatureLevel { .. } => refusal.to_string(),
+            | Refusal::FeatureLevel { .. }
+            | Refusal::Closed { .. } => refusal.to_string(),
         }
     }
 

@@ -6,6 +6,7 @@ use openraft::StorageError;
 use openraft::testing::log::{StoreBuilder, Suite};
 
 use super::super::log_store::LogStore;
+use super::super::payload::Origin;
 use super::super::state_machine::{Shared, StateMachine};
 use super::super::types::Types;
 use super::super::wire::SelfIdentity;
@@ -14,12 +15,17 @@ use crate::storage::{self, Claim, DirectoryLock, DiskWal, Identity, MemoryState,
 
 const ME: SelfIdentity = SelfIdentity { cluster_id: 7, group_id: 0, node: 1, disk: 11 };
 
+fn origin() -> Origin {
+    Origin { cluster: "suite".to_owned(), cluster_id: 7 }
+}
+
 struct InMemory;
 
 impl StoreBuilder<Types, LogStore<MemoryWal>, StateMachine, ()> for InMemory {
     async fn build(&self) -> Result<((), LogStore<MemoryWal>, StateMachine), StorageError<Types>> {
         let (wal, state) = (MemoryWal::default(), MemoryState::default());
-        let shared = Shared::new(ME, &nothing(), Arc::new(state), Arc::new(wal.clone()), Arc::new(Deaf)).unwrap();
+        let shared =
+            Shared::new(ME, origin(), &nothing(), Arc::new(state), Arc::new(wal.clone()), Arc::new(Deaf)).unwrap();
         Ok(((), LogStore::new(wal), StateMachine(Arc::new(shared))))
     }
 }
@@ -38,7 +44,8 @@ impl StoreBuilder<Types, LogStore<DiskWal>, StateMachine, (DirectoryLock, tempfi
         let wal = opened.wal;
         wal.assume_snapshot_of_everything();
         let shared =
-            Shared::new(ME, &opened.recovered, Arc::new(opened.state), Arc::new(wal.clone()), Arc::new(Deaf)).unwrap();
+            Shared::new(ME, origin(), &opened.recovered, Arc::new(opened.state), Arc::new(wal.clone()), Arc::new(Deaf))
+                .unwrap();
         Ok(((opened.lock, dir), LogStore::new(wal), StateMachine(Arc::new(shared))))
     }
 }

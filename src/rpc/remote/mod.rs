@@ -4,6 +4,7 @@
 //! call. Nothing is repeated here that might have happened: that is the business of who holds the request number.
 
 mod ask;
+mod cluster;
 mod documents;
 mod endpoints;
 mod stream;
@@ -31,7 +32,7 @@ use crate::model::{
     SessionClose, SessionId,
 };
 use crate::service::{
-    Call, ClaimRef, Events, Freshness, LeaderHint, LockService, NotSent, RenewalCall, ServiceError, Status,
+    Call, ClaimRef, Download, Events, Freshness, LeaderHint, LockService, NotSent, RenewalCall, ServiceError, Status,
     Subscription,
 };
 
@@ -315,6 +316,10 @@ impl LockService for RemoteService {
             asked.map(|_| ()).map_err(|status| error_from_status(&status))
         };
         self.shared.endpoints.ask(Effect::Changes, to, raise).await
+    }
+
+    async fn backup(&self) -> Result<Download, ServiceError> {
+        self.download().await
     }
 }
 

@@ -185,6 +185,7 @@ pub(super) fn refusal() -> impl Strategy<Value = Refusal> {
             Refusal::Changed { lock, value }
         }),
         Just(Refusal::WrongHandle),
+        any::<u64>().prop_map(|left_ms| Refusal::Closed { left_ms }),
     ]
 }
 

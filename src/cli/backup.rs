@@ -1,0 +1,218 @@
+//! `backup` and `restore`: the whole state as a file, and a new cluster from one.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use super::YES;
+use super::failure::Failure;
+use super::output::Output;
+use crate::client::Client;
+use crate::clock::SystemClock;
+use crate::config::{Joining, Member};
+use crate::limits;
+use crate::node::backup::{BackupView, Restore, RestoreError, Restored, examine, restore};
+use crate::service::{LockService, Word};
+
+#[derive(Debug, Args)]
+pub(super) struct BackupOptions {
+    /// Where to write it; a file that is there already is left alone
+    pub(super) file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RestoreOptions {
+    /// The backup
+    pub(super) file: PathBuf,
+    /// The directory to make, for the first node of the new cluster
+    #[arg(long, value_name = "DIR")]
+    pub(super) data: PathBuf,
+    /// Let tokens begin with at least this epoch
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=i64::from(limits::EPOCH_MAX)))]
+    pub(super) epoch: u16,
+    /// Refuse a backup of a cluster with another name
+    #[arg(long, value_name = "NAME")]
+    pub(super) cluster: Option<String>,
+    /// Id of the first node; the lowest of the backup's members by default
+    #[arg(long, value_name = "ID")]
+    pub(super) node: Option<u64>,
+    /// Where clients reach it; as the backup says by default
+    #[arg(long, value_name = "HOST:PORT", requires = "peer")]
+    pub(super) client: Option<String>,
+    /// Where other nodes reach it; as the backup says by default
+    #[arg(long, value_name = "HOST:PORT", requires = "client")]
+    pub(super) peer: Option<String>,
+    /// Grant at once. Whatever was granted after the backup may still be believed: two may hold one lock
+    #[arg(long)]
+    pub(super) now: bool,
+}
+
+#[derive(Serialize)]
+struct BackupLine<'a> {
+    file: String,
+    cluster: &'a str,
+    cluster_id: String,
+    index: String,
+    records: u64,
+    bytes: u64,
+    sessions: u64,
+}
+
+#[derive(Serialize)]
+struct RestoreLine<'a> {
+    data: String,
+    cluster: &'a str,
+    cluster_id: String,
+    node: u64,
+    epoch: u16,
+    sessions_ended: u64,
+    closed_ms: u64,
+    config: &'a str,
+}
+
+/// Writes a backup of a running cluster. What has the file's name is whole: it is verified before it gets it.
+pub(super) async fn backup<S: LockService>(
+    client: &Client<S>,
+    options: &BackupOptions,
+    output: &Output,
+) -> Result<u8, Failure> {
+    let file = &options.file;
+    if file.exists() {
+        return Err(Failure::usage(format!("{} is there already: name another file", file.display())));
+    }
+    let partial = Partial(partial_of(file));
+    fetch(client, &partial.0, output).await?;
+    let view = examine(&partial.0)?;
+    fs::rename(&partial.0, file).map_err(failed("rename", &partial.0))?;
+    sync_parent(file)?;
+    let line = BackupLine {
+        file: file.display().to_string(),
+        cluster: &view.cluster,
+        cluster_id: format!("{:032x}", view.cluster_id),
+        index: view.index.to_string(),
+        records: view.records,
+        bytes: view.bytes,
+        sessions: view.sessions,
+    };
+    output.answer(&line, || backup_text(file, &view))?;
+    Ok(YES)
+}
+
+fn backup_text(file: &Path, view: &BackupView) -> String {
+    let BackupView { cluster, index, records, bytes, .. } = view;
+    format!("{}: cluster {cluster} at log index {index}, {records} records, {bytes} bytes", file.display())
+}
+
+/// A file that is not whole yet, removed unless it got its final name.
+struct Partial(PathBuf);
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        // Gone already where all went well.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn partial_of(file: &Path) -> PathBuf {
+    let mut name = file.file_name().unwrap_or_default().to_owned();
+    name.push(".partial");
+    file.with_file_name(name)
+}
+
+fn failed(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> Failure {
+    let path = path.display().to_string();
+    move |error| Failure::new(Word::Internal, format!("cannot {doing} {path}: {error}"))
+}
+
+async fn fetch<S: LockService>(client: &Client<S>, path: &Path, output: &Output) -> Result<(), Failure> {
+    let mut download = client.service().backup().await?;
+    let mut file = File::create(path).map_err(failed("create", path))?;
+    let bar = if output.watched && !output.json { ProgressBar::no_length() } else { ProgressBar::hidden() };
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {bytes} ({bytes_per_sec})") {
+        bar.set_style(style);
+    }
+    while let Some(bytes) = download.next().await? {
+        file.write_all(&bytes).map_err(failed("write", path))?;
+        bar.inc(bytes.len() as u64);
+    }
+    bar.finish_and_clear();
+    file.sync_all().map_err(failed("sync", path))
+}
+
+fn sync_parent(file: &Path) -> Result<(), Failure> {
+    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(parent).and_then(|directory| directory.sync_all()).map_err(failed("sync", parent))
+}
+
+/// Makes the first node of a new cluster from a backup, and prints the config that it is started with.
+pub(super) fn restored(options: &RestoreOptions, output: &Output) -> Result<u8, Failure> {
+    let member = options.client.clone().zip(options.peer.clone()).map(|(client, peer)| Member { client, peer });
+    let asked = Restore {
+        file: options.file.clone(),
+        data: options.data.clone(),
+        cluster: options.cluster.clone(),
+        node: options.node,
+        member,
+        epoch_min: options.epoch,
+        at_once: options.now,
+    };
+    let restored = restore(&asked, &SystemClock::new())?;
+    let data = std::path::absolute(&options.data)?;
+    let Restored { backup, cluster_id, node, member, epoch, closed_ms } = &restored;
+    let joining = Joining {
+        cluster: &backup.cluster,
+        cluster_id: *cluster_id,
+        node: *node,
+        data: &data,
+        member,
+        timing_ms: None,
+    };
+    let config = joining.to_toml();
+    let line = RestoreLine {
+        data: data.display().to_string(),
+        cluster: &backup.cluster,
+        cluster_id: format!("{cluster_id:032x}"),
+        node: *node,
+        epoch: *epoch,
+        sessions_ended: backup.sessions,
+        closed_ms: *closed_ms,
+        config: &config,
+    };
+    output.answer(&line, || format!("{}{config}", comment(&restored)))?;
+    if options.now {
+        output.warn(
+            "WARNING: grants come at once. Whoever was granted a lock after the backup was made may still believe in it: \
+             make sure that none of them works any more",
+        );
+    }
+    Ok(YES)
+}
+
+/// What a person should know of it, at the head of the config.
+fn comment(restored: &Restored) -> String {
+    let Restored { backup, node, epoch, closed_ms, .. } = restored;
+    let BackupView { cluster, index, sessions, .. } = backup;
+    let closed = if *closed_ms == 0 {
+        "Grants come at once.".to_owned()
+    } else {
+        format!("Nothing is granted for its first {} of log time.", super::look::short(*closed_ms))
+    };
+    format!(
+        "# Node {node} of a new cluster {cluster}, restored from a backup at log index {index}.\n\
+         # {sessions} sessions were ended; tokens begin with epoch {epoch}. {closed}\n\
+         # Start it with this file, then add others: lockkeeper member add\n"
+    )
+}
+
+impl From<RestoreError> for Failure {
+    fn from(error: RestoreError) -> Self {
+        match error {
+            RestoreError::Invalid(invalid) => invalid.into(),
+            RestoreError::Backup(error) => Failure::new(Word::Invalid, error.to_string()),
+        }
+    }
+}

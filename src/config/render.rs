@@ -1,0 +1,113 @@
+//! The settings of a node that joins a cluster, as a file that it can be started with.
+
+use std::fmt::Write as _;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+
+use super::{Member, Profile};
+
+/// What a node must be told to be part of a cluster that it did not found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Joining<'a> {
+    /// The cluster's name.
+    pub cluster: &'a str,
+    /// Its id.
+    pub cluster_id: u128,
+    /// The node's id.
+    pub node: u64,
+    /// Where it keeps its data.
+    pub data: &'a Path,
+    /// Where it is reached.
+    pub member: &'a Member,
+    /// The cluster's timing (heartbeat, shortest and longest election timeout), in milliseconds; `None` where the node's
+    /// cluster has none yet.
+    pub timing_ms: Option<[u64; 3]>,
+}
+
+impl Joining<'_> {
+    /// The file.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        let quoted = |text: &str| toml::Value::from(text).to_string();
+        let Member { client, peer } = self.member;
+        let mut text = format!("cluster = {}\n", quoted(self.cluster));
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "cluster_id = \"{:032x}\"\nnode = {}", self.cluster_id, self.node);
+        let _ = writeln!(text, "data = {}", quoted(&self.data.to_string_lossy()));
+        let listens = [("client", client), ("peer", peer)].map(|(key, address)| (key, everywhere(address)));
+        if listens.iter().any(|(_, address)| address.is_some()) {
+            text.push_str("\n[listen]\n");
+        }
+        for (key, address) in listens {
+            if let Some(address) = address {
+                let _ = writeln!(text, "{key} = \"{address}\"");
+            }
+        }
+        let _ =
+            write!(text, "\n[[member]]\nid = {}\nclient = {}\npeer = {}\n", self.node, quoted(client), quoted(peer));
+        if let Some(timing_ms) = self.timing_ms {
+            text.push_str(&timing(timing_ms));
+        }
+        text
+    }
+}
+
+/// Where to listen for an address that is a name; one that is a number is listened on as it is.
+fn everywhere(address: &str) -> Option<SocketAddr> {
+    if address.parse::<SocketAddr>().is_ok() {
+        return None;
+    }
+    let port = address.rsplit_once(':')?.1.parse().ok()?;
+    Some(SocketAddr::new(IpAddr::from([0, 0, 0, 0]), port))
+}
+
+fn timing(ms: [u64; 3]) -> String {
+    let of = |profile: &Profile| {
+        let timing = profile.timing();
+        [timing.heartbeat_ms, timing.election_ms_min, timing.election_ms_max] == ms
+    };
+    match [Profile::Lan, Profile::Fast, Profile::Wan].into_iter().find(of) {
+        Some(profile) => format!("\n[timing]\nprofile = \"{}\"\n", profile.name()),
+        None => {
+            let [heartbeat, min, max] = ms;
+            format!(
+                "\n[timing]\nheartbeat = \"{heartbeat}ms\"\nelection_min = \"{min}ms\"\nelection_max = \"{max}ms\"\n"
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    fn read(member: &Member, timing_ms: Option<[u64; 3]>) -> Config {
+        let data = Path::new("/var/lib/lockkeeper \"4\"");
+        let joining = Joining { cluster: "harbour", cluster_id: 0xabc, node: 4, data, member, timing_ms };
+        Config::from_toml("n4.toml", &joining.to_toml(), []).expect("a good config")
+    }
+
+    /// What is written is what is read, with a profile, with times of one's own, and where addresses are names.
+    #[test]
+    fn the_file_is_a_good_config() {
+        let member = |host: &str| Member { client: format!("{host}:7604"), peer: format!("{host}:7614") };
+        let config = read(&member("127.0.0.1"), Some([50, 150, 300]));
+        assert_eq!((config.cluster.as_str(), config.cluster_id, config.node), ("harbour", Some(0xabc), 4));
+        assert_eq!((config.timing, config.data), (Profile::Lan.timing(), "/var/lib/lockkeeper \"4\"".into()));
+        assert_eq!(config.listen.client.to_string(), "127.0.0.1:7604");
+        let config = read(&member("n4.example"), Some([70, 200, 400]));
+        assert_eq!((config.listen.peer.to_string(), config.timing.heartbeat_ms), ("0.0.0.0:7614".to_owned(), 70));
+        assert_eq!(config.members[&4], member("n4.example"));
+        assert_eq!(read(&member("[::1]"), None).listen.client.to_string(), "[::1]:7604");
+    }
+
+    /// An id that is not one is refused with its line and where to get it.
+    #[test]
+    fn a_wrong_cluster_id_is_refused() {
+        let text = "cluster = \"harbour\"\ncluster_id = \"0xabc\"\nnode = 1\ndata = \"d\"\n\
+                    [[member]]\nid = 1\nclient = \"127.0.0.1:7601\"\npeer = \"127.0.0.1:7611\"\n";
+        let refused = Config::from_toml("n1.toml", text, []).expect_err("no id").to_string();
+        assert!(refused.starts_with("n1.toml:2: cluster_id must be 32"), "{refused}");
+    }
+}

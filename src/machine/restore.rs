@@ -1,0 +1,74 @@
+//! A state that was restored from a backup: what of it goes on, and what must not.
+//!
+//! Whatever was granted after the backup was made is not known here, and may still be believed. So every session ends,
+//! tokens and session ids go on where nothing before could have come, and nothing is granted for the longest time that
+//! an unknown grant can last.
+
+use super::expiry::Due;
+use super::{Machine, RecordKey};
+use crate::limits;
+use crate::model::{EndReason, Refusal, Restoring};
+
+impl Machine {
+    /// Turns the state of a backup into the beginning of a new cluster's, as of the log position after its last.
+    ///
+    /// - Every session has ended; leases and documents, which name no session, are as they were.
+    /// - No token or session id that follows was ever handed out: the epoch is larger, and so is the counter's start.
+    /// - No node is known, and no settings are: the new cluster's first leader sets its own.
+    pub fn restore(&mut self, restoring: Restoring) {
+        let (_, ttl_ms_max) = self.ttl_ms_bounds();
+        self.globals.applied += 1;
+        self.globals.wall = self.globals.wall.max(restoring.wall);
+        self.globals.epoch = restoring.epoch_after(self.globals.epoch);
+        self.globals.tokens = restoring.counter();
+        self.globals.sessions = restoring.counter();
+        self.close(if restoring.at_once { 0 } else { ttl_ms_max });
+        let sessions: Vec<_> = self.sessions.keys().copied().collect();
+        for id in sessions {
+            self.end_session(id, EndReason::Broken);
+        }
+        self.grant_what_is_free();
+        self.globals.settings = None;
+        let nodes: Vec<_> = std::mem::take(&mut self.nodes).into_keys().collect();
+        nodes.into_iter().for_each(|node| self.touch(RecordKey::Node(node)));
+        self.touch(RecordKey::Globals);
+        self.events.clear();
+    }
+
+    /// The cluster epoch of new tokens.
+    #[must_use]
+    pub fn epoch(&self) -> u16 {
+        self.globals.epoch
+    }
+
+    /// For how long nothing is granted, in milliseconds; 0 where grants come.
+    #[must_use]
+    pub fn closed_ms(&self) -> u64 {
+        self.globals.closed_until.map_or(0, |until| until.ms_since(self.globals.now))
+    }
+
+    /// Grants nothing for so long.
+    fn close(&mut self, ms: u64) {
+        self.move_due(self.globals.closed_until, None, Due::Opening);
+        self.globals.closed_until = (ms != 0).then(|| self.globals.now.after_ms(ms));
+        self.move_due(None, self.globals.closed_until, Due::Opening);
+    }
+
+    /// The time is over: whoever waits is looked at.
+    pub(super) fn open_again(&mut self) {
+        self.close(0);
+        self.touched.extend(self.locks.keys().cloned());
+    }
+
+    /// Whether anything may be granted at all.
+    pub(super) fn is_closed(&self) -> bool {
+        self.globals.closed_until.is_some()
+    }
+
+    /// Refuses while nothing may be granted.
+    pub(super) fn open_for_grants(&self) -> Result<(), Refusal> {
+        if self.is_closed() { Err(Refusal::Closed { left_ms: self.closed_ms() }) } else { Ok(()) }
+    }
+}
+
+const _: () = assert!(limits::TTL_MS_MAX_DEFAULT <= limits::TTL_MS_MAX, "what a restore waits out is bounded");

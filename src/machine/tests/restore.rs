@@ -1,0 +1,165 @@
+//! Restores: what of a backup's state goes on, and when the first grant comes.
+
+use super::mirror::entry;
+use crate::limits;
+use crate::machine::Machine;
+use crate::model::*;
+
+const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+/// Day 326 of the epoch count, at noon.
+const NOON: u64 = (20_454 + 326) * DAY_MS + DAY_MS / 2;
+
+fn key(text: &str) -> LockKey {
+    LockKey { namespace: Namespace::default(), name: LockName::parse(text).expect("legal") }
+}
+
+fn open(number: u64) -> Command {
+    Command::OpenSession(OpenSession {
+        namespace: Namespace::default(),
+        handle: Handle::from_random(number.into()),
+        instance: Instance(1),
+        ttl_ms: 10_000,
+        disconnect_grace_ms: None,
+        metadata: Metadata::default(),
+        accepts_hand_over: false,
+    })
+}
+
+fn acquire(session: SessionId, number: u64, lock: &str, patience: Patience) -> Command {
+    Command::Acquire(Acquire {
+        request: RequestId { session, number },
+        answered_below: 0,
+        name: key(lock).name,
+        mode: Mode::Exclusive,
+        owner: None,
+        patience,
+        metadata: Metadata::default(),
+        extras: None,
+    })
+}
+
+fn take(number: u128, lock: &str) -> Command {
+    Command::TakeLease(TakeLease {
+        lock: key(lock),
+        take: TakeId(number),
+        handle: Handle::from_random(number),
+        mode: Mode::Exclusive,
+        lease_ms: limits::TTL_MS_MAX_DEFAULT,
+        patience: Patience::For { ms: 60 * 60 * 1000 },
+        metadata: Metadata::default(),
+    })
+}
+
+/// A machine and how it is driven.
+struct Driven(Machine);
+
+impl Driven {
+    fn apply(&mut self, stamp: u64, command: Command) -> Outcome {
+        let index = self.0.applied() + 1;
+        let outcome = self.0.apply(index, &entry(stamp, vec![], vec![command])).commands.remove(0).outcome;
+        self.0.check().expect("sound");
+        outcome
+    }
+
+    fn opened(&mut self, stamp: u64, number: u64) -> SessionId {
+        let Outcome::Opened { session, .. } = self.apply(stamp, open(number)) else { panic!("not opened") };
+        session
+    }
+
+    fn holders(&self, lock: &str) -> Vec<FencingToken> {
+        let Answer::Lock(view) = self.0.query(&Query::Inspect { lock: key(lock) }).answer else { panic!("a view") };
+        view.holders.iter().map(|holder| holder.token).collect()
+    }
+
+    /// As a new cluster finds it: from its records.
+    fn restored(&self, wall: u64, at_once: bool) -> Self {
+        let mut machine = self.0.clone();
+        machine.restore(Restoring { wall: WallTime(wall), epoch_min: 0, at_once });
+        machine.check().expect("sound");
+        let again = Machine::from_records(machine.records().collect::<Vec<_>>()).expect("records");
+        again.check().expect("sound from its records");
+        Self(again)
+    }
+}
+
+/// One session holds a lock, another waits for it; a lease holds another, and a second lease waits for the first lock.
+fn backed_up() -> Driven {
+    let mut driven = Driven(Machine::new());
+    let (first, second) = (driven.opened(0, 1), driven.opened(0, 2));
+    driven.apply(1, acquire(first, 1, "held", Patience::Session));
+    driven.apply(2, acquire(second, 1, "held", Patience::Session));
+    driven.apply(3, take(1, "leased"));
+    driven.apply(4, take(2, "held"));
+    driven
+}
+
+/// Sessions and what they had are gone, a lease stays; nothing is granted until the longest grant that nobody knows of
+/// has run out, then first come, first served.
+#[test]
+fn nothing_is_granted_until_what_nobody_knows_of_has_ended() {
+    let before = backed_up();
+    let lease = before.holders("leased");
+    let mut after = before.restored(NOON, false);
+    assert_eq!((after.holders("held"), after.holders("leased")), (vec![], lease));
+    let session = after.opened(5, 3);
+    assert_eq!((session.epoch(), session.counter()), (326, (DAY_MS / 2000) * (1 << 31) + 1));
+    let Outcome::Refused(Refusal::Closed { left_ms }) = after.apply(5, acquire(session, 1, "new", Patience::Try))
+    else {
+        panic!("granted")
+    };
+    assert_eq!(left_ms, limits::TTL_MS_MAX_DEFAULT - 1);
+    let Outcome::Queued(_) = after.apply(6, acquire(session, 2, "new", Patience::Session)) else { panic!("granted") };
+    let last = 4 + limits::TTL_MS_MAX_DEFAULT;
+    for stamp in (10_000..=last).step_by(5_000).chain([last]) {
+        let renewal = Renewal { target: RenewalTarget::Session(session), attempt: 0, receipt: LogTime(stamp) };
+        let index = after.0.applied() + 1;
+        after.0.apply(index, &entry(stamp, vec![renewal], vec![]));
+        after.0.check().expect("sound");
+        assert_eq!((after.holders("held"), after.holders("new")), (vec![], vec![]), "at {stamp}");
+    }
+    assert_eq!(after.0.next_deadline().map(|at| at.0 <= last + 5_000), Some(true), "the opening wakes nobody");
+    after.apply(last + 1, Command::Tick);
+    let tokens = [after.holders("held"), after.holders("new")].concat();
+    assert_eq!(tokens.len(), 2, "{tokens:?}");
+    assert!(tokens.iter().all(|token| token.epoch() == 326), "{tokens:?}");
+}
+
+/// Where the operator says so, grants come at once: the waiting lease gets what the ended session held.
+#[test]
+fn at_once_grants_what_is_free() {
+    let after = backed_up().restored(NOON, true);
+    assert_eq!(after.holders("held").iter().map(|token| token.epoch()).collect::<Vec<_>>(), [326]);
+}
+
+/// Tokens of two restores of one backup never meet, a millisecond apart or a day, and all are larger than every one
+/// that was handed out before.
+#[test]
+fn tokens_of_two_restores_never_meet() {
+    let before = backed_up();
+    let newest = before.holders("leased")[0];
+    let tokens = |wall: u64| -> Vec<FencingToken> {
+        let mut after = before.restored(wall, true);
+        let session = after.opened(5, 9);
+        for number in 1..=50 {
+            after.apply(6, acquire(session, number, &format!("n{number}"), Patience::Try));
+        }
+        (1..=50).flat_map(|number| after.holders(&format!("n{number}"))).collect()
+    };
+    let all: Vec<_> = [NOON, NOON + 1, NOON + 1000, NOON + DAY_MS].into_iter().flat_map(tokens).collect();
+    assert_eq!(all.len(), 200);
+    assert!(all.iter().all(|token| newest < *token));
+    assert!(all.is_sorted_by(|one, other| one < other), "tokens met");
+}
+
+/// The new cluster's nodes are its own: none of the old ones is known, nor are their settings.
+#[test]
+fn no_node_of_the_old_cluster_is_known() {
+    let mut before = backed_up();
+    let told = Announcement { node: 2, disk: 22, features: 1, version: "1".to_owned(), http: None };
+    before.apply(5, Command::Announce(told));
+    let settings = ClusterSettings { timing_ms: [50, 150, 300], ttl_ms_min: 3000, ttl_ms_max: 60_000 };
+    before.apply(5, Command::Configure(settings));
+    let after = before.restored(NOON, false);
+    assert_eq!((after.0.announcements().len(), after.0.settings()), (0, None));
+    assert_eq!(after.0.applied(), before.0.applied() + 1);
+}

@@ -1,0 +1,62 @@
+//! What makes the tokens of a restored cluster new.
+
+use super::WallTime;
+use crate::limits::{COUNTER_BITS, EPOCH_MAX};
+
+/// How a backup becomes the state of a new cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Restoring {
+    /// When it is restored, by the wall clock of whoever does it.
+    pub wall: WallTime,
+    /// The epoch is at least this.
+    pub epoch_min: u16,
+    /// Grant at once. Whatever was granted after the backup was made may still be believed then.
+    pub at_once: bool,
+}
+
+const MS_A_DAY: u64 = 24 * 60 * 60 * 1000;
+/// 2026-01-01, in days since 1970.
+const FIRST_DAY: u64 = 20_454;
+
+impl Restoring {
+    /// The new epoch: above the backup's, and at least the days since 2026, so that restores of one backup on different
+    /// days differ by it. At most [`EPOCH_MAX`], which no clock reaches before 2115.
+    #[must_use]
+    pub fn epoch_after(&self, stored: u16) -> u16 {
+        let days = (self.wall.0 / MS_A_DAY).saturating_sub(FIRST_DAY);
+        let days = u16::try_from(days).unwrap_or(EPOCH_MAX);
+        stored.saturating_add(1).max(days).max(self.epoch_min).min(EPOCH_MAX)
+    }
+
+    /// Where counters go on: 2^31 for each second of the day, so that restores of one backup on one day do not meet unless
+    /// a cluster grants more than 2^31 times a second; milliseconds part those within one second.
+    #[must_use]
+    pub fn counter(&self) -> u64 {
+        let ms = self.wall.0 % MS_A_DAY;
+        ((ms / 1000) << 31) + ((ms % 1000) << 21)
+    }
+}
+
+const _: () = assert!((MS_A_DAY / 1000) << 31 < 1 << COUNTER_BITS, "the counter of a day's last second fits");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(wall: u64) -> Restoring {
+        Restoring { wall: WallTime(wall), epoch_min: 0, at_once: false }
+    }
+
+    /// The epoch is the largest of the stored one's successor, the days since 2026-01-01 and what was asked for; the
+    /// counter tells two restores of one day apart, down to a millisecond.
+    #[test]
+    fn epoch_and_counter_are_new() {
+        // 2026-01-02T00:00:01Z
+        let second_day = at(1_767_312_001_000);
+        assert_eq!((second_day.epoch_after(0), second_day.counter()), (1, 1 << 31));
+        assert_eq!(second_day.epoch_after(7), 8);
+        assert_eq!(Restoring { epoch_min: 99, ..second_day }.epoch_after(7), 99);
+        assert_eq!((at(0).epoch_after(0), second_day.epoch_after(EPOCH_MAX)), (1, EPOCH_MAX));
+        assert!(second_day.counter() < at(second_day.wall.0 + 1).counter());
+    }
+}

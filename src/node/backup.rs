@@ -1,0 +1,202 @@
+//! Backups: one made of a running cluster, looked at, and restored as the beginning of a new cluster.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+use super::Node;
+use crate::clock::Clock;
+use crate::config;
+use crate::limits;
+use crate::model::{Invalid, Query, Restoring};
+use crate::raft::{Backup, Member};
+use crate::service::{Download, Freshness, LockService, ServiceError};
+use crate::storage::{self, BackupError, Identity, LogId, SnapshotFile};
+
+impl Node {
+    /// A snapshot file of this node's state, with everything that was acknowledged before the call. Any node makes it,
+    /// so that the leader can be spared.
+    pub(super) fn backup_here(&self) -> Download {
+        let (sender, receiver) = mpsc::channel(2);
+        let node = self.clone();
+        self.own(async move {
+            let sent = tokio::select! {
+                () = sender.closed() => return,
+                file = node.complete_file() => file,
+            };
+            match sent {
+                Ok(file) => send(file, sender).await,
+                Err(error) => {
+                    // Whoever asked may have gone away.
+                    sender.send(Err(error)).await.ok();
+                }
+            }
+        });
+        Download::new(receiver)
+    }
+
+    /// Waits until this node has applied what the leader has, and writes a file.
+    async fn complete_file(&self) -> Result<SnapshotFile, ServiceError> {
+        let index = self.query(Query::Totals, Freshness::Linearizable).await?.index;
+        let mut views = self.core.consensus.watch();
+        let caught_up = views.wait_for(|view| view.applied >= Some(index) || view.fatal.is_some());
+        match tokio::time::timeout(Duration::from_millis(limits::COMMIT_WAIT_MS_MAX), caught_up).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) => return Err(ServiceError::Stopping),
+            Err(_) => {
+                let why = format!("node {} is behind the leader; ask another one", self.core.id);
+                return Err(ServiceError::Internal(why));
+            }
+        }
+        let file = self.core.consensus.backup().await;
+        file.map_err(|error| ServiceError::Internal(format!("node {}: no backup: {error}", self.core.id)))
+    }
+}
+
+async fn send(file: SnapshotFile, sender: mpsc::Sender<Result<Bytes, ServiceError>>) {
+    let failed = |error: std::io::Error| ServiceError::Internal(format!("the backup cannot be read: {error}"));
+    let reading = tokio::task::spawn_blocking(move || {
+        let chunks = match file.chunks(limits::SNAPSHOT_CHUNK_BYTES) {
+            Ok(chunks) => chunks,
+            Err(error) => return drop(sender.blocking_send(Err(failed(error)))),
+        };
+        for chunk in chunks {
+            if sender.blocking_send(chunk.map_err(failed)).is_err() {
+                return; // Nobody wants the rest.
+            }
+        }
+    });
+    // It ends with the file or with whoever reads it.
+    reading.await.ok();
+}
+
+/// What a backup holds, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackupView {
+    /// The name of the cluster that it is of.
+    pub cluster: String,
+    /// The id of that cluster.
+    pub cluster_id: u128,
+    /// The log index whose state it is.
+    pub index: u64,
+    /// How many records.
+    pub records: u64,
+    /// How long the file is.
+    pub bytes: u64,
+    /// How many sessions were alive.
+    pub sessions: u64,
+}
+
+/// Reads all of a backup and says what it holds.
+///
+/// # Errors
+/// [`RestoreError::Backup`] where it is damaged, of another format, or no backup.
+pub fn examine(file: &Path) -> Result<BackupView, RestoreError> {
+    let (snapshot, backup) = opened(file)?;
+    Ok(BackupView {
+        cluster: backup.cluster().to_owned(),
+        cluster_id: backup.cluster_id(),
+        index: snapshot.head().log_id.map_or(0, |id: LogId| id.index),
+        records: snapshot.head().records,
+        bytes: snapshot.size_bytes(),
+        sessions: backup.sessions(),
+    })
+}
+
+fn opened(path: &Path) -> Result<(SnapshotFile, Backup), RestoreError> {
+    let file = storage::open_backup(path)?;
+    let backup = Backup::read(&file)
+        .map_err(|error| BackupError::Damaged { path: path.to_path_buf(), what: error.to_string() })?;
+    Ok((file, backup))
+}
+
+/// How a backup is restored.
+#[derive(Debug, Clone)]
+pub struct Restore {
+    /// The backup.
+    pub file: PathBuf,
+    /// The directory that is made; it must not exist, or be empty.
+    pub data: PathBuf,
+    /// Refuse the backup of a cluster with another name.
+    pub cluster: Option<String>,
+    /// The first node of the new cluster; `None` takes the backup's member with the lowest id.
+    pub node: Option<u64>,
+    /// Where that node is reached; `None` takes what the backup says of it.
+    pub member: Option<config::Member>,
+    /// See [`Restoring::epoch_min`].
+    pub epoch_min: u16,
+    /// See [`Restoring::at_once`].
+    pub at_once: bool,
+}
+
+/// What a restore made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Restored {
+    /// What the backup held.
+    pub backup: BackupView,
+    /// The new cluster's id.
+    pub cluster_id: u128,
+    /// Its only node.
+    pub node: u64,
+    /// Where that is reached.
+    pub member: config::Member,
+    /// The epoch of its tokens.
+    pub epoch: u16,
+    /// For how long it grants nothing, in milliseconds.
+    pub closed_ms: u64,
+}
+
+/// Why nothing was restored.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// The backup, or the directory.
+    #[error(transparent)]
+    Backup(#[from] BackupError),
+    /// What was asked for does not fit the backup.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+}
+
+/// Makes the data directory of the one node of a new cluster, with the backup's state: all sessions ended, tokens larger
+/// than every earlier one, and nothing granted for as long as an unknown grant may last. The backup itself stays.
+///
+/// # Errors
+/// See [`RestoreError`]; nothing was changed then.
+pub fn restore(restore: &Restore, clock: &dyn Clock) -> Result<Restored, RestoreError> {
+    let view = examine(&restore.file)?;
+    let (_, backup) = opened(&restore.file)?;
+    if let Some(cluster) = restore.cluster.as_ref().filter(|cluster| **cluster != view.cluster) {
+        let bound = format!("the name of the cluster that the backup is of, {:?}", view.cluster);
+        return Err(Invalid::new("cluster", bound, format!("{cluster:?}")).into());
+    }
+    let (node, member) = first_node(restore, &backup)?;
+    let cluster_id = clock.random_u128();
+    let restoring = Restoring { wall: clock.wall(), epoch_min: restore.epoch_min, at_once: restore.at_once };
+    let address = Member { client: member.client.clone(), peer: member.peer.clone() };
+    let restored = backup
+        .restored(restoring, cluster_id, (node, address))
+        .map_err(|error| BackupError::Damaged { path: restore.file.clone(), what: error.to_string() })?;
+    let identity = Identity::new(view.cluster.clone(), cluster_id, 0, node, clock.random_u128());
+    storage::lay_out(&restore.data, &identity, restored.head, restored.records)?;
+    let (epoch, closed_ms) = (restored.epoch, restored.closed_ms);
+    Ok(Restored { backup: view, cluster_id, node, member, epoch, closed_ms })
+}
+
+/// The first node of the new cluster, and where it is reached.
+fn first_node(restore: &Restore, backup: &Backup) -> Result<(u64, config::Member), Invalid> {
+    let members = backup.members();
+    let node = restore.node.or_else(|| members.keys().next().copied()).unwrap_or(1);
+    if node == 0 {
+        return Err(Invalid::new("node", "1 or more", node));
+    }
+    if let Some(member) = &restore.member {
+        return Ok((node, member.clone()));
+    }
+    let known = members.get(&node).map(|of| config::Member { client: of.client.clone(), peer: of.peer.clone() });
+    known.map(|member| (node, member)).ok_or_else(|| {
+        let known: Vec<_> = members.keys().collect();
+        Invalid::new("node", format!("one of the backup's members {known:?}, or one whose addresses are given"), node)
+    })
+}

@@ -1,0 +1,108 @@
+//! A backup as the beginning of a new cluster: its state under a new identity, with one voter.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+use bytes::Bytes;
+
+use super::ledger::Ledger;
+use super::payload::{self, Origin};
+use super::state_machine::{damaged, decoded_machine};
+use super::types::{Member, RaftMembership, StoredMembership, from_log_id};
+use crate::codec;
+use crate::machine::Machine;
+use crate::model::Restoring;
+use crate::storage::{Head, LogId, SnapshotFile};
+
+/// What a backup holds.
+#[derive(Debug)]
+pub struct Backup {
+    origin: Origin,
+    members: BTreeMap<u64, Member>,
+    machine: Machine,
+}
+
+/// The state of a new cluster, as its first node's directory keeps it.
+#[derive(Debug)]
+pub struct RestoredState {
+    /// What the records are.
+    pub head: Head,
+    /// All of them, in the order of their keys.
+    pub records: Vec<(Bytes, Bytes)>,
+    /// The epoch of its tokens.
+    pub epoch: u16,
+    /// For how long nothing is granted, in milliseconds of log time.
+    pub closed_ms: u64,
+}
+
+impl Backup {
+    /// Reads a verified file.
+    ///
+    /// # Errors
+    /// `InvalidData` where its records are not a state, or do not say whose they are.
+    pub fn read(file: &SnapshotFile) -> io::Result<Self> {
+        let records = file.records()?.collect::<io::Result<Vec<_>>>()?;
+        let head = file.head();
+        let origin = payload::decode_origin(&head.meta)?;
+        let origin = origin.ok_or_else(|| damaged("it does not say of which cluster it is".to_owned()))?;
+        let membership = payload::decode_head_meta(&head.meta)?;
+        let members = membership.nodes().map(|(id, member)| (*id, member.clone())).collect();
+        let machine = decoded_machine(&records)?;
+        Ok(Self { origin, members, machine })
+    }
+
+    /// The name of the cluster that it is of.
+    #[must_use]
+    pub fn cluster(&self) -> &str {
+        &self.origin.cluster
+    }
+
+    /// The id of the cluster that it is of.
+    #[must_use]
+    pub fn cluster_id(&self) -> u128 {
+        self.origin.cluster_id
+    }
+
+    /// Who was a member when it was made.
+    #[must_use]
+    pub fn members(&self) -> &BTreeMap<u64, Member> {
+        &self.members
+    }
+
+    /// How many sessions were alive.
+    #[must_use]
+    pub fn sessions(&self) -> u64 {
+        self.machine.totals().sessions
+    }
+
+    /// The state of a new cluster with that id and this one voter, one position behind the backup's. Terms begin anew.
+    ///
+    /// # Errors
+    /// `InvalidData` where no membership can be made of it.
+    pub fn restored(
+        mut self,
+        restoring: Restoring,
+        cluster_id: u128,
+        (node, member): (u64, Member),
+    ) -> io::Result<RestoredState> {
+        self.machine.restore(restoring);
+        let id = LogId::new(0, 0, self.machine.applied());
+        let voters = BTreeSet::from([node]);
+        let membership = RaftMembership::new(vec![voters], BTreeMap::from([(node, member)]));
+        let membership = membership.map_err(|error| damaged(format!("a membership: {error}")))?;
+        let stored = StoredMembership::new(Some(from_log_id(id)), membership);
+        let origin = Origin { cluster_id, ..self.origin };
+        let records = self.machine.records();
+        let mut records: Vec<_> = records.map(|(key, record)| codec::encode_record(&key, &record)).collect();
+        records.sort();
+        let ledger = Ledger::of(&records);
+        let head = Head {
+            log_id: Some(id),
+            records: ledger.records(),
+            digest: ledger.digest(),
+            meta: payload::encode_head_meta(&origin, &stored),
+        };
+        let (epoch, closed_ms) = (self.machine.epoch(), self.machine.closed_ms());
+        Ok(RestoredState { head, records, epoch, closed_ms })
+    }
+}

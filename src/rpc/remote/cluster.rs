@@ -1,0 +1,39 @@
+//! Calls about the cluster itself.
+
+use tokio::sync::mpsc;
+
+use super::RemoteService;
+use super::endpoints::{self, Effect};
+use crate::rpc::convert::error_from_status;
+use crate::rpc::pb;
+use crate::service::{Download, ServiceError};
+
+impl RemoteService {
+    /// The file comes as fast as its reader takes it, however long that is.
+    pub(super) async fn download(&self) -> Result<Download, ServiceError> {
+        let begin = |(), at| async move {
+            let begun = endpoints::admin(at).backup(pb::BackupRequest {}).await;
+            begun.map_err(|status| error_from_status(&status))
+        };
+        let mut wire = self.shared.endpoints.ask(Effect::Reads, (), begin).await?.into_inner();
+        let (sender, receiver) = mpsc::channel(2);
+        self.shared.tasks.run(async move {
+            loop {
+                let next = tokio::select! {
+                    () = sender.closed() => return,
+                    next = wire.message() => next,
+                };
+                let next = match next {
+                    Ok(Some(piece)) => Ok(piece.bytes),
+                    Ok(None) => return,
+                    Err(status) => Err(error_from_status(&status)),
+                };
+                let last = next.is_err();
+                if sender.send(next).await.is_err() || last {
+                    return;
+                }
+            }
+        });
+        Ok(Download::new(receiver))
+    }
+}

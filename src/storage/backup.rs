@@ -1,0 +1,168 @@
+//! A snapshot file that was taken away, and the directory that is made of one.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use thiserror::Error;
+
+use super::directory::{create_directory, sync_directory};
+use super::head::Head;
+use super::identity::Identity;
+use super::snapshot::{Builder, SnapshotFile, file_name};
+
+/// Why a backup was not read, or not restored. Whatever was there is as it was.
+#[derive(Debug, Error)]
+pub enum BackupError {
+    /// It is not what a backup wrote.
+    #[error("{} is not a whole backup: {what}; use another one", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Where, and what was found.
+        what: String,
+    },
+    /// There is something already.
+    #[error("{} is not empty: a backup is restored into a directory of its own; name another one, or move this one away", path.display())]
+    NotEmpty {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The disk answered with an error.
+    #[error("cannot {doing} {}: {error}", path.display())]
+    Io {
+        /// What was tried.
+        doing: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the system answered.
+        error: io::Error,
+    },
+}
+
+impl BackupError {
+    fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_path_buf();
+        move |error| Self::Io { doing, path, error }
+    }
+}
+
+/// Opens a backup and reads all of it: framing, checksums, count, digest.
+///
+/// # Errors
+/// [`BackupError::Damaged`] names the offset of what is wrong, also where it is no backup at all or of another format.
+pub fn open_backup(path: &Path) -> Result<SnapshotFile, BackupError> {
+    let verified = SnapshotFile::open(path).and_then(|file| file.verify().map(|()| file));
+    verified.map_err(|error| {
+        if error.kind() == io::ErrorKind::InvalidData {
+            return BackupError::Damaged { path: path.to_path_buf(), what: error.to_string() };
+        }
+        BackupError::io("read", path)(error)
+    })
+}
+
+/// Makes a node's directory that holds this state and an empty log. It appears whole or not at all: its identity, without
+/// which no node takes it for its own, comes last.
+///
+/// # Errors
+/// [`BackupError::NotEmpty`] where the directory has anything in it.
+pub fn lay_out(
+    dir: &Path,
+    identity: &Identity,
+    head: Head,
+    records: impl IntoIterator<Item = (Bytes, Bytes)>,
+) -> Result<(), BackupError> {
+    let snapshots = dir.join("snapshot");
+    if dir.exists() && fs::read_dir(dir).map_err(BackupError::io("list", dir))?.next().is_some() {
+        return Err(BackupError::NotEmpty { path: dir.to_path_buf() });
+    }
+    create_directory(&snapshots).map_err(BackupError::io("create", &snapshots))?;
+    let path = snapshots.join(file_name(head.log_id));
+    write_snapshot(&path, head, records).map_err(BackupError::io("write", &path))?;
+    sync_directory(&snapshots).map_err(BackupError::io("sync", &snapshots))?;
+    let path = dir.join("identity");
+    identity.save(&path).map_err(BackupError::io("write", &path))
+}
+
+fn write_snapshot(path: &Path, head: Head, records: impl IntoIterator<Item = (Bytes, Bytes)>) -> io::Result<()> {
+    let mut builder = Builder::new(BufWriter::new(File::create_new(path)?), head)?;
+    for (key, value) in records {
+        builder.add(&key, &value)?;
+    }
+    let mut output = builder.finish()?;
+    output.flush()?;
+    output.get_ref().sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::head::Tally;
+    use crate::storage::{Claim, LogId, Options, Source, open};
+
+    fn state() -> (Head, Vec<(Bytes, Bytes)>) {
+        let records: Vec<_> =
+            (0..300).map(|n| (Bytes::from(format!("k{n:04}")), Bytes::from(vec![n as u8; 30]))).collect();
+        let mut tally = Tally::default();
+        records.iter().for_each(|(key, value)| tally.add(key, value));
+        let head = Head {
+            log_id: Some(LogId::new(0, 0, 41)),
+            records: tally.records,
+            digest: tally.digest,
+            meta: Bytes::from_static(b"m"),
+        };
+        (head, records)
+    }
+
+    /// A directory that was laid out opens with exactly that state and an empty log, for its own node alone.
+    #[test]
+    fn what_is_laid_out_opens() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().join("deep").join("n1");
+        let (head, records) = state();
+        lay_out(&dir, &Identity::new("harbour".into(), 7, 0, 1, 9), head.clone(), records.clone()).unwrap();
+        let claim = Claim { cluster: "harbour".into(), node: 1, cluster_id: Some(7), group_id: Some(0) };
+        let other = Claim { cluster_id: Some(8), ..claim.clone() };
+        let refused = open(&dir, &other, || panic!("there is an identity"), &Options::default()).err().unwrap();
+        assert!(refused.to_string().contains("belongs to node 1"), "{refused}");
+        let opened = open(&dir, &claim, || panic!("there is an identity"), &Options::default()).unwrap();
+        assert_eq!((opened.recovered.source, &opened.recovered.head), (Source::Snapshot, &head));
+        assert_eq!(opened.recovered.records, records);
+    }
+
+    /// A directory with anything in it is left alone.
+    #[test]
+    fn a_directory_in_use_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("notes"), "mine").unwrap();
+        let (head, records) = state();
+        let refused = lay_out(folder.path(), &Identity::new("h".into(), 7, 0, 1, 9), head, records).unwrap_err();
+        assert!(refused.to_string().contains("is not empty"), "{refused}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    /// A backup with a flipped bit or a missing end, of another format, or that is none, is refused by its name.
+    #[test]
+    fn what_is_no_whole_backup_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("harbour.backup");
+        let (head, records) = state();
+        write_snapshot(&path, head, records).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        assert_eq!(open_backup(&path).unwrap().head().records, 300);
+        let refused = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            let refused = open_backup(&path).unwrap_err();
+            assert!(matches!(refused, BackupError::Damaged { .. }), "{refused}");
+            let text = refused.to_string();
+            assert!(text.contains("harbour.backup"), "{text}");
+            text
+        };
+        let flipped = |at: usize| [&whole[..at], &[whole[at] ^ 1], &whole[at + 1..]].concat();
+        assert!(refused(&flipped(whole.len() / 2)).contains("checksum"));
+        assert!(refused(&flipped(8)).contains("snapshot format 0; this build reads 1 to 1"));
+        assert!(refused(b"a text of somebody else's").contains("not a snapshot file"));
+        refused(&whole[..whole.len() - 1]);
+    }
+}

@@ -1,0 +1,121 @@
+//! A backup of a running cluster, and the clusters that are restored from it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+use std::time::Duration;
+
+use lockkeeper::client::Client;
+use lockkeeper::model::FencingToken;
+use lockkeeper::rpc::RemoteService;
+use serde_json::Value;
+
+use crate::cluster::Cluster;
+use crate::lone::{Lone, free_addresses};
+
+fn run(cluster: &Cluster, arguments: &[&str]) -> Output {
+    cluster.command(arguments).output().expect("ran")
+}
+
+/// What a command that must succeed answers.
+fn answer(cluster: &Cluster, arguments: &[&str]) -> Value {
+    let output = run(cluster, &[arguments, &["--json"]].concat());
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("an object")
+}
+
+/// What a command that must be refused as a usage error says.
+fn refused(cluster: &Cluster, arguments: &[&str]) -> String {
+    let output = run(cluster, arguments);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(64), "{arguments:?}: {said}");
+    said
+}
+
+/// Restores into a directory of this name and starts the node with the config that was printed.
+fn restored(cluster: &Cluster, backup: &str, name: &str, options: &[&str]) -> (Lone, Value) {
+    let data = cluster.folder().join(name);
+    let [client, peer] = free_addresses();
+    let place = ["restore", backup, "--data", data.to_str().unwrap(), "--client", &client, "--peer", &peer];
+    let told = answer(cluster, &[&place, options].concat());
+    (Lone::start(cluster.folder(), &format!("{name}-node"), told["config"].as_str().unwrap(), &client), told)
+}
+
+/// The tokens of so many grants.
+async fn tokens(client: &Client<RemoteService>) -> BTreeSet<FencingToken> {
+    let mut tokens = BTreeSet::new();
+    for number in 0..20 {
+        let guard = client.lock(&format!("n{number}")).acquire().await.expect("free");
+        tokens.insert(guard.token());
+        guard.release().await.expect("released");
+    }
+    tokens
+}
+
+fn flipped(file: &Path, to: &Path) {
+    let mut bytes = fs::read(file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(to, bytes).unwrap();
+}
+
+/// Two clusters restored from one backup never hand out a token that the other or the old one did; the old sessions have
+/// ended; without `--now` nothing is granted yet, and whoever asks is told for how long.
+#[tokio::test]
+async fn restored_clusters_never_repeat_a_token() {
+    let cluster = Cluster::start().await;
+    let client = cluster.client();
+    let session = client.session().ttl(Duration::from_secs(60)).open().await.expect("a session");
+    let held = session.lock("held").acquire().await.expect("free");
+    let file = cluster.folder().join("harbour.backup");
+    let file = file.to_str().unwrap();
+    let made = answer(&cluster, &["backup", file]);
+    assert_eq!((&made["cluster"], &made["sessions"]), (&"test".into(), &1.into()));
+    assert!(refused(&cluster, &["backup", file]).contains("is there already"));
+    let mut old = tokens(&client).await;
+    old.insert(held.token());
+
+    let (first, told) = restored(&cluster, file, "first", &["--now"]);
+    assert_eq!((&told["sessions_ended"], &told["closed_ms"]), (&1.into(), &0.into()));
+    let (second, again) = restored(&cluster, file, "second", &["--now"]);
+    assert_ne!(told["cluster_id"], again["cluster_id"]);
+    assert_ne!(told["cluster_id"], made["cluster_id"]);
+    let (one, other) = (tokens(&first.leads().await).await, tokens(&second.leads().await).await);
+    assert!(one.is_disjoint(&other), "{one:?} {other:?}");
+    assert!(old.last() < one.first() && old.last() < other.first(), "{old:?} {one:?} {other:?}");
+    let view = first.leads().await.inspect("held").await.expect("inspected").value;
+    assert_eq!(view.holders, [], "its session has ended");
+
+    let (closed, told) = restored(&cluster, file, "closed", &["--epoch", "30000"]);
+    assert_eq!((&told["epoch"], &told["closed_ms"]), (&30_000.into(), &600_000.into()));
+    closed.leads().await;
+    let tried = run(&cluster, &["lock", "-n", "held", "--endpoints", &closed.client, "--json", "--", "true"]);
+    let said: Value = serde_json::from_slice(&tried.stderr).expect("an error");
+    assert_eq!((tried.status.code(), &said["error"]), (Some(75), &"not-acquired".into()));
+    assert!(said["detail"].as_str().unwrap().contains("was restored from a backup"), "{said}");
+}
+
+/// A damaged backup, one of another cluster, a file that is none, and a directory in use are refused by name, and nothing
+/// is made.
+#[tokio::test]
+async fn what_must_not_be_restored_is_refused_by_name() {
+    let cluster = Cluster::start().await;
+    cluster.client().lock("a").acquire().await.expect("free").release().await.expect("released");
+    let file = cluster.folder().join("harbour.backup");
+    let (backup, bad, data) = (file.to_str().unwrap(), cluster.folder().join("bad"), cluster.folder().join("new"));
+    answer(&cluster, &["backup", backup]);
+    let (bad_name, data_name) = (bad.to_str().unwrap(), data.to_str().unwrap());
+    flipped(&file, &bad);
+    let said = refused(&cluster, &["restore", bad_name, "--data", data_name]);
+    assert!(said.contains(bad_name) && said.contains("offset"), "{said}");
+    fs::write(&bad, "notes").unwrap();
+    assert!(refused(&cluster, &["restore", bad_name, "--data", data_name]).contains("is not a whole backup"));
+    let said = refused(&cluster, &["restore", backup, "--data", data_name, "--cluster", "elsewhere"]);
+    assert!(said.contains("the backup is of, \"test\""), "{said}");
+    let said = refused(&cluster, &["restore", backup, "--data", data_name, "--node", "9"]);
+    assert!(said.contains("[1, 2, 3]"), "{said}");
+    assert!(!data.exists());
+    let in_use = cluster.folder().join("n1");
+    assert!(refused(&cluster, &["restore", backup, "--data", in_use.to_str().unwrap()]).contains("is not empty"));
+}
