@@ -1,7 +1,8 @@
-//! The lease lock: taken where `expireAt` lies in the past, renewed every half period by a timer, looked at by others.
+//! The lease lock: taken where `expireAt` lies in the past, renewed by a timer while it is held, looked at by others.
 //!
 //! | there | here |
 //! | --- | --- |
+//! | the timer renews every half period | at a third, so that a slow answer is no later than half |
 //! | the timer renews by name, even what another has taken since | only its own grant, and its holder is told that it lost it |
 //! | the timer runs on after the release | it ends with the guard |
 //! | `expireAt` stays in the future after a release | it is free at once |

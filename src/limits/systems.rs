@@ -12,8 +12,8 @@ pub const CONFIG_RETRY_MS: u64 = 500;
 pub const CONFIG_WAIT_MS: u64 = 20_000;
 /// Who waits for a lock of the config profile says so this often.
 pub const CONFIG_TELL_MS: u64 = 10_000;
-/// The timer of a lease lock renews so often in its period.
-pub const LEASE_RENEWALS_A_PERIOD: u32 = 2;
+/// The timer of a lease lock renews so often in its period: at a third, and so never later than half a period after the last.
+pub const LEASE_RENEWALS_A_PERIOD: u32 = 3;
 /// Tries for a lock of the config profile after an answer got lost.
 pub const CONFIG_UNCLEAR_TRIES_MAX: u32 = 2;
 

@@ -187,6 +187,10 @@ impl<S: LockService> ConfigLocks<S> {
             };
             let now = self.client.time().now();
             if limit.is_some_and(|limit| limit <= now) {
+                if matches!(last, ClientError::Service(_)) {
+                    // Nobody said that another has it.
+                    return Err(ConfigLockError::Unclear(last));
+                }
                 return Err(match wait {
                     WaitFor::SingleAttempt => ConfigLockError::LockStateChangeFailed(last),
                     WaitFor::Duration(_) | WaitFor::Forever => {

@@ -28,7 +28,7 @@ const CONTENDERS: usize = 64;
 const ROUNDS: usize = 10;
 const ROUNDS_FULL: usize = 1_000;
 /// A cluster that does not answer for so long is out of reach.
-const OUTAGE: Duration = Duration::from_secs(2);
+pub(super) const OUTAGE: Duration = Duration::from_secs(2);
 
 behaviours! {
     r_all_01_zookeeper_tells_four_answers
@@ -40,7 +40,7 @@ behaviours! {
 
 /// What a caller was told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Told {
+pub(super) enum Told {
     Held,
     Refused,
     Expired,
@@ -48,9 +48,9 @@ enum Told {
 }
 
 /// The four paths, in the order in which they are tried.
-const FOUR: [Told; 4] = [Told::Held, Told::Refused, Told::Expired, Told::Unreachable];
+pub(super) const FOUR: [Told; 4] = [Told::Held, Told::Refused, Told::Expired, Told::Unreachable];
 
-fn told(error: &ClientError) -> Told {
+pub(super) fn told(error: &ClientError) -> Told {
     match error {
         ClientError::NotAcquired { .. } => Told::Held,
         ClientError::Refused(_) | ClientError::Invalid(_) => Told::Refused,
@@ -76,7 +76,7 @@ fn told_by_etcd<T: Debug>(answer: Result<T, EtcdError>) -> Told {
 }
 
 /// Nothing is passed on any more.
-fn cut(faults: &Faults) {
+pub(super) fn cut(faults: &Faults) {
     faults.deaf.store(true, SeqCst);
     faults.detached.store(true, SeqCst);
 }

@@ -1,5 +1,7 @@
 //! The Redis lock: its four conditions, and what goes wrong without them.
 
+#![allow(clippy::print_stderr, reason = "a run that is scaled down says so")]
+
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
@@ -8,7 +10,14 @@ use lockkeeper::compat::redis_lock::RedisLock;
 use lockkeeper::service::{LockService, Word};
 
 use super::ended;
-use crate::suite::{LONG, LOOK, SHORT, client};
+use crate::suite::{LONG, SHORT, client};
+
+/// Who contends, and how often each locks and unlocks; `LOCKKEEPER_FULL` asks for a thousand times.
+const CLIENTS: u32 = 100;
+const ROUNDS: u32 = 2;
+const ROUNDS_FULL: u32 = 1_000;
+/// Between two tries of a client that polls.
+const POLL: Duration = Duration::from_millis(200);
 
 /// The original: one key, its value, and when it is gone.
 #[derive(Default)]
@@ -38,14 +47,16 @@ impl Model {
 
 /// One client at any time, however many ask.
 async fn r_red_01_one_client_at_any_time<S: LockService>(service: S) {
+    let rounds = if std::env::var_os("LOCKKEEPER_FULL").is_some() { ROUNDS_FULL } else { ROUNDS };
+    eprintln!("R-RED-01: {CLIENTS} clients, {rounds} rounds (LOCKKEEPER_FULL=1 for {ROUNDS_FULL})");
     let client = client(service, "red-01");
     let (inside, done) = (AtomicU32::new(0), AtomicU32::new(0));
     let contender = async |number: u32| {
         let lock = RedisLock::new(client.clone());
-        for round in 0..5 {
+        for round in 0..rounds {
             let id = format!("{number}-{round}");
             while !lock.try_get_distributed_lock("k", &id, LONG).await.expect("answered") {
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL).await;
             }
             assert_eq!(inside.fetch_add(1, SeqCst), 0, "two inside");
             tokio::task::yield_now().await;
@@ -54,8 +65,8 @@ async fn r_red_01_one_client_at_any_time<S: LockService>(service: S) {
             assert!(lock.release_distributed_lock("k", &id).await.expect("answered"));
         }
     };
-    join_all((0..8).map(contender)).await;
-    assert_eq!(done.load(SeqCst), 40);
+    join_all((0..CLIENTS).map(contender)).await;
+    assert_eq!(done.load(SeqCst), CLIENTS * rounds);
 }
 
 #[tokio::test]
@@ -156,7 +167,7 @@ async fn r_red_08_one_row_under_the_lock<S: LockService>(service: S) {
     let request = async |number: u32| {
         let (lock, id) = (RedisLock::new(client.clone()), number.to_string());
         while !lock.try_get_distributed_lock("k", &id, LONG).await.expect("answered") {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
         }
         if rows.load(SeqCst) == 0 {
             tokio::task::yield_now().await;
@@ -164,7 +175,7 @@ async fn r_red_08_one_row_under_the_lock<S: LockService>(service: S) {
         }
         assert!(lock.release_distributed_lock("k", &id).await.expect("answered"));
     };
-    join_all((0..20).map(request)).await;
+    join_all((0..100).map(request)).await;
     assert_eq!(rows.load(SeqCst), 1);
 }
 
