@@ -14,6 +14,9 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use crate::limits;
+use crate::model::Invalid;
+
 pub use quota::Rates;
 pub use render::Joining;
 pub use timing::{Profile, Timing};
@@ -60,6 +63,26 @@ pub struct Member {
     pub client: String,
     /// By the other nodes.
     pub peer: String,
+}
+
+impl Member {
+    /// Refuses addresses that nobody could dial, with the field that is wrong.
+    ///
+    /// # Errors
+    /// Names `client` or `peer`.
+    pub fn checked(&self) -> Result<(), Invalid> {
+        for (field, address) in [("client", &self.client), ("peer", &self.peer)] {
+            let port = address.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+            let port = port.and_then(|(_, port)| port.parse::<u16>().ok()).filter(|port| *port != 0);
+            if port.is_none() || address.contains('/') || limits::ADDRESS_BYTES_MAX < address.len() {
+                return Err(Invalid::new(field, "HOST:PORT", format!("{address:?}")));
+            }
+        }
+        if self.client == self.peer {
+            return Err(Invalid::new("peer", "another address than for clients", format!("{:?}", self.peer)));
+        }
+        Ok(())
+    }
 }
 
 /// Why settings were refused.

@@ -4,10 +4,12 @@
 //! weigh them against each other; relations that must hold between them are checked by the compiler below.
 
 mod history;
+mod members;
 mod systems;
 mod tables;
 
 pub use history::*;
+pub use members::*;
 pub use systems::*;
 pub use tables::*;
 
@@ -377,8 +379,6 @@ pub const APPENDS_IN_FLIGHT_MAX: usize = 2;
 pub const COMMIT_NEWS_MS_MAX: u64 = 1;
 /// Touched records are folded into the state's digest when there are so many, if no digest is due before.
 pub const FOLD_RECORDS: usize = 2_048;
-/// State digests that a node remembers of itself.
-pub const DIGESTS_REMEMBERED: usize = 4;
 
 const _: () = assert!(2 * REPLICATION_BYTES_MAX <= PEER_MESSAGE_BYTES_MAX, "one entry beyond the cut must fit");
 const _: () = assert!(2 * ENTRY_BYTES_MAX <= PEER_MESSAGE_BYTES_MAX && ENTRY_BYTES_MAX <= WAL_RECORD_BYTES);

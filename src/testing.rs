@@ -75,7 +75,13 @@ impl Cluster {
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let (cluster, cluster_id) = node.cluster();
-        let info = ServerInfo { cluster: cluster.to_owned(), cluster_id, node: node.id(), leader: node.leaders() };
+        let info = ServerInfo {
+            cluster: cluster.to_owned(),
+            cluster_id,
+            node: node.id(),
+            leader: node.leaders(),
+            endpoints: node.endpoints(),
+        };
         let stop = self.stop.subscribe();
         let routes = rpc::routes(node.service(), info, stop.clone(), None).await.map_err(std::io::Error::other)?;
         self.servers.spawn(async move {

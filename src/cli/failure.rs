@@ -59,6 +59,7 @@ impl Failure {
             Word::SessionEnded | Word::AlreadyOpen => "start anew with a new session",
             Word::StaleAttempt | Word::TooOld | Word::RequestReused => "start anew with a new request",
             Word::FeatureLevel => "see what the nodes support with `lockkeeper features`",
+            Word::MembersUnfit => "see who belongs to the cluster with `lockkeeper member ls`",
             Word::NotPermitted => "ask for the right, or use another certificate or auth token",
             Word::Unreachable => "check --endpoints, and that the nodes run",
             Word::NoLeader | Word::Stopping => "try again; `lockkeeper status` shows which nodes are healthy",

@@ -73,7 +73,13 @@ impl Host {
         let (stop, stopped) = watch::channel(false);
         let mut servers = JoinSet::new();
         let (cluster, cluster_id) = node.cluster();
-        let info = ServerInfo { cluster: cluster.to_owned(), cluster_id, node: node.id(), leader: node.leaders() };
+        let info = ServerInfo {
+            cluster: cluster.to_owned(),
+            cluster_id,
+            node: node.id(),
+            leader: node.leaders(),
+            endpoints: node.endpoints(),
+        };
         let routes = rpc::routes(node.service(), info, stopped.clone(), None).await;
         let routes = routes.map_err(|error| Failure::new(Word::Internal, error.to_string()))?;
         let ended = stopped.clone();

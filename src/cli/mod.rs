@@ -19,6 +19,7 @@ mod lease;
 pub mod lock;
 mod logging;
 mod look;
+mod member;
 mod options;
 mod output;
 pub mod panics;
@@ -113,6 +114,7 @@ fn run(options: Options, output: &Output) -> Result<u8, Failure> {
         | Command::Status
         | Command::Transfer(_)
         | Command::Features(_)
+        | Command::Member(_)
         | Command::Backup(_)
         | Command::Bench(_)) => on_runtime(ask(other, common, output)),
     }
@@ -142,6 +144,7 @@ async fn ask(command: Command, common: &Common, output: &Output) -> Result<u8, F
         Command::Status => cluster::status(&client, output).await,
         Command::Transfer(options) => cluster::transfer(&client, &options, output).await,
         Command::Features(options) => cluster::features(&client, &options, output).await,
+        Command::Member(command) => member::member(&client, command, output).await,
         Command::Backup(options) => backup::backup(&client, &options, output).await,
         Command::Bench(options) => bench::bench(&client, &options, output).await,
         Command::Dev(_)

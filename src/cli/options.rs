@@ -10,6 +10,7 @@ use super::backup::{BackupOptions, RestoreOptions};
 use super::bench::Workload;
 use super::history::{HistoryOptions, VerifyOptions};
 use super::lock::{LockOptions, ShimOptions};
+use super::member::MemberCommand;
 use super::parse::{duration, handle, lock_name, namespace, port_base, position, session, token};
 use crate::config::Profile;
 use crate::model::{FencingToken, Handle, LockName, Namespace, Position, SessionId};
@@ -119,6 +120,9 @@ pub(super) enum Command {
     Transfer(TransferOptions),
     /// The cluster's feature level: what its nodes support, and raising it
     Features(FeaturesOptions),
+    /// Who belongs to the cluster
+    #[command(subcommand)]
+    Member(MemberCommand),
     /// Write a backup of the whole cluster
     Backup(BackupOptions),
     /// Make the first node of a new cluster from a backup; prints its config

@@ -95,6 +95,7 @@ impl From<Refusal> for ClientError {
             | Refusal::NotAccepted { .. }
             | Refusal::Changed { .. }
             | Refusal::Closed { .. }
+            | Refusal::MembersUnfit { .. }
             | Refusal::Deadlock { .. }
             | Refusal::KindMismatch { .. }
             | Refusal::LimitMismatch { .. }

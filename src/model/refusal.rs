@@ -196,6 +196,12 @@ pub enum Refusal {
         /// The text that is kept with it now, where that was to be changed.
         value: Option<LockValue>,
     },
+    /// The cluster's members stay as they are: the change would cost the quorum, or cannot be made.
+    #[error("the members stay as they are: {why}")]
+    MembersUnfit {
+        /// What would become of it, and what to do instead.
+        why: String,
+    },
     /// Nothing is granted yet: the cluster was restored from a backup, and what was granted after that may still be
     /// believed.
     #[error("the cluster was restored from a backup and grants nothing for another {left_ms} ms")]

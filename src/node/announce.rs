@@ -1,4 +1,4 @@
-//! What the voters say of themselves: the leader asks each and puts what is new into the replicated state.
+//! What the members say of themselves: the leader asks each and puts what is new into the replicated state.
 
 use std::time::Duration;
 
@@ -58,11 +58,10 @@ pub(super) async fn keep(node: Node) {
 }
 
 impl Node {
-    /// Asks every voter at once; one that does not answer is asked again the next time.
+    /// Asks every member at once; one that does not answer is asked again the next time.
     async fn learn_announcements(&self) {
         let members = self.core.consensus.watch().borrow().members.clone();
-        let voters = members.iter().filter(|(_, member)| member.voter).map(|(id, _)| self.learn_of(*id));
-        join_all(voters).await;
+        join_all(members.keys().map(|id| self.learn_of(*id))).await;
     }
 
     async fn learn_of(&self, voter: u64) {

@@ -192,6 +192,7 @@ fn first_node(restore: &Restore, backup: &Backup) -> Result<(u64, config::Member
         return Err(Invalid::new("node", "1 or more", node));
     }
     if let Some(member) = &restore.member {
+        member.checked()?;
         return Ok((node, member.clone()));
     }
     let known = members.get(&node).map(|of| config::Member { client: of.client.clone(), peer: of.peer.clone() });

@@ -25,7 +25,8 @@ pub(super) struct Core {
     pub(super) id: u64,
     pub(super) cluster: String,
     pub(super) cluster_id: u128,
-    pub(super) members: BTreeMap<u64, Member>,
+    /// What its config says; see [`members`](Self::members).
+    pub(super) founders: BTreeMap<u64, Member>,
     pub(super) settings: ClusterSettings,
     pub(super) election_max: Duration,
     /// What this node says of itself.
@@ -38,6 +39,8 @@ pub(super) struct Core {
     pub(super) rates: Rates,
     /// Who leads, for the servers in front of this node.
     pub(super) leader: watch::Sender<Option<LeaderHint>>,
+    /// Where clients reach the members, for the same.
+    pub(super) endpoints: watch::Sender<Vec<String>>,
     /// Set once when the node is closed.
     pub(super) stop: watch::Sender<bool>,
 }
@@ -111,10 +114,27 @@ impl SyncObserver for Shared {
 }
 
 impl Core {
+    /// The members as the log has them; before there are any in it, those of the config.
+    pub(super) fn members(&self) -> BTreeMap<u64, Member> {
+        let views = self.consensus.watch();
+        let members = &views.borrow().members;
+        if members.is_empty() {
+            return self.founders.clone();
+        }
+        members.iter().map(|(id, seen)| (*id, seen.member.clone())).collect()
+    }
+
+    /// Who leads, as this node sees it, and where clients reach that.
+    pub(super) fn leader_hint(&self) -> Option<LeaderHint> {
+        // The view is let go before the members are read from it: a reader that waits for itself waits for ever.
+        let leader = self.consensus.watch().borrow().leader;
+        self.hint(leader)
+    }
+
     /// Where clients reach a node.
     pub(super) fn hint(&self, leader: Option<u64>) -> Option<LeaderHint> {
         let node = leader?;
-        let client = self.members.get(&node)?.client.clone();
+        let client = self.members().remove(&node)?.client;
         Some(LeaderHint { node, client })
     }
 

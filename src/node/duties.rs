@@ -25,6 +25,12 @@ pub(super) async fn follow_views(node: Node) {
             let leader = view.leader.filter(|leader| *leader != node.core.id || leads || !view.own_term_applied);
             node.core.leader.send_replace(node.core.hint(leader));
         }
+        let endpoints: Vec<_> = node.core.members().into_values().map(|member| member.client).collect();
+        node.core.endpoints.send_if_modified(|known| {
+            let changed = *known != endpoints;
+            *known = endpoints;
+            changed
+        });
         if let Some(why) = view.fatal {
             node.core.shared.fatal.send_replace(Some(why));
         }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::codec::{Kind, decode_message, encode_message};
 use crate::model::{Announcement, Answered, Query, Reply};
-use crate::service::{Call, ClaimRef, RenewalCall, ServiceError, Status};
+use crate::service::{Call, ClaimRef, MemberChange, RenewalCall, ServiceError, Status};
 
 /// A call that another node passes on. New variants are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +30,8 @@ pub(super) enum Forward {
     Hello,
     /// Raise the feature level.
     RaiseFeatures(u32),
+    /// Change the members.
+    ChangeMembers(MemberChange),
 }
 
 /// The leader's answer. New variants are added at the end.
@@ -51,6 +53,8 @@ pub(super) enum Forwarded {
     Hello(Announcement),
     /// The feature level was raised.
     FeaturesRaised,
+    /// The members were changed.
+    MembersChanged,
 }
 
 impl Forward {

@@ -21,6 +21,7 @@ mod hooks;
 mod hub;
 mod lanes;
 mod log_clock;
+mod members;
 mod metrics;
 mod open;
 mod parked;
@@ -100,6 +101,12 @@ impl Node {
     #[must_use]
     pub fn leaders(&self) -> watch::Receiver<Option<crate::service::LeaderHint>> {
         self.core.leader.subscribe()
+    }
+
+    /// Where clients reach the members, as that changes: for the servers in front of this node.
+    #[must_use]
+    pub fn endpoints(&self) -> watch::Receiver<Vec<String>> {
+        self.core.endpoints.subscribe()
     }
 
     /// Bounds how many commands a second each namespace may send while this node leads, instead of what its settings

@@ -213,7 +213,7 @@ fn assemble(
         id: config.node,
         cluster: config.cluster,
         cluster_id: settings.cluster_id,
-        members: settings.members,
+        founders: settings.members,
         settings: ClusterSettings {
             timing_ms: [settings.timing.heartbeat_ms, settings.timing.election_min_ms, settings.timing.election_max_ms],
             ttl_ms_min: config.timing.ttl_ms_min,
@@ -227,6 +227,7 @@ fn assemble(
         lanes: Lanes::default(),
         rates,
         leader: watch::Sender::new(None),
+        endpoints: watch::Sender::new(Vec::new()),
         stop: watch::Sender::new(false),
     });
     // A node is assembled once: the slot is empty.

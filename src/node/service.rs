@@ -14,8 +14,8 @@ use crate::model::{
 };
 use crate::raft::ProposeError;
 use crate::service::{
-    Call, ClaimRef, Download, Events, Freshness, LockService, NotSent, RenewalCall, Scope, ServiceError, Status,
-    Subscription,
+    Call, ClaimRef, Download, Events, Freshness, LockService, MemberChange, NotSent, RenewalCall, Scope, ServiceError,
+    Status, Subscription,
 };
 
 impl LockService for Node {
@@ -88,14 +88,25 @@ impl LockService for Node {
     }
 
     async fn transfer(&self, to: u64) -> Result<(), ServiceError> {
-        if !self.core.members.contains_key(&to) {
-            let known: Vec<_> = self.core.members.keys().collect();
+        let members = self.core.members();
+        if !members.contains_key(&to) {
+            let known: Vec<_> = members.keys().collect();
             return Err(crate::model::Invalid::new("node", format!("one of {known:?}"), to).into());
         }
         if self.leads() {
             return self.transfer_here(to).await;
         }
         let Forwarded::Transferred = self.pass_on(Forward::Transfer(to), None).await? else { return Err(unexpected()) };
+        Ok(())
+    }
+
+    async fn change_members(&self, change: MemberChange) -> Result<(), ServiceError> {
+        if self.leads() {
+            return self.change_members_here(change).await;
+        }
+        let Forwarded::MembersChanged = self.pass_on(Forward::ChangeMembers(change), None).await? else {
+            return Err(unexpected());
+        };
         Ok(())
     }
 
@@ -122,7 +133,7 @@ impl Node {
     /// Serves a call that another node passed on; it is not passed on again.
     pub(super) async fn serve_forwarded(&self, forward: Forward) -> Forwarded {
         if forward != Forward::Hello && !self.leads() {
-            let leader = self.core.hint(self.core.consensus.watch().borrow().leader);
+            let leader = self.core.leader_hint();
             return Forwarded::Error(ServiceError::NotSent { why: NotSent::NotLeader, leader });
         }
         let served = match forward {
@@ -139,6 +150,9 @@ impl Node {
             Forward::Transfer(to) => self.transfer_here(to).await.map(|()| Forwarded::Transferred),
             Forward::Status => Ok(Forwarded::Status(self.status_here())),
             Forward::RaiseFeatures(to) => self.raise_features_here(to).await.map(|()| Forwarded::FeaturesRaised),
+            Forward::ChangeMembers(change) => {
+                self.change_members_here(change).await.map(|()| Forwarded::MembersChanged)
+            }
             Forward::Hello => Ok(Forwarded::Hello(self.core.announcement.clone())),
         };
         served.unwrap_or_else(Forwarded::Error)
@@ -292,8 +306,7 @@ impl Node {
     }
 
     pub(super) fn not_sent(&self, why: NotSent) -> ServiceError {
-        let leader =
-            self.core.hint(self.core.consensus.watch().borrow().leader).filter(|hint| hint.node != self.core.id);
+        let leader = self.core.leader_hint().filter(|hint| hint.node != self.core.id);
         ServiceError::NotSent { why, leader }
     }
 }

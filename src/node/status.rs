@@ -49,14 +49,19 @@ impl Node {
         let (totals, log_time, announced): (_, _, BTreeMap<u64, Announcement>) =
             core.consensus.machine(|machine| (machine.totals(), machine.now(), announced(machine)));
         let leader = leads.then_some(core.id);
-        let nodes = core.members.iter().map(|(id, member)| {
+        let members = core.members();
+        let nodes = members.iter().map(|(id, member)| {
             let progress = view.members.get(id);
             let itself = *id == core.id;
             let told = announced.get(id);
             let heard = progress.and_then(|peer| peer.heard).is_some_and(|at| at.elapsed() <= core.election_max);
             NodeStatus {
                 id: *id,
-                role: if leader == Some(*id) { Role::Leader } else { Role::Follower },
+                role: match progress {
+                    _ if leader == Some(*id) => Role::Leader,
+                    Some(member) if !member.voter => Role::Learner,
+                    Some(_) | None => Role::Follower,
+                },
                 client: member.client.clone(),
                 peer: member.peer.clone(),
                 http: told.and_then(|told| told.http.clone()).unwrap_or_default(),
@@ -79,6 +84,7 @@ impl Node {
             ttl_ms_min: core.settings.ttl_ms_min,
             ttl_ms_max: core.settings.ttl_ms_max,
             features,
+            timing_ms: core.settings.timing_ms,
         }
     }
 }

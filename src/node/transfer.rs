@@ -31,7 +31,9 @@ impl Node {
         if !self.leads() {
             return;
         }
-        let others: Vec<_> = self.core.members.keys().copied().filter(|node| *node != self.core.id).collect();
+        let members = self.core.consensus.watch().borrow().members.clone();
+        let voters = members.into_iter().filter(|(_, member)| member.voter).map(|(node, _)| node);
+        let others: Vec<_> = voters.filter(|node| *node != self.core.id).collect();
         match self.hand_to_one_of(&others).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(node = self.core.id, %error, "could not hand leadership over"),

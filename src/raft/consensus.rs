@@ -231,6 +231,10 @@ impl Consensus {
         }
     }
 
+    pub(super) fn raft(&self) -> &Raft<Types, StateMachine> {
+        &self.0.raft
+    }
+
     /// Looks at the machine as it is now. Applying waits meanwhile, so be quick.
     pub fn machine<R>(&self, look: impl FnOnce(&Machine) -> R) -> R {
         look(&self.0.shared.core().machine)

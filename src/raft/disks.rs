@@ -45,6 +45,6 @@ pub(super) fn wiped(node: u64) -> String {
     format!(
         "node {node} has another disk than the one by which this cluster knows it: its data directory was lost and made \
          anew, so what it had acknowledged is gone. It must not vote or count as node {node}. Put its old directory back, \
-         or give the new disk a new node id"
+         or give the new disk a new node id: lockkeeper member add"
     )
 }

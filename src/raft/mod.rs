@@ -10,6 +10,7 @@ mod keeper;
 mod ledger;
 mod link;
 mod log_store;
+mod members;
 mod network;
 mod payload;
 mod pipeline;
@@ -27,6 +28,7 @@ mod wire;
 
 pub use consensus::{Consensus, Hooks, ProposeError, StartError, Submitted};
 pub use link::{Connection, Connector, Dialling, accepted};
+pub use members::{Reshape, ReshapeError};
 pub use restore::{Backup, RestoredState};
 pub use settings::{RaftSettings, Timing};
 pub use types::Member;

@@ -13,6 +13,7 @@ use openraft::raft::{AppendEntriesResponse, StreamAppendError, TransferLeaderReq
 use tonic::{Request, Response, Status, Streaming};
 
 use super::disks::wiped;
+use super::members::removed;
 use super::state_machine::{Shared, SnapshotData, StateMachine, meta_of};
 use super::types::{Snapshot, Types};
 use super::wire::append_response::Result as Answer;
@@ -63,6 +64,10 @@ impl Server {
         let pristine = membership.nodes().next().is_none();
         if pristine || membership.get_node(&sender).is_some() {
             return Ok(());
+        }
+        // An id is known by a disk only after it was a member, and comes into no later membership again.
+        if self.shared.disks.of(sender).is_some() {
+            return Err(Status::data_loss(removed(sender)));
         }
         Err(Status::permission_denied(format!("node {sender} is not a member of this cluster")))
     }

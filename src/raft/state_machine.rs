@@ -13,6 +13,7 @@ use tokio::sync::{Notify, watch};
 use super::consensus::Hooks;
 use super::disks::{Disks, wiped};
 use super::ledger::Ledger;
+use super::members::removed;
 use super::payload::{self, Origin};
 use super::ring::size_bytes;
 use super::store::{AnyStore, AnyWal, synced};
@@ -73,6 +74,10 @@ impl Core {
         }
     }
 
+    fn has_member(&self, node: u64) -> bool {
+        self.membership.get_node(&node).is_some()
+    }
+
     fn apply(&mut self, entry: RaftEntry) -> io::Result<Option<Arc<Applied>>> {
         let id = to_log_id(&entry.log_id);
         let applied = match entry.payload {
@@ -124,7 +129,7 @@ pub(super) fn decoded_machine(records: &[(Bytes, Bytes)]) -> io::Result<Machine>
 fn differing(id: LogId, claim: DigestClaim, own: u128) -> String {
     format!(
         "the state here differs from the leader's after log entry {}: digest {own:032x} here, {:032x} there (claimed \
-         in {id}); this node must not serve; move its directory away and let it join as a new node",
+         in {id}); this node must not serve; move its directory away and put a new node in its place: lockkeeper member add",
         claim.index, claim.digest
     )
 }
@@ -211,7 +216,11 @@ impl Shared {
         }
         self.applied_bytes.fetch_add(size_bytes(&entry) as u64, Ordering::Relaxed);
         let mut core = self.core();
+        let belonged = core.has_member(self.me.node);
         let applied = core.apply(entry).inspect_err(|error| self.fail(&error.to_string()))?;
+        if belonged && !core.has_member(self.me.node) {
+            self.fail(&removed(self.me.node));
+        }
         self.follow_disks(&core);
         if core.unwritten >= CHECKPOINT_ENTRIES {
             self.checkpoint_due.notify_one();
@@ -244,7 +253,11 @@ impl Shared {
         .map_err(io::Error::other)??;
         let index = core.last.map_or(0, |id| id.index);
         self.follow_disks(&core);
-        *self.core() = core;
+        let belongs = core.has_member(self.me.node);
+        let before = std::mem::replace(&mut *self.core(), core);
+        if before.has_member(self.me.node) && !belongs {
+            self.fail(&removed(self.me.node));
+        }
         self.hooks.installed(index);
         Ok(())
     }

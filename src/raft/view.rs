@@ -62,6 +62,8 @@ pub struct View {
     pub quorum_acked: Option<Instant>,
     /// All members.
     pub members: BTreeMap<u64, MemberView>,
+    /// The membership is on its way from one to another.
+    pub joint: bool,
     /// Why this node must stop.
     pub fatal: Option<String>,
 }
@@ -130,6 +132,7 @@ fn seen(anchor: Anchor, metrics: &RaftMetrics<Types>, fault: Option<String>) -> 
         own_term_applied: leads && own,
         quorum_acked: metrics.last_quorum_acked.map(|at| anchor.of(*at)),
         members: members.collect(),
+        joint: 1 < membership.membership().get_joint_config().len(),
         fatal: fault.or_else(|| broken.map(ToString::to_string)),
     }
 }

@@ -7,7 +7,7 @@ use tonic::{Request, Response, Status};
 
 use super::convert::error_to_status;
 use super::pb;
-use crate::service::{Download, LockService};
+use crate::service::{Download, LockService, MemberChange};
 
 /// `Admin` over any service.
 pub(super) struct Admin<S> {
@@ -34,6 +34,16 @@ impl<S: LockService> pb::admin_server::Admin for Admin<S> {
         let to = request.into_inner().to;
         self.service.raise_features(to).await.map_err(|error| error_to_status(&error))?;
         Ok(Response::new(pb::RaiseFeaturesReply {}))
+    }
+
+    async fn change_members(
+        &self,
+        request: Request<pb::ChangeMembersRequest>,
+    ) -> Result<Response<pb::ChangeMembersReply>, Status> {
+        let change =
+            MemberChange::try_from(request.into_inner()).map_err(|invalid| error_to_status(&invalid.into()))?;
+        self.service.change_members(change).await.map_err(|error| error_to_status(&error))?;
+        Ok(Response::new(pb::ChangeMembersReply {}))
     }
 
     type BackupStream = Pieces;

@@ -188,7 +188,13 @@ impl Node {
         let address = listener.local_addr().expect("bound").to_string();
         let (leader, leaders) = watch::channel(Some(LeaderHint { node: id, client: address.clone() }));
         let (stop, stopped) = watch::channel(false);
-        let info = ServerInfo { cluster: "harbour".to_owned(), cluster_id: 0xabc, node: id, leader: leaders };
+        let info = ServerInfo {
+            cluster: "harbour".to_owned(),
+            cluster_id: 0xabc,
+            node: id,
+            leader: leaders,
+            endpoints: watch::channel(vec![]).1,
+        };
         let routes = routes(service.clone(), info, stopped.clone(), None).await.expect("routes");
         let serving = tokio::spawn(async move { serve(routes, listener, stopped).await.expect("served") });
         Self { service, calls, address, leader, stop, serving }

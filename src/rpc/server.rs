@@ -34,6 +34,8 @@ pub struct ServerInfo {
     /// Who leads, as this node sees it. When it changes away from who led when a stream began, that stream is ended
     /// with `move_to`.
     pub leader: watch::Receiver<Option<LeaderHint>>,
+    /// Where clients reach the members; told to each client, so that it finds those that came later.
+    pub endpoints: watch::Receiver<Vec<String>>,
 }
 
 /// Why serving did not begin, or ended otherwise than by the stop signal.

@@ -7,6 +7,7 @@
 
 mod download;
 mod error;
+mod members;
 mod table;
 
 use std::future::Future;
@@ -22,6 +23,7 @@ use crate::model::{
 
 pub use download::Download;
 pub use error::{LeaderHint, NotSent, ServiceError};
+pub use members::MemberChange;
 pub use table::{Advice, ErrorRow, TABLE, Word};
 
 /// A lock service. Cloning gives another handle on the same one.
@@ -55,6 +57,11 @@ pub trait LockService: Clone + Send + Sync + 'static {
 
     /// Raises the cluster's feature level, which never falls again. Refused where a voter does not support it.
     fn raise_features(&self, to: u32) -> impl Future<Output = Result<(), ServiceError>> + Send;
+
+    /// Changes who belongs to the cluster. Answers once it is so. Refused where it would cost the quorum.
+    fn change_members(&self, change: MemberChange) -> impl Future<Output = Result<(), ServiceError>> + Send {
+        async move { Err(ServiceError::Forbidden { why: format!("this service has no members: {change:?}") }) }
+    }
 
     /// A backup of the whole state, made by the asked node, with everything that was acknowledged before the call.
     fn backup(&self) -> impl Future<Output = Result<Download, ServiceError>> + Send {
@@ -194,6 +201,8 @@ pub struct Status {
     pub ttl_ms_max: u64,
     /// The cluster's feature level.
     pub features: u32,
+    /// Heartbeat, shortest and longest election timeout, in milliseconds: the same on every node.
+    pub timing_ms: [u64; 3],
 }
 
 /// One member, as the leader sees it.

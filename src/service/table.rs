@@ -98,6 +98,8 @@ table! {
     RequestReused "request-reused" 3 400 65 GiveUp;
     /// The cluster's feature level is too low for it, or a node does not support the level.
     FeatureLevel "feature-level" 9 409 65 GiveUp;
+    /// The cluster's members stay as they are: the change would cost the quorum, or cannot be made.
+    MembersUnfit "members-unfit" 9 409 65 GiveUp;
     /// The caller may not do that.
     NotPermitted "not-permitted" 7 403 77 GiveUp;
     /// No endpoint could be reached.
@@ -155,6 +157,7 @@ impl Word {
             Refusal::RequestReused { .. } => Word::RequestReused,
             Refusal::OutOfBounds { .. } => Word::Invalid,
             Refusal::OtherDisk { .. } => Word::NotPermitted,
+            Refusal::MembersUnfit { .. } => Word::MembersUnfit,
             Refusal::FeaturesUnsupported { .. } | Refusal::FeatureLevel { .. } => Word::FeatureLevel,
         }
     }

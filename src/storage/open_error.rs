@@ -45,7 +45,7 @@ pub enum OpenError {
         readable: u32,
     },
     /// A file is not what was written.
-    #[error("damaged record at offset {offset} of {}: {what}; it may have been acknowledged, so nothing was cut. Restore from a peer: move the directory away and join as a new node", path.display())]
+    #[error("damaged record at offset {offset} of {}: {what}; it may have been acknowledged, so nothing was cut. Move the directory away and put a new node in its place: lockkeeper member add", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -55,7 +55,7 @@ pub enum OpenError {
         what: String,
     },
     /// There is data, but no complete state can be made of it.
-    #[error("{} cannot be recovered: {what}. Restore from a peer: move the directory away and join as a new node", path.display())]
+    #[error("{} cannot be recovered: {what}. Move the directory away and put a new node in its place: lockkeeper member add", path.display())]
     Incomplete {
         /// The directory.
         path: PathBuf,

@@ -15,6 +15,7 @@ mod lone;
 mod recipes;
 mod redis;
 mod lock_command;
+mod members;
 mod restarts;
 mod status;
 mod wiped;

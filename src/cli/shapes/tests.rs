@@ -149,6 +149,7 @@ fn status_has_every_field() {
         ttl_ms_min: 1,
         ttl_ms_max: 2,
         features: 1,
+        timing_ms: [50, 150, 300],
     };
     let expected = json!({
         "cluster": "harbour", "leader": null, "term": 4, "log_time_ms": 9, "sessions": 1, "locks": 2, "waiters": 3,

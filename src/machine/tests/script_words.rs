@@ -146,7 +146,8 @@ impl Names {
             | Refusal::OtherDisk { .. }
             | Refusal::FeaturesUnsupported { .. }
             | Refusal::FeatureLevel { .. }
-            | Refusal::Closed { .. } => refusal.to_string(),
+            | Refusal::Closed { .. }
+            | Refusal::MembersUnfit { .. } => refusal.to_string(),
         }
     }
 

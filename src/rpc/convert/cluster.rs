@@ -3,7 +3,7 @@
 use super::part::{bytes_of, known, read_u128, required, unknown};
 use crate::model::{Invalid, LogTime, Totals};
 use crate::rpc::pb;
-use crate::service::{NodeStatus, Role, Status};
+use crate::service::{MemberChange, NodeStatus, Role, Status};
 
 impl From<&Status> for pb::StatusReply {
     fn from(status: &Status) -> Self {
@@ -20,6 +20,9 @@ impl From<&Status> for pb::StatusReply {
             ttl_ms_min: status.ttl_ms_min,
             ttl_ms_max: status.ttl_ms_max,
             features: status.features,
+            heartbeat_ms: status.timing_ms[0],
+            election_min_ms: status.timing_ms[1],
+            election_max_ms: status.timing_ms[2],
         }
     }
 }
@@ -40,6 +43,31 @@ impl TryFrom<pb::StatusReply> for Status {
             ttl_ms_min: status.ttl_ms_min,
             ttl_ms_max: status.ttl_ms_max,
             features: status.features,
+            timing_ms: [status.heartbeat_ms, status.election_min_ms, status.election_max_ms],
+        })
+    }
+}
+
+impl From<&MemberChange> for pb::ChangeMembersRequest {
+    fn from(change: &MemberChange) -> Self {
+        use pb::change_members_request::Change;
+        let change = match change.clone() {
+            MemberChange::Add { node, client, peer } => Change::Add(pb::AddMember { node, client, peer }),
+            MemberChange::Promote { node, instead_of } => Change::Promote(pb::PromoteMember { node, instead_of }),
+            MemberChange::Remove { node } => Change::Remove(pb::RemoveMember { node }),
+        };
+        Self { change: Some(change) }
+    }
+}
+
+impl TryFrom<pb::ChangeMembersRequest> for MemberChange {
+    type Error = Invalid;
+    fn try_from(request: pb::ChangeMembersRequest) -> Result<Self, Invalid> {
+        use pb::change_members_request::Change;
+        Ok(match required("change", request.change)? {
+            Change::Add(pb::AddMember { node, client, peer }) => MemberChange::Add { node, client, peer },
+            Change::Promote(pb::PromoteMember { node, instead_of }) => MemberChange::Promote { node, instead_of },
+            Change::Remove(pb::RemoveMember { node }) => MemberChange::Remove { node },
         })
     }
 }

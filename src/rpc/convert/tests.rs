@@ -237,6 +237,19 @@ fn status_reads_back() {
         ttl_ms_min: 3_000,
         ttl_ms_max: 600_000,
         features: 1,
+        timing_ms: [50, 150, 300],
     };
     assert_eq!(Status::try_from(pb::StatusReply::from(&status)), Ok(status));
+}
+
+/// A change of the members reads back.
+#[test]
+fn member_changes_read_back() {
+    use crate::service::MemberChange;
+    let add = MemberChange::Add { node: 4, client: "a:1".to_owned(), peer: "a:2".to_owned() };
+    let promote = |instead_of| MemberChange::Promote { node: 4, instead_of };
+    for change in [add, promote(None), promote(Some(3)), MemberChange::Remove { node: 3 }] {
+        assert_eq!(MemberChange::try_from(pb::ChangeMembersRequest::from(&change)), Ok(change));
+    }
+    assert!(MemberChange::try_from(pb::ChangeMembersRequest { change: None }).is_err());
 }

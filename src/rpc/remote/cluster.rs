@@ -6,9 +6,17 @@ use super::RemoteService;
 use super::endpoints::{self, Effect};
 use crate::rpc::convert::error_from_status;
 use crate::rpc::pb;
-use crate::service::{Download, ServiceError};
+use crate::service::{Download, MemberChange, ServiceError};
 
 impl RemoteService {
+    pub(super) async fn reshape(&self, change: MemberChange) -> Result<(), ServiceError> {
+        let ask = |change: MemberChange, at| async move {
+            let asked = endpoints::admin(at).change_members(pb::ChangeMembersRequest::from(&change)).await;
+            asked.map(|_| ()).map_err(|status| error_from_status(&status))
+        };
+        self.shared.endpoints.ask(Effect::Changes, change, ask).await
+    }
+
     /// The file comes as fast as its reader takes it, however long that is.
     pub(super) async fn download(&self) -> Result<Download, ServiceError> {
         let begin = |(), at| async move {

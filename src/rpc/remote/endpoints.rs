@@ -32,6 +32,8 @@ pub(super) enum Effect {
 /// See the module.
 pub(super) struct Endpoints {
     configured: Vec<String>,
+    /// Members that a node told of, beside the configured ones: those that came later are found so.
+    learnt: Mutex<Vec<String>>,
     tls: Option<TlsSettings>,
     pub(super) request_wait: Duration,
     /// Where the last answer came from, or where the leader is said to be.
@@ -69,6 +71,7 @@ impl Endpoints {
         }
         let endpoints = Self {
             configured,
+            learnt: Mutex::default(),
             tls,
             request_wait,
             preferred: Mutex::default(),
@@ -222,11 +225,19 @@ impl Endpoints {
         }
     }
 
+    /// Takes over where a node says that the members are reached. The configured ones stay: they may be the only way.
+    pub(super) fn learn(&self, members: &[String]) {
+        let room = limits::ENDPOINTS_MAX;
+        let new = members.iter().filter(|member| !self.configured.contains(member)).take(room);
+        *self.learnt.lock().unwrap_or_else(PoisonError::into_inner) = new.cloned().collect();
+    }
+
     fn candidates(&self) -> VecDeque<String> {
-        let count = self.configured.len();
+        let learnt = self.learnt.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known: Vec<_> = self.configured.iter().chain(&learnt).collect();
         let first = self.first.load(Ordering::Relaxed);
         let mut all: VecDeque<String> =
-            (0..count).map(|step| self.configured[(first + step) % count].clone()).collect();
+            (0..known.len()).map(|step| known[(first + step) % known.len()].clone()).collect();
         if let Some(preferred) = self.preferred().clone() {
             all.retain(|address| *address != preferred);
             all.push_front(preferred);

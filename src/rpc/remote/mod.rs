@@ -32,8 +32,8 @@ use crate::model::{
     SessionClose, SessionId,
 };
 use crate::service::{
-    Call, ClaimRef, Download, Events, Freshness, LeaderHint, LockService, NotSent, RenewalCall, ServiceError, Status,
-    Subscription,
+    Call, ClaimRef, Download, Events, Freshness, LeaderHint, LockService, MemberChange, NotSent, RenewalCall,
+    ServiceError, Status, Subscription,
 };
 
 /// How to reach a cluster.
@@ -316,6 +316,10 @@ impl LockService for RemoteService {
             asked.map(|_| ()).map_err(|status| error_from_status(&status))
         };
         self.shared.endpoints.ask(Effect::Changes, to, raise).await
+    }
+
+    async fn change_members(&self, change: MemberChange) -> Result<(), ServiceError> {
+        self.reshape(change).await
     }
 
     async fn backup(&self) -> Result<Download, ServiceError> {

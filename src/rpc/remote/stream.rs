@@ -106,6 +106,7 @@ impl StreamHandle {
             unanswered: HashMap::new(),
             queued: HashMap::new(),
         };
+        shared.endpoints.learn(&hello.endpoints);
         let led_elsewhere = led_elsewhere(&hello);
         shared.tasks.run(stream.run(incoming));
         let stream = StreamHandle { asks, settlements, cut: Arc::new(cut), namespace, address: opened_at, attempt: 0 };

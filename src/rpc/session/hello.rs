@@ -29,6 +29,7 @@ impl<S: LockService> SessionStream<S> {
         };
         let protocol = self.check(&hello).map_err(End::Refused)?;
         let leader = self.info.leader.borrow().as_ref().map(Into::into);
+        let endpoints = self.info.endpoints.borrow().clone();
         self.push(Body::Hello(pb::ServerHello {
             protocol_min: PROTOCOL_MIN,
             protocol_max: PROTOCOL_MAX,
@@ -42,6 +43,7 @@ impl<S: LockService> SessionStream<S> {
             frame_bytes_max: limits::FRAME_BYTES_MAX as u32,
             node: self.info.node,
             leader,
+            endpoints,
         }))
         .await
     }

@@ -186,6 +186,7 @@ pub(super) fn refusal() -> impl Strategy<Value = Refusal> {
         }),
         Just(Refusal::WrongHandle),
         any::<u64>().prop_map(|left_ms| Refusal::Closed { left_ms }),
+        "[a-z ]{1,9}".prop_map(|why| Refusal::MembersUnfit { why }),
     ]
 }
 

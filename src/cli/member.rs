@@ -1,0 +1,235 @@
+//! `member ls | add | promote | remove`: who belongs to the cluster.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use super::YES;
+use super::failure::Failure;
+use super::output::Output;
+use super::parse::duration;
+use super::shapes::role_word;
+use crate::client::Client;
+use crate::config::{Joining, Member};
+use crate::limits;
+use crate::service::{LockService, MemberChange, NodeStatus, Role, Status, Word};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum MemberCommand {
+    /// List the members
+    Ls,
+    /// Add a node without a vote; prints the config to start it with
+    Add(AddOptions),
+    /// Give a node a vote, once it has caught up
+    Promote(PromoteOptions),
+    /// Remove a node; its id never comes back
+    Remove(RemoveOptions),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct AddOptions {
+    /// Its id, which no node of this cluster ever had
+    pub(super) node: u64,
+    /// Where clients reach it
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(super) client: String,
+    /// Where the other nodes reach it
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(super) peer: String,
+    /// Where it keeps its data, for its config; data/nID by default
+    #[arg(long, value_name = "DIR")]
+    pub(super) data: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct PromoteOptions {
+    /// Id of the node
+    pub(super) node: u64,
+    /// Remove this one in the same step
+    #[arg(long, value_name = "ID")]
+    pub(super) instead_of: Option<u64>,
+    /// How long to wait until it has caught up
+    #[arg(short, long, default_value = "10m", value_parser = duration, value_name = "D")]
+    pub(super) wait: Duration,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RemoveOptions {
+    /// Id of the node
+    pub(super) node: u64,
+}
+
+#[derive(Serialize)]
+struct MemberLine<'a> {
+    id: u64,
+    role: &'static str,
+    voter: bool,
+    /// False also where nobody knows.
+    healthy: bool,
+    applied: Option<u64>,
+    /// How many log entries it lacks.
+    behind: Option<u64>,
+    client: &'a str,
+    peer: &'a str,
+}
+
+#[derive(Serialize)]
+struct AddedLine<'a> {
+    node: u64,
+    cluster: &'a str,
+    cluster_id: String,
+    config: &'a str,
+}
+
+#[derive(Serialize)]
+struct ChangedLine {
+    node: u64,
+    voters: Vec<u64>,
+}
+
+/// Runs one of them.
+pub(super) async fn member<S: LockService>(
+    client: &Client<S>,
+    command: MemberCommand,
+    output: &Output,
+) -> Result<u8, Failure> {
+    match command {
+        MemberCommand::Ls => list(client, output).await,
+        MemberCommand::Add(options) => add(client, options, output).await,
+        MemberCommand::Promote(options) => promote(client, &options, output).await,
+        MemberCommand::Remove(options) => {
+            client.service().change_members(MemberChange::Remove { node: options.node }).await?;
+            changed(client, options.node, output, "is no member any more; stop it, if it runs").await
+        }
+    }
+}
+
+/// The cluster as its leader sees it: nobody else can say who has caught up.
+async fn led<S: LockService>(client: &Client<S>) -> Result<Status, Failure> {
+    let status = client.status().await?;
+    match status.leader {
+        Some(_) => Ok(status),
+        None => Err(Failure::new(Word::NoLeader, format!("node {} reaches no leader with a quorum", status.node))),
+    }
+}
+
+/// How many entries a node lacks.
+fn behind(status: &Status, node: &NodeStatus) -> Option<u64> {
+    node.applied.map(|applied| status.applied.saturating_sub(applied))
+}
+
+async fn list<S: LockService>(client: &Client<S>, output: &Output) -> Result<u8, Failure> {
+    let status = led(client).await?;
+    if output.json {
+        for node in &status.nodes {
+            output.object(&MemberLine {
+                id: node.id,
+                role: role_word(node.role),
+                voter: node.role != Role::Learner,
+                healthy: node.healthy.unwrap_or(false),
+                applied: node.applied,
+                behind: behind(&status, node),
+                client: &node.client,
+                peer: &node.peer,
+            })?;
+        }
+        return Ok(YES);
+    }
+    let row = |node: &NodeStatus| {
+        vec![
+            node.id.to_string(),
+            role_word(node.role).to_owned(),
+            if node.role == Role::Learner { "no" } else { "yes" }.to_owned(),
+            if node.healthy == Some(true) { "healthy" } else { "unheard" }.to_owned(),
+            behind(&status, node).map_or("?".to_owned(), |behind| behind.to_string()),
+            node.client.clone(),
+            node.peer.clone(),
+        ]
+    };
+    let rows: Vec<_> = status.nodes.iter().map(row).collect();
+    output.table(&["NODE", "ROLE", "VOTES", "HEALTH", "BEHIND", "CLIENT", "PEER"], &rows)?;
+    Ok(YES)
+}
+
+async fn add<S: LockService>(client: &Client<S>, options: AddOptions, output: &Output) -> Result<u8, Failure> {
+    let AddOptions { node, client: at, peer, data } = options;
+    let change = MemberChange::Add { node, client: at.clone(), peer: peer.clone() };
+    client.service().change_members(change).await?;
+    let status = led(client).await?;
+    let data = data.unwrap_or_else(|| PathBuf::from(format!("data/n{node}")));
+    let member = Member { client: at, peer };
+    let joining = Joining {
+        cluster: &status.cluster,
+        cluster_id: status.cluster_id,
+        node,
+        data: &data,
+        member: &member,
+        timing_ms: Some(status.timing_ms),
+    };
+    let config = joining.to_toml();
+    let line = AddedLine {
+        node,
+        cluster: &status.cluster,
+        cluster_id: format!("{:032x}", status.cluster_id),
+        config: &config,
+    };
+    output.answer(&line, || {
+        format!(
+            "# Node {node}, added to {}. Start it with this file, then: lockkeeper member promote {node}\n{config}",
+            status.cluster
+        )
+    })?;
+    Ok(YES)
+}
+
+/// Waits until the node has caught up, then gives it its vote.
+async fn promote<S: LockService>(client: &Client<S>, options: &PromoteOptions, output: &Output) -> Result<u8, Failure> {
+    let node = options.node;
+    let wait = tokio::time::timeout(options.wait, caught_up(client, node, output));
+    match wait.await {
+        Ok(caught_up) => caught_up?,
+        Err(_) => {
+            let waited = super::look::short(u64::try_from(options.wait.as_millis()).unwrap_or(u64::MAX));
+            let detail = format!("node {node} has not caught up within {waited}; see `lockkeeper member ls`");
+            return Err(Failure::new(Word::MembersUnfit, detail));
+        }
+    }
+    let change = MemberChange::Promote { node, instead_of: options.instead_of };
+    client.service().change_members(change).await?;
+    changed(client, node, output, "votes").await
+}
+
+/// Shows how far the node is until it has nearly everything. One that is no member is for the cluster to refuse.
+async fn caught_up<S: LockService>(client: &Client<S>, node: u64, output: &Output) -> Result<(), Failure> {
+    let bar = if output.watched && !output.json { ProgressBar::new(0) } else { ProgressBar::hidden() };
+    if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} log entries ({elapsed})") {
+        bar.set_style(style);
+    }
+    bar.set_message(format!("node {node}"));
+    loop {
+        let status = led(client).await?;
+        let Some(member) = status.nodes.iter().find(|member| member.id == node) else { break };
+        bar.set_length(status.applied);
+        bar.set_position(member.applied.unwrap_or_default().min(status.applied));
+        let near = behind(&status, member).is_some_and(|behind| behind <= limits::PROMOTE_LAG_ENTRIES_MAX);
+        if member.role != Role::Learner || (near && member.healthy == Some(true)) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(limits::PROGRESS_TICK_MS)).await;
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+async fn changed<S: LockService>(client: &Client<S>, node: u64, output: &Output, what: &str) -> Result<u8, Failure> {
+    if output.json {
+        let status = led(client).await?;
+        let voters = status.nodes.iter().filter(|node| node.role != Role::Learner).map(|node| node.id).collect();
+        output.object(&ChangedLine { node, voters })?;
+    }
+    output.remark(&format!("node {node} {what}"));
+    Ok(YES)
+}

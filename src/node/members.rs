@@ -1,0 +1,262 @@
+//! Changes of the cluster's members: what is refused because it would cost the quorum, and how the rest is made.
+
+use std::collections::BTreeMap;
+
+use super::Node;
+use crate::config;
+use crate::limits;
+use crate::model::{Invalid, Refusal};
+use crate::raft::{Member, ProposeError, Reshape, ReshapeError, View};
+use crate::service::{MemberChange, NotSent, ServiceError};
+
+/// A member as the leader sees it, as far as a change goes by it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Seat {
+    member: Member,
+    voter: bool,
+    /// It was heard of a moment ago.
+    alive: bool,
+    /// How many entries it lacks; `None` where that is not known.
+    behind: Option<u64>,
+}
+
+type Seats = BTreeMap<u64, Seat>;
+
+/// What a change comes to.
+#[derive(Debug, PartialEq, Eq)]
+enum Plan {
+    /// It is made already.
+    Nothing,
+    /// It is made by Raft.
+    Make(Reshape),
+}
+
+impl Node {
+    pub(super) async fn change_members_here(&self, change: MemberChange) -> Result<(), ServiceError> {
+        let view = self.core.consensus.watch().borrow().clone();
+        let seats = self.seats(&view);
+        let plan = match &change {
+            MemberChange::Add { node, client, peer } => {
+                let member = Member { client: client.clone(), peer: peer.clone() };
+                let used = self.core.consensus.machine(|machine| machine.announced(*node).is_some());
+                add(&seats, *node, member, used)?
+            }
+            MemberChange::Promote { node, instead_of } => promote(&seats, *node, *instead_of)?,
+            MemberChange::Remove { node } => remove(&seats, *node)?,
+        };
+        let Plan::Make(reshape) = plan else { return self.finish_change(&view).await };
+        if leaves(&reshape) == Some(self.core.id) {
+            // Who leads next makes the change: a leader that is no member has nobody to lead.
+            self.step_aside().await;
+            return Err(self.not_sent(NotSent::NotLeader));
+        }
+        tracing::info!(node = self.core.id, ?change, "changing the members");
+        self.core.consensus.reshape(reshape).await.map_err(|error| self.change_failed(error))
+    }
+
+    /// A change that a leader left half-way is brought to its end by asking for it again.
+    async fn finish_change(&self, view: &View) -> Result<(), ServiceError> {
+        let voter = view.members.iter().find(|(_, member)| member.voter).map(|(node, _)| *node);
+        match voter.filter(|_| view.joint) {
+            Some(voter) => {
+                let again = self.core.consensus.reshape(Reshape::Vote(voter, None)).await;
+                again.map_err(|error| self.change_failed(error))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn seats(&self, view: &View) -> Seats {
+        let me = self.core.id;
+        let seat = |(node, member): (&u64, &crate::raft::MemberView)| {
+            let heard = member.heard.is_some_and(|at| at.elapsed() <= self.core.election_max);
+            let last = view.last.unwrap_or_default();
+            let behind = if *node == me { Some(0) } else { member.matched.map(|at| last.saturating_sub(at)) };
+            let seat = Seat { member: member.member.clone(), voter: member.voter, alive: *node == me || heard, behind };
+            (*node, seat)
+        };
+        view.members.iter().map(seat).collect()
+    }
+
+    fn change_failed(&self, error: ReshapeError) -> ServiceError {
+        match error {
+            ReshapeError::Propose(ProposeError::NotSent { .. }) => self.not_sent(NotSent::NotLeader),
+            ReshapeError::Propose(ProposeError::Unknown(why)) => ServiceError::unknown(why),
+            ReshapeError::Propose(ProposeError::Stopped) => ServiceError::Stopping,
+            ReshapeError::Busy => ServiceError::not_sent(NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS }),
+            ReshapeError::Refused(why) => unfit(why).into(),
+        }
+    }
+}
+
+/// Whom a change takes out of the cluster.
+fn leaves(reshape: &Reshape) -> Option<u64> {
+    match reshape {
+        Reshape::Vote(_, other) => *other,
+        Reshape::Dismiss(node) | Reshape::Forget(node) => Some(*node),
+        Reshape::Learn(..) => None,
+    }
+}
+
+fn unfit(why: impl Into<String>) -> Refusal {
+    Refusal::MembersUnfit { why: why.into() }
+}
+
+fn add(seats: &Seats, node: u64, member: Member, used: bool) -> Result<Plan, ServiceError> {
+    if node == 0 {
+        return Err(Invalid::new("node", "1 or more", node).into());
+    }
+    config::Member { client: member.client.clone(), peer: member.peer.clone() }.checked()?;
+    if let Some(seat) = seats.get(&node) {
+        if seat.member == member {
+            return Ok(Plan::Nothing);
+        }
+        let Member { client, peer } = &seat.member;
+        let why = format!("node {node} is a member already, at {client} (clients) and {peer} (peers)");
+        return Err(unfit(why).into());
+    }
+    if used {
+        let why = format!("node id {node} was used before: a new disk is a new node, with an id that never was");
+        return Err(unfit(why).into());
+    }
+    if limits::MEMBERS_MAX <= seats.len() {
+        return Err(unfit(format!("there are {} members, and no more than that may be", seats.len())).into());
+    }
+    let taken = |seat: &Seat| {
+        let theirs = [&seat.member.client, &seat.member.peer];
+        theirs.contains(&&member.client) || theirs.contains(&&member.peer)
+    };
+    if let Some((other, _)) = seats.iter().find(|(_, seat)| taken(seat)) {
+        let why = format!("node {other} is reached at one of these addresses: each node has its own");
+        return Err(unfit(why).into());
+    }
+    Ok(Plan::Make(Reshape::Learn(node, member)))
+}
+
+fn seat(seats: &Seats, node: u64) -> Result<&Seat, Invalid> {
+    let known: Vec<_> = seats.keys().collect();
+    seats.get(&node).ok_or_else(|| Invalid::new("node", format!("one of the members {known:?}"), node))
+}
+
+fn promote(seats: &Seats, node: u64, instead_of: Option<u64>) -> Result<Plan, ServiceError> {
+    let learner = seat(seats, node)?;
+    if instead_of == Some(node) {
+        return Err(Invalid::new("instead_of", "another node than the one to promote", node).into());
+    }
+    let other = instead_of.filter(|other| seats.contains_key(other));
+    if learner.voter && other.is_none() {
+        return Ok(Plan::Nothing);
+    }
+    if !learner.alive {
+        return Err(unfit(format!("node {node} does not answer the leader: start it first")).into());
+    }
+    if !learner.voter && learner.behind.is_none_or(|behind| limits::PROMOTE_LAG_ENTRIES_MAX < behind) {
+        let lacks = learner.behind.map_or("an unknown number of".to_owned(), |behind| behind.to_string());
+        return Err(unfit(format!("node {node} still lacks {lacks} log entries: wait until it has caught up")).into());
+    }
+    quorum_lives(seats, Some(node), other)?;
+    Ok(Plan::Make(Reshape::Vote(node, other)))
+}
+
+fn remove(seats: &Seats, node: u64) -> Result<Plan, ServiceError> {
+    if !seat(seats, node)?.voter {
+        return Ok(Plan::Make(Reshape::Forget(node)));
+    }
+    let voters = seats.values().filter(|seat| seat.voter).count();
+    if voters == 1 {
+        return Err(unfit(format!("node {node} is the only voter")).into());
+    }
+    if voters == 3 {
+        let why = format!(
+            "two voters would be left, and then none may fail: put another one in its place with `lockkeeper member \
+             promote NEW --instead-of {node}`"
+        );
+        return Err(unfit(why).into());
+    }
+    quorum_lives(seats, None, Some(node))?;
+    Ok(Plan::Make(Reshape::Dismiss(node)))
+}
+
+/// Refuses what would leave voters of which no quorum answers: nothing could be committed any more, not even the change
+/// back.
+fn quorum_lives(seats: &Seats, joins: Option<u64>, leaves: Option<u64>) -> Result<(), Refusal> {
+    let votes = |(node, seat): &(&u64, &Seat)| (seat.voter || joins == Some(**node)) && leaves != Some(**node);
+    let after: Vec<_> = seats.iter().filter(votes).collect();
+    let alive = after.iter().filter(|(_, seat)| seat.alive).count();
+    if after.len() / 2 < alive {
+        return Ok(());
+    }
+    let silent: Vec<_> = after.iter().filter(|(_, seat)| !seat.alive).map(|(node, _)| **node).collect();
+    Err(unfit(format!("the quorum would be lost: of {} voters {silent:?} do not answer the leader", after.len())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(node: u64) -> Member {
+        Member { client: format!("n{node}.example:7600"), peer: format!("n{node}.example:7610") }
+    }
+
+    /// Voters that live or not, and a learner 9 that lacks so many entries.
+    fn seats(voters: &[(u64, bool)], behind: Option<u64>) -> Seats {
+        let voter = |(node, alive): &(u64, bool)| {
+            (*node, Seat { member: member(*node), voter: true, alive: *alive, behind: Some(0) })
+        };
+        let learner = Seat { member: member(9), voter: false, alive: true, behind };
+        voters.iter().map(voter).chain([(9, learner)]).collect()
+    }
+
+    const ALL: [(u64, bool); 3] = [(1, true), (2, true), (3, true)];
+    const ONE_DEAD: [(u64, bool); 3] = [(1, true), (2, true), (3, false)];
+
+    fn refused(plan: Result<Plan, ServiceError>) -> String {
+        plan.expect_err("refused").to_string()
+    }
+
+    /// A new node gets an id that never was and addresses of its own; the same again changes nothing.
+    #[test]
+    fn a_node_is_added_once_under_a_new_id() {
+        let seats = seats(&ALL, Some(0));
+        assert_eq!(add(&seats, 4, member(4), false), Ok(Plan::Make(Reshape::Learn(4, member(4)))));
+        assert_eq!(add(&seats, 3, member(3), true), Ok(Plan::Nothing));
+        assert!(refused(add(&seats, 3, member(4), true)).contains("is a member already, at n3.example:7600"));
+        assert!(refused(add(&seats, 4, member(4), true)).contains("was used before"));
+        assert!(refused(add(&seats, 4, member(3), false)).contains("node 3 is reached"));
+        assert!(refused(add(&seats, 0, member(4), false)).contains("node"));
+        let nowhere = Member { client: "n4.example".to_owned(), peer: "n4.example:0".to_owned() };
+        assert!(refused(add(&seats, 4, nowhere, false)).contains("HOST:PORT"));
+        let crowd: Vec<_> = (10..10 + limits::MEMBERS_MAX as u64).map(|node| (node, true)).collect();
+        assert!(refused(add(&super::tests::seats(&crowd, Some(0)), 4, member(4), false)).contains("no more"));
+    }
+
+    /// A vote is given to a node that answers and has caught up, alone or in the place of a dead one.
+    #[test]
+    fn a_vote_needs_a_node_that_has_caught_up() {
+        assert_eq!(promote(&seats(&ALL, Some(3)), 9, None), Ok(Plan::Make(Reshape::Vote(9, None))));
+        assert_eq!(promote(&seats(&ONE_DEAD, Some(3)), 9, Some(3)), Ok(Plan::Make(Reshape::Vote(9, Some(3)))));
+        assert_eq!(promote(&seats(&ALL, Some(3)), 1, Some(7)), Ok(Plan::Nothing));
+        let far = Some(limits::PROMOTE_LAG_ENTRIES_MAX + 1);
+        assert!(refused(promote(&seats(&ALL, far), 9, None)).contains("still lacks"));
+        assert!(refused(promote(&seats(&ALL, None), 9, None)).contains("an unknown number"));
+        assert!(refused(promote(&seats(&ALL, Some(0)), 8, None)).contains("[1, 2, 3, 9]"));
+        assert!(refused(promote(&seats(&ALL, Some(0)), 9, Some(9))).contains("instead_of"));
+        let mut silent = seats(&ALL, Some(0));
+        silent.get_mut(&9).unwrap().alive = false;
+        assert!(refused(promote(&silent, 9, None)).contains("start it first"));
+    }
+
+    /// Nobody is removed where two voters would be left, none, or too few that live.
+    #[test]
+    fn what_would_cost_the_quorum_is_refused() {
+        assert!(refused(remove(&seats(&ALL, Some(0)), 3)).contains("--instead-of 3"));
+        assert!(refused(remove(&seats(&[(1, true)], Some(0)), 1)).contains("only voter"));
+        let four = [(1, true), (2, true), (3, false), (4, false)];
+        assert!(refused(remove(&seats(&four, Some(0)), 2)).contains("[3, 4] do not answer"));
+        assert_eq!(remove(&seats(&four, Some(0)), 4), Ok(Plan::Make(Reshape::Dismiss(4))));
+        assert_eq!(remove(&seats(&ALL, Some(0)), 9), Ok(Plan::Make(Reshape::Forget(9))));
+        let two = [(1, true), (2, false)];
+        assert!(refused(promote(&seats(&[(1, true), (2, false), (3, false)], Some(0)), 9, Some(1))).contains("quorum"));
+        assert_eq!(remove(&seats(&two, Some(0)), 2), Ok(Plan::Make(Reshape::Dismiss(2))));
+    }
+}

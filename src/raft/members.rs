@@ -1,0 +1,99 @@
+//! Changes of the membership, as Raft makes them: each by way of both memberships, so that there are never two quorums.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use openraft::ChangeMembers;
+use openraft::errors::{ChangeMembershipError, ClientWriteError, RaftError};
+
+use super::consensus::{Consensus, ProposeError};
+use super::types::{Member, Types};
+use crate::limits;
+
+/// A change of the membership. Whether it is wise is the caller's to judge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reshape {
+    /// It receives the log, and has no vote.
+    Learn(u64, Member),
+    /// One learner gets a vote; where another is named, that is no member any more.
+    Vote(u64, Option<u64>),
+    /// A voter is no member any more.
+    Dismiss(u64),
+    /// A learner is no member any more.
+    Forget(u64),
+}
+
+/// Why the membership is as it was, as far as is known.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReshapeError {
+    /// As with an entry.
+    #[error(transparent)]
+    Propose(#[from] ProposeError),
+    /// Another change is under way.
+    #[error("another change of the membership is under way")]
+    Busy,
+    /// It cannot be made.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl Reshape {
+    fn change(self) -> ChangeMembers<u64, Member> {
+        match self {
+            Reshape::Learn(node, member) => ChangeMembers::AddNodes(BTreeMap::from([(node, member)])),
+            Reshape::Vote(node, None) => ChangeMembers::AddVoterIds(BTreeSet::from([node])),
+            Reshape::Vote(node, Some(other)) => ChangeMembers::Batch(vec![
+                ChangeMembers::AddVoterIds(BTreeSet::from([node])),
+                ChangeMembers::RemoveVoters(BTreeSet::from([other])),
+            ]),
+            Reshape::Dismiss(node) => ChangeMembers::RemoveVoters(BTreeSet::from([node])),
+            Reshape::Forget(node) => ChangeMembers::RemoveNodes(BTreeSet::from([node])),
+        }
+    }
+}
+
+impl Consensus {
+    /// Changes the membership, and waits until that is applied here, at most [`limits::COMMIT_WAIT_MS_MAX`].
+    ///
+    /// # Errors
+    /// See [`ReshapeError`]. After [`ProposeError::Unknown`] the same change may be asked for again.
+    pub async fn reshape(&self, reshape: Reshape) -> Result<(), ReshapeError> {
+        let limit = Duration::from_millis(limits::COMMIT_WAIT_MS_MAX);
+        let changing = self.raft().change_membership(reshape.change(), false);
+        let Ok(changed) = tokio::time::timeout(limit, changing).await else {
+            let why = format!("the new membership was not committed within {} ms", limits::COMMIT_WAIT_MS_MAX);
+            return Err(ProposeError::Unknown(why).into());
+        };
+        changed.map(drop).map_err(refused)
+    }
+}
+
+fn refused(error: RaftError<Types, ClientWriteError<Types>>) -> ReshapeError {
+    let error = match error {
+        RaftError::Fatal(_) => return ProposeError::Stopped.into(),
+        RaftError::APIError(error) => error,
+    };
+    match error {
+        ClientWriteError::ForwardToLeader(to) => ProposeError::NotSent { leader: to.leader_id }.into(),
+        ClientWriteError::LogEntryDiscarded(_) | ClientWriteError::PreconditionFailed(_) => {
+            ProposeError::Unknown("another leader came in between".to_owned()).into()
+        }
+        ClientWriteError::ChangeMembershipError(
+            ChangeMembershipError::InProgress(_) | ChangeMembershipError::UncommittedLeaderLog(_),
+        ) => ReshapeError::Busy,
+        ClientWriteError::ChangeMembershipError(
+            error @ (ChangeMembershipError::EmptyMembership(_)
+            | ChangeMembershipError::LearnerNotFound(_)
+            | ChangeMembershipError::UnsupportedMembershipTransition(_)
+            | ChangeMembershipError::NodeMetadataChanged(_)),
+        ) => ReshapeError::Refused(error.to_string()),
+    }
+}
+
+/// What a node that is no member any more is told, and says when it stops.
+pub(super) fn removed(node: u64) -> String {
+    format!(
+        "node {node} was removed from this cluster, and its id never comes back. Nothing is left to do here: move its \
+         directory away. A node that shall join again needs a new id: lockkeeper member add"
+    )
+}

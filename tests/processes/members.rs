@@ -1,0 +1,183 @@
+//! Members that come and go while clients work: a node whose data is damaged is replaced, and nothing costs the quorum.
+
+use std::fs;
+use std::process::Output;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use lockkeeper::client::Client;
+use lockkeeper::rpc::RemoteService;
+use lockkeeper::service::Role;
+use serde_json::Value;
+
+use crate::cluster::{Cluster, PATIENCE};
+use crate::lone::{Lone, free_addresses};
+
+const LOOK: Duration = Duration::from_millis(20);
+
+fn run(cluster: &Cluster, arguments: &[&str]) -> Output {
+    cluster.command(&[arguments, &["--json"]].concat()).output().expect("ran")
+}
+
+/// What a command that must succeed answers.
+fn answer(cluster: &Cluster, arguments: &[&str]) -> Value {
+    let output = run(cluster, arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("an object")
+}
+
+/// Why a command that must be refused is.
+fn refused(cluster: &Cluster, arguments: &[&str]) -> String {
+    let output = run(cluster, arguments);
+    let error: Value = serde_json::from_slice(&output.stderr).expect("an error");
+    assert_eq!((output.status.code(), &error["error"]), (Some(65), &"members-unfit".into()), "{arguments:?}: {error}");
+    error["detail"].as_str().expect("a text").to_owned()
+}
+
+/// Adds node 4 and starts it with the config that was printed.
+fn added(cluster: &Cluster) -> Lone {
+    let [client, peer] = free_addresses();
+    let data = cluster.folder().join("n4");
+    let place = ["--client", &client, "--peer", &peer, "--data", data.to_str().unwrap()];
+    let told = answer(cluster, &[&["member", "add", "4"], &place[..]].concat());
+    Lone::start(cluster.folder(), "n4", told["config"].as_str().expect("a config"), &client)
+}
+
+/// Ids of the members, those without a vote apart.
+fn members(cluster: &Cluster) -> (Vec<u64>, Vec<u64>) {
+    let output = run(cluster, &["member", "ls"]);
+    let lines = String::from_utf8(output.stdout).expect("text");
+    let all = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("an object"));
+    let (voters, learners): (Vec<_>, Vec<_>) = all.partition(|member| member["voter"] == true);
+    let ids = |members: Vec<Value>| members.iter().map(|member| member["id"].as_u64().unwrap()).collect();
+    (ids(voters), ids(learners))
+}
+
+/// Flips a bit in the middle of a stopped node's log.
+fn damage_log(cluster: &Cluster, node: usize) {
+    let wal = cluster.folder().join(format!("n{node}")).join("wal");
+    let files = fs::read_dir(wal).expect("a log").map(|entry| entry.expect("a file").path());
+    let log = files.max_by_key(|path| fs::metadata(path).map_or(0, |about| about.len())).expect("a file");
+    let mut bytes = fs::read(&log).expect("a log");
+    let early = bytes.len() / 4;
+    bytes[early] ^= 1;
+    fs::write(&log, bytes).expect("damaged");
+}
+
+/// Clients that acquire and release all the while; none of their calls may fail.
+struct Workers {
+    stop: Arc<AtomicBool>,
+    pairs: Arc<AtomicU64>,
+    running: Vec<tokio::task::JoinHandle<()>>,
+}
+
+impl Workers {
+    fn start(client: &Client<RemoteService>) -> Self {
+        let (stop, pairs) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let work = |worker: u64| {
+            let (client, stop, pairs) = (client.clone(), Arc::clone(&stop), Arc::clone(&pairs));
+            tokio::spawn(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    let guard = client.lock(&format!("w{worker}")).acquire().await.expect("no call fails");
+                    guard.release().await.expect("no call fails");
+                    pairs.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        };
+        let running = (0..3).map(work).collect();
+        Self { stop, pairs, running }
+    }
+
+    /// Waits until so much more was done.
+    async fn go_on(&self) {
+        let (before, started) = (self.pairs.load(Ordering::Relaxed), Instant::now());
+        while self.pairs.load(Ordering::Relaxed) < before + 20 {
+            assert!(started.elapsed() < PATIENCE, "the workers stand still");
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    async fn end(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for worker in self.running {
+            worker.await.expect("a worker");
+        }
+    }
+}
+
+/// The manual's way with a node whose data is damaged beyond its own repair, while clients work: it refuses to start and
+/// names the way out, a new node is added, started with the printed config and promoted in its place. No call fails, and
+/// a client that knew only one of the old nodes goes on when that is gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_node_is_replaced_while_clients_work() {
+    let mut cluster = Cluster::start().await;
+    let workers = Workers::start(&cluster.client());
+    workers.go_on().await;
+    let damaged = cluster.a_follower().await;
+    cluster.kill(damaged);
+    damage_log(&cluster, damaged);
+    cluster.spawn(damaged);
+    assert_eq!(cluster.await_end(damaged), Some(70), "{}", cluster.log(damaged));
+    let said = cluster.log(damaged);
+    let last = said.lines().rev().find(|line| line.contains("damaged record")).expect("a line");
+    assert!(last.contains("wal") && last.contains("lockkeeper member add"), "{last}");
+
+    let node = added(&cluster);
+    assert_eq!(members(&cluster), (vec![1, 2, 3], vec![4]));
+    let damaged_id = damaged.to_string();
+    let told = answer(&cluster, &["member", "promote", "4", "--instead-of", &damaged_id]);
+    let survivors: Vec<u64> = (1..=4).filter(|id| *id != damaged as u64).collect();
+    assert_eq!(told["voters"], serde_json::to_value(&survivors).unwrap());
+    assert_eq!(answer(&cluster, &["member", "promote", "4", "--instead-of", &damaged_id]), told, "once more");
+    workers.go_on().await;
+    workers.end().await;
+
+    let all_well = |status: &lockkeeper::service::Status| status.nodes.iter().all(|node| node.healthy == Some(true));
+    let status = node.told(all_well).await;
+    assert_eq!(status.nodes.iter().map(|node| node.id).collect::<Vec<_>>(), survivors);
+    assert!(status.nodes.iter().all(|node| node.role != Role::Learner));
+    let only = usize::try_from(survivors[0]).unwrap();
+    let client = Client::connect([cluster.endpoints().swap_remove(only - 1)]).await.expect("connected");
+    client.lock("on").acquire().await.expect("free").release().await.expect("released");
+    cluster.kill(only);
+    client.lock("on").acquire().await.expect("it knows the others").release().await.expect("released");
+}
+
+/// What would leave two voters, or takes an id or an address twice, is refused. A leader that is removed hands over, is
+/// told, and stops with a line that says so, again at each start; its id never comes back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_removed_leader_stops_and_what_costs_the_quorum_is_refused() {
+    let mut cluster = Cluster::start().await;
+    let leader = cluster.await_leader().await;
+    let id = leader.to_string();
+    assert!(refused(&cluster, &["member", "remove", &id]).contains("two voters would be left"));
+    let [client, peer] = free_addresses();
+    let twice = refused(&cluster, &["member", "add", "3", "--client", &client, "--peer", &peer]);
+    assert!(twice.contains("is a member already"), "{twice}");
+    let early = run(&cluster, &["member", "promote", "4"]);
+    assert_eq!(early.status.code(), Some(64), "{}", String::from_utf8_lossy(&early.stderr));
+
+    let _node = added(&cluster);
+    answer(&cluster, &["member", "promote", "4"]);
+    assert_eq!(members(&cluster), (vec![1, 2, 3, 4], vec![]));
+    answer(&cluster, &["member", "remove", &id]);
+    let rest: Vec<u64> = (1..=4).filter(|node| *node != leader as u64).collect();
+    assert_eq!(members(&cluster), (rest, vec![]));
+    for start in 0..2 {
+        if start == 1 {
+            cluster.spawn(leader);
+        }
+        let started = Instant::now();
+        while cluster.ended(leader).is_none() {
+            assert!(started.elapsed() < PATIENCE, "the removed node goes on");
+            tokio::time::sleep(LOOK).await;
+        }
+        assert_eq!(cluster.await_end(leader), Some(70));
+        let line = format!("node {leader} stopped: node {leader} was removed from this cluster");
+        assert_eq!(cluster.log(leader).matches(&line).count(), start + 1, "{}", cluster.log(leader));
+    }
+    let again = refused(&cluster, &["member", "add", &id, "--client", &client, "--peer", &peer]);
+    assert!(again.contains("was used before"), "{again}");
+    cluster.client().lock("on").acquire().await.expect("the others serve").release().await.expect("released");
+}
