@@ -37,6 +37,7 @@ const QUARANTINED: &[(&str, &str)] = &[
 ];
 
 const FILE_LINES_MAX: usize = 400;
+const TEST_FILE_LINES_MAX: usize = 500;
 const FUNCTION_LINES_MAX: usize = 70;
 
 struct Source {
@@ -197,6 +198,15 @@ fn waits_have_their_numbers_in_limits() {
 fn files_are_small() {
     let long = sources("src").into_iter().filter(|s| !is_test(s) && FILE_LINES_MAX < s.code.len());
     report("files that are too long", &long.map(|s| format!("{}: {} lines", s.path, s.code.len())).collect::<Vec<_>>());
+}
+
+/// Tests are read, too: at most 500 lines a file.
+#[test]
+fn test_files_are_small() {
+    let own = sources("src").into_iter().filter(is_test);
+    let long = own.chain(sources("tests")).filter(|s| TEST_FILE_LINES_MAX < s.text.lines().count());
+    let long = long.map(|s| format!("{}: {} lines", s.path, s.text.lines().count()));
+    report("test files that are too long", &long.collect::<Vec<_>>());
 }
 
 /// Functions fit on a screen: at most 70 lines.

@@ -5,10 +5,13 @@
 
 mod acquire;
 mod alter;
+mod answers;
 mod circles;
 mod documents;
+mod endings;
 mod grants;
 mod manage;
+mod sessions;
 mod takes;
 
 pub(super) use documents::Shown;
@@ -177,157 +180,6 @@ impl Naive {
         (renewals, outcomes)
     }
 
-    /// In time is what was received by the deadline, unless an earlier entry had passed it.
-    fn renew(&mut self, renewal: &Renewal, previous: LogTime) -> Outcome {
-        let (now, receipt, attempt) = (self.now, renewal.receipt, renewal.attempt);
-        match &renewal.target {
-            RenewalTarget::Session(id) => {
-                let Some(session) = self.alive(*id) else { return self.session_ended(*id) };
-                if session.deadline < receipt || session.deadline < previous {
-                    return self.session_ended(*id);
-                }
-                session.deadline = LogTime(now.0 + session.open.ttl_ms);
-                session.seen = now;
-                Outcome::Renewed { deadline: session.deadline, attempt, token: None }
-            }
-            RenewalTarget::Hold { lock, session: id, token, lease_ms } => {
-                if let Some(refused) = self.lease_bounds(*lease_ms) {
-                    return refused;
-                }
-                let in_time = |end: LogTime| receipt <= end && previous <= end;
-                if !self.alive(*id).is_some_and(|session| in_time(session.deadline)) {
-                    return self.session_ended(*id);
-                }
-                let mine = |hold: &Hold| hold.ask.lock == *lock && hold.ask.claim.session() == Some(*id);
-                let found = self.holds.iter_mut().find(|hold| mine(hold) && hold.token == *token);
-                match found.filter(|hold| hold.lease_end.is_some_and(in_time)) {
-                    Some(hold) => {
-                        let deadline = LogTime(now.0 + lease_ms);
-                        hold.lease_end = Some(deadline);
-                        Outcome::Renewed { deadline, attempt, token: Some(*token) }
-                    }
-                    None => self.not_held(lock, mine),
-                }
-            }
-            RenewalTarget::Lease { lock, handle, lease_ms } => {
-                if let Some(refused) = self.lease_bounds(*lease_ms) {
-                    return refused;
-                }
-                let mine = |hold: &&mut Hold| hold.ask.lock == *lock && proves(hold, handle);
-                if let Some(hold) = self.holds.iter_mut().find(mine) {
-                    let end = hold.lease_end.expect("a lease has an end");
-                    if receipt <= end && previous <= end {
-                        let deadline = LogTime(now.0 + lease_ms);
-                        hold.lease_end = Some(deadline);
-                        return Outcome::Renewed { deadline, attempt, token: Some(hold.token) };
-                    }
-                }
-                self.not_held(lock, |hold| proves(hold, handle))
-            }
-        }
-    }
-
-    fn end_what_is_due(&mut self) {
-        let now = self.now;
-        let due: Vec<_> =
-            self.sessions.iter().filter(|s| s.ended.is_none() && s.deadline < now).map(|s| s.id).collect();
-        for id in due {
-            self.end_session(id, EndReason::Expired);
-        }
-        loop {
-            let leases = self.holds.iter().enumerate().filter_map(|(at, hold)| Some((hold.lease_end?, at)));
-            let waits = self.waits.iter().enumerate().filter_map(|(at, wait)| Some((wait.end?, at)));
-            match (leases.min().filter(|(end, _)| *end < now), waits.min().filter(|(end, _)| *end < now)) {
-                (Some((lease, at)), wait) if wait.is_none_or(|(wait, _)| lease <= wait) => {
-                    self.end_hold(at, EndReason::Expired, None);
-                }
-                (_, Some((_, at))) => self.end_wait(at, Outcome::TimedOut),
-                (_, None) => break,
-            }
-        }
-        self.lost.retain(|lost| now <= lost.until);
-        self.forget_limits();
-        self.forget_processes();
-        self.sessions.retain(|session| session.ended.is_none_or(|(_, until)| now <= until));
-        self.takes.retain(|take| take.over.as_ref().is_none_or(|(_, until)| now <= *until));
-    }
-
-    fn end_session(&mut self, id: SessionId, reason: EndReason) {
-        let until = LogTime(self.now.0 + TEN_MINUTES_MS);
-        let Some(session) = self.alive(id) else { return };
-        session.ended = Some((reason, until));
-        self.waits.retain(|wait| wait.ask.claim.session() != Some(id));
-        while let Some(at) = self.holds.iter().position(|hold| hold.ask.claim.session() == Some(id)) {
-            let hold = self.holds.remove(at);
-            self.keep_closed(&hold, reason);
-        }
-        self.forget_limits();
-    }
-
-    fn keep_closed(&mut self, hold: &Hold, reason: EndReason) {
-        let delay_ms = hold.ask.extras.delay_ms;
-        if 0 < delay_ms && (reason == EndReason::Expired || reason == EndReason::Lost) {
-            let until = LogTime(self.now.0 + delay_ms);
-            self.lost.push(Lost { ask: hold.ask.clone(), token: hold.token, until, since: hold.since });
-        }
-    }
-
-    fn end_hold(&mut self, at: usize, reason: EndReason, answer: Option<Outcome>) {
-        let hold = self.holds.remove(at);
-        self.keep_closed(&hold, reason);
-        self.leave_document(&hold);
-        let answer = answer.unwrap_or(Outcome::HoldEnded { reason });
-        let upgrade = |wait: &Wait| wait.ask.lock == hold.ask.lock && wait.upgrades == Some(hold.token);
-        if let Some(at) = self.waits.iter().position(upgrade) {
-            self.end_wait(at, Outcome::HoldEnded { reason });
-        }
-        for (number, payload) in hold.again.into_iter().chain(hold.upgrade) {
-            let session = hold.ask.claim.session().expect("only sessions enter again");
-            self.remember(RequestId { session, number }, Some(payload), answer.clone());
-        }
-        self.conclude(&hold.ask, answer);
-    }
-
-    /// One request less holds it.
-    fn leave_hold(&mut self, at: usize, number: u64, answer: Outcome) -> u32 {
-        let hold = &mut self.holds[at];
-        let session = hold.ask.claim.session().expect("only sessions enter again");
-        let payload = match hold.again.iter().position(|(known, _)| *known == number) {
-            Some(found) => hold.again.remove(found).1,
-            None => {
-                let (next, payload) = hold.again.remove(0);
-                hold.ask.claim = Claim::Request(RequestId { session, number: next });
-                hold.ask.set = false;
-                std::mem::replace(&mut hold.ask.payload, payload)
-            }
-        };
-        let left = 1 + hold.again.len() as u32;
-        let request = RequestId { session, number };
-        if !self.holds.iter().any(|hold| hold.ask.claim == Claim::Request(request)) {
-            self.remember(request, Some(payload), answer);
-        }
-        left
-    }
-
-    fn end_wait(&mut self, at: usize, answer: Outcome) {
-        let wait = self.waits.remove(at);
-        self.waits.retain(|other| !wait.ask.set || other.ask.claim != wait.ask.claim);
-        self.conclude(&wait.ask, answer);
-    }
-
-    fn conclude(&mut self, ask: &Ask, answer: Outcome) {
-        match ask.claim {
-            Claim::Request(_) if ask.set && self.holds.iter().any(|hold| hold.ask.claim == ask.claim) => {}
-            Claim::Request(request) => self.remember(request, Some(ask.payload.clone()), answer),
-            Claim::Take(id) => {
-                let until = LogTime(self.now.0 + TEN_MINUTES_MS);
-                let take = self.takes.iter_mut().find(|take| take.id == id && take.lock == ask.lock);
-                take.expect("who waits or holds is known").over = Some((answer, until));
-            }
-        }
-        self.forget_limits();
-    }
-
     fn forget_limits(&mut self) {
         let (holds, waits, lost) = (&self.holds, &self.waits, &self.lost);
         self.limits.retain(|(lock, _, kept)| {
@@ -393,80 +245,6 @@ impl Naive {
         self.limits.iter().find(|(known, ..)| known == lock).map(|(_, limit, _)| *limit)
     }
 
-    fn view(&self, hold: &Hold) -> HolderView {
-        let id = hold.ask.claim.session();
-        let session_end = self.sessions.iter().find(|session| Some(session.id) == id).map(|session| session.deadline);
-        HolderView {
-            session: id,
-            owner: hold.ask.owner.clone(),
-            principal: hold.ask.principal.clone(),
-            token: hold.token,
-            mode: hold.ask.mode,
-            metadata: hold.ask.metadata.clone(),
-            since: hold.since,
-            deadline: hold.lease_end.into_iter().chain(session_end).min().unwrap_or(LogTime(u64::MAX)),
-        }
-    }
-
-    /// The longest holder, apart from those that `mine` says are the caller's.
-    fn holder(&self, lock: &LockKey, mine: impl Fn(&Hold) -> bool) -> Option<HolderView> {
-        let others = self.holds.iter().filter(|hold| hold.ask.lock == *lock && !mine(hold));
-        others.min_by_key(|hold| hold.token).map(|hold| self.view(hold))
-    }
-
-    fn not_held(&self, lock: &LockKey, mine: impl Fn(&Hold) -> bool) -> Outcome {
-        let lock = lock.clone();
-        Outcome::Refused(match self.holder(&lock, mine) {
-            Some(holder) => Refusal::HeldByOther { lock, holder: Box::new(holder) },
-            None => Refusal::NotHeld { lock },
-        })
-    }
-
-    fn queued(&self, wait: &Wait) -> Outcome {
-        let lock = &wait.ask.lock;
-        let ahead = self.waits.iter().filter(|o| o.ask.lock == *lock && o.sequence < wait.sequence).count() as u64;
-        let held_by = self.holder(lock, |_| false);
-        Outcome::Queued(Place { lock: lock.name.clone(), place: ahead + 1, sequence: wait.sequence, held_by })
-    }
-
-    /// How a claim stands, and what it asked for.
-    fn standing(&self, lock: Option<&LockKey>, claim: Claim) -> Option<(&Command, Outcome)> {
-        let again =
-            |hold: &&Hold| later(hold).any(|(number, _)| Some(claim) == request_of(hold.ask.claim.session(), *number));
-        if let Some(hold) = self.holds.iter().find(again) {
-            let same = |(number, _): &&(u64, Command)| Some(claim) == request_of(hold.ask.claim.session(), *number);
-            let (_, payload) = later(hold).find(same).expect("just found");
-            let grant = Grant { token: hold.token, deadline: hold.lease_end, waited_ms: 0 };
-            return Some((payload, Outcome::Granted(grant)));
-        }
-        let same = |ask: &Ask| ask.claim == claim && lock.is_none_or(|lock| ask.lock == *lock);
-        let mut parts: Vec<_> = self.holds.iter().filter(|hold| same(&hold.ask) && hold.ask.set).collect();
-        if let Some(part) = parts.first() {
-            let payload = &part.ask.payload;
-            parts.sort_by_key(|part| part.ask.lock.clone());
-            let grant = |part: &&Hold| {
-                let waited_ms = part.since.0 - part.ask.since.0;
-                (part.ask.lock.name.clone(), Grant { token: part.token, deadline: part.lease_end, waited_ms })
-            };
-            return Some((payload, Outcome::GrantedSet(parts.iter().map(grant).collect())));
-        }
-        if let Some(hold) = self.holds.iter().find(|hold| same(&hold.ask)) {
-            let waited_ms = hold.since.0 - hold.ask.since.0;
-            return Some((
-                &hold.ask.payload,
-                Outcome::Granted(Grant { token: hold.token, deadline: hold.lease_end, waited_ms }),
-            ));
-        }
-        let mut waits: Vec<_> = self.waits.iter().filter(|wait| same(&wait.ask)).collect();
-        waits.sort_by_key(|wait| wait.ask.lock.clone());
-        let lacks = |wait: &&&Wait| {
-            let clear = self.clear_ahead(&wait.ask, wait.sequence);
-            wait.ask.set && !(clear && self.fits(&wait.ask.lock, wait.ask.mode))
-        };
-        let wait = waits.iter().find(lacks).or(waits.first());
-        wait.map(|wait| (&wait.ask.payload, self.queued(wait)))
-    }
-
     fn execute(&mut self, principal: &Principal, command: &Command) -> Outcome {
         match command {
             Command::OpenSession(open) => self.open(open),
@@ -530,63 +308,6 @@ impl Naive {
                 }
             }
         }
-    }
-
-    fn bounds(&self) -> (u64, u64) {
-        self.settings.map_or((1, TEN_MINUTES_MS), |settings| (settings.ttl_ms_min, settings.ttl_ms_max))
-    }
-
-    fn lease_bounds(&self, value: u64) -> Option<Outcome> {
-        let (field, low, high) = (DurationField::Lease, 1, self.bounds().1);
-        let advice = BoundAdvice::HoldASession;
-        let refusal = Refusal::OutOfBounds { field, low, high, value, advice };
-        (value < low || high < value).then_some(Outcome::Refused(refusal))
-    }
-
-    fn open(&mut self, open: &OpenSession) -> Outcome {
-        let same = |known: &&Presence| known.open.handle == open.handle && known.open.namespace == open.namespace;
-        if let Some(known) = self.sessions.iter().find(same) {
-            return match known.ended {
-                Some((reason, _)) => Outcome::Refused(Refusal::Tombstoned { reason }),
-                None if known.open.instance != open.instance => {
-                    Outcome::Refused(Refusal::AlreadyOpen { session: known.id })
-                }
-                None => Outcome::Opened { session: known.id, ttl_ms: known.open.ttl_ms, deadline: known.deadline },
-            };
-        }
-        let ((low, high), ttl) = (self.bounds(), open.ttl_ms);
-        if ttl < low || high < ttl {
-            let advice = if ttl < low { BoundAdvice::RaiseToFloor } else { BoundAdvice::HoldASession };
-            return Outcome::Refused(Refusal::OutOfBounds { field: DurationField::Ttl, low, high, value: ttl, advice });
-        }
-        if let Some(value) = open.disconnect_grace_ms.filter(|grace| *grace < 1 || ttl < *grace) {
-            let (field, advice) = (DurationField::DisconnectGrace, BoundAdvice::RaiseToFloor);
-            return Outcome::Refused(Refusal::OutOfBounds { field, low: 1, high: ttl, value, advice });
-        }
-        self.opened += 1;
-        let id = SessionId::new(0, self.opened);
-        let deadline = LogTime(self.now.0 + ttl);
-        let (attachment, attempt, floor) = (0, 0, 0);
-        let open = open.clone();
-        let (answers, ended, seen) = (vec![], None, self.now);
-        self.sessions.push(Presence { id, open, deadline, attachment, attempt, floor, answers, ended, seen });
-        Outcome::Opened { session: id, ttl_ms: ttl, deadline }
-    }
-
-    fn attach(&mut self, attach: &Attach) -> Outcome {
-        let now = self.now;
-        let Some(session) = self.alive(attach.session) else { return self.session_ended(attach.session) };
-        if session.open.handle != attach.handle {
-            return Outcome::Refused(Refusal::WrongHandle);
-        }
-        if attach.attempt <= session.attempt {
-            return Outcome::Refused(Refusal::StaleAttempt { newest: session.attempt });
-        }
-        session.attempt = attach.attempt;
-        session.attachment += 1;
-        session.deadline = LogTime(now.0 + session.open.ttl_ms);
-        session.seen = now;
-        Outcome::Attached { attachment: Attachment(session.attachment), deadline: session.deadline }
     }
 }
 

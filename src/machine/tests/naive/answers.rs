@@ -1,0 +1,79 @@
+//! What callers are shown and told.
+
+use super::*;
+
+impl Naive {
+    pub(super) fn view(&self, hold: &Hold) -> HolderView {
+        let id = hold.ask.claim.session();
+        let session_end = self.sessions.iter().find(|session| Some(session.id) == id).map(|session| session.deadline);
+        HolderView {
+            session: id,
+            owner: hold.ask.owner.clone(),
+            principal: hold.ask.principal.clone(),
+            token: hold.token,
+            mode: hold.ask.mode,
+            metadata: hold.ask.metadata.clone(),
+            since: hold.since,
+            deadline: hold.lease_end.into_iter().chain(session_end).min().unwrap_or(LogTime(u64::MAX)),
+        }
+    }
+
+    /// The longest holder, apart from those that `mine` says are the caller's.
+    pub(super) fn holder(&self, lock: &LockKey, mine: impl Fn(&Hold) -> bool) -> Option<HolderView> {
+        let others = self.holds.iter().filter(|hold| hold.ask.lock == *lock && !mine(hold));
+        others.min_by_key(|hold| hold.token).map(|hold| self.view(hold))
+    }
+
+    pub(super) fn not_held(&self, lock: &LockKey, mine: impl Fn(&Hold) -> bool) -> Outcome {
+        let lock = lock.clone();
+        Outcome::Refused(match self.holder(&lock, mine) {
+            Some(holder) => Refusal::HeldByOther { lock, holder: Box::new(holder) },
+            None => Refusal::NotHeld { lock },
+        })
+    }
+
+    pub(super) fn queued(&self, wait: &Wait) -> Outcome {
+        let lock = &wait.ask.lock;
+        let ahead = self.waits.iter().filter(|o| o.ask.lock == *lock && o.sequence < wait.sequence).count() as u64;
+        let held_by = self.holder(lock, |_| false);
+        Outcome::Queued(Place { lock: lock.name.clone(), place: ahead + 1, sequence: wait.sequence, held_by })
+    }
+
+    /// How a claim stands, and what it asked for.
+    pub(super) fn standing(&self, lock: Option<&LockKey>, claim: Claim) -> Option<(&Command, Outcome)> {
+        let again =
+            |hold: &&Hold| later(hold).any(|(number, _)| Some(claim) == request_of(hold.ask.claim.session(), *number));
+        if let Some(hold) = self.holds.iter().find(again) {
+            let same = |(number, _): &&(u64, Command)| Some(claim) == request_of(hold.ask.claim.session(), *number);
+            let (_, payload) = later(hold).find(same).expect("just found");
+            let grant = Grant { token: hold.token, deadline: hold.lease_end, waited_ms: 0 };
+            return Some((payload, Outcome::Granted(grant)));
+        }
+        let same = |ask: &Ask| ask.claim == claim && lock.is_none_or(|lock| ask.lock == *lock);
+        let mut parts: Vec<_> = self.holds.iter().filter(|hold| same(&hold.ask) && hold.ask.set).collect();
+        if let Some(part) = parts.first() {
+            let payload = &part.ask.payload;
+            parts.sort_by_key(|part| part.ask.lock.clone());
+            let grant = |part: &&Hold| {
+                let waited_ms = part.since.0 - part.ask.since.0;
+                (part.ask.lock.name.clone(), Grant { token: part.token, deadline: part.lease_end, waited_ms })
+            };
+            return Some((payload, Outcome::GrantedSet(parts.iter().map(grant).collect())));
+        }
+        if let Some(hold) = self.holds.iter().find(|hold| same(&hold.ask)) {
+            let waited_ms = hold.since.0 - hold.ask.since.0;
+            return Some((
+                &hold.ask.payload,
+                Outcome::Granted(Grant { token: hold.token, deadline: hold.lease_end, waited_ms }),
+            ));
+        }
+        let mut waits: Vec<_> = self.waits.iter().filter(|wait| same(&wait.ask)).collect();
+        waits.sort_by_key(|wait| wait.ask.lock.clone());
+        let lacks = |wait: &&&Wait| {
+            let clear = self.clear_ahead(&wait.ask, wait.sequence);
+            wait.ask.set && !(clear && self.fits(&wait.ask.lock, wait.ask.mode))
+        };
+        let wait = waits.iter().find(lacks).or(waits.first());
+        wait.map(|wait| (&wait.ask.payload, self.queued(wait)))
+    }
+}

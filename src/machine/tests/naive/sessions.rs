@@ -1,0 +1,62 @@
+//! Sessions are opened and attached to.
+
+use super::*;
+
+impl Naive {
+    pub(super) fn bounds(&self) -> (u64, u64) {
+        self.settings.map_or((1, TEN_MINUTES_MS), |settings| (settings.ttl_ms_min, settings.ttl_ms_max))
+    }
+
+    pub(super) fn lease_bounds(&self, value: u64) -> Option<Outcome> {
+        let (field, low, high) = (DurationField::Lease, 1, self.bounds().1);
+        let advice = BoundAdvice::HoldASession;
+        let refusal = Refusal::OutOfBounds { field, low, high, value, advice };
+        (value < low || high < value).then_some(Outcome::Refused(refusal))
+    }
+
+    pub(super) fn open(&mut self, open: &OpenSession) -> Outcome {
+        let same = |known: &&Presence| known.open.handle == open.handle && known.open.namespace == open.namespace;
+        if let Some(known) = self.sessions.iter().find(same) {
+            return match known.ended {
+                Some((reason, _)) => Outcome::Refused(Refusal::Tombstoned { reason }),
+                None if known.open.instance != open.instance => {
+                    Outcome::Refused(Refusal::AlreadyOpen { session: known.id })
+                }
+                None => Outcome::Opened { session: known.id, ttl_ms: known.open.ttl_ms, deadline: known.deadline },
+            };
+        }
+        let ((low, high), ttl) = (self.bounds(), open.ttl_ms);
+        if ttl < low || high < ttl {
+            let advice = if ttl < low { BoundAdvice::RaiseToFloor } else { BoundAdvice::HoldASession };
+            return Outcome::Refused(Refusal::OutOfBounds { field: DurationField::Ttl, low, high, value: ttl, advice });
+        }
+        if let Some(value) = open.disconnect_grace_ms.filter(|grace| *grace < 1 || ttl < *grace) {
+            let (field, advice) = (DurationField::DisconnectGrace, BoundAdvice::RaiseToFloor);
+            return Outcome::Refused(Refusal::OutOfBounds { field, low: 1, high: ttl, value, advice });
+        }
+        self.opened += 1;
+        let id = SessionId::new(0, self.opened);
+        let deadline = LogTime(self.now.0 + ttl);
+        let (attachment, attempt, floor) = (0, 0, 0);
+        let open = open.clone();
+        let (answers, ended, seen) = (vec![], None, self.now);
+        self.sessions.push(Presence { id, open, deadline, attachment, attempt, floor, answers, ended, seen });
+        Outcome::Opened { session: id, ttl_ms: ttl, deadline }
+    }
+
+    pub(super) fn attach(&mut self, attach: &Attach) -> Outcome {
+        let now = self.now;
+        let Some(session) = self.alive(attach.session) else { return self.session_ended(attach.session) };
+        if session.open.handle != attach.handle {
+            return Outcome::Refused(Refusal::WrongHandle);
+        }
+        if attach.attempt <= session.attempt {
+            return Outcome::Refused(Refusal::StaleAttempt { newest: session.attempt });
+        }
+        session.attempt = attach.attempt;
+        session.attachment += 1;
+        session.deadline = LogTime(now.0 + session.open.ttl_ms);
+        session.seen = now;
+        Outcome::Attached { attachment: Attachment(session.attachment), deadline: session.deadline }
+    }
+}
