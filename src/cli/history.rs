@@ -156,10 +156,21 @@ fn verified(proof: &Proof) -> Verified {
 
 fn praise(proof: &Proof) -> String {
     format!(
-        "{} records of {} locks in {}, {} to {}, are whole: one holder at a time, first come first served, tokens that \
-         only grow. The last hash is {}.",
-        proof.records, proof.locks, proof.namespace, proof.from, proof.to, proof.hash
+        "{} of {} in {}, {} to {}, {} whole: one holder at a time, first come first served, tokens that only grow. The \
+         last hash is {}.",
+        counted(proof.records, "record"),
+        counted(proof.locks, "lock"),
+        proof.namespace,
+        proof.from,
+        proof.to,
+        if proof.records == 1 { "is" } else { "are" },
+        proof.hash
     )
+}
+
+/// So many of a thing, in words.
+fn counted(count: u64, thing: &str) -> String {
+    if count == 1 { format!("1 {thing}") } else { format!("{count} {thing}s") }
 }
 
 #[cfg(test)]

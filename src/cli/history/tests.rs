@@ -73,7 +73,7 @@ fn commands() -> Vec<Command> {
     ]
 }
 
-fn export() -> Vec<HistoryLine> {
+fn kept() -> Vec<HistoryRecord> {
     let mut machine = Machine::new();
     for (command, index) in commands().into_iter().zip(1..) {
         let commands = vec![Submission { principal: Principal::default(), since: None, command }];
@@ -82,7 +82,22 @@ fn export() -> Vec<HistoryLine> {
     }
     let query = Query::History { namespace: Namespace::default(), lock: None, after: None, rows: 1_000 };
     let Answer::History(page) = machine.query(&query).answer else { panic!("another answer") };
-    page.records.iter().map(HistoryLine::new).collect()
+    page.records
+}
+
+fn export() -> Vec<HistoryLine> {
+    kept().iter().map(HistoryLine::new).collect()
+}
+
+/// One of a thing is said otherwise than several.
+#[test]
+fn what_is_verified_is_counted_in_words() {
+    let said = |records: &[HistoryRecord]| praise(&crate::audit::verify(records).expect("whole"));
+    let all = kept();
+    assert!(said(&all[..1]).starts_with("1 record of 1 lock in default, "), "{}", said(&all[..1]));
+    assert!(said(&all[..1]).contains(" is whole: "), "{}", said(&all[..1]));
+    let more = format!("{} records of 2 locks in default, ", all.len());
+    assert!(said(&all).starts_with(&more) && said(&all).contains(" are whole: "), "{}", said(&all));
 }
 
 /// The lines as they are now.
