@@ -1,5 +1,6 @@
 //! Example: several of these may run; only the one that holds the lock changes the file, and one that was paused changes
-//! nothing when it wakes up. `cargo run --example guarded_file -- FILE TEXT`, beside `lockkeeper dev`.
+//! nothing when it wakes up. `cargo run --example guarded_file -- FILE TEXT`, beside `lockkeeper dev`, or with the cluster
+//! that `LOCKKEEPER_ENDPOINTS` names.
 
 #[path = "file_store.rs"]
 mod file_store;
@@ -13,7 +14,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (Some(path), Some(text)) = (arguments.next(), arguments.next()) else {
         return Err("give a file and a text".into());
     };
-    let client = Client::connect(["127.0.0.1:7601", "127.0.0.1:7602", "127.0.0.1:7603"]).await?;
+    let endpoints = std::env::var("LOCKKEEPER_ENDPOINTS");
+    let endpoints = endpoints.as_deref().unwrap_or("127.0.0.1:7601,127.0.0.1:7602,127.0.0.1:7603");
+    report(endpoints, &path, &text).await
+}
+
+/// Writes the file under the lock.
+pub(crate) async fn report(endpoints: &str, path: &str, text: &str) -> Result<(), Box<dyn std::error::Error>> {
+    let client = Client::connect(endpoints.split(',')).await?;
     let guard = client.lock("report").why("to write the report").acquire().await?;
     let file = GuardedFile::new(path);
     // However long this process is stopped here, what it writes then cannot replace what a later holder wrote.

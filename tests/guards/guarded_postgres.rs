@@ -1,5 +1,6 @@
 //! Example: the same with a table of PostgreSQL. `cargo run --example guarded_postgres -- NAME TEXT`, beside
-//! `lockkeeper dev`, with the database that `psql` reaches by itself (`PGHOST`, `PGDATABASE` and so on).
+//! `lockkeeper dev`, or with the cluster that `LOCKKEEPER_ENDPOINTS` names, and with the database that `psql` reaches by
+//! itself (`PGHOST`, `PGDATABASE` and so on).
 
 #[path = "postgres_table.rs"]
 mod postgres_table;
@@ -13,12 +14,24 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (Some(name), Some(text)) = (arguments.next(), arguments.next()) else {
         return Err("give a document's name and a text".into());
     };
-    let client = Client::connect(["127.0.0.1:7601", "127.0.0.1:7602", "127.0.0.1:7603"]).await?;
-    let documents = Documents::open(&[])?;
-    documents.create(&name)?;
+    let endpoints = std::env::var("LOCKKEEPER_ENDPOINTS");
+    let endpoints = endpoints.as_deref().unwrap_or("127.0.0.1:7601,127.0.0.1:7602,127.0.0.1:7603");
+    write(endpoints, &[], &name, &text).await
+}
+
+/// Writes the document under its lock, in the database that `psql` reaches with these arguments.
+pub(crate) async fn write(
+    endpoints: &str,
+    psql: &[&str],
+    name: &str,
+    text: &str,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let client = Client::connect(endpoints.split(',')).await?;
+    let documents = Documents::open(psql)?;
+    documents.create(name)?;
     let guard = client.lock(&format!("documents/{name}")).why("to write it").acquire().await?;
     // However long this process is stopped here, what it writes then cannot replace what a later holder wrote.
-    let written = documents.write(&name, guard.token().as_u64(), &text)?;
+    let written = documents.write(name, guard.token().as_u64(), text)?;
     guard.release().await?;
-    if written { Ok(()) } else { Err(format!("a later holder has written: {}", documents.read(&name)?).into()) }
+    if written { Ok(()) } else { Err(format!("a later holder has written: {}", documents.read(name)?).into()) }
 }

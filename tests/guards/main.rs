@@ -1,7 +1,9 @@
 //! Resources that check tokens: a file store and a table of PostgreSQL, with holders that were paused and come too late.
 
 #![allow(clippy::print_stderr, reason = "what is skipped is said aloud")]
+#![allow(clippy::duplicate_mod, reason = "an example has what it guards as a module of its own")]
 
+mod examples;
 mod file_store;
 mod optimistic;
 mod postgres_table;
@@ -25,7 +27,7 @@ async fn two_holders(lock: &str) -> (u64, u64) {
 }
 
 /// A cluster of one node, for all tests of this program.
-async fn leader() -> Node {
+fn cluster() -> &'static Cluster {
     static CLUSTER: OnceLock<(Cluster, tokio::runtime::Runtime)> = OnceLock::new();
     let (cluster, _) = CLUSTER.get_or_init(|| {
         std::thread::spawn(|| {
@@ -36,7 +38,11 @@ async fn leader() -> Node {
         .join()
         .expect("started")
     });
-    cluster.leader().await
+    cluster
+}
+
+async fn leader() -> Node {
+    cluster().leader().await
 }
 
 /// A paused holder that wakes up too late changes nothing in the file, whoever holds the lock by then.

@@ -17,6 +17,8 @@ mod redis;
 mod lock_command;
 mod members;
 mod restarts;
+mod schedulers;
 mod status;
+mod tokens;
 mod wiped;
 mod single;

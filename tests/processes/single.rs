@@ -7,8 +7,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use lockkeeper::client::Client;
-use lockkeeper::model::{LockSummary, Metadata};
+use lockkeeper::model::{
+    Command as Said, Handle, LockKey, LockName, LockSummary, Metadata, Mode, Namespace, Patience, TakeId, TakeLease,
+};
 use lockkeeper::rpc::{RemoteService, RemoteSettings};
+use lockkeeper::service::{Call, LockService, NotSent, ServiceError};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cluster::PATIENCE;
@@ -139,6 +142,48 @@ async fn a_hangup_reads_the_log_level_anew() {
     single.signal(Signal::TERM);
     assert_eq!(single.ended().await.code(), Some(0));
     assert!(!single.log().contains("stopping"), "info was no longer asked for:\n{}", single.log());
+}
+
+/// HUP reads the rates of `[quota]` anew: a bound that is added counts at once, and one that is removed no longer.
+#[tokio::test]
+async fn a_hangup_reads_the_rates_anew() {
+    let single = Single::start("", "info");
+    let client = single.client();
+    client.totals().await.expect("it serves");
+    let without = fs::read_to_string(single.config()).expect("a config");
+    assert_eq!(refused_by_rate(&client, 100).await, 0, "nothing is bounded");
+    fs::write(single.config(), format!("{without}[quota]\ncommands_a_second = 1\n")).expect("a config");
+    single.signal(Signal::HUP);
+    single.says("read the config anew", 1).await;
+    assert!(0 < refused_by_rate(&client, 200).await, "one a second");
+    fs::write(single.config(), without).expect("a config");
+    single.signal(Signal::HUP);
+    single.says("read the config anew", 2).await;
+    assert_eq!(refused_by_rate(&client, 300).await, 0, "nothing is bounded any more");
+}
+
+/// How many of twenty commands that come at once are refused for the rate of their namespace.
+async fn refused_by_rate(client: &Client<RemoteService>, first: u128) -> usize {
+    let take = |number: u128| {
+        Call::new(Said::TakeLease(TakeLease {
+            lock: LockKey { namespace: Namespace::default(), name: LockName::parse("a").expect("legal") },
+            take: TakeId(number),
+            handle: Handle::from_random(number),
+            mode: Mode::Shared,
+            lease_ms: 60_000,
+            patience: Patience::Try,
+            metadata: Metadata::default(),
+        }))
+    };
+    let answers =
+        futures_util::future::join_all((first..first + 20).map(|number| client.service().submit(take(number)))).await;
+    let by_rate =
+        |error: &ServiceError| matches!(error, ServiceError::NotSent { why: NotSent::RateExceeded { .. }, .. });
+    let mut errors: Vec<_> = answers.into_iter().filter_map(Result::err).collect();
+    let all = errors.len();
+    errors.retain(by_rate);
+    assert_eq!(errors.len(), all, "refused for another reason");
+    all
 }
 
 /// A log that can't be written to, because a file may not grow, stops the node: one clear line says why, nothing that

@@ -1,0 +1,79 @@
+//! Two schedulers that run the same jobs, one at a time, under a token that the active one refreshes.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::cluster::{Cluster, PATIENCE};
+
+const LOOK: Duration = Duration::from_millis(20);
+/// The loop of a scheduler: it acquires, works as long as its refreshes succeed, and ends with the stop flag.
+const LOOP: &str = r#"
+round=0
+while [ ! -e "$STOP" ]; do
+    round=$((round + 1))
+    got=$("$LOCKKEEPER" acquire scheduler --for 2s --handle "$0-$$-$round" -w 2s) || continue
+    while [ ! -e "$STOP" ] && "$LOCKKEEPER" refresh scheduler "$0-$$-$round" --for 2s > /dev/null; do
+        echo "$0 ${got%% *}" >> "$JOURNAL"
+        sleep 0.1
+    done
+    "$LOCKKEEPER" release scheduler "$0-$$-$round" > /dev/null
+done
+"#;
+
+fn scheduler(cluster: &Cluster, name: &str) -> Child {
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", LOOP, name]).stdin(Stdio::null()).stderr(Stdio::null());
+    command
+        .env("LOCKKEEPER", env!("CARGO_BIN_EXE_lockkeeper"))
+        .env("LOCKKEEPER_ENDPOINTS", cluster.endpoints().join(","));
+    command.env("JOURNAL", cluster.folder().join("journal")).env("STOP", cluster.folder().join("stop"));
+    command.spawn().expect("a scheduler")
+}
+
+/// Who worked under which token, in order.
+fn journal(path: &Path) -> Vec<(String, u64)> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let entry = |line: &str| {
+        let (who, token) = line.split_once(' ').expect("a name and a token");
+        (who.to_owned(), token.parse().expect("a token"))
+    };
+    text.lines().map(entry).collect()
+}
+
+async fn until(what: &str, met: impl AsyncFn() -> bool) {
+    let started = Instant::now();
+    while !met().await {
+        assert!(started.elapsed() < PATIENCE, "{what}");
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// R-TOK-12: the active scheduler is killed with -9; the other one works on after its expiry, under a larger token, and the
+/// two never work together. The stop flag ends it, and nothing is held any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r_tok_12_the_other_scheduler_works_on() {
+    let cluster = Cluster::start().await;
+    let (client, path) = (cluster.client(), cluster.folder().join("journal"));
+    let worked = |name: &str| journal(&path).iter().filter(|(who, _)| who == name).count();
+    let mut active = scheduler(&cluster, "a");
+    until("the first one works", async || 3 <= worked("a")).await;
+    let mut standby = scheduler(&cluster, "b");
+    until("the second one waits", async || {
+        !client.inspect("scheduler").await.expect("inspected").value.waiters.is_empty()
+    })
+    .await;
+    assert_eq!(worked("b"), 0, "the first one holds it");
+    active.kill().expect("killed");
+    active.wait().expect("gone");
+    until("the second one works", async || 3 <= worked("b")).await;
+    fs::write(cluster.folder().join("stop"), "").expect("a flag");
+    assert!(standby.wait().expect("ended").success());
+    let lines = journal(&path);
+    let handed = lines.iter().position(|(who, _)| who == "b").expect("it worked");
+    assert!(lines[handed..].iter().all(|(who, _)| who == "b"), "both worked: {lines:?}");
+    assert!(lines.is_sorted_by_key(|(_, token)| *token), "{lines:?}");
+    assert!(lines[handed - 1].1 < lines[handed].1, "another grant: {lines:?}");
+    assert!(client.inspect("scheduler").await.expect("inspected").value.holders.is_empty(), "nothing is left");
+}
