@@ -166,6 +166,27 @@ impl Clock for ManualClock {
     }
 }
 
+/// The draws of this process, where they follow from a seed.
+static SEEDED: Mutex<Option<u64>> = Mutex::new(None);
+
+/// From now on the draws of this process that no [`Clock`] is handed to (Raft's election timeouts) follow from this
+/// seed. For a simulation, which has its process for itself; the product never calls it.
+pub fn seed_draws(seed: u64) {
+    *SEEDED.lock().unwrap_or_else(PoisonError::into_inner) = Some(seed);
+}
+
+/// A random number for code that cannot be handed a [`Clock`]. Rare: a few for each start of a node.
+pub(crate) fn draw() -> u64 {
+    let mut seeded = SEEDED.lock().unwrap_or_else(PoisonError::into_inner);
+    match &mut *seeded {
+        Some(state) => {
+            *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            mixed(*state)
+        }
+        None => SystemClock::monotonic().random_u128() as u64,
+    }
+}
+
 /// The finisher of SplitMix64: neighbouring inputs give unrelated outputs.
 fn mixed(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

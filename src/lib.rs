@@ -12,6 +12,7 @@ pub mod machine;
 pub mod codec;
 pub mod storage;
 pub mod clock;
+pub mod net;
 pub mod raft;
 pub mod service;
 pub mod config;

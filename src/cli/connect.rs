@@ -11,8 +11,8 @@ use crate::rpc::{RemoteService, RemoteSettings, TlsSettings};
 
 /// A client of the named cluster, who says who and where it is. Nothing is sent yet.
 pub(super) fn connect(common: &Common) -> Result<Client<RemoteService>, Failure> {
-    let settings =
-        RemoteSettings { endpoints: common.endpoints.clone(), tls: tls(common)?, request_wait: common.timeout };
+    let mut settings = RemoteSettings::new(common.endpoints.clone());
+    (settings.tls, settings.request_wait) = (tls(common)?, common.timeout);
     let service = RemoteService::new(settings)?;
     Ok(Client::new(service).namespace(common.namespace.clone()).request_wait(common.timeout).metadata(metadata()?))
 }

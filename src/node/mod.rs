@@ -41,7 +41,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use self::core::Core;
-pub use open::{NodeOptions, OpenNodeError};
+pub use open::{NodeOptions, OpenNodeError, PeerNetwork, Upkeep};
 
 /// One node of a cluster. Cloning gives another handle on the same node; [`close`](Node::close) ends it.
 ///
@@ -122,6 +122,19 @@ impl Node {
             Ok(why) => why.clone().unwrap_or_default(),
             Err(_) => "the node was dropped".to_owned(),
         }
+    }
+
+    /// The index of the newest applied entry and the digest of the state after it: nodes of one index have one digest.
+    /// Checks every invariant of the lock state on the way; the error says which is broken. It walks the whole state,
+    /// and nothing is applied meanwhile.
+    pub fn verified(&self) -> Result<(u64, u128), String> {
+        self.core.consensus.verified()
+    }
+
+    /// Writes a snapshot file now, and lets the log behind it go but for the margin. It is made in the background; the
+    /// error says that the node has stopped.
+    pub async fn write_snapshot(&self) -> Result<(), crate::service::ServiceError> {
+        self.core.consensus.snapshot().await.map_err(|_| crate::service::ServiceError::Stopping)
     }
 
     /// Runs a task on the node's runtime until the node closes.

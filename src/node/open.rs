@@ -18,8 +18,9 @@ use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Config};
 use crate::limits;
 use crate::model::{Announcement, ClusterSettings};
-use crate::raft::{Connector, Consensus, Member, ProposeError, RaftSettings, StartError, Timing, accepted};
-use crate::storage::{self, Claim, Identity, MemoryState, MemoryWal, OpenError, Recovered, SyncObserver};
+use crate::net::{Connector, Incoming, accepted};
+use crate::raft::{Consensus, Member, ProposeError, RaftSettings, StartError, Timing};
+use crate::storage::{self, Claim, Identity, MemoryDisk, OpenError, SyncObserver};
 
 /// How a node is opened, beside its settings.
 #[derive(Debug)]
@@ -28,15 +29,65 @@ pub struct NodeOptions {
     pub clock: Arc<dyn Clock>,
     /// Keep nothing: the log and the state live in memory, and a node that stops has lost its data.
     pub ephemeral: bool,
+    /// Keep everything on this disk in memory instead of in the directory: it outlives the node. For simulations.
+    pub memory: Option<MemoryDisk>,
     /// Use a runtime of the node's own, so that an application's blocking task can't delay heartbeats.
     pub own_runtime: bool,
     /// A listener for the other nodes; `None` binds the one that the settings name.
     pub peer_listener: Option<std::net::TcpListener>,
+    /// How often checkpoints and snapshot files are made, and how much of the log is kept behind them.
+    pub upkeep: Upkeep,
+    /// Another network than TCP between the nodes; it goes before `peer_listener` and the address of the settings.
+    pub peer_network: Option<PeerNetwork>,
+}
+
+/// When a node tidies its disk. The default suits disks and clusters of every usual size; a simulation makes all of it
+/// small, so that it happens often.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Upkeep {
+    /// Milliseconds between checkpoints, see [`limits::CHECKPOINT_MS`].
+    pub checkpoint_ms: u64,
+    /// Bytes of log after which a snapshot file is due, see [`limits::SNAPSHOT_LOG_BYTES_MIN`].
+    pub snapshot_log_bytes_min: u64,
+    /// Entries that are kept behind a snapshot file, see [`limits::PURGE_MARGIN_ENTRIES`].
+    pub purge_margin_entries: u64,
+}
+
+impl Default for Upkeep {
+    fn default() -> Self {
+        Self {
+            checkpoint_ms: limits::CHECKPOINT_MS,
+            snapshot_log_bytes_min: limits::SNAPSHOT_LOG_BYTES_MIN,
+            purge_margin_entries: limits::PURGE_MARGIN_ENTRIES,
+        }
+    }
+}
+
+/// A network between nodes: how this one dials the others, and where it hears from them.
+pub struct PeerNetwork {
+    /// Dials the addresses that the settings give the members.
+    pub connector: Connector,
+    /// Connections from the other nodes.
+    pub incoming: Incoming,
+}
+
+impl fmt::Debug for PeerNetwork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a network between nodes")
+    }
 }
 
 impl Default for NodeOptions {
     fn default() -> Self {
-        Self { clock: Arc::new(SystemClock::monotonic()), ephemeral: false, own_runtime: true, peer_listener: None }
+        Self {
+            clock: Arc::new(SystemClock::monotonic()),
+            ephemeral: false,
+            memory: None,
+            own_runtime: true,
+            peer_listener: None,
+            upkeep: Upkeep::default(),
+            peer_network: None,
+        }
     }
 }
 
@@ -85,17 +136,39 @@ impl Node {
 
     /// Opens a node with a clock, storage and runtime of the caller's choice.
     pub async fn open_with(config: Config, options: NodeOptions) -> Result<Self, OpenNodeError> {
-        let listener = match options.peer_listener {
-            Some(listener) => {
+        let network = match (options.peer_network, options.peer_listener) {
+            (Some(network), _) => Bound::Given(network),
+            (None, Some(listener)) => {
                 listener.set_nonblocking(true)?;
-                listener
+                Bound::Tcp(listener)
             }
-            None => listen(config.listen.peer)?,
+            (None, None) => Bound::Tcp(listen(config.listen.peer)?),
         };
         let tasks = Arc::new(Tasks::start(options.own_runtime, config.node)?);
         let runtime = tasks.handle.clone();
-        let opening = runtime.spawn(open_here(config, options.clock, options.ephemeral, listener, Arc::clone(&tasks)));
+        let fresh = options.ephemeral.then(|| MemoryDisk::new(options.clock.random_u128()));
+        let memory = options.memory.or(fresh);
+        let (clock, upkeep) = (options.clock, options.upkeep);
+        let opening = runtime.spawn(open_here(config, clock, upkeep, memory, network, Arc::clone(&tasks)));
         opening.await.map_err(io::Error::other)?
+    }
+}
+
+/// A network of which nothing needs the runtime yet.
+enum Bound {
+    Tcp(std::net::TcpListener),
+    Given(PeerNetwork),
+}
+
+impl Bound {
+    /// On the node's runtime.
+    fn network(self) -> io::Result<PeerNetwork> {
+        match self {
+            Bound::Tcp(listener) => {
+                Ok(PeerNetwork { connector: Connector::tcp(), incoming: accepted(TcpListener::from_std(listener)?) })
+            }
+            Bound::Given(network) => Ok(network),
+        }
     }
 }
 
@@ -127,21 +200,23 @@ impl Tasks {
 async fn open_here(
     config: Config,
     clock: Arc<dyn Clock>,
-    ephemeral: bool,
-    listener: std::net::TcpListener,
+    upkeep: Upkeep,
+    memory: Option<MemoryDisk>,
+    network: Bound,
     tasks: Arc<Tasks>,
 ) -> Result<Node, OpenNodeError> {
     let mut settings = raft_settings(&config);
+    (settings.checkpoint_ms, settings.snapshot_log_bytes_min) = (upkeep.checkpoint_ms, upkeep.snapshot_log_bytes_min);
+    settings.purge_margin_entries = upkeep.purge_margin_entries;
     let founds = config.cluster_id.is_none();
-    let listener = TcpListener::from_std(listener)?;
-    let (shared, consensus) = if ephemeral {
-        let recovered = Recovered::empty();
-        settings.disk = clock.random_u128();
-        let shared = Arc::new(Shared::new(config.node, 0, Arc::clone(&clock)));
+    let PeerNetwork { connector, incoming } = network.network()?;
+    let (shared, consensus) = if let Some(MemoryDisk { wal, state, id }) = memory {
+        let recovered = state.recover(&wal)?;
+        settings.disk = id;
+        let applied = recovered.head.log_id.map_or(0, |id| id.index);
+        let shared = Arc::new(Shared::new(config.node, applied, Arc::clone(&clock)));
         let hooks = hooks(&shared, &tasks);
-        let wal = MemoryWal::default();
-        let state = MemoryState::default();
-        let consensus = Consensus::start(settings.clone(), wal, state, &recovered, hooks, Connector::tcp()).await?;
+        let consensus = Consensus::start(settings.clone(), wal, state, &recovered, hooks, connector).await?;
         (shared, consensus)
     } else {
         let opened = open_directory(&config, &settings, clock.random_u128()).await?;
@@ -155,12 +230,12 @@ async fn open_here(
         shared.keep(opened.lock);
         settings.disk = opened.identity.disk;
         let (wal, state, recovered) = (opened.wal, opened.state, opened.recovered);
-        let consensus = Consensus::start(settings.clone(), wal, state, &recovered, hooks, Connector::tcp()).await?;
+        let consensus = Consensus::start(settings.clone(), wal, state, &recovered, hooks, connector).await?;
         (shared, consensus)
     };
     let announcement = announce::own(&config, settings.disk);
     let node = assemble(config, settings, announcement, clock, shared, consensus, tasks);
-    node.own(serve_peers(node.clone(), listener));
+    node.own(serve_peers(node.clone(), incoming));
     if let Some(why) = duties::unfit(&node) {
         node.close().await;
         return Err(OpenNodeError::Unfit(why));
@@ -172,10 +247,10 @@ async fn open_here(
 }
 
 /// Answers the other nodes until this one closes.
-async fn serve_peers(node: Node, listener: TcpListener) {
+async fn serve_peers(node: Node, incoming: Incoming) {
     let mut stop = node.core.stop.subscribe();
     let stopped = async move { stop.wait_for(|stop| *stop).await.map_or((), |_| ()) };
-    if let Err(error) = node.core.consensus.serve(accepted(listener), stopped).await {
+    if let Err(error) = node.core.consensus.serve(incoming, stopped).await {
         node.core.shared.fatal.send_replace(Some(format!("the port for the other nodes failed: {error}")));
     }
 }

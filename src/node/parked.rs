@@ -82,8 +82,9 @@ impl Parked {
         self.calls().remove(&settled);
     }
 
-    /// Wakes everybody: leadership moved, or a snapshot was installed.
+    /// Wakes everybody: leadership moved, or a snapshot was installed. In order, so that a simulation repeats it.
     pub(super) fn wake_all(&self) {
-        self.calls().clear();
+        let mut calls: Vec<_> = self.calls().drain().collect();
+        calls.sort_unstable_by_key(|(claim, _)| *claim);
     }
 }

@@ -45,7 +45,9 @@ impl SessionTable {
 
     /// Something may have been missed up to `resume`: everybody is told so, and subscribes anew.
     pub(super) fn missed(&self, resume: Position) {
-        for told in self.lock().drain().flat_map(|(_, told)| told) {
+        let mut all: Vec<_> = self.lock().drain().collect();
+        all.sort_unstable_by_key(|(session, _)| *session);
+        for told in all.into_iter().flat_map(|(_, told)| told) {
             let why = "a snapshot was installed on this node".to_owned();
             told.try_send(Err(ServiceError::EventsMissed { why, resume })).ok();
         }

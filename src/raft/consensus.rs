@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::transport::Server as Transport;
 
-use super::link::{Connection, Connector, Links};
+use super::link::Links;
 use super::log_store::{LogStore, awaited};
 use super::network::{self, Network};
 use super::payload::Origin;
@@ -29,6 +29,7 @@ use super::wire::SelfIdentity;
 use crate::limits;
 use crate::machine::{Applied, Machine};
 use crate::model::{DigestClaim, Entry};
+use crate::net::{Connection, Connector};
 use crate::storage::{Recovered, SnapshotFile, StateStore, Wal};
 
 /// What the node is told by its Raft. Called on Raft's own tasks: each must be short and must not block.
@@ -238,6 +239,18 @@ impl Consensus {
     /// Looks at the machine as it is now. Applying waits meanwhile, so be quick.
     pub fn machine<R>(&self, look: impl FnOnce(&Machine) -> R) -> R {
         look(&self.0.shared.core().machine)
+    }
+
+    /// The index of the newest applied entry and the digest of the whole state after it. Walks the whole state.
+    ///
+    /// # Errors
+    /// The invariant of the machine that is broken.
+    pub fn verified(&self) -> Result<(u64, u128), String> {
+        let mut core = self.0.shared.core();
+        let core = &mut *core;
+        core.ledger.fold(&mut core.machine);
+        core.machine.check()?;
+        Ok((core.last.map_or(0, |id| id.index), core.ledger.digest()))
     }
 
     /// The newest digest of this node's state, for the next proposal.

@@ -16,6 +16,7 @@ mod payload;
 mod pipeline;
 mod restore;
 mod ring;
+mod runtime;
 mod server;
 mod settings;
 mod state_machine;
@@ -27,7 +28,6 @@ mod view;
 mod wire;
 
 pub use consensus::{Consensus, Hooks, ProposeError, StartError, Submitted};
-pub use link::{Connection, Connector, Dialling, accepted};
 pub use members::{Reshape, ReshapeError};
 pub use restore::{Backup, RestoredState};
 pub use settings::{RaftSettings, Timing};

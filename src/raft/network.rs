@@ -20,6 +20,7 @@ use tonic::{Code, Response, Status};
 use super::link::{Borrowed, Links, Purpose, pause};
 use super::pipeline::{Answer, Pipeline};
 use super::state_machine::{Shared, SnapshotData};
+use super::store::on_files;
 use super::types::{Member, RaftVote, Snapshot, Types};
 use super::wire;
 use crate::limits::{APPEND_MS_MAX, PEER_MESSAGE_BYTES_MAX, SNAPSHOT_CHUNK_BYTES};
@@ -138,19 +139,17 @@ impl Peer {
     async fn send_snapshot(&self, vote: RaftVote, file: SnapshotFile, deadline: Duration) -> io::Result<RaftVote> {
         let announcement = wire::announcement(self.header(), &vote, file.head());
         let (sender, receiver) = tokio::sync::mpsc::channel(2);
+        let shared = Arc::clone(&self.network.shared);
         // Ends with the file, or as soon as the receiver is dropped.
-        let reading = tokio::task::spawn_blocking(move || -> io::Result<()> {
-            let announced = wire::SnapshotPart { part: Some(wire::snapshot_part::Part::Announcement(announcement)) };
-            if sender.blocking_send(announced).is_err() {
-                return Ok(());
+        let reading = tokio::spawn(async move {
+            let mut part = Some(wire::snapshot_part::Part::Announcement(announcement));
+            let mut chunks = file.chunks(SNAPSHOT_CHUNK_BYTES)?;
+            while part.is_some() && sender.send(wire::SnapshotPart { part: part.take() }).await.is_ok() {
+                let (next, rest) = on_files(&*shared.store, move || (chunks.next(), chunks)).await?;
+                chunks = rest;
+                part = next.transpose()?.map(wire::snapshot_part::Part::Chunk);
             }
-            for chunk in file.chunks(SNAPSHOT_CHUNK_BYTES)? {
-                let part = wire::SnapshotPart { part: Some(wire::snapshot_part::Part::Chunk(chunk?)) };
-                if sender.blocking_send(part).is_err() {
-                    return Ok(());
-                }
-            }
-            Ok(())
+            io::Result::Ok(())
         });
         let parts = tokio_stream::wrappers::ReceiverStream::new(receiver);
         let run = |mut client: wire::peer_client::PeerClient<_>| async move { client.install_snapshot(parts).await };

@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use openraft::Raft;
 use openraft::async_runtime::watch::WatchReceiver;
@@ -15,6 +14,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::disks::wiped;
 use super::members::removed;
 use super::state_machine::{Shared, SnapshotData, StateMachine, meta_of};
+use super::store::on_files;
 use super::types::{Snapshot, Types};
 use super::wire::append_response::Result as Answer;
 use super::wire::peer_server::{Peer, PeerServer};
@@ -79,24 +79,14 @@ impl Server {
     ) -> Result<ReceivedSnapshot, Status> {
         let failed = |error: io::Error| Status::aborted(format!("the snapshot could not be received: {error}"));
         let mut writer = self.shared.store.receive().map_err(failed)?;
-        let (sender, mut receiver) = tokio::sync::mpsc::channel::<Bytes>(2);
-        // Ends when the sender is dropped: at the end of the stream or with its first error.
-        let writing = tokio::task::spawn_blocking(move || {
-            while let Some(chunk) = receiver.blocking_recv() {
-                writer.write(&chunk)?;
-            }
-            writer.finish()
-        });
         while let Some(part) = parts.next().await {
             let Some(wire::snapshot_part::Part::Chunk(chunk)) = part?.part else {
                 return Err(Status::invalid_argument("a snapshot with a part that is no chunk"));
             };
-            if sender.send(chunk).await.is_err() {
-                break; // The writer failed; it says why below.
-            }
+            let write = move || writer.write(&chunk).map(|()| writer);
+            writer = on_files(&*self.shared.store, write).await.flatten().map_err(failed)?;
         }
-        drop(sender);
-        let received = writing.await.map_err(|error| Status::internal(error.to_string()))?.map_err(failed)?;
+        let received = on_files(&*self.shared.store, move || writer.finish()).await.flatten().map_err(failed)?;
         if *received.head() != announced {
             return Err(Status::invalid_argument("the snapshot's own head is not the one that was announced"));
         }

@@ -16,7 +16,7 @@ use super::ledger::Ledger;
 use super::members::removed;
 use super::payload::{self, Origin};
 use super::ring::size_bytes;
-use super::store::{AnyStore, AnyWal, synced};
+use super::store::{AnyStore, AnyWal, on_files, synced};
 use super::types::{
     Proposal, RaftEntry, RaftLogId, RaftPayload, Snapshot, SnapshotMeta, StoredMembership, Types, from_log_id,
     to_log_id,
@@ -245,12 +245,11 @@ impl Shared {
         self.store.install(received, done);
         let file = installed.await?;
         let origin = self.origin.clone();
-        let core = tokio::task::spawn_blocking(move || {
+        let load = move || {
             let records = file.records()?.collect::<io::Result<Vec<_>>>()?;
             Core::load(&origin, file.head(), &records)
-        })
-        .await
-        .map_err(io::Error::other)??;
+        };
+        let core = on_files(&*self.store, load).await??;
         let index = core.last.map_or(0, |id| id.index);
         self.follow_disks(&core);
         let belongs = core.has_member(self.me.node);

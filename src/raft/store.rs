@@ -17,6 +17,7 @@ pub(super) trait AnyStore: Send + Sync {
     fn rebuild(&self, records: Vec<(Bytes, Bytes)>, head: Head, done: Done);
     fn current_snapshot(&self) -> Option<SnapshotFile>;
     fn receive(&self) -> io::Result<SnapshotWriter>;
+    fn may_block(&self) -> bool;
     fn close(&self, done: Done);
 }
 
@@ -38,6 +39,9 @@ impl<S: StateStore> AnyStore for S {
     }
     fn receive(&self) -> io::Result<SnapshotWriter> {
         StateStore::receive(self)
+    }
+    fn may_block(&self) -> bool {
+        StateStore::may_block(self)
     }
     fn close(&self, done: Done) {
         StateStore::close(self, done);
@@ -61,6 +65,14 @@ impl<W: Wal> AnyWal for W {
     fn size_bytes(&self) -> u64 {
         Wal::size_bytes(self)
     }
+}
+
+/// Does work on snapshot files: on a thread of its own where it may block, at once where nothing ever does.
+pub(super) async fn on_files<T: Send + 'static>(
+    store: &dyn AnyStore,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<T> {
+    if store.may_block() { tokio::task::spawn_blocking(work).await.map_err(io::Error::other) } else { Ok(work()) }
 }
 
 /// Waits until everything in the log is durable.

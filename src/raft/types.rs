@@ -4,11 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use openraft::impls::{BoxedErrorSource, InlineBatch, OneshotResponder, TokioRuntime};
+use openraft::impls::{BoxedErrorSource, InlineBatch, OneshotResponder};
 use openraft::vote::{RaftLeaderId, leader_id_adv};
 use openraft::{EntryPayload, OptionalSend, RaftTypeConfig};
 use serde::{Deserialize, Serialize};
 
+use super::runtime::Runtime;
 use crate::codec::{self, DecodeError};
 use crate::machine::Applied;
 use crate::model::Entry;
@@ -87,7 +88,7 @@ impl RaftTypeConfig for Types {
     type Vote = RaftVote;
     type Payload = RaftPayload;
     type Entry = RaftEntry;
-    type AsyncRuntime = TokioRuntime;
+    type AsyncRuntime = Runtime;
     type Responder<T>
         = OneshotResponder<Self, T>
     where

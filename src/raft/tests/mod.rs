@@ -19,6 +19,7 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::machine::Applied;
 use crate::model::{Command, Entry, LogTime, Principal, Submission, WallTime};
+use crate::net::{Connection, Connector, accepted};
 use crate::storage::{Head, MemoryState, MemoryWal, Recovered, Source};
 
 /// Hooks that answer calls with their own bytes and hear nothing else.

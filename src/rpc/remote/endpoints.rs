@@ -1,6 +1,6 @@
 //! The cluster's endpoints: one connection each, the best one first, every one tried before giving up.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::error::Error;
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -14,6 +14,7 @@ use tonic::transport::{Channel, Endpoint};
 use super::RemoteSettings;
 use crate::limits;
 use crate::model::Invalid;
+use crate::net::Connector;
 use crate::rpc::pb::admin_client::AdminClient;
 use crate::rpc::pb::documents_client::DocumentsClient;
 use crate::rpc::pb::locks_client::LocksClient;
@@ -35,12 +36,13 @@ pub(super) struct Endpoints {
     /// Members that a node told of, beside the configured ones: those that came later are found so.
     learnt: Mutex<Vec<String>>,
     tls: Option<TlsSettings>,
+    connector: Option<Connector>,
     pub(super) request_wait: Duration,
     /// Where the last answer came from, or where the leader is said to be.
     preferred: Mutex<Option<String>>,
     /// Which of the configured ones comes first when none is preferred; moves on with every failure.
     first: AtomicUsize,
-    channels: Mutex<HashMap<String, Channel>>,
+    channels: Mutex<BTreeMap<String, Channel>>,
 }
 
 /// An endpoint that is connected.
@@ -64,7 +66,7 @@ enum Step<T> {
 impl Endpoints {
     /// Refuses endpoints that no connection could be made to.
     pub(super) fn new(settings: RemoteSettings) -> Result<Self, Invalid> {
-        let RemoteSettings { endpoints: configured, tls, request_wait } = settings;
+        let RemoteSettings { endpoints: configured, tls, request_wait, connector } = settings;
         if configured.is_empty() || configured.len() > limits::ENDPOINTS_MAX {
             let bound = format!("1 to {} endpoints", limits::ENDPOINTS_MAX);
             return Err(Invalid::new("endpoints", bound, configured.len()));
@@ -73,6 +75,7 @@ impl Endpoints {
             configured,
             learnt: Mutex::default(),
             tls,
+            connector,
             request_wait,
             preferred: Mutex::default(),
             first: AtomicUsize::new(0),
@@ -274,7 +277,13 @@ impl Endpoints {
         }
         let endpoint = self.endpoint(address).map_err(|error| cause(&error))?;
         let longest = Duration::from_millis(limits::CONNECT_MS_MAX);
-        let connected = timeout(longest, endpoint.connect()).await.map_err(|_| "no connection in time")?;
+        let connecting = async {
+            match self.connector.clone() {
+                Some(connector) => endpoint.connect_with_connector(connector).await,
+                None => endpoint.connect().await,
+            }
+        };
+        let connected = timeout(longest, connecting).await.map_err(|_| "no connection in time")?;
         let channel = connected.map_err(|error| cause(&error))?;
         self.channels().insert(address.to_owned(), channel.clone());
         Ok(channel)
@@ -301,7 +310,7 @@ impl Endpoints {
         self.preferred.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn channels(&self) -> MutexGuard<'_, HashMap<String, Channel>> {
+    fn channels(&self) -> MutexGuard<'_, BTreeMap<String, Channel>> {
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

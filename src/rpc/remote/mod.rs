@@ -11,7 +11,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -31,6 +31,7 @@ use crate::model::{
     Answered, Claim, Command, Event, Invalid, Namespace, Outcome, Query, Refusal, RenewalTarget, Reply, RequestId,
     SessionClose, SessionId,
 };
+use crate::net::Connector;
 use crate::service::{
     Call, ClaimRef, Download, Events, Freshness, LeaderHint, LockService, MemberChange, NotSent, RenewalCall,
     ServiceError, Status, Subscription,
@@ -45,6 +46,8 @@ pub struct RemoteSettings {
     pub tls: Option<TlsSettings>,
     /// Connecting plus one request takes at most so long. Waits have no bound of their own.
     pub request_wait: Duration,
+    /// Another way to dial than TCP; `None` for TCP.
+    pub connector: Option<Connector>,
 }
 
 impl RemoteSettings {
@@ -54,6 +57,7 @@ impl RemoteSettings {
             endpoints: endpoints.into_iter().map(Into::into).collect(),
             tls: None,
             request_wait: crate::service::REQUEST_WAIT,
+            connector: None,
         }
     }
 }
@@ -66,7 +70,7 @@ pub struct RemoteService {
 
 struct Shared {
     endpoints: Arc<Endpoints>,
-    streams: Mutex<HashMap<SessionId, StreamHandle>>,
+    streams: Mutex<BTreeMap<SessionId, StreamHandle>>,
     tasks: Tasks,
 }
 
@@ -84,7 +88,7 @@ impl RemoteService {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    fn streams(&self) -> MutexGuard<'_, HashMap<SessionId, StreamHandle>> {
+    fn streams(&self) -> MutexGuard<'_, BTreeMap<SessionId, StreamHandle>> {
         self.shared.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,6 +1,6 @@
 //! One session's stream on the asking side.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -103,8 +103,8 @@ impl StreamHandle {
             settlements: Arc::clone(&settlements),
             credit: (hello.frames_in_flight_max as usize).max(1),
             next_number: 1,
-            unanswered: HashMap::new(),
-            queued: HashMap::new(),
+            unanswered: BTreeMap::new(),
+            queued: BTreeMap::new(),
         };
         shared.endpoints.learn(&hello.endpoints);
         let led_elsewhere = led_elsewhere(&hello);
@@ -194,15 +194,16 @@ struct Stream {
     /// Frames that the node lets be unanswered.
     credit: usize,
     next_number: u64,
-    unanswered: HashMap<u64, (Option<u64>, oneshot::Sender<Answer>)>,
+    unanswered: BTreeMap<u64, (Option<u64>, oneshot::Sender<Answer>)>,
     /// Queued acquires, by frame: their request, and where the settlement goes.
-    queued: HashMap<u64, (u64, watch::Sender<Option<Reply>>)>,
+    queued: BTreeMap<u64, (u64, watch::Sender<Option<Reply>>)>,
 }
 
 impl Stream {
     async fn run(mut self, mut incoming: Streaming<pb::ServerFrame>) {
         let over = self.serve(&mut incoming).await;
-        for (_, (_, answer)) in self.unanswered.drain() {
+        // In order, as every wake of many: a simulation repeats it.
+        for (_, answer) in std::mem::take(&mut self.unanswered).into_values() {
             let _ = answer.send(Err(over.clone()));
         }
         self.asked.close();

@@ -98,6 +98,10 @@ impl StateStore for DiskState {
         SnapshotWriter::create(self.0.snapshots.join(format!("received-{number}.tmp")))
     }
 
+    fn may_block(&self) -> bool {
+        true
+    }
+
     fn close(&self, done: Done) {
         self.queue(Job::Close(done));
         lock(&self.0.jobs).take();

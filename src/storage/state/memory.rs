@@ -169,6 +169,10 @@ impl StateStore for MemoryState {
         Ok(SnapshotWriter::in_memory())
     }
 
+    fn may_block(&self) -> bool {
+        false
+    }
+
     fn close(&self, done: Done) {
         self.queue(Job::Close(done));
     }

@@ -78,6 +78,9 @@ pub trait StateStore: Clone + Send + Sync + 'static {
     /// A temporary place for a snapshot that is being received.
     fn receive(&self) -> io::Result<SnapshotWriter>;
 
+    /// Whether reading and writing its snapshot files may take a while, and belongs on a thread of its own.
+    fn may_block(&self) -> bool;
+
     /// Ends after everything queued before. Later calls fail.
     fn close(&self, done: Done);
 }

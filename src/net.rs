@@ -1,0 +1,113 @@
+//! Connections, whatever they run over: how one is dialled and how one is accepted. The product uses TCP; a simulation
+//! brings its own network, for the same code above it.
+//!
+//! Knows: nothing of this crate. Never: what is said over a connection.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tonic::codegen::{Service, http::Uri};
+use tonic::transport::server::Connected;
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// A connection, whatever it runs over.
+pub struct Connection(Box<dyn Stream>);
+
+impl Connection {
+    /// A connection over this stream of bytes.
+    pub fn new(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
+        Self(Box::new(stream))
+    }
+}
+
+impl Connected for Connection {
+    type ConnectInfo = ();
+    fn connect_info(&self) {}
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.0).poll_write(cx, buf)
+    }
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0).poll_flush(cx)
+    }
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0).poll_shutdown(cx)
+    }
+}
+
+/// A dial under way.
+pub type Dialling = Pin<Box<dyn Future<Output = io::Result<Connection>> + Send>>;
+
+/// How another process is dialled: given `host:port`, answers a connection.
+#[derive(Clone)]
+pub struct Connector(Arc<dyn Fn(String) -> Dialling + Send + Sync>);
+
+impl Connector {
+    /// Dials by this function.
+    pub fn new(dial: impl Fn(String) -> Dialling + Send + Sync + 'static) -> Self {
+        Self(Arc::new(dial))
+    }
+
+    /// Plain TCP, without delay for small messages.
+    #[must_use]
+    pub fn tcp() -> Self {
+        Self::new(|address| {
+            Box::pin(async move {
+                let stream = TcpStream::connect(&address).await?;
+                stream.set_nodelay(true)?;
+                Ok(Connection::new(stream))
+            })
+        })
+    }
+}
+
+impl std::fmt::Debug for Connector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a connector")
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<Connection>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let dialling = (self.0)(uri.authority().map_or_else(String::new, ToString::to_string));
+        Box::pin(async move { Ok(TokioIo::new(dialling.await?)) })
+    }
+}
+
+/// Connections as they are accepted.
+pub type Incoming = Pin<Box<dyn futures_util::Stream<Item = io::Result<Connection>> + Send>>;
+
+/// Connections accepted by a TCP listener, without delay for small messages.
+pub fn accepted(listener: TcpListener) -> Incoming {
+    Box::pin(futures_util::stream::unfold(listener, |listener| async move {
+        let accepted = match listener.accept().await {
+            Ok((stream, _)) => stream.set_nodelay(true).map(|()| Connection::new(stream)),
+            Err(error) => Err(error),
+        };
+        Some((accepted, listener))
+    }))
+}

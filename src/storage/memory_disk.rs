@@ -1,0 +1,47 @@
+//! A disk in memory, for simulation and for nodes that keep nothing: it outlives its node, and loses what a power cut
+//! would.
+
+use std::io;
+
+use super::open::Recovered;
+use super::state::MemoryState;
+use super::wal::MemoryWal;
+
+/// What one node keeps. A clone is the same disk.
+#[derive(Clone)]
+pub struct MemoryDisk {
+    /// The Raft log: what is durable of it, and faults of its syncs.
+    pub wal: MemoryWal,
+    /// The mirror and the newest snapshot file.
+    pub state: MemoryState,
+    /// Which disk it is: a node that comes with another one is not taken for the one that its cluster knows.
+    pub id: u128,
+}
+
+impl std::fmt::Debug for MemoryDisk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "disk {:032x} in memory", self.id)
+    }
+}
+
+impl MemoryDisk {
+    /// An empty one. Another disk needs another id.
+    #[must_use]
+    pub fn new(id: u128) -> Self {
+        Self { wal: MemoryWal::default(), state: MemoryState::default(), id }
+    }
+
+    /// Power is cut: what was not synced is gone, and whoever waited for it never hears of it.
+    pub fn crash(&self) {
+        self.wal.crash();
+        self.state.crash();
+    }
+
+    /// What a start finds, by the rules by which a directory is opened.
+    ///
+    /// # Errors
+    /// A log and a state that contradict each other.
+    pub fn recover(&self) -> io::Result<Recovered> {
+        self.state.recover(&self.wal)
+    }
+}

@@ -1,0 +1,322 @@
+//! Judges what clients believed and what the cluster said happened. Pure functions over one history.
+//!
+//! The log position of each event is the witness: the events are replayed in their order, and every rule that a lock
+//! service promises is looked at on the way. What the clients saw is then compared with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::time::Duration;
+
+use lockkeeper::model::{Claim, Event, EventKind, FencingToken, LockKey, LockName, Mode, Position, SessionId};
+
+/// Everything that a run left behind.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct History {
+    /// What clients were told that they hold.
+    pub(crate) beliefs: Vec<Belief>,
+    /// What clients were told that they gave back.
+    pub(crate) releases: Vec<(LockName, FencingToken)>,
+    /// What each node told its watcher.
+    pub(crate) tellings: Vec<Telling>,
+}
+
+/// What a client believed of one grant. The instants are counted on one clock, from the start of the run.
+#[derive(Debug, Clone)]
+pub(crate) struct Belief {
+    pub(crate) client: usize,
+    pub(crate) lock: LockName,
+    pub(crate) token: FencingToken,
+    pub(crate) session: SessionId,
+    pub(crate) mode: Mode,
+    /// When acquire was called.
+    pub(crate) asked: Duration,
+    /// When acquire returned.
+    pub(crate) begin: Duration,
+    /// The earliest of the call of release, the guard's own alarm and the end of its validity.
+    pub(crate) end: Duration,
+}
+
+/// One node's events, in the order in which they came.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Telling {
+    pub(crate) events: Vec<Event>,
+    /// Stretches of the log without a gap: after the first position, up to the second.
+    pub(crate) stretches: Vec<(Position, Position)>,
+}
+
+/// A promise of the service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Rule {
+    /// A node tells its events once and in order.
+    PositionsGrow,
+    /// Two nodes tell the same event at the same position.
+    NodesAgree,
+    /// Between them the nodes tell everything.
+    NothingUntold,
+    /// An exclusive holder is alone; shared ones are with shared ones.
+    OneHolder,
+    /// First come, first served.
+    FirstComeFirstServed,
+    /// A token is larger than all before.
+    TokensGrow,
+    /// A request waits once and holds once, however often it was repeated.
+    OnceARequest,
+    /// What ends was held or awaited, by the same claim.
+    EndsWhatWas,
+    /// Nobody without a live session waits or holds.
+    LiveSessions,
+    /// What was acknowledged to a client happened.
+    AcknowledgedHappened,
+    /// Two clients never believe at the same time what excludes each other.
+    BeliefsDisjoint,
+}
+
+/// A broken promise, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Violation {
+    pub(crate) rule: Rule,
+    pub(crate) what: String,
+}
+
+/// Up to which position the tellings together leave no gap.
+pub(crate) fn told_until(tellings: &[Telling]) -> Position {
+    let mut stretches: Vec<_> = tellings.iter().flat_map(|telling| telling.stretches.iter().copied()).collect();
+    stretches.sort_unstable();
+    let reach = |end, (from, to): (Position, Position)| if from <= end { to.max(end) } else { end };
+    stretches.into_iter().fold(Position::default(), reach)
+}
+
+/// Looks for broken promises. While a run goes on, only what can be said already is looked at.
+pub(crate) fn check(history: &History, finished: bool) -> Vec<Violation> {
+    let mut replay = Replay::default();
+    for telling in &history.tellings {
+        replay.in_order(telling);
+    }
+    let end = told_until(&history.tellings);
+    let merged = replay.nodes_agree(&history.tellings);
+    if finished && merged.keys().next_back().is_some_and(|last| *last > end) {
+        let what = format!("what stands after {end} was told by no node");
+        replay.violations.push(Violation { rule: Rule::NothingUntold, what });
+    }
+    for event in merged.range(..=end).map(|(_, event)| *event) {
+        replay.step(event);
+    }
+    replay.beliefs_are_disjoint(&history.beliefs);
+    replay.later_asked_are_larger(&history.beliefs);
+    if finished {
+        replay.acknowledged_happened(history);
+    }
+    replay.violations
+}
+
+#[derive(Default)]
+struct Lock {
+    holders: BTreeMap<FencingToken, (Claim, Mode)>,
+    queue: BTreeMap<u64, Claim>,
+    last_sequence: u64,
+}
+
+#[derive(Default)]
+struct Replay {
+    locks: BTreeMap<LockKey, Lock>,
+    sessions: BTreeSet<SessionId>,
+    queued: BTreeSet<Claim>,
+    granted: BTreeSet<Claim>,
+    last_token: Option<FencingToken>,
+    grants: BTreeSet<(LockName, FencingToken, Option<SessionId>)>,
+    ends: BTreeSet<(LockName, FencingToken)>,
+    violations: Vec<Violation>,
+}
+
+impl Replay {
+    fn broken(&mut self, rule: Rule, event: &Event, why: &str) {
+        let what = format!("{}: {:?}: {why}", event.position, event.kind);
+        self.violations.push(Violation { rule, what });
+    }
+
+    fn in_order(&mut self, telling: &Telling) {
+        for pair in telling.events.windows(2) {
+            if pair[1].position <= pair[0].position {
+                self.broken(Rule::PositionsGrow, &pair[1], &format!("came after {}", pair[0].position));
+            }
+        }
+    }
+
+    /// Compares what the nodes tell, and puts it together.
+    fn nodes_agree<'a>(&mut self, tellings: &'a [Telling]) -> BTreeMap<Position, &'a Event> {
+        let mut merged: BTreeMap<Position, &Event> = BTreeMap::new();
+        for event in tellings.iter().flat_map(|telling| &telling.events) {
+            let first = *merged.entry(event.position).or_insert(event);
+            if first != event {
+                self.broken(Rule::NodesAgree, event, &format!("another node says {:?}", first.kind));
+            }
+        }
+        for telling in tellings {
+            let told: BTreeSet<Position> = telling.events.iter().map(|event| event.position).collect();
+            for (from, to) in &telling.stretches {
+                for (position, event) in merged.range((Bound::Excluded(*from), Bound::Included(*to))) {
+                    if !told.contains(position) {
+                        self.broken(Rule::NodesAgree, event, "another node passes over it");
+                    }
+                }
+            }
+        }
+        merged
+    }
+
+    fn step(&mut self, event: &Event) {
+        match &event.kind {
+            EventKind::Queued { lock, claim, sequence } => self.queued(event, lock, *claim, *sequence),
+            EventKind::Granted { lock, claim, token, mode, .. } => self.granted(event, lock, *claim, (*token, *mode)),
+            EventKind::Left { lock, claim, sequence, .. } => {
+                let known = self.locks.entry(lock.clone()).or_default().queue.remove(sequence);
+                if known != Some(*claim) {
+                    self.broken(Rule::EndsWhatWas, event, &format!("that place was {known:?}"));
+                }
+            }
+            EventKind::Released { lock, claim, token, .. } => self.ended(event, lock, *claim, *token),
+            EventKind::Expired { lock, claim, token, .. } | EventKind::Broken { lock, claim, token, .. } => {
+                self.ended(event, lock, *claim, *token);
+            }
+            EventKind::SessionOpened { session } => {
+                if !self.sessions.insert(*session) {
+                    self.broken(Rule::LiveSessions, event, "it was open");
+                }
+            }
+            EventKind::SessionEnded { session, .. } => self.session_ended(event, *session),
+            // Nobody in these tests asks for what the rest of them tell.
+            EventKind::Upgraded { .. }
+            | EventKind::Downgraded { .. }
+            | EventKind::Resumed { .. }
+            | EventKind::Reopened { .. }
+            | EventKind::HandedOver { .. }
+            | EventKind::RevokeRequested { .. }
+            | EventKind::ValueChanged { .. }
+            | EventKind::LimitChanged { .. }
+            | EventKind::LeaderlessGap { .. } => {}
+        }
+    }
+
+    fn queued(&mut self, event: &Event, key: &LockKey, claim: Claim, sequence: u64) {
+        if !self.queued.insert(claim) || self.granted.contains(&claim) {
+            self.broken(Rule::OnceARequest, event, "it has waited or held before");
+        }
+        self.must_live(event, claim);
+        let lock = self.locks.entry(key.clone()).or_default();
+        let last = std::mem::replace(&mut lock.last_sequence, sequence);
+        lock.queue.insert(sequence, claim);
+        if sequence <= last {
+            self.broken(Rule::FirstComeFirstServed, event, &format!("the place before was {last}"));
+        }
+    }
+
+    fn granted(&mut self, event: &Event, key: &LockKey, claim: Claim, (token, mode): (FencingToken, Mode)) {
+        if !self.granted.insert(claim) {
+            self.broken(Rule::OnceARequest, event, "it has held before");
+        }
+        self.must_live(event, claim);
+        if let Some(last) = self.last_token.filter(|last| token <= *last) {
+            self.broken(Rule::TokensGrow, event, &format!("token {last} was given before"));
+        }
+        self.last_token = self.last_token.max(Some(token));
+        self.grants.insert((key.name.clone(), token, claim.session()));
+        let lock = self.locks.entry(key.clone()).or_default();
+        let ahead = lock.queue.first_key_value().map(|(sequence, ahead)| (*sequence, *ahead));
+        if ahead.is_some_and(|(_, ahead)| ahead != claim) {
+            self.broken(Rule::FirstComeFirstServed, event, &format!("ahead of it was {ahead:?}"));
+        }
+        let lock = self.locks.entry(key.clone()).or_default();
+        lock.queue.retain(|_, waiter| *waiter != claim);
+        let conflict = lock.holders.iter().find(|(_, (_, held))| mode != Mode::Shared || *held != Mode::Shared);
+        let conflict = conflict.map(|(token, holder)| format!("token {token} is held: {holder:?}"));
+        lock.holders.insert(token, (claim, mode));
+        if let Some(conflict) = conflict {
+            self.broken(Rule::OneHolder, event, &conflict);
+        }
+    }
+
+    fn ended(&mut self, event: &Event, key: &LockKey, claim: Claim, token: FencingToken) {
+        self.ends.insert((key.name.clone(), token));
+        let known = self.locks.entry(key.clone()).or_default().holders.remove(&token);
+        if known.is_none_or(|(holder, _)| holder != claim) {
+            self.broken(Rule::EndsWhatWas, event, &format!("the holder was {known:?}"));
+        }
+    }
+
+    fn session_ended(&mut self, event: &Event, session: SessionId) {
+        if !self.sessions.remove(&session) {
+            self.broken(Rule::LiveSessions, event, "it was not open");
+        }
+        let of_it = |claim: &Claim| claim.session() == Some(session);
+        let left = self
+            .locks
+            .iter()
+            .find(|(_, lock)| lock.holders.values().any(|(claim, _)| of_it(claim)) || lock.queue.values().any(of_it));
+        if let Some(key) = left.map(|(key, _)| key.clone()) {
+            self.broken(Rule::LiveSessions, event, &format!("it still stands at {}", key.name));
+        }
+    }
+
+    fn must_live(&mut self, event: &Event, claim: Claim) {
+        if claim.session().is_some_and(|session| !self.sessions.contains(&session)) {
+            self.broken(Rule::LiveSessions, event, "its session is not open");
+        }
+    }
+
+    fn beliefs_are_disjoint(&mut self, beliefs: &[Belief]) {
+        let mut by_lock: BTreeMap<&LockName, Vec<&Belief>> = BTreeMap::new();
+        for belief in beliefs.iter().filter(|belief| belief.begin < belief.end) {
+            by_lock.entry(&belief.lock).or_default().push(belief);
+        }
+        for beliefs in by_lock.values_mut() {
+            beliefs.sort_by_key(|belief| belief.begin);
+            for (at, one) in beliefs.iter().enumerate() {
+                let together = beliefs[at + 1..].iter().take_while(|other| other.begin < one.end);
+                for other in together.filter(|other| one.mode != Mode::Shared || other.mode != Mode::Shared) {
+                    let (a, b) = (one.client, other.client);
+                    let what = format!("client {a}: {one:?} while client {b}: {other:?}");
+                    self.violations.push(Violation { rule: Rule::BeliefsDisjoint, what });
+                }
+            }
+        }
+    }
+
+    /// Who asked after another was told of its grant has the larger token. Clients are enough to see that: no node need be
+    /// left that could tell what happened between.
+    fn later_asked_are_larger(&mut self, beliefs: &[Belief]) {
+        let mut told: Vec<_> = beliefs.iter().collect();
+        told.sort_by_key(|belief| belief.begin);
+        let mut asked: Vec<_> = beliefs.iter().collect();
+        asked.sort_by_key(|belief| belief.asked);
+        let mut told = told.into_iter().peekable();
+        let mut largest = None;
+        for later in asked {
+            while let Some(earlier) = told.next_if(|earlier| earlier.begin < later.asked) {
+                largest = largest.max(Some(earlier.token));
+            }
+            if let Some(earlier) = largest.filter(|earlier| later.token <= *earlier) {
+                let what = format!("{later:?} was asked for after token {earlier} was told");
+                self.violations.push(Violation { rule: Rule::TokensGrow, what });
+            }
+        }
+    }
+
+    fn acknowledged_happened(&mut self, history: &History) {
+        for belief in &history.beliefs {
+            let grant = (belief.lock.clone(), belief.token, Some(belief.session));
+            if !self.grants.contains(&grant) {
+                let what = format!("no event of the grant {belief:?}");
+                self.violations.push(Violation { rule: Rule::AcknowledgedHappened, what });
+            }
+        }
+        for release in &history.releases {
+            if !self.ends.contains(release) {
+                let what = format!("no event of the release of {} (token {})", release.0, release.1);
+                self.violations.push(Violation { rule: Rule::AcknowledgedHappened, what });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,241 @@
+//! Hand-written histories, good and bad: each rule sees what it is there for, and nothing else.
+
+use lockkeeper::model::{EndReason, LeaveReason, LogTime, Namespace, RequestId, WallTime};
+
+use super::*;
+
+const EXCLUSIVE: Mode = Mode::Exclusive;
+const SHARED: Mode = Mode::Shared;
+
+fn name() -> LockName {
+    LockName::parse("red").expect("a name")
+}
+
+fn key() -> LockKey {
+    LockKey { namespace: Namespace::default(), name: name() }
+}
+
+fn session(counter: u64) -> SessionId {
+    SessionId::new(0, counter)
+}
+
+fn token(counter: u64) -> FencingToken {
+    FencingToken::new(0, counter)
+}
+
+/// Each client has one session; its requests count from one.
+fn claim(client: u64, number: u64) -> Claim {
+    Claim::Request(RequestId { session: session(client), number })
+}
+
+fn opened(client: u64) -> EventKind {
+    EventKind::SessionOpened { session: session(client) }
+}
+
+fn gone(client: u64) -> EventKind {
+    EventKind::SessionEnded { session: session(client), reason: EndReason::Expired }
+}
+
+fn queued(claim: Claim, sequence: u64) -> EventKind {
+    EventKind::Queued { lock: key(), claim, sequence }
+}
+
+fn left(claim: Claim, sequence: u64) -> EventKind {
+    EventKind::Left { lock: key(), claim, sequence, why: LeaveReason::TimedOut }
+}
+
+fn granted(claim: Claim, counter: u64, mode: Mode) -> EventKind {
+    EventKind::Granted { lock: key(), claim, token: token(counter), mode, waited_ms: 0 }
+}
+
+fn released(claim: Claim, counter: u64) -> EventKind {
+    EventKind::Released { lock: key(), claim, token: token(counter), held_ms: 0 }
+}
+
+fn event(index: u64, kind: EventKind) -> Event {
+    let position = Position { index, n: 0 };
+    Event { position, at: LogTime(index), wall: WallTime(0), namespace: Some(Namespace::default()), kind }
+}
+
+/// One node that tells these events, an entry each, from the first on.
+fn telling(kinds: impl IntoIterator<Item = EventKind>) -> Telling {
+    let events: Vec<_> = (1..).zip(kinds).map(|(index, kind)| event(index, kind)).collect();
+    let to = events.last().map_or(Position::default(), |event| event.position);
+    Telling { events, stretches: vec![(Position::default(), to)] }
+}
+
+fn history(kinds: impl IntoIterator<Item = EventKind>) -> History {
+    History { tellings: vec![telling(kinds)], ..History::default() }
+}
+
+fn belief(client: u64, counter: u64, mode: Mode, begin: u64, end: u64) -> Belief {
+    Belief {
+        client: client as usize,
+        lock: name(),
+        token: token(counter),
+        session: session(client),
+        mode,
+        asked: Duration::ZERO,
+        begin: Duration::from_millis(begin),
+        end: Duration::from_millis(end),
+    }
+}
+
+/// The rules that a history breaks, each once.
+fn broken(history: &History) -> Vec<Rule> {
+    let rules: BTreeSet<_> = check(history, true).into_iter().map(|violation| violation.rule).collect();
+    rules.into_iter().collect()
+}
+
+/// A history in which everything is as promised breaks no rule: a queue, one who leaves, readers together, an end.
+#[test]
+fn a_good_history_is_good() {
+    let (a, b, c, d) = (claim(1, 1), claim(2, 1), claim(3, 1), claim(2, 2));
+    let mut good = history([
+        opened(1),
+        opened(2),
+        opened(3),
+        granted(a, 1, EXCLUSIVE),
+        queued(b, 1),
+        queued(c, 2),
+        queued(claim(1, 2), 3),
+        left(b, 1),
+        released(a, 1),
+        granted(c, 2, SHARED),
+        granted(claim(1, 2), 3, SHARED),
+        granted(d, 4, SHARED),
+        released(c, 2),
+        released(d, 4),
+        released(claim(1, 2), 3),
+        gone(1),
+    ]);
+    good.beliefs = vec![
+        belief(1, 1, EXCLUSIVE, 10, 20),
+        belief(3, 2, SHARED, 20, 40),
+        belief(2, 4, SHARED, 30, 50),
+        belief(1, 3, SHARED, 35, 35),
+    ];
+    good.releases = vec![(name(), token(1)), (name(), token(4))];
+    assert_eq!(check(&good, true), []);
+    assert_eq!(check(&good, false), []);
+}
+
+/// Two exclusive holders, or a reader beside a writer.
+#[test]
+fn two_holders_are_seen() {
+    for (one, other) in [(EXCLUSIVE, EXCLUSIVE), (EXCLUSIVE, SHARED), (SHARED, EXCLUSIVE)] {
+        let bad = history([opened(1), opened(2), granted(claim(1, 1), 1, one), granted(claim(2, 1), 2, other)]);
+        assert_eq!(broken(&bad), [Rule::OneHolder]);
+    }
+}
+
+/// The second in the queue served first, one who does not queue at all, and places that do not grow.
+#[test]
+fn an_unfair_queue_is_seen() {
+    let (a, b, c) = (claim(1, 1), claim(2, 1), claim(3, 1));
+    let before = [opened(1), opened(2), opened(3), granted(a, 1, EXCLUSIVE), queued(b, 5)];
+    let with = |rest: Vec<EventKind>| broken(&history(before.iter().cloned().chain(rest)));
+    assert_eq!(with(vec![queued(c, 6), released(a, 1), granted(c, 2, EXCLUSIVE)]), [Rule::FirstComeFirstServed]);
+    assert_eq!(with(vec![released(a, 1), granted(c, 2, EXCLUSIVE)]), [Rule::FirstComeFirstServed]);
+    assert_eq!(with(vec![queued(c, 4)]), [Rule::FirstComeFirstServed]);
+}
+
+/// A token that is not larger than one before, also of another lock.
+#[test]
+fn tokens_that_do_not_grow_are_seen() {
+    let (a, b) = (claim(1, 1), claim(1, 2));
+    for second in [1, 2] {
+        let bad = [opened(1), granted(a, 2, EXCLUSIVE), released(a, 2), granted(b, second, EXCLUSIVE)];
+        assert_eq!(broken(&history(bad)), [Rule::TokensGrow]);
+    }
+}
+
+/// A request that is granted twice, or queues again.
+#[test]
+fn a_request_that_ran_twice_is_seen() {
+    let a = claim(1, 1);
+    let twice = [opened(1), granted(a, 1, EXCLUSIVE), released(a, 1), granted(a, 2, EXCLUSIVE)];
+    assert_eq!(broken(&history(twice)), [Rule::OnceARequest]);
+    let again = [opened(1), granted(a, 1, EXCLUSIVE), queued(a, 1)];
+    assert_eq!(broken(&history(again)), [Rule::OnceARequest]);
+}
+
+/// The end of a hold or of a wait that was not there.
+#[test]
+fn an_end_without_a_beginning_is_seen() {
+    assert_eq!(broken(&history([released(claim(1, 1), 1)])), [Rule::EndsWhatWas]);
+    assert_eq!(broken(&history([left(claim(1, 1), 1)])), [Rule::EndsWhatWas]);
+}
+
+/// A grant to a session that is gone, and a session that goes but leaves its hold behind.
+#[test]
+fn a_holder_without_a_session_is_seen() {
+    assert_eq!(broken(&history([opened(1), gone(1), granted(claim(1, 1), 1, EXCLUSIVE)])), [Rule::LiveSessions]);
+    assert_eq!(broken(&history([opened(1), granted(claim(1, 1), 1, EXCLUSIVE), gone(1)])), [Rule::LiveSessions]);
+}
+
+/// A grant or a release that a client was told of and that no node tells.
+#[test]
+fn what_was_acknowledged_and_lost_is_seen() {
+    let mut bad = history([opened(1), granted(claim(1, 1), 1, EXCLUSIVE)]);
+    bad.releases = vec![(name(), token(1))];
+    assert_eq!(broken(&bad), [Rule::AcknowledgedHappened]);
+    bad.releases.clear();
+    bad.beliefs = vec![belief(1, 2, EXCLUSIVE, 0, 1)];
+    assert_eq!(broken(&bad), [Rule::AcknowledgedHappened]);
+    assert_eq!(check(&bad, false), [], "while the run goes on the event may still come");
+}
+
+/// A token that is not larger than one that was told before it was asked for; one that was asked for earlier may be.
+#[test]
+fn tokens_that_clients_see_begin_anew_are_seen() {
+    let (a, b) = (claim(1, 1), claim(2, 1));
+    let kinds = [opened(1), opened(2), granted(b, 1, SHARED), granted(a, 2, SHARED)];
+    let mut run = history(kinds);
+    let late = |asked: u64| Belief { asked: Duration::from_millis(asked), ..belief(2, 1, SHARED, 30, 40) };
+    run.beliefs = vec![late(10), belief(1, 2, SHARED, 10, 20)];
+    assert_eq!(broken(&run), []);
+    run.beliefs = vec![late(11), belief(1, 2, SHARED, 10, 20)];
+    assert_eq!(broken(&run), [Rule::TokensGrow]);
+}
+
+/// Two who believe at the same time that they hold what excludes each other; touching is no overlap.
+#[test]
+fn beliefs_that_overlap_are_seen() {
+    let (a, b) = (claim(1, 1), claim(2, 1));
+    let kinds = [opened(1), opened(2), granted(a, 1, EXCLUSIVE), released(a, 1), granted(b, 2, EXCLUSIVE)];
+    let mut bad = history(kinds);
+    bad.beliefs = vec![belief(2, 2, EXCLUSIVE, 19, 30), belief(1, 1, EXCLUSIVE, 10, 20)];
+    assert_eq!(broken(&bad), [Rule::BeliefsDisjoint]);
+    bad.beliefs[0].begin = Duration::from_millis(20);
+    assert_eq!(broken(&bad), []);
+}
+
+/// Events that come twice or backwards, nodes that contradict each other, and one that passes over an event.
+#[test]
+fn tellings_that_differ_are_seen() {
+    let mut twice = history([opened(1)]);
+    twice.tellings[0].events.push(event(1, opened(1)));
+    assert_eq!(broken(&twice), [Rule::PositionsGrow]);
+    let mut differ = history([opened(1), opened(2)]);
+    differ.tellings.push(telling([opened(1), opened(3)]));
+    assert_eq!(broken(&differ), [Rule::NodesAgree]);
+    let mut silent = history([opened(1), opened(2), opened(3)]);
+    silent.tellings.push(telling([opened(1), opened(2), opened(3)]));
+    silent.tellings[1].events.remove(1);
+    assert_eq!(broken(&silent), [Rule::NodesAgree]);
+}
+
+/// A gap of one node is filled by another; a gap of all of them is told.
+#[test]
+fn a_gap_is_filled_by_another_node() {
+    let at = |index| Position { index, n: 0 };
+    let mut gap = history([opened(1), opened(2), opened(3)]);
+    gap.tellings[0].events.remove(1);
+    gap.tellings[0].stretches = vec![(at(0), at(1)), (at(2), at(3))];
+    assert_eq!(told_until(&gap.tellings), at(1));
+    assert_eq!(broken(&gap), [Rule::NothingUntold]);
+    gap.tellings.push(telling([opened(1), opened(2)]));
+    assert_eq!(told_until(&gap.tellings), at(3));
+    assert_eq!(broken(&gap), []);
+}

@@ -1,0 +1,150 @@
+//! Clients of the simulation: the product's own, on a simulated network and clock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkeeper::client::{Client, LockGuard, Session};
+use lockkeeper::model::Mode;
+use lockkeeper::rpc::{RemoteService, RemoteSettings};
+use tokio::time::{sleep, timeout};
+
+use crate::checker::Belief;
+use crate::clock::{SimClock, truth};
+use crate::net::{CLIENT_PORT, connector};
+use crate::random::Random;
+use crate::run::{NODE_HOSTS, Run};
+
+/// Names of the hosts of clients.
+pub(crate) const CLIENT_HOSTS: [&str; 5] = ["c1", "c2", "c3", "c4", "c5"];
+pub(crate) const TTL: Duration = Duration::from_millis(1_500);
+const LOCKS: [&str; 3] = ["red", "green", "blue"];
+
+/// One client process: its name, clock and choices.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    pub(crate) index: usize,
+    pub(crate) run: Arc<Run>,
+    pub(crate) clock: Arc<SimClock>,
+    pub(crate) random: Random,
+}
+
+impl Caller {
+    /// A connection to the cluster that asks its nodes in an order of its own.
+    pub(crate) fn connect(&self) -> Client<RemoteService> {
+        let mut nodes: Vec<_> = NODE_HOSTS.iter().map(|host| format!("{host}:{CLIENT_PORT}")).collect();
+        nodes.rotate_left(self.index % NODE_HOSTS.len());
+        self.connect_to(nodes)
+    }
+
+    pub(crate) fn connect_to(&self, endpoints: Vec<String>) -> Client<RemoteService> {
+        let mut settings = RemoteSettings::new(endpoints);
+        settings.connector = Some(connector());
+        settings.request_wait = Duration::from_secs(2);
+        let wait = settings.request_wait;
+        Client::new(RemoteService::new(settings).expect("endpoints")).clock(self.clock.clone()).request_wait(wait)
+    }
+
+    /// Writes down until when the session's client is sure of it.
+    pub(crate) fn sure(&self, session: &Session<RemoteService>) {
+        let left = session.valid_for();
+        if !left.is_zero() {
+            self.run.sure(session.id(), truth() + self.clock.in_truth(left));
+        }
+    }
+}
+
+/// Opens sessions, asks, holds and gives back until the run stops.
+pub(crate) async fn contend(mut caller: Caller) -> turmoil::Result {
+    let connection = caller.connect();
+    let mut present: Option<Session<RemoteService>> = None;
+    while !caller.run.stopping() {
+        let alive = present.take().filter(|session| !session.valid_for().is_zero());
+        let session = match alive {
+            Some(session) => session,
+            None => match connection.session().ttl(TTL).open().await {
+                Ok(session) => session,
+                Err(error) => {
+                    caller.run.met("open", &error);
+                    continue;
+                }
+            },
+        };
+        one_round(&mut caller, &session).await;
+        caller.sure(&session);
+        present = Some(session);
+    }
+    if let Some(session) = present
+        && let Err(error) = session.close().await
+    {
+        caller.run.met("close", &error);
+    }
+    caller.run.trace(CLIENT_HOSTS[caller.index], || "is done".to_owned());
+    Ok(())
+}
+
+async fn one_round(caller: &mut Caller, session: &Session<RemoteService>) {
+    let random = &mut caller.random;
+    let name = LOCKS[random.below(LOCKS.len() as u64) as usize];
+    let (dice, patience) = (random.below(100), random.ms(5, 300));
+    let request = session.lock(name);
+    let (request, mode) = match dice {
+        0..60 => (request, Mode::Exclusive),
+        60..75 => (request.shared(), Mode::Shared),
+        75..85 => (request.wait(patience), Mode::Exclusive),
+        85..92 => (request.try_once(), Mode::Exclusive),
+        _ => (request.shared().wait(patience), Mode::Shared),
+    };
+    let gives_up = random.below(100) < 5;
+    let asked = truth();
+    let acquired = if gives_up {
+        // The caller goes away halfway: nothing of it may be left.
+        let Ok(acquired) = timeout(patience, request.acquire()).await else { return };
+        acquired
+    } else {
+        request.acquire().await
+    };
+    match acquired {
+        Ok(guard) => hold(caller, session, (asked, mode), guard).await,
+        Err(error) => caller.run.met("acquire", &error),
+    }
+}
+
+async fn hold(
+    caller: &mut Caller,
+    session: &Session<RemoteService>,
+    (asked, mode): (Duration, Mode),
+    guard: LockGuard,
+) {
+    let begin = truth();
+    let long = caller.random.below(100) < 5;
+    let length = if long { caller.random.ms(300, 900) } else { caller.random.ms(1, 40) };
+    let mut valid;
+    loop {
+        let now = truth();
+        valid = now + caller.clock.in_truth(guard.valid_for());
+        caller.sure(session);
+        let left = (begin + length).saturating_sub(now);
+        if left.is_zero() {
+            break;
+        }
+        tokio::select! {
+            biased;
+            _ = guard.lost() => break,
+            () = sleep(left.min(Duration::from_millis(10))) => (),
+        }
+    }
+    let (lock, token, session) = (guard.name().clone(), guard.token(), guard.session());
+    let end = truth().min(valid);
+    let client = caller.index;
+    let belief = Belief { client, lock: lock.clone(), token, session, mode, asked, begin, end };
+    caller.run.trace(CLIENT_HOSTS[client], || format!("held {lock} by {token} from {begin:?} to {end:?}"));
+    caller.run.notes().history.beliefs.push(belief);
+    if caller.random.below(100) < 10 {
+        drop(guard);
+        return;
+    }
+    match guard.release().await {
+        Ok(_) => caller.run.notes().history.releases.push((lock, token)),
+        Err(error) => caller.run.met("release", &error),
+    }
+}

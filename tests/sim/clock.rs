@@ -1,0 +1,93 @@
+//! The clocks of a run: simulated time, seen through each process's own rate and jumps.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use lockkeeper::clock::{Clock, Instant};
+use lockkeeper::model::WallTime;
+
+use crate::random::Random;
+
+/// The newest reading of simulated time, and whether it stands: while a process is taken down its runtime is gone, and
+/// nothing may be asked.
+static NEWEST: AtomicU64 = AtomicU64::new(0);
+static STANDS: AtomicBool = AtomicBool::new(false);
+
+/// Lets simulated time stand (or go on) for whoever reads a clock.
+pub(crate) fn stand(stands: bool) {
+    STANDS.store(stands, Ordering::Relaxed);
+}
+
+/// Simulated time from the start of the run: the truth that no process sees.
+pub(crate) fn truth() -> Duration {
+    if !STANDS.load(Ordering::Relaxed)
+        && let Some(elapsed) = turmoil::sim_elapsed()
+    {
+        NEWEST.fetch_max(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+    newest()
+}
+
+/// The newest reading, from outside.
+pub(crate) fn newest() -> Duration {
+    Duration::from_nanos(NEWEST.load(Ordering::Relaxed))
+}
+
+const HOUR_NANOS: u64 = 3_600_000_000_000;
+const MILLION: u64 = 1_000_000;
+
+/// One process's clock. Its numbers follow from the seed.
+#[derive(Debug)]
+pub(crate) struct SimClock {
+    /// How many of its seconds pass in a million true ones.
+    rate: u64,
+    jumped_nanos: AtomicU64,
+    wall_ms: AtomicU64,
+    newest: AtomicU64,
+    draws: std::sync::Mutex<Random>,
+}
+
+impl SimClock {
+    /// Beside the truth by so many millionths, at most.
+    pub(crate) fn new(random: &mut Random, drift: u64) -> Self {
+        let rate = MILLION - drift + random.below(2 * drift + 1);
+        let draws = std::sync::Mutex::new(random.fork());
+        let wall_ms = AtomicU64::new(1_767_225_600_000);
+        Self { rate, jumped_nanos: AtomicU64::new(0), wall_ms, newest: AtomicU64::new(0), draws }
+    }
+
+    /// So much of its time passes at once: the machine slept.
+    pub(crate) fn jump(&self, by: Duration) {
+        self.jumped_nanos.fetch_add(u64::try_from(by.as_nanos()).unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// Somebody sets the wall clock: an hour to and fro.
+    pub(crate) fn set_wall(&self, forward: bool) {
+        let hour = HOUR_NANOS / MILLION;
+        let change = |ms: u64| Some(if forward { ms + hour } else { ms - hour });
+        self.wall_ms.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change).ok();
+    }
+
+    /// How long in truth what this clock calls `told`.
+    pub(crate) fn in_truth(&self, told: Duration) -> Duration {
+        told.mul_f64(MILLION as f64 / self.rate as f64)
+    }
+}
+
+impl Clock for SimClock {
+    fn now(&self) -> Instant {
+        let truth = u64::try_from(truth().as_nanos()).unwrap_or(u64::MAX);
+        let own = (u128::from(truth) * u128::from(self.rate) / u128::from(MILLION)) as u64;
+        let now = HOUR_NANOS + own + self.jumped_nanos.load(Ordering::Relaxed);
+        Instant::from_nanos(self.newest.fetch_max(now, Ordering::Relaxed).max(now))
+    }
+
+    fn wall(&self) -> WallTime {
+        WallTime(self.wall_ms.load(Ordering::Relaxed) + u64::try_from(truth().as_millis()).unwrap_or(0))
+    }
+
+    fn random_u128(&self) -> u128 {
+        let mut draws = self.draws.lock().unwrap();
+        (u128::from(draws.next()) << 64) | u128::from(draws.next())
+    }
+}

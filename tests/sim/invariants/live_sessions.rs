@@ -1,0 +1,10 @@
+//! Nobody without a live session waits or holds, and a session that ends leaves nothing behind. (SEMANTICS A3 and A4.)
+
+use super::Invariant;
+use crate::checker::Rule;
+
+pub(super) const THIS: Invariant = Invariant {
+    name: "live sessions",
+    sentence: "Nobody without a live session waits or holds, and a session that ends leaves nothing behind.",
+    broken: |evidence| evidence.rules(&[Rule::LiveSessions]),
+};

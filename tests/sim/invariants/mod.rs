@@ -1,0 +1,75 @@
+//! What must be so in every run, one file each. An invariant that is broken names the sentence that it guards.
+
+pub(crate) mod as_told;
+mod beliefs_disjoint;
+pub(crate) mod coverage;
+mod equal_states;
+mod events_complete;
+mod expected_errors;
+mod first_come;
+mod live_sessions;
+pub(crate) mod mute;
+mod no_panic;
+mod not_early;
+pub(crate) mod not_late;
+mod nothing_lost;
+mod once_a_request;
+mod one_holder;
+pub(crate) mod progress;
+mod sound_machine;
+mod tokens_grow;
+
+use crate::checker::{Rule, Violation};
+use crate::run::Notes;
+
+/// What a run left behind.
+pub(crate) struct Evidence<'a> {
+    pub(crate) notes: &'a Notes,
+    /// What the replay of the log's events found.
+    pub(crate) violations: Vec<Violation>,
+    /// Index and digest of each node that runs, or which of the machine's invariants is broken there.
+    pub(crate) states: Vec<Result<(u64, u128), String>>,
+    pub(crate) panics: Vec<String>,
+}
+
+impl Evidence<'_> {
+    fn rules(&self, rules: &[Rule]) -> Vec<String> {
+        let of_these = self.violations.iter().filter(|violation| rules.contains(&violation.rule));
+        of_these.map(|violation| violation.what.clone()).collect()
+    }
+
+    fn found_by_story(&self, invariant: &str) -> Vec<String> {
+        self.notes.found.iter().filter(|(name, _)| *name == invariant).map(|(_, what)| what.clone()).collect()
+    }
+}
+
+/// Something that must be so.
+pub(crate) struct Invariant {
+    pub(crate) name: &'static str,
+    /// What the manual or the semantics say.
+    pub(crate) sentence: &'static str,
+    /// What of it is not so.
+    pub(crate) broken: fn(&Evidence<'_>) -> Vec<String>,
+}
+
+/// Every one. Coverage comes last: what is wrong matters more than what was not tried.
+pub(crate) const ALL: &[Invariant] = &[
+    as_told::THIS,
+    beliefs_disjoint::THIS,
+    equal_states::THIS,
+    events_complete::THIS,
+    expected_errors::THIS,
+    first_come::THIS,
+    live_sessions::THIS,
+    mute::THIS,
+    no_panic::THIS,
+    not_early::THIS,
+    not_late::THIS,
+    nothing_lost::THIS,
+    once_a_request::THIS,
+    one_holder::THIS,
+    progress::THIS,
+    sound_machine::THIS,
+    tokens_grow::THIS,
+    coverage::THIS,
+];

@@ -1,0 +1,9 @@
+//! Nothing panics, openraft's own assertions included. (RELIABILITY 4.4, C8.)
+
+use super::Invariant;
+
+pub(super) const THIS: Invariant = Invariant {
+    name: "no panic",
+    sentence: "Nothing panics, whatever fails; openraft's own assertions are on.",
+    broken: |evidence| evidence.panics.clone(),
+};

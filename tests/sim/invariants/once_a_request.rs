@@ -1,0 +1,10 @@
+//! A repeated request waits once and holds once. (SEMANTICS A2, retries.)
+
+use super::Invariant;
+use crate::checker::Rule;
+
+pub(super) const THIS: Invariant = Invariant {
+    name: "once a request",
+    sentence: "A repeated request waits once and holds once.",
+    broken: |evidence| evidence.rules(&[Rule::OnceARequest]),
+};

@@ -1,0 +1,189 @@
+//! A node of the simulation: the product's own, on a simulated network, clock and disk.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use lockkeeper::client::{Client, ClientError};
+use lockkeeper::config::{Config, Listen, Member, Profile, Rates};
+use lockkeeper::model::Position;
+use lockkeeper::node::{Node, NodeOptions, PeerNetwork, Upkeep};
+use lockkeeper::rpc::{self, ServerInfo};
+use lockkeeper::service::ServiceError;
+use lockkeeper::storage::{MemoryDisk, MemoryWal};
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use crate::clock::{SimClock, truth};
+use crate::net::{CLIENT_PORT, PEER_PORT, connector, incoming};
+use crate::random::Random;
+use crate::run::{NODE_HOSTS, Run};
+
+/// What the driver asks of a node that runs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Order {
+    HandOver,
+    WriteSnapshot,
+}
+
+/// What stays of a node through its crashes, and the strings that the driver pulls.
+pub(crate) struct Place {
+    pub(crate) index: usize,
+    pub(crate) disk: MemoryDisk,
+    pub(crate) clock: Arc<SimClock>,
+    /// Syncs of its disk do not end.
+    pub(crate) stalled: AtomicBool,
+    random: std::sync::Mutex<Random>,
+    running: std::sync::Mutex<Option<(Node, mpsc::UnboundedSender<Order>)>>,
+    run: Arc<Run>,
+}
+
+impl Place {
+    pub(crate) fn new(index: usize, run: Arc<Run>, random: &mut Random) -> Self {
+        let clock = Arc::new(SimClock::new(random, crate::DRIFT_MILLIONTHS));
+        let disk = MemoryDisk::new(u128::from(random.next()));
+        let (stalled, running) = (AtomicBool::new(false), std::sync::Mutex::default());
+        Self { index, disk, clock, stalled, random: std::sync::Mutex::new(random.fork()), running, run }
+    }
+
+    pub(crate) fn node(&self) -> Option<Node> {
+        self.running.lock().unwrap().as_ref().map(|(node, _)| node.clone())
+    }
+
+    pub(crate) fn order(&self, order: Order) {
+        if let Some((_, orders)) = &*self.running.lock().unwrap() {
+            orders.send(order).ok();
+        }
+    }
+
+    /// The process is gone: what of it is held outside goes, too.
+    pub(crate) fn forget(&self) {
+        self.running.lock().unwrap().take();
+    }
+
+    fn host(&self) -> &'static str {
+        NODE_HOSTS[self.index]
+    }
+}
+
+fn config(index: usize) -> Config {
+    let members = (1..).zip(NODE_HOSTS).map(|(id, host)| {
+        (id, Member { client: format!("{host}:{CLIENT_PORT}"), peer: format!("{host}:{PEER_PORT}") })
+    });
+    let any = |port| SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+    Config {
+        cluster: "simulated".to_owned(),
+        node: index as u64 + 1,
+        data: std::path::PathBuf::new(),
+        listen: Listen { client: any(CLIENT_PORT), peer: any(PEER_PORT), http: None },
+        members: members.collect::<BTreeMap<_, _>>(),
+        timing: Profile::Fast.timing(),
+        log_level: "warn".to_owned(),
+        rates: Rates::default(),
+    }
+}
+
+/// Everything that runs on a node's host, from boot to crash.
+pub(crate) async fn boot(place: Arc<Place>) -> turmoil::Result {
+    let run = Arc::clone(&place.run);
+    run.trace(place.host(), || "boots".to_owned());
+    let random = place.random.lock().unwrap().fork();
+    tokio::spawn(sync(Arc::clone(&place), place.disk.wal.clone(), random));
+    let peers = incoming(Arc::clone(&run), place.host(), PEER_PORT).await?;
+    let options = NodeOptions {
+        clock: place.clock.clone(),
+        memory: Some(place.disk.clone()),
+        own_runtime: false,
+        peer_network: Some(PeerNetwork { connector: connector(), incoming: peers }),
+        upkeep: Upkeep { checkpoint_ms: 400, snapshot_log_bytes_min: 12 << 10, purge_margin_entries: 30 },
+        ..NodeOptions::default()
+    };
+    let node = Node::open_with(config(place.index), options).await?;
+    let (orders, mut ordered) = mpsc::unbounded_channel();
+    *place.running.lock().unwrap() = Some((node.clone(), orders));
+    tokio::spawn(serve(Arc::clone(&run), place.host(), node.clone()));
+    tokio::spawn(witness(Arc::clone(&place), node.clone()));
+    tokio::spawn(follow(Arc::clone(&run), place.host(), node.clone()));
+    loop {
+        tokio::select! {
+            biased;
+            why = node.failed() => {
+                run.trace(place.host(), || format!("stopped: {why}"));
+                run.notes().stopped.push(format!("{} at {:?}: {why}", place.host(), truth()));
+                return Ok(());
+            }
+            order = ordered.recv() => match order {
+                Some(Order::HandOver) => node.hand_over().await,
+                Some(Order::WriteSnapshot) => drop(node.write_snapshot().await),
+                None => return Ok(()),
+            },
+        }
+    }
+}
+
+/// The disk: what was written becomes durable a moment later, in order, unless the disk is stalled.
+async fn sync(place: Arc<Place>, wal: MemoryWal, mut random: Random) {
+    wal.hold_syncs();
+    loop {
+        sleep(Duration::from_micros(200 + random.below(2_000))).await;
+        let mut more = true;
+        while more {
+            more = !place.stalled.load(Ordering::Relaxed) && wal.release_one_sync();
+        }
+    }
+}
+
+async fn serve(run: Arc<Run>, host: &'static str, node: Node) {
+    let (cluster, cluster_id) = node.cluster();
+    let info = ServerInfo { cluster: cluster.to_owned(), cluster_id, node: node.id(), leader: node.leaders() };
+    let routes = rpc::routes(node.service(), info, node.closing(), None).await.expect("routes");
+    let clients = incoming(run, host, CLIENT_PORT).await.expect("a port");
+    rpc::serve_incoming(routes, clients, node.closing()).await.expect("served");
+}
+
+/// Writes down what the node tells, from where its last life ended.
+async fn witness(place: Arc<Place>, node: Node) {
+    let run = &place.run;
+    let from = run.notes().history.tellings[place.index].stretches.last().map(|(_, to)| *to);
+    if from.is_none() {
+        run.goes_on(place.index, Position::default());
+    }
+    let client = Client::new(node.service()).clock(place.clock.clone());
+    let mut watch = client.watch("", Some(from.unwrap_or_default())).await.expect("a watch");
+    loop {
+        match watch.next().await {
+            Ok(event) => run.told(place.index, event),
+            Err(ClientError::Service(ServiceError::EventsMissed { .. })) => {
+                run.notes().installs += 1;
+                run.trace(place.host(), || format!("goes on from {}", watch.position()));
+                run.goes_on(place.index, watch.position());
+            }
+            Err(error) => run.met("witness", &error),
+        }
+    }
+}
+
+/// Writes down when the node leads.
+async fn follow(run: Arc<Run>, host: &'static str, node: Node) {
+    let mut views = node.views();
+    let mut led = None;
+    loop {
+        let (leads, term) = {
+            let view = views.borrow_and_update();
+            (view.own_term_applied, view.term)
+        };
+        let now = leads.then_some(term);
+        if now != led {
+            run.trace(host, || format!("leads in {now:?}"));
+            if leads {
+                run.notes().leaders.push((truth(), term, node.id()));
+            }
+            led = now;
+        }
+        if views.changed().await.is_err() {
+            return;
+        }
+    }
+}

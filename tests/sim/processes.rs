@@ -1,0 +1,113 @@
+//! Runs in processes of their own, and what is demanded of them.
+
+use std::process::{Command, Output, Stdio};
+use std::sync::{Condvar, Mutex};
+
+use crate::settle;
+use crate::stories;
+use crate::world::World;
+
+/// Names the seed of a run, in its process.
+const SEED: &str = "LOCKKEEPER_SEED";
+/// Names its story.
+const STORY: &str = "LOCKKEEPER_STORY";
+/// A range of seeds for the mixed story, as `100..200`.
+const SEEDS: &str = "LOCKKEEPER_SEEDS";
+/// So many runs at once.
+const AT_ONCE: usize = 2;
+
+/// Runs under way.
+static RUNNING: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
+
+/// What came of one run.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) digest: Option<String>,
+    /// Invariants that were broken.
+    pub(crate) broken: Vec<String>,
+    text: String,
+    again: String,
+}
+
+impl Ran {
+    fn of(again: String, output: &Output) -> Self {
+        let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let after = |line: &str, word: &str| Some(line.strip_prefix(word)?.to_owned());
+        let digest = text.lines().find_map(|line| after(line, "RUN digest=")).map(|rest| rest[..16].to_owned());
+        let broken = text.lines().filter_map(|line| Some(after(line, "BROKEN ")?.split(": ").next()?.to_owned()));
+        let mut broken: Vec<_> = broken.collect();
+        if broken.is_empty() && !output.status.success() {
+            broken.push(format!("the process ended with {}", output.status));
+        }
+        Self { digest, broken, text, again }
+    }
+
+    /// Everything was as it must be.
+    pub(crate) fn must_be_sound(&self) {
+        assert!(self.broken.is_empty(), "{}\nagain: {}", self.text, self.again);
+    }
+}
+
+/// Runs a story in a process of its own, with a planted bug or none.
+pub(crate) fn run(story: &str, seed: u64, fault: Option<&str>) -> Ran {
+    let (count, freed) = &RUNNING;
+    *freed.wait_while(count.lock().unwrap(), |count| AT_ONCE <= *count).unwrap() += 1;
+    let mut process = Command::new(std::env::current_exe().expect("a path"));
+    process.args(["--exact", "processes::one_run", "--nocapture"]).stdin(Stdio::null());
+    process.env(SEED, seed.to_string()).env(STORY, story).env_remove(lockkeeper::faults::VARIABLE);
+    let mut again = format!("{SEED}={seed} {STORY}={story}");
+    if let Some(fault) = fault {
+        process.env(lockkeeper::faults::VARIABLE, fault);
+        again = format!("{again} {}={fault}", lockkeeper::faults::VARIABLE);
+    }
+    let output = process.output().expect("a process");
+    *count.lock().unwrap() -= 1;
+    freed.notify_one();
+    Ran::of(format!("{again} cargo test --test sim processes::one_run -- --exact --nocapture"), &output)
+}
+
+/// All of these seeds, as many at once as there are places; in their order.
+pub(crate) fn run_all(story: &'static str, seeds: impl IntoIterator<Item = u64>) -> Vec<Ran> {
+    let runs: Vec<_> = seeds.into_iter().map(|seed| std::thread::spawn(move || run(story, seed, None))).collect();
+    runs.into_iter().map(|run| run.join().expect("a run")).collect()
+}
+
+/// The seeds of the mixed story: a few that stay the same, or those that the environment names.
+fn seeds() -> std::ops::Range<u64> {
+    let named = std::env::var(SEEDS).ok();
+    let parsed = named.as_ref().map(|text| {
+        let (from, to) = text.split_once("..").expect("a range of seeds, as 100..200");
+        from.parse().expect("a seed")..to.parse().expect("a seed")
+    });
+    parsed.unwrap_or(1..9)
+}
+
+/// One run, where the environment names its seed and story; otherwise nothing.
+#[test]
+fn one_run() {
+    let Some(seed) = std::env::var(SEED).ok().and_then(|text| text.parse().ok()) else { return };
+    let name = std::env::var(STORY).unwrap_or_else(|_| "mixed".to_owned());
+    let (_, tell) = stories::ALL.iter().find(|(known, _)| *known == name).expect("a story of that name");
+    settle::catch_panics();
+    settle::watch_over_time();
+    let mut world = World::new(seed);
+    tell(&mut world);
+    settle::end(&mut world);
+}
+
+/// The mixed story: every promise is kept, whatever the seed.
+#[test]
+fn mixed() {
+    let ran = run_all("mixed", seeds());
+    ran.iter().for_each(Ran::must_be_sound);
+}
+
+/// The same seed is the same run, moment by moment.
+#[test]
+fn the_same_seed_is_the_same_run() {
+    for seed in 1..4 {
+        let (one, other) = (run("mixed", seed, None), run("mixed", seed, None));
+        assert!(one.digest.is_some(), "{one:?}");
+        assert_eq!(one.digest, other.digest, "seed {seed}");
+    }
+}

@@ -1,0 +1,146 @@
+//! What a run writes down: the trace, what clients believed, what nodes told.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lockkeeper::client::ClientError;
+use lockkeeper::model::{EndReason, Event, EventKind, Position, SessionId};
+use lockkeeper::service::ServiceError;
+
+use crate::checker::{History, Telling};
+use crate::clock::truth;
+
+pub(crate) const NODES: usize = 3;
+
+/// Names of the hosts of nodes, by id less one.
+pub(crate) const NODE_HOSTS: [&str; NODES] = ["n1", "n2", "n3"];
+
+/// Shared by everything in one run.
+#[derive(Debug)]
+pub(crate) struct Run {
+    notes: Mutex<Notes>,
+    stopping: AtomicBool,
+    /// Where the trace goes in full, for people.
+    lines: Option<Mutex<File>>,
+}
+
+/// See [`Run`].
+#[derive(Debug, Default)]
+pub(crate) struct Notes {
+    pub(crate) history: History,
+    /// The session whose end is the last event that matters.
+    pub(crate) marker: Option<SessionId>,
+    /// Witnesses that saw it.
+    pub(crate) saw_marker: [bool; NODES],
+    /// Errors that no client should meet.
+    pub(crate) odd: Vec<String>,
+    /// Until when a session's client was sure of it, at most, in true time.
+    pub(crate) sure_until: BTreeMap<SessionId, Duration>,
+    /// When a node first told that a session had expired.
+    pub(crate) expired: BTreeMap<SessionId, Duration>,
+    /// When each grant was first told.
+    pub(crate) granted: usize,
+    /// Who led in which term, as nodes said of themselves.
+    pub(crate) leaders: Vec<(Duration, u64, u64)>,
+    /// Why a node stopped by itself.
+    pub(crate) stopped: Vec<String>,
+    /// Watches that were sent on after an installed snapshot.
+    pub(crate) installs: usize,
+    /// What single stories found.
+    pub(crate) found: Vec<(&'static str, String)>,
+    digest: u64,
+}
+
+impl Run {
+    pub(crate) fn new() -> Self {
+        let history = History { tellings: vec![Telling::default(); NODES], ..History::default() };
+        let notes = Mutex::new(Notes { history, ..Notes::default() });
+        let path = std::env::var_os("LOCKKEEPER_TRACE");
+        let lines = path.map(|path| Mutex::new(File::create(path).expect("a file for the trace")));
+        Self { notes, stopping: AtomicBool::new(false), lines }
+    }
+
+    pub(crate) fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a line to the trace: when, where, what.
+    pub(crate) fn trace(&self, host: &str, what: impl FnOnce() -> String) {
+        let line = format!("{:>12} {host} {}", truth().as_micros(), what());
+        let mut notes = self.notes();
+        for byte in line.bytes() {
+            notes.digest = (notes.digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        if let Some(lines) = &self.lines {
+            writeln!(lines.lock().unwrap(), "{line}").expect("written");
+        }
+    }
+
+    /// The trace's digest.
+    pub(crate) fn digest(&self) -> u64 {
+        self.notes().digest
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// A node tells an event.
+    pub(crate) fn told(&self, node: usize, event: Event) {
+        self.trace(NODE_HOSTS[node], || format!("{} {:?}", event.position, event.kind));
+        let mut notes = self.notes();
+        match &event.kind {
+            EventKind::SessionEnded { session, reason: EndReason::Expired } => {
+                notes.expired.entry(*session).or_insert(truth());
+            }
+            EventKind::Granted { .. } => notes.granted += 1,
+            _ => {}
+        }
+        if matches!(event.kind, EventKind::SessionEnded { .. }) && event.kind.session() == notes.marker {
+            notes.saw_marker[node] = true;
+        }
+        let telling = &mut notes.history.tellings[node];
+        if let Some((_, to)) = telling.stretches.last_mut() {
+            *to = event.position;
+        }
+        telling.events.push(event);
+    }
+
+    /// A node goes on telling after this position; what lies between is not known to it.
+    pub(crate) fn goes_on(&self, node: usize, from: Position) {
+        self.notes().history.tellings[node].stretches.push((from, from));
+    }
+
+    /// A client is sure of its session until then.
+    pub(crate) fn sure(&self, session: SessionId, until: Duration) {
+        let mut notes = self.notes();
+        let known = notes.sure_until.entry(session).or_default();
+        *known = until.max(*known);
+    }
+
+    /// Outages and lost sessions are part of the game; refusals are not.
+    pub(crate) fn met(&self, doing: &str, error: &ClientError) {
+        self.trace("client", || format!("{doing}: {error}"));
+        let expected = match error {
+            ClientError::NotAcquired { .. } | ClientError::SessionLost { .. } | ClientError::HoldEnded { .. } => true,
+            ClientError::Service(error) => !matches!(error, ServiceError::Internal(_)),
+            ClientError::Refused(_) | ClientError::Invalid(_) => false,
+        };
+        if !expected {
+            self.notes().odd.push(format!("{doing} at {:?}: {error:?}", truth()));
+        }
+    }
+
+    /// A story's own finding: the invariant and what broke it.
+    pub(crate) fn found(&self, invariant: &'static str, what: String) {
+        self.notes().found.push((invariant, what));
+    }
+}

@@ -1,0 +1,202 @@
+//! Clients contend while everything fails: first all faults, one after the other and some at once, then none.
+
+use std::time::Duration;
+
+use crate::clients::CLIENT_HOSTS;
+use crate::invariants::coverage;
+use crate::nodes::Order;
+use crate::run::{NODE_HOSTS, NODES};
+use crate::settle::settle;
+use crate::world::World;
+
+/// Clients that contend; the last host is the hand's own.
+const CLIENTS: usize = 4;
+const TROUBLE: Duration = Duration::from_secs(10);
+
+/// Something that will be taken back.
+#[derive(Debug, Clone)]
+enum Remedy {
+    Restart(usize),
+    Join(Vec<(&'static str, &'static str)>),
+    Release(&'static str, &'static str),
+    Unstall(usize),
+}
+
+/// Faults that every run has, before chance takes over.
+const FIRST: [u64; 9] = [0, 1, 2, 3, 4, 5, 6, 7, 8];
+
+pub(super) fn tell(world: &mut World) {
+    for client in 0..CLIENTS {
+        world.add_contender(client);
+    }
+    world.await_leader();
+    world.pass(Duration::from_millis(300));
+    let mut remedies: Vec<(Duration, Remedy)> = Vec::new();
+    let mut first = FIRST.to_vec();
+    let end = world.now() + TROUBLE;
+    while world.now() < end || !first.is_empty() {
+        let pause = world.random.ms(200, 1_200);
+        pass(world, &mut remedies, pause);
+        let kind = if first.is_empty() {
+            world.random.below(12)
+        } else {
+            let next = world.random.below(first.len() as u64) as usize;
+            first.swap_remove(next)
+        };
+        trouble(world, kind, &mut remedies);
+    }
+    while !remedies.is_empty() {
+        pass(world, &mut remedies, Duration::from_millis(10));
+    }
+    world.healed = world.now();
+    settle(world, CLIENTS);
+    cover(world);
+}
+
+/// Lets time pass, and takes back what is due.
+fn pass(world: &mut World, remedies: &mut Vec<(Duration, Remedy)>, time: Duration) {
+    let until = world.now() + time;
+    while world.now() < until {
+        world.step();
+        let now = world.now();
+        while let Some(due) = remedies.iter().position(|(at, _)| *at <= now) {
+            let (_, remedy) = remedies.remove(due);
+            mend(world, remedy);
+        }
+    }
+}
+
+fn mend(world: &mut World, remedy: Remedy) {
+    match remedy {
+        Remedy::Restart(node) => world.restart(node),
+        Remedy::Join(pairs) => pairs.into_iter().for_each(|(one, other)| world.mend(one, other)),
+        Remedy::Release(one, other) => world.release(one, other),
+        Remedy::Unstall(node) => world.stall(node, false),
+    }
+}
+
+/// One fault of this kind, on the leader more often than not.
+fn trouble(world: &mut World, kind: u64, remedies: &mut Vec<(Duration, Remedy)>) {
+    let leader = world.leader().unwrap_or_else(|| world.random.below(NODES as u64) as usize);
+    let other = (leader + 1 + world.random.below(NODES as u64 - 1) as usize) % NODES;
+    let victim = if world.random.below(100) < 60 { leader } else { other };
+    let short = world.now() + world.random.ms(100, 600);
+    let long = world.now() + world.random.ms(500, 2_000);
+    let client = CLIENT_HOSTS[world.random.below(CLIENTS as u64) as usize];
+    match kind {
+        0 => crash(world, &[victim], short, remedies),
+        1 => crash(world, &[leader, other], short, remedies),
+        2 => {
+            // Cut off from the other nodes, not from its clients.
+            world.deeds.cuts += 1;
+            world.cut_from_peers(leader);
+            remedies.push((long, Remedy::Join(peers_of(leader))));
+        }
+        3 => {
+            world.deeds.one_way_cuts += 1;
+            let (from, to) = if world.random.below(2) == 0 { (leader, other) } else { (other, leader) };
+            world.cut_one_way(NODE_HOSTS[from], NODE_HOSTS[to]);
+            remedies.push((long, Remedy::Join(vec![(NODE_HOSTS[from], NODE_HOSTS[to])])));
+        }
+        4 => {
+            world.deeds.holds += 1;
+            world.hold(NODE_HOSTS[leader], NODE_HOSTS[other]);
+            remedies.push((short, Remedy::Release(NODE_HOSTS[leader], NODE_HOSTS[other])));
+        }
+        5 => {
+            world.deeds.stalls += 1;
+            world.stall(victim, true);
+            remedies.push((short, Remedy::Unstall(victim)));
+        }
+        6 => {
+            world.deeds.transfers += 1;
+            world.order(leader, Order::HandOver);
+        }
+        7 => {
+            // Longer than its sessions live.
+            world.deeds.client_cuts += 1;
+            let pairs: Vec<_> = NODE_HOSTS.iter().map(|node| (client, *node)).collect();
+            pairs.iter().for_each(|(client, node)| world.cut(client, node));
+            remedies.push((world.now() + world.random.ms(2_000, 2_800), Remedy::Join(pairs)));
+        }
+        8 => far_behind(world, other, remedies),
+        9 => crash(world, &[0, 1, 2], short, remedies),
+        10 => clocks(world),
+        _ => {
+            world.deeds.snapshots += 1;
+            world.order(victim, Order::WriteSnapshot);
+        }
+    }
+}
+
+fn peers_of(node: usize) -> Vec<(&'static str, &'static str)> {
+    let others = (0..NODES).filter(|other| *other != node);
+    others.map(|other| (NODE_HOSTS[node], NODE_HOSTS[other])).collect()
+}
+
+fn crash(world: &mut World, nodes: &[usize], until: Duration, remedies: &mut Vec<(Duration, Remedy)>) {
+    for node in nodes {
+        let waits = remedies.iter().any(|(_, remedy)| matches!(remedy, Remedy::Restart(down) if down == node));
+        if !waits {
+            world.stall(*node, true);
+        }
+    }
+    // What is written in this moment is lost.
+    world.until(Duration::from_millis(300), |world| {
+        nodes.iter().any(|node| {
+            let (last, synced) = world.log_of(*node);
+            synced < last
+        })
+    });
+    for node in nodes {
+        let waits = remedies.iter().any(|(_, remedy)| matches!(remedy, Remedy::Restart(down) if down == node));
+        if !waits {
+            world.crash(*node);
+            remedies.push((until, Remedy::Restart(*node)));
+        }
+    }
+}
+
+/// A follower is cut off until the others have thrown away the log that it lacks.
+fn far_behind(world: &mut World, node: usize, remedies: &mut Vec<(Duration, Remedy)>) {
+    world.deeds.snapshots += 1;
+    world.cut_from_peers(node);
+    let others = (0..NODES).filter(|other| *other != node);
+    let limit = world.now() + Duration::from_secs(3);
+    while world.now() < limit && !others.clone().all(|other| world.log_of(node).0 < world.purged_of(other)) {
+        others.clone().for_each(|other| world.order(other, Order::WriteSnapshot));
+        pass(world, remedies, Duration::from_millis(200));
+    }
+    remedies.push((world.now(), Remedy::Join(peers_of(node))));
+}
+
+/// Wall clocks are set, and a client sleeps for a while.
+fn clocks(world: &mut World) {
+    let forward = world.random.below(2) == 0;
+    let node = world.random.below(NODES as u64) as usize;
+    world.places[node].clock.set_wall(forward);
+    let (client, slept) = (world.random.below(CLIENTS as u64) as usize, world.random.ms(100, 3_000));
+    world.clocks[client].set_wall(!forward);
+    world.clocks[client].jump(slept);
+}
+
+/// What a run of this story must have tried.
+fn cover(world: &mut World) {
+    let (granted, leaders, installs, expired) = {
+        let notes = world.run.notes();
+        (notes.granted, notes.leaders.len(), notes.installs, notes.expired.len())
+    };
+    let asked = [
+        ("grants", granted, 100),
+        ("new leaders", leaders, 3),
+        ("snapshots installed", installs, 1),
+        ("sessions that expired", expired, 1),
+        ("crashes", world.deeds.crashes, 3),
+        ("entries lost in crashes", world.deeds.entries_lost as usize, 1),
+    ];
+    for (what, found, least) in asked {
+        if found < least {
+            world.run.found(coverage::NAME, format!("{found} {what}, and at least {least} should be"));
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! One simulated cluster and its clients, and the hand that does things to them between two moments.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use lockkeeper::storage::{LogId, Wal};
+use turmoil::Sim;
+
+use crate::clients::{CLIENT_HOSTS, Caller, contend};
+use crate::clock::{SimClock, stand};
+use crate::invariants::{coverage, progress};
+use crate::nodes::{Order, Place, boot};
+use crate::random::Random;
+use crate::run::{NODE_HOSTS, NODES, Run};
+use crate::settle;
+
+/// A moment: what happens within it happens at one turn of each host.
+const TICK: Duration = Duration::from_millis(1);
+
+/// What the hand did, and what it saw come of it.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Deeds {
+    pub(crate) crashes: usize,
+    /// Entries that were in a log and not durable when its power was cut.
+    pub(crate) entries_lost: u64,
+    pub(crate) cuts: usize,
+    pub(crate) one_way_cuts: usize,
+    pub(crate) holds: usize,
+    pub(crate) stalls: usize,
+    pub(crate) transfers: usize,
+    pub(crate) snapshots: usize,
+    pub(crate) client_cuts: usize,
+    /// When a leader was taken down or cut off.
+    pub(crate) leaders_hit: Vec<Duration>,
+}
+
+/// The whole simulation.
+pub(crate) struct World {
+    pub(crate) sim: Sim<'static>,
+    pub(crate) run: Arc<Run>,
+    pub(crate) places: Vec<Arc<Place>>,
+    pub(crate) clocks: Vec<Arc<SimClock>>,
+    pub(crate) random: Random,
+    pub(crate) deeds: Deeds,
+    /// When the last fault was taken back.
+    pub(crate) healed: Duration,
+}
+
+impl World {
+    /// Three nodes that have just been switched on.
+    pub(crate) fn new(seed: u64) -> Self {
+        lockkeeper::clock::seed_draws(seed);
+        let mut random = Random::new(seed);
+        let mut sim = turmoil::Builder::new()
+            .rng_seed(random.next())
+            .tick_duration(TICK)
+            .min_message_latency(Duration::from_micros(200))
+            .max_message_latency(Duration::from_millis(3))
+            .simulation_duration(Duration::from_secs(100_000))
+            .tcp_capacity(100_000)
+            .enable_random_order()
+            .build();
+        let run = Arc::new(Run::new());
+        let mut places = Vec::new();
+        for (index, host) in NODE_HOSTS.into_iter().enumerate() {
+            let place = Arc::new(Place::new(index, Arc::clone(&run), &mut random));
+            places.push(Arc::clone(&place));
+            sim.host(host, move || boot(Arc::clone(&place)));
+        }
+        let clocks = CLIENT_HOSTS.map(|_| Arc::new(SimClock::new(&mut random, crate::DRIFT_MILLIONTHS))).into();
+        let (deeds, healed) = (Deeds::default(), Duration::ZERO);
+        Self { sim, run, places, clocks, random, deeds, healed }
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.sim.elapsed()
+    }
+
+    /// The client with this number, and what it needs.
+    pub(crate) fn caller(&mut self, index: usize) -> Caller {
+        let (run, clock) = (Arc::clone(&self.run), Arc::clone(&self.clocks[index]));
+        Caller { index, run, clock, random: self.random.fork() }
+    }
+
+    /// Puts a contending client on its host.
+    pub(crate) fn add_contender(&mut self, index: usize) {
+        let caller = self.caller(index);
+        self.sim.host(CLIENT_HOSTS[index], move || contend(caller.clone()));
+    }
+
+    /// Runs what a client of a story does, on its own host.
+    pub(crate) fn add_client<F>(&mut self, index: usize, act: impl FnOnce(Caller) -> F) -> Task
+    where
+        F: Future<Output = ()> + 'static,
+    {
+        let caller = self.caller(index);
+        let done = Rc::new(RefCell::new(false));
+        let (acting, is_done) = (act(caller), Rc::clone(&done));
+        self.sim.client(CLIENT_HOSTS[index], async move {
+            acting.await;
+            is_done.replace(true);
+            Ok(())
+        });
+        Task(done)
+    }
+
+    /// Lets one moment pass.
+    pub(crate) fn step(&mut self) {
+        if let Err(error) = self.sim.step() {
+            self.run.found(progress::NAME, error.to_string());
+            settle::end(self);
+        }
+    }
+
+    pub(crate) fn pass(&mut self, time: Duration) {
+        let until = self.now() + time;
+        while self.now() < until {
+            self.step();
+        }
+    }
+
+    /// Lets time pass until something is so; whether it came to be so within the limit.
+    pub(crate) fn until(&mut self, limit: Duration, mut so: impl FnMut(&mut Self) -> bool) -> bool {
+        let last = self.now() + limit;
+        while !so(self) {
+            if last <= self.now() {
+                return false;
+            }
+            self.step();
+        }
+        true
+    }
+
+    /// The same, for what the story rests on: without it the run says nothing.
+    pub(crate) fn must(&mut self, what: &'static str, limit: Duration, so: impl FnMut(&mut Self) -> bool) {
+        if !self.until(limit, so) {
+            self.run.found(coverage::NAME, format!("{what} did not come to be within {limit:?}"));
+            settle::end(self);
+        }
+    }
+
+    /// The node that leads in the highest term, as it says of itself.
+    pub(crate) fn leader(&self) -> Option<usize> {
+        let leads = |place: &Arc<Place>| {
+            let view = place.node()?.views().borrow().clone();
+            view.own_term_applied.then_some((view.term, place.index))
+        };
+        self.places.iter().filter_map(leads).max().map(|(_, index)| index)
+    }
+
+    /// Waits for a leader, and answers which.
+    pub(crate) fn await_leader(&mut self) -> usize {
+        self.must("a leader", Duration::from_secs(10), |world| world.leader().is_some());
+        self.leader().unwrap_or_default()
+    }
+
+    /// Waits until another one than this leads.
+    pub(crate) fn await_other_leader(&mut self, than: usize) -> usize {
+        self.must("another leader", Duration::from_secs(10), |world| world.leader().is_some_and(|now| now != than));
+        self.leader().unwrap_or_default()
+    }
+
+    fn trace(&self, what: impl FnOnce() -> String) {
+        self.run.trace("hand", what);
+    }
+
+    /// The newest entry in a node's log, and the newest that is durable.
+    pub(crate) fn log_of(&self, node: usize) -> (u64, u64) {
+        let index = |id: Option<LogId>| id.map_or(0, |id| id.index);
+        let wal = &self.places[node].disk.wal;
+        (index(wal.state().last), index(wal.synced()))
+    }
+
+    /// Up to which entry a node has thrown its log away.
+    pub(crate) fn purged_of(&self, node: usize) -> u64 {
+        self.places[node].disk.wal.state().purged.map_or(0, |id| id.index)
+    }
+
+    /// Cuts the power of a node. What its disk had not synced is gone.
+    pub(crate) fn crash(&mut self, node: usize) {
+        if self.leader() == Some(node) {
+            self.deeds.leaders_hit.push(self.now());
+        }
+        let place = Arc::clone(&self.places[node]);
+        let (last, synced) = self.log_of(node);
+        self.deeds.crashes += 1;
+        self.deeds.entries_lost += last.saturating_sub(synced);
+        self.trace(|| format!("crash of {}, {last} written, {synced} synced", NODE_HOSTS[node]));
+        stand(true);
+        place.forget();
+        self.sim.crash(NODE_HOSTS[node]);
+        stand(false);
+        place.disk.crash();
+    }
+
+    /// Switches a node on again.
+    pub(crate) fn restart(&mut self, node: usize) {
+        self.places[node].stalled.store(false, Ordering::Relaxed);
+        self.sim.bounce(NODE_HOSTS[node]);
+    }
+
+    /// Nothing passes between two hosts any more.
+    pub(crate) fn cut(&mut self, one: &str, other: &str) {
+        self.trace(|| format!("{one} and {other} are cut off from each other"));
+        self.sim.partition(one, other);
+    }
+
+    /// Nothing gets from one host to the other any more.
+    pub(crate) fn cut_one_way(&mut self, from: &str, to: &str) {
+        self.trace(|| format!("nothing gets from {from} to {to}"));
+        self.sim.partition_oneway(from, to);
+    }
+
+    pub(crate) fn mend(&mut self, one: &str, other: &str) {
+        self.trace(|| format!("{one} and {other} are joined"));
+        self.sim.repair(one, other);
+    }
+
+    /// Cuts a node off from the other nodes; its clients still reach it.
+    pub(crate) fn cut_from_peers(&mut self, node: usize) {
+        if self.leader() == Some(node) {
+            self.deeds.leaders_hit.push(self.now());
+        }
+        for other in (0..NODES).filter(|other| *other != node) {
+            self.cut(NODE_HOSTS[node], NODE_HOSTS[other]);
+        }
+    }
+
+    pub(crate) fn mend_with_peers(&mut self, node: usize) {
+        for other in (0..NODES).filter(|other| *other != node) {
+            self.mend(NODE_HOSTS[node], NODE_HOSTS[other]);
+        }
+    }
+
+    /// Messages between two hosts wait, and come later.
+    pub(crate) fn hold(&mut self, one: &str, other: &str) {
+        self.trace(|| format!("messages between {one} and {other} wait"));
+        self.sim.hold(one, other);
+    }
+
+    pub(crate) fn release(&mut self, one: &str, other: &str) {
+        self.trace(|| format!("messages between {one} and {other} go on"));
+        self.sim.release(one, other);
+    }
+
+    /// Syncs of a node's disk end no more, or go on.
+    pub(crate) fn stall(&mut self, node: usize, stalled: bool) {
+        self.trace(|| format!("disk of {} stalls: {stalled}", NODE_HOSTS[node]));
+        self.places[node].stalled.store(stalled, Ordering::Relaxed);
+    }
+
+    pub(crate) fn order(&mut self, node: usize, order: Order) {
+        self.trace(|| format!("{} is told: {order:?}", NODE_HOSTS[node]));
+        self.places[node].order(order);
+    }
+}
+
+/// Something that a client does, which ends.
+#[derive(Clone)]
+pub(crate) struct Task(Rc<RefCell<bool>>);
+
+impl Task {
+    pub(crate) fn is_done(&self) -> bool {
+        *self.0.borrow()
+    }
+}
