@@ -24,6 +24,8 @@ pub(super) type Answer = StreamAppendResult<Types>;
 
 /// A stream to one follower. Dropping it ends the stream; with an append unanswered it drops the connection, too.
 pub(super) struct Pipeline<S> {
+    /// The request for which the stream was opened, until it is taken.
+    first: Option<AppendEntriesRequest<Types>>,
     input: S,
     input_ended: bool,
     network: Network,
@@ -55,7 +57,11 @@ struct Sent {
 
 impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> Pipeline<S> {
     /// Opens the stream, within the time that an append may take.
-    pub(super) async fn open(peer: &Peer, input: S) -> Result<Self, String> {
+    ///
+    /// The first request is awaited before anything is dialled: openraft waits there after a failure. Who fails without
+    /// asking for a request is called again at once, for as long as the other node is down.
+    pub(super) async fn open(peer: &Peer, mut input: S) -> Result<Self, String> {
+        let first = input.next().await;
         let opening = async {
             let (target, address, purpose) = peer.at(Purpose::Entries);
             let connection =
@@ -65,8 +71,9 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> Pipeline<S> {
             let opened = client.appends(ReceiverStream::new(messages)).await;
             let incoming = opened.map_err(|status| status.message().to_owned())?.into_inner();
             Ok(Self {
+                input_ended: first.is_none(),
+                first,
                 input,
-                input_ended: false,
                 network: peer.network.clone(),
                 target,
                 outgoing,
@@ -100,7 +107,7 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> Pipeline<S> {
             }
             tokio::select! {
                 biased;
-                request = self.input.next(), if may_send => match request {
+                request = following(&mut self.first, &mut self.input), if may_send => match request {
                     Some(request) => if let Err(error) = self.take(request).await {
                         return Some((Err(error), None));
                     },
@@ -184,6 +191,16 @@ async fn reached(until: Option<TokioInstant>) {
     match until {
         Some(until) => tokio::time::sleep_until(until).await,
         None => std::future::pending().await,
+    }
+}
+
+async fn following<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin>(
+    first: &mut Option<AppendEntriesRequest<Types>>,
+    input: &mut S,
+) -> Option<AppendEntriesRequest<Types>> {
+    match first.take() {
+        Some(first) => Some(first),
+        None => input.next().await,
     }
 }
 
