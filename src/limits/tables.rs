@@ -8,3 +8,8 @@ pub const COMMANDS_A_SECOND_MAX: u32 = 1_000_000;
 /// Namespaces whose commands are counted are looked through for quiet ones when there are twice as many as were left,
 /// and at least twice as many as this.
 pub const RATES_SWEPT_MIN: usize = 64;
+
+/// A connection to another node on which a call waits is asked for a sign of life this often.
+pub const PEER_PING_MS: u64 = 1_500;
+/// A connection to another node that gives no sign of life for so long is given up, and what waits on it is asked anew.
+pub const PEER_PING_WAIT_MS: u64 = 1_500;

@@ -271,8 +271,16 @@ impl Node {
         let idempotent = matches!(forward, Forward::Settled { .. } | Forward::Query(_) | Forward::Status);
         let payload = forward.encode();
         let mut leader = self.leader_elsewhere(None).await?;
+        let mut views = self.core.consensus.watch();
         loop {
-            match self.core.consensus.forward(leader, payload.clone(), wait).await {
+            // The answer to a question may be long in coming: it is asked elsewhere as soon as another node leads.
+            let replaced = views.wait_for(|view| idempotent && view.leader.is_some_and(|now| now != leader));
+            let forwarded = tokio::select! {
+                biased;
+                forwarded = self.core.consensus.forward(leader, payload.clone(), wait) => forwarded,
+                _ = replaced => return Err(self.not_sent(NotSent::NotLeader)),
+            };
+            match forwarded {
                 Ok(bytes) => {
                     let answer = Forwarded::decode(&bytes)?;
                     return if let Forwarded::Error(error) = answer { Err(error) } else { Ok(answer) };

@@ -12,7 +12,9 @@ use tonic::codegen::Service;
 use tonic::transport::{Channel, Endpoint};
 
 use super::wire::peer_client::PeerClient;
-use crate::limits::{DIAL_MS_MAX, DIAL_PAUSE_MS_MAX, DIAL_PAUSE_MS_MIN, PEER_MESSAGE_BYTES_MAX};
+use crate::limits::{
+    DIAL_MS_MAX, DIAL_PAUSE_MS_MAX, DIAL_PAUSE_MS_MIN, PEER_MESSAGE_BYTES_MAX, PEER_PING_MS, PEER_PING_WAIT_MS,
+};
 use crate::net::Connector;
 
 /// What a connection is for: each purpose has its own, so that bulk never delays a heartbeat.
@@ -149,7 +151,9 @@ impl Links {
 
     async fn dial(&self, address: &str) -> io::Result<Channel> {
         let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(io::Error::other)?;
-        let endpoint = endpoint.tcp_nodelay(true);
+        // A call that waits for long notices by this that the other node is gone, or that the connection is dead.
+        let (interval, patience) = (Duration::from_millis(PEER_PING_MS), Duration::from_millis(PEER_PING_WAIT_MS));
+        let endpoint = endpoint.tcp_nodelay(true).http2_keep_alive_interval(interval).keep_alive_timeout(patience);
         let (connector, address) = (self.connector.clone(), address.to_owned());
         let dialling = self.runtime.spawn(async move {
             let dialling = endpoint.connect_with_connector(connector);
