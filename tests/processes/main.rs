@@ -4,6 +4,7 @@
 
 mod acting;
 mod backup;
+#[path = "../checker/mod.rs"]
 mod checker;
 mod cluster;
 mod crash;

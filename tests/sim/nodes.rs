@@ -75,6 +75,7 @@ fn config(index: usize) -> Config {
     let any = |port| SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
     Config {
         cluster: "simulated".to_owned(),
+        cluster_id: None,
         node: index as u64 + 1,
         data: std::path::PathBuf::new(),
         listen: Listen { client: any(CLIENT_PORT), peer: any(PEER_PORT), http: None },
@@ -137,7 +138,8 @@ async fn sync(place: Arc<Place>, wal: MemoryWal, mut random: Random) {
 
 async fn serve(run: Arc<Run>, host: &'static str, node: Node) {
     let (cluster, cluster_id) = node.cluster();
-    let info = ServerInfo { cluster: cluster.to_owned(), cluster_id, node: node.id(), leader: node.leaders() };
+    let (cluster, leader, endpoints) = (cluster.to_owned(), node.leaders(), node.endpoints());
+    let info = ServerInfo { cluster, cluster_id, node: node.id(), leader, endpoints };
     let routes = rpc::routes(node.service(), info, node.closing(), None).await.expect("routes");
     let clients = incoming(run, host, CLIENT_PORT).await.expect("a port");
     rpc::serve_incoming(routes, clients, node.closing()).await.expect("served");

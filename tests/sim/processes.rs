@@ -111,3 +111,11 @@ fn the_same_seed_is_the_same_run() {
         assert_eq!(one.digest, other.digest, "seed {seed}");
     }
 }
+
+/// Every directed story, with a few seeds each.
+#[test]
+fn directed() {
+    let directed = stories::ALL.iter().map(|(name, _)| *name).filter(|name| *name != "mixed");
+    let ran: Vec<Ran> = directed.flat_map(|name| run_all(name, 1..3)).collect();
+    ran.iter().for_each(Ran::must_be_sound);
+}

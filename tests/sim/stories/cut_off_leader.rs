@@ -1,0 +1,35 @@
+//! A leader is cut off from the other nodes, but not from its client, which reaches nobody else: it renews nothing, the
+//! session ends elsewhere, and the lock goes to the next.
+
+use std::time::Duration;
+
+use super::{end_of_story, holds_until_lost};
+use crate::clients::{CLIENT_HOSTS, TTL};
+use crate::invariants::mute;
+use crate::run::{NODE_HOSTS, NODES};
+use crate::world::World;
+
+pub(super) fn tell(world: &mut World) {
+    let leader = world.await_leader();
+    let holds = world.add_client(0, |caller| holds_until_lost(caller, "red", Duration::MAX));
+    world.must("a grant", Duration::from_secs(5), |world| world.run.notes().granted == 1);
+    for node in (0..NODES).filter(|node| *node != leader) {
+        world.cut(CLIENT_HOSTS[0], NODE_HOSTS[node]);
+    }
+    world.cut_from_peers(leader);
+    let cut = world.now();
+    world.await_other_leader(leader);
+    let next = world.add_client(1, |caller| holds_until_lost(caller, "red", Duration::from_millis(50)));
+    world.must("the next holder", Duration::from_secs(10), |_| next.is_done());
+    world.must("the end of the first", Duration::from_secs(2), |_| holds.is_done());
+    let sure = world.run.notes().sure_until.values().copied().max().unwrap_or_default();
+    // A renewal that was answered had been sent before the cut, at the latest.
+    if cut + TTL + Duration::from_millis(20) < sure && sure < cut + 2 * TTL {
+        world.run.found(mute::NAME, format!("cut off at {cut:?}, and a client was sure until {sure:?}"));
+    }
+    world.mend_with_peers(leader);
+    for node in NODE_HOSTS {
+        world.mend(CLIENT_HOSTS[0], node);
+    }
+    end_of_story(world);
+}
