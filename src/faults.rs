@@ -15,16 +15,19 @@ pub enum Fault {
     RetriesRunAgain,
     /// A session ends before the deadline that its client was told, between two renewals.
     EarlyExpiry,
+    /// A node's state is not what its log says, in a place that no client sees.
+    OtherState,
 }
 
 impl Fault {
     /// Every one.
-    pub const ALL: [Fault; 5] = [
+    pub const ALL: [Fault; 6] = [
         Fault::LifoQueue,
         Fault::ForgottenHolders,
         Fault::TokensOfThisProcess,
         Fault::RetriesRunAgain,
         Fault::EarlyExpiry,
+        Fault::OtherState,
     ];
 
     /// Its word in the environment variable [`VARIABLE`].
@@ -36,6 +39,7 @@ impl Fault {
             Fault::TokensOfThisProcess => "tokens-of-this-process",
             Fault::RetriesRunAgain => "retries-run-again",
             Fault::EarlyExpiry => "early-expiry",
+            Fault::OtherState => "other-state",
         }
     }
 }

@@ -149,8 +149,6 @@ pub const UNCOUNTED_MS_MAX: u64 = 2_000;
 pub const UNCOUNTED_WINDOW_MS: u64 = 60_000;
 /// A leader hands over for uncounted time at most this often.
 pub const UNCOUNTED_HANDOVER_MS_MIN: u64 = 10 * 60 * 1000;
-/// State digests are compared between nodes at multiples of this many log entries.
-pub const DIGEST_EVERY_ENTRIES: u64 = 4_096;
 
 // Events.
 

@@ -2,5 +2,10 @@
 
 /// A learner that lacks more log entries gets no vote.
 pub const PROMOTE_LAG_ENTRIES_MAX: u64 = 1_000;
+/// A node remembers the digest of its state after the first entry of each such stretch of log time, so that all remember it
+/// of the same entries; the leader compares those of the voters as often.
+pub const DIGEST_MS: u64 = 3_000;
+/// How long the leader waits for what a voter remembers.
+pub const DIGEST_WAIT_MS: u64 = 1_000;
 /// State digests that a node remembers of itself.
 pub const DIGESTS_REMEMBERED: usize = 4;

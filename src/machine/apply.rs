@@ -2,6 +2,7 @@
 
 use super::state::Holder;
 use super::{Applied, Machine, RecordKey};
+use crate::faults::{self, Fault};
 use crate::model::{
     Command, DurationField, EndReason, Entry, EventKind, Outcome, Refusal, Renewal, RenewalTarget, Reply, Submission,
 };
@@ -16,6 +17,9 @@ impl Machine {
         self.globals.now = previous.max(entry.stamp);
         self.globals.wall = self.globals.wall.max(entry.wall);
         self.touch(RecordKey::Globals);
+        if faults::on(Fault::OtherState) {
+            self.globals.wall.0 += 1;
+        }
 
         let mut applied = Applied::default();
         for renewal in &entry.renewals {

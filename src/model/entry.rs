@@ -15,7 +15,7 @@ pub struct Entry {
     pub renewals: Vec<Renewal>,
     /// Applied last, in order.
     pub commands: Vec<Submission>,
-    /// The leader's digest of its state after an earlier entry; a node that finds another one stops.
+    /// A digest of the state after an earlier entry on which most voters agree; a node that has another one stops.
     pub digest: Option<DigestClaim>,
 }
 
@@ -73,7 +73,7 @@ pub enum RenewalTarget {
 /// The digest of the state after the entry at `index`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DigestClaim {
-    /// Log index, a multiple of [`crate::limits::DIGEST_EVERY_ENTRIES`].
+    /// Log index of the first entry in a stretch of [`crate::limits::DIGEST_MS`] of log time.
     pub index: u64,
     /// Sum of the record hashes, see `codec`.
     pub digest: u128,

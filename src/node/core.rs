@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::digests::Agreed;
 use super::hub::Hub;
 use super::lanes::Lanes;
 use super::metrics::Metrics;
@@ -35,6 +36,8 @@ pub(super) struct Core {
     pub(super) consensus: Consensus,
     pub(super) shared: Arc<Shared>,
     pub(super) lanes: Lanes,
+    /// On what the voters' states agree: goes with the next entry.
+    pub(super) agreed: Agreed,
     /// Bounds what comes into the lanes.
     pub(super) rates: Rates,
     /// Who leads, for the servers in front of this node.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::codec::{Kind, decode_message, encode_message};
-use crate::model::{Announcement, Answered, Query, Reply};
+use crate::model::{Announcement, Answered, DigestClaim, Query, Reply};
 use crate::service::{Call, ClaimRef, MemberChange, RenewalCall, ServiceError, Status};
 
 /// A call that another node passes on. New variants are added at the end.
@@ -32,6 +32,8 @@ pub(super) enum Forward {
     RaiseFeatures(u32),
     /// Change the members.
     ChangeMembers(MemberChange),
+    /// Which digests of its state the asked node remembers: answered by every node, leader or not.
+    Digests,
 }
 
 /// The leader's answer. New variants are added at the end.
@@ -55,6 +57,8 @@ pub(super) enum Forwarded {
     FeaturesRaised,
     /// The members were changed.
     MembersChanged,
+    /// Which digests of its state the asked node remembers.
+    Digests(Vec<DigestClaim>),
 }
 
 impl Forward {

@@ -12,6 +12,7 @@ mod announce;
 pub mod backup;
 mod bounds;
 mod core;
+mod digests;
 mod duties;
 mod features;
 mod forward;

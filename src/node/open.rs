@@ -10,10 +10,11 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::core::{Core, Shared};
+use super::digests::Agreed;
 use super::hooks::NodeHooks;
 use super::lanes::Lanes;
 use super::rates::Rates;
-use super::{Node, Tasks, announce, duties, proposer};
+use super::{Node, Tasks, announce, digests, duties, proposer};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Config};
 use crate::limits;
@@ -300,6 +301,7 @@ fn assemble(
         consensus,
         shared: Arc::clone(&shared),
         lanes: Lanes::default(),
+        agreed: Agreed::default(),
         rates,
         leader: watch::Sender::new(None),
         endpoints: watch::Sender::new(Vec::new()),
@@ -312,6 +314,7 @@ fn assemble(
     node.own(duties::follow_views(node.clone()));
     node.own(duties::keep_watch(node.clone()));
     node.own(announce::keep(node.clone()));
+    node.own(digests::compare(node.clone()));
     node
 }
 

@@ -138,7 +138,7 @@ impl Flight {
         if commands.is_empty() && renewals.is_empty() {
             commands.push(Submission { principal: Principal::default(), since: None, command: Command::Tick });
         }
-        let digest = core.consensus.digest_claim();
+        let digest = core.agreed.take();
         let entry = Entry { stamp, wall: core.clock.wall(), renewals, commands, digest };
         let begun = core.clock.now();
         Self { renewers, callers, submitted: core.consensus.submit(term, entry).await, begun }

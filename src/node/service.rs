@@ -132,7 +132,7 @@ fn unexpected() -> ServiceError {
 impl Node {
     /// Serves a call that another node passed on; it is not passed on again.
     pub(super) async fn serve_forwarded(&self, forward: Forward) -> Forwarded {
-        if forward != Forward::Hello && !self.leads() {
+        if !matches!(forward, Forward::Hello | Forward::Digests) && !self.leads() {
             let leader = self.core.leader_hint();
             return Forwarded::Error(ServiceError::NotSent { why: NotSent::NotLeader, leader });
         }
@@ -153,6 +153,7 @@ impl Node {
             Forward::ChangeMembers(change) => {
                 self.change_members_here(change).await.map(|()| Forwarded::MembersChanged)
             }
+            Forward::Digests => Ok(Forwarded::Digests(self.core.consensus.digests())),
             Forward::Hello => Ok(Forwarded::Hello(self.core.announcement.clone())),
         };
         served.unwrap_or_else(Forwarded::Error)

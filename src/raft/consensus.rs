@@ -253,10 +253,10 @@ impl Consensus {
         Ok((core.last.map_or(0, |id| id.index), core.ledger.digest()))
     }
 
-    /// The newest digest of this node's state, for the next proposal.
+    /// The digests of this node's state that it remembers, oldest first: see [`limits::DIGEST_MS`].
     #[must_use]
-    pub fn digest_claim(&self) -> Option<DigestClaim> {
-        self.0.shared.core().ledger.newest_claim()
+    pub fn digests(&self) -> Vec<DigestClaim> {
+        self.0.shared.core().ledger.claims()
     }
 
     /// What Raft is doing, as it changes.

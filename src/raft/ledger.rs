@@ -94,9 +94,9 @@ impl Ledger {
         self.claims.push_back(DigestClaim { index, digest: self.digest });
     }
 
-    /// The newest remembered pair.
-    pub(super) fn newest_claim(&self) -> Option<DigestClaim> {
-        self.claims.back().copied()
+    /// What is remembered, oldest first.
+    pub(super) fn claims(&self) -> Vec<DigestClaim> {
+        self.claims.iter().copied().collect()
     }
 
     /// The own digest at a claim's index, where it differs. What is no longer (or not yet) remembered cannot differ.

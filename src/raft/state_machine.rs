@@ -23,7 +23,7 @@ use super::types::{
 };
 use super::wire::SelfIdentity;
 use crate::codec;
-use crate::limits::{CHECKPOINT_ENTRIES, DIGEST_EVERY_ENTRIES, FOLD_RECORDS};
+use crate::limits::{CHECKPOINT_ENTRIES, DIGEST_MS, FOLD_RECORDS};
 use crate::machine::{Applied, Machine};
 use crate::model::{Command, DigestClaim};
 use crate::storage::{Head, LogId, ReceivedSnapshot, Recovered, SnapshotFile};
@@ -80,6 +80,7 @@ impl Core {
 
     fn apply(&mut self, entry: RaftEntry) -> io::Result<Option<Arc<Applied>>> {
         let id = to_log_id(&entry.log_id);
+        let stretch = self.machine.now().0 / DIGEST_MS;
         let applied = match entry.payload {
             RaftPayload::Blank => {
                 self.machine.skip(id.index);
@@ -94,7 +95,7 @@ impl Core {
         };
         self.last = Some(id);
         self.unwritten += 1;
-        if id.index.is_multiple_of(DIGEST_EVERY_ENTRIES) {
+        if stretch != self.machine.now().0 / DIGEST_MS {
             self.ledger.fold(&mut self.machine);
             self.ledger.remember(id.index);
         } else if FOLD_RECORDS <= self.machine.dirty_records() {
@@ -128,8 +129,8 @@ pub(super) fn decoded_machine(records: &[(Bytes, Bytes)]) -> io::Result<Machine>
 
 fn differing(id: LogId, claim: DigestClaim, own: u128) -> String {
     format!(
-        "the state here differs from the leader's after log entry {}: digest {own:032x} here, {:032x} there (claimed \
-         in {id}); this node must not serve; move its directory away and put a new node in its place: lockkeeper member add",
+        "the state here differs from that of most voters after log entry {}: digest {own:032x} here, {:032x} there \
+         (told in {id}); this node must not serve; move its directory away and put a new node in its place: lockkeeper member add",
         claim.index, claim.digest
     )
 }

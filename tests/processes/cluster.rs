@@ -85,6 +85,13 @@ impl Cluster {
         self.folder.path()
     }
 
+    /// Starts a node that does not run, with a bug planted in it alone.
+    pub(crate) fn spawn_faulty(&mut self, node: usize, fault: Fault) {
+        let others = self.fault.replace(fault);
+        self.spawn(node);
+        self.fault = others;
+    }
+
     /// Starts a node that does not run.
     pub(crate) fn spawn(&mut self, node: usize) {
         let log = File::options()

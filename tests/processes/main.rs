@@ -8,6 +8,7 @@ mod backup;
 mod checker;
 mod cluster;
 mod crash;
+mod digests;
 mod disconnect;
 mod families;
 mod http;

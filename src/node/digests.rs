@@ -1,0 +1,163 @@
+//! Nodes whose states differ are found: the leader asks every voter for the digests that it remembers, and what most of
+//! them agree on goes with the next entry. Whoever applies that and remembers another digest of the same position stops,
+//! be it the leader itself.
+//!
+//! All remember the digests of the same entries, because log time chooses them. Two voters that differ are told apart by
+//! nobody: they are reported and go on, since stopping the right one would cost as much as keeping the wrong one.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use super::Node;
+use super::forward::{Forward, Forwarded};
+use crate::limits;
+use crate::model::{Command, DigestClaim};
+
+/// What most voters agreed on last, until an entry has taken it along.
+#[derive(Debug, Default)]
+pub(super) struct Agreed(Mutex<Option<DigestClaim>>);
+
+impl Agreed {
+    fn set(&self, claim: DigestClaim) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(claim);
+    }
+
+    /// For the next entry; each is told once.
+    pub(super) fn take(&self) -> Option<DigestClaim> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// What the remembered digests of all voters say.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    /// There is no position of which enough are known.
+    Unknown,
+    /// Most agree, and nobody who was heard differs.
+    Agree(DigestClaim),
+    /// Most agree, and these differ.
+    Differ(DigestClaim, Vec<u64>),
+    /// They differ, and no digest has most of them.
+    Split(u64),
+}
+
+/// Compares while this node leads, until it closes.
+pub(super) async fn compare(node: Node) {
+    let mut stop = node.core.stop.subscribe();
+    let mut told = None;
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_millis(limits::DIGEST_MS)) => {}
+            stopped = stop.wait_for(|stop| *stop) => { stopped.ok(); return }
+        }
+        if !node.leads() {
+            continue;
+        }
+        let verdict = tokio::select! {
+            verdict = node.judge() => verdict,
+            stopped = stop.wait_for(|stop| *stop) => { stopped.ok(); return }
+        };
+        match verdict {
+            Verdict::Unknown => {}
+            Verdict::Agree(claim) if told == Some(claim) => {}
+            Verdict::Agree(claim) => {
+                told = Some(claim);
+                node.core.agreed.set(claim);
+            }
+            Verdict::Differ(claim, nodes) => {
+                told = Some(claim);
+                node.core.agreed.set(claim);
+                tracing::error!(?nodes, index = claim.index, "these nodes' states differ from that of most voters");
+                // It must not wait for somebody to ask for something.
+                node.core.submit_own(Command::Tick);
+            }
+            Verdict::Split(index) => {
+                tracing::error!(
+                    index,
+                    "the voters' states differ, and no majority says whose is right: restore a backup"
+                );
+            }
+        }
+    }
+}
+
+impl Node {
+    /// Asks every voter for what it remembers.
+    async fn judge(&self) -> Verdict {
+        let members = self.core.consensus.watch().borrow().members.clone();
+        let voters: Vec<u64> = members.iter().filter(|(_, member)| member.voter).map(|(id, _)| *id).collect();
+        let asked = voters.iter().map(|voter| async { (*voter, self.digests_of(*voter).await) });
+        verdict(&join_all(asked).await)
+    }
+
+    /// Nothing where it does not answer.
+    async fn digests_of(&self, voter: u64) -> Vec<DigestClaim> {
+        if voter == self.core.id {
+            return self.core.consensus.digests();
+        }
+        let wait = Duration::from_millis(limits::DIGEST_WAIT_MS);
+        let told = self.core.consensus.forward(voter, Forward::Digests.encode(), wait).await;
+        match told.ok().map(|bytes| Forwarded::decode(&bytes)) {
+            Some(Ok(Forwarded::Digests(digests))) => digests,
+            Some(_) | None => Vec::new(),
+        }
+    }
+}
+
+/// Looks at the newest position that most voters remember.
+fn verdict(voters: &[(u64, Vec<DigestClaim>)]) -> Verdict {
+    let mut positions: BTreeMap<u64, Vec<(u64, u128)>> = BTreeMap::new();
+    for (voter, digests) in voters {
+        for claim in digests {
+            positions.entry(claim.index).or_default().push((*voter, claim.digest));
+        }
+    }
+    let most = voters.len() / 2 + 1;
+    let Some((index, found)) = positions.into_iter().rev().find(|(_, found)| most <= found.len()) else {
+        return Verdict::Unknown;
+    };
+    let supporters = |digest: u128| found.iter().filter(|(_, other)| *other == digest).count();
+    let Some((_, digest)) = found.iter().find(|(_, digest)| most <= supporters(*digest)) else {
+        return Verdict::Split(index);
+    };
+    let claim = DigestClaim { index, digest: *digest };
+    let differing: Vec<u64> = found.iter().filter(|(_, other)| other != digest).map(|(voter, _)| *voter).collect();
+    if differing.is_empty() { Verdict::Agree(claim) } else { Verdict::Differ(claim, differing) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claims(digests: &[(u64, u128)]) -> Vec<DigestClaim> {
+        digests.iter().map(|(index, digest)| DigestClaim { index: *index, digest: *digest }).collect()
+    }
+
+    fn judged(voters: &[&[(u64, u128)]]) -> Verdict {
+        let voters: Vec<_> = (1..).zip(voters).map(|(id, digests)| (id, claims(digests))).collect();
+        verdict(&voters)
+    }
+
+    const RIGHT: DigestClaim = DigestClaim { index: 20, digest: 7 };
+
+    /// The newest position that most remember decides; whoever differs there is named, whoever is behind is not.
+    #[test]
+    fn most_voters_decide() {
+        assert_eq!(judged(&[&[(10, 5), (20, 7), (30, 9)], &[(10, 5), (20, 7)], &[(10, 5)]]), Verdict::Agree(RIGHT));
+        assert_eq!(judged(&[&[(20, 7)], &[(20, 7)], &[(20, 8)]]), Verdict::Differ(RIGHT, vec![3]));
+        assert_eq!(judged(&[&[(20, 8)], &[(20, 7)], &[(20, 7)]]), Verdict::Differ(RIGHT, vec![1]));
+        assert_eq!(judged(&[&[(20, 7)]]), Verdict::Agree(RIGHT));
+    }
+
+    /// Where no digest has most voters behind it, nobody is named; where too few are heard, nothing is said.
+    #[test]
+    fn without_a_majority_nobody_is_named() {
+        assert_eq!(judged(&[&[(20, 7)], &[(20, 8)]]), Verdict::Split(20));
+        assert_eq!(judged(&[&[(20, 7)], &[(20, 8)], &[]]), Verdict::Split(20));
+        assert_eq!(judged(&[&[(20, 7)], &[], &[]]), Verdict::Unknown);
+        assert_eq!(judged(&[&[(20, 7)], &[(10, 7)], &[]]), Verdict::Unknown);
+    }
+}
