@@ -15,7 +15,7 @@ use super::shapes::role_word;
 use crate::client::Client;
 use crate::config::{Joining, Member};
 use crate::limits;
-use crate::service::{LockService, MemberChange, NodeStatus, Role, Status, Word};
+use crate::service::{Advice, LockService, MemberChange, NodeStatus, Role, Status, Word};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum MemberCommand {
@@ -101,7 +101,12 @@ pub(super) async fn member<S: LockService>(
         MemberCommand::Add(options) => add(client, options, output).await,
         MemberCommand::Promote(options) => promote(client, &options, output).await,
         MemberCommand::Remove(options) => {
-            client.service().change_members(MemberChange::Remove { node: options.node }).await?;
+            let removed = client.service().change_members(MemberChange::Remove { node: options.node }).await;
+            match removed {
+                // The answer may have gone with the node that was asked.
+                Err(error) if error.advice() == Advice::Ask && !is_member(client, options.node).await? => {}
+                removed => removed?,
+            }
             changed(client, options.node, output, "is no member any more; stop it, if it runs").await
         }
     }
@@ -114,6 +119,10 @@ async fn led<S: LockService>(client: &Client<S>) -> Result<Status, Failure> {
         Some(_) => Ok(status),
         None => Err(Failure::new(Word::NoLeader, format!("node {} reaches no leader with a quorum", status.node))),
     }
+}
+
+async fn is_member<S: LockService>(client: &Client<S>, node: u64) -> Result<bool, Failure> {
+    Ok(led(client).await?.nodes.iter().any(|member| member.id == node))
 }
 
 /// How many entries a node lacks.

@@ -1,8 +1,10 @@
 //! Changes of the cluster's members: what is refused because it would cost the quorum, and how the rest is made.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::Node;
+use super::forward::Forward;
 use crate::config;
 use crate::limits;
 use crate::model::{Invalid, Refusal};
@@ -46,12 +48,29 @@ impl Node {
         };
         let Plan::Make(reshape) = plan else { return self.finish_change(&view).await };
         if leaves(&reshape) == Some(self.core.id) {
-            // Who leads next makes the change: a leader that is no member has nobody to lead.
             self.step_aside().await;
-            return Err(self.not_sent(NotSent::NotLeader));
+            return self.left_to_successor(change).await;
         }
         tracing::info!(node = self.core.id, ?change, "changing the members");
         self.core.consensus.reshape(reshape).await.map_err(|error| self.change_failed(error))
+    }
+
+    /// Who leads next makes the change: a leader that is no member has nobody to lead.
+    async fn left_to_successor(&self, change: MemberChange) -> Result<(), ServiceError> {
+        let asking = async {
+            loop {
+                match self.pass_on(Forward::ChangeMembers(change.clone()), None).await {
+                    // Nobody leads yet.
+                    Err(ServiceError::NotSent { .. }) => {
+                        tokio::time::sleep(Duration::from_millis(limits::RETRY_MS_MIN)).await;
+                    }
+                    answered => return answered.map(drop),
+                }
+            }
+        };
+        let wait = Duration::from_millis(limits::COMMIT_WAIT_MS_MAX);
+        let asked = tokio::time::timeout(wait, Box::pin(asking)).await;
+        asked.unwrap_or_else(|_| Err(self.not_sent(NotSent::NoLeader)))
     }
 
     /// A change that a leader left half-way is brought to its end by asking for it again.
