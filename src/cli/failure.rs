@@ -20,6 +20,8 @@ pub(crate) struct Failure {
     pub(crate) circle: Vec<CircleLink>,
     /// Replaces the table's exit code.
     pub(crate) exit: Option<u8>,
+    /// The detail says itself what to do next.
+    pub(crate) says_next: bool,
     /// Nobody reads the answer any more; nothing is left to say.
     pub(crate) silent: bool,
 }
@@ -27,7 +29,13 @@ pub(crate) struct Failure {
 impl Failure {
     /// A failure of this kind.
     pub(crate) fn new(word: Word, detail: impl Into<String>) -> Self {
-        Self { word, detail: detail.into(), leader: None, circle: Vec::new(), exit: None, silent: false }
+        let (leader, circle) = (None, Vec::new());
+        Self { word, detail: detail.into(), leader, circle, exit: None, says_next: false, silent: false }
+    }
+
+    /// A node cannot run, and the detail says why and what to do.
+    pub(crate) fn stopped(detail: impl Into<String>) -> Self {
+        Self { says_next: true, ..Self::new(Word::Internal, detail) }
     }
 
     /// The command line itself is wrong.

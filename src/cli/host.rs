@@ -68,8 +68,7 @@ impl Host {
             None => None,
         };
         let options = NodeOptions { ephemeral, peer_listener: Some(peer_listener), ..NodeOptions::default() };
-        let node =
-            Node::open_with(config, options).await.map_err(|error| Failure::new(Word::Internal, error.to_string()))?;
+        let node = Node::open_with(config, options).await.map_err(|error| Failure::stopped(error.to_string()))?;
         let (stop, stopped) = watch::channel(false);
         let mut servers = JoinSet::new();
         let (cluster, cluster_id) = node.cluster();

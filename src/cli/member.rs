@@ -112,12 +112,21 @@ pub(super) async fn member<S: LockService>(
     }
 }
 
-/// The cluster as its leader sees it: nobody else can say who has caught up.
+/// The cluster as its leader sees it: nobody else can say who has caught up. A node that was just removed, or just lost
+/// its leader, knows of none: a moment later another one answers.
 async fn led<S: LockService>(client: &Client<S>) -> Result<Status, Failure> {
-    let status = client.status().await?;
-    match status.leader {
-        Some(_) => Ok(status),
-        None => Err(Failure::new(Word::NoLeader, format!("node {} reaches no leader with a quorum", status.node))),
+    let mut tries = limits::REQUEST_MS_DEFAULT / limits::PROGRESS_TICK_MS;
+    loop {
+        let status = client.status().await?;
+        if status.leader.is_some() {
+            return Ok(status);
+        }
+        tries -= 1;
+        if tries == 0 {
+            let detail = format!("node {} reaches no leader with a quorum", status.node);
+            return Err(Failure::new(Word::NoLeader, detail));
+        }
+        tokio::time::sleep(Duration::from_millis(limits::PROGRESS_TICK_MS)).await;
     }
 }
 

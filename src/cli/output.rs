@@ -125,7 +125,8 @@ impl Output {
         }
         if !self.json {
             let told = told(failure);
-            self.complain(&format!("lockkeeper: {told}\n  {}", failure.next_step()));
+            let next = if failure.says_next { String::new() } else { format!("\n  {}", failure.next_step()) };
+            self.complain(&format!("lockkeeper: {told}{next}"));
             return;
         }
         let leader = failure.leader.as_ref().map(|leader| Leader { node: leader.node, client: &leader.client });

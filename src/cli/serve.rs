@@ -6,7 +6,6 @@ use super::failure::Failure;
 use super::host::{Host, Instruments};
 use super::options::ServeOptions;
 use crate::config::Config;
-use crate::service::Word;
 
 /// Runs the node until it is told to stop: TERM and INT hand leadership over first, HUP reads the log level
 /// and the rates of `[quota]` anew.
@@ -21,7 +20,7 @@ pub(super) async fn serve(options: &ServeOptions) -> Result<u8, Failure> {
     tracing::info!(node, %client, "serving");
     let ended = loop {
         tokio::select! {
-            why = host.failed() => break Err(Failure::new(Word::Internal, format!("node {node} stopped: {why}"))),
+            why = host.failed() => break Err(Failure::stopped(format!("node {node} stopped: {why}"))),
             _ = term.recv() => break Ok(super::YES),
             _ = int.recv() => break Ok(super::YES),
             _ = hup.recv() => reload(options, &host),

@@ -163,6 +163,9 @@ fn promote(seats: &Seats, node: u64, instead_of: Option<u64>) -> Result<Plan, Se
         return Err(Invalid::new("instead_of", "another node than the one to promote", node).into());
     }
     let other = instead_of.filter(|other| seats.contains_key(other));
+    if let Some(other) = other.filter(|other| !seats[other].voter) {
+        return Err(Invalid::new("instead_of", "a voter; `lockkeeper member remove` removes others", other).into());
+    }
     if learner.voter && other.is_none() {
         return Ok(Plan::Nothing);
     }
@@ -260,6 +263,9 @@ mod tests {
         assert!(refused(promote(&seats(&ALL, None), 9, None)).contains("an unknown number"));
         assert!(refused(promote(&seats(&ALL, Some(0)), 8, None)).contains("[1, 2, 3, 9]"));
         assert!(refused(promote(&seats(&ALL, Some(0)), 9, Some(9))).contains("instead_of"));
+        let mut other = seats(&ALL, Some(0));
+        other.insert(8, other[&9].clone());
+        assert!(refused(promote(&other, 9, Some(8))).contains("a voter"));
         let mut silent = seats(&ALL, Some(0));
         silent.get_mut(&9).unwrap().alive = false;
         assert!(refused(promote(&silent, 9, None)).contains("start it first"));

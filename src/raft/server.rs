@@ -57,6 +57,17 @@ impl Server {
         })
     }
 
+    /// Tells a node that it is no member any more: by the applied state alone, which knows a node's disk only after the
+    /// node was a member, and from which no id comes back. Raft's own view may be of a start, or of what is not committed.
+    fn check_not_removed(&self, sender: u64) -> Result<(), Status> {
+        let membership = Arc::clone(&self.raft.metrics().borrow_watched().membership_config);
+        let known = membership.get_node(&sender).is_some() || self.shared.disks.of(sender).is_none();
+        if known || !self.shared.core().has_lost(sender) {
+            return Ok(());
+        }
+        Err(Status::data_loss(removed(sender)))
+    }
+
     /// Only a member may raise the term. Log entries are not checked so: a node that lags may know an old membership,
     /// and learns the new one from them; their sender proved itself by a quorum.
     fn check_member(&self, sender: u64) -> Result<(), Status> {
@@ -65,10 +76,7 @@ impl Server {
         if pristine || membership.get_node(&sender).is_some() {
             return Ok(());
         }
-        // An id is known by a disk only after it was a member, and comes into no later membership again.
-        if self.shared.disks.of(sender).is_some() {
-            return Err(Status::data_loss(removed(sender)));
-        }
+        self.check_not_removed(sender)?;
         Err(Status::permission_denied(format!("node {sender} is not a member of this cluster")))
     }
 
@@ -198,7 +206,8 @@ impl Peer for Server {
 
     async fn forward(&self, request: Request<wire::ForwardRequest>) -> Result<Response<wire::ForwardResponse>, Status> {
         let request = request.into_inner();
-        self.admit(request.header.as_ref())?;
+        let sender = self.admit(request.header.as_ref())?;
+        self.check_not_removed(sender)?;
         match self.shared.hooks.forwarded(request.payload).await {
             Ok(payload) => Ok(Response::new(wire::ForwardResponse { payload })),
             Err(why) => Err(Status::aborted(why)),

@@ -78,6 +78,11 @@ impl Core {
         self.membership.get_node(&node).is_some()
     }
 
+    /// Whether there are members, and the node is none of them.
+    pub(super) fn has_lost(&self, node: u64) -> bool {
+        self.membership.nodes().next().is_some() && !self.has_member(node)
+    }
+
     fn apply(&mut self, entry: RaftEntry) -> io::Result<Option<Arc<Applied>>> {
         let id = to_log_id(&entry.log_id);
         let stretch = self.machine.now().0 / DIGEST_MS;

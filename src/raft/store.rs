@@ -52,6 +52,7 @@ impl<S: StateStore> AnyStore for S {
 pub(super) trait AnyWal: Send + Sync {
     fn sync(&self, done: Done) -> io::Result<()>;
     fn synced(&self) -> Option<LogId>;
+    fn failure(&self) -> Option<String>;
     fn size_bytes(&self) -> u64;
 }
 
@@ -61,6 +62,9 @@ impl<W: Wal> AnyWal for W {
     }
     fn synced(&self) -> Option<LogId> {
         Wal::synced(self)
+    }
+    fn failure(&self) -> Option<String> {
+        Wal::failure(self)
     }
     fn size_bytes(&self) -> u64 {
         Wal::size_bytes(self)

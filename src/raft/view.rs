@@ -149,7 +149,8 @@ pub(super) async fn follow(raft: Raft<Types, StateMachine>, shared: Arc<Shared>,
     loop {
         // Cloned at once: the guard blocks Raft's core.
         let now = metrics.borrow_and_update().clone();
-        let fault = faults.borrow_and_update().clone();
+        // What the disk said is clearer than what Raft makes of it.
+        let fault = faults.borrow_and_update().clone().or_else(|| shared.wal.failure());
         let view = seen(anchor, &now, fault);
         let settled = view.role != Role::Leader || view.own_term_applied;
         let fatal = view.fatal.clone();

@@ -14,6 +14,7 @@ mod open;
 mod open_error;
 mod snapshot;
 mod state;
+mod trouble;
 mod wal;
 
 pub use backup::{BackupError, lay_out, open_backup};

@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use super::trouble::mend;
+
 /// Why a directory was not opened. Nothing in it was changed, but for what a crash had left half-written.
 #[derive(Debug, Error)]
 pub enum OpenError {
     /// The disk answered with an error.
-    #[error("cannot {doing} {}: {error}", path.display())]
+    #[error("cannot {doing} {}: {error}; {}", path.display(), mend(error.kind()))]
     Io {
         /// What was tried.
         doing: &'static str,
@@ -45,7 +47,7 @@ pub enum OpenError {
         readable: u32,
     },
     /// A file is not what was written.
-    #[error("damaged record at offset {offset} of {}: {what}; it may have been acknowledged, so nothing was cut. Move the directory away and put a new node in its place: lockkeeper member add", path.display())]
+    #[error("damaged record at offset {offset} of {}: {what}; it may have been acknowledged, so nothing was cut. Replace the node: move the directory away, then `lockkeeper member add`", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -55,7 +57,7 @@ pub enum OpenError {
         what: String,
     },
     /// There is data, but no complete state can be made of it.
-    #[error("{} cannot be recovered: {what}. Move the directory away and put a new node in its place: lockkeeper member add", path.display())]
+    #[error("{} cannot be recovered: {what}. Replace the node: move the directory away, then `lockkeeper member add`", path.display())]
     Incomplete {
         /// The directory.
         path: PathBuf,

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use lockkeeper::client::Client;
@@ -29,10 +29,15 @@ pub(crate) struct Lone {
 impl Lone {
     /// Starts a node from the text of a config, which is kept in the folder under this name.
     pub(crate) fn start(folder: &Path, name: &str, config: &str, client: &str) -> Self {
+        Self::start_by(Command::new(env!("CARGO_BIN_EXE_lockkeeper")), folder, name, config, client)
+    }
+
+    /// The same by a command to which the program's arguments are added.
+    pub(crate) fn start_by(mut program: Command, folder: &Path, name: &str, config: &str, client: &str) -> Self {
         let (path, log) = (folder.join(format!("{name}.toml")), folder.join(format!("{name}.log")));
         fs::write(&path, config).expect("a config");
         let file = File::options().create(true).append(true).open(&log).expect("a log");
-        let child = Command::new(env!("CARGO_BIN_EXE_lockkeeper"))
+        let child = program
             .args(["serve", "-v", "--config"])
             .arg(&path)
             .stdin(Stdio::null())
@@ -46,6 +51,11 @@ impl Lone {
     /// What it has printed.
     pub(crate) fn said(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// How its process ended by itself, if it did.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("a child")
     }
 
     /// Waits until it says that it leads.

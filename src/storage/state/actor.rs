@@ -15,6 +15,7 @@ use crate::storage::directory::{remove_files, set_aside, sync_directory};
 use crate::storage::head::Head;
 use crate::storage::ids::{LogId, next_index, shown};
 use crate::storage::snapshot::{ReceivedSnapshot, SnapshotFile, file_name};
+use crate::storage::trouble::explained;
 use crate::storage::{Done, copy_error};
 
 /// What the thread can be asked for.
@@ -52,6 +53,7 @@ pub(in crate::storage) struct Actor {
 
 impl Actor {
     pub(super) fn run(mut self, queue: Receiver<Job>, refill: bool) {
+        let (state, snapshots) = (self.state.clone(), self.snapshots.clone());
         // Why there is no mirror: told to every job that needs one.
         let mut failure = refill.then(|| self.refill().err()).flatten();
         for job in queue {
@@ -60,10 +62,10 @@ impl Actor {
                 continue;
             }
             let result = match job {
-                Job::Checkpoint(checkpoint, done) => tell(self.checkpoint(checkpoint), done),
-                Job::Rebuild(records, head, done) => tell(self.rebuild(records, head), done),
-                Job::Export(done) => tell(self.export(), done).map(drop),
-                Job::Install(file, done) => match self.install(file) {
+                Job::Checkpoint(checkpoint, done) => tell(placed(&state, self.checkpoint(checkpoint)), done),
+                Job::Rebuild(records, head, done) => tell(placed(&state, self.rebuild(records, head)), done),
+                Job::Export(done) => tell(placed(&snapshots, self.export()), done).map(drop),
+                Job::Install(file, done) => match placed(&snapshots, self.install(file)) {
                     Ok(file) => {
                         done(Ok(file));
                         self.refill()
@@ -171,6 +173,14 @@ impl Actor {
     fn current(&self) -> Option<SnapshotFile> {
         self.snapshot.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// The result with the place of an error of the disk; one that says what is wrong with the content stays as it is.
+fn placed<T>(path: &Path, result: io::Result<T>) -> io::Result<T> {
+    result.map_err(|error| {
+        let content = matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput);
+        if content { error } else { explained("write into", path, &error) }
+    })
 }
 
 /// Tells the result to `done` and keeps the error.

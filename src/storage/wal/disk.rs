@@ -7,7 +7,7 @@
 //! to later callers in words of its own, so the first error is kept here.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use super::records::{Payload, Told, WalTypes};
 use super::{Wal, WalState};
 use crate::limits;
 use crate::storage::ids::{LogId, Vote, next_index};
+use crate::storage::trouble::explained;
 use crate::storage::{Done, copy_error};
 
 /// How a log is laid out and held in memory.
@@ -55,6 +56,7 @@ struct Shared {
     log: RwLock<Log>,
     progress: Arc<Mutex<Progress>>,
     failure: Arc<OnceLock<io::Error>>,
+    dir: PathBuf,
     observer: OnceLock<Arc<dyn SyncObserver>>,
     floor: SnapshotFloor,
 }
@@ -96,6 +98,7 @@ impl DiskWal {
             log: RwLock::new(Log { raft: Some(raft), end, window_start: end }),
             progress: Arc::default(),
             failure: Arc::default(),
+            dir: dir.to_path_buf(),
             observer: OnceLock::new(),
             floor,
         }));
@@ -156,9 +159,10 @@ impl DiskWal {
         if let Err(error) = &changed {
             if error.kind() != io::ErrorKind::InvalidInput {
                 // Not a refusal: part of the change may be on its way to the disk.
-                drop(self.0.failure.set(copy_error(error)));
+                drop(self.0.failure.set(explained("write the log in", &self.0.dir, error)));
             }
             drop(log);
+            let error = self.0.failure.get().unwrap_or(error);
             done(Err(copy_error(error)));
             return Err(copy_error(error));
         }
@@ -173,7 +177,7 @@ impl DiskWal {
 
     /// The callback of one request: keeps the first error, moves `synced`, then calls `done`.
     fn told(&self, last: Option<LogId>, done: Done) -> Told {
-        let (progress, failure) = (self.0.progress.clone(), self.0.failure.clone());
+        let (progress, failure, dir) = (self.0.progress.clone(), self.0.failure.clone(), self.0.dir.clone());
         let observer = self.0.observer.get().cloned();
         let started = observer.as_ref().map(|observer| observer.started());
         let epoch = lock(&progress).epoch;
@@ -191,7 +195,10 @@ impl DiskWal {
                 match &result {
                     Ok(()) if progress.epoch == epoch => progress.synced = last,
                     Ok(()) => {}
-                    Err(error) => drop(failure.set(copy_error(error))),
+                    Err(error) => drop(failure.set(explained("sync the log in", &dir, error))),
+                }
+                if let (Err(_), Some(first)) = (&result, failure.get()) {
+                    result = Err(copy_error(first));
                 }
             }
             if let (Some(observer), Some(started)) = (observer, started) {
@@ -302,6 +309,10 @@ impl Wal for DiskWal {
 
     fn synced(&self) -> Option<LogId> {
         lock(&self.0.progress).synced
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.0.failure.get().map(ToString::to_string)
     }
 
     fn size_bytes(&self) -> u64 {

@@ -70,6 +70,11 @@ pub trait Wal: Clone + Send + Sync + 'static {
     /// The newest entry known to be durable. The mirror never gets ahead of it.
     fn synced(&self) -> Option<LogId>;
 
+    /// Why the log has stopped for good, and what to do about it.
+    fn failure(&self) -> Option<String> {
+        None
+    }
+
     /// Bytes the log holds on disk.
     fn size_bytes(&self) -> u64;
 }

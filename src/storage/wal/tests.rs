@@ -188,6 +188,9 @@ fn a_failed_sync_is_told_to_everybody_and_stays() {
     let disk = open(dir.path());
     disk.fail_next_sync();
     failing(&disk);
+    let told = disk.failure().expect("a failure");
+    assert!(told.starts_with(&format!("cannot sync the log in {}: injected", dir.path().display())), "{told}");
+    assert!(told.contains("lockkeeper member add"), "{told}");
     let memory = MemoryWal::default();
     memory.fail_next_sync();
     failing(&memory);
