@@ -49,6 +49,10 @@ fn status_lines(status: &Status, output: &Output) -> Result<(), Failure> {
         "{}: {leader}, term {}, feature level {}; {} sessions, {} locks, {} waiters",
         status.cluster, status.term, status.features, totals.sessions, totals.locks, totals.waiters
     ))?;
+    if status.closed_ms != 0 {
+        let left = super::look::short(status.closed_ms);
+        output.line(format!("restored from a backup: nothing is granted for another {left}"))?;
+    }
     let rows: Vec<_> = status
         .nodes
         .iter()

@@ -144,6 +144,8 @@ pub(super) struct Cluster {
     locks: u64,
     waiters: u64,
     features: u32,
+    /// For how long nothing is granted after a restore; 0 otherwise.
+    closed_ms: u64,
 }
 
 /// `features`.
@@ -315,6 +317,7 @@ impl Cluster {
             locks: status.totals.locks,
             waiters: status.totals.waiters,
             features: status.features,
+            closed_ms: status.closed_ms,
         }
     }
 }

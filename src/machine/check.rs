@@ -10,7 +10,8 @@ impl Machine {
     /// Says which invariant is broken, if any.
     ///
     /// - One exclusive holder, or shared holders, or permits within the limit.
-    /// - Nobody waits for what is free: the head of no queue could be granted, nor one that barges among its first.
+    /// - Nobody waits for what is free: the head of no queue could be granted, nor one that barges among its first; except
+    ///   where nothing is granted after a restore.
     /// - Tokens and sequence numbers in use are not above their counters.
     /// - A claim stands where its session or take says, and nowhere else; no number is live and finished.
     /// - A document is a take of its `ts` without an end of its own; what is held has no free document.

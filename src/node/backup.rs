@@ -12,7 +12,7 @@ use crate::config;
 use crate::limits;
 use crate::model::{Invalid, Query, Restoring};
 use crate::raft::{Backup, Member};
-use crate::service::{Download, Freshness, LockService, ServiceError};
+use crate::service::{Download, Freshness, LockService, NotSent, ServiceError};
 use crate::storage::{self, BackupError, Identity, LogId, SnapshotFile};
 
 impl Node {
@@ -37,12 +37,26 @@ impl Node {
         Download::new(receiver)
     }
 
+    /// How far the leader is; waits for one where leadership moves at this moment.
+    async fn newest_index(&self) -> Result<u64, ServiceError> {
+        loop {
+            match self.query(Query::Totals, Freshness::Linearizable).await {
+                Err(ServiceError::NotSent { .. }) => {
+                    tokio::time::sleep(Duration::from_millis(limits::RETRY_MS_MIN)).await;
+                }
+                answered => return answered.map(|answered| answered.index),
+            }
+        }
+    }
+
     /// Waits until this node has applied what the leader has, and writes a file.
     async fn complete_file(&self) -> Result<SnapshotFile, ServiceError> {
-        let index = self.query(Query::Totals, Freshness::Linearizable).await?.index;
+        let wait = Duration::from_millis(limits::COMMIT_WAIT_MS_MAX);
+        let asked = tokio::time::timeout(wait, Box::pin(self.newest_index())).await;
+        let index = asked.unwrap_or_else(|_| Err(self.not_sent(NotSent::NoLeader)))?;
         let mut views = self.core.consensus.watch();
         let caught_up = views.wait_for(|view| view.applied >= Some(index) || view.fatal.is_some());
-        match tokio::time::timeout(Duration::from_millis(limits::COMMIT_WAIT_MS_MAX), caught_up).await {
+        match tokio::time::timeout(wait, caught_up).await {
             Ok(Ok(_)) => {}
             Ok(Err(_)) => return Err(ServiceError::Stopping),
             Err(_) => {

@@ -85,6 +85,7 @@ impl Node {
             ttl_ms_max: core.settings.ttl_ms_max,
             features,
             timing_ms: core.settings.timing_ms,
+            closed_ms: core.consensus.machine(Machine::closed_ms),
         }
     }
 }

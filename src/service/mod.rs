@@ -203,6 +203,8 @@ pub struct Status {
     pub features: u32,
     /// Heartbeat, shortest and longest election timeout, in milliseconds: the same on every node.
     pub timing_ms: [u64; 3],
+    /// For how long nothing is granted, in milliseconds of log time: after a restore. 0 otherwise.
+    pub closed_ms: u64,
 }
 
 /// One member, as the leader sees it.

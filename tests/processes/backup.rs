@@ -89,7 +89,8 @@ async fn restored_clusters_never_repeat_a_token() {
 
     let (closed, told) = restored(&cluster, file, "closed", &["--epoch", "30000"]);
     assert_eq!((&told["epoch"], &told["closed_ms"]), (&30_000.into(), &600_000.into()));
-    closed.leads().await;
+    let status = closed.told(|status| status.leader.is_some()).await;
+    assert!((500_000..=600_000).contains(&status.closed_ms), "{status:?}");
     let tried = run(&cluster, &["lock", "-n", "held", "--endpoints", &closed.client, "--json", "--", "true"]);
     let said: Value = serde_json::from_slice(&tried.stderr).expect("an error");
     assert_eq!((tried.status.code(), &said["error"]), (Some(75), &"not-acquired".into()));

@@ -150,11 +150,12 @@ fn status_has_every_field() {
         ttl_ms_max: 2,
         features: 1,
         timing_ms: [50, 150, 300],
+        closed_ms: 8,
     };
     let expected = json!({
         "cluster": "harbour", "leader": null, "term": 4, "log_time_ms": 9, "sessions": 1, "locks": 2, "waiters": 3,
         "nodes": [{"id": 2, "role": "follower", "client": "c", "peer": "p", "http": "h", "applied": null, "healthy": false,
-            "version": null, "features": null}], "features": 1,
+            "version": null, "features": null}], "features": 1, "closed_ms": 8,
     });
     assert_eq!(value(&Cluster::new(&status)), expected);
 }

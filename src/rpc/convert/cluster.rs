@@ -23,6 +23,7 @@ impl From<&Status> for pb::StatusReply {
             heartbeat_ms: status.timing_ms[0],
             election_min_ms: status.timing_ms[1],
             election_max_ms: status.timing_ms[2],
+            closed_ms: status.closed_ms,
         }
     }
 }
@@ -44,6 +45,7 @@ impl TryFrom<pb::StatusReply> for Status {
             ttl_ms_max: status.ttl_ms_max,
             features: status.features,
             timing_ms: [status.heartbeat_ms, status.election_min_ms, status.election_max_ms],
+            closed_ms: status.closed_ms,
         })
     }
 }

@@ -238,6 +238,7 @@ fn status_reads_back() {
         ttl_ms_max: 600_000,
         features: 1,
         timing_ms: [50, 150, 300],
+        closed_ms: 8,
     };
     assert_eq!(Status::try_from(pb::StatusReply::from(&status)), Ok(status));
 }
