@@ -6,6 +6,7 @@
 mod examples;
 mod file_store;
 mod optimistic;
+mod paused;
 mod postgres_table;
 mod server;
 
@@ -105,4 +106,28 @@ async fn r_opt_01_an_optimistic_lock_refuses_the_rightful_holder_too() {
 
 fn opened(server: &server::Server) -> Documents {
     Documents::open(&["-h", &server.socket(), "-U", "lockkeeper", "-d", "postgres"]).expect("opened")
+}
+
+/// One holder of the experiment below, in a process of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn holder() {
+    if let Ok(what) = std::env::var(paused::VARIABLE) {
+        paused::work(&what).await.expect("it works until it may not");
+    }
+}
+
+/// A holder that is paused acts too late where the resource takes everything; where it compares tokens, and where work runs by
+/// `guard.run`, it does not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_holder_is_kept_out_by_its_token() {
+    for way in paused::Way::ALL {
+        let program = || {
+            let mut program = std::process::Command::new(std::env::current_exe().expect("this program"));
+            program.args(["--exact", "holder", "--nocapture"]);
+            program
+        };
+        let seen = paused::experiment(way, program).await.expect("it takes its course");
+        eprintln!("{}", seen.drawn());
+        assert_eq!(seen.overlapping() != 0, way == paused::Way::Unprotected, "{seen:?}");
+    }
 }

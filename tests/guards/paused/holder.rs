@@ -1,0 +1,91 @@
+//! A holder's process, as the experiment sees it.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::sync::watch;
+
+use super::resource::Resource;
+use super::worker::VARIABLE;
+
+/// How far it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Stage {
+    Begun,
+    Holds(u64),
+    /// It ended by itself, and said this last.
+    Ended(String),
+}
+
+/// A process; it ends with this value.
+pub(super) struct Holder {
+    process: Child,
+    stage: watch::Receiver<Stage>,
+}
+
+impl Holder {
+    /// Starts one that works on the resource, and knows these endpoints.
+    pub(super) fn start(mut program: Command, what: &str, resource: Arc<Resource>) -> io::Result<Self> {
+        program.env(VARIABLE, what).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = program.spawn()?;
+        let (Some(answers), Some(says)) = (process.stdin.take(), process.stdout.take()) else {
+            return Err(io::Error::other("a process without pipes"));
+        };
+        let (stages, stage) = watch::channel(Stage::Begun);
+        thread::spawn(move || serve(BufReader::new(says), answers, &resource, &stages));
+        Ok(Self { process, stage })
+    }
+
+    /// Waits until it holds the lock.
+    pub(super) async fn token(&mut self) -> io::Result<u64> {
+        match &*self.stage.wait_for(|stage| *stage != Stage::Begun).await.map_err(io::Error::other)? {
+            Stage::Holds(token) => Ok(*token),
+            stage @ (Stage::Begun | Stage::Ended(_)) => Err(io::Error::other(format!("no holder: {stage:?}"))),
+        }
+    }
+
+    /// Waits until it has ended, and tells what it said last.
+    pub(super) async fn last_words(&mut self) -> io::Result<String> {
+        let ended = self.stage.wait_for(|stage| matches!(stage, Stage::Ended(_))).await.map_err(io::Error::other)?;
+        match &*ended {
+            Stage::Ended(words) => Ok(words.clone()),
+            Stage::Begun | Stage::Holds(_) => Err(io::Error::other("it goes on")),
+        }
+    }
+
+    pub(super) fn signal(&self, signal: Signal) -> io::Result<()> {
+        let id = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw);
+        Ok(kill_process(id.ok_or_else(|| io::Error::other("no process"))?, signal)?)
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        self.process.kill().ok();
+        self.process.wait().ok();
+    }
+}
+
+/// Answers its actions, and follows how far it is.
+fn serve(says: impl BufRead, mut answers: impl Write, resource: &Resource, stages: &watch::Sender<Stage>) {
+    let mut last = String::new();
+    for line in says.lines().map_while(Result::ok) {
+        let number = |text: &str| text.trim().parse().unwrap_or_default();
+        if let Some((_, token)) = line.split_once("token ") {
+            stages.send_replace(Stage::Holds(number(token)));
+        } else if let Some(token) = line.strip_prefix("act ") {
+            let answer = match resource.act(number(token)) {
+                Ok(()) => "done".to_owned(),
+                Err(newest) => format!("stale {newest}"),
+            };
+            // It may have ended before it could read this.
+            writeln!(answers, "{answer}").and_then(|()| answers.flush()).ok();
+        } else if line.starts_with("ended: ") {
+            last = line;
+        }
+    }
+    stages.send_replace(Stage::Ended(last));
+}
