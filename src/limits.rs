@@ -130,11 +130,11 @@ pub const COMMANDS_AN_ENTRY_MAX: usize = 1_024;
 pub const ENTRY_BYTES_MAX: usize = 1 << 20;
 /// Commands that may wait for the proposer.
 pub const PROPOSALS_WAITING_MAX: usize = 16_384;
-/// After an entry which served this many callers the next one waits a moment for most of as many. With 64 clients on two
-/// cores that makes entries of 37 commands instead of 17, and takes a tenth off the nodes' processor time.
+/// After an entry which served this many callers the next one waits a moment for most of those who may come. With 64 clients
+/// on two cores that makes entries of 55 commands, where no waiting made 17; a fifth more pairs than with entries of 37.
 pub const GATHER_COMMANDS_MIN: usize = 8;
 /// That moment, at most; where entries take less, it is as long as the last one took.
-pub const GATHER_MS_MAX: u64 = 1;
+pub const GATHER_MS_MAX: u64 = 2;
 /// Entries that the proposer has in flight. One: while it is on its way everything else gathers for the next, so load makes
 /// entries larger and not more numerous, and an entry costs far more than a command in it. A second one in flight cost a
 /// tenth to a quarter of the pairs with 64 clients on two cores.

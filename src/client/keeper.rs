@@ -263,7 +263,8 @@ pub(super) async fn submit<S: LockService>(
     presence: &Presence,
     call: &Call,
 ) -> Result<Reply, ServiceError> {
-    let answer = service.submit(call.clone()).await;
+    // Boxed: those who try again and set bounds pass it on by value, several times.
+    let answer = Box::pin(service.submit(call.clone())).await;
     if answer.as_ref().is_err_and(is_detached) {
         presence.detached.notify_one();
     }

@@ -87,7 +87,7 @@ impl<S: LockService> Pursuit<S> {
         let call = session.tie.presence.call(command(request, answered_below));
         let claim = ClaimRef { lock, claim: Claim::Request(request) };
         let pursuit = Pursuit { call, claim, session, on_queued, ahead: None };
-        pursuit.finish(withdrawal, deadline).await
+        Box::pin(pursuit.finish(withdrawal, deadline)).await
     }
 
     async fn finish(mut self, mut withdrawal: Withdrawal, deadline: Option<Instant>) -> Result<Pursued, ClientError> {

@@ -45,12 +45,11 @@ impl Machine {
         if below <= session.record.floor {
             return;
         }
-        let kept = session.finished.split_off(&below);
-        let forgotten = std::mem::replace(&mut session.finished, kept);
         session.record.floor = below;
-        self.touch(RecordKey::Session(id));
-        for number in forgotten.into_keys() {
-            self.touch(RecordKey::Finished(id, number));
+        self.dirty.insert(RecordKey::Session(id));
+        while let Some(oldest) = session.finished.first_entry().filter(|oldest| *oldest.key() < below) {
+            self.dirty.insert(RecordKey::Finished(id, *oldest.key()));
+            oldest.remove();
         }
     }
 

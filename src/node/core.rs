@@ -34,6 +34,8 @@ pub(super) struct Core {
     pub(super) announcement: Announcement,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) consensus: Consensus,
+    /// The runtime that opened this node: most of its callers run there, servers above all.
+    pub(super) callers: tokio::runtime::Handle,
     pub(super) shared: Arc<Shared>,
     pub(super) lanes: Lanes,
     /// On what the voters' states agree: goes with the next entry.

@@ -58,6 +58,8 @@ struct Tasks {
     running: Mutex<JoinSet<()>>,
     runtime: Mutex<Option<tokio::runtime::Runtime>>,
     handle: tokio::runtime::Handle,
+    /// The runtime that opened the node.
+    callers: tokio::runtime::Handle,
 }
 
 impl Node {

@@ -194,7 +194,8 @@ impl Tasks {
         } else {
             tokio::runtime::Handle::current()
         };
-        Ok(Self { running: Mutex::default(), runtime: Mutex::new(runtime), handle })
+        let callers = tokio::runtime::Handle::current();
+        Ok(Self { running: Mutex::default(), runtime: Mutex::new(runtime), handle, callers })
     }
 }
 
@@ -299,6 +300,7 @@ fn assemble(
         announcement,
         clock,
         consensus,
+        callers: tasks.callers.clone(),
         shared: Arc::clone(&shared),
         lanes: Lanes::default(),
         agreed: Agreed::default(),

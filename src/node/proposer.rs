@@ -59,8 +59,9 @@ pub(super) async fn run(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
         tokio::select! {
             biased;
             Some(landed) = flights.join_next() => {
-                let now = TokioInstant::now();
-                gathering = landed.map_or(Gathering::none(now), |served| Gathering::after(served, now - last, now));
+                let (now, waiting) = (TokioInstant::now(), core.lanes.waiting(usize::MAX));
+                let after = |served| Gathering::after(served, waiting, now - last, now);
+                gathering = landed.map_or(Gathering::none(now), after);
             }
             changed = views.changed() => if changed.is_err() { break },
             () = core.lanes.wake.notified() => {}
@@ -158,9 +159,10 @@ impl Flight {
         core.shared.metrics.commit_seconds.record(core.clock.now().since(self.begun).as_secs_f64());
         match outcome {
             Ok(applied) => {
-                let Applied { renewals, commands, .. } = &*applied;
-                tell(self.renewers, renewals);
-                tell(self.callers, commands);
+                let told = Told { renewers: self.renewers, callers: self.callers, applied };
+                if limits::GATHER_COMMANDS_MIN <= served {
+                    core.callers.spawn(async move { drop(told) });
+                }
             }
             Err(error) => {
                 let error = core.service_error(error);
@@ -170,6 +172,23 @@ impl Flight {
             }
         }
         served
+    }
+}
+
+/// Answers to many, which are told when this is dropped. That is done in the runtime that most of the callers run in: to wake
+/// them from another thread would cost each of them a wake-up across threads. Where that runtime has ended, what is spawned
+/// in it is dropped at once, so that nobody is left without an answer.
+struct Told {
+    renewers: Vec<Answer>,
+    callers: Vec<Answer>,
+    applied: Arc<Applied>,
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        let Applied { renewals, commands, .. } = &*self.applied;
+        tell(std::mem::take(&mut self.renewers), renewals);
+        tell(std::mem::take(&mut self.callers), commands);
     }
 }
 
