@@ -12,10 +12,11 @@ use super::Machine;
 use super::graph::{Graph, Node, Told};
 use super::lock::Lock;
 use super::parties::{Party, holding_party, waiting_party};
-use super::queue::conflict;
+use super::queue::{conflict, request_of_set};
 use super::state::{Purpose, Standing, Waiter, permits_of, request_of};
 use crate::model::{
-    CircleLink, Claim, FencingToken, Kind, LeaveReason, LockKey, OnDeadlock, Outcome, Refusal, SessionId, WaitsBecause,
+    CircleLink, Claim, FencingToken, Kind, LeaveReason, LockKey, Mode, OnDeadlock, Outcome, Refusal, RequestId,
+    SessionId, WaitsBecause,
 };
 
 impl Machine {
@@ -84,7 +85,8 @@ impl Machine {
         let ahead = self.blocked_by_ahead(graph, key, lock, sequence);
         let (holds, behind) = ((key.clone(), WaitsBecause::Holds), (key.clone(), WaitsBecause::StandsAhead));
         if lock.kind == Kind::Semaphore {
-            return needs_of_permits(graph, number, lock, waiter, &ahead, (key, &holds, &behind));
+            let grants = |at: u64| self.grants_of(key, lock, at);
+            return needs_of_permits(graph, number, (lock, waiter), &ahead, grants, (&holds, &behind));
         }
         for (token, holder) in &lock.holders {
             let own = waiter.purpose == Purpose::Upgrade(*token);
@@ -100,46 +102,72 @@ impl Machine {
         }
     }
 
+    /// What has to be granted so that whoever stands at this number is gone from the queue: a set goes whole.
+    fn grants_of(&self, key: &LockKey, lock: &Lock, sequence: u64) -> Vec<Node> {
+        let set = lock.queue.get(&sequence).and_then(request_of_set);
+        let members = set.map_or_else(|| vec![key.clone()], |request| self.members_waiting(request, sequence));
+        members.into_iter().map(|member| Node::Wait(member, sequence)).collect()
+    }
+
     /// Parties ahead in the queue without whose end this one is never granted. Whoever stands ahead of a fair one that is
     /// in everybody's way is in that one's way too, and need not be named.
     fn blocked_by_ahead(&self, graph: &mut Graph, key: &LockKey, lock: &Lock, sequence: u64) -> Vec<(u64, Party)> {
         let mut found = Vec::new();
         let Some(waiter) = lock.queue.get(&sequence) else { return found };
-        // Whoever may come to pass those ahead has no reason for an alarm in them, only in what is held.
-        if matches!(waiter.purpose, Purpose::Upgrade(_)) || self.may_come_to_pass(graph, key, waiter) {
+        if matches!(waiter.purpose, Purpose::Upgrade(_)) {
             return found;
         }
+        // Whom it may come to pass is no reason for an alarm.
+        let passes = self.may_come_to_pass(graph, key, waiter);
         for (at, ahead) in lock.queue.range(..sequence).rev() {
             let fair = waiter.barges() && ahead.purpose == Purpose::Hold && !ahead.barges();
             let both_barge = waiter.barges() && ahead.barges();
-            if both_barge || !(fair || conflict(ahead.mode, waiter.mode)) {
+            if both_barge || passes.contains(at) || !(fair || conflict(ahead.mode, waiter.mode)) {
                 continue;
             }
             let Some(party) = waiting_party(ahead) else { continue };
             found.push((*at, party));
             let wide =
                 lock.kind == Kind::Lock && !ahead.barges() && conflict(ahead.mode, waiter.mode) && is_wide(ahead);
-            if wide && !self.may_come_to_pass(graph, key, ahead) {
+            if wide && self.may_come_to_pass(graph, key, ahead).is_empty() {
                 break;
             }
         }
         found
     }
 
-    /// Whether this waiter passes, or may one day pass, some of those ahead of it here: a session that holds what a waiting
-    /// set lacks does. So one whose session stands, by another request, at another lock where a set waits is taken for one
-    /// that may, whatever it has there: an alarm must never be false.
-    fn may_come_to_pass(&self, graph: &mut Graph, at: &LockKey, waiter: &Waiter) -> bool {
-        let Some((id, own)) = request_of(waiter.claim).filter(|_| self.sets_waiting != 0) else { return false };
-        let stands = graph.beside_sets.entry(id).or_insert_with(|| self.beside_sets(id));
-        stands.iter().any(|(key, number)| key != at && *number != own)
+    /// Whom this waiter passes, or may one day pass, here: sets that wait at another lock where its session stands by
+    /// another request, in a mode that they conflict with, and everybody behind them. Whether that request comes to hold
+    /// the lock, and whether the set lacks it then, is left open: an alarm must never be false.
+    fn may_come_to_pass(&self, graph: &mut Graph, at: &LockKey, waiter: &Waiter) -> BTreeSet<u64> {
+        let Some((id, own)) = request_of(waiter.claim).filter(|_| self.sets_waiting != 0) else {
+            return BTreeSet::new();
+        };
+        let beside = graph.beside_sets.entry(id).or_insert_with(|| self.beside_sets(id));
+        let elsewhere = beside.iter().filter(|(key, number, _)| key != at && *number != own);
+        let mut sets = Vec::new();
+        for (key, number, mode) in elsewhere {
+            let queue = self.locks.get(key).into_iter().flat_map(|lock| &lock.queue);
+            let theirs = Claim::Request(RequestId { session: id, number: *number });
+            let conflicting = queue.filter(|(_, set)| set.purpose == Purpose::Set && conflict(*mode, set.mode));
+            let others = conflicting.filter(|(_, set)| set.claim != theirs);
+            sets.extend(others.map(|(sequence, set)| (*sequence, key.clone(), set.claim)));
+        }
+        self.and_behind(sets)
     }
 
-    /// Where this session stands beside waiting sets, by its requests.
-    fn beside_sets(&self, session: SessionId) -> Vec<(LockKey, u64)> {
+    /// Where this session stands beside waiting sets, by its requests, and in which mode.
+    fn beside_sets(&self, session: SessionId) -> Vec<(LockKey, u64, Mode)> {
         let standings = self.sessions.get(&session).into_iter().flat_map(|session| session.standings());
-        let beside = standings.filter(|(_, key, _)| self.locks.get(key).is_some_and(|lock| 0 < lock.sets));
-        beside.map(|(number, key, _)| (key.clone(), number)).collect()
+        let beside = standings.filter_map(|(number, key, standing)| {
+            let lock = self.locks.get(key).filter(|lock| 0 < lock.sets)?;
+            let mode = match standing {
+                Standing::Holds(token) => lock.holders.get(&token)?.mode,
+                Standing::Waits(sequence) => lock.queue.get(&sequence)?.mode,
+            };
+            Some((key.clone(), number, mode))
+        });
+        beside.collect()
     }
 
     /// What a wait that was just added is told where it closes a circle and does not want to wait all the same. Also where
@@ -276,10 +304,10 @@ impl Machine {
 fn needs_of_permits(
     graph: &mut Graph,
     number: usize,
-    lock: &Lock,
-    waiter: &Waiter,
+    (lock, waiter): (&Lock, &Waiter),
     ahead: &[(u64, Party)],
-    (key, holds, behind): (&LockKey, &Told, &Told),
+    grants: impl Fn(u64) -> Vec<Node>,
+    (holds, behind): (&Told, &Told),
 ) {
     let (mut free, mut from) = (u64::from(lock.limit.unwrap_or_default()), Vec::new());
     for holder in lock.holders.values() {
@@ -293,7 +321,9 @@ fn needs_of_permits(
         let count = lock.queue.get(sequence).map_or(0, |waiter| permits_of(waiter.mode));
         wanted += count;
         from.push((Node::Party(party.clone()), count));
-        graph.need(number, 1, vec![(Node::Wait(key.clone(), *sequence), 1)], Some(behind));
+        for grant in grants(*sequence) {
+            graph.need(number, 1, vec![(grant, 1)], Some(behind));
+        }
     }
     let missing = wanted.saturating_sub(free);
     if 0 < missing {

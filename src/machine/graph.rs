@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::parties::Party;
 use crate::limits;
-use crate::model::{LockKey, SessionId, WaitsBecause};
+use crate::model::{LockKey, Mode, SessionId, WaitsBecause};
 
 /// What may come to an end: a party when it finishes, a wait when it is granted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,7 +39,7 @@ pub(super) struct Graph {
     /// What the end of a node adds to which need.
     gives: Vec<Vec<(usize, u64)>>,
     /// Where a session stands beside waiting sets, by its requests; looked up once.
-    pub(super) beside_sets: BTreeMap<SessionId, Vec<(LockKey, u64)>>,
+    pub(super) beside_sets: BTreeMap<SessionId, Vec<(LockKey, u64, Mode)>>,
 }
 
 impl Graph {

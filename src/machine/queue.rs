@@ -101,7 +101,7 @@ impl Machine {
 
     /// Whom a session passes at this lock: sets that lack what it holds elsewhere, and everybody behind them.
     pub(super) fn passable(&self, session: SessionId, at: &LockKey) -> BTreeSet<u64> {
-        let (mut found, mut work) = (BTreeSet::new(), Vec::new());
+        let mut sets = Vec::new();
         let standings = self.sessions.get(&session).into_iter().flat_map(|session| session.standings());
         for (_, key, standing) in standings.filter(|(_, key, _)| *key != at) {
             let Standing::Holds(token) = standing else { continue };
@@ -109,11 +109,18 @@ impl Machine {
             let Some(holder) = lock.holders.get(&token) else { continue };
             for (sequence, waiter) in &lock.queue {
                 let lacks = conflict(holder.mode, waiter.mode) && !lock.admits(waiter.mode);
-                if waiter.purpose == Purpose::Set && lacks && found.insert(*sequence) {
-                    work.push((*sequence, key.clone(), waiter.claim));
+                if waiter.purpose == Purpose::Set && lacks {
+                    sets.push((*sequence, key.clone(), waiter.claim));
                 }
             }
         }
+        self.and_behind(sets)
+    }
+
+    /// These waiters, by number, one of their locks and claim, and everybody who waits, transitively, behind them.
+    pub(super) fn and_behind(&self, waiters: Vec<(u64, LockKey, Claim)>) -> BTreeSet<u64> {
+        let mut found: BTreeSet<u64> = waiters.iter().map(|(sequence, ..)| *sequence).collect();
+        let mut work = waiters;
         while let Some((sequence, key, claim)) = work.pop() {
             for key in self.waits_at(key, claim, sequence) {
                 let Some(lock) = self.locks.get(&key) else { continue };

@@ -39,8 +39,9 @@ fn set_limit(limit: u32) -> Command {
     Command::Manage(Manage { lock, what: Managing::SetLimit { limit } })
 }
 
-/// Whether somebody waits whose session stands beside a waiting set at another lock: one day it may pass those ahead of it,
-/// so they are no reason for an alarm, and a circle over them is missed.
+/// Whether somebody waits whose session stands beside a waiting set at another lock: should it come to hold what that set
+/// lacks, it passes the set and those behind it, so they are no reason for an alarm. Where it never comes to hold it, a
+/// circle over them is missed.
 fn may_be_missed(machine: &Machine) -> bool {
     machine.sessions.values().any(|session| {
         let beside = |key: &LockKey| machine.locks.get(key).is_some_and(|lock| 0 < lock.sets);
@@ -257,7 +258,7 @@ fn alarms_are_never_false_and_never_missing() {
         }
     }
     println!("{alarms:?} alarms; {missed} of {STORIES} stories ended in a circle that sets hide");
-    assert!(missed * 10 < STORIES, "{missed} of {STORIES} stories ended in a circle that sets hide");
+    assert!(missed * 100 < STORIES, "{missed} of {STORIES} stories ended in a circle that sets hide");
     for kind in ["acquire", "set", "upgrade"] {
         assert!(alarms.get(kind).is_some_and(|times| 100 <= *times), "too rare: {alarms:?}");
     }

@@ -202,12 +202,18 @@ impl Naive {
         }
     }
 
-    /// Whether its session stands, by another request, at another lock where a set waits: so it may come to pass others.
-    fn may_come_to_pass(&self, ask: &Ask) -> bool {
+    /// Whether its session stands, by another request, at another lock, and a set that waits there for what cannot be held
+    /// beside that is the one ahead, or the one ahead stands behind it: so it may come to pass it.
+    fn may_come_to_pass(&self, ask: &Ask, ahead: &Wait) -> bool {
         let Some(session) = ask.claim.session() else { return false };
         let asks = self.holds.iter().map(|hold| &hold.ask).chain(self.waits.iter().map(|wait| &wait.ask));
-        let mut others = asks.filter(|other| other.claim.session() == Some(session) && other.claim != ask.claim);
-        others.any(|other| other.lock != ask.lock && self.set_waits_at(&other.lock))
+        let others = asks.filter(|other| other.claim.session() == Some(session) && other.claim != ask.claim);
+        let others: Vec<&Ask> = others.filter(|other| other.lock != ask.lock).collect();
+        let in_its_way = |wait: &Wait, other: &Ask| {
+            wait.ask.lock == other.lock && wait.ask.claim != other.claim && conflict(wait.ask.mode, other.mode)
+        };
+        let sets = self.waits.iter().filter(|wait| wait.ask.set && others.iter().any(|other| in_its_way(wait, other)));
+        self.and_behind(sets).contains(&(ahead.ask.claim, ahead.sequence))
     }
 
     fn set_waits_at(&self, lock: &LockKey) -> bool {

@@ -82,13 +82,13 @@ impl Naive {
     /// Endless waits ahead of this one that it may not come to pass.
     pub(super) fn waits_ahead(&self, wait: &Wait) -> Vec<(&Wait, Party)> {
         let ask = &wait.ask;
-        if wait.upgrades.is_some() || self.may_come_to_pass(ask) {
+        if wait.upgrades.is_some() {
             return vec![];
         }
         let ahead = self.waits.iter().filter(|o| o.ask.lock == ask.lock && o.sequence < wait.sequence);
         let fair = |o: &Wait| ask.extras.fairness == Fairness::Barging && !o.ask.set && o.upgrades.is_none();
         let blocks = ahead.filter(|o| fair(o) || conflict(o.ask.mode, ask.mode));
-        let blocks = blocks.filter(|o| !passes(ask, &o.ask));
+        let blocks = blocks.filter(|o| !passes(ask, &o.ask) && !self.may_come_to_pass(ask, o));
         blocks.filter_map(|o| Some((o, endless_wait(o)?))).collect()
     }
 
@@ -123,7 +123,13 @@ impl Naive {
             takers.iter().filter(|(_, party)| !done || !is_done(party)).map(|(count, _)| count).sum()
         };
         let limit = self.limit(&ask.lock).unwrap_or_default();
-        let mut found: Vec<Node> = ahead.iter().map(|(wait, _)| node_of(wait)).collect();
+        // A set that stands ahead goes with all its parts, or not at all.
+        let parts = |ahead: &&Wait, part: &Wait| ahead.ask.set && part.ask.claim == ahead.ask.claim;
+        let whole = |ahead: &Wait| -> Vec<Node> {
+            let all = self.waits.iter().filter(|part| std::ptr::eq(*part, ahead) || parts(&ahead, part));
+            all.map(node_of).collect()
+        };
+        let mut found: Vec<Node> = ahead.iter().flat_map(|(wait, _)| whole(wait)).collect();
         let granted = found.iter().all(|node| done.contains(node));
         if limit < stuck(false) + count {
             found.extend(takers.iter().map(|(_, party)| Node::Party((*party).clone())));

@@ -74,8 +74,12 @@ impl Naive {
             let elsewhere = wait.ask.set && wait.ask.lock != ask.lock;
             elsewhere && self.holds.iter().any(blocks) && !self.fits(&wait.ask.lock, wait.ask.mode)
         };
-        let mut reached: Vec<(Claim, u64)> =
-            self.waits.iter().filter(lacks).map(|wait| (wait.ask.claim, wait.sequence)).collect();
+        self.and_behind(self.waits.iter().filter(lacks)).contains(&(ahead.ask.claim, ahead.sequence))
+    }
+
+    /// These waits, and those that stand, transitively, behind them.
+    pub(super) fn and_behind<'a>(&self, waits: impl Iterator<Item = &'a Wait>) -> Vec<(Claim, u64)> {
+        let mut reached: Vec<(Claim, u64)> = waits.map(|wait| (wait.ask.claim, wait.sequence)).collect();
         let mut at = 0;
         while at < reached.len() {
             let (claim, sequence) = reached[at];
@@ -89,7 +93,7 @@ impl Naive {
             }
             at += 1;
         }
-        reached.contains(&(ahead.ask.claim, ahead.sequence))
+        reached
     }
 
     /// Whether nobody but this hold has the lock, or had it a short while ago.
