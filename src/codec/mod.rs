@@ -8,6 +8,8 @@
 
 mod entry;
 mod frame;
+#[cfg(test)]
+mod hostile;
 mod message;
 mod record;
 #[cfg(test)]

@@ -197,7 +197,7 @@ fn sample_metadata() -> Metadata {
 }
 
 /// One entry with every command, renewal and kind of content.
-fn samples_of_entries() -> Vec<(String, Entry)> {
+pub(super) fn samples_of_entries() -> Vec<(String, Entry)> {
     let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("nightly").expect("a name") };
     let (session, handle, take) = (SessionId::new(2, 3), Handle::from_random(7), TakeId(9));
     let request = RequestId { session, number: 12 };
@@ -264,7 +264,7 @@ fn samples_of_entries() -> Vec<(String, Entry)> {
 }
 
 /// The records of a small story that has every kind of record.
-fn samples_of_records() -> Vec<(RecordKey, Record)> {
+pub(super) fn samples_of_records() -> Vec<(RecordKey, Record)> {
     let (mut story, mut watched) = (Story::new(42), Watched::default());
     let mut kinds = BTreeMap::new();
     for _ in 0..400 {
