@@ -135,8 +135,9 @@ pub(crate) async fn waiting_for_a_free_lock_survives_missed_events<S: LockServic
     let guard = client.lock("a").acquire().await.expect("free");
     *faults.missed.lock().expect("not poisoned") = Some(Position::default());
     let mut waits = Box::pin(client.wait_free("a"));
-    assert!(tokio::time::timeout(SHORT, &mut waits).await.is_err(), "held");
-    assert!(faults.missed.lock().expect("not poisoned").is_none(), "nothing was missed");
+    while faults.missed.lock().expect("not poisoned").is_some() {
+        assert!(tokio::time::timeout(SHORT, &mut waits).await.is_err(), "held");
+    }
     guard.release().await.expect("released");
     waits.await.expect("free");
 }
