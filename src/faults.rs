@@ -1,4 +1,4 @@
-//! Planted bugs, which prove that the crash test's checker can see: each switches one promise off, in a whole process.
+//! Planted bugs, which prove that the tests can see: each switches one promise off, in a whole process.
 //!
 //! Knows: nothing. Never: a build without debug assertions, where all of them are off and cost nothing.
 
@@ -17,17 +17,56 @@ pub enum Fault {
     EarlyExpiry,
     /// A node's state is not what its log says, in a place that no client sees.
     OtherState,
+    /// A restarted node counts log time from nothing again: it is not in the checkpoint.
+    LogTimeOfThisProcess,
+    /// A node says that an entry is durable before its disk says so.
+    AcknowledgedBeforeSync,
+    /// Log time counts a stalled disk in full, and goes on while nothing can be committed.
+    UncappedLogTime,
+    /// A renewal soon after another is taken for a repetition: it is answered, and does nothing.
+    RenewalDeduplicated,
+    /// What ends at a deadline ends with it, not after it.
+    ExpiryOneEarly,
+    /// A session that ends leaves its waiters in their queues.
+    DeadWaiterLeft,
+    /// A restarted node has forgotten which requests are finished.
+    RequestMemoryLost,
+    /// The log is thrown away before a snapshot file holds what it said.
+    PurgedTooEarly,
+    /// The mirror is taken for the state although its digest says otherwise.
+    MirrorTrusted,
+    /// A set of locks is granted as soon as one of them is free.
+    SetGrantedInPart,
+    /// A reader joins other readers although a writer waits.
+    ReaderPassesWriter,
+    /// A hold that becomes exclusive keeps the token that it had as a reader.
+    UpgradeKeepsToken,
+    /// A cancel of a number that was never seen is not remembered.
+    CancelForgotten,
 }
 
 impl Fault {
     /// Every one.
-    pub const ALL: [Fault; 6] = [
+    pub const ALL: [Fault; 19] = [
         Fault::LifoQueue,
         Fault::ForgottenHolders,
         Fault::TokensOfThisProcess,
         Fault::RetriesRunAgain,
         Fault::EarlyExpiry,
         Fault::OtherState,
+        Fault::LogTimeOfThisProcess,
+        Fault::AcknowledgedBeforeSync,
+        Fault::UncappedLogTime,
+        Fault::RenewalDeduplicated,
+        Fault::ExpiryOneEarly,
+        Fault::DeadWaiterLeft,
+        Fault::RequestMemoryLost,
+        Fault::PurgedTooEarly,
+        Fault::MirrorTrusted,
+        Fault::SetGrantedInPart,
+        Fault::ReaderPassesWriter,
+        Fault::UpgradeKeepsToken,
+        Fault::CancelForgotten,
     ];
 
     /// Its word in the environment variable [`VARIABLE`].
@@ -40,6 +79,19 @@ impl Fault {
             Fault::RetriesRunAgain => "retries-run-again",
             Fault::EarlyExpiry => "early-expiry",
             Fault::OtherState => "other-state",
+            Fault::LogTimeOfThisProcess => "log-time-of-this-process",
+            Fault::AcknowledgedBeforeSync => "acknowledged-before-sync",
+            Fault::UncappedLogTime => "uncapped-log-time",
+            Fault::RenewalDeduplicated => "renewal-deduplicated",
+            Fault::ExpiryOneEarly => "expiry-one-early",
+            Fault::DeadWaiterLeft => "dead-waiter-left",
+            Fault::RequestMemoryLost => "request-memory-lost",
+            Fault::PurgedTooEarly => "purged-too-early",
+            Fault::MirrorTrusted => "mirror-trusted",
+            Fault::SetGrantedInPart => "set-granted-in-part",
+            Fault::ReaderPassesWriter => "reader-passes-writer",
+            Fault::UpgradeKeepsToken => "upgrade-keeps-token",
+            Fault::CancelForgotten => "cancel-forgotten",
         }
     }
 }
@@ -74,5 +126,32 @@ mod tests {
         let words: std::collections::BTreeSet<_> = Fault::ALL.into_iter().map(Fault::word).collect();
         assert_eq!(words.len(), Fault::ALL.len());
         assert!(std::env::var(VARIABLE).is_ok() || Fault::ALL.into_iter().all(|fault| !on(fault)));
+    }
+
+    /// Bugs within one room are caught by the test of that rule. The others are for the simulation and the crash test.
+    #[test]
+    fn each_planted_in_one_room_is_caught_there() {
+        let caught = [
+            (Fault::UncappedLogTime, "node::log_clock::tests::stalled_commits_stop_it"),
+            (Fault::ExpiryOneEarly, "machine::tests::scripts::scripts_end_as_written"),
+            (Fault::SetGrantedInPart, "machine::tests::scripts::scripts_end_as_written"),
+            (Fault::ReaderPassesWriter, "machine::tests::scripts::scripts_end_as_written"),
+            (Fault::UpgradeKeepsToken, "machine::tests::scripts::scripts_end_as_written"),
+            (Fault::CancelForgotten, "machine::tests::scripts::scripts_end_as_written"),
+            (Fault::RequestMemoryLost, "machine::tests::records::a_restored_machine_goes_on_like_the_first"),
+            (Fault::MirrorTrusted, "storage::state::tests::a_wrong_mirror_never_becomes_a_snapshot_file"),
+        ];
+        for (fault, test) in caught {
+            let run = |fault: Option<Fault>| {
+                let mut process = std::process::Command::new(std::env::current_exe().expect("this test"));
+                process.args(["--exact", test]).env_remove(VARIABLE);
+                process.envs(fault.map(|fault| (VARIABLE, fault.word())));
+                process.output().expect("started")
+            };
+            let output = run(Some(fault));
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(text.contains("running 1 test") && !output.status.success(), "{fault:?} went unseen: {text}");
+            println!("{:24} caught by {test}", fault.word());
+        }
     }
 }

@@ -19,3 +19,6 @@ pub mod history {}
 
 #[doc = include_str!("manual/tokens.md")]
 pub mod tokens {}
+
+#[doc = include_str!("manual/proof.md")]
+pub mod proof {}

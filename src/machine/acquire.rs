@@ -236,7 +236,7 @@ impl Machine {
         match session.live.get(&request.number).cloned() {
             Some((key, Standing::Waits(sequence))) => self.leave(&key, sequence, LeaveReason::Withdrawn),
             Some((key, Standing::Holds(token))) => return self.withdraw_hold(&key, token, request.number),
-            None if session.finished.contains_key(&request.number) => {}
+            None if session.finished.contains_key(&request.number) || faults::on(Fault::CancelForgotten) => {}
             None => {
                 let burnt = Finished { fingerprint: None, outcome: Outcome::Withdrawn };
                 self.remember(id, request.number, burnt);

@@ -86,7 +86,10 @@ impl Machine {
                 let Some(session) = session.filter(|session| in_time(session.deadline)) else {
                     return Outcome::Refused(Refusal::SessionEnded { session: *id, reason: self.end_of(*id) });
                 };
-                let deadline = if is_overtaken(renewal.attempt, session.renewal) {
+                let soon = self.globals.now.ms_since(session.seen) < session.ttl_ms / 2;
+                let deadline = if faults::on(Fault::RenewalDeduplicated) && soon {
+                    self.globals.now.after_ms(session.ttl_ms)
+                } else if is_overtaken(renewal.attempt, session.renewal) {
                     session.deadline
                 } else {
                     session.renewal = session.renewal.max(renewal.attempt);

@@ -2,6 +2,7 @@
 
 use super::Machine;
 use super::state::TakeState;
+use crate::faults::{self, Fault};
 use crate::limits;
 use crate::model::{
     EndReason, FencingToken, LeaveReason, LockKey, LogTime, Namespace, Outcome, ProcessId, RequestId, SessionId, TakeId,
@@ -106,7 +107,7 @@ impl Machine {
         let now = self.globals.now;
         let session = waiter.claim.session();
         let ended = session.filter(|id| self.sessions.get(id).is_none_or(|session| session.record.deadline < now));
-        if let Some(id) = ended {
+        if let Some(id) = ended.filter(|_| !faults::on(Fault::DeadWaiterLeft)) {
             return Some(Due::Session(id));
         }
         let impatient = waiter.deadline.is_some_and(|deadline| deadline < now);

@@ -54,6 +54,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use history::Segment;
 pub use record::{CorruptRecords, Record, RecordKey};
 
+use crate::faults::{self, Fault};
 use crate::limits;
 use crate::model::{
     Announcement, ClusterSettings, Event, Handle, LockKey, LogTime, Namespace, Reply, SessionId, TakeId, Totals,
@@ -148,7 +149,8 @@ impl Machine {
     /// Whether something should have ended by now but the sweep's bound left it for the next entry.
     #[must_use]
     pub fn is_due(&self) -> bool {
-        self.next_deadline().is_some_and(|deadline| deadline < self.now())
+        let early = u64::from(faults::on(Fault::ExpiryOneEarly));
+        self.next_deadline().is_some_and(|deadline| deadline < self.now().after_ms(early))
     }
 
     /// Whether this handle proves that session. A session that has ended is proven by nothing.

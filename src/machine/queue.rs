@@ -52,6 +52,9 @@ impl Machine {
                 let has = |key: &LockKey| {
                     self.locks.get(key).is_some_and(|lock| self.could_have(key, lock, sequence, session))
                 };
+                if faults::on(Fault::SetGrantedInPart) {
+                    return members.iter().any(has);
+                }
                 members.iter().all(has)
             }
             (Purpose::Hold | Purpose::Set, _) => {
@@ -87,6 +90,9 @@ impl Machine {
 
     /// Whether nothing ahead is in the way.
     fn clear_ahead(&self, key: &LockKey, lock: &Lock, ahead: Ahead, session: Option<SessionId>) -> bool {
+        if faults::on(Fault::ReaderPassesWriter) && ahead.mode == Mode::Shared {
+            return true;
+        }
         let mut passable: Option<BTreeSet<u64>> = None;
         lock.queue.range(..ahead.before).all(|(sequence, waiter)| {
             // One that barges passes no fair one, not even where both could hold the lock.

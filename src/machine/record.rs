@@ -200,6 +200,7 @@ impl Machine {
                 (RecordKey::Session(id), Record::Session(record)) => {
                     machine.sessions.insert(id, Session::new(record));
                 }
+                (RecordKey::Finished(..), Record::Finished(_)) if faults::on(Fault::RequestMemoryLost) => {}
                 (RecordKey::Finished(id, number), Record::Finished(done)) => finished.push((id, number, done)),
                 (RecordKey::Tombstone(id), Record::Tombstone(tombstone)) => {
                     machine.tombstones.insert(id, tombstone);
@@ -249,6 +250,9 @@ impl Machine {
         machine.history = History::restored(segments)?;
         if faults::on(Fault::TokensOfThisProcess) {
             machine.globals.tokens = 0;
+        }
+        if faults::on(Fault::LogTimeOfThisProcess) {
+            machine.globals.now = crate::model::LogTime(0);
         }
         machine.derive()?;
         Ok(machine)

@@ -167,6 +167,7 @@ impl Machine {
         standings.sort_by_key(|(number, _)| *number);
         for (_, (lock, standing)) in standings {
             match standing {
+                Standing::Waits(_) if faults::on(Fault::DeadWaiterLeft) => {}
                 Standing::Waits(sequence) => self.leave(&lock, sequence, LeaveReason::SessionEnded),
                 Standing::Holds(token) => self.end_hold(&lock, token, reason, None),
             }

@@ -8,6 +8,7 @@ use super::expiry::Due;
 use super::lock::Lock;
 use super::state::{Entered, Holder, Purpose, Standing, Waiter};
 use super::{Machine, RecordKey};
+use crate::faults::{self, Fault};
 use crate::limits;
 use crate::model::{
     Claim, EndReason, EventKind, FencingToken, Grant, Kind, LeaveReason, LockKey, LogTime, Mode, Outcome, Patience,
@@ -136,7 +137,7 @@ impl Machine {
 
     /// Makes a shared hold exclusive, under a new token; all its requests stand there from now on.
     fn make_exclusive(&mut self, key: &LockKey, from: FencingToken, asked: Entered, waited_ms: u64) -> Option<Grant> {
-        let token = self.next_token();
+        let token = if faults::on(Fault::UpgradeKeepsToken) { from } else { self.next_token() };
         let lock = self.locks.get_mut(key)?;
         let mut holder = lock.holders.remove(&from)?;
         self.tie_hold(key, from, &holder, false);

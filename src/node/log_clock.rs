@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::clock::Instant;
+use crate::faults::{self, Fault};
 use crate::limits;
 use crate::model::LogTime;
 
@@ -37,6 +38,10 @@ impl LogClock {
         let elapsed = now.since(self.read);
         self.read = self.read.max(now);
         if self.stopped {
+            return self.stamp();
+        }
+        if faults::on(Fault::UncappedLogTime) {
+            self.at += elapsed;
             return self.stamp();
         }
         let ceiling = Duration::from_millis(applied.0).saturating_add(self.cap);

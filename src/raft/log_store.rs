@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use super::payload;
 use super::ring::Ring;
 use super::types::{RaftEntry, RaftLogId, RaftVote, Types, from_log_id, from_vote, to_log_id, to_vote};
+use crate::faults::{self, Fault};
 use crate::limits::REPLICATION_BYTES_MAX;
 use crate::storage::{Done, Wal};
 
@@ -160,7 +161,15 @@ impl<W: Wal> RaftLogStorage<Types> for LogStore<W> {
         if self.wal.state().last.is_none() {
             ring.begins = entries.first().map_or(0, |entry| entry.log_id.index);
         }
-        self.wal.append(records, Box::new(move |result| callback.io_completed(result)))?;
+        if faults::on(Fault::AcknowledgedBeforeSync) {
+            self.wal.append(records, Box::new(drop))?;
+            callback.io_completed(Ok(()));
+        } else {
+            self.wal.append(records, Box::new(move |result| callback.io_completed(result)))?;
+        }
+        if let Some(committed) = self.wal.state().committed.filter(|_| faults::on(Fault::PurgedTooEarly)) {
+            self.wal.purge(committed)?;
+        }
         for entry in entries {
             ring.push(entry);
         }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::ids::LogId;
+use crate::faults::{self, Fault};
 
 /// What a set of records is. Two equal heads mean two equal sets of records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,6 +46,9 @@ impl Tally {
 
     /// What differs from `head`, for people; `None` when they agree.
     pub(super) fn differs_from(&self, head: &Head) -> Option<String> {
+        if faults::on(Fault::MirrorTrusted) {
+            return None;
+        }
         if self.records != head.records {
             return Some(format!("{} records, {} expected", self.records, head.records));
         }

@@ -35,6 +35,7 @@ mod clock;
 mod invariants;
 mod net;
 mod nodes;
+mod planted;
 mod processes;
 mod random;
 mod run;

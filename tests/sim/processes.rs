@@ -79,7 +79,7 @@ fn seeds() -> std::ops::Range<u64> {
         let (from, to) = text.split_once("..").expect("a range of seeds, as 100..200");
         from.parse().expect("a seed")..to.parse().expect("a seed")
     });
-    parsed.unwrap_or(1..9)
+    parsed.unwrap_or(1..7)
 }
 
 /// One run, where the environment names its seed and story; otherwise nothing.
@@ -105,7 +105,7 @@ fn mixed() {
 /// The same seed is the same run, moment by moment.
 #[test]
 fn the_same_seed_is_the_same_run() {
-    for seed in 1..4 {
+    for seed in 1..3 {
         let (one, other) = (run("mixed", seed, None), run("mixed", seed, None));
         assert!(one.digest.is_some(), "{one:?}");
         assert_eq!(one.digest, other.digest, "seed {seed}");
@@ -116,6 +116,6 @@ fn the_same_seed_is_the_same_run() {
 #[test]
 fn directed() {
     let directed = stories::ALL.iter().map(|(name, _)| *name).filter(|name| *name != "mixed");
-    let ran: Vec<Ran> = directed.flat_map(|name| run_all(name, 1..3)).collect();
+    let ran: Vec<Ran> = directed.flat_map(|name| run_all(name, 1..2)).collect();
     ran.iter().for_each(Ran::must_be_sound);
 }

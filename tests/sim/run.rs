@@ -42,8 +42,9 @@ pub(crate) struct Notes {
     pub(crate) sure_until: BTreeMap<SessionId, Duration>,
     /// When a node first told that a session had expired.
     pub(crate) expired: BTreeMap<SessionId, Duration>,
-    /// When each grant was first told.
+    /// Grants, each counted where it is first told.
     pub(crate) granted: usize,
+    newest_grant: Position,
     /// Who led in which term, as nodes said of themselves.
     pub(crate) leaders: Vec<(Duration, u64, u64)>,
     /// Why a node stopped by itself.
@@ -101,7 +102,10 @@ impl Run {
             EventKind::SessionEnded { session, reason: EndReason::Expired } => {
                 notes.expired.entry(*session).or_insert(truth());
             }
-            EventKind::Granted { .. } => notes.granted += 1,
+            EventKind::Granted { .. } if notes.newest_grant < event.position => {
+                notes.newest_grant = event.position;
+                notes.granted += 1;
+            }
             _ => {}
         }
         if matches!(event.kind, EventKind::SessionEnded { .. }) && event.kind.session() == notes.marker {

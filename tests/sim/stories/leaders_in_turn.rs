@@ -21,7 +21,7 @@ pub(super) fn tell(world: &mut World) {
         let notes = world.run.notes();
         (notes.leaders.len(), notes.granted, notes.expired.len())
     };
-    if leaders < TURNS || granted < 100 {
+    if leaders < TURNS || granted < 60 {
         world.run.found(coverage::NAME, format!("{leaders} leaders, {granted} grants"));
     }
     if 0 < expired {

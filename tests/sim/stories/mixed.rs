@@ -187,7 +187,7 @@ fn cover(world: &mut World) {
         (notes.granted, notes.leaders.len(), notes.installs, notes.expired.len())
     };
     let asked = [
-        ("grants", granted, 100),
+        ("grants", granted, 60),
         ("new leaders", leaders, 3),
         ("snapshots installed", installs, 1),
         ("sessions that expired", expired, 1),

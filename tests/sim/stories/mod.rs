@@ -1,9 +1,13 @@
 //! What happens in a run: the mixed story, which is long and left to chance, and directed ones, which are short.
 
+mod answer_lost;
 mod cut_off_leader;
 mod leaders_in_turn;
+mod mass_expiry;
 mod mixed;
 mod power_cut_of_all;
+mod slow_majority;
+mod tail_replaced;
 
 use std::time::Duration;
 
@@ -25,6 +29,10 @@ pub(crate) const ALL: &[Story] = &[
     ("cut_off_leader", cut_off_leader::tell),
     ("power_cut_of_all", power_cut_of_all::tell),
     ("leaders_in_turn", leaders_in_turn::tell),
+    ("mass_expiry", mass_expiry::tell),
+    ("answer_lost", answer_lost::tell),
+    ("tail_replaced", tail_replaced::tell),
+    ("slow_majority", slow_majority::tell),
 ];
 
 /// The last client host, which stories leave free.

@@ -1,0 +1,60 @@
+//! A client with many sessions is cut off for good: all of them end, not early and not late, and those who waited get
+//! the locks.
+
+use std::time::Duration;
+
+use lockkeeper::model::SessionId;
+use tokio::task::JoinSet;
+
+use super::end_of_story;
+use crate::clients::{CLIENT_HOSTS, Caller, TTL};
+use crate::clock::truth;
+use crate::invariants::not_late;
+use crate::run::NODE_HOSTS;
+use crate::world::World;
+
+const SESSIONS: usize = 24;
+/// What the promise adds to the TTL.
+const GRACE: Duration = Duration::from_millis(500);
+
+pub(super) fn tell(world: &mut World) {
+    world.await_leader();
+    world.add_client(0, many);
+    world.must("their grants", Duration::from_secs(10), |world| world.run.notes().granted == SESSIONS);
+    world.add_contender(1);
+    world.pass(Duration::from_millis(700));
+    for node in NODE_HOSTS {
+        world.cut(CLIENT_HOSTS[0], node);
+    }
+    let last = world.now() + TTL + GRACE;
+    world.until(TTL + 4 * GRACE, |world| world.run.notes().expired.len() == SESSIONS);
+    let late: Vec<(SessionId, Duration)> = {
+        let notes = world.run.notes();
+        let ended = notes.expired.iter().filter(|(_, at)| last < **at);
+        ended.map(|(session, at)| (*session, *at)).collect()
+    };
+    let ended = world.run.notes().expired.len();
+    if ended < SESSIONS || !late.is_empty() {
+        world.run.found(not_late::NAME, format!("{ended} of {SESSIONS} ended; later than {last:?}: {late:?}"));
+    }
+    end_of_story(world);
+}
+
+/// Opens the sessions, each with a lock of its own, and keeps them.
+async fn many(caller: Caller) {
+    let connection = caller.connect();
+    let mut sessions = JoinSet::new();
+    for number in 0..SESSIONS {
+        let (connection, caller) = (connection.clone(), caller.clone());
+        sessions.spawn(async move {
+            let session = connection.session().ttl(TTL).open().await.expect("a session");
+            let guard = session.lock(&format!("of-{number}")).acquire().await.expect("a grant");
+            while !guard.valid_for().is_zero() {
+                caller.sure(&session);
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            caller.run.trace(CLIENT_HOSTS[0], || format!("lost {number} at {:?}", truth()));
+        });
+    }
+    while sessions.join_next().await.is_some() {}
+}

@@ -1,0 +1,40 @@
+//! A leader that is cut off has entries that nobody else has. The others go on, and throw away the log that it lacks: a
+//! snapshot replaces what it had.
+
+use std::time::Duration;
+
+use super::{end_of_story, holds_until_lost};
+use crate::clients::CLIENT_HOSTS;
+use crate::invariants::coverage;
+use crate::nodes::Order;
+use crate::run::{NODE_HOSTS, NODES};
+use crate::world::World;
+
+pub(super) fn tell(world: &mut World) {
+    let leader = world.await_leader();
+    let others: Vec<usize> = (0..NODES).filter(|node| *node != leader).collect();
+    world.pass(Duration::from_millis(100));
+    world.cut_from_peers(leader);
+    // This one reaches only the leader that is cut off: what it asks for is written there, and nowhere else.
+    let before = world.log_of(leader).0;
+    let cut_off = world.add_client(0, |caller| holds_until_lost(caller, "red", Duration::from_millis(10)));
+    others.iter().for_each(|node| world.cut(CLIENT_HOSTS[0], NODE_HOSTS[*node]));
+    world.must("a tail of its own", Duration::from_secs(2), |world| before < world.log_of(leader).0);
+    world.await_other_leader(leader);
+    (1..3).for_each(|client| world.add_contender(client));
+    let installs = world.run.notes().installs;
+    world.must("a log that begins behind it", Duration::from_secs(20), |world| {
+        if world.now().as_millis().is_multiple_of(200) {
+            others.iter().for_each(|node| world.order(*node, Order::WriteSnapshot));
+        }
+        others.iter().all(|node| world.log_of(leader).0 < world.purged_of(*node))
+    });
+    world.mend_with_peers(leader);
+    others.iter().for_each(|node| world.mend(CLIENT_HOSTS[0], NODE_HOSTS[*node]));
+    world.must("the first is served", Duration::from_secs(20), |_| cut_off.is_done());
+    world.pass(Duration::from_millis(500));
+    if world.run.notes().installs == installs {
+        world.run.found(coverage::NAME, "no snapshot was installed".to_owned());
+    }
+    end_of_story(world);
+}
