@@ -8,6 +8,7 @@ use lockkeeper::client::{Client, ClientError};
 use lockkeeper::model::SessionId;
 use lockkeeper::rpc::{RemoteService, RemoteSettings};
 use lockkeeper::service::ServiceError;
+use rustix::process::Signal;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -16,6 +17,8 @@ use crate::checker::{History, Rule, Telling, Violation, check};
 use crate::cluster::{Cluster, PATIENCE};
 
 const CLIENTS: usize = 8;
+/// A long run says so often how far it is.
+const TELL_EVERY: Duration = Duration::from_secs(10);
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -45,11 +48,55 @@ impl Random {
 /// What a run did.
 #[derive(Debug, Default)]
 pub(super) struct Kills {
-    /// When the leader was killed.
+    /// When the leader was killed, stopped or paused.
     pub(super) leaders: Vec<Duration>,
     followers: usize,
     two_at_once: usize,
     pub(super) all_at_once: usize,
+    /// Rounds in which the victims were paused.
+    pub(super) paused: usize,
+    /// Rounds in which they were asked to stop.
+    pub(super) stopped: usize,
+}
+
+/// What is done to the victims of a round. `LOCKKEEPER_CRASH_FAULTS` names some of them, with commas between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Blow {
+    /// kill -9, and a new start.
+    Kill,
+    /// SIGSTOP, for up to two and a half TTLs, and SIGCONT.
+    Pause,
+    /// SIGTERM, and a new start.
+    Stop,
+}
+
+impl std::fmt::Display for Kills {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { leaders, followers, two_at_once, all_at_once, paused, stopped } = self;
+        let leaders = leaders.len();
+        write!(f, "struck: {leaders} leaders, {followers} followers, {two_at_once} times two nodes, ")?;
+        write!(f, "{all_at_once} times all three; {paused} rounds by a pause, {stopped} by a planned stop")
+    }
+}
+
+impl Blow {
+    /// Most rounds kill.
+    const USUAL: [Blow; 5] = [Blow::Kill, Blow::Kill, Blow::Kill, Blow::Pause, Blow::Stop];
+
+    fn of(word: &str) -> Self {
+        match word {
+            "kill" => Blow::Kill,
+            "pause" => Blow::Pause,
+            "stop" => Blow::Stop,
+            unknown => panic!("LOCKKEEPER_CRASH_FAULTS names {unknown:?}; there are kill, pause and stop"),
+        }
+    }
+
+    /// Those that were asked for.
+    pub(super) fn wanted() -> Vec<Self> {
+        let words = std::env::var("LOCKKEEPER_CRASH_FAULTS").ok().filter(|words| !words.is_empty());
+        words.map_or(Self::USUAL.to_vec(), |words| words.split(',').map(Self::of).collect())
+    }
 }
 
 /// When the killing stops.
@@ -161,9 +208,16 @@ impl Scene {
         }
     }
 
-    /// Kills and restarts nodes until it is enough.
-    pub(super) async fn torment(&mut self, cluster: &mut Cluster, length: Duration, until: Until) -> Kills {
+    /// Strikes nodes and restarts them until it is enough.
+    pub(super) async fn torment(
+        &mut self,
+        cluster: &mut Cluster,
+        length: Duration,
+        blows: &[Blow],
+        until: Until,
+    ) -> Kills {
         let mut kills = Kills::default();
+        let mut told = self.run.now();
         while self.run.now() < length {
             sleep(self.random.ms(800, 1_600)).await;
             if let Until::Broken(rules) = until {
@@ -172,19 +226,45 @@ impl Scene {
                     break;
                 }
             }
+            if told + TELL_EVERY < self.run.now() {
+                told = self.run.now();
+                let grants = self.run.history().beliefs.len();
+                eprintln!("{} of {} s, {grants} grants, {kills}", told.as_secs(), length.as_secs());
+            }
             let all = kills.all_at_once == 0 && self.run.now() > length / 3;
             let victims = self.victims(leader(cluster).await, all, &mut kills);
             for node in &victims {
                 let ended = cluster.ended(*node);
                 assert!(ended.is_none() || !matches!(until, Until::TimeIsUp), "node {node} ended by itself: {ended:?}");
-                cluster.kill(*node);
             }
-            sleep(self.random.ms(100, 700)).await;
-            for node in victims {
-                cluster.spawn(node);
-            }
+            let blow = blows[self.random.below(blows.len() as u64) as usize];
+            self.strike(cluster, blow, &victims, &mut kills).await;
         }
         kills
+    }
+
+    async fn strike(&mut self, cluster: &mut Cluster, blow: Blow, victims: &[usize], kills: &mut Kills) {
+        match blow {
+            Blow::Kill => victims.iter().for_each(|node| cluster.kill(*node)),
+            Blow::Pause => {
+                kills.paused += 1;
+                victims.iter().for_each(|node| cluster.signal(*node, Signal::STOP));
+                sleep(self.random.ms(200, 2_500)).await;
+                victims.iter().for_each(|node| cluster.signal(*node, Signal::CONT));
+                return;
+            }
+            Blow::Stop => {
+                kills.stopped += 1;
+                for node in victims {
+                    let code = tokio::task::block_in_place(|| cluster.stop(*node));
+                    assert_eq!(code, Some(0), "node {node}: a planned stop");
+                }
+            }
+        }
+        sleep(self.random.ms(100, 700)).await;
+        for node in victims {
+            cluster.spawn(*node);
+        }
     }
 
     fn victims(&mut self, leader: Option<usize>, all: bool, kills: &mut Kills) -> Vec<usize> {
