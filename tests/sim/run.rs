@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use lockkeeper::client::ClientError;
@@ -65,8 +65,14 @@ impl Run {
         Self { notes, stopping: AtomicBool::new(false), lines }
     }
 
+    /// All of a run takes place on one thread: who asks for the notes while they are taken would wait for ever.
+    #[track_caller]
     pub(crate) fn notes(&self) -> MutexGuard<'_, Notes> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+        match self.notes.try_lock() {
+            Ok(notes) => notes,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => panic!("the notes are taken already"),
+        }
     }
 
     /// Adds a line to the trace: when, where, what.

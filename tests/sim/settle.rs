@@ -32,7 +32,7 @@ pub(crate) fn catch_panics() {
     }));
 }
 
-/// Ends a run in which simulated time stands still: somewhere a loop turns without ever waiting.
+/// Ends a run in which simulated time stands still: somewhere a loop turns without ever waiting, or a thread is blocked.
 pub(crate) fn watch_over_time() {
     std::thread::spawn(|| {
         let mut before = newest();
@@ -40,7 +40,7 @@ pub(crate) fn watch_over_time() {
             std::thread::sleep(STANDSTILL);
             let now = newest();
             if now == before {
-                println!("BROKEN {}: something turns without ever waiting", progress::NAME);
+                println!("BROKEN {}: something turns without ever waiting, or blocks its thread", progress::NAME);
                 println!("  simulated time stands still at {now:?}");
                 std::process::exit(BROKEN);
             }

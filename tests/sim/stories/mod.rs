@@ -6,6 +6,7 @@ mod leaders_in_turn;
 mod mass_expiry;
 mod mixed;
 mod power_cut_of_all;
+mod restarted_voter;
 mod slow_majority;
 mod tail_replaced;
 
@@ -28,6 +29,7 @@ pub(crate) const ALL: &[Story] = &[
     ("mixed", mixed::tell),
     ("cut_off_leader", cut_off_leader::tell),
     ("power_cut_of_all", power_cut_of_all::tell),
+    ("restarted_voter", restarted_voter::tell),
     ("leaders_in_turn", leaders_in_turn::tell),
     ("mass_expiry", mass_expiry::tell),
     ("answer_lost", answer_lost::tell),

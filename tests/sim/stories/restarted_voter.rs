@@ -1,0 +1,28 @@
+//! A follower is restarted again and again while the leader lives: nobody else is elected, and no session suffers.
+
+use std::time::Duration;
+
+use super::end_of_story;
+use crate::invariants::as_told;
+use crate::run::NODES;
+use crate::world::World;
+
+pub(super) fn tell(world: &mut World) {
+    let leader = world.await_leader();
+    (0..2).for_each(|client| world.add_contender(client));
+    for turn in 0..6 {
+        world.pass(Duration::from_millis(400));
+        let follower = (leader + 1 + turn % (NODES - 1)) % NODES;
+        world.crash(follower);
+        world.pass(Duration::from_millis(30));
+        world.restart(follower);
+    }
+    world.pass(Duration::from_secs(1));
+    let notes = world.run.notes();
+    let (leaders, expired) = (notes.leaders.len(), notes.expired.len());
+    drop(notes);
+    if leaders != 1 || expired != 0 {
+        world.run.found(as_told::NAME, format!("{leaders} leaders, and {expired} sessions expired"));
+    }
+    end_of_story(world);
+}
