@@ -1,0 +1,25 @@
+//! What an entry costs on its way into bytes and out of them: once on the leader, once on every follower.
+
+use std::hint::black_box;
+
+use criterion::{Criterion, Throughput};
+use lockkeeper::codec::{decode_entry, encode_entry};
+use lockkeeper::model::{Entry, SessionId};
+
+use super::words::{COMMANDS, acquire, entry, name};
+
+/// A busy leader's entry: acquires, each by a session of its own.
+pub(crate) fn full() -> Entry {
+    entry(0, (0..COMMANDS).map(|number| acquire(SessionId::new(0, number + 1), 1, &name(number))))
+}
+
+/// Encoding and decoding.
+pub(crate) fn entries(criterion: &mut Criterion) {
+    let entry = full();
+    let bytes = encode_entry(&entry);
+    let mut group = criterion.benchmark_group("codec");
+    group.throughput(Throughput::Elements(COMMANDS));
+    group.bench_function("encode an entry of 50", |bencher| bencher.iter(|| encode_entry(black_box(&entry))));
+    group.bench_function("decode an entry of 50", |bencher| bencher.iter(|| decode_entry(black_box(&bytes))));
+    group.finish();
+}
