@@ -17,6 +17,8 @@ use crate::run::{NODE_HOSTS, Run};
 /// Names of the hosts of clients.
 pub(crate) const CLIENT_HOSTS: [&str; 5] = ["c1", "c2", "c3", "c4", "c5"];
 pub(crate) const TTL: Duration = Duration::from_millis(1_500);
+/// A single request of a client takes at most so long.
+pub(crate) const REQUEST_WAIT: Duration = Duration::from_secs(2);
 const LOCKS: [&str; 3] = ["red", "green", "blue"];
 
 /// One client process: its name, clock and choices.
@@ -33,14 +35,14 @@ impl Caller {
     pub(crate) fn connect(&self) -> Client<RemoteService> {
         let mut nodes: Vec<_> = NODE_HOSTS.iter().map(|host| format!("{host}:{CLIENT_PORT}")).collect();
         nodes.rotate_left(self.index % NODE_HOSTS.len());
-        self.connect_to(nodes)
+        self.connect_to(nodes, REQUEST_WAIT)
     }
 
-    pub(crate) fn connect_to(&self, endpoints: Vec<String>) -> Client<RemoteService> {
+    /// A connection to these nodes, of which a single request takes at most `wait`.
+    pub(crate) fn connect_to(&self, endpoints: Vec<String>, wait: Duration) -> Client<RemoteService> {
         let mut settings = RemoteSettings::new(endpoints);
         settings.connector = Some(connector());
-        settings.request_wait = Duration::from_secs(2);
-        let wait = settings.request_wait;
+        settings.request_wait = wait;
         Client::new(RemoteService::new(settings).expect("endpoints")).clock(self.clock.clone()).request_wait(wait)
     }
 

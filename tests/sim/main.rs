@@ -33,6 +33,7 @@ mod checker;
 mod clients;
 mod clock;
 mod invariants;
+mod manual;
 mod net;
 mod nodes;
 mod planted;

@@ -10,7 +10,7 @@ use lockkeeper::net::{Connection, Connector, Incoming};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use turmoil::net::{TcpListener, TcpStream};
 
-use crate::run::Run;
+use crate::run::{NODE_HOSTS, Run};
 
 /// Where clients reach a node.
 pub(crate) const CLIENT_PORT: u16 = 7_000;
@@ -47,6 +47,11 @@ impl AsyncRead for Traced {
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         if read.is_ready() {
             self.run.trace(self.host, || format!("arrival at {}", self.port));
+            if let Some(node) =
+                NODE_HOSTS.iter().position(|host| *host == self.host).filter(|_| self.port == CLIENT_PORT)
+            {
+                self.run.notes().arrivals[node] += 1;
+            }
         }
         read
     }

@@ -45,6 +45,8 @@ pub(crate) struct Notes {
     /// Grants, each counted where it is first told.
     pub(crate) granted: usize,
     newest_grant: Position,
+    /// How often something from a client arrived at each node.
+    pub(crate) arrivals: [usize; NODES],
     /// Who led in which term, as nodes said of themselves.
     pub(crate) leaders: Vec<(Duration, u64, u64)>,
     /// Why a node stopped by itself.

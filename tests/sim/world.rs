@@ -175,6 +175,11 @@ impl World {
         (index(wal.state().last), index(wal.synced()))
     }
 
+    /// How often something from a client arrived at a node.
+    pub(crate) fn arrivals_at(&self, node: usize) -> usize {
+        self.run.notes().arrivals[node]
+    }
+
     /// Up to which entry a node has thrown its log away.
     pub(crate) fn purged_of(&self, node: usize) -> u64 {
         self.places[node].disk.wal.state().purged.map_or(0, |id| id.index)

@@ -248,6 +248,55 @@ fn a_mirror_ahead_of_the_log_does_not_count() {
     assert!(opened.recovered.note.unwrap().contains("ahead of the log"));
 }
 
+/// A mirror that is older than the snapshot file (its directory was put back from a copy) does not count: the file does.
+#[test]
+fn a_mirror_below_the_snapshot_file_does_not_count() {
+    let (dir, copies) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut table = prepared(dir.path());
+    copy(&dir.path().join("state"), &copies.path().join("state"));
+    let opened = reopen(dir.path());
+    checkpoint(&opened.state, &mut table, 15, 40).unwrap();
+    assert_eq!(wait(|done| opened.state.export(done)).unwrap().head(), &head(15, &table));
+    close(opened);
+    fs::remove_dir_all(dir.path().join("state")).unwrap();
+    copy(&copies.path().join("state"), &dir.path().join("state"));
+    let opened = reopen(dir.path());
+    assert_eq!((opened.recovered.source, &opened.recovered.head), (Source::Snapshot, &head(15, &table)));
+    same(&opened, &table);
+    close(opened);
+    assert_eq!(reopen(dir.path()).recovered.source, Source::Mirror);
+}
+
+/// Checkpoints that come while a file is being written wait: the file holds the state at its own head, nothing of later ones.
+#[test]
+fn checkpoints_during_an_export_wait_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let opened = reopen(dir.path());
+    append(&opened.wal, 0..40);
+    let mut table = Table::new();
+    checkpoint(&opened.state, &mut table, 1, 2_000).unwrap();
+    let exported = head(1, &table);
+    let (sender, ends) = sync_channel(8);
+    let export = sender.clone();
+    opened.state.export(Box::new(move |file| export.send(file.map(|file| file.head().clone())).unwrap()));
+    for index in 2..6 {
+        let changes: Vec<_> =
+            (0..500).map(|n| (Bytes::from(format!("k{n:05}")), Bytes::from(format!("{index}")))).collect();
+        table.extend(changes.iter().cloned());
+        let changes = changes.into_iter().map(|(key, value)| (key, Some(value))).collect();
+        let (head, sender) = (head(index, &table), sender.clone());
+        let done = move |done: io::Result<()>| sender.send(done.map(|()| Head::default())).unwrap();
+        opened.state.checkpoint(Checkpoint { changes, head }, Box::new(done));
+    }
+    assert_eq!(ends.recv().unwrap().unwrap(), exported, "the export comes to its end first");
+    (2..6).for_each(|_| drop(ends.recv().unwrap().unwrap()));
+    let file = opened.state.current_snapshot().unwrap();
+    let records: Vec<_> = file.records().unwrap().map(Result::unwrap).collect();
+    assert!(records.iter().all(|(_, value)| value.starts_with(b"1-")), "the file has something of later checkpoints");
+    close(opened);
+    same(&reopen(dir.path()), &table);
+}
+
 /// A wrong mirror never becomes a snapshot file: the export fails, and a rebuild heals it.
 #[test]
 fn a_wrong_mirror_never_becomes_a_snapshot_file() {

@@ -1,23 +1,34 @@
 //! What happens in a run: the mixed story, which is long and left to chance, and directed ones, which are short.
 
+mod acquire_after_its_cancel;
 mod answer_lost;
+mod asked_again_after_a_snapshot;
 mod cut_off_leader;
+mod dead_connection;
+mod disconnect_grace;
+mod grant_meets_cancel;
+mod install_cut_short;
 mod leaders_in_turn;
 mod mass_expiry;
 mod mixed;
+mod parked_through_a_snapshot;
 mod power_cut_of_all;
+mod renewal_answer_lost;
 mod restarted_voter;
 mod slow_majority;
 mod tail_replaced;
 
 use std::time::Duration;
 
+use lockkeeper::client::{Session, SessionBuilder};
 use lockkeeper::model::Mode;
+use lockkeeper::rpc::RemoteService;
 use tokio::time::sleep;
 
 use crate::checker::Belief;
 use crate::clients::{CLIENT_HOSTS, Caller, TTL};
 use crate::clock::truth;
+use crate::nodes::Order;
 use crate::settle::settle;
 use crate::world::World;
 
@@ -35,6 +46,14 @@ pub(crate) const ALL: &[Story] = &[
     ("answer_lost", answer_lost::tell),
     ("tail_replaced", tail_replaced::tell),
     ("slow_majority", slow_majority::tell),
+    ("renewal_answer_lost", renewal_answer_lost::tell),
+    ("acquire_after_its_cancel", acquire_after_its_cancel::tell),
+    ("grant_meets_cancel", grant_meets_cancel::tell),
+    ("dead_connection", dead_connection::tell),
+    ("disconnect_grace", disconnect_grace::tell),
+    ("parked_through_a_snapshot", parked_through_a_snapshot::tell),
+    ("asked_again_after_a_snapshot", asked_again_after_a_snapshot::tell),
+    ("install_cut_short", install_cut_short::tell),
 ];
 
 /// The last client host, which stories leave free.
@@ -46,15 +65,35 @@ fn end_of_story(world: &mut World) {
     settle(world, LAST);
 }
 
+/// Throws away the logs of these nodes until nothing of them is left that `behind` could catch up from.
+fn throw_away_logs(world: &mut World, nodes: &[usize], behind: usize) {
+    world.must("a log that begins behind it", Duration::from_secs(20), |world| {
+        if world.now().as_millis().is_multiple_of(200) {
+            nodes.iter().for_each(|node| world.order(*node, Order::WriteSnapshot));
+        }
+        nodes.iter().all(|node| world.log_of(behind).0 < world.purged_of(*node))
+    });
+}
+
 /// Opens a session, waits for the lock, and holds it so long, or until it is lost. Says what it believed.
 async fn holds_until_lost(caller: Caller, name: &'static str, length: Duration) {
     let connection = caller.connect();
-    let session = loop {
-        match connection.session().ttl(TTL).open().await {
-            Ok(session) => break session,
+    let session = opened(&caller, || connection.session().ttl(TTL)).await;
+    holds_in(caller, session, name, length).await;
+}
+
+/// A session as it is asked for, whatever it takes.
+async fn opened(caller: &Caller, ask: impl Fn() -> SessionBuilder<RemoteService>) -> Session<RemoteService> {
+    loop {
+        match ask().open().await {
+            Ok(session) => return session,
             Err(error) => caller.run.met("open", &error),
         }
-    };
+    }
+}
+
+/// The same in a session that is there.
+async fn holds_in(caller: Caller, session: Session<RemoteService>, name: &'static str, length: Duration) {
     let asked = truth();
     let guard = loop {
         match session.lock(name).acquire().await {

@@ -15,7 +15,7 @@ pub(super) fn tell(world: &mut World) {
     world.pass(Duration::from_millis(600));
     let followers: Vec<usize> = (0..NODES).filter(|node| *node != leader).collect();
     followers.iter().for_each(|node| world.stall(*node, true));
-    world.pass(TTL / 2);
+    world.pass(TTL + TTL / 2);
     followers.iter().for_each(|node| world.stall(*node, false));
     world.pass(Duration::from_secs(2));
     let expired = world.run.notes().expired.len();

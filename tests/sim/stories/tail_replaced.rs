@@ -3,10 +3,9 @@
 
 use std::time::Duration;
 
-use super::{end_of_story, holds_until_lost};
+use super::{end_of_story, holds_until_lost, throw_away_logs};
 use crate::clients::CLIENT_HOSTS;
 use crate::invariants::coverage;
-use crate::nodes::Order;
 use crate::run::{NODE_HOSTS, NODES};
 use crate::world::World;
 
@@ -23,12 +22,7 @@ pub(super) fn tell(world: &mut World) {
     world.await_other_leader(leader);
     (1..3).for_each(|client| world.add_contender(client));
     let installs = world.run.notes().installs;
-    world.must("a log that begins behind it", Duration::from_secs(20), |world| {
-        if world.now().as_millis().is_multiple_of(200) {
-            others.iter().for_each(|node| world.order(*node, Order::WriteSnapshot));
-        }
-        others.iter().all(|node| world.log_of(leader).0 < world.purged_of(*node))
-    });
+    throw_away_logs(world, &others, leader);
     world.mend_with_peers(leader);
     others.iter().for_each(|node| world.mend(CLIENT_HOSTS[0], NODE_HOSTS[*node]));
     world.must("the first is served", Duration::from_secs(20), |_| cut_off.is_done());

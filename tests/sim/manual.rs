@@ -1,0 +1,47 @@
+//! The manual's table of directed scenarios names what there is, and every story.
+
+use std::fs;
+use std::path::Path;
+
+use crate::stories;
+
+fn page() -> String {
+    fs::read_to_string("src/manual/proof.md").expect("the page")
+}
+
+/// The text of all sources below a folder.
+fn sources(folder: &Path, text: &mut String) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            sources(&path, text);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            text.push_str(&fs::read_to_string(path).expect("a source"));
+        }
+    }
+}
+
+/// Whoever renames a test, a script or a story finds the table by this.
+#[test]
+fn the_table_of_scenarios_names_what_exists() {
+    let page = page();
+    let table = page.split("## Directed scenarios").nth(1).expect("a chapter");
+    let table = table.split("\n## ").next().expect("its text");
+    let mut text = String::new();
+    sources(Path::new("src"), &mut text);
+    let named: Vec<&str> = table
+        .lines()
+        .filter(|line| line.starts_with("| "))
+        .flat_map(|line| line.split('`').skip(1).step_by(2))
+        .collect();
+    for name in &named {
+        let last = name.rsplit("::").next().expect("a name");
+        let known = stories::ALL.iter().any(|(story, _)| story == name)
+            || Path::new("src/machine/scripts").join(name).exists()
+            || (name.starts_with("tests/") && Path::new(name).exists())
+            || [format!("fn {last}("), format!("mod {last};")].iter().any(|defined| text.contains(defined));
+        assert!(known, "the manual names {name}, which does not exist");
+    }
+    let missing = stories::ALL.iter().find(|(story, _)| *story != "mixed" && !named.contains(story));
+    assert!(missing.is_none(), "the manual does not name the story {missing:?}");
+}

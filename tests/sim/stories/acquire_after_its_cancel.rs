@@ -1,0 +1,70 @@
+//! An acquire is on its way for so long that its client gives up, over another way. When it arrives at last it is answered
+//! with its own cancel: nobody holds what nobody waits for.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::{end_of_story, opened};
+use crate::clients::CLIENT_HOSTS;
+use crate::invariants::{as_told, coverage};
+use crate::net::CLIENT_PORT;
+use crate::run::{NODE_HOSTS, NODES};
+use crate::world::World;
+
+/// The client gives a single request so long.
+const WAIT: Duration = Duration::from_millis(700);
+
+pub(super) fn tell(world: &mut World) {
+    let leader = world.await_leader();
+    let (held_up, gave_up, end) = (flag(), flag(), flag());
+    let flags = (Rc::clone(&held_up), Rc::clone(&gave_up), Rc::clone(&end));
+    let asks = world.add_client(0, |caller| async move {
+        let nodes = NODE_HOSTS.iter().map(|host| format!("{host}:{CLIENT_PORT}")).collect();
+        let connection = caller.connect_to(nodes, WAIT);
+        let session = opened(&caller, || connection.session().ttl(Duration::from_secs(20))).await;
+        while !flags.0.get() {
+            sleep(Duration::from_millis(1)).await;
+        }
+        let asked = session.lock("red").wait(Duration::from_millis(200)).acquire().await;
+        match asked {
+            Ok(guard) => caller.run.found(coverage::NAME, format!("it got token {} in time", guard.token())),
+            Err(error) => caller.run.met("acquire", &error),
+        }
+        flags.1.set(true);
+        while !flags.2.get() {
+            sleep(Duration::from_millis(1)).await;
+        }
+        drop(session.close().await);
+    });
+    let opened = |world: &mut World| world.run.notes().history.tellings.iter().any(|told| !told.events.is_empty());
+    world.must("a session", Duration::from_secs(5), opened);
+    world.pass(Duration::from_millis(50));
+    world.hold(CLIENT_HOSTS[0], NODE_HOSTS[leader]);
+    held_up.set(true);
+    world.must("the end of patience", Duration::from_secs(5), |_| gave_up.get());
+    // The cancel goes on without its caller, and finds another way.
+    world.pass(4 * WAIT);
+    let (before, elsewhere) = (world.arrivals_at(leader), world.arrivals_at((leader + 1) % NODES));
+    if elsewhere + world.arrivals_at((leader + 2) % NODES) == 0 {
+        world.run.found(coverage::NAME, "the cancel found no other way".to_owned());
+    }
+    world.release(CLIENT_HOSTS[0], NODE_HOSTS[leader]);
+    world.pass(Duration::from_millis(500));
+    if world.arrivals_at(leader) == before {
+        world.run.found(coverage::NAME, "what was held up did not arrive".to_owned());
+    }
+    let granted = world.run.notes().granted;
+    if granted != 0 {
+        world.run.found(as_told::NAME, format!("{granted} grants after the cancel was answered"));
+    }
+    end.set(true);
+    world.must("the end", Duration::from_secs(10), |_| asks.is_done());
+    end_of_story(world);
+}
+
+fn flag() -> Rc<Cell<bool>> {
+    Rc::default()
+}

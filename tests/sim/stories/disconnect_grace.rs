@@ -1,0 +1,51 @@
+//! A client with a disconnect grace is cut off: it stops believing within the grace, and its lock goes to the next only
+//! after that, whether its node sees the connection end or not.
+
+use std::time::Duration;
+
+use super::{end_of_story, holds_in, holds_until_lost, opened};
+use crate::clients::CLIENT_HOSTS;
+use crate::invariants::{as_told, coverage};
+use crate::run::NODE_HOSTS;
+use crate::world::World;
+
+const GRACE: Duration = Duration::from_millis(800);
+const TTL: Duration = Duration::from_secs(4);
+
+pub(super) fn tell(world: &mut World) {
+    let leader = world.await_leader();
+    let holds = world.add_client(0, |caller| async move {
+        let connection = caller.connect();
+        let session = opened(&caller, || connection.session().ttl(TTL).disconnect_grace(GRACE)).await;
+        holds_in(caller, session, "red", Duration::MAX).await;
+    });
+    world.must("a grant", Duration::from_secs(5), |world| world.run.notes().granted == 1);
+    let next = world.add_client(1, |caller| holds_until_lost(caller, "red", Duration::from_millis(50)));
+    world.pass(GRACE);
+    if holds.is_done() {
+        world.run.found(as_told::NAME, "a healthy holder lost its lock".to_owned());
+    }
+    let cut = world.now();
+    for node in NODE_HOSTS {
+        world.cut(CLIENT_HOSTS[0], node);
+    }
+    // The leader's process goes, and with it the stream: nobody is left who could tell that it broke.
+    if world.random.below(2) == 0 {
+        world.crash(leader);
+        world.await_other_leader(leader);
+        world.restart(leader);
+    }
+    world.until(GRACE, |_| false);
+    let sure = world.run.notes().sure_until.values().copied().max().unwrap_or_default();
+    if sure < cut || cut + GRACE + Duration::from_millis(20) < sure {
+        world.run.found(as_told::NAME, format!("cut off at {cut:?}, and sure until {sure:?}"));
+    }
+    world.must("the next holder", 3 * TTL, |_| next.is_done());
+    let ends = world.run.notes().history.beliefs.len();
+    if ends == 0 {
+        world.run.found(coverage::NAME, "nobody held".to_owned());
+    }
+    NODE_HOSTS.iter().for_each(|node| world.mend(CLIENT_HOSTS[0], node));
+    world.must("the end of the first", 2 * TTL, |_| holds.is_done());
+    end_of_story(world);
+}

@@ -1,0 +1,57 @@
+//! A holder gives back at the moment at which the next one's patience ends, again and again: who was told that it did not get
+//! the lock does not have it.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use lockkeeper::client::ClientError;
+use tokio::time::sleep;
+
+use super::{end_of_story, opened};
+use crate::clients::TTL;
+use crate::invariants::{as_told, coverage};
+use crate::world::World;
+
+const ROUNDS: u64 = 24;
+const PATIENCE: Duration = Duration::from_millis(40);
+
+pub(super) fn tell(world: &mut World) {
+    world.await_leader();
+    // Rounds that ended with a grant, and with none.
+    let seen = Rc::new((Cell::new(0), Cell::new(0)));
+    let counted = Rc::clone(&seen);
+    let rounds = world.add_client(0, |mut caller| async move {
+        let connection = caller.connect();
+        let one = opened(&caller, || connection.session().ttl(TTL)).await;
+        let other = opened(&caller, || connection.session().ttl(TTL)).await;
+        for _ in 0..ROUNDS {
+            let held = one.lock("red").wait(Duration::from_millis(200)).acquire().await;
+            let Ok(held) = held else {
+                let what = format!("the lock is not free although nobody has it: {held:?}");
+                return caller.run.found(as_told::NAME, what);
+            };
+            let release = async {
+                sleep(caller.random.ms(28, 46)).await;
+                held.release().await.expect("it was held");
+            };
+            let ((), next) = tokio::join!(release, other.lock("red").wait(PATIENCE).acquire());
+            match next {
+                Ok(guard) => {
+                    counted.0.set(counted.0.get() + 1);
+                    guard.release().await.expect("it was held");
+                }
+                Err(ClientError::NotAcquired { .. }) => counted.1.set(counted.1.get() + 1),
+                Err(error) => caller.run.met("acquire", &error),
+            }
+        }
+        one.close().await.expect("closed");
+        other.close().await.expect("closed");
+    });
+    world.must("all rounds", Duration::from_secs(20), |_| rounds.is_done());
+    let (granted, gave_up) = (seen.0.get(), seen.1.get());
+    if granted == 0 || gave_up == 0 {
+        world.run.found(coverage::NAME, format!("{granted} grants, and {gave_up} that gave up"));
+    }
+    end_of_story(world);
+}

@@ -1,0 +1,39 @@
+//! Power fails while a snapshot is being installed, at one moment after another: the next start begins where the last one
+//! ended or where the snapshot does, and nothing between.
+
+use std::time::Duration;
+
+use super::{end_of_story, throw_away_logs};
+use crate::invariants::coverage;
+use crate::run::NODES;
+use crate::world::World;
+
+/// From the moment at which the others are reached again to the power cut.
+const MOMENTS: [u64; 4] = [12, 30, 45, 70];
+
+pub(super) fn tell(world: &mut World) {
+    let leader = world.await_leader();
+    (0..2).for_each(|client| world.add_contender(client));
+    let (late, third) = ((leader + 1) % NODES, (leader + 2) % NODES);
+    let mut cut_short = 0;
+    for moment in MOMENTS {
+        world.cut_from_peers(late);
+        throw_away_logs(world, &[leader, third], late);
+        let installs = world.run.notes().installs;
+        // The install waits for the disk, and goes on when that does.
+        world.stall(late, true);
+        world.mend_with_peers(late);
+        world.pass(Duration::from_millis(moment));
+        world.stall(late, false);
+        world.pass(Duration::from_millis(moment % 4));
+        cut_short += usize::from(world.run.notes().installs == installs);
+        world.crash(late);
+        world.pass(Duration::from_millis(20));
+        world.restart(late);
+        world.must("a snapshot", Duration::from_secs(8), |world| installs < world.run.notes().installs);
+    }
+    if cut_short == 0 {
+        world.run.found(coverage::NAME, "every install was finished before the power cut".to_owned());
+    }
+    end_of_story(world);
+}
