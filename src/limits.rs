@@ -3,11 +3,13 @@
 //! A number that limits a queue, a name, a wait or a batch stands here and nowhere else, so that a reader can
 //! weigh them against each other; relations that must hold between them are checked by the compiler below.
 
+mod bench;
 mod history;
 mod members;
 mod systems;
 mod tables;
 
+pub use bench::*;
 pub use history::*;
 pub use members::*;
 pub use systems::*;
@@ -393,5 +395,3 @@ pub const SECONDS_BUCKETS: &[f64] = &[
 ];
 /// Upper bounds of the histograms of counts.
 pub const COUNT_BUCKETS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 4096.0];
-/// Longest latency that a bench tells apart: an hour, in microseconds.
-pub const BENCH_LATENCY_US_MAX: u64 = 3_600_000_000;

@@ -146,7 +146,7 @@ async fn ask(command: Command, common: &Common, output: &Output) -> Result<u8, F
         Command::Features(options) => cluster::features(&client, &options, output).await,
         Command::Member(command) => member::member(&client, command, output).await,
         Command::Backup(options) => backup::backup(&client, &options, output).await,
-        Command::Bench(options) => bench::bench(&client, &options, output).await,
+        Command::Bench(options) => bench::bench(common, &options, output).await,
         Command::Dev(_)
         | Command::Serve(_)
         | Command::Lock(_)

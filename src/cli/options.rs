@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::acting::{AskOptions, BreakOptions, HandOverOptions, SemaphoreOptions};
 use super::backup::{BackupOptions, RestoreOptions};
-use super::bench::Workload;
+use super::bench::BenchOptions;
 use super::history::{HistoryOptions, VerifyOptions};
 use super::lock::{LockOptions, ShimOptions};
 use super::member::MemberCommand;
@@ -326,19 +326,6 @@ pub(super) struct FeaturesOptions {
     /// Raise the level; it never falls again, and older builds can no longer join
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
     pub(super) raise_to: Option<u32>,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct BenchOptions {
-    /// How many clients work at once
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000), value_name = "N")]
-    pub(super) clients: u32,
-    /// For how long
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=86_400), value_name = "S")]
-    pub(super) secs: u32,
-    /// What they do
-    #[arg(long, value_enum, default_value = "pairs")]
-    pub(super) workload: Workload,
 }
 
 #[derive(Debug, Subcommand)]

@@ -63,7 +63,10 @@ fn values_are_checked_before_anything_is_sent() {
         &["semaphore", "a", "--limit", "2", "--remove"],
         &["elect", "a", "--", "true"],
         &["lock", "a", "--delay", "2m"],
-        &["bench", "--workload", "drain"],
+        &["bench", "--workload", "nothing"],
+        &["bench", "--rate", "0"],
+        &["bench", "--in-flight", "201"],
+        &["bench", "--warm-up", "1"],
     ] {
         assert!(parsed(wrong).is_err(), "{wrong:?}");
     }

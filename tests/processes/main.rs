@@ -4,6 +4,7 @@
 
 mod acting;
 mod backup;
+mod bench;
 #[path = "../checker/mod.rs"]
 mod checker;
 mod cluster;

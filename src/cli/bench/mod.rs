@@ -1,107 +1,78 @@
-//! `bench`: measures a cluster with a closed loop of clients, and says what it measured.
+//! `bench`: measures a cluster with clients of its own, and says what it measured.
 //!
-//! Knows: the client. Never: what happens behind it.
+//! Knows: the client, and what this machine tells of its processes. Never: what happens behind the client.
 
+mod crowd;
+mod drain;
+mod figures;
+mod held;
+mod idle;
+mod lanes;
+mod options;
+mod pace;
+mod pairs;
+mod progress;
 mod report;
-mod workload;
+mod sample;
+mod servers;
+mod witness;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
-
-use clap::ValueEnum;
-use indicatif::{ProgressBar, ProgressStyle};
-use tokio::task::JoinSet;
-
-use self::report::{Report, Sample};
 use super::YES;
+use super::connect::connect;
 use super::failure::Failure;
-use super::options::BenchOptions;
+use super::options::Common;
 use super::output::Output;
 use crate::client::Client;
 use crate::clock::{Clock, SystemClock};
-use crate::limits;
 use crate::service::{LockService, Word};
 
-/// What the clients do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(in crate::cli) enum Workload {
-    /// Every client acquires and releases a lock of its own, again and again.
-    Pairs,
-    /// All clients want the same lock, and pass it on at once.
-    Handoff,
-}
+pub(super) use self::options::BenchOptions;
+use self::options::Workload;
+use self::report::Report;
+use self::servers::Servers;
 
-impl Workload {
-    /// Its name in options and answers.
-    #[must_use]
-    pub(in crate::cli) fn name(self) -> &'static str {
-        match self {
-            Workload::Pairs => "pairs",
-            Workload::Handoff => "handoff",
-        }
-    }
+/// What a workload has to work with.
+struct Bench<'a, S: LockService> {
+    options: &'a BenchOptions,
+    output: &'a Output,
+    /// One for each connection; never empty.
+    clients: Vec<Client<S>>,
+    servers: Servers,
+    /// The beginning of all its lock names, which nobody else uses.
+    name: String,
 }
 
 /// Runs a workload and prints its figures. It uses lock names of its own, which are free again afterwards.
-pub(super) async fn bench<S: LockService>(
-    client: &Client<S>,
-    options: &BenchOptions,
-    output: &Output,
-) -> Result<u8, Failure> {
-    let clock = SystemClock::new();
-    let run = format!("bench-{:08x}", clock.random_below(1 << 32));
-    let sessions = workload::open_sessions(client, options.clients).await?;
-    let done = Arc::new(AtomicU64::new(0));
-    let began = clock.now();
-    let end = began.after(Duration::from_secs(u64::from(options.secs)));
-    let mut clients = JoinSet::new();
-    for (number, session) in sessions.into_iter().enumerate() {
-        let name = match options.workload {
-            Workload::Pairs => format!("{run}/{number}"),
-            Workload::Handoff => run.clone(),
-        };
-        clients.spawn(workload::work(session, name, end, Arc::clone(&done)));
-    }
-    let bar = progress(options, output);
-    let sample = gather(clients, &bar, &done).await?;
-    bar.finish_and_clear();
-    let report = Report::new(options, &sample, clock.now().since(began));
+pub(super) async fn bench(common: &Common, options: &BenchOptions, output: &Output) -> Result<u8, Failure> {
+    options.checked()?;
+    let clients = (0..options.connections()).map(|_| connect(common)).collect::<Result<Vec<_>, _>>()?;
+    let servers = Servers::find(&options.pids, &clients[0].status().await?)?;
+    let name = format!("bench-{:08x}", SystemClock::new().random_below(1 << 32));
+    let bench = Bench { options, output, clients, servers, name };
+    let report = match options.workload {
+        Workload::Pairs | Workload::Handoff | Workload::Failover => pairs::measure(&bench).await?,
+        Workload::Drain => drain::measure(&bench).await?,
+        Workload::Sessions => idle::measure(&bench).await?,
+        Workload::Held => held::measure(&bench).await?,
+    };
+    told(&report, output)
+}
+
+/// Prints it; a failure where there is nothing to print, or where a promise was broken.
+fn told(report: &Report, output: &Output) -> Result<u8, Failure> {
     if output.json {
-        output.object(&report)?;
+        output.object(report)?;
     } else {
-        output.table(&report.heading(), &[report.row()])?;
+        report.print(output)?;
     }
-    if sample.latencies.is_empty() {
-        return Err(Failure::new(Word::Unreachable, "nothing was answered: there is nothing to measure"));
+    if report.violations() != 0 {
+        let detail = format!("{} grants broke the promise of one holder and growing tokens", report.violations());
+        return Err(Failure::new(Word::Internal, detail));
+    }
+    if report.counted() == 0 {
+        let first = report.errors.first_error.as_deref().unwrap_or("no request came to its end in time");
+        let detail = format!("nothing was answered: there is nothing to measure ({first})");
+        return Err(Failure::new(Word::Unreachable, detail));
     }
     Ok(YES)
-}
-
-async fn gather(mut clients: JoinSet<Sample>, bar: &ProgressBar, done: &AtomicU64) -> Result<Sample, Failure> {
-    let mut all = Sample::default();
-    let mut tick = tokio::time::interval(Duration::from_millis(limits::PROGRESS_TICK_MS));
-    loop {
-        tokio::select! {
-            ended = clients.join_next() => match ended {
-                Some(Ok(sample)) => all.add(&sample),
-                Some(Err(error)) => return Err(Failure::new(Word::Internal, error.to_string())),
-                None => return Ok(all),
-            },
-            _ = tick.tick() => {
-                bar.set_position(bar.elapsed().as_millis().try_into().unwrap_or(u64::MAX));
-                bar.set_message(format!("{} done", done.load(Ordering::Relaxed)));
-            }
-        }
-    }
-}
-
-fn progress(options: &BenchOptions, output: &Output) -> ProgressBar {
-    if !output.watched || output.json {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{prefix} [{bar:40}] {elapsed}  {msg}");
-    ProgressBar::new(u64::from(options.secs) * 1000)
-        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-        .with_prefix(options.workload.name())
 }

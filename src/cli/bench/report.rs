@@ -1,122 +1,149 @@
-//! What was measured: counts, rates and percentiles.
+//! What was measured, as an object or as tables.
 
-use std::time::Duration;
-
-use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::super::options::BenchOptions;
-use crate::limits;
+use super::super::failure::Failure;
+use super::super::output::Output;
+use super::figures::{
+    Cell, DrainFigures, FailoverFigures, HandoffFigures, HeldFigures, OutageFigures, PairFigures, SessionFigures,
+};
+use super::options::BenchOptions;
+use super::sample::{Errors, micros};
+use super::servers::{Servers, Usage};
 
-/// What one client, or all of them, saw.
-#[derive(Debug)]
-pub(super) struct Sample {
-    /// Of every finished pair, in microseconds.
-    pub(super) latencies: Histogram<u64>,
-    /// Requests that failed.
-    pub(super) errors: u64,
-}
-
-impl Default for Sample {
-    fn default() -> Self {
-        // Three digits and no upper bound: the arguments are within what the histogram allows.
-        let latencies =
-            Histogram::new_with_max(limits::BENCH_LATENCY_US_MAX, 3).expect("bounds that a histogram can have");
-        Self { latencies, errors: 0 }
-    }
-}
-
-impl Sample {
-    /// A pair was finished.
-    pub(super) fn took(&mut self, duration: Duration) {
-        self.latencies.saturating_record(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX));
-    }
-
-    /// Joins another client's.
-    pub(super) fn add(&mut self, other: &Sample) {
-        if let Err(error) = self.latencies.add(&other.latencies) {
-            tracing::warn!(%error, "latencies could not be added up");
-        }
-        self.errors += other.errors;
-    }
-}
-
-/// The figures of a run. Latencies are those of an acquire with its release.
+/// The figures of a run.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     workload: &'static str,
     clients: u32,
+    connections: u32,
     elapsed_ms: u64,
-    pairs: u64,
-    pairs_per_second: u64,
-    p50_ms: u64,
-    p99_ms: u64,
-    max_ms: u64,
-    p50_us: u64,
-    p99_us: u64,
-    max_us: u64,
-    errors: u64,
+    warm_up_ms: u64,
+    #[serde(flatten)]
+    figures: Figures,
+    #[serde(flatten)]
+    pub(super) errors: Errors,
+    /// Sessions that ended against their clients' will.
+    pub(super) lost_sessions: u64,
+    #[serde(flatten)]
+    usage: Usage,
+    /// Nodes whose CPU and memory are not known.
+    unknown_nodes: Vec<u64>,
+}
+
+/// What only some workloads have.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Figures {
+    #[serde(flatten)]
+    pub(super) pairs: Option<PairFigures>,
+    #[serde(flatten)]
+    pub(super) handoff: Option<HandoffFigures>,
+    #[serde(flatten)]
+    pub(super) drain: Option<DrainFigures>,
+    #[serde(flatten)]
+    pub(super) sessions: Option<SessionFigures>,
+    #[serde(flatten)]
+    pub(super) held: Option<HeldFigures>,
+    #[serde(flatten)]
+    pub(super) failover: Option<FailoverFigures>,
 }
 
 impl Report {
-    pub(super) fn new(options: &BenchOptions, sample: &Sample, elapsed: Duration) -> Self {
-        let latencies = &sample.latencies;
-        let [p50_us, p99_us] = [50.0, 99.0].map(|percent| latencies.value_at_percentile(percent));
-        let max_us = latencies.max();
-        let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+    /// Of a run without errors and losses.
+    pub(super) fn new(options: &BenchOptions, figures: Figures, usage: Usage, servers: &Servers) -> Self {
         Self {
             workload: options.workload.name(),
             clients: options.clients,
-            elapsed_ms,
-            pairs: latencies.len(),
-            pairs_per_second: latencies.len().saturating_mul(1000) / elapsed_ms.max(1),
-            p50_ms: p50_us / 1000,
-            p99_ms: p99_us / 1000,
-            max_ms: max_us / 1000,
-            p50_us,
-            p99_us,
-            max_us,
-            errors: sample.errors,
+            connections: options.connections(),
+            elapsed_ms: u64::from(options.secs) * 1000,
+            warm_up_ms: micros(options.warm_up) / 1000,
+            figures,
+            errors: Errors::default(),
+            lost_sessions: 0,
+            usage,
+            unknown_nodes: servers.unknown.clone(),
         }
     }
 
-    pub(super) fn heading(&self) -> [&'static str; 8] {
-        ["WORKLOAD", "CLIENTS", "PAIRS", "PAIRS/S", "P50 MS", "P99 MS", "MAX MS", "ERRORS"]
+    /// The same with the errors and losses that there were.
+    pub(super) fn besides(mut self, lost_sessions: u64, errors: Errors) -> Self {
+        (self.lost_sessions, self.errors) = (lost_sessions, errors);
+        self
     }
 
-    pub(super) fn row(&self) -> Vec<String> {
-        let ms = |us: u64| format!("{}.{:02}", us / 1000, us % 1000 / 10);
-        vec![
-            self.workload.to_owned(),
-            self.clients.to_string(),
-            self.pairs.to_string(),
-            self.pairs_per_second.to_string(),
-            ms(self.p50_us),
-            ms(self.p99_us),
-            ms(self.max_us),
-            self.errors.to_string(),
-        ]
+    /// Things that were done and counted.
+    pub(super) fn counted(&self) -> u64 {
+        let Figures { pairs, drain, sessions, .. } = &self.figures;
+        let pairs = pairs.as_ref().map(|pairs| pairs.pairs);
+        let drained = drain.as_ref().map(|drain| drain.rounds);
+        pairs.or(drained).or(sessions.as_ref().map(|_| u64::from(self.clients))).unwrap_or(0)
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::super::Workload;
-    use super::*;
+    /// Grants that broke a promise.
+    pub(super) fn violations(&self) -> u64 {
+        let Figures { handoff, drain, .. } = &self.figures;
+        handoff.as_ref().map_or(0, |handoff| handoff.violations) + drain.as_ref().map_or(0, |drain| drain.out_of_order)
+    }
 
-    /// Samples of several clients add up, and the rate is counted over the time that really passed.
-    #[test]
-    fn samples_add_up_to_a_report() {
-        let mut all = Sample::default();
-        for ms in [1, 2, 30] {
-            let mut one = Sample { errors: 1, ..Sample::default() };
-            one.took(Duration::from_millis(ms));
-            all.add(&one);
+    /// For people: a row of figures, what the nodes used, and what is to be known besides.
+    pub(super) fn print(&self, output: &Output) -> Result<(), Failure> {
+        let (heading, row): (Vec<_>, Vec<_>) = self.cells().into_iter().unzip();
+        output.table(&heading, &[row])?;
+        if let Some(held) = &self.figures.held {
+            let (heading, row): (Vec<_>, Vec<_>) = held.cells().into_iter().unzip();
+            output.table(&heading, &[row])?;
         }
-        let options = BenchOptions { clients: 3, secs: 1, workload: Workload::Handoff };
-        let report = Report::new(&options, &all, Duration::from_millis(1500));
-        assert_eq!((report.pairs, report.pairs_per_second, report.errors), (3, 2, 3));
-        assert_eq!((report.p50_ms, report.max_ms), (2, 30));
-        assert_eq!(report.row()[4], "2.00");
+        if let Some(failover) = &self.figures.failover {
+            let rows: Vec<_> = failover.told.iter().map(OutageFigures::row).collect();
+            output.table(&["OUTAGE AT S", "FIRST SERVED MS", "HALF SERVED MS", "ALL SERVED MS"], &rows)?;
+        }
+        output.table(&["NODES", "PROCESS", "CORES", "MEMORY MIB"], &self.processes())?;
+        self.notes().iter().try_for_each(|note| output.line(note))
+    }
+
+    fn cells(&self) -> Vec<Cell> {
+        let mut cells = vec![("WORKLOAD", self.workload.to_owned()), ("CLIENTS", self.clients.to_string())];
+        let Figures { pairs, handoff, drain, sessions, held: _, failover } = &self.figures;
+        cells.extend(pairs.iter().flat_map(PairFigures::cells));
+        cells.extend(handoff.iter().flat_map(HandoffFigures::cells));
+        cells.extend(drain.iter().flat_map(DrainFigures::cells));
+        cells.extend(sessions.iter().flat_map(SessionFigures::cells));
+        cells.extend(failover.iter().flat_map(FailoverFigures::cells));
+        cells.push(("LOST", self.lost_sessions.to_string()));
+        cells.push(("ERRORS", self.errors.errors.to_string()));
+        cells
+    }
+
+    fn processes(&self) -> Vec<Vec<String>> {
+        let cores = |cores: f64| format!("{cores:.2}");
+        let used = self.usage.servers.iter().map(|used| {
+            let nodes: Vec<_> = used.nodes.iter().map(u64::to_string).collect();
+            let nodes = if nodes.is_empty() { "?".to_owned() } else { nodes.join(",") };
+            vec![nodes, used.pid.to_string(), cores(used.cores), (used.memory_bytes >> 20).to_string()]
+        });
+        let own = vec!["(bench)".to_owned(), std::process::id().to_string(), cores(self.usage.client_cores)];
+        used.chain([own]).collect()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if !self.unknown_nodes.is_empty() {
+            let nodes: Vec<_> = self.unknown_nodes.iter().map(u64::to_string).collect();
+            notes.push(format!(
+                "node {}: its process was not found on this machine, so its CPU and memory are unknown; --pids names processes",
+                nodes.join(", ")
+            ));
+        }
+        if let Some(first) = &self.errors.first_error {
+            notes.push(format!("{} requests failed; the first one: {first}", self.errors.errors));
+        }
+        let never = self.figures.pairs.as_ref().map_or(0, |pairs| pairs.never_begun);
+        if never != 0 {
+            notes.push(format!(
+                "the clients did not keep up with the rate: {never} pairs were due and never begun, and the latencies say less than \
+                 the truth; more clients or --in-flight may help"
+            ));
+        }
+        notes
     }
 }

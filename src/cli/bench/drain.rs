@@ -1,0 +1,141 @@
+//! The workload `drain`: everybody stands in the queue of one lock; then it is let go and passes through all hands.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use super::figures::DrainFigures;
+use super::pace::Span;
+use super::report::{Figures, Report};
+use super::sample::{Errors, Latencies};
+use super::servers::Look;
+use super::{Bench, Failure, crowd};
+use crate::client::{ClientError, Session};
+use crate::clock::{Clock, Instant, SystemClock};
+use crate::model::FencingToken;
+use crate::service::{LockService, Word};
+
+/// What one waiter saw.
+struct Turn {
+    /// Its number in the queue.
+    sequence: u64,
+    token: FencingToken,
+    granted: Instant,
+    released: Instant,
+}
+
+/// One filling and draining.
+struct Round {
+    queueing: Duration,
+    draining: Duration,
+    looks: [Look; 3],
+    turns: Vec<Turn>,
+    /// From the release before to the grant.
+    let_go: Instant,
+}
+
+/// Fills and drains a queue until the time is over, at least once after the warm-up.
+pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Report, Failure> {
+    let options = bench.options;
+    let mut waiters = crowd::open(&bench.clients, options.clients + 1, options).await?;
+    let holder = waiters.split_off(options.clients as usize);
+    let span = Span::from_now(options.warm_up, Duration::from_secs(u64::from(options.secs)));
+    let done = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let told = || format!("{} rounds", done.load(std::sync::atomic::Ordering::Relaxed));
+    let work = async {
+        let mut rounds = Vec::new();
+        let clock = SystemClock::new();
+        while rounds.is_empty() || clock.now() < span.end {
+            let began = clock.now();
+            let round = one_round(bench, &holder[0], &waiters).await?;
+            if span.counted <= began || span.end <= clock.now() {
+                rounds.push(round);
+                done.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            }
+        }
+        Ok::<_, Failure>(rounds)
+    };
+    let (rounds, (first, last)) = tokio::join!(work, bench.watch(span, told));
+    let (rounds, usage) = (rounds?, bench.servers.between(&first, &last));
+    let figures = summed(bench, options.clients, &rounds);
+    let lost_sessions = crowd::lost(&waiters);
+    crowd::close(waiters.into_iter().chain(holder).collect()).await;
+    Ok(Report::new(options, Figures { drain: Some(figures), ..Figures::default() }, usage, &bench.servers)
+        .besides(lost_sessions, Errors::default()))
+}
+
+async fn one_round<S: LockService>(
+    bench: &Bench<'_, S>,
+    holder: &Session<S>,
+    waiters: &[Session<S>],
+) -> Result<Round, Failure> {
+    let (clock, before) = (SystemClock::new(), bench.servers.look());
+    let held = holder.lock(&bench.name).acquire().await?;
+    let (queued, mut turns) = (Arc::new(Semaphore::new(0)), JoinSet::new());
+    let began = clock.now();
+    for waiter in waiters {
+        turns.spawn(turn(waiter.clone(), bench.name.clone(), Arc::clone(&queued)));
+    }
+    let all = u32::try_from(waiters.len()).unwrap_or(u32::MAX);
+    tokio::select! {
+        // Nobody closes it.
+        _ = queued.acquire_many(all) => {}
+        Some(ended) = turns.join_next() => return Err(too_early(ended)),
+    }
+    let (queueing, full, let_go) = (clock.now().since(began), bench.servers.look(), clock.now());
+    held.release().await?;
+    let mut seen = Vec::new();
+    while let Some(ended) = turns.join_next().await {
+        seen.push(ended.map_err(|error| Failure::new(Word::Internal, error.to_string()))??);
+    }
+    let last = seen.iter().map(|turn| turn.released).max().unwrap_or(let_go);
+    let looks = [before, full, bench.servers.look()];
+    Ok(Round { queueing, draining: last.since(let_go), looks, turns: seen, let_go })
+}
+
+/// Waits in the queue, and lets go at once.
+async fn turn<S: LockService>(session: Session<S>, name: String, queued: Arc<Semaphore>) -> Result<Turn, ClientError> {
+    let (clock, mut told) = (SystemClock::new(), false);
+    let (place, sequence) = std::sync::mpsc::channel();
+    let request = session.lock(&name).on_queued(move |at| {
+        if !std::mem::replace(&mut told, true) {
+            // Whoever asks for it is below.
+            let _ = place.send(at.sequence);
+            queued.add_permits(1);
+        }
+    });
+    let guard = request.acquire().await?;
+    let (granted, token) = (clock.now(), guard.token());
+    guard.release().await?;
+    Ok(Turn { sequence: sequence.try_recv().unwrap_or_default(), token, granted, released: clock.now() })
+}
+
+fn too_early(ended: Result<Result<Turn, ClientError>, tokio::task::JoinError>) -> Failure {
+    match ended {
+        Ok(Err(error)) => error.into(),
+        Ok(Ok(_)) => Failure::new(Word::Internal, "a waiter was granted a lock that another held"),
+        Err(error) => Failure::new(Word::Internal, error.to_string()),
+    }
+}
+
+fn summed<S: LockService>(bench: &Bench<'_, S>, waiters: u32, rounds: &[Round]) -> DrainFigures {
+    let mut gaps = Latencies::default();
+    let (mut out_of_order, mut cpu_ms) = (0, [Some(0), Some(0)]);
+    for round in rounds {
+        let mut turns: Vec<_> = round.turns.iter().collect();
+        turns.sort_unstable_by_key(|turn| turn.sequence);
+        out_of_order += turns.windows(2).filter(|two| two[1].token <= two[0].token).count() as u64;
+        turns.sort_unstable_by_key(|turn| turn.granted);
+        let before = std::iter::once(round.let_go).chain(turns.iter().map(|turn| turn.granted));
+        before.zip(&turns).for_each(|(before, turn)| gaps.record(turn.granted.since(before)));
+        for (sum, two) in cpu_ms.iter_mut().zip(round.looks.windows(2)) {
+            let used = bench.servers.between(&two[0], &two[1]).server_cpu_ms;
+            *sum = sum.zip(used).map(|(sum, used)| sum + used);
+        }
+    }
+    let sum = |of: fn(&Round) -> Duration| rounds.iter().map(of).sum();
+    let times = (sum(|round| round.queueing), sum(|round| round.draining));
+    DrainFigures::new(u64::from(waiters), rounds.len() as u64, times, &gaps, out_of_order, cpu_ms)
+}

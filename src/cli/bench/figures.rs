@@ -1,0 +1,313 @@
+//! The figures of each workload: counts, rates and percentiles.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::options::BenchOptions;
+use super::sample::{Latencies, Sample, micros};
+use super::servers::Usage;
+use super::witness::Outage;
+use crate::clock::Instant;
+
+/// A cell of a table under its heading.
+pub(super) type Cell = (&'static str, String);
+
+fn ms(us: u64) -> String {
+    format!("{}.{:02}", us / 1000, us % 1000 / 10)
+}
+
+fn unknown(value: Option<impl ToString>) -> String {
+    value.map_or("?".to_owned(), |value| value.to_string())
+}
+
+/// Latencies are those of an acquire with its release, from the moment at which it was due.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct PairFigures {
+    in_flight: u32,
+    /// Pairs a second that were asked for; null in a closed loop.
+    rate: Option<u32>,
+    pub(super) pairs: u64,
+    pairs_per_second: u64,
+    p50_ms: u64,
+    p99_ms: u64,
+    max_ms: u64,
+    p50_us: u64,
+    p90_us: u64,
+    p99_us: u64,
+    p999_us: u64,
+    max_us: u64,
+    acquire_p50_us: u64,
+    acquire_p99_us: u64,
+    /// Cut off by the end.
+    unfinished: u64,
+    /// Due by the rate, and never begun because nobody was free.
+    pub(super) never_begun: u64,
+    /// CPU time of all nodes; null unless all of them run here.
+    server_cpu_us_a_pair: Option<u64>,
+}
+
+impl PairFigures {
+    pub(super) fn new(options: &BenchOptions, sample: &Sample, length: Duration, usage: &Usage) -> Self {
+        let (pairs, acquires) = (&sample.pairs, &sample.acquires);
+        let [p50_us, p90_us, p99_us, p999_us] = [50.0, 90.0, 99.0, 99.9].map(|percent| pairs.us(percent));
+        let max_us = pairs.max_us();
+        Self {
+            in_flight: options.in_flight,
+            rate: options.rate,
+            pairs: pairs.len(),
+            pairs_per_second: a_second(pairs.len(), length),
+            p50_ms: p50_us / 1000,
+            p99_ms: p99_us / 1000,
+            max_ms: max_us / 1000,
+            p50_us,
+            p90_us,
+            p99_us,
+            p999_us,
+            max_us,
+            acquire_p50_us: acquires.us(50.0),
+            acquire_p99_us: acquires.us(99.0),
+            unfinished: sample.unfinished,
+            never_begun: 0,
+            server_cpu_us_a_pair: usage.server_cpu_ms.map(|cpu| cpu.saturating_mul(1000) / pairs.len().max(1)),
+        }
+    }
+
+    pub(super) fn cells(&self) -> Vec<Cell> {
+        vec![
+            ("PAIRS", self.pairs.to_string()),
+            ("PAIRS/S", self.pairs_per_second.to_string()),
+            ("P50 MS", ms(self.p50_us)),
+            ("P90 MS", ms(self.p90_us)),
+            ("P99 MS", ms(self.p99_us)),
+            ("P99.9 MS", ms(self.p999_us)),
+            ("MAX MS", ms(self.max_us)),
+            ("CPU US A PAIR", unknown(self.server_cpu_us_a_pair)),
+        ]
+    }
+}
+
+fn a_second(count: u64, length: Duration) -> u64 {
+    count.saturating_mul(1_000_000) / micros(length).max(1)
+}
+
+/// The way of one lock through the clients' hands.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct HandoffFigures {
+    /// Grants to another client than the one before.
+    handoffs: u64,
+    handoffs_per_second: u64,
+    /// From the call of a release to the next grant.
+    gap_p50_us: u64,
+    gap_p99_us: u64,
+    pub(super) violations: u64,
+}
+
+impl HandoffFigures {
+    pub(super) fn new(sample: &Sample, length: Duration) -> Self {
+        Self {
+            handoffs: sample.handoffs,
+            handoffs_per_second: a_second(sample.handoffs, length),
+            gap_p50_us: sample.gaps.us(50.0),
+            gap_p99_us: sample.gaps.us(99.0),
+            violations: sample.violations,
+        }
+    }
+
+    pub(super) fn cells(&self) -> Vec<Cell> {
+        vec![
+            ("HANDOFFS/S", self.handoffs_per_second.to_string()),
+            ("GAP P50 MS", ms(self.gap_p50_us)),
+            ("GAP P99 MS", ms(self.gap_p99_us)),
+        ]
+    }
+}
+
+/// Queues that were filled and drained.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct DrainFigures {
+    pub(super) rounds: u64,
+    /// Of one round, on average.
+    queueing_ms: u64,
+    /// From the first release to the answer of the last.
+    draining_ms: u64,
+    queued_per_second: u64,
+    drained_per_second: u64,
+    /// From grant to grant.
+    gap_p50_us: u64,
+    gap_p99_us: u64,
+    gap_max_us: u64,
+    /// Grants to somebody who stood behind one that was granted later.
+    pub(super) out_of_order: u64,
+    /// CPU time of all nodes for each waiter; null unless all of them run here.
+    queueing_cpu_us_a_waiter: Option<u64>,
+    draining_cpu_us_a_waiter: Option<u64>,
+}
+
+impl DrainFigures {
+    pub(super) fn new(
+        waiters: u64,
+        rounds: u64,
+        (queueing, draining): (Duration, Duration),
+        gaps: &Latencies,
+        out_of_order: u64,
+        cpu_ms: [Option<u64>; 2],
+    ) -> Self {
+        let all = (waiters * rounds).max(1);
+        let [queueing_cpu, draining_cpu] = cpu_ms.map(|cpu_ms| cpu_ms.map(|ms| ms * 1000 / all));
+        Self {
+            rounds,
+            queueing_ms: micros(queueing) / 1000 / rounds.max(1),
+            draining_ms: micros(draining) / 1000 / rounds.max(1),
+            queued_per_second: a_second(all, queueing),
+            drained_per_second: a_second(all, draining),
+            gap_p50_us: gaps.us(50.0),
+            gap_p99_us: gaps.us(99.0),
+            gap_max_us: gaps.max_us(),
+            out_of_order,
+            queueing_cpu_us_a_waiter: queueing_cpu,
+            draining_cpu_us_a_waiter: draining_cpu,
+        }
+    }
+
+    pub(super) fn cells(&self) -> Vec<Cell> {
+        vec![
+            ("ROUNDS", self.rounds.to_string()),
+            ("QUEUED/S", self.queued_per_second.to_string()),
+            ("DRAINED/S", self.drained_per_second.to_string()),
+            ("DRAIN MS", self.draining_ms.to_string()),
+            ("GAP P50 MS", ms(self.gap_p50_us)),
+            ("GAP P99 MS", ms(self.gap_p99_us)),
+            ("CPU US A WAITER", unknown(self.draining_cpu_us_a_waiter)),
+        ]
+    }
+}
+
+/// Sessions that are there and do nothing.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct SessionFigures {
+    pub(super) ttl_ms: u64,
+    pub(super) opened_per_second: u64,
+    pub(super) closed_per_second: u64,
+    /// Of all nodes together; null unless all of them run here.
+    pub(super) memory_a_session_bytes: Option<i64>,
+}
+
+impl SessionFigures {
+    pub(super) fn cells(&self) -> Vec<Cell> {
+        vec![
+            ("TTL MS", self.ttl_ms.to_string()),
+            ("OPENED/S", self.opened_per_second.to_string()),
+            ("CLOSED/S", self.closed_per_second.to_string()),
+            ("BYTES A SESSION", unknown(self.memory_a_session_bytes)),
+        ]
+    }
+}
+
+/// Locks that were taken and kept.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct HeldFigures {
+    pub(super) held: u32,
+    pub(super) taken_per_second: u64,
+    pub(super) take_p50_us: u64,
+    pub(super) take_p99_us: u64,
+    /// Of all nodes together; null unless all of them run here.
+    pub(super) memory_a_lock_bytes: Option<i64>,
+    /// By closing the sessions that held them.
+    pub(super) let_go_per_second: u64,
+}
+
+impl HeldFigures {
+    pub(super) fn cells(&self) -> Vec<Cell> {
+        vec![
+            ("HELD", self.held.to_string()),
+            ("TAKEN/S", self.taken_per_second.to_string()),
+            ("TAKE P50 MS", ms(self.take_p50_us)),
+            ("TAKE P99 MS", ms(self.take_p99_us)),
+            ("LET GO/S", self.let_go_per_second.to_string()),
+            ("BYTES A LOCK", unknown(self.memory_a_lock_bytes)),
+        ]
+    }
+}
+
+/// Times in which nobody was served.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct FailoverFigures {
+    /// The shortest that counts.
+    gap_ms: u64,
+    outages: u64,
+    longest_ms: u64,
+    /// The first of them.
+    pub(super) told: Vec<OutageFigures>,
+}
+
+impl FailoverFigures {
+    pub(super) fn new(least: Duration, outages: &[Outage], counted: Instant, named: usize) -> Self {
+        let longest = outages.iter().map(|outage| outage.again[0]).max();
+        Self {
+            gap_ms: micros(least) / 1000,
+            outages: outages.len() as u64,
+            longest_ms: longest.map_or(0, |gap| micros(gap) / 1000),
+            told: outages.iter().take(named).map(|outage| OutageFigures::new(outage, counted)).collect(),
+        }
+    }
+
+    pub(super) fn cells(&self) -> Vec<Cell> {
+        vec![("OUTAGES", self.outages.to_string()), ("LONGEST MS", self.longest_ms.to_string())]
+    }
+}
+
+/// One of them, counted from the last answer before it.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct OutageFigures {
+    /// When it began, counted from the end of the warm-up; 0 also where it began before.
+    at_ms: u64,
+    first_served_ms: u64,
+    half_served_ms: u64,
+    all_served_ms: u64,
+}
+
+impl OutageFigures {
+    fn new(outage: &Outage, counted: Instant) -> Self {
+        let [first, half, all] = outage.again.map(|again| micros(again) / 1000);
+        let at_ms = micros(outage.from.since(counted)) / 1000;
+        Self { at_ms, first_served_ms: first, half_served_ms: half, all_served_ms: all }
+    }
+
+    pub(super) fn row(&self) -> Vec<String> {
+        let at = format!("{}.{:03}", self.at_ms / 1000, self.at_ms % 1000);
+        let served = [self.first_served_ms, self.half_served_ms, self.all_served_ms];
+        std::iter::once(at).chain(served.iter().map(u64::to_string)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Figures count over the time that was measured, and round nothing up.
+    #[test]
+    fn drained_queues_add_up() {
+        let mut gaps = Latencies::default();
+        [1, 2, 30].into_iter().for_each(|ms| gaps.record(Duration::from_millis(ms)));
+        let times = (Duration::from_secs(2), Duration::from_millis(500));
+        let figures = DrainFigures::new(100, 2, times, &gaps, 0, [Some(40), None]);
+        assert_eq!((figures.queued_per_second, figures.drained_per_second), (100, 400));
+        assert_eq!((figures.queueing_ms, figures.draining_ms), (1_000, 250));
+        assert_eq!((figures.gap_p50_us / 1000, figures.gap_max_us / 1000), (2, 30));
+        assert_eq!((figures.queueing_cpu_us_a_waiter, figures.draining_cpu_us_a_waiter), (Some(200), None));
+        assert_eq!(ms(2_345), "2.34");
+    }
+
+    /// Outages are counted from the end of the warm-up; those that are not named are still counted.
+    #[test]
+    fn outages_are_counted_from_the_end_of_the_warm_up() {
+        let at = |ms: u64| Instant::from_nanos(ms * 1_000_000);
+        let outage =
+            |from, first| Outage { from: at(from), again: [first, first + 1, first + 2].map(Duration::from_millis) };
+        let outages = [outage(500, 100), outage(3_250, 400)];
+        let figures = FailoverFigures::new(Duration::from_millis(100), &outages, at(1_000), 1);
+        assert_eq!((figures.outages, figures.longest_ms, figures.told.len()), (2, 400, 1));
+        assert_eq!(OutageFigures::new(&outages[1], at(1_000)).row(), ["2.250", "400", "401", "402"]);
+    }
+}

@@ -1,0 +1,37 @@
+//! The workload `sessions`: many are there, and nothing happens but that they are kept alive.
+
+use std::time::Duration;
+
+use super::figures::SessionFigures;
+use super::pace::Span;
+use super::report::{Figures, Report};
+use super::sample::micros;
+use super::{Bench, Failure, crowd};
+use crate::clock::{Clock, SystemClock};
+use crate::service::LockService;
+
+/// Opens the sessions, lets the time pass, and closes them.
+pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Report, Failure> {
+    let (options, clock) = (bench.options, SystemClock::new());
+    let (empty, began) = (bench.servers.look(), clock.now());
+    let sessions = crowd::open(&bench.clients, options.clients, options).await?;
+    let opening = clock.now().since(began);
+    let span = Span::from_now(options.warm_up, Duration::from_secs(u64::from(options.secs)));
+    let told = || format!("{} alive", sessions.len() as u64 - crowd::lost(&sessions));
+    let (first, last) = bench.watch(span, told).await;
+    let (lost_sessions, ttl) = (crowd::lost(&sessions), sessions[0].ttl());
+    let grown = bench.servers.between(&empty, &last);
+    let began = clock.now();
+    let errors = crowd::close(sessions).await;
+    let closing = clock.now().since(began);
+    let rate = |took: Duration| u64::from(options.clients).saturating_mul(1_000_000) / micros(took).max(1);
+    let figures = SessionFigures {
+        ttl_ms: micros(ttl) / 1000,
+        opened_per_second: rate(opening),
+        closed_per_second: rate(closing),
+        memory_a_session_bytes: grown.grown_for_each(u64::from(options.clients)),
+    };
+    let usage = bench.servers.between(&first, &last);
+    Ok(Report::new(options, Figures { sessions: Some(figures), ..Figures::default() }, usage, &bench.servers)
+        .besides(lost_sessions, errors))
+}

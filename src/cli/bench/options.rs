@@ -1,0 +1,189 @@
+//! What is to be measured, and the bounds of it.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::super::parse::duration;
+use crate::limits::{
+    BENCH_CLIENTS_MAX, BENCH_CONNECTIONS_MAX, BENCH_IN_FLIGHT_MAX, BENCH_LANES_MAX, BENCH_RATE_MAX, BENCH_SECS_MAX,
+    BENCH_SESSIONS_A_CONNECTION_MAX, LOCKS_A_NAMESPACE_MAX, LOCKS_A_SESSION_MAX,
+};
+use crate::model::Invalid;
+
+/// What the clients do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(in crate::cli) enum Workload {
+    /// Every client acquires and releases a lock of its own, again and again.
+    Pairs,
+    /// All clients want the same lock, and pass it on at once.
+    Handoff,
+    /// All clients stand in the queue of one lock, which then goes through all their hands; again and again.
+    Drain,
+    /// Every client is there and does nothing: its session is kept alive.
+    Sessions,
+    /// Many locks are taken and kept, and pairs are made beside them.
+    Held,
+    /// Pairs, and how long nobody was served while you kill nodes or transfer leadership.
+    Failover,
+}
+
+impl Workload {
+    /// Its name in options and answers.
+    #[must_use]
+    pub(in crate::cli) fn name(self) -> &'static str {
+        match self {
+            Workload::Pairs => "pairs",
+            Workload::Handoff => "handoff",
+            Workload::Drain => "drain",
+            Workload::Sessions => "sessions",
+            Workload::Held => "held",
+            Workload::Failover => "failover",
+        }
+    }
+
+    /// Whether it makes pairs whose number at a time and whose rate can be chosen.
+    fn makes_pairs(self) -> bool {
+        match self {
+            Workload::Pairs | Workload::Held | Workload::Failover => true,
+            Workload::Handoff | Workload::Drain | Workload::Sessions => false,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Args)]
+pub(in crate::cli) struct BenchOptions {
+    /// How many clients work at once, each with a session of its own
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=i64::from(BENCH_CLIENTS_MAX)), value_name = "N")]
+    pub(in crate::cli) clients: u32,
+    /// For how long
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=i64::from(BENCH_SECS_MAX)), value_name = "S")]
+    pub(in crate::cli) secs: u32,
+    /// What they do
+    #[arg(long, value_enum, default_value = "pairs")]
+    pub(in crate::cli) workload: Workload,
+    /// Work so long before anything counts
+    #[arg(long, default_value = "1s", value_parser = duration, value_name = "D")]
+    pub(in crate::cli) warm_up: Duration,
+    /// Begin so many pairs a second in all, on time, however slow the answers are; latency then counts from the moment at which
+    /// a pair was due. Without it everybody begins the next one when the last one was answered
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(BENCH_RATE_MAX)), value_name = "N")]
+    pub(in crate::cli) rate: Option<u32>,
+    /// How many pairs each client has under way at a time, each on a lock of its own
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(BENCH_IN_FLIGHT_MAX)), value_name = "N")]
+    pub(in crate::cli) in_flight: u32,
+    /// How many connections the clients share; by default as few as can carry them
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(BENCH_CONNECTIONS_MAX)), value_name = "N")]
+    pub(in crate::cli) connections: Option<u32>,
+    /// How many locks are kept, with the workload held
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=LOCKS_A_NAMESPACE_MAX as i64 - i64::from(BENCH_LANES_MAX)), value_name = "N")]
+    pub(in crate::cli) held: u32,
+    /// The shortest time in which nobody is served that counts as an outage, with the workload failover
+    #[arg(long, default_value = "100ms", value_parser = duration, value_name = "D")]
+    pub(in crate::cli) gap: Duration,
+    /// How long a session lives without being renewed; by default as long as any client's
+    #[arg(long, value_parser = duration, value_name = "D")]
+    pub(in crate::cli) ttl: Option<Duration>,
+    /// Processes of the nodes, whose CPU and memory are told; by default those of this machine that listen on the nodes'
+    /// addresses
+    #[arg(long, value_delimiter = ',', value_name = "PID,…")]
+    pub(in crate::cli) pids: Vec<u32>,
+}
+
+impl BenchOptions {
+    /// Refuses what does not go together, before anything is sent.
+    ///
+    /// # Errors
+    /// Names the option, its bound and the value.
+    pub(super) fn checked(&self) -> Result<(), Invalid> {
+        let Self { clients, in_flight, held, rate, workload, gap, .. } = *self;
+        let least = clients.div_ceil(BENCH_SESSIONS_A_CONNECTION_MAX);
+        if self.connections() < least {
+            let bound = format!("at least {least} for {clients} clients");
+            return Err(Invalid::new("connections", bound, self.connections()));
+        }
+        if clients < self.connections() {
+            return Err(Invalid::new("connections", format!("at most one a client, {clients}"), self.connections()));
+        }
+        let pairs = "only with the workloads pairs, held and failover";
+        if !workload.makes_pairs() && in_flight != 1 {
+            return Err(Invalid::new("in-flight", pairs, in_flight));
+        }
+        if let Some(rate) = rate.filter(|_| !workload.makes_pairs()) {
+            return Err(Invalid::new("rate", pairs, rate));
+        }
+        if BENCH_LANES_MAX / clients < in_flight {
+            return Err(Invalid::new("in-flight", format!("at most {} in all", BENCH_LANES_MAX), in_flight * clients));
+        }
+        let carried = u64::from(clients) * (LOCKS_A_SESSION_MAX as u64 - u64::from(in_flight));
+        if workload == Workload::Held && carried < u64::from(held) {
+            return Err(Invalid::new("held", format!("at most {carried} with {clients} clients"), held));
+        }
+        // Where requests are further apart than this, nobody is served in between, and all is well.
+        let usual = Duration::from_secs(2) / rate.unwrap_or(u32::MAX);
+        if workload == Workload::Failover && gap < usual.max(Duration::from_millis(1)) {
+            let least = humantime::format_duration(usual.max(Duration::from_millis(1)));
+            return Err(Invalid::new("gap", format!("at least {least} at this rate"), humantime::format_duration(gap)));
+        }
+        Ok(())
+    }
+
+    /// How many connections the clients share.
+    pub(super) fn connections(&self) -> u32 {
+        self.connections.unwrap_or(self.clients.div_ceil(BENCH_SESSIONS_A_CONNECTION_MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: BenchOptions,
+    }
+
+    fn refusal(arguments: &[&str]) -> Option<String> {
+        let line = Line::try_parse_from(["bench"].iter().chain(arguments)).expect("each option is legal by itself");
+        line.options.checked().err().map(|invalid| invalid.to_string())
+    }
+
+    /// Options that do not go together are refused by the name of one, its bound and its value.
+    #[test]
+    fn what_does_not_go_together_is_refused() {
+        for (arguments, told) in [
+            (&["--clients", "9000", "--connections", "2"][..], "connections: at least 3 for 9000 clients, got 2"),
+            (&["--clients", "2", "--connections", "3"], "connections: at most one a client, 2, got 3"),
+            (
+                &["--workload", "drain", "--in-flight", "2"],
+                "in-flight: only with the workloads pairs, held and failover",
+            ),
+            (
+                &["--workload", "handoff", "--rate", "7"],
+                "rate: only with the workloads pairs, held and failover, got 7",
+            ),
+            (&["--clients", "10000", "--in-flight", "11"], "in-flight: at most 100000 in all, got 110000"),
+            (&["--workload", "held", "--clients", "1"], "held: at most 9999 with 1 clients, got 10000"),
+            (&["--workload", "failover", "--gap", "0s"], "gap: at least 1ms at this rate, got 0s"),
+            (&["--workload", "failover", "--rate", "10"], "gap: at least 200ms at this rate, got 100ms"),
+        ] {
+            let refusal = refusal(arguments).unwrap_or_else(|| panic!("{arguments:?} is not refused"));
+            assert!(refusal.contains(told), "{refusal}");
+        }
+    }
+
+    /// The usual is legal, and many clients share as few connections as can carry them.
+    #[test]
+    fn clients_share_connections() {
+        for arguments in [&[][..], &["--rate", "1000", "--in-flight", "16"], &["--workload", "held", "--held", "50000"]]
+        {
+            assert_eq!(refusal(arguments), None);
+        }
+        let connections =
+            |clients| Line::try_parse_from(["bench", "--clients", clients]).unwrap().options.connections();
+        assert_eq!(["64", "4000", "4001", "10000"].map(connections), [1, 1, 2, 3]);
+    }
+}

@@ -1,0 +1,145 @@
+//! When the next request is begun: as soon as the last one was answered (closed loop), or when it is due by the rate that was
+//! asked for, whether or not others were answered (open loop).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+
+use crate::clock::{Clock, Instant, SystemClock};
+use crate::limits;
+
+/// From when on requests count, and until when they are begun.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Span {
+    /// The first request is begun.
+    pub(super) began: Instant,
+    /// What is due from here on counts.
+    pub(super) counted: Instant,
+    /// Nothing is begun from here on.
+    pub(super) end: Instant,
+}
+
+impl Span {
+    /// From now on.
+    pub(super) fn from_now(warm_up: Duration, length: Duration) -> Self {
+        let began = SystemClock::new().now();
+        let counted = began.after(warm_up);
+        Self { began, counted, end: counted.after(length) }
+    }
+
+    /// How long requests count.
+    pub(super) fn length(&self) -> Duration {
+        self.end.since(self.counted)
+    }
+}
+
+/// Hands out turns to whoever is free.
+#[derive(Debug)]
+pub(super) struct Turns {
+    span: Span,
+    pace: Option<Pace>,
+}
+
+/// The turns of an open loop. Each is due at a time that follows from its number alone.
+#[derive(Debug)]
+struct Pace {
+    rate: u32,
+    /// The number of the next turn to be taken.
+    next: AtomicU64,
+    /// Turns that are due and not taken.
+    ready: Semaphore,
+}
+
+impl Turns {
+    /// With a rate for all takers together, or as fast as they come back.
+    pub(super) fn new(span: Span, rate: Option<u32>) -> Self {
+        let pace = rate.map(|rate| Pace { rate, next: AtomicU64::new(0), ready: Semaphore::new(0) });
+        Self { span, pace }
+    }
+
+    /// Waits for the next turn and says when it was due. `None` at the end.
+    pub(super) async fn next(&self) -> Option<Instant> {
+        let due = match &self.pace {
+            None => SystemClock::new().now(),
+            Some(pace) => {
+                pace.ready.acquire().await.ok()?.forget();
+                self.span.began.after(due(pace.next.fetch_add(1, Ordering::Relaxed), pace.rate))
+            }
+        };
+        (SystemClock::new().now() < self.span.end).then_some(due)
+    }
+
+    /// Lets turns go when they are due, until the end. Timers of the runtime are a millisecond coarse, so a thread sleeps.
+    /// It answers how many turns were due and never taken.
+    pub(super) async fn keep_time(self: Arc<Self>) -> u64 {
+        if self.pace.is_none() {
+            return 0;
+        }
+        tokio::task::spawn_blocking(move || self.let_go()).await.unwrap_or_default()
+    }
+
+    fn let_go(&self) -> u64 {
+        let Some(pace) = &self.pace else { return 0 };
+        let (clock, mut gone) = (SystemClock::new(), 0);
+        loop {
+            let now = clock.now().min(self.span.end);
+            let all = due_by(now.since(self.span.began), pace.rate);
+            // Far fewer than a semaphore can count: the rate and the length of a run are bounded.
+            pace.ready.add_permits(usize::try_from(all - gone).unwrap_or(0));
+            gone = all;
+            if self.span.end <= now {
+                break;
+            }
+            let wait = self.span.began.after(due(gone, pace.rate)).since(clock.now());
+            std::thread::sleep(wait.max(Duration::from_micros(limits::BENCH_PACE_US_MIN)));
+        }
+        pace.ready.close();
+        gone.saturating_sub(pace.next.load(Ordering::Relaxed))
+    }
+}
+
+/// When the turn of this number is due, from the beginning on.
+fn due(number: u64, rate: u32) -> Duration {
+    let nanos = u128::from(number) * 1_000_000_000 / u128::from(rate);
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
+
+/// How many turns are due within so long.
+fn due_by(passed: Duration, rate: u32) -> u64 {
+    u64::try_from(passed.as_nanos() * u128::from(rate) / 1_000_000_000).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Turns are due evenly from the beginning on, and as many are let go as are due.
+    #[test]
+    fn turns_are_due_by_their_number() {
+        assert_eq!(due(0, 3), Duration::ZERO);
+        assert_eq!(due(6, 3), Duration::from_secs(2));
+        for passed in [0, 1, 333, 334, 1_000, 59_999] {
+            let passed = Duration::from_millis(passed);
+            let gone = due_by(passed, 3);
+            assert!(gone == 0 || due(gone - 1, 3) <= passed, "not before it is due");
+            assert!(passed < due(gone + 1, 3), "not later than the one behind it");
+        }
+    }
+
+    /// Who is slow is not waited for: turns that were due meanwhile are still due when they were, and those that nobody took
+    /// are counted.
+    #[tokio::test]
+    async fn an_open_loop_does_not_wait_for_the_slow() {
+        let span = Span::from_now(Duration::ZERO, Duration::from_millis(500));
+        let turns = Arc::new(Turns::new(span, Some(100)));
+        let keeper = tokio::spawn(Arc::clone(&turns).keep_time());
+        let first = turns.next().await.expect("there is time");
+        let second = turns.next().await.expect("there is time");
+        assert_eq!(second.since(first), Duration::from_millis(10));
+        let left = keeper.await.expect("it ends");
+        assert_eq!(left, 48, "of fifty that were due");
+        assert!(turns.next().await.is_none(), "nothing is begun after the end");
+    }
+}

@@ -1,0 +1,76 @@
+//! The workloads that acquire and release for a while: pairs, handoff and failover.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::figures::{FailoverFigures, HandoffFigures, PairFigures};
+use super::lanes::Load;
+use super::options::{BenchOptions, Workload};
+use super::pace::Span;
+use super::report::{Figures, Report};
+use super::sample::Sample;
+use super::servers::Usage;
+use super::witness::{Baton, Outages};
+use super::{Bench, crowd};
+use crate::client::Session;
+use crate::limits::BENCH_NAMED_MAX;
+use crate::service::LockService;
+
+/// What a load came to.
+pub(super) struct Ran {
+    pub(super) sample: Sample,
+    pub(super) pairs: PairFigures,
+    pub(super) usage: Usage,
+    load: Arc<Load>,
+}
+
+impl<S: LockService> Bench<'_, S> {
+    /// Makes pairs for as long as was asked, after the warm-up.
+    pub(super) async fn pairs(&self, sessions: &[Session<S>]) -> Ran {
+        let options = self.options;
+        let span = Span::from_now(options.warm_up, Duration::from_secs(u64::from(options.secs)));
+        let mut load = Load::new(span, options.rate);
+        load.baton = (options.workload == Workload::Handoff).then(Baton::default);
+        load.outages = (options.workload == Workload::Failover).then(|| Outages::new(options.gap, span.began));
+        let load = Arc::new(load);
+        let name = |number: usize, lane: u32| match load.baton {
+            Some(_) => self.name.clone(),
+            None => format!("{}/{number}.{lane}", self.name),
+        };
+        let told = || {
+            let outages = load.outages.as_ref().map_or(String::new(), |all| format!(", {} outages", all.count()));
+            format!("{} done{outages}", load.gathered.lock().pairs.len())
+        };
+        let (never_begun, (first, last)) =
+            tokio::join!(load.run(sessions, options.in_flight, name), self.watch(span, told));
+        let (sample, usage) = (load.gathered.take(), self.servers.between(&first, &last));
+        let mut pairs = PairFigures::new(options, &sample, span.length(), &usage);
+        pairs.never_begun = never_begun;
+        Ran { sample, pairs, usage, load }
+    }
+}
+
+/// One of the workloads that only make pairs.
+pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Report, super::Failure> {
+    let options = bench.options;
+    if options.workload == Workload::Failover {
+        bench
+            .output
+            .remark("now kill a node or transfer leadership; times in which nobody is served are told at the end");
+    }
+    let sessions = crowd::open(&bench.clients, options.clients, options).await?;
+    let ran = bench.pairs(&sessions).await;
+    let lost_sessions = crowd::lost(&sessions);
+    crowd::close(sessions).await;
+    let figures = figures(options, &ran);
+    Ok(Report::new(options, figures, ran.usage, &bench.servers).besides(lost_sessions, ran.sample.errors))
+}
+
+fn figures(options: &BenchOptions, ran: &Ran) -> Figures {
+    let (sample, span) = (&ran.sample, ran.load.span);
+    let handoff = ran.load.baton.as_ref().map(|_| HandoffFigures::new(sample, span.length()));
+    let told =
+        |outages: &Outages| FailoverFigures::new(options.gap, &outages.all(span.end), span.counted, BENCH_NAMED_MAX);
+    let failover = ran.load.outages.as_ref().map(told);
+    Figures { pairs: Some(ran.pairs.clone()), handoff, failover, ..Figures::default() }
+}

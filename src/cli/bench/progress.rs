@@ -1,0 +1,49 @@
+//! A bar on a terminal while a run lasts.
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::Bench;
+use super::pace::Span;
+use super::servers::Look;
+use crate::clock::{Clock, Instant, SystemClock};
+use crate::limits;
+use crate::service::LockService;
+
+impl<S: LockService> Bench<'_, S> {
+    /// Draws until the end of the span what is told of it. Answers how the servers were when counting began, and at the end.
+    pub(super) async fn watch(&self, span: Span, told: impl Fn() -> String) -> (Look, Look) {
+        let bar = self.bar(span.end.since(span.began));
+        self.draw_until(span.counted, span, &bar, &told).await;
+        let first = self.servers.look();
+        self.draw_until(span.end, span, &bar, &told).await;
+        let last = self.servers.look();
+        bar.finish_and_clear();
+        (first, last)
+    }
+
+    async fn draw_until(&self, until: Instant, span: Span, bar: &ProgressBar, told: &impl Fn() -> String) {
+        let clock = SystemClock::new();
+        loop {
+            let now = clock.now();
+            bar.set_position(now.since(span.began).as_millis().try_into().unwrap_or(u64::MAX));
+            bar.set_message(told());
+            if until <= now {
+                return;
+            }
+            let tick = Duration::from_millis(limits::PROGRESS_TICK_MS);
+            tokio::time::sleep(until.since(now).min(tick)).await;
+        }
+    }
+
+    fn bar(&self, length: Duration) -> ProgressBar {
+        if !self.output.watched || self.output.json {
+            return ProgressBar::hidden();
+        }
+        let style = ProgressStyle::with_template("{prefix} [{bar:40}] {elapsed}  {msg}");
+        ProgressBar::new(length.as_millis().try_into().unwrap_or(u64::MAX))
+            .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+            .with_prefix(self.options.workload.name())
+    }
+}

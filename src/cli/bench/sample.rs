@@ -1,0 +1,94 @@
+//! What the clients saw, gathered in one place: latencies, errors, and whether the lock kept its promises.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use crate::limits;
+
+/// Durations, by percentile.
+#[derive(Debug)]
+pub(super) struct Latencies(Histogram<u64>);
+
+impl Default for Latencies {
+    fn default() -> Self {
+        // Three digits and no upper bound: the arguments are within what the histogram allows.
+        Self(Histogram::new_with_max(limits::BENCH_LATENCY_US_MAX, 3).expect("bounds that a histogram can have"))
+    }
+}
+
+impl Latencies {
+    pub(super) fn record(&mut self, duration: Duration) {
+        self.0.saturating_record(micros(duration));
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// In microseconds; 0 where nothing was recorded.
+    pub(super) fn us(&self, percent: f64) -> u64 {
+        self.0.value_at_percentile(percent)
+    }
+
+    pub(super) fn max_us(&self) -> u64 {
+        self.0.max()
+    }
+}
+
+pub(super) fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Requests that failed.
+#[derive(Debug, Default, Clone, Serialize)]
+pub(super) struct Errors {
+    /// How many.
+    pub(super) errors: u64,
+    /// What the first one said.
+    pub(super) first_error: Option<String>,
+}
+
+impl Errors {
+    pub(super) fn count(&mut self, error: &impl std::fmt::Display) {
+        tracing::info!(%error, "a request failed");
+        self.errors += 1;
+        self.first_error.get_or_insert_with(|| error.to_string());
+    }
+}
+
+/// What was seen of all requests that count.
+#[derive(Debug, Default)]
+pub(super) struct Sample {
+    /// From the moment at which a pair was due to the answer of its release.
+    pub(super) pairs: Latencies,
+    /// From the moment at which a pair was due to its grant.
+    pub(super) acquires: Latencies,
+    /// From the call of a release to the next grant of the same lock.
+    pub(super) gaps: Latencies,
+    /// Grants to another client than the one before.
+    pub(super) handoffs: u64,
+    /// Two held the lock at once, or a token was not larger than the one before.
+    pub(super) violations: u64,
+    /// Requests that the end of the run cut off.
+    pub(super) unfinished: u64,
+    /// Requests that failed, also those of the warm-up.
+    pub(super) errors: Errors,
+}
+
+/// A sample that many clients add to. It is locked for less than a microsecond, and never while anything is awaited.
+#[derive(Debug, Default)]
+pub(super) struct Gathered(Mutex<Sample>);
+
+impl Gathered {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Sample> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All of it, once nobody adds to it any more.
+    pub(super) fn take(&self) -> Sample {
+        std::mem::take(&mut self.lock())
+    }
+}

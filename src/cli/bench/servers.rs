@@ -1,0 +1,247 @@
+//! What the nodes cost: CPU and memory of those whose processes run on this machine, by `/proc`. Of others nothing is known,
+//! and that is said.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::clock::{Clock, Instant, SystemClock};
+use crate::model::Invalid;
+use crate::service::Status;
+
+/// The processes of the nodes.
+#[derive(Debug, Clone)]
+pub(super) struct Servers {
+    /// By process, which nodes run in it; none where the user named the process.
+    processes: BTreeMap<u32, Vec<u64>>,
+    /// Nodes whose processes were not found.
+    pub(super) unknown: Vec<u64>,
+}
+
+/// What they had used up at one time.
+#[derive(Debug, Clone)]
+pub(super) struct Look {
+    at: Instant,
+    /// By process: CPU in milliseconds and memory in bytes; nothing of one that is gone.
+    used: BTreeMap<u32, (u64, u64)>,
+    /// CPU of this process, in milliseconds.
+    own_ms: u64,
+}
+
+/// What one process used between two looks.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Used {
+    /// The nodes in it; empty where the user named the process.
+    pub(super) nodes: Vec<u64>,
+    pub(super) pid: u32,
+    /// CPU seconds a second.
+    pub(super) cores: f64,
+    /// CPU time, in milliseconds.
+    pub(super) cpu_ms: u64,
+    /// Resident memory at the second look.
+    pub(super) memory_bytes: u64,
+    /// What that had grown by; negative where it shrank.
+    pub(super) memory_grown_bytes: i64,
+}
+
+/// What was used between two looks.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Usage {
+    /// CPU seconds a second of this program, which makes the load.
+    pub(super) client_cores: f64,
+    /// The same of all nodes; null unless all of them run here.
+    pub(super) server_cores: Option<f64>,
+    /// CPU time of all nodes, in milliseconds; null unless all of them run here.
+    pub(super) server_cpu_ms: Option<u64>,
+    /// The processes that are known.
+    pub(super) servers: Vec<Used>,
+}
+
+impl Servers {
+    /// The processes that the user named, or else those that listen where the nodes say that they do.
+    ///
+    /// # Errors
+    /// Names a process that is not there.
+    pub(super) fn find(pids: &[u32], status: &Status) -> Result<Self, Invalid> {
+        if !pids.is_empty() {
+            if let Some(pid) = pids.iter().find(|pid| used(**pid).is_none()) {
+                return Err(Invalid::new("pids", "processes of this machine", pid));
+            }
+            return Ok(Self { processes: pids.iter().map(|pid| (*pid, Vec::new())).collect(), unknown: Vec::new() });
+        }
+        let (mut processes, mut unknown) = (BTreeMap::<u32, Vec<u64>>::new(), Vec::new());
+        let sockets: BTreeMap<_, _> =
+            status.nodes.iter().filter_map(|node| Some((listening_at(&node.client)?, node.id))).collect();
+        let owners = owners_of(&sockets.keys().copied().collect());
+        for node in &status.nodes {
+            let socket = sockets.iter().find(|(_, id)| **id == node.id);
+            match socket.and_then(|(socket, _)| owners.get(socket)) {
+                Some(pid) => processes.entry(*pid).or_default().push(node.id),
+                None => unknown.push(node.id),
+            }
+        }
+        Ok(Self { processes, unknown })
+    }
+
+    /// How things are now.
+    pub(super) fn look(&self) -> Look {
+        let of = |pid: &u32| Some((*pid, used(*pid)?));
+        let used = self.processes.keys().filter_map(of).collect();
+        let own_ms = used_by(Path::new("/proc/self")).map_or(0, |(cpu_ms, _)| cpu_ms);
+        Look { at: SystemClock::new().now(), used, own_ms }
+    }
+
+    /// What was used between two looks. A process that ended in between counts as unknown.
+    pub(super) fn between(&self, first: &Look, second: &Look) -> Usage {
+        let elapsed_ms = second.at.since(first.at).as_secs_f64() * 1000.0;
+        let cores = |cpu_ms: u64| (cpu_ms as f64 / elapsed_ms.max(1.0) * 1000.0).round() / 1000.0;
+        let one = |(pid, nodes): (&u32, &Vec<u64>)| {
+            let ((cpu_before, memory_before), (cpu, memory)) = (first.used.get(pid)?, second.used.get(pid)?);
+            let (cpu_ms, grown) = (cpu.saturating_sub(*cpu_before), memory.cast_signed() - memory_before.cast_signed());
+            let (nodes, pid, memory_bytes) = (nodes.clone(), *pid, *memory);
+            Some(Used { nodes, pid, cores: cores(cpu_ms), cpu_ms, memory_bytes, memory_grown_bytes: grown })
+        };
+        let servers: Vec<_> = self.processes.iter().filter_map(one).collect();
+        let all = self.unknown.is_empty() && servers.len() == self.processes.len() && !servers.is_empty();
+        let server_cpu_ms = all.then(|| servers.iter().map(|used| used.cpu_ms).sum::<u64>());
+        let client_cores = cores(second.own_ms.saturating_sub(first.own_ms));
+        Usage { client_cores, server_cores: server_cpu_ms.map(cores), server_cpu_ms, servers }
+    }
+}
+
+impl Usage {
+    /// What the memory of all processes together grew by for each of so many things; null where not all nodes run here.
+    pub(super) fn grown_for_each(&self, count: u64) -> Option<i64> {
+        self.server_cpu_ms?;
+        let grown: i64 = self.servers.iter().map(|used| used.memory_grown_bytes).sum();
+        Some(grown / count.max(1).cast_signed())
+    }
+}
+
+fn used(pid: u32) -> Option<(u64, u64)> {
+    used_by(&PathBuf::from(format!("/proc/{pid}")))
+}
+
+/// CPU in milliseconds and resident memory in bytes.
+fn used_by(process: &Path) -> Option<(u64, u64)> {
+    let stat = fs::read_to_string(process.join("stat")).ok()?;
+    // The name stands in brackets and may hold anything; behind it are numbers.
+    let fields: Vec<_> = stat[stat.rfind(')')? + 1..].split_whitespace().collect();
+    let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    let ticks = number(11)? + number(12)?;
+    let memory_bytes = number(21)? * rustix::param::page_size() as u64;
+    Some((ticks * 1000 / rustix::param::clock_ticks_per_second().max(1), memory_bytes))
+}
+
+/// The socket that listens at this address, where the address is this machine's.
+fn listening_at(address: &str) -> Option<u64> {
+    let wanted: Vec<_> = address.to_socket_addrs().ok()?.filter(|at| is_own(at.ip())).collect();
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
+    let mut sockets = tables.iter().flat_map(|table| table.lines().skip(1)).filter_map(listening);
+    let answers = |at: SocketAddr| wanted.iter().any(|want| want.port() == at.port() && covers(at.ip(), want.ip()));
+    sockets.find(|(at, _)| answers(*at)).map(|(_, inode)| inode)
+}
+
+/// Only an address of this machine can be bound here.
+fn is_own(address: IpAddr) -> bool {
+    UdpSocket::bind((address, 0)).is_ok()
+}
+
+fn covers(listens: IpAddr, wanted: IpAddr) -> bool {
+    listens.is_unspecified() || listens.to_canonical() == wanted.to_canonical()
+}
+
+/// Address and inode of a line of the kernel's table, where that socket listens.
+fn listening(line: &str) -> Option<(SocketAddr, u64)> {
+    const LISTENS: &str = "0A";
+    let fields: Vec<_> = line.split_whitespace().collect();
+    let (local, state, inode) = (*fields.get(1)?, *fields.get(3)?, *fields.get(9)?);
+    if state != LISTENS {
+        return None;
+    }
+    let (address, port) = local.split_once(':')?;
+    let words: Option<Vec<u32>> = address
+        .as_bytes()
+        .chunks(8)
+        .map(|word| u32::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok())
+        .collect();
+    // Each word is written as this machine's number, whose bytes in memory are the address.
+    let bytes: Vec<u8> = words?.into_iter().flat_map(u32::to_ne_bytes).collect();
+    let address = match bytes.len() {
+        4 => IpAddr::from(Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?)),
+        _ => IpAddr::from(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?)),
+    };
+    Some((SocketAddr::new(address, u16::from_str_radix(port, 16).ok()?), inode.parse().ok()?))
+}
+
+/// Which processes have these sockets, as far as this user may know.
+fn owners_of(sockets: &BTreeSet<u64>) -> BTreeMap<u64, u32> {
+    let mut owners = BTreeMap::new();
+    if sockets.is_empty() {
+        return owners;
+    }
+    for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        for open in fs::read_dir(process.path().join("fd")).into_iter().flatten().flatten() {
+            let link = fs::read_link(open.path()).unwrap_or_default();
+            let inode = link.to_str().and_then(|text| text.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());
+            if let Some(inode) = inode.filter(|inode| sockets.contains(inode)) {
+                owners.insert(inode, pid);
+            }
+        }
+    }
+    owners
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A listener of this process is found by its address, and so is what this process uses.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_process_is_found_by_where_it_listens() {
+        for address in ["127.0.0.1:0", "0.0.0.0:0", "[::1]:0"] {
+            let Ok(listener) = std::net::TcpListener::bind(address) else { continue };
+            let port = listener.local_addr().unwrap().port();
+            let host = if address.starts_with('[') { "[::1]" } else { "127.0.0.1" };
+            let socket = listening_at(&format!("{host}:{port}")).expect("it listens");
+            assert_eq!(owners_of(&BTreeSet::from([socket])).get(&socket), Some(&std::process::id()), "{address}");
+        }
+        assert_eq!(listening_at("192.0.2.1:80"), None, "an address of nobody here");
+        let (_, memory_bytes) = used(std::process::id()).expect("it runs");
+        assert!(0 < memory_bytes);
+        assert_eq!(used(u32::MAX), None);
+    }
+
+    /// The kernel's lines are read for both kinds of address, and only those that listen.
+    #[test]
+    fn lines_of_the_kernel_are_read() {
+        let line = |state: &str| {
+            let address = u32::from_ne_bytes([127, 0, 0, 1]);
+            format!("0: {address:08X}:1DB1 00000000:0000 {state} 00000000:00000000 00:00000000 00000000 0 0 4711 1")
+        };
+        assert_eq!(listening(&line("0A")), Some(("127.0.0.1:7601".parse().unwrap(), 4711)));
+        assert_eq!(listening(&line("01")), None);
+        assert_eq!(listening("no such line"), None);
+    }
+
+    /// Cores are CPU over the time between two looks; where a node is unknown, the sum is, too.
+    #[test]
+    fn usage_is_what_lies_between_two_looks() {
+        let look = |ms: u64, cpu_ms, memory| Look {
+            at: Instant::from_nanos(ms * 1_000_000),
+            used: BTreeMap::from([(7, (cpu_ms, memory))]),
+            own_ms: cpu_ms * 2,
+        };
+        let mut servers = Servers { processes: BTreeMap::from([(7, vec![1, 2])]), unknown: Vec::new() };
+        let usage = servers.between(&look(1_000, 100, 5_000), &look(3_000, 600, 4_000));
+        assert_eq!((usage.server_cores, usage.client_cores, usage.server_cpu_ms), (Some(0.25), 0.5, Some(500)));
+        assert_eq!((usage.servers[0].memory_bytes, usage.servers[0].memory_grown_bytes), (4_000, -1_000));
+        servers.unknown.push(3);
+        assert_eq!(servers.between(&look(1_000, 100, 0), &look(3_000, 600, 0)).server_cores, None);
+    }
+}

@@ -1,0 +1,169 @@
+//! What is to be seen only over all clients: the way of one lock through their hands, and times in which nobody was served.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::clock::Instant;
+use crate::model::FencingToken;
+
+/// The way of one lock from client to client, as they see it.
+#[derive(Debug, Default)]
+pub(super) struct Baton {
+    /// Clients that hold it.
+    inside: AtomicI64,
+    /// When its last release was called, in nanoseconds; 0 before the first.
+    released: AtomicU64,
+    token: AtomicU64,
+    /// Number of the last holder, plus one.
+    holder: AtomicU64,
+}
+
+/// What a grant shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Passed {
+    /// Since the release before it was called.
+    pub(super) gap: Option<Duration>,
+    /// It came from another client.
+    pub(super) handed_over: bool,
+    /// Another one still held the lock, or had a larger token.
+    pub(super) violated: bool,
+}
+
+impl Baton {
+    /// A client holds the lock.
+    pub(super) fn granted(&self, client: u64, token: FencingToken, now: Instant) -> Passed {
+        let together = self.inside.fetch_add(1, Ordering::SeqCst) != 0;
+        let backward = token.as_u64() <= self.token.fetch_max(token.as_u64(), Ordering::SeqCst);
+        let before = self.holder.swap(client + 1, Ordering::SeqCst);
+        let released = Instant::from_nanos(self.released.load(Ordering::SeqCst));
+        let gap = (before != 0).then(|| now.since(released));
+        Passed { gap, handed_over: before != 0 && before != client + 1, violated: together || backward }
+    }
+
+    /// Its holder is about to give it back.
+    pub(super) fn releasing(&self, now: Instant) {
+        self.released.store(now.as_nanos(), Ordering::SeqCst);
+        self.inside.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Times in which nobody was served.
+#[derive(Debug)]
+pub(super) struct Outages {
+    /// A shorter time is none.
+    least: Duration,
+    /// When somebody was served last, in nanoseconds.
+    last: AtomicU64,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    /// Nobody was served from the first to the second.
+    gaps: Vec<(Instant, Instant)>,
+    /// One client was not served from the first to the second.
+    waits: Vec<(Instant, Instant)>,
+}
+
+/// One time in which nobody was served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Outage {
+    /// When somebody was served last.
+    pub(super) from: Instant,
+    /// From then on until the first was served, half of those who waited, and all of them.
+    pub(super) again: [Duration; 3],
+}
+
+impl Outages {
+    pub(super) fn new(least: Duration, began: Instant) -> Self {
+        Self { least, last: AtomicU64::new(began.as_nanos()), seen: Mutex::default() }
+    }
+
+    /// A client was served, which was served before at `own`.
+    pub(super) fn served(&self, own: Instant, now: Instant) {
+        let last = Instant::from_nanos(self.last.fetch_max(now.as_nanos(), Ordering::SeqCst));
+        let outage = self.least <= now.since(last);
+        if outage || self.least <= now.since(own) {
+            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            seen.gaps.extend(outage.then_some((last, now)));
+            seen.waits.push((own, now));
+        }
+    }
+
+    /// How many there were so far.
+    pub(super) fn count(&self) -> usize {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).gaps.len()
+    }
+
+    /// All of them, in order. One that is not over at the end counts up to there.
+    pub(super) fn all(&self, end: Instant) -> Vec<Outage> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = Instant::from_nanos(self.last.load(Ordering::SeqCst));
+        let open = (self.least <= end.since(last)).then_some((last, end));
+        let mut gaps: Vec<_> = seen.gaps.iter().copied().chain(open).collect();
+        gaps.sort_unstable();
+        gaps.iter().map(|(from, to)| outage(*from, *to, &seen.waits)).collect()
+    }
+}
+
+fn outage(from: Instant, to: Instant, waits: &[(Instant, Instant)]) -> Outage {
+    let over = waits.iter().filter(|(began, ended)| *began <= from && to <= *ended);
+    let mut again: Vec<_> = over.map(|(_, ended)| ended.since(from)).collect();
+    again.sort_unstable();
+    let first = to.since(from);
+    let at = |index: usize| again.get(index).copied().unwrap_or(first);
+    Outage { from, again: [first, at(again.len() / 2), at(again.len().saturating_sub(1))] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_nanos(ms * 1_000_000)
+    }
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn token(counter: u64) -> FencingToken {
+        FencingToken::new(1, counter)
+    }
+
+    /// A lock that goes from hand to hand is no violation; two at once, or a token that does not grow, is one.
+    #[test]
+    fn a_baton_sees_who_holds_it_together() {
+        let baton = Baton::default();
+        let first = Passed { gap: None, handed_over: false, violated: false };
+        assert_eq!(baton.granted(0, token(5), at(1)), first);
+        baton.releasing(at(2));
+        let next = Passed { gap: Some(ms(3)), handed_over: true, violated: false };
+        assert_eq!(baton.granted(1, token(6), at(5)), next);
+        assert!(baton.granted(2, token(7), at(6)).violated, "together");
+        baton.releasing(at(7));
+        baton.releasing(at(7));
+        assert!(!baton.granted(2, token(8), at(8)).handed_over, "the same client again");
+        baton.releasing(at(9));
+        assert!(baton.granted(0, token(8), at(10)).violated, "an old token");
+    }
+
+    /// A gap in which nobody is served is an outage, with the first, the middle and the last to be served again; one client
+    /// that waits alone is none, and one that is not over counts up to the end.
+    #[test]
+    fn outages_are_told_by_those_who_waited() {
+        let outages = Outages::new(ms(100), at(0));
+        outages.served(at(0), at(50));
+        outages.served(at(10), at(140));
+        assert_eq!(outages.count(), 0, "others were served meanwhile");
+        outages.served(at(140), at(640));
+        outages.served(at(50), at(700));
+        outages.served(at(60), at(720));
+        let first = Outage { from: at(140), again: [ms(500), ms(560), ms(580)] };
+        assert_eq!(outages.all(at(730)), [first.clone()]);
+        let second = Outage { from: at(720), again: [ms(280); 3] };
+        assert_eq!(outages.all(at(1_000)), [first, second]);
+    }
+}

@@ -1,0 +1,27 @@
+//! Bounds of measuring a cluster.
+
+/// Longest latency that a bench tells apart: an hour, in microseconds.
+pub const BENCH_LATENCY_US_MAX: u64 = 3_600_000_000;
+/// Clients of one bench.
+pub const BENCH_CLIENTS_MAX: u32 = 10_000;
+/// Its connections.
+pub const BENCH_CONNECTIONS_MAX: u32 = 10_000;
+/// Sessions on one of them: each has a stream, and calls need some beside.
+pub const BENCH_SESSIONS_A_CONNECTION_MAX: u32 = 4_000;
+/// Pairs that one client has under way: each has one frame of its stream unanswered at a time.
+pub const BENCH_IN_FLIGHT_MAX: u32 = 200;
+/// Pairs that all of them have under way.
+pub const BENCH_LANES_MAX: u32 = 100_000;
+/// Requests a second of an open loop.
+pub const BENCH_RATE_MAX: u32 = 1_000_000;
+/// Seconds of one run: a day.
+pub const BENCH_SECS_MAX: u32 = 86_400;
+/// Requests of an open loop that are due closer together than this are let go together.
+pub const BENCH_PACE_US_MIN: u64 = 50;
+/// Sessions that are opened or closed at a time.
+pub const BENCH_OPENING_MAX: usize = 256;
+/// Outages and processes that a report names; more are counted.
+pub const BENCH_NAMED_MAX: usize = 64;
+
+const _: () = assert!(BENCH_SESSIONS_A_CONNECTION_MAX < super::STREAMS_A_CONNECTION_MAX);
+const _: () = assert!((BENCH_IN_FLIGHT_MAX as usize) < super::STREAM_FRAMES_IN_FLIGHT_MAX);

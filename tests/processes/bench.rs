@@ -1,0 +1,82 @@
+//! `bench` against a running cluster: every workload comes to figures, and says what it cannot know. No figure is judged.
+
+use std::process::{Output, Stdio};
+
+use serde_json::Value;
+
+use crate::cluster::Cluster;
+
+fn ran(output: &Output) -> Value {
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{error}");
+    serde_json::from_slice(&output.stdout).expect("one object")
+}
+
+fn number(object: &Value, field: &str) -> u64 {
+    object[field].as_u64().unwrap_or_else(|| panic!("{field} is no count in {object}"))
+}
+
+/// Each workload, side by side with the others: what it counts was done, nothing failed, and the nodes' processes were found.
+#[tokio::test]
+async fn every_workload_comes_to_figures() {
+    let cluster = Cluster::start().await;
+    let short = ["--secs", "1", "--warm-up", "0s", "--clients", "4", "--json"];
+    let runs: [(&[&str], &[&str]); 5] = [
+        (&["--workload", "pairs", "--rate", "40", "--in-flight", "2", "--connections", "2"], &["pairs", "p999_us"]),
+        (&["--workload", "handoff"], &["pairs", "handoffs", "gap_p99_us"]),
+        (&["--workload", "drain"], &["rounds", "drained_per_second", "gap_max_us"]),
+        (&["--workload", "sessions", "--ttl", "2s"], &["opened_per_second", "closed_per_second"]),
+        (&["--workload", "held", "--held", "50"], &["pairs", "held", "taken_per_second", "let_go_per_second"]),
+    ];
+    let start = |(arguments, _): &(&[&str], &[&str])| {
+        let arguments = [&["bench"], *arguments, &short].concat();
+        cluster.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a bench")
+    };
+    let started: Vec<_> = runs.iter().map(start).collect();
+    for ((arguments, counted), bench) in runs.iter().zip(started) {
+        let object = ran(&bench.wait_with_output().expect("it ends"));
+        for field in *counted {
+            assert!(0 < number(&object, field), "{field} of {arguments:?}: {object}");
+        }
+        assert_eq!((number(&object, "errors"), number(&object, "lost_sessions")), (0, 0), "{arguments:?}: {object}");
+        assert_eq!(object["servers"].as_array().map(Vec::len), Some(3), "{arguments:?}: {object}");
+        assert!(object["server_cores"].is_f64(), "{arguments:?}: {object}");
+    }
+    let left = cluster.client().totals().await.expect("it serves").value;
+    assert_eq!((left.locks, left.sessions), (0, 0), "everything is given back");
+}
+
+/// The end of a leader is an outage with a length, in which no client loses its session; the node that is gone is not counted.
+#[tokio::test]
+async fn a_killed_leader_is_an_outage() {
+    let mut cluster = Cluster::start().await;
+    let leader = cluster.await_leader().await;
+    let arguments = ["bench", "--workload", "failover", "--secs", "3", "--warm-up", "0s", "--clients", "4"];
+    let mut command = cluster.command(&[&arguments[..], &["--gap", "20ms", "--json"]].concat());
+    let bench = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a bench");
+    let client = cluster.client();
+    while client.totals().await.expect("it serves").value.grants == 0 {
+        tokio::task::yield_now().await;
+    }
+    cluster.kill(leader);
+    let object = ran(&bench.wait_with_output().expect("it ends"));
+    assert!(0 < number(&object, "outages") && 0 < number(&object, "longest_ms"), "{object}");
+    assert_eq!(number(&object, "lost_sessions"), 0, "{object}");
+    assert!(object["server_cores"].is_null(), "one of them is gone: {object}");
+    assert_eq!(object["servers"].as_array().map(Vec::len), Some(2), "{object}");
+}
+
+/// For people there are tables, and options that do not go together are refused before anything is sent.
+#[tokio::test]
+async fn a_bench_is_refused_or_shown() {
+    let cluster = Cluster::start().await;
+    let refused = cluster.command(&["bench", "--workload", "drain", "--rate", "5"]).output().expect("ran");
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(64), "{told}");
+    assert!(told.contains("rate: only with the workloads pairs, held and failover, got 5"), "{told}");
+    let gone = cluster.command(&["bench", "--pids", "4294967295"]).output().expect("ran");
+    assert_eq!(gone.status.code(), Some(64), "no such process");
+    let shown = cluster.command(&["bench", "--secs", "1", "--warm-up", "0s", "--clients", "2"]).output().expect("ran");
+    let told = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(told.contains("PAIRS/S") && told.contains("(bench)"), "{told}");
+}
