@@ -162,7 +162,7 @@ mod tests {
         outages.served(at(50), at(700));
         outages.served(at(60), at(720));
         let first = Outage { from: at(140), again: [ms(500), ms(560), ms(580)] };
-        assert_eq!(outages.all(at(730)), [first.clone()]);
+        assert_eq!(outages.all(at(730)), std::slice::from_ref(&first));
         let second = Outage { from: at(720), again: [ms(280); 3] };
         assert_eq!(outages.all(at(1_000)), [first, second]);
     }
