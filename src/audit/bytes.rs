@@ -15,6 +15,7 @@ pub(super) const DOWNGRADED: u8 = 6;
 pub(super) const RESUMED: u8 = 7;
 pub(super) const HANDED_OVER: u8 = 8;
 pub(super) const LIMIT_CHANGED: u8 = 9;
+pub(super) const PERMITS_RETURNED: u8 = 10;
 
 pub(super) const EXCLUSIVE: u8 = 0;
 pub(super) const SHARED: u8 = 1;
@@ -56,6 +57,7 @@ fn tag_of(kind: &EventKind) -> Option<u8> {
         EventKind::Broken { .. } => Some(BROKEN),
         EventKind::Upgraded { .. } => Some(UPGRADED),
         EventKind::Downgraded { .. } => Some(DOWNGRADED),
+        EventKind::PermitsReturned { .. } => Some(PERMITS_RETURNED),
         EventKind::Resumed { .. } => Some(RESUMED),
         EventKind::HandedOver { .. } => Some(HANDED_OVER),
         EventKind::LimitChanged { .. } => Some(LIMIT_CHANGED),
@@ -96,6 +98,7 @@ fn body(out: &mut Vec<u8>, draft: &Draft<'_>) {
             number(out, *waited_ms);
         }
         EventKind::Resumed { from, .. } => number(out, from.as_u64()),
+        EventKind::PermitsReturned { count, .. } => number(out, (*count).into()),
         EventKind::HandedOver { was, from, by, .. } => {
             write_claim(out, *was);
             number(out, from.as_u64());

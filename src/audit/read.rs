@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::bytes::{
     ANONYMOUS, BARGING, BROKEN, DOWNGRADED, EXCLUSIVE, EXPIRED, GRANTED, HANDED_OVER, LIMIT_CHANGED, NAMED, OWNED,
-    PASSING, PERMITS, QUEUED, RELEASED, RESUMED, SET, SHARED, UNKNOWN_MODE, UPGRADED,
+    PASSING, PERMITS, PERMITS_RETURNED, QUEUED, RELEASED, RESUMED, SET, SHARED, UNKNOWN_MODE, UPGRADED,
 };
 use crate::model::{
     Arrival, ChainHash, Claim, EndReason, Event, EventKind, Fairness, FencingToken, GrantFacts, HistoryRecord, Invalid,
@@ -178,6 +178,10 @@ impl<'a> Rest<'a> {
             }
             UPGRADED => EventKind::Upgraded { lock, claim, token, from: self.token()?, waited_ms: self.number()? },
             DOWNGRADED => EventKind::Downgraded { lock, claim, token },
+            PERMITS_RETURNED => {
+                let count = u32::try_from(self.number()?).map_err(|_| Damaged("a number of permits".into()))?;
+                EventKind::PermitsReturned { lock, claim, token, count }
+            }
             RESUMED => EventKind::Resumed { lock, claim, token, mode, from: self.token()? },
             HANDED_OVER => {
                 let (was, from) = (self.claim()?, self.token()?);

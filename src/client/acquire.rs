@@ -9,8 +9,8 @@ use super::pursuit::{Asker, Pursuit, Ready};
 use super::wanted::{Choices, Wait, Wanted, choice_methods, mode_methods, wanted_methods};
 use super::{Client, ClientError, LockGuard, Retry, Session};
 use crate::model::{
-    Acquire, Alter, Alteration, Answer, Command, Fairness, FencingToken, Grant, Handle, Invalid, LockKey, LockName,
-    Mode, Query, Reentry, Refusal,
+    Acquire, Alter, Alteration, Answer, Command, Fairness, FencingToken, Grant, Handle, HolderView, Invalid, LockKey,
+    LockName, Mode, Query, Reentry, Refusal,
 };
 use crate::service::{Freshness, LockService, ServiceError};
 
@@ -69,7 +69,7 @@ impl<S: LockService> LockRequest<S> {
             Command::Acquire(Acquire { request, answered_below, name, mode, owner, patience, metadata, extras })
         };
         let pursued = Pursuit::pursue(session, &name, command, choices.on_queued, deadline).await?;
-        pursued.guard(name, lease_ms)
+        Ok(pursued.guard(name, lease_ms)?.held_in(mode))
     }
 }
 
@@ -100,12 +100,13 @@ impl<S: LockService> Session<S> {
         let Answer::Lock(view) = answered.answer else {
             return Err(ServiceError::Internal("the service answered another question".to_owned()).into());
         };
-        let held = view.holders.iter().any(|holder| holder.token == token && holder.session == Some(self.id()));
-        if !held {
+        let own = |holder: &&HolderView| holder.token == token && holder.session == Some(self.id());
+        let Some(mode) = view.holders.iter().find(own).map(|holder| holder.mode) else {
             return Err(Refusal::NotHeld { lock }.into());
-        }
+        };
         let grant = Grant { token, deadline: None, waited_ms: 0 };
-        Ok(LockGuard::new(self.tie.clone(), Arc::new(Hold::new(lock.name, &grant, None)), Duration::ZERO))
+        let hold = Arc::new(Hold::new(lock.name, &grant, None));
+        Ok(LockGuard::new(self.tie.clone(), hold, Duration::ZERO).held_in(mode))
     }
 }
 

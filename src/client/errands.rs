@@ -26,6 +26,7 @@ pub(super) enum Change {
     Downgrade,
     Upgrade(Patience),
     SetValue(Option<LockValue>),
+    ReturnPermits(u32),
 }
 
 impl Change {
@@ -34,6 +35,7 @@ impl Change {
             Change::Downgrade => Alteration::Downgrade { token },
             Change::Upgrade(patience) => Alteration::Upgrade { token, patience },
             Change::SetValue(value) => Alteration::SetValue { token, value },
+            Change::ReturnPermits(count) => Alteration::ReturnPermits { token, count },
         }
     }
 }

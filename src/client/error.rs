@@ -92,6 +92,7 @@ impl From<Refusal> for ClientError {
             Refusal::SessionEnded { session, reason } => ClientError::SessionLost { session, reason: Some(reason) },
             refusal @ (Refusal::AlreadyHeld { .. }
             | Refusal::Entered { .. }
+            | Refusal::PermitsNotHeld { .. }
             | Refusal::NotAccepted { .. }
             | Refusal::Changed { .. }
             | Refusal::Closed { .. }

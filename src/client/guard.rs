@@ -8,11 +8,12 @@ use std::sync::Arc;
 use super::errands::{Change, Done};
 use super::hold::{Asked, Hold};
 use super::hold_watch::HoldWatch;
+use super::permit::Permit;
 use super::presence::{Errand, Tie};
 use super::waiting::{granted, passed};
 use super::wanted::Wait;
 use super::{ClientError, HoldState, Lost};
-use crate::model::{FencingToken, LockName, LockValue, LogTime, Outcome, Reply, SessionId};
+use crate::model::{FencingToken, LockName, LockValue, LogTime, Mode, Outcome, Reply, SessionId};
 
 /// Holds a lock, a share of one, or permits of a semaphore, and keeps the session alive. Dropping it gives the lock
 /// back: the session's keeper repeats the release until it is answered or the session ends.
@@ -29,6 +30,7 @@ pub struct LockGuard {
     tie: Tie,
     hold: Arc<Hold>,
     waited: Duration,
+    permits: u32,
     owed: Owed,
 }
 
@@ -46,7 +48,7 @@ pub struct Released {
     pub index: u64,
     /// Log time of that entry.
     pub at: LogTime,
-    /// How often the same owner still has it entered; 0 where it is no longer held.
+    /// How often the same owner still has it entered, or how many permits are left; 0 where it is no longer held.
     pub left: u32,
 }
 
@@ -63,7 +65,16 @@ impl LockGuard {
         if hold.lease_length().is_some() {
             tie.leave(Errand::KeepLease(hold.clone()));
         }
-        Self { tie, hold, waited, owed: Owed::Release }
+        Self { tie, hold, waited, permits: 1, owed: Owed::Release }
+    }
+
+    /// It was granted in this mode.
+    pub(super) fn held_in(mut self, mode: Mode) -> Self {
+        self.permits = match mode {
+            Mode::Exclusive | Mode::Shared => 1,
+            Mode::Permits { count, .. } => count,
+        };
+        self
     }
 
     /// The fencing token of this grant, larger than that of every earlier one. An [`upgrade`](Self::upgrade) gives it
@@ -177,6 +188,14 @@ impl LockGuard {
         let value = value.map(LockValue::parse).transpose()?;
         let reply = self.alter(self.tie.presence.draw(), Change::SetValue(value)).await?;
         if reply.outcome == Outcome::Done { Ok(()) } else { Err(ClientError::unexpected(reply.outcome)) }
+    }
+
+    /// Its permits, each of which is given back for itself; of a lock, and of what was taken up by [`resume`](super::Session::resume),
+    /// there is one. A hold that its owner entered again gives none back before that was released.
+    #[must_use = "dropping a permit gives it back"]
+    pub fn into_permits(mut self) -> Vec<Permit> {
+        self.owed = Owed::Nothing;
+        Permit::of(&self.tie, &self.hold, self.permits)
     }
 
     fn alter(

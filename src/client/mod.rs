@@ -27,6 +27,7 @@ mod lease;
 mod look;
 mod manage;
 mod numbers;
+mod permit;
 mod presence;
 mod pursuit;
 mod session;
@@ -59,6 +60,7 @@ pub use hold::Asked;
 pub use hold_watch::HoldWatch;
 pub use lease::{Lease, Refreshed};
 pub use look::{ListRequest, Page, Seen};
+pub use permit::Permit;
 pub use presence::HoldState;
 pub use session::{Session, SessionBuilder};
 pub use sets::{SetGuard, SetMember, SetRequest};
@@ -67,9 +69,6 @@ pub use tokens::TokenFilter;
 pub use watch::Watch;
 
 use backoff::Retry;
-
-/// A guard of a semaphore's permits. It is the same as a lock's.
-pub type Permit = LockGuard;
 
 /// A client of a lock service, in one namespace. Clones share the session that [`lock`](Self::lock) opens.
 #[derive(Clone)]

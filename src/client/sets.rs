@@ -84,7 +84,7 @@ impl<S: LockService> SetRequest<S> {
         let members = checked(members)?;
         let (owner, extras) = choices.checked()?;
         let lease_ms = extras.as_ref().and_then(|extras| extras.lease_ms);
-        let names: Vec<LockName> = members.keys().cloned().collect();
+        let (names, modes): (Vec<_>, Vec<_>) = members.clone().into_iter().unzip();
         let one = names.first().ok_or_else(|| Invalid::new("locks", "at least one in a set", "none"))?;
         let Ready { session, metadata, patience, deadline } = asker.ready(wanted).await?;
         let command = |request, answered_below| {
@@ -92,7 +92,8 @@ impl<S: LockService> SetRequest<S> {
             Command::AcquireSet(set)
         };
         let pursued = Pursuit::pursue(session, one, command, choices.on_queued, deadline).await?;
-        Ok(SetGuard { guards: pursued.guards(&names, lease_ms)? })
+        let guards = pursued.guards(&names, lease_ms)?.into_iter().zip(modes);
+        Ok(SetGuard { guards: guards.map(|(guard, mode)| guard.held_in(mode)).collect() })
     }
 }
 

@@ -83,6 +83,7 @@ fn happened(kind: &EventKind, holds: &Followed) {
         | EventKind::Released { .. }
         | EventKind::Upgraded { .. }
         | EventKind::Downgraded { .. }
+        | EventKind::PermitsReturned { .. }
         | EventKind::Resumed { .. }
         | EventKind::Reopened { .. }
         | EventKind::ValueChanged { .. }

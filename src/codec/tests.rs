@@ -146,6 +146,7 @@ fn samples_of_changes(request: RequestId, lock: &LockKey, handle: &Handle, token
         alter(Alteration::Upgrade { token, patience: Patience::Session }),
         alter(Alteration::Resume { token, handle: handle.clone(), lease_ms: Some(4_000) }),
         alter(Alteration::SetValue { token, value: Some(LockValue::parse("n2").expect("a value")) }),
+        alter(Alteration::ReturnPermits { token, count: 2 }),
         manage(Managing::SetLimit { limit: 7 }),
         manage(Managing::RemoveLimit),
         manage(Managing::Break { token, why: why.clone(), dry_run: true }),

@@ -46,6 +46,7 @@ impl Machine {
             Alteration::Upgrade { token, patience } => self.upgrade(&altering, *token, *patience),
             Alteration::Resume { token, handle, lease_ms } => self.resume(&altering, *token, handle, *lease_ms),
             Alteration::SetValue { token, value } => self.set_value(&altering, *token, value.as_ref()),
+            Alteration::ReturnPermits { token, count } => self.return_permits(&altering, *token, *count),
         };
         let lives = self.sessions.get(&id).is_some_and(|session| session.is_live(alter.request.number));
         if lives { outcome } else { self.final_answer(alter.request, fingerprint, outcome) }

@@ -29,6 +29,7 @@ mod lock;
 mod manage;
 mod nodes;
 mod parties;
+mod permits;
 mod query;
 mod queue;
 mod quotas;

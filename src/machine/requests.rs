@@ -174,6 +174,7 @@ pub(super) fn of_alter(alter: &Alter) -> u64 {
             .number(token.as_u64())
             .number(u64::from(value.is_some()))
             .text(value.as_ref().map_or("", |value| value.as_str())),
+        Alteration::ReturnPermits { token, count } => named.number(5).number(token.as_u64()).number(u64::from(*count)),
     }
     .finish()
 }

@@ -50,4 +50,11 @@ pub enum Alteration {
         /// The new one; `None` takes it away.
         value: Option<LockValue>,
     },
+    /// Gives back some permits of a hold, which keeps its token; with all of them the hold ends, as with a release.
+    ReturnPermits {
+        /// Which grant.
+        token: FencingToken,
+        /// How many: at least 1, and at most as many as it holds.
+        count: u32,
+    },
 }

@@ -71,7 +71,7 @@ pub enum Command {
     Announce(Announcement),
     /// Made by a leader whose operator asked for it: raises the cluster's feature level, where every voter supports it.
     RaiseFeatures(RaiseFeatures),
-    /// Change a hold: upgrade, downgrade, resume.
+    /// Change a hold: upgrade, downgrade, resume, set a value, give some permits back.
     Alter(Alter),
     /// Act on a lock from outside: break, ask, hand over, set a limit.
     Manage(Manage),

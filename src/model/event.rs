@@ -6,8 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    EndReason, FencingToken, Invalid, LockKey, LogTime, Mode, Namespace, Principal, Reason, RequestId, SessionId,
-    TakeId, WallTime,
+    Claim, EndReason, FencingToken, Invalid, LockKey, LogTime, Mode, Namespace, Principal, Reason, SessionId, WallTime,
 };
 
 /// Where an event stands: log index, and its count within that entry. Events are ordered by it, without a gap.
@@ -229,26 +228,17 @@ pub enum EventKind {
         /// For so long, as far as the new leader could see.
         gap_ms: u64,
     },
-}
-
-/// Who waits or holds: a session's request, or a sessionless take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Claim {
-    /// A session's acquire.
-    Request(RequestId),
-    /// A token lease's take.
-    Take(TakeId),
-}
-
-impl Claim {
-    /// The session behind it, if there is one.
-    #[must_use]
-    pub fn session(&self) -> Option<SessionId> {
-        match self {
-            Claim::Request(request) => Some(request.session),
-            Claim::Take(_) => None,
-        }
-    }
+    /// Some permits of a hold were given back; it goes on with the others.
+    PermitsReturned {
+        /// Which semaphore.
+        lock: LockKey,
+        /// Who.
+        claim: Claim,
+        /// Which grant.
+        token: FencingToken,
+        /// How many were given back.
+        count: u32,
+    },
 }
 
 /// Why somebody left a queue without a grant.
@@ -279,6 +269,7 @@ impl EventKind {
             | EventKind::Released { lock, .. }
             | EventKind::Upgraded { lock, .. }
             | EventKind::Downgraded { lock, .. }
+            | EventKind::PermitsReturned { lock, .. }
             | EventKind::Resumed { lock, .. }
             | EventKind::Reopened { lock, .. }
             | EventKind::Broken { lock, .. }
@@ -301,6 +292,7 @@ impl EventKind {
             | EventKind::Released { claim, .. }
             | EventKind::Upgraded { claim, .. }
             | EventKind::Downgraded { claim, .. }
+            | EventKind::PermitsReturned { claim, .. }
             | EventKind::Resumed { claim, .. }
             | EventKind::Broken { claim, .. }
             | EventKind::HandedOver { claim, .. }
@@ -326,6 +318,7 @@ impl EventKind {
             | EventKind::Released { .. }
             | EventKind::Upgraded { .. }
             | EventKind::Downgraded { .. }
+            | EventKind::PermitsReturned { .. }
             | EventKind::Resumed { .. }
             | EventKind::Reopened { .. }
             | EventKind::Broken { .. }
@@ -347,6 +340,7 @@ impl EventKind {
             | EventKind::Expired { token, .. }
             | EventKind::Upgraded { token, .. }
             | EventKind::Downgraded { token, .. }
+            | EventKind::PermitsReturned { token, .. }
             | EventKind::Resumed { token, .. }
             | EventKind::Broken { token, .. }
             | EventKind::HandedOver { token, .. }
@@ -373,6 +367,7 @@ impl EventKind {
             EventKind::Expired { .. } => "expired",
             EventKind::Upgraded { .. } => "upgraded",
             EventKind::Downgraded { .. } => "downgraded",
+            EventKind::PermitsReturned { .. } => "permits-returned",
             EventKind::Resumed { .. } => "resumed",
             EventKind::Reopened { .. } => "reopened",
             EventKind::Broken { .. } => "broken",

@@ -18,6 +18,7 @@
 
 mod alter;
 mod circle;
+mod claim;
 mod command;
 mod document;
 mod entry;
@@ -41,6 +42,7 @@ mod valid;
 
 pub use alter::*;
 pub use circle::*;
+pub use claim::*;
 pub use command::*;
 pub use document::*;
 pub use entry::*;

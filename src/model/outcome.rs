@@ -67,9 +67,9 @@ pub enum Outcome {
         /// How.
         reason: EndReason,
     },
-    /// The lock was given back, or once less entered.
+    /// The lock was given back, or once less entered, or some permits of it were given back.
     Released {
-        /// How often it is still entered by the same owner; 0 where it is no longer held.
+        /// How often it is still entered by the same owner, or how many permits are left; 0 where it is no longer held.
         left: u32,
     },
     /// The hold is shared now, under the same token.

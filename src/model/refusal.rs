@@ -209,6 +209,16 @@ pub enum Refusal {
         /// For how long, in milliseconds of log time.
         left_ms: u64,
     },
+    /// More permits are to be given back than the hold has.
+    #[error("{asked} permits of {} cannot be given back: {held} are held", .lock.name)]
+    PermitsNotHeld {
+        /// Which semaphore.
+        lock: LockKey,
+        /// So many are held.
+        held: u32,
+        /// The caller's count.
+        asked: u32,
+    },
 }
 
 fn supported(level: &Option<u32>) -> String {

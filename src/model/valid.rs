@@ -93,6 +93,7 @@ fn changes(kind: &EventKind) -> (Option<FencingToken>, Option<FencingToken>) {
         EventKind::Queued { .. }
         | EventKind::Left { .. }
         | EventKind::Downgraded { .. }
+        | EventKind::PermitsReturned { .. }
         | EventKind::RevokeRequested { .. }
         | EventKind::ValueChanged { .. }
         | EventKind::LimitChanged { .. }

@@ -43,6 +43,9 @@ pub(super) fn check(call: &Call) -> Result<(), ServiceError> {
             ..
         }) => {}
         Command::Alter(Alter { what: Alteration::Upgrade { patience, .. }, .. }) => wait(*patience)?,
+        Command::Alter(Alter { what: Alteration::ReturnPermits { count, .. }, .. }) => {
+            permits(Mode::Permits { count: *count, limit: None })?;
+        }
         Command::Manage(Manage { what: Managing::SetLimit { limit }, .. }) => {
             permits(Mode::Permits { count: 1, limit: Some(*limit) })?;
         }

@@ -36,6 +36,7 @@ impl HoldNews {
             | EventKind::Released { .. }
             | EventKind::Upgraded { .. }
             | EventKind::Downgraded { .. }
+            | EventKind::PermitsReturned { .. }
             | EventKind::Resumed { .. }
             | EventKind::Reopened { .. }
             | EventKind::ValueChanged { .. }

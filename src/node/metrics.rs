@@ -95,6 +95,7 @@ impl Metrics {
             }
             | EventKind::Upgraded { .. }
             | EventKind::Downgraded { .. }
+            | EventKind::PermitsReturned { .. }
             | EventKind::Resumed { .. }
             | EventKind::HandedOver { .. }
             | EventKind::RevokeRequested { .. }

@@ -69,6 +69,7 @@ impl Parked {
             | EventKind::Released { .. }
             | EventKind::Expired { .. }
             | EventKind::Downgraded { .. }
+            | EventKind::PermitsReturned { .. }
             | EventKind::Resumed { .. }
             | EventKind::Reopened { .. }
             | EventKind::Broken { .. }

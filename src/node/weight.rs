@@ -60,7 +60,7 @@ fn of_extras(extras: &Extras) -> usize {
 
 fn of_alteration(what: &Alteration) -> usize {
     match what {
-        Alteration::Downgrade { .. } | Alteration::Upgrade { .. } => 0,
+        Alteration::Downgrade { .. } | Alteration::Upgrade { .. } | Alteration::ReturnPermits { .. } => 0,
         Alteration::Resume { handle, .. } => handle.reveal().len(),
         Alteration::SetValue { value, .. } => of_value(value.as_ref()),
     }

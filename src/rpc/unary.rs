@@ -97,6 +97,7 @@ async fn hold_ended(events: &mut Events, lock: &LockKey) -> Result<bool, Service
                 | EventKind::Expired { .. }
                 | EventKind::Upgraded { .. }
                 | EventKind::Downgraded { .. }
+                | EventKind::PermitsReturned { .. }
                 | EventKind::Resumed { .. }
                 | EventKind::Reopened { .. }
                 | EventKind::Broken { .. }

@@ -145,7 +145,7 @@ impl Word {
             Refusal::LimitUnknown { .. } => Word::LimitUnknown,
             Refusal::Quota { .. } => Word::Quota,
             Refusal::Changed { .. } => Word::Changed,
-            Refusal::NotHeld { .. } => Word::NotHeld,
+            Refusal::NotHeld { .. } | Refusal::PermitsNotHeld { .. } => Word::NotHeld,
             Refusal::HeldByOther { .. } => Word::HeldByOther,
             Refusal::SessionEnded { .. } | Refusal::Tombstoned { .. } => Word::SessionEnded,
             Refusal::AlreadyOpen { .. } => Word::AlreadyOpen,

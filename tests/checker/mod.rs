@@ -187,6 +187,7 @@ impl Replay {
             // Nobody in these tests asks for what the rest of them tell.
             EventKind::Upgraded { .. }
             | EventKind::Downgraded { .. }
+            | EventKind::PermitsReturned { .. }
             | EventKind::Resumed { .. }
             | EventKind::Reopened { .. }
             | EventKind::HandedOver { .. }

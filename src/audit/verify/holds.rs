@@ -55,7 +55,10 @@ impl<'a> Holds<'a> {
         let Some(name) = kind.lock().map(|lock| &lock.name) else { return Ok(()) };
         let (Some(mode), Some(claim), Some(token)) = (record.mode, kind.claim(), kind.token()) else { return Ok(()) };
         match kind {
-            EventKind::Granted { .. } => self.begin(name, token, mode, claim),
+            EventKind::Granted { .. } => {
+                self.fits(name, token, mode)?;
+                self.begin(name, token, mode, claim)
+            }
             EventKind::Resumed { from, .. } => {
                 if self.locks.get(name).is_some_and(|lock| lock.now.contains_key(from)) {
                     return Err(format!("token {from} of {name:?} was resumed although it had not ended"));
@@ -70,7 +73,8 @@ impl<'a> Holds<'a> {
                 self.end(name, *from, None)?;
                 self.begin(name, token, mode, claim)
             }
-            EventKind::Downgraded { .. } => self.downgrade(name, token),
+            EventKind::Downgraded { .. } => self.change(name, token, Mode::Exclusive, Mode::Shared),
+            EventKind::PermitsReturned { count, .. } => self.shrink(name, token, *count, mode),
             EventKind::Released { .. } | EventKind::Expired { .. } | EventKind::Broken { .. } => {
                 self.end(name, token, Some(mode))
             }
@@ -86,19 +90,25 @@ impl<'a> Holds<'a> {
         }
     }
 
+    /// Whether there were so many permits for somebody new. What is resumed or handed over goes on, as everything held does
+    /// where the limit was lowered.
+    fn fits(&self, name: &LockName, token: FencingToken, mode: Mode) -> Result<(), String> {
+        let Mode::Permits { count, limit: Some(limit) } = mode else { return Ok(()) };
+        let now = self.locks.get(name).into_iter().flat_map(|lock| lock.now.values());
+        let held: u64 = now.map(|(held, _)| permits(*held)).sum();
+        if u64::from(limit) < held + u64::from(count) {
+            return Err(format!(
+                "{count} of {limit} permits of {name:?} were granted to token {token} while {held} were held"
+            ));
+        }
+        Ok(())
+    }
+
     fn begin(&mut self, name: &'a LockName, token: FencingToken, mode: Mode, claim: Claim) -> Result<(), String> {
         let lock = self.locks.entry(name).or_default();
         let other = lock.now.iter().find(|(_, (held, _))| excludes(kind(*held), kind(mode)));
         if let Some((other, _)) = other {
             return Err(format!("{name:?} was granted to token {token} while token {other} held it: two at a time"));
-        }
-        if let Mode::Permits { count, limit: Some(limit) } = mode {
-            let held: u64 = lock.now.values().map(|(held, _)| permits(*held)).sum();
-            if u64::from(limit) < held + u64::from(count) {
-                return Err(format!(
-                    "{count} of {limit} permits of {name:?} were granted to token {token} while {held} were held"
-                ));
-            }
         }
         lock.first.get_or_insert(token);
         lock.granted.entry(kind(mode)).or_insert(token);
@@ -122,14 +132,26 @@ impl<'a> Holds<'a> {
         Ok(())
     }
 
-    fn downgrade(&mut self, name: &'a LockName, token: FencingToken) -> Result<(), String> {
+    /// Permits were given back; `left` is how it is held since.
+    fn shrink(&mut self, name: &'a LockName, token: FencingToken, returned: u32, left: Mode) -> Result<(), String> {
+        let held = self.locks.get(name).and_then(|lock| lock.now.get(&token)).map(|(mode, _)| permits(*mode));
+        if held.is_some_and(|held| held != permits(left) + u64::from(returned)) || permits(left) == 0 {
+            let held = held.unwrap_or_default();
+            let left = permits(left);
+            return Err(format!("token {token} of {name:?} gave back {returned} of {held} permits and kept {left}"));
+        }
+        self.change(name, token, left, left)
+    }
+
+    /// A hold goes on in another mode.
+    fn change(&mut self, name: &'a LockName, token: FencingToken, was: Mode, to: Mode) -> Result<(), String> {
         let complete = self.complete;
         let lock = self.locks.entry(name).or_default();
         if let Some((mode, _)) = lock.now.get_mut(&token) {
-            *mode = Mode::Shared;
+            *mode = to;
             return Ok(());
         }
-        lock.ended_unseen(name, token, Some(Mode::Exclusive), complete)?;
+        lock.ended_unseen(name, token, Some(was), complete)?;
         lock.ended_before.remove(&token);
         Ok(())
     }

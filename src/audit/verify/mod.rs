@@ -189,6 +189,7 @@ fn drawn(kind: &EventKind) -> Option<FencingToken> {
         | EventKind::Released { .. }
         | EventKind::Expired { .. }
         | EventKind::Downgraded { .. }
+        | EventKind::PermitsReturned { .. }
         | EventKind::Broken { .. }
         | EventKind::RevokeRequested { .. }
         | EventKind::ValueChanged { .. }

@@ -18,6 +18,7 @@ pub(in crate::cli) struct Happened {
     token: Option<String>,
     session: Option<String>,
     mode: Option<&'static str>,
+    permits: Option<u32>,
     sequence: Option<u64>,
     reason: Option<String>,
     waited_ms: Option<u64>,
@@ -36,6 +37,7 @@ impl Happened {
             token: event.kind.token().map(|token| token.to_string()),
             session: event.kind.session().map(|session| session.to_string()),
             mode: None,
+            permits: None,
             sequence: None,
             reason: None,
             waited_ms: None,
@@ -62,6 +64,7 @@ impl Happened {
                 self.held_ms = Some(*held_ms);
                 self.reason = Some(end_word(*reason));
             }
+            EventKind::PermitsReturned { count, .. } => self.permits = Some(*count),
             EventKind::Upgraded { waited_ms, .. } => self.waited_ms = Some(*waited_ms),
             EventKind::Resumed { mode, .. } => self.mode = Some(mode_word(*mode)),
             EventKind::HandedOver { mode, .. } => self.mode = Some(mode_word(*mode)),

@@ -26,6 +26,7 @@ pub(in crate::cli) struct HistoryLine {
     pub(in crate::cli) mode: Option<String>,
     pub(in crate::cli) permits: Option<u32>,
     pub(in crate::cli) limit: Option<u32>,
+    pub(in crate::cli) returned: Option<u32>,
     pub(in crate::cli) from: Option<String>,
     pub(in crate::cli) was_session: Option<String>,
     pub(in crate::cli) was_request: Option<String>,
@@ -104,6 +105,7 @@ impl HistoryLine {
                 (self.from, self.by) = (Some(from.to_string()), Some(by.to_string()));
             }
             EventKind::LimitChanged { limit, .. } => self.limit = *limit,
+            EventKind::PermitsReturned { count, .. } => self.returned = Some(*count),
             EventKind::Downgraded { .. }
             | EventKind::Queued { .. }
             | EventKind::Left { .. }
@@ -176,6 +178,9 @@ impl HistoryLine {
             }
             "upgraded" => EventKind::Upgraded { lock, claim, from: from()?, token, waited_ms: waited_ms()? },
             "downgraded" => EventKind::Downgraded { lock, claim, token },
+            "permits-returned" => {
+                EventKind::PermitsReturned { lock, claim, token, count: there("returned", self.returned)? }
+            }
             "resumed" => EventKind::Resumed { lock, claim, from: from()?, token, mode: mode()? },
             "handed-over" => {
                 let was = read_claim(self.was_session.as_ref(), self.was_request.as_ref(), self.was_take.as_ref())?;

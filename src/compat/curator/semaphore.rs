@@ -1,12 +1,12 @@
 //! The semaphore: leases, so many at a time.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::error::in_time;
 use super::{CuratorError, CuratorFramework};
-use crate::client::{HoldState, HoldWatch, LockGuard, LockRequest};
+use crate::client::{HoldState, HoldWatch, LockRequest, Permit};
 use crate::compat::Participant;
 use crate::compat::participant::participants;
 use crate::model::{FencingToken, LockValue};
@@ -14,7 +14,8 @@ use crate::service::LockService;
 
 /// A semaphore under a path (`InterProcessSemaphore` is the same here). Fair.
 ///
-/// - Several leases are granted together or not at all: two that want three of four never hold two each.
+/// - Several leases are granted together or not at all: two that want three of four never hold two each. They are
+///   returned one by one.
 /// - The limit is the cluster's. Who names another one is refused.
 pub struct InterProcessSemaphoreV2<S: LockService> {
     curator: CuratorFramework<S>,
@@ -48,18 +49,19 @@ impl<S: LockService> InterProcessSemaphoreV2<S> {
 
     /// Waits for a lease, as long as the session lives.
     pub async fn acquire(&self) -> Result<SemaphoreLease, CuratorError> {
-        Ok(SemaphoreLease::of(&self.enter(1, |request| request).await?))
+        let mut entered = self.enter(1, |request| request).await?;
+        entered.pop().ok_or_else(|| CuratorError::IllegalState { path: self.path.clone(), why: "granted no lease" })
     }
 
     /// Waits for so many leases. More than there are, and none at all, are refused at once.
     pub async fn acquire_many(&self, count: u32) -> Result<Vec<SemaphoreLease>, CuratorError> {
-        Ok(leases(&self.enter(count, |request| request).await?, count))
+        self.enter(count, |request| request).await
     }
 
     /// Waits at most so long for a lease; `None` where there was none in time.
     pub async fn acquire_within(&self, wait: Duration) -> Result<Option<SemaphoreLease>, CuratorError> {
         let entered = in_time(self.enter(1, |request| request.wait(wait)).await)?;
-        Ok(entered.map(|bundle| SemaphoreLease::of(&bundle)))
+        Ok(entered.and_then(|mut leases| leases.pop()))
     }
 
     /// Waits at most so long for so many leases; `None` where they were not there in time, and then none is held.
@@ -68,8 +70,7 @@ impl<S: LockService> InterProcessSemaphoreV2<S> {
         count: u32,
         wait: Duration,
     ) -> Result<Option<Vec<SemaphoreLease>>, CuratorError> {
-        let entered = in_time(self.enter(count, |request| request.wait(wait)).await)?;
-        Ok(entered.map(|bundle| leases(&bundle, count)))
+        in_time(self.enter(count, |request| request.wait(wait)).await)
     }
 
     /// Gives a lease back.
@@ -95,7 +96,7 @@ impl<S: LockService> InterProcessSemaphoreV2<S> {
         &self,
         count: u32,
         wait: impl FnOnce(LockRequest<S>) -> LockRequest<S>,
-    ) -> Result<Arc<Bundle>, CuratorError> {
+    ) -> Result<Vec<SemaphoreLease>, CuratorError> {
         let session = self.curator.session().await?;
         let data = self.data.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let request = session.lock(&self.path).permits(count, self.max_leases);
@@ -104,73 +105,27 @@ impl<S: LockService> InterProcessSemaphoreV2<S> {
             None => request,
         };
         let guard = wait(request).acquire().await?;
-        Ok(Arc::new(Bundle {
-            token: guard.token(),
-            data,
-            left: Mutex::new(Left { guard: Some(guard), leases: count }),
-        }))
+        let token = guard.token();
+        let permits = guard.into_permits().into_iter();
+        Ok(permits.map(|permit| SemaphoreLease { permit: Some(permit), token, data: data.clone() }).collect())
     }
 }
 
-fn leases(bundle: &Arc<Bundle>, count: u32) -> Vec<SemaphoreLease> {
-    (0..count).map(|_| SemaphoreLease::of(bundle)).collect()
-}
-
-/// Leases that were granted together.
-#[derive(Debug)]
-struct Bundle {
-    token: FencingToken,
-    data: Option<String>,
-    left: Mutex<Left>,
-}
-
-/// What is left of them.
-#[derive(Debug)]
-struct Left {
-    guard: Option<LockGuard>,
-    leases: u32,
-}
-
-impl Bundle {
-    /// Takes one lease out; answers the hold with the last one.
-    fn leave(&self) -> Option<LockGuard> {
-        let mut left = self.left();
-        left.leases -= 1;
-        if left.leases == 0 { left.guard.take() } else { None }
-    }
-
-    fn left(&self) -> MutexGuard<'_, Left> {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// One lease. Dropping it returns it. Leases that were acquired together become free with the last of them.
+/// One lease. Dropping it returns it. Each becomes free for itself, also where several were acquired together.
 #[derive(Debug)]
 #[must_use = "dropping it returns the lease"]
 pub struct SemaphoreLease {
-    bundle: Arc<Bundle>,
-    returned: Returned,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Returned {
-    No,
-    Yes,
+    /// `None` once it was returned.
+    permit: Option<Permit>,
+    token: FencingToken,
+    data: Option<String>,
 }
 
 impl SemaphoreLease {
-    fn of(bundle: &Arc<Bundle>) -> Self {
-        Self { bundle: bundle.clone(), returned: Returned::No }
-    }
-
     /// Returns it. A second time does nothing.
     pub async fn close(&mut self) -> Result<(), CuratorError> {
-        if self.returned == Returned::Yes {
-            return Ok(());
-        }
-        self.returned = Returned::Yes;
-        if let Some(guard) = self.bundle.leave() {
-            guard.release().await?;
+        if let Some(permit) = self.permit.take() {
+            permit.release().await?;
         }
         Ok(())
     }
@@ -178,35 +133,25 @@ impl SemaphoreLease {
     /// The text that was set when it was acquired.
     #[must_use]
     pub fn data(&self) -> Option<&str> {
-        self.bundle.data.as_deref()
+        self.data.as_deref()
     }
 
     /// The fencing token; leases that were acquired together share it.
     #[must_use]
     pub fn token(&self) -> FencingToken {
-        self.bundle.token
+        self.token
     }
 
     /// How sure it is. One that was returned is lost.
     #[must_use]
     pub fn state(&self) -> HoldState {
-        let left = self.bundle.left();
-        let held = left.guard.as_ref().filter(|_| self.returned == Returned::No);
-        held.map_or(HoldState::Lost, LockGuard::state)
+        self.permit.as_ref().map_or(HoldState::Lost, Permit::state)
     }
 
     /// A look at the hold behind it, for its loss and for requests to give it up; `None` once it was returned.
     #[must_use]
     pub fn watch(&self) -> Option<HoldWatch> {
-        self.bundle.left().guard.as_ref().filter(|_| self.returned == Returned::No).map(LockGuard::watch)
-    }
-}
-
-impl Drop for SemaphoreLease {
-    fn drop(&mut self) {
-        if self.returned == Returned::No {
-            drop(self.bundle.leave());
-        }
+        self.permit.as_ref().map(Permit::watch)
     }
 }
 

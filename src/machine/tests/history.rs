@@ -79,6 +79,7 @@ fn every_story_verifies() {
         "granted",
         "handed-over",
         "limit-changed",
+        "permits-returned",
         "released",
         "resumed",
         "upgraded",

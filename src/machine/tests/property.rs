@@ -52,7 +52,7 @@ fn answer(outcome: &Outcome) -> String {
 }
 
 /// Everything that can be answered, apart from quotas, which have tests of their own.
-const POSSIBLE: [(&str, &str); 36] = [
+const POSSIBLE: [(&str, &str); 37] = [
     ("OpenSession", "Opened AlreadyOpen Tombstoned OutOfBounds_ttl OutOfBounds_disconnect_grace"),
     ("Attach", "Attached WrongHandle StaleAttempt SessionEnded"),
     ("Disconnected", "DisconnectNoted"),
@@ -73,6 +73,10 @@ const POSSIBLE: [(&str, &str); 36] = [
         "Upgrade",
         "Granted Queued TimedOut Withdrawn HoldEnded Held AlreadyHeld NotHeld HeldByOther Entered KindMismatch \
          SessionEnded TooOld RequestReused Deadlock",
+    ),
+    (
+        "ReturnPermits",
+        "Released NotHeld HeldByOther Entered KindMismatch PermitsNotHeld SessionEnded TooOld RequestReused Withdrawn",
     ),
     ("SetValue", "Done NotHeld HeldByOther SessionEnded TooOld RequestReused Withdrawn"),
     ("SetLimit", "Done KindMismatch"),

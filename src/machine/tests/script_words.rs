@@ -135,6 +135,7 @@ impl Names {
             | Refusal::LimitUnknown { .. }
             | Refusal::Quota { .. }
             | Refusal::NotHeld { .. }
+            | Refusal::PermitsNotHeld { .. }
             | Refusal::SessionEnded { .. }
             | Refusal::AlreadyOpen { .. }
             | Refusal::Tombstoned { .. }
@@ -177,6 +178,9 @@ impl Names {
             }
             EventKind::Downgraded { lock: key, claim, token } => {
                 format!("{} downgraded {} token={token}", self.claim(*claim), lock(key))
+            }
+            EventKind::PermitsReturned { lock: key, claim, token, count } => {
+                format!("{} returned {count} permits of {} token={token}", self.claim(*claim), lock(key))
             }
             EventKind::Resumed { lock: key, claim, from, token, mode: how } => {
                 let (claim, how) = (self.claim(*claim), mode(*how));

@@ -25,6 +25,9 @@ pub(in crate::rpc) fn stream_alter(session: SessionId, alter: pb::StreamAlter) -
             token: FencingToken::from_u64(token)?,
             value: value.map(|value| LockValue::parse(&value)).transpose()?,
         },
+        What::ReturnPermits(pb::ReturnPermits { token, count }) => {
+            Alteration::ReturnPermits { token: FencingToken::from_u64(token)?, count }
+        }
     };
     let request = RequestId { session, number: alter.request };
     Ok(Alter { request, answered_below: alter.answered_below, name: LockName::parse(&alter.lock)?, what })
@@ -44,6 +47,9 @@ impl From<&Alter> for pb::StreamAlter {
             }),
             Alteration::SetValue { token, value } => {
                 What::SetValue(pb::SetValue { token: token.as_u64(), value: value.as_ref().map(ToString::to_string) })
+            }
+            Alteration::ReturnPermits { token, count } => {
+                What::ReturnPermits(pb::ReturnPermits { token: token.as_u64(), count: *count })
             }
         };
         Self {

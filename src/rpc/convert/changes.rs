@@ -42,6 +42,22 @@ pub(super) fn read_downgraded(event: pb::EventDowngraded) -> Result<EventKind, I
     })
 }
 
+/// See [`EventKind::PermitsReturned`].
+pub(super) fn permits_returned(lock: &LockKey, claim: Claim, token: FencingToken, count: u32) -> Kind {
+    let (lock, claim, token) = (to_lock(lock), to_claim(claim), token.as_u64());
+    Kind::PermitsReturned(pb::EventPermitsReturned { lock, claim, token, count })
+}
+
+/// See [`EventKind::PermitsReturned`].
+pub(super) fn read_permits_returned(event: pb::EventPermitsReturned) -> Result<EventKind, Invalid> {
+    Ok(EventKind::PermitsReturned {
+        lock: read_lock(event.lock)?,
+        claim: read_claim(event.claim)?,
+        token: FencingToken::from_u64(event.token)?,
+        count: event.count,
+    })
+}
+
 /// See [`EventKind::Resumed`].
 pub(super) fn resumed(lock: &LockKey, claim: Claim, from: FencingToken, token: FencingToken, mode: Mode) -> Kind {
     Kind::Resumed(pb::EventResumed {

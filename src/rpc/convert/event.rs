@@ -69,6 +69,9 @@ impl From<&EventKind> for Kind {
                 changes::upgraded(lock, *claim, *from, *token, *waited_ms)
             }
             EventKind::Downgraded { lock, claim, token } => changes::downgraded(lock, *claim, *token),
+            EventKind::PermitsReturned { lock, claim, token, count } => {
+                changes::permits_returned(lock, *claim, *token, *count)
+            }
             EventKind::Resumed { lock, claim, from, token, mode } => {
                 changes::resumed(lock, *claim, *from, *token, *mode)
             }
@@ -129,6 +132,7 @@ impl TryFrom<Kind> for EventKind {
             },
             Kind::Upgraded(event) => changes::read_upgraded(event)?,
             Kind::Downgraded(event) => changes::read_downgraded(event)?,
+            Kind::PermitsReturned(event) => changes::read_permits_returned(event)?,
             Kind::Resumed(event) => changes::read_resumed(event)?,
             Kind::Broken(event) => changes::read_broken(event)?,
             Kind::HandedOver(event) => changes::read_handed_over(event)?,

@@ -26,6 +26,9 @@ impl Naive {
                     None => self.not_held(&lock, mine),
                 }
             }
+            Alteration::ReturnPermits { token, count } => {
+                self.return_permits(alter.request.session, &lock, *token, *count)
+            }
         };
         if !matches!(outcome, Outcome::Granted(_) | Outcome::Queued(_)) {
             self.remember(alter.request, Some(payload), outcome.clone());
@@ -58,6 +61,34 @@ impl Naive {
             self.remember(RequestId { session: id, number }, Some(payload), ended);
         }
         Outcome::Downgraded
+    }
+
+    pub(super) fn return_permits(
+        &mut self,
+        id: SessionId,
+        lock: &LockKey,
+        token: FencingToken,
+        returned: u32,
+    ) -> Outcome {
+        let mine = |hold: &Hold| hold.ask.claim.session() == Some(id);
+        let found = |hold: &Hold| hold.ask.lock == *lock && hold.token == token && mine(hold);
+        let Some(at) = self.holds.iter().position(found) else { return self.not_held(lock, mine) };
+        let (hold, lock) = (&mut self.holds[at], lock.clone());
+        let Mode::Permits { count, .. } = &mut hold.ask.mode else {
+            return Outcome::Refused(Refusal::KindMismatch { lock, kind: Kind::Lock });
+        };
+        if !hold.again.is_empty() {
+            return Outcome::Refused(Refusal::Entered { lock, depth: 1 + hold.again.len() as u32 });
+        }
+        if *count < returned {
+            return Outcome::Refused(Refusal::PermitsNotHeld { lock, held: *count, asked: returned });
+        }
+        *count -= returned;
+        let left = *count;
+        if left == 0 {
+            self.end_hold(at, EndReason::Released, None);
+        }
+        Outcome::Released { left }
     }
 
     pub(super) fn upgrade(

@@ -164,6 +164,9 @@ impl Story {
         let what = match (self.random.below(10), lost) {
             (0..2, _) | (8.., None) => Alteration::Downgrade { token },
             (2, _) => Alteration::SetValue { token, value: self.value() },
+            _ if self.random.percent(if name.as_str().starts_with("pool") { 70 } else { 5 }) => {
+                Alteration::ReturnPermits { token, count: 1 + u32::try_from(self.random.below(3)).expect("small") }
+            }
             (3..6, _) | (_, None) => Alteration::Upgrade { token, patience },
             (_, Some((lock, token, known))) => {
                 name = lock.name;

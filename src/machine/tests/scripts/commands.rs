@@ -33,7 +33,7 @@ impl Script {
             }
             word if script_documents::is_change(word) => script_documents::change(word, who, args)?,
             "limit" | "unlimit" | "break" | "ask" | "handover" => self.manage(word, args)?,
-            "downgrade" | "upgrade" | "resume" | "value" => self.alter(word, who, args)?,
+            "downgrade" | "upgrade" | "resume" | "value" | "return" => self.alter(word, who, args)?,
             "acquire-set" => self.acquire_set(who, args)?,
             "cancel" => Command::Cancel { request: self.request(who, args)? },
             "release" => {
@@ -113,6 +113,10 @@ impl Script {
                 let value = args.next_pos().map(LockValue::parse).transpose()?;
                 Alteration::SetValue { token, value }
             }
+            "return" => Alteration::ReturnPermits {
+                token,
+                count: args.take_key("permits").ok_or("how many permits?")?.parse()?,
+            },
             _ => {
                 let lost = self.session(args.take_key("lost"))?.1;
                 let lease_ms = args.take_key("lease").map(duration).transpose()?;

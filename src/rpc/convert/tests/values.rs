@@ -109,6 +109,7 @@ pub(super) fn alteration() -> impl Strategy<Value = Alteration> {
             lease_ms
         }),
         (token(), value).prop_map(|(token, value)| Alteration::SetValue { token, value }),
+        (token(), any::<u32>()).prop_map(|(token, count)| Alteration::ReturnPermits { token, count }),
     ]
 }
 

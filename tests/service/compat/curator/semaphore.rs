@@ -1,5 +1,6 @@
 //! The semaphore.
 
+use lockkeeper::client::HoldState;
 use lockkeeper::compat::curator::{InterProcessSemaphoreV2, Revoker, SharedCount};
 use lockkeeper::service::{LockService, Word};
 
@@ -12,6 +13,7 @@ behaviours! {
     r_sem_03_the_limit_changes_while_it_is_used
     r_sem_04_the_clusters_limit_counts
     leases_are_returned_once
+    leases_acquired_together_are_free_one_by_one
 }
 
 /// R-SEM-01: who asks for four leases of three, or for none, is refused at once.
@@ -112,7 +114,7 @@ async fn leases_are_returned_once<S: LockService>(service: S) {
     semaphore.set_node_data("worker 7").expect("short");
     let (mut one, two) = (semaphore.acquire().await.expect("free"), semaphore.acquire().await.expect("free"));
     assert!(one.token() < two.token());
-    assert_eq!((one.data(), one.state()), (Some("worker 7"), lockkeeper::client::HoldState::Held));
+    assert_eq!((one.data(), one.state()), (Some("worker 7"), HoldState::Held));
     one.close().await.expect("held");
     one.close().await.expect("harmless");
     assert!(one.watch().is_none());
@@ -133,5 +135,32 @@ async fn leases_are_returned_once<S: LockService>(service: S) {
     assert_eq!(asked.why.as_str(), "please");
     drop(two);
     assert!(watch.asked().await.is_none());
+    in_use(curator.client(), "s", 0, 0).await;
+}
+
+/// Leases that were acquired together become free each for itself: by being returned, by being dropped, and in any order; a
+/// waiter gets its turn with the one that makes room for it.
+async fn leases_acquired_together_are_free_one_by_one<S: LockService>(service: S) {
+    let curator = curator(service, "sem-one-by-one").await;
+    let semaphore = InterProcessSemaphoreV2::new(&curator, "s", 3);
+    let mut leases = semaphore.acquire_many(3).await.expect("free");
+    let (mut one, two) = (leases.remove(1), leases.remove(0));
+    assert_eq!(one.token(), two.token(), "one grant");
+    let (waiter, returned) = tokio::join!(semaphore.acquire_many_within(2, LONG), async {
+        in_use(curator.client(), "s", 1, 1).await;
+        one.close().await.expect("held");
+        one.close().await.expect("harmless");
+        let early = semaphore.acquire_within(SHORT).await.expect("answered");
+        assert!(early.is_none(), "one is free, but nobody passes who waits for two");
+        drop(two);
+    });
+    let (newcomers, ()) = (waiter.expect("answered").expect("two of the three are free"), returned);
+    assert_eq!((leases[0].state(), one.state()), (HoldState::Held, HoldState::Lost));
+    assert!(leases[0].token() < newcomers[0].token());
+    assert!(semaphore.acquire_within(SHORT).await.expect("answered").is_none(), "three are out");
+    semaphore.return_all(leases).await.expect("held");
+    let last = semaphore.acquire_within(LONG).await.expect("answered").expect("one was returned");
+    semaphore.return_all(newcomers).await.expect("held");
+    semaphore.return_lease(last).await.expect("held");
     in_use(curator.client(), "s", 0, 0).await;
 }

@@ -37,6 +37,12 @@ pub(in crate::rpc::convert::tests) fn event_kind() -> impl Strategy<Value = Even
             EventKind::Upgraded { lock, claim, from, token, waited_ms }
         }),
         (lock(), claim(), token()).prop_map(|(lock, claim, token)| EventKind::Downgraded { lock, claim, token }),
+        (lock(), claim(), token(), any::<u32>()).prop_map(|(lock, claim, token, count)| EventKind::PermitsReturned {
+            lock,
+            claim,
+            token,
+            count
+        }),
         (lock(), claim(), token(), token(), mode()).prop_map(|(lock, claim, from, token, mode)| EventKind::Resumed {
             lock,
             claim,

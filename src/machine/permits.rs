@@ -1,0 +1,51 @@
+//! Permits given back some at a time: what was acquired together becomes free piece by piece.
+
+use super::alter::Altering;
+use super::{Machine, RecordKey};
+use crate::model::{Claim, EndReason, EventKind, FencingToken, Kind, Mode, Outcome, Refusal};
+
+impl Machine {
+    /// The hold goes on with the others, under the same token. A hold that its owner entered again keeps what it has:
+    /// nobody could say which of its entries the permits belong to.
+    pub(super) fn return_permits(&mut self, altering: &Altering<'_>, token: FencingToken, count: u32) -> Outcome {
+        let key = altering.key;
+        let (claim, left) = match self.permits_left(altering, token, count) {
+            Ok(found) => found,
+            Err(refusal) => return Outcome::Refused(refusal),
+        };
+        if left == 0 {
+            self.end_hold(key, token, EndReason::Released, None);
+            return Outcome::Released { left };
+        }
+        let Some(lock) = self.locks.get_mut(key).filter(|_| count != 0) else { return Outcome::Released { left } };
+        lock.permits_held -= u64::from(count);
+        let Some(holder) = lock.holders.get_mut(&token) else { return Outcome::Released { left } };
+        if let Mode::Permits { count, .. } = &mut holder.mode {
+            *count = left;
+        }
+        let mode = holder.mode;
+        self.touch(RecordKey::Holder(key.clone(), token));
+        self.touched.insert(key.clone());
+        let event = EventKind::PermitsReturned { lock: key.clone(), claim, token, count };
+        let mode = self.mode_now(key, mode);
+        self.happened(key, event, Some(mode));
+        Outcome::Released { left }
+    }
+
+    /// Whose hold it is, and what is left of it without so many permits.
+    fn permits_left(&self, altering: &Altering<'_>, token: FencingToken, count: u32) -> Result<(Claim, u32), Refusal> {
+        let holder = self.own_hold(altering, token)?;
+        let lock = altering.key.clone();
+        let Mode::Permits { count: held, .. } = holder.mode else {
+            return Err(Refusal::KindMismatch { lock, kind: Kind::Lock });
+        };
+        if 1 < holder.depth() {
+            let depth = u32::try_from(holder.depth()).unwrap_or(u32::MAX);
+            return Err(Refusal::Entered { lock, depth });
+        }
+        match held.checked_sub(count) {
+            Some(left) => Ok((holder.claim, left)),
+            None => Err(Refusal::PermitsNotHeld { lock, held, asked: count }),
+        }
+    }
+}

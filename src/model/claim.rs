@@ -1,0 +1,25 @@
+//! Who waits or holds.
+
+use serde::{Deserialize, Serialize};
+
+use super::{RequestId, SessionId, TakeId};
+
+/// Who waits or holds: a session's request, or a sessionless take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Claim {
+    /// A session's acquire.
+    Request(RequestId),
+    /// A token lease's take.
+    Take(TakeId),
+}
+
+impl Claim {
+    /// The session behind it, if there is one.
+    #[must_use]
+    pub fn session(&self) -> Option<SessionId> {
+        match self {
+            Claim::Request(request) => Some(request.session),
+            Claim::Take(_) => None,
+        }
+    }
+}
