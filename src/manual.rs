@@ -22,3 +22,6 @@ pub mod tokens {}
 
 #[doc = include_str!("manual/proof.md")]
 pub mod proof {}
+
+#[doc = include_str!("manual/measuring.md")]
+pub mod measuring {}

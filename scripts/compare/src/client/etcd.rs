@@ -1,0 +1,103 @@
+//! etcd by its lock service (`v3lock`): one lease a client, a queue on the server.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use etcd_client::{Client as Library, ConnectOptions, LockOptions};
+use tokio::task::JoinHandle;
+
+use super::{Held, TTL};
+use crate::product::Address;
+
+const DIAL: Duration = Duration::from_millis(500);
+
+pub(crate) struct Client {
+    nodes: Vec<Address>,
+    at: usize,
+    /// Shared with the task that renews the lease, which goes on where the client goes.
+    library: Arc<Mutex<Library>>,
+    lease: i64,
+    renewing: JoinHandle<()>,
+}
+
+async fn dial(node: &Address) -> Result<Library> {
+    let options = ConnectOptions::new().with_connect_timeout(DIAL);
+    Ok(Library::connect([format!("http://{}", node.client)], Some(options)).await?)
+}
+
+impl Client {
+    pub(super) async fn connect(nodes: &[Address], number: usize) -> Result<Self> {
+        let at = number % nodes.len();
+        let mut library = dial(&nodes[at]).await?;
+        let lease = library.lease_grant(TTL.as_secs().cast_signed(), None).await?.id();
+        let library = Arc::new(Mutex::new(library));
+        let renewing = tokio::spawn(renew(Arc::clone(&library), lease));
+        Ok(Self { nodes: nodes.to_vec(), at, library, lease, renewing })
+    }
+
+    fn library(&self) -> Library {
+        self.library.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) async fn acquire(&mut self, name: &str) -> Result<Held> {
+        let options = LockOptions::new().with_lease(self.lease);
+        match self.library().lock(name, Some(options)).await {
+            Ok(locked) => Ok(Held::Etcd(locked.key().to_vec())),
+            Err(error) if error.to_string().contains("lease not found") => {
+                self.renewing.abort();
+                *self = Self::connect(&self.nodes, self.at).await?;
+                Err(error.into())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    pub(super) async fn release(&self, key: Vec<u8>) -> Result<()> {
+        self.library().unlock(key).await?;
+        Ok(())
+    }
+
+    pub(super) async fn go_on(&mut self) {
+        self.at = (self.at + 1) % self.nodes.len();
+        if let Ok(library) = dial(&self.nodes[self.at]).await {
+            *self.library.lock().unwrap_or_else(PoisonError::into_inner) = library;
+        }
+    }
+
+    pub(super) async fn close(self) {
+        let _ = self.library().lease_revoke(self.lease).await;
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.renewing.abort();
+    }
+}
+
+/// One stream of keep-alives after the other, one keep-alive a third of the lease.
+async fn renew(library: Arc<Mutex<Library>>, lease: i64) {
+    loop {
+        let mut at = library.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Ok(Ok((mut keeper, mut answers))) = tokio::time::timeout(DIAL, at.lease_keep_alive(lease)).await {
+            while keeper.keep_alive().await.is_ok()
+                && matches!(tokio::time::timeout(TTL / 3, answers.message()).await, Ok(Ok(Some(alive))) if 0 < alive.ttl())
+            {
+                tokio::time::sleep(TTL / 3).await;
+            }
+        }
+        tokio::time::sleep(DIAL).await;
+    }
+}
+
+/// Position of the leader among the nodes.
+pub(crate) async fn leader(nodes: &[Address]) -> Result<usize> {
+    for (position, node) in nodes.iter().enumerate() {
+        let status = dial(node).await?.status().await?;
+        if status.header().is_some_and(|header| header.member_id() == status.leader()) {
+            return Ok(position);
+        }
+    }
+    bail!("nobody leads")
+}

@@ -1,0 +1,36 @@
+//! lockkeeper by its own client: a session on a stream to the leader, which the client finds by itself.
+
+use ::lockkeeper::client::{Client as Library, Session};
+use ::lockkeeper::rpc::{RemoteService, RemoteSettings};
+use anyhow::Result;
+
+use super::{Held, TTL};
+use crate::product::Address;
+
+pub(crate) struct Client {
+    session: Session<RemoteService>,
+}
+
+impl Client {
+    pub(super) async fn connect(nodes: &[Address], number: usize) -> Result<Self> {
+        let first = number % nodes.len();
+        let endpoints = nodes[first..].iter().chain(&nodes[..first]).map(|node| node.client.clone());
+        let service = RemoteService::new(RemoteSettings::new(endpoints))?;
+        Ok(Self { session: Library::new(service).session().ttl(TTL).open().await? })
+    }
+
+    pub(super) async fn acquire(&self, name: &str) -> Result<Held> {
+        Ok(Held::Lockkeeper(self.session.lock(name).acquire().await?))
+    }
+
+    pub(super) async fn close(self) {
+        let _ = self.session.close().await;
+    }
+}
+
+/// Position of the leader among the nodes.
+pub(crate) async fn leader(nodes: &[Address]) -> Result<usize> {
+    let library = Library::connect(nodes.iter().map(|node| node.client.clone())).await?;
+    let leader = library.status().await?.leader.ok_or_else(|| anyhow::anyhow!("nobody leads"))?;
+    Ok(usize::try_from(leader)?.saturating_sub(1))
+}

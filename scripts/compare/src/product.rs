@@ -1,0 +1,258 @@
+//! The products that are compared, and how their servers are started: each on free ports of this machine, in a folder of its own, synced
+//! before every answer. Dropping a cluster kills it.
+
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::client::{self, Client};
+
+/// How long a cluster may take to serve its first lock.
+const START: Duration = Duration::from_secs(60);
+/// Between two looks whether it serves.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Product {
+    /// Three nodes.
+    Lockkeeper,
+    /// Three nodes.
+    Etcd,
+    /// Three nodes.
+    Zookeeper,
+    /// One server: no consensus, and no node to take over.
+    Redis,
+}
+
+/// Where a node listens.
+#[derive(Debug, Clone)]
+pub(crate) struct Address {
+    pub(crate) client: String,
+    ports: [u16; 3],
+}
+
+/// Servers of one product, with an empty history.
+pub(crate) struct Cluster {
+    pub(crate) product: Product,
+    pub(crate) nodes: Vec<Address>,
+    folder: PathBuf,
+    processes: Vec<Option<Child>>,
+}
+
+impl Product {
+    /// Its name in tables and files.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Product::Lockkeeper => "lockkeeper",
+            Product::Etcd => "etcd",
+            Product::Zookeeper => "ZooKeeper",
+            Product::Redis => "Redis",
+        }
+    }
+
+    /// How many servers it runs.
+    pub(crate) fn nodes(self) -> usize {
+        match self {
+            Product::Lockkeeper | Product::Etcd | Product::Zookeeper => 3,
+            Product::Redis => 1,
+        }
+    }
+
+    /// What it says of its version; the reason where it cannot be run.
+    pub(crate) fn version(self) -> Result<String> {
+        let mut asked = match self {
+            Product::Lockkeeper | Product::Etcd | Product::Redis => Command::new(program(self)),
+            Product::Zookeeper => Command::new("java"),
+        };
+        match self {
+            Product::Zookeeper => asked.args(["-cp", &class_path(), "org.apache.zookeeper.version.VersionInfoMain"]),
+            Product::Lockkeeper | Product::Etcd | Product::Redis => asked.arg("--version"),
+        };
+        let output = asked.stdin(Stdio::null()).output().with_context(|| format!("{} cannot be run", self.name()))?;
+        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line = told.lines().find(|line| line.chars().any(|c| c.is_ascii_digit()));
+        let line = line.with_context(|| format!("{}: {}", self.name(), String::from_utf8_lossy(&output.stderr)))?;
+        let number = line
+            .split([' ', '=', ','])
+            .find(|word| word.contains('.') && word.starts_with(|c: char| c.is_ascii_digit()));
+        Ok(number.and_then(|number| number.split('-').next()).unwrap_or(line).to_owned())
+    }
+}
+
+/// The program of a product; its variable names another.
+fn program(product: Product) -> String {
+    let (variable, usual) = match product {
+        Product::Lockkeeper => ("LOCKKEEPER_BIN", "lockkeeper"),
+        Product::Etcd => ("ETCD", "etcd"),
+        Product::Redis => ("REDIS_SERVER", "redis-server"),
+        Product::Zookeeper => ("JAVA", "java"),
+    };
+    std::env::var(variable).unwrap_or_else(|_| usual.to_owned())
+}
+
+fn class_path() -> String {
+    std::env::var("ZOOKEEPER_CLASSPATH").unwrap_or_else(|_| "/usr/share/java/zookeeper.jar".to_owned())
+}
+
+/// Ports that were free a moment ago.
+fn free_ports(nodes: usize) -> Result<Vec<Address>> {
+    let held = (0..nodes * 3).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<Vec<_>, _>>()?;
+    let ports = held.iter().map(|listener| Ok(listener.local_addr()?.port())).collect::<Result<Vec<_>>>()?;
+    let address =
+        |ports: &[u16]| Address { client: format!("127.0.0.1:{}", ports[0]), ports: [ports[0], ports[1], ports[2]] };
+    Ok(ports.chunks(3).map(address).collect())
+}
+
+impl Cluster {
+    /// Starts the servers on an empty folder and waits until they have served a lock.
+    pub(crate) async fn start(product: Product, folder: &Path) -> Result<Self> {
+        let folder = folder.join(product.name());
+        // Data of an earlier measurement.
+        let _ = fs::remove_dir_all(&folder);
+        let nodes = free_ports(product.nodes())?;
+        let mut cluster = Self { product, nodes, folder, processes: Vec::new() };
+        for position in 0..product.nodes() {
+            let process = cluster.spawn(position)?;
+            cluster.processes.push(Some(process));
+        }
+        let began = Instant::now();
+        loop {
+            let served = tokio::time::timeout(START, cluster.serves()).await;
+            match served {
+                Ok(Ok(())) => return Ok(cluster),
+                Ok(Err(error)) if START < began.elapsed() => {
+                    let folder = cluster.folder.display();
+                    return Err(error.context(format!("{} does not serve; see the logs in {folder}", product.name())));
+                }
+                Ok(Err(_)) => tokio::time::sleep(LOOK).await,
+                Err(_) => bail!("{} does not answer", product.name()),
+            }
+        }
+    }
+
+    /// A client of each node takes a lock and gives it back.
+    async fn serves(&self) -> Result<()> {
+        for number in 0..self.nodes.len() {
+            let mut client = Client::connect(self.product, &self.nodes, number).await?;
+            let held = client.acquire("is-it-there").await?;
+            client.release(held).await?;
+            client.close().await;
+        }
+        Ok(())
+    }
+
+    /// Process ids of the servers that run.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.processes.iter().flatten().map(Child::id).collect()
+    }
+
+    /// Kills the leader, as a power cut would.
+    pub(crate) async fn kill_leader(&mut self) -> Result<()> {
+        let leader = match self.product {
+            Product::Lockkeeper => client::lockkeeper_leader(&self.nodes).await?,
+            Product::Etcd => client::etcd_leader(&self.nodes).await?,
+            Product::Zookeeper => client::zookeeper_leader(&self.nodes).await?,
+            Product::Redis => bail!("nobody takes over from a single server"),
+        };
+        let mut process = self.processes.get_mut(leader).and_then(Option::take).context("the leader has no process")?;
+        process.kill()?;
+        process.wait()?;
+        Ok(())
+    }
+
+    fn spawn(&self, position: usize) -> Result<Child> {
+        let folder = self.folder.join(format!("n{}", position + 1));
+        fs::create_dir_all(&folder)?;
+        let mut command = match self.product {
+            Product::Lockkeeper => self.lockkeeper(position, &folder)?,
+            Product::Etcd => self.etcd(position, &folder),
+            Product::Zookeeper => self.zookeeper(position, &folder)?,
+            Product::Redis => self.redis(&folder),
+        };
+        let log = File::create(folder.join("log"))?;
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        command.spawn().with_context(|| format!("{} cannot be started", self.product.name()))
+    }
+
+    /// Three lines a node; everything else by default.
+    fn lockkeeper(&self, position: usize, folder: &Path) -> Result<Command> {
+        let mut text = format!("cluster = \"compare\"\nnode = {}\ndata = {:?}\n", position + 1, folder.join("data"));
+        let [client, peer, http] = self.nodes[position].ports;
+        text += &format!(
+            "[listen]\nclient = \"127.0.0.1:{client}\"\npeer = \"127.0.0.1:{peer}\"\nhttp = \"127.0.0.1:{http}\"\n"
+        );
+        for (id, Address { ports: [client, peer, _], .. }) in (1..).zip(&self.nodes) {
+            text += &format!("[[member]]\nid = {id}\nclient = \"127.0.0.1:{client}\"\npeer = \"127.0.0.1:{peer}\"\n");
+        }
+        let config = folder.join("node.toml");
+        fs::write(&config, text)?;
+        let mut command = Command::new(program(self.product));
+        command.args(["serve", "--config"]).arg(config);
+        Ok(command)
+    }
+
+    /// Names and addresses; everything else by default.
+    fn etcd(&self, position: usize, folder: &Path) -> Command {
+        let url = |port: u16| format!("http://127.0.0.1:{port}");
+        let [client, peer, _] = self.nodes[position].ports;
+        let all: Vec<_> = (1..).zip(&self.nodes).map(|(id, node)| format!("n{id}={}", url(node.ports[1]))).collect();
+        let mut command = Command::new(program(self.product));
+        command.arg("--name").arg(format!("n{}", position + 1)).arg("--data-dir").arg(folder.join("data"));
+        command.args(["--listen-client-urls", &url(client), "--advertise-client-urls", &url(client)]);
+        command.args(["--listen-peer-urls", &url(peer), "--initial-advertise-peer-urls", &url(peer)]);
+        command.args(["--initial-cluster", &all.join(","), "--initial-cluster-token", "compare"]);
+        command.args(["--logger", "zap", "--log-level", "warn"]);
+        command
+    }
+
+    /// The values of the sample configuration; the bound on connections of one address is lifted, because all clients are here.
+    fn zookeeper(&self, position: usize, folder: &Path) -> Result<Command> {
+        let data = folder.join("data");
+        fs::create_dir_all(&data)?;
+        fs::write(data.join("myid"), (position + 1).to_string())?;
+        let mut text = format!(
+            "tickTime=2000\ninitLimit=10\nsyncLimit=5\ndataDir={}\nclientPort={}\nclientPortAddress=127.0.0.1\n\
+             maxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=srvr\n",
+            data.display(),
+            self.nodes[position].ports[0]
+        );
+        for (id, Address { ports: [_, peer, election], .. }) in (1..).zip(&self.nodes) {
+            text += &format!("server.{id}=127.0.0.1:{peer}:{election}\n");
+        }
+        let config = folder.join("zoo.cfg");
+        fs::write(&config, text)?;
+        let mut command = Command::new(program(self.product));
+        // The heap that its own start script gives.
+        command.args(["-Xmx1000m", "-Dzookeeper.jmx.log4j.disable=true", "-cp", &class_path()]);
+        command.arg("org.apache.zookeeper.server.quorum.QuorumPeerMain").arg(config);
+        Ok(command)
+    }
+
+    /// Every write is synced before it is answered, as by the others.
+    fn redis(&self, folder: &Path) -> Command {
+        let mut command = Command::new(program(self.product));
+        command.args(["--bind", "127.0.0.1", "--daemonize", "no", "--save", "", "--appendonly", "yes"]);
+        command
+            .args(["--appendfsync", "always", "--port", &self.nodes[0].ports[0].to_string()])
+            .arg("--dir")
+            .arg(folder);
+        command
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for process in self.processes.iter_mut().flatten() {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}

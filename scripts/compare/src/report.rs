@@ -1,0 +1,286 @@
+//! What was measured, over all rounds: tables with medians and spread, ratios to lockkeeper, and one file with everything.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use crate::chart;
+use crate::product::Product;
+use crate::work::{Figure, Measured, Size, Workload};
+
+/// Everything that was measured.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    machine: Machine,
+    versions: BTreeMap<Product, String>,
+    size: Size,
+    /// Cores of others beside which a measurement is discarded.
+    foreign_cores_max: f64,
+    cells: Vec<Cell>,
+    ratios: Vec<Ratio>,
+}
+
+/// Where it was measured.
+#[derive(Debug, Serialize)]
+pub(crate) struct Machine {
+    cores: usize,
+    processor: String,
+    memory_mib: u64,
+    kernel: String,
+}
+
+/// One workload on one product.
+#[derive(Debug, Serialize)]
+struct Cell {
+    workload: Workload,
+    product: Product,
+    /// By round.
+    kept: BTreeMap<u32, Measured>,
+    /// Measurements beside which others worked.
+    discarded: u32,
+    /// Measurements that came to an error.
+    errors: Vec<String>,
+}
+
+/// By how much lockkeeper is better: above 1 where it is, below where the other is.
+#[derive(Debug, Serialize)]
+struct Ratio {
+    workload: Workload,
+    figure: &'static str,
+    product: Product,
+    ratio: Spread,
+}
+
+/// Middle, least and greatest of the rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) least: f64,
+    pub(crate) greatest: f64,
+    pub(crate) rounds: usize,
+}
+
+impl Spread {
+    /// Of these values; `None` of none.
+    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<_> = values.into_iter().filter(|value| value.is_finite()).collect();
+        values.sort_unstable_by(f64::total_cmp);
+        let (least, greatest) = (*values.first()?, *values.last()?);
+        let (low, high) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
+        Some(Self { median: f64::midpoint(low, high), least, greatest, rounds: values.len() })
+    }
+
+    fn shown(&self) -> String {
+        format!("{} ({}–{})", number(self.median), number(self.least), number(self.greatest))
+    }
+}
+
+/// Three digits that matter.
+pub(crate) fn number(value: f64) -> String {
+    match value.abs() {
+        size if 100.0 <= size => format!("{value:.0}"),
+        size if 10.0 <= size => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+impl Machine {
+    /// This one, as far as it says.
+    pub(crate) fn here() -> Self {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let field = |text: &str, name: &str| {
+            let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
+            line.split_once(':').map_or(String::new(), |(_, value)| value.trim().to_owned())
+        };
+        let memory_kib = field(&read("/proc/meminfo"), "MemTotal");
+        Self {
+            cores: std::thread::available_parallelism().map_or(0, usize::from),
+            processor: field(&read("/proc/cpuinfo"), "model name"),
+            memory_mib: memory_kib.split(' ').next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) / 1024,
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+        }
+    }
+}
+
+impl Report {
+    pub(crate) fn new(machine: Machine, versions: BTreeMap<Product, String>, size: Size, foreign: f64) -> Self {
+        Self { machine, versions, size, foreign_cores_max: foreign, cells: Vec::new(), ratios: Vec::new() }
+    }
+
+    /// Takes a measurement, unless others disturbed it. Answers whether it was taken.
+    pub(crate) fn add(&mut self, product: Product, workload: Workload, round: u32, measured: Measured) -> bool {
+        let quiet = measured.usage.foreign <= self.foreign_cores_max;
+        let cell = self.cell(product, workload);
+        if quiet {
+            cell.kept.insert(round, measured);
+        } else {
+            cell.discarded += 1;
+        }
+        quiet
+    }
+
+    /// Takes note of a measurement that came to nothing.
+    pub(crate) fn failed(&mut self, product: Product, workload: Workload, error: &anyhow::Error) {
+        self.cell(product, workload).errors.push(format!("{error:#}"));
+    }
+
+    fn cell(&mut self, product: Product, workload: Workload) -> &mut Cell {
+        let of = |cell: &Cell| (cell.workload, cell.product) == (workload, product);
+        let at = self.cells.iter().position(of).unwrap_or_else(|| {
+            let (kept, errors) = (BTreeMap::new(), Vec::new());
+            self.cells.push(Cell { workload, product, kept, discarded: 0, errors });
+            self.cells.len() - 1
+        });
+        &mut self.cells[at]
+    }
+
+    /// The cells of a workload, in the order of the products.
+    fn row(&self, workload: Workload) -> Vec<&Cell> {
+        let mut cells: Vec<_> = self.cells.iter().filter(|cell| cell.workload == workload).collect();
+        cells.sort_unstable_by_key(|cell| cell.product);
+        cells
+    }
+
+    /// Writes `compare.json` and a chart for each workload.
+    pub(crate) fn write(&mut self, folder: &Path) -> Result<()> {
+        self.ratios = self.all_ratios();
+        fs::write(folder.join("compare.json"), serde_json::to_string_pretty(self)? + "\n")?;
+        for workload in Workload::ALL {
+            let cells = self.row(workload);
+            let Some(figure) = cells.iter().find_map(|cell| cell.first_figure()) else { continue };
+            let bars: Vec<_> =
+                cells.iter().filter_map(|cell| Some((cell.product.name(), cell.spread(figure.name)?))).collect();
+            let better = if figure.more_is_better { "more is better" } else { "less is better" };
+            let title = format!("{}: {} ({better})", workload.title(&self.size), figure.name);
+            let name = serde_json::to_value(workload)?.as_str().unwrap_or("chart").to_owned();
+            fs::write(folder.join(format!("{name}.svg")), chart::bars(&title, &bars))?;
+        }
+        Ok(())
+    }
+
+    fn all_ratios(&self) -> Vec<Ratio> {
+        let mut ratios = Vec::new();
+        for workload in Workload::ALL {
+            let cells = self.row(workload);
+            let Some(own) = cells.iter().find(|cell| cell.product == Product::Lockkeeper) else { continue };
+            let figures = own.kept.values().next().map_or(&[][..], |measured| &measured.figures);
+            for (cell, figure) in cells.iter().flat_map(|cell| figures.iter().map(move |figure| (cell, figure))) {
+                if let Some(ratio) = own.ratio(cell, figure).filter(|_| cell.product != own.product) {
+                    ratios.push(Ratio { workload, figure: figure.name, product: cell.product, ratio });
+                }
+            }
+        }
+        ratios
+    }
+
+    /// Markdown: what was measured, and the ratios.
+    pub(crate) fn tables(&self) -> String {
+        let mut text = String::new();
+        let versions: Vec<_> =
+            self.versions.iter().map(|(product, version)| format!("{} {version}", product.name())).collect();
+        let Machine { cores, processor, memory_mib, kernel } = &self.machine;
+        // Writing to memory cannot fail.
+        let _ =
+            writeln!(text, "{}; {cores} cores of {processor}, {memory_mib} MiB, Linux {kernel}\n", versions.join(", "));
+        for workload in Workload::ALL {
+            self.table(workload, &mut text);
+        }
+        self.ratio_table(&mut text);
+        text
+    }
+
+    fn table(&self, workload: Workload, text: &mut String) {
+        let cells = self.row(workload);
+        let Some(measured) = cells.iter().find_map(|cell| cell.kept.values().next()) else {
+            let discarded: u32 = cells.iter().map(|cell| cell.discarded).sum();
+            let _ = writeln!(
+                text,
+                "### {}\n\nnothing was kept; {discarded} measurements were discarded\n",
+                workload.title(&self.size)
+            );
+            return;
+        };
+        let names: Vec<_> = measured.figures.iter().map(|figure| figure.name).collect();
+        let _ = writeln!(
+            text,
+            "### {}\n\n| | {} | rounds kept / discarded / failed |",
+            workload.title(&self.size),
+            names.join(" | ")
+        );
+        let _ = writeln!(text, "|{}", " --- |".repeat(names.len() + 2));
+        for cell in cells {
+            let figures: Vec<_> =
+                names.iter().map(|name| cell.spread(name).map_or("–".to_owned(), |spread| spread.shown())).collect();
+            let counts = format!("{} / {} / {}", cell.kept.len(), cell.discarded, cell.errors.len());
+            let _ = writeln!(text, "| {} | {} | {counts} |", cell.product.name(), figures.join(" | "));
+        }
+        text.push('\n');
+    }
+
+    fn ratio_table(&self, text: &mut String) {
+        let others: Vec<_> = self.versions.keys().filter(|product| **product != Product::Lockkeeper).collect();
+        let names: Vec<_> = others.iter().map(|product| product.name()).collect();
+        text.push_str("### lockkeeper against the others: above 1 where lockkeeper is better\n\n");
+        let _ = writeln!(text, "| | {} |\n|{}", names.join(" | "), " --- |".repeat(names.len() + 1));
+        let mut rows: Vec<(Workload, &str)> = self.ratios.iter().map(|ratio| (ratio.workload, ratio.figure)).collect();
+        let mut seen = Vec::new();
+        rows.retain(|row| {
+            !seen.contains(row) && {
+                seen.push(*row);
+                true
+            }
+        });
+        for (workload, figure) in rows {
+            let of = |product: &Product| {
+                let ratio =
+                    self.ratios.iter().find(|r| (r.workload, r.figure, r.product) == (workload, figure, *product));
+                ratio.map_or("–".to_owned(), |ratio| ratio.ratio.shown())
+            };
+            let cells: Vec<_> = others.iter().map(|product| of(product)).collect();
+            let _ = writeln!(text, "| {}: {figure} | {} |", workload.title(&self.size), cells.join(" | "));
+        }
+    }
+}
+
+impl Cell {
+    fn first_figure(&self) -> Option<Figure> {
+        self.kept.values().next()?.figures.first().copied()
+    }
+
+    fn value(&self, round: u32, figure: &str) -> Option<f64> {
+        let measured = self.kept.get(&round)?;
+        measured.figures.iter().find(|known| known.name == figure).map(|known| known.value)
+    }
+
+    fn spread(&self, figure: &str) -> Option<Spread> {
+        Spread::of(self.kept.keys().filter_map(|round| self.value(*round, figure)))
+    }
+
+    /// By how much this one is better than another, round by round: what moves with the hour moves both.
+    fn ratio(&self, other: &Cell, figure: &Figure) -> Option<Spread> {
+        Spread::of(self.kept.keys().filter_map(|round| {
+            let (own, others) = (self.value(*round, figure.name)?, other.value(*round, figure.name)?);
+            // Memory that shrank has no ratio.
+            let ratio = if figure.more_is_better { own / others } else { others / own };
+            (0.0 < own && 0.0 < others).then_some(ratio)
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The middle of an even number of rounds lies between two; nothing has no spread.
+    #[test]
+    fn a_spread_is_of_the_rounds() {
+        let spread = Spread::of([4.0, 1.0, 3.0, 2.0]).expect("four");
+        assert_eq!((spread.median, spread.least, spread.greatest, spread.rounds), (2.5, 1.0, 4.0, 4));
+        assert_eq!(Spread::of([f64::INFINITY]), None);
+        assert_eq!([1234.5, 12.34, 1.234].map(number), ["1234", "12.3", "1.23"]);
+    }
+}

@@ -1,0 +1,350 @@
+//! The workloads. Each is the same code for every product.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+
+use crate::client::Client;
+use crate::product::{Cluster, Product};
+use crate::usage::{Look, Usage};
+
+/// Clients that connect at a time.
+const CONNECTING: usize = 32;
+/// An acquire that is not answered for so long while the leader is gone is cut off and tried elsewhere.
+const CUT_OFF: Duration = Duration::from_millis(250);
+/// Latencies above an hour are not told apart.
+const LATENCY_US_MAX: u64 = 3_600_000_000;
+/// After a failed try.
+const PAUSE: Duration = Duration::from_millis(5);
+/// By then every client must be served again.
+const FAILOVER: Duration = Duration::from_secs(60);
+/// The servers are quiet when they use less than this.
+const QUIET_CORES: f64 = 0.15;
+
+/// What is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Workload {
+    /// One client acquires and releases a lock of its own, again and again.
+    OneClient,
+    /// Many do so side by side.
+    ManyClients,
+    /// All of some want the same lock, and pass it on at once.
+    Handoff,
+    /// Many stand in one queue, which is then drained.
+    Drain,
+    /// Many are there and do nothing.
+    Sessions,
+    /// Many locks are taken and kept.
+    Held,
+    /// The leader is killed while clients work.
+    Failover,
+}
+
+/// How much of it.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Size {
+    pub(crate) seconds: f64,
+    /// Pairs before every workload, for servers that grow faster while they run.
+    pub(crate) warm_up: f64,
+    /// The beginning of a workload that does not count.
+    pub(crate) settle: f64,
+    pub(crate) many: usize,
+    pub(crate) contenders: usize,
+    pub(crate) waiters: usize,
+    pub(crate) sessions: usize,
+    pub(crate) held: usize,
+}
+
+/// One figure, with whether more of it is better.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Figure {
+    pub(crate) name: &'static str,
+    pub(crate) value: f64,
+    pub(crate) more_is_better: bool,
+}
+
+/// What one measurement came to.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Measured {
+    pub(crate) figures: Vec<Figure>,
+    pub(crate) usage: Usage,
+}
+
+fn more(name: &'static str, value: f64) -> Figure {
+    Figure { name, value, more_is_better: true }
+}
+
+fn less(name: &'static str, value: f64) -> Figure {
+    Figure { name, value, more_is_better: false }
+}
+
+impl Workload {
+    /// All of them, in the order in which they are run.
+    pub(crate) const ALL: [Workload; 7] = [
+        Workload::OneClient,
+        Workload::ManyClients,
+        Workload::Handoff,
+        Workload::Drain,
+        Workload::Sessions,
+        Workload::Held,
+        Workload::Failover,
+    ];
+
+    /// Whether a product can do it at all.
+    pub(crate) fn fits(self, product: Product) -> bool {
+        match self {
+            // A single server has nobody to take over, and no sessions.
+            Workload::Failover | Workload::Sessions => product != Product::Redis,
+            Workload::OneClient | Workload::ManyClients | Workload::Handoff | Workload::Drain | Workload::Held => true,
+        }
+    }
+
+    /// What a reader sees.
+    pub(crate) fn title(self, size: &Size) -> String {
+        match self {
+            Workload::OneClient => "pairs, 1 client".to_owned(),
+            Workload::ManyClients => format!("pairs, {} clients", size.many),
+            Workload::Handoff => format!("one lock, {} clients", size.contenders),
+            Workload::Drain => format!("queue of {}", size.waiters),
+            Workload::Sessions => format!("{} sessions", size.sessions),
+            Workload::Held => format!("{} locks held", size.held),
+            Workload::Failover => "leader killed".to_owned(),
+        }
+    }
+
+    /// Runs it on a cluster that has done nothing else but its warm-up.
+    pub(crate) async fn run(self, cluster: &mut Cluster, size: &Size) -> Result<Measured> {
+        pairs(cluster, &Size { seconds: size.warm_up, settle: 0.0, ..*size }, size.many, false).await?;
+        match self {
+            Workload::OneClient => pairs(cluster, size, 1, false).await,
+            Workload::ManyClients => pairs(cluster, size, size.many, false).await,
+            Workload::Handoff => pairs(cluster, size, size.contenders, true).await,
+            Workload::Drain => drain(cluster, size).await,
+            Workload::Sessions => sessions(cluster, size).await,
+            Workload::Held => held(cluster, size).await,
+            Workload::Failover => failover(cluster, size).await,
+        }
+    }
+}
+
+async fn connect(cluster: &Cluster, count: usize) -> Result<Vec<Client>> {
+    let one = |number| Client::connect(cluster.product, &cluster.nodes, number);
+    stream::iter((0..count).map(one)).buffered(CONNECTING).try_collect().await
+}
+
+async fn close(clients: Vec<Client>) {
+    stream::iter(clients.into_iter().map(Client::close)).buffer_unordered(CONNECTING).collect::<Vec<()>>().await;
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn percentile_ms(latencies: &Histogram<u64>, percent: f64) -> f64 {
+    latencies.value_at_percentile(percent) as f64 / 1000.0
+}
+
+/// Pairs for a while, on one lock each or on one for all. Counted are those that were begun once it had settled.
+async fn pairs(cluster: &Cluster, size: &Size, clients: usize, together: bool) -> Result<Measured> {
+    let began = Instant::now();
+    let counted = began + Duration::from_secs_f64(size.settle);
+    let end = counted + Duration::from_secs_f64(size.seconds);
+    let latencies = Arc::new(Mutex::new(Histogram::<u64>::new_with_max(LATENCY_US_MAX, 3)?));
+    let mut working = JoinSet::new();
+    for (number, mut client) in connect(cluster, clients).await?.into_iter().enumerate() {
+        let (latencies, name) =
+            (Arc::clone(&latencies), if together { "shared".into() } else { format!("own/{number}") });
+        working.spawn(async move {
+            while Instant::now() < end {
+                let began = Instant::now();
+                let held = client.acquire(&name).await?;
+                client.release(held).await?;
+                if counted <= began {
+                    latencies.lock().await.saturating_record(micros(began.elapsed()));
+                }
+            }
+            Ok::<_, anyhow::Error>(client)
+        });
+    }
+    tokio::time::sleep_until(counted.into()).await;
+    let first = Look::now(&cluster.pids());
+    tokio::time::sleep_until(end.into()).await;
+    let usage = first.until(&Look::now(&cluster.pids()));
+    let mut back = Vec::new();
+    while let Some(ended) = working.join_next().await {
+        back.push(ended??);
+    }
+    close(back).await;
+    let latencies = latencies.lock().await;
+    ensure!(!latencies.is_empty(), "no pair was made");
+    Ok(Measured {
+        figures: vec![
+            more("pairs/s", latencies.len() as f64 / size.seconds),
+            less("p50 ms", percentile_ms(&latencies, 50.0)),
+            less("p99 ms", percentile_ms(&latencies, 99.0)),
+            less("server CPU µs a pair", usage.servers_cpu_us / latencies.len() as f64),
+        ],
+        usage,
+    })
+}
+
+/// Everybody queues behind one holder; then the lock goes through all hands.
+async fn drain(cluster: &Cluster, size: &Size) -> Result<Measured> {
+    let mut clients = connect(cluster, size.waiters + 1).await?;
+    let mut holder = clients.pop().context("a holder")?;
+    let held = holder.acquire("drain").await?;
+    let open = Arc::new(AtomicBool::new(false));
+    let mut waiting = JoinSet::new();
+    for mut client in clients {
+        let open = Arc::clone(&open);
+        waiting.spawn(async move {
+            let held = client.acquire("drain").await?;
+            ensure!(open.load(Ordering::SeqCst), "granted while another held it");
+            client.release(held).await?;
+            Ok((client, Instant::now()))
+        });
+    }
+    until_quiet(cluster).await;
+    let (first, began) = (Look::now(&cluster.pids()), Instant::now());
+    open.store(true, Ordering::SeqCst);
+    holder.release(held).await?;
+    let (mut back, mut last) = (vec![holder], began);
+    while let Some(ended) = waiting.join_next().await {
+        let (client, at) = ended??;
+        back.push(client);
+        last = last.max(at);
+    }
+    let usage = first.until(&Look::now(&cluster.pids()));
+    close(back).await;
+    let seconds = last.duration_since(began).as_secs_f64();
+    let waiters = size.waiters as f64;
+    Ok(Measured {
+        figures: vec![
+            more("waiters/s", waiters / seconds),
+            less("server CPU µs a waiter", usage.servers_cpu_us / waiters),
+        ],
+        usage,
+    })
+}
+
+/// Products do not all say when somebody stands in the queue; but their servers come to rest when all do. Those who try again and again
+/// never come to rest: they are given the same time.
+async fn until_quiet(cluster: &Cluster) {
+    let mut quiet = 0;
+    for _ in 0..20 {
+        let before = Look::now(&cluster.pids());
+        tokio::time::sleep(Duration::from_millis(250)).await;
+        quiet = if before.until(&Look::now(&cluster.pids())).servers < QUIET_CORES { quiet + 1 } else { 0 };
+        if 3 <= quiet {
+            return;
+        }
+    }
+}
+
+async fn sessions(cluster: &Cluster, size: &Size) -> Result<Measured> {
+    let empty = Look::now(&cluster.pids());
+    let clients = connect(cluster, size.sessions).await?;
+    until_quiet(cluster).await;
+    let first = Look::now(&cluster.pids());
+    // Long enough for everybody to renew at least once.
+    tokio::time::sleep(crate::client::TTL / 2).await;
+    let last = Look::now(&cluster.pids());
+    let usage = first.until(&last);
+    close(clients).await;
+    let thousands = size.sessions as f64 / 1000.0;
+    Ok(Measured {
+        figures: vec![
+            less("server cores a 1000 sessions", usage.servers / thousands),
+            less("server KiB a session", empty.until(&last).grown_bytes / 1024.0 / size.sessions as f64),
+        ],
+        usage,
+    })
+}
+
+async fn held(cluster: &Cluster, size: &Size) -> Result<Measured> {
+    let clients = connect(cluster, size.contenders).await?;
+    let (first, began, share) = (Look::now(&cluster.pids()), Instant::now(), size.held / size.contenders);
+    let mut taking = JoinSet::new();
+    for (number, mut client) in clients.into_iter().enumerate() {
+        taking.spawn(async move {
+            let mut locks = Vec::with_capacity(share);
+            for lock in 0..share {
+                locks.push(client.acquire(&format!("held/{number}/{lock}")).await?);
+            }
+            Ok::<_, anyhow::Error>((client, locks))
+        });
+    }
+    let mut back = Vec::new();
+    while let Some(ended) = taking.join_next().await {
+        back.push(ended??);
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    let usage = first.until(&Look::now(&cluster.pids()));
+    let all = (share * size.contenders) as f64;
+    let (clients, locks): (Vec<_>, Vec<_>) = back.into_iter().unzip();
+    close(clients).await;
+    drop(locks);
+    Ok(Measured {
+        figures: vec![more("taken/s", all / seconds), less("server bytes a lock", usage.grown_bytes / all)],
+        usage,
+    })
+}
+
+/// Kills the leader under load. Counted from then on: the first pair of anybody, and when the last client had made one, of those that
+/// were begun after the kill.
+async fn failover(cluster: &mut Cluster, size: &Size) -> Result<Measured> {
+    let epoch = Instant::now();
+    // Nanoseconds of the kill; 0 before.
+    let killed = Arc::new(AtomicU64::new(0));
+    let mut working = JoinSet::new();
+    for (number, mut client) in connect(cluster, size.contenders).await?.into_iter().enumerate() {
+        let (killed, name) = (Arc::clone(&killed), format!("own/{number}"));
+        working.spawn(async move {
+            while epoch.elapsed() < FAILOVER {
+                let (began, struck) = (epoch.elapsed(), killed.load(Ordering::SeqCst));
+                let pair = async {
+                    let held = client.acquire(&name).await?;
+                    client.release(held).await
+                };
+                if tokio::time::timeout(CUT_OFF, pair).await.is_ok_and(|made| made.is_ok()) {
+                    if struck != 0 && Duration::from_nanos(struck) <= began {
+                        return Ok((client, epoch.elapsed() - Duration::from_nanos(struck)));
+                    }
+                } else {
+                    client.go_on().await;
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+            anyhow::bail!("a client was not served again")
+        });
+    }
+    tokio::time::sleep(Duration::from_secs_f64(size.settle)).await;
+    let first = Look::now(&cluster.pids());
+    cluster.kill_leader().await?;
+    killed.store(u64::try_from(epoch.elapsed().as_nanos())?, Ordering::SeqCst);
+    let (mut back, mut served) = (Vec::new(), Vec::new());
+    while let Some(ended) = working.join_next().await {
+        let (client, after) = ended??;
+        back.push(client);
+        served.push(after.as_secs_f64() * 1000.0);
+    }
+    let usage = first.until(&Look::now(&cluster.pids()));
+    close(back).await;
+    served.sort_unstable_by(f64::total_cmp);
+    Ok(Measured {
+        figures: vec![
+            less("first client ms", served[0]),
+            less("half of them ms", served[served.len() / 2]),
+            less("all of them ms", served[served.len() - 1]),
+        ],
+        usage,
+    })
+}
