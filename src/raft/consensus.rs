@@ -126,7 +126,8 @@ impl Consensus {
         let me = SelfIdentity { cluster_id, group_id, node, disk };
         let shared = Shared::new(me, origin, recovered, any_store, any_wal, hooks);
         let shared = Arc::new(shared.map_err(|error| StartError::Stored(error.to_string()))?);
-        let network = Network { shared: Arc::clone(&shared), links: Arc::new(Links::new(connector)) };
+        let (links, acknowledged) = (Arc::new(Links::new(connector)), Arc::default());
+        let network = Network { shared: Arc::clone(&shared), links, acknowledged };
         let machine = StateMachine(Arc::clone(&shared));
         let raft = Raft::new(settings.node, config, network.clone(), LogStore::new(wal), machine)
             .await

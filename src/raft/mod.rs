@@ -21,6 +21,7 @@ mod server;
 mod settings;
 mod state_machine;
 mod store;
+mod tails;
 #[cfg(test)]
 mod tests;
 mod types;

@@ -21,6 +21,7 @@ use super::link::{Borrowed, Links, Purpose, pause};
 use super::pipeline::{Answer, Pipeline};
 use super::state_machine::{Shared, SnapshotData};
 use super::store::on_files;
+use super::tails::Acknowledged;
 use super::types::{Member, RaftVote, Snapshot, Types};
 use super::wire;
 use crate::limits::{APPEND_MS_MAX, PEER_MESSAGE_BYTES_MAX, SNAPSHOT_CHUNK_BYTES};
@@ -34,6 +35,7 @@ type Answers<'s> = BoxStream<'s, Result<Answer, RPCError<Types>>>;
 pub(super) struct Network {
     pub(super) shared: Arc<Shared>,
     pub(super) links: Arc<Links>,
+    pub(super) acknowledged: Arc<Acknowledged>,
 }
 
 impl Network {
@@ -185,10 +187,21 @@ impl RaftNetworkV2<Types> for Peer {
             // The other end answers after its fsync, which may be slow without being broken.
             (Purpose::Entries, option.hard_ttl().max(Duration::from_millis(APPEND_MS_MAX)))
         };
-        let message = wire::append(self.header(), &request);
+        let acknowledged = &self.network.acknowledged;
+        let message = wire::append(self.header(), &request, acknowledged.of(self.target, &request.vote));
         let run = |mut client: wire::peer_client::PeerClient<_>| async move { client.append(message).await };
         let answer = call(&self.network, self.at(purpose), deadline, run).await.map_err(unreachable)?;
-        Ok(read_append(answer).map_err(|status| unreachable(status.message()))?)
+        let answer = read_append(answer).map_err(|status| unreachable(status.message()))?;
+        // An append without entries says nothing of the disk.
+        if let Some(last) = request.entries.last() {
+            let durable = match &answer {
+                AppendEntriesResponse::Success => Some(&last.log_id),
+                AppendEntriesResponse::PartialSuccess(upto) => upto.as_ref(),
+                AppendEntriesResponse::Conflict | AppendEntriesResponse::HigherVote(_) => None,
+            };
+            durable.inspect(|upto| acknowledged.note(self.target, &request.vote, upto));
+        }
+        Ok(answer)
     }
 
     fn stream_append<'s, S>(

@@ -15,7 +15,7 @@ use tonic::{Status, Streaming};
 
 use super::link::{Borrowed, Purpose};
 use super::network::{Network, Peer};
-use super::types::{RaftLogId, Types};
+use super::types::{RaftLogId, RaftVote, Types};
 use super::wire;
 use crate::limits::{APPEND_MS_MAX, APPENDS_IN_FLIGHT_MAX, COMMIT_NEWS_MS_MAX};
 
@@ -30,6 +30,8 @@ pub(super) struct Pipeline<S> {
     input_ended: bool,
     network: Network,
     target: u64,
+    /// The follower was told in this stream what it has acknowledged.
+    reminded: bool,
     outgoing: mpsc::Sender<wire::AppendRequest>,
     incoming: Streaming<wire::AppendResponse>,
     /// News of a commit, which waits a moment for entries that carry it along.
@@ -53,6 +55,8 @@ struct Sent {
     deadline: TokioInstant,
     /// It said nothing that the one behind it does not say: that one's answer is its answer, too.
     rode_along: bool,
+    /// Whose entries it brought; `None` where it brought none.
+    brought: Option<RaftVote>,
 }
 
 impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> Pipeline<S> {
@@ -76,6 +80,7 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> Pipeline<S> {
                 input,
                 network: peer.network.clone(),
                 target,
+                reminded: false,
                 outgoing,
                 incoming,
                 held: None,
@@ -151,26 +156,37 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> Pipeline<S> {
         self.note(&request, false);
         // Anew for each: what is known of the follower's disk may have come meanwhile.
         let header = self.network.header(self.target);
-        let sent = self.outgoing.send(wire::append(header, &request)).await;
+        let remind = !std::mem::replace(&mut self.reminded, true);
+        let acknowledged = self.network.acknowledged.of(self.target, &request.vote).filter(|_| remind);
+        let sent = self.outgoing.send(wire::append(header, &request, acknowledged)).await;
         sent.map_err(|_| "the stream of appends takes no more".to_owned())
     }
 
     fn note(&mut self, request: &AppendEntriesRequest<Types>, rode_along: bool) {
         let last = request.entries.last().map(|entry| entry.log_id).or(request.prev_log_id);
         let deadline = TokioInstant::now() + Duration::from_millis(APPEND_MS_MAX);
-        self.waiting.push_back(Sent { previous: request.prev_log_id, last, deadline, rode_along });
+        let brought = request.entries.last().map(|_| request.vote);
+        self.waiting.push_back(Sent { previous: request.prev_log_id, last, deadline, rode_along, brought });
     }
 
     /// Reads the answer for the front of those that wait; one that rode along leaves it for the next.
     fn read(&mut self, answer: wire::AppendResponse) -> Result<Answer, String> {
         use wire::append_response::Result as Told;
-        let Some(Sent { previous, last, rode_along, .. }) = self.waiting.pop_front() else {
+        let Some(Sent { previous, last, rode_along, brought, .. }) = self.waiting.pop_front() else {
             return Err("an answer that nothing was asked for".to_owned());
         };
         let told = answer.result.ok_or_else(|| "an answer without a result".to_owned())?;
         if rode_along && matches!(told, Told::Accepted(_) | Told::Partly(_)) {
             self.told = Some(wire::AppendResponse { result: Some(told) });
             return Ok(Ok(last));
+        }
+        let durable = match &told {
+            Told::Accepted(_) => last,
+            Told::Partly(id) => Some(wire::read_log_id(id)),
+            Told::Conflict(_) | Told::HigherVote(_) => None,
+        };
+        if let (Some(vote), Some(upto)) = (brought, durable) {
+            self.network.acknowledged.note(self.target, &vote, &upto);
         }
         Ok(match told {
             Told::Accepted(_) => Ok(last),

@@ -15,7 +15,8 @@ use super::disks::wiped;
 use super::members::removed;
 use super::state_machine::{Shared, SnapshotData, StateMachine, meta_of};
 use super::store::on_files;
-use super::types::{Snapshot, Types};
+use super::tails;
+use super::types::{Snapshot, Types, to_vote};
 use super::wire::append_response::Result as Answer;
 use super::wire::peer_server::{Peer, PeerServer};
 use super::wire::{self, BadHeader};
@@ -55,6 +56,19 @@ impl Server {
                 Status::failed_precondition(wiped(me.node))
             }
         })
+    }
+
+    /// Stops this node where its log lacks what it acknowledged to the leader that sends this.
+    fn check_tail(&self, request: &wire::AppendRequest) -> Result<(), Status> {
+        let Some(acknowledged) = request.acknowledged.as_ref().map(wire::read_stored_log_id) else { return Ok(()) };
+        let vote = to_vote(&wire::read_ballot(request.vote.as_ref())?);
+        let log = self.shared.wal.state();
+        if !tails::is_short(&log, vote, acknowledged) {
+            return Ok(());
+        }
+        let why = tails::short(self.shared.me.node, &log, acknowledged);
+        self.shared.fail(&why);
+        Err(stopped(why))
     }
 
     /// Tells a node that it is no member any more: by the applied state alone, which knows a node's disk only after the
@@ -107,6 +121,7 @@ impl Peer for Server {
     async fn append(&self, request: Request<wire::AppendRequest>) -> Result<Response<wire::AppendResponse>, Status> {
         let request = request.into_inner();
         self.admit(request.header.as_ref())?;
+        self.check_tail(&request)?;
         let last = request.entries.last().and_then(|entry| entry.id);
         let message = wire::read_append(request)?;
         let result = match self.raft.append_entries(message).await.map_err(stopped)? {
@@ -133,6 +148,7 @@ impl Peer for Server {
         let appends = request.into_inner().scan((), move |(), message| {
             let checked = message.and_then(|message| {
                 server.admit(message.header.as_ref())?;
+                server.check_tail(&message)?;
                 wire::read_append(message)
             });
             std::future::ready(checked.map_err(|status| refusal.set(status)).ok())

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use super::log_store::awaited;
 use crate::storage::{
     Checkpoint, Done, ExportDone, Head, LogId, ReceivedSnapshot, SnapshotFile, SnapshotWriter, StateStore, Wal,
+    WalState,
 };
 
 /// A [`StateStore`] behind a pointer.
@@ -52,6 +53,7 @@ impl<S: StateStore> AnyStore for S {
 pub(super) trait AnyWal: Send + Sync {
     fn sync(&self, done: Done) -> io::Result<()>;
     fn synced(&self) -> Option<LogId>;
+    fn state(&self) -> WalState;
     fn failure(&self) -> Option<String>;
     fn size_bytes(&self) -> u64;
 }
@@ -62,6 +64,9 @@ impl<W: Wal> AnyWal for W {
     }
     fn synced(&self) -> Option<LogId> {
         Wal::synced(self)
+    }
+    fn state(&self) -> WalState {
+        Wal::state(self)
     }
     fn failure(&self) -> Option<String> {
         Wal::failure(self)

@@ -126,13 +126,19 @@ pub(super) fn read_ballot(vote: Option<&Ballot>) -> Result<RaftVote, Status> {
     Ok(from_vote(storage::Vote { term: vote.term, node: vote.node, committed: vote.committed }))
 }
 
-pub(super) fn append(header: Header, request: &AppendEntriesRequest<Types>) -> AppendRequest {
+/// An append. `acknowledged` is what the receiver is known to have, where it is to be reminded of it.
+pub(super) fn append(
+    header: Header,
+    request: &AppendEntriesRequest<Types>,
+    acknowledged: Option<storage::LogId>,
+) -> AppendRequest {
     AppendRequest {
         header: Some(header),
         vote: Some(ballot(&request.vote)),
         previous: request.prev_log_id.as_ref().map(log_id),
         entries: request.entries.iter().map(entry).collect(),
         committed: request.leader_commit.as_ref().map(log_id),
+        acknowledged: acknowledged.as_ref().map(stored_log_id),
     }
 }
 

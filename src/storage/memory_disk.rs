@@ -37,6 +37,19 @@ impl MemoryDisk {
         self.state.crash();
     }
 
+    /// Another disk of the same id that holds what is durable on this one now, as a copy of a directory does. For tests of
+    /// what a node does with an older copy.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        Self { wal: self.wal.copy(), state: self.state.copy(), id: self.id }
+    }
+
+    /// Power is cut, and the disk holds what the copy holds when it comes back.
+    pub fn put_back(&self, copy: &Self) {
+        self.wal.put_back(&copy.wal);
+        self.state.put_back(&copy.state);
+    }
+
     /// What a start finds, by the rules by which a directory is opened.
     ///
     /// # Errors

@@ -49,6 +49,17 @@ impl MemoryState {
         (inner.hold, inner.closed) = (false, false);
     }
 
+    pub(in crate::storage) fn copy(&self) -> Self {
+        let inner = self.lock();
+        let (records, head, snapshot) = (inner.records.clone(), inner.head.clone(), inner.snapshot.clone());
+        Self(Arc::new(Mutex::new(Inner { records, head, snapshot, ..Inner::default() })))
+    }
+
+    pub(in crate::storage) fn put_back(&self, copy: &Self) {
+        let copy = copy.copy();
+        std::mem::swap(&mut *self.lock(), &mut *copy.lock());
+    }
+
     /// What a start finds, by the rules by which a directory is opened. It may purge `wal` up to the snapshot.
     pub fn recover(&self, wal: &MemoryWal) -> io::Result<Recovered> {
         let inner = self.lock();

@@ -148,6 +148,17 @@ impl MemoryWal {
         *inner = Inner { now: durable.clone(), durable, ..Inner::default() };
     }
 
+    pub(in crate::storage) fn copy(&self) -> Self {
+        let durable = self.lock().durable.clone();
+        Self(Arc::new(Mutex::new(Inner { now: durable.clone(), durable, ..Inner::default() })))
+    }
+
+    pub(in crate::storage) fn put_back(&self, copy: &Self) {
+        let durable = copy.lock().durable.clone();
+        self.lock().durable = durable;
+        self.crash();
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -9,6 +9,7 @@ mod disconnect_grace;
 mod grant_meets_cancel;
 mod install_cut_short;
 mod leaders_in_turn;
+mod lost_tail;
 mod mass_expiry;
 mod mixed;
 mod parked_through_a_snapshot;
@@ -54,6 +55,8 @@ pub(crate) const ALL: &[Story] = &[
     ("parked_through_a_snapshot", parked_through_a_snapshot::tell),
     ("asked_again_after_a_snapshot", asked_again_after_a_snapshot::tell),
     ("install_cut_short", install_cut_short::tell),
+    ("lost_tail", lost_tail::of_one),
+    ("lost_tail_of_two", lost_tail::of_two),
 ];
 
 /// The last client host, which stories leave free.

@@ -1,0 +1,66 @@
+//! A data directory is put back from an older copy, so that the log lacks what the node has acknowledged: on one follower,
+//! which stops, while the others serve; on both, which stop, and nobody serves. With their newest directories back all goes on.
+
+use std::time::Duration;
+
+use lockkeeper::storage::{MemoryDisk, Wal};
+
+use super::end_of_story;
+use crate::invariants::{as_told, coverage};
+use crate::run::NODES;
+use crate::world::World;
+
+pub(super) fn of_one(world: &mut World) {
+    tell(world, 1);
+}
+
+pub(super) fn of_two(world: &mut World) {
+    tell(world, 2);
+}
+
+fn tell(world: &mut World, count: usize) {
+    let leader = world.await_leader();
+    (0..2).for_each(|client| world.add_contender(client));
+    world.pass(Duration::from_millis(300));
+    let victims: Vec<usize> = (0..NODES).filter(|node| *node != leader).take(count).collect();
+    let disks: Vec<_> = victims.iter().map(|node| world.places[*node].disk.clone()).collect();
+    let older: Vec<_> = disks.iter().map(|disk| disk.copy()).collect();
+    world.pass(Duration::from_millis(500));
+    let newest: Vec<_> = disks.iter().map(|disk| disk.copy()).collect();
+    if newest.iter().zip(&older).any(|(newest, older)| newest.wal.synced() == older.wal.synced()) {
+        world.run.found(coverage::NAME, "an older copy lacks nothing".to_owned());
+    }
+    for (node, copy) in victims.iter().zip(&older) {
+        put_back(world, *node, copy);
+    }
+    world
+        .must("those with older copies stop", Duration::from_secs(5), |world| count <= world.run.notes().stopped.len());
+    let said = std::mem::take(&mut world.run.notes().stopped);
+    if !said.iter().all(|why| why.contains("its data directory is an older copy")) {
+        world.run.found(as_told::NAME, format!("they stop for another reason: {said:?}"));
+    }
+    let granted = world.run.notes().granted;
+    let leaders = world.run.notes().leaders.len();
+    let patience = if count == 1 { Duration::from_secs(5) } else { Duration::from_millis(700) };
+    let serves = world.until(patience, |world| granted + 3 < world.run.notes().granted);
+    if serves != (count == 1) {
+        world
+            .run
+            .found(as_told::NAME, format!("{count} followers stopped, and whether the cluster serves is {serves}"));
+    }
+    if leaders != 1 {
+        world
+            .run
+            .found(as_told::NAME, format!("{leaders} leaders: a node that had forgotten was elected or elected one"));
+    }
+    for (node, copy) in victims.iter().zip(&newest) {
+        put_back(world, *node, copy);
+    }
+    end_of_story(world);
+}
+
+fn put_back(world: &mut World, node: usize, copy: &MemoryDisk) {
+    world.crash(node);
+    world.places[node].disk.put_back(copy);
+    world.restart(node);
+}
