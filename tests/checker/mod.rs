@@ -3,6 +3,8 @@
 //! The log position of each event is the witness: the events are replayed in their order, and every rule that a lock
 //! service promises is looked at on the way. What the clients saw is then compared with it.
 
+pub(crate) mod linear;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::time::Duration;
@@ -16,6 +18,8 @@ pub(crate) struct History {
     pub(crate) beliefs: Vec<Belief>,
     /// What clients were told that they gave back.
     pub(crate) releases: Vec<(LockName, FencingToken)>,
+    /// The same and more as calls and answers, for whoever asks in which order they happened.
+    pub(crate) operations: Vec<linear::Operation>,
     /// What each node told its watcher.
     pub(crate) tellings: Vec<Telling>,
 }
@@ -69,6 +73,8 @@ pub(crate) enum Rule {
     AcknowledgedHappened,
     /// Two clients never believe at the same time what excludes each other.
     BeliefsDisjoint,
+    /// What clients saw of one lock could have happened one after the other.
+    Linearizable,
 }
 
 /// A broken promise, and where.
@@ -105,6 +111,7 @@ pub(crate) fn check(history: &History, finished: bool) -> Vec<Violation> {
     replay.later_asked_are_larger(&history.beliefs);
     if finished {
         replay.acknowledged_happened(history);
+        replay.violations.extend(linear::broken(&history.operations));
     }
     replay.violations
 }

@@ -4,18 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkeeper::client::{Client, LockGuard, Session};
-use lockkeeper::model::Mode;
+use lockkeeper::model::{LockName, Mode};
 use lockkeeper::rpc::{RemoteService, RemoteSettings};
 use tokio::time::{sleep, timeout};
 
 use crate::checker::Belief;
+use crate::checker::linear::{Did, Operation};
 use crate::clock::{SimClock, truth};
 use crate::net::{CLIENT_PORT, connector};
 use crate::random::Random;
 use crate::run::{NODE_HOSTS, Run};
 
 /// Names of the hosts of clients.
-pub(crate) const CLIENT_HOSTS: [&str; 5] = ["c1", "c2", "c3", "c4", "c5"];
+pub(crate) const CLIENT_HOSTS: [&str; 6] = ["c1", "c2", "c3", "c4", "c5", "c6"];
 pub(crate) const TTL: Duration = Duration::from_millis(1_500);
 /// A single request of a client takes at most so long.
 pub(crate) const REQUEST_WAIT: Duration = Duration::from_secs(2);
@@ -41,9 +42,14 @@ impl Caller {
     /// A connection to these nodes, of which a single request takes at most `wait`.
     pub(crate) fn connect_to(&self, endpoints: Vec<String>, wait: Duration) -> Client<RemoteService> {
         let mut settings = RemoteSettings::new(endpoints);
-        settings.connector = Some(connector());
+        settings.connector = Some(connector(Arc::clone(&self.run), CLIENT_HOSTS[self.index]));
         settings.request_wait = wait;
         Client::new(RemoteService::new(settings).expect("endpoints")).clock(self.clock.clone()).request_wait(wait)
+    }
+
+    /// Writes down a call and its answer.
+    fn did(&self, lock: &LockName, did: Did, call: Duration, answered: Option<Duration>) {
+        self.run.notes().history.operations.push(Operation { lock: lock.clone(), did, call, answered });
     }
 
     /// Writes down until when the session's client is sure of it.
@@ -141,12 +147,38 @@ async fn hold(
     let belief = Belief { client, lock: lock.clone(), token, session, mode, asked, begin, end };
     caller.run.trace(CLIENT_HOSTS[client], || format!("held {lock} by {token} from {begin:?} to {end:?}"));
     caller.run.notes().history.beliefs.push(belief);
+    caller.did(&lock, Did::Acquire(token, mode), asked, Some(begin));
     if caller.random.below(100) < 10 {
         drop(guard);
-        return;
+        return caller.did(&lock, Did::End(token), end, None);
     }
-    match guard.release().await {
-        Ok(_) => caller.run.notes().history.releases.push((lock, token)),
-        Err(error) => caller.run.met("release", &error),
+    let answered = match guard.release().await {
+        Ok(_) => {
+            caller.run.notes().history.releases.push((lock.clone(), token));
+            Some(truth())
+        }
+        Err(error) => {
+            caller.run.met("release", &error);
+            None
+        }
+    };
+    caller.did(&lock, Did::End(token), end, answered);
+}
+
+/// Looks now and then who holds what.
+pub(crate) async fn look(mut caller: Caller) -> turmoil::Result {
+    let connection = caller.connect();
+    while !caller.run.stopping() {
+        sleep(caller.random.ms(50, 250)).await;
+        let (name, call) = (LOCKS[caller.random.below(LOCKS.len() as u64) as usize], truth());
+        match connection.inspect(name).await {
+            Ok(seen) => {
+                let lock = LockName::parse(name)?;
+                let holders = seen.value.holders.iter().map(|holder| holder.token).collect();
+                caller.did(&lock, Did::Look(holders), call, Some(truth()));
+            }
+            Err(error) => caller.run.met("inspect", &error),
+        }
     }
+    Ok(())
 }

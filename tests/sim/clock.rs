@@ -1,6 +1,6 @@
 //! The clocks of a run: simulated time, seen through each process's own rate and jumps.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use lockkeeper::clock::{Clock, Instant};
@@ -41,8 +41,11 @@ const MILLION: u64 = 1_000_000;
 pub(crate) struct SimClock {
     /// How many of its seconds pass in a million true ones.
     rate: u64,
-    jumped_nanos: AtomicU64,
+    /// What jumps and stands come to. Where it is negative the clock stands until its own time has caught up.
+    jumped_nanos: AtomicI64,
     wall_ms: AtomicU64,
+    /// How often it was read, and its wall clock.
+    reads: [AtomicU64; 2],
     newest: AtomicU64,
     draws: std::sync::Mutex<Random>,
 }
@@ -53,12 +56,29 @@ impl SimClock {
         let rate = MILLION - drift + random.below(2 * drift + 1);
         let draws = std::sync::Mutex::new(random.fork());
         let wall_ms = AtomicU64::new(1_767_225_600_000);
-        Self { rate, jumped_nanos: AtomicU64::new(0), wall_ms, newest: AtomicU64::new(0), draws }
+        Self {
+            rate,
+            jumped_nanos: AtomicI64::new(0),
+            wall_ms,
+            reads: Default::default(),
+            newest: AtomicU64::new(0),
+            draws,
+        }
     }
 
     /// So much of its time passes at once: the machine slept.
     pub(crate) fn jump(&self, by: Duration) {
-        self.jumped_nanos.fetch_add(u64::try_from(by.as_nanos()).unwrap_or(0), Ordering::Relaxed);
+        self.jumped_nanos.fetch_add(i64::try_from(by.as_nanos()).unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// It stands still for so long, and goes on from there: the machine slept, and its clock does not count that.
+    pub(crate) fn stand_still(&self, by: Duration) {
+        self.jumped_nanos.fetch_sub(i64::try_from(by.as_nanos()).unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// How often it was read so far, and its wall clock.
+    pub(crate) fn reads(&self) -> [u64; 2] {
+        self.reads.each_ref().map(|reads| reads.load(Ordering::Relaxed))
     }
 
     /// Somebody sets the wall clock: an hour to and fro.
@@ -78,11 +98,13 @@ impl Clock for SimClock {
     fn now(&self) -> Instant {
         let truth = u64::try_from(truth().as_nanos()).unwrap_or(u64::MAX);
         let own = (u128::from(truth) * u128::from(self.rate) / u128::from(MILLION)) as u64;
-        let now = HOUR_NANOS + own + self.jumped_nanos.load(Ordering::Relaxed);
+        self.reads[0].fetch_add(1, Ordering::Relaxed);
+        let now = (HOUR_NANOS + own).saturating_add_signed(self.jumped_nanos.load(Ordering::Relaxed));
         Instant::from_nanos(self.newest.fetch_max(now, Ordering::Relaxed).max(now))
     }
 
     fn wall(&self) -> WallTime {
+        self.reads[1].fetch_add(1, Ordering::Relaxed);
         WallTime(self.wall_ms.load(Ordering::Relaxed) + u64::try_from(truth().as_millis()).unwrap_or(0))
     }
 

@@ -30,6 +30,7 @@
 
 #[path = "../checker/mod.rs"]
 mod checker;
+mod bites;
 mod clients;
 mod clock;
 mod invariants;

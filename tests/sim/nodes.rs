@@ -16,6 +16,7 @@ use lockkeeper::storage::{MemoryDisk, MemoryWal};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
+use crate::bites;
 use crate::clock::{SimClock, truth};
 use crate::net::{CLIENT_PORT, PEER_PORT, connector, incoming};
 use crate::random::Random;
@@ -97,7 +98,7 @@ pub(crate) async fn boot(place: Arc<Place>) -> turmoil::Result {
         clock: place.clock.clone(),
         memory: Some(place.disk.clone()),
         own_runtime: false,
-        peer_network: Some(PeerNetwork { connector: connector(), incoming: peers }),
+        peer_network: Some(PeerNetwork { connector: connector(Arc::clone(&run), place.host()), incoming: peers }),
         upkeep: Upkeep { checkpoint_ms: 400, snapshot_log_bytes_min: 12 << 10, purge_margin_entries: 30 },
         ..NodeOptions::default()
     };
@@ -117,7 +118,11 @@ pub(crate) async fn boot(place: Arc<Place>) -> turmoil::Result {
             }
             order = ordered.recv() => match order {
                 Some(Order::HandOver) => node.hand_over().await,
-                Some(Order::WriteSnapshot) => drop(node.write_snapshot().await),
+                Some(Order::WriteSnapshot) => {
+                    if node.write_snapshot().await.is_ok() {
+                        run.notes().bites.bit_last(bites::SNAPSHOT);
+                    }
+                }
                 None => return Ok(()),
             },
         }
@@ -158,7 +163,10 @@ async fn witness(place: Arc<Place>, node: Node) {
         match watch.next().await {
             Ok(event) => run.told(place.index, event),
             Err(ClientError::Service(ServiceError::EventsMissed { .. })) => {
-                run.notes().installs += 1;
+                let mut notes = run.notes();
+                notes.installs += 1;
+                notes.bites.bit_last(bites::FAR_BEHIND);
+                drop(notes);
                 run.trace(place.host(), || format!("goes on from {}", watch.position()));
                 run.goes_on(place.index, watch.position());
             }
@@ -180,7 +188,7 @@ async fn follow(run: Arc<Run>, host: &'static str, node: Node) {
         if now != led {
             run.trace(host, || format!("leads in {now:?}"));
             if leads {
-                run.notes().leaders.push((truth(), term, node.id()));
+                run.leads(node.id(), term);
             }
             led = now;
         }

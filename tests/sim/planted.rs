@@ -12,7 +12,7 @@ const PLANTED: &[(Fault, &str, std::ops::Range<u64>)] = &[
     (Fault::TokensOfThisProcess, "mixed", 1..6),
     (Fault::RetriesRunAgain, "mixed", 1..6),
     (Fault::EarlyExpiry, "mixed", 1..6),
-    (Fault::LogTimeOfThisProcess, "mixed", 3..7),
+    (Fault::LogTimeOfThisProcess, "mixed", 6..10),
     (Fault::AcknowledgedBeforeSync, "power_cut_of_all", 1..4),
     (Fault::RenewalDeduplicated, "mass_expiry", 1..3),
     (Fault::DeadWaiterLeft, "mixed", 4..8),

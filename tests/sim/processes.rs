@@ -3,6 +3,7 @@
 use std::process::{Command, Output, Stdio};
 use std::sync::{Condvar, Mutex};
 
+use crate::bites;
 use crate::settle;
 use crate::stories;
 use crate::world::World;
@@ -15,6 +16,9 @@ const STORY: &str = "LOCKKEEPER_STORY";
 const SEEDS: &str = "LOCKKEEPER_SEEDS";
 /// So many runs at once.
 const AT_ONCE: usize = 2;
+
+/// So many runs of the mixed story try every kind of fault often enough that each bites.
+const SEEDS_THAT_COVER: usize = 6;
 
 /// Runs under way.
 static RUNNING: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
@@ -40,6 +44,14 @@ impl Ran {
             broken.push(format!("the process ended with {}", output.status));
         }
         Self { digest, broken, text, again }
+    }
+
+    /// How often a kind of fault was tried, and how often it changed something.
+    fn faults(&self, kind: bites::Kind) -> (usize, usize) {
+        let words = self.text.lines().find_map(|line| line.strip_prefix("FAULTS ")).unwrap_or_default();
+        let counts = words.split(' ').find_map(|word| word.strip_prefix(kind)?.strip_prefix('='));
+        let counts = counts.and_then(|counts| counts.split_once('/'));
+        counts.map_or((0, 0), |(tried, bitten)| (tried.parse().expect("a count"), bitten.parse().expect("a count")))
     }
 
     /// Everything was as it must be.
@@ -100,6 +112,16 @@ fn one_run() {
 fn mixed() {
     let ran = run_all("mixed", seeds());
     ran.iter().for_each(Ran::must_be_sound);
+    // One run may have had nothing for a fault to bite; all of them together had.
+    for kind in bites::ALL {
+        let (tried, bitten) =
+            ran.iter().map(|ran| ran.faults(kind)).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+        println!("{kind:20} tried {tried:>3} times, {bitten:>3} of them changed something");
+        assert!(
+            0 < bitten || ran.len() < SEEDS_THAT_COVER,
+            "{kind}: tried {tried} times in all runs, and none changed anything"
+        );
+    }
 }
 
 /// The same seed is the same run, moment by moment. Of some hundred repeats of one story one was seen to differ, by one message

@@ -11,6 +11,7 @@ use lockkeeper::client::ClientError;
 use lockkeeper::model::{EndReason, Event, EventKind, Position, SessionId};
 use lockkeeper::service::ServiceError;
 
+use crate::bites::Bites;
 use crate::checker::{History, Telling};
 use crate::clock::truth;
 
@@ -53,6 +54,8 @@ pub(crate) struct Notes {
     pub(crate) stopped: Vec<String>,
     /// Watches that were sent on after an installed snapshot.
     pub(crate) installs: usize,
+    /// Faults that were tried, and those that did something.
+    pub(crate) bites: Bites,
     /// What single stories found.
     pub(crate) found: Vec<(&'static str, String)>,
     digest: u64,
@@ -100,6 +103,20 @@ impl Run {
 
     pub(crate) fn stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Something is sent from one host to another.
+    pub(crate) fn sent(&self, from: &'static str, to: Option<&'static str>) {
+        if let Some(to) = to {
+            self.notes().bites.sent(from, to);
+        }
+    }
+
+    /// A node says that it leads.
+    pub(crate) fn leads(&self, node: u64, term: u64) {
+        let mut notes = self.notes();
+        notes.leaders.push((truth(), term, node));
+        notes.bites.led();
     }
 
     /// A node tells an event.

@@ -10,7 +10,8 @@ use std::time::Duration;
 use lockkeeper::storage::{LogId, Wal};
 use turmoil::Sim;
 
-use crate::clients::{CLIENT_HOSTS, Caller, contend};
+use crate::bites::{self, Kind, Tried};
+use crate::clients::{CLIENT_HOSTS, Caller, contend, look};
 use crate::clock::{SimClock, stand};
 use crate::invariants::{coverage, progress};
 use crate::nodes::{Order, Place, boot};
@@ -27,13 +28,6 @@ pub(crate) struct Deeds {
     pub(crate) crashes: usize,
     /// Entries that were in a log and not durable when its power was cut.
     pub(crate) entries_lost: u64,
-    pub(crate) cuts: usize,
-    pub(crate) one_way_cuts: usize,
-    pub(crate) holds: usize,
-    pub(crate) stalls: usize,
-    pub(crate) transfers: usize,
-    pub(crate) snapshots: usize,
-    pub(crate) client_cuts: usize,
     /// When a leader was taken down or cut off.
     pub(crate) leaders_hit: Vec<Duration>,
 }
@@ -48,6 +42,10 @@ pub(crate) struct World {
     pub(crate) deeds: Deeds,
     /// When the last fault was taken back.
     pub(crate) healed: Duration,
+    /// The disks that stand still.
+    stalled: [Option<Tried>; NODES],
+    /// Clocks that were set, which of the two that each has, and how often it had been read by then.
+    clocks_set: Vec<(Tried, Arc<SimClock>, usize, u64)>,
 }
 
 impl World {
@@ -73,7 +71,8 @@ impl World {
         }
         let clocks = CLIENT_HOSTS.map(|_| Arc::new(SimClock::new(&mut random, crate::DRIFT_MILLIONTHS))).into();
         let (deeds, healed) = (Deeds::default(), Duration::ZERO);
-        Self { sim, run, places, clocks, random, deeds, healed }
+        let (stalled, clocks_set) = (<[_; NODES]>::default(), Vec::new());
+        Self { sim, run, places, clocks, random, deeds, healed, stalled, clocks_set }
     }
 
     pub(crate) fn now(&self) -> Duration {
@@ -90,6 +89,12 @@ impl World {
     pub(crate) fn add_contender(&mut self, index: usize) {
         let caller = self.caller(index);
         self.sim.host(CLIENT_HOSTS[index], move || contend(caller.clone()));
+    }
+
+    /// Puts a client on its host that looks now and then.
+    pub(crate) fn add_looker(&mut self, index: usize) {
+        let caller = self.caller(index);
+        self.sim.host(CLIENT_HOSTS[index], move || look(caller.clone()));
     }
 
     /// Runs what a client of a story does, on its own host.
@@ -194,6 +199,13 @@ impl World {
         let (last, synced) = self.log_of(node);
         self.deeds.crashes += 1;
         self.deeds.entries_lost += last.saturating_sub(synced);
+        self.look_at_disk(node);
+        let mut notes = self.run.notes();
+        let tried = notes.bites.tried(bites::POWER_CUT);
+        if synced < last {
+            notes.bites.bit(tried);
+        }
+        drop(notes);
         self.trace(|| format!("crash of {}, {last} written, {synced} synced", NODE_HOSTS[node]));
         stand(true);
         place.forget();
@@ -204,23 +216,35 @@ impl World {
 
     /// Switches a node on again.
     pub(crate) fn restart(&mut self, node: usize) {
+        self.stalled[node] = None;
         self.places[node].stalled.store(false, Ordering::Relaxed);
         self.sim.bounce(NODE_HOSTS[node]);
     }
 
     /// Nothing passes between two hosts any more.
-    pub(crate) fn cut(&mut self, one: &str, other: &str) {
+    pub(crate) fn cut(&mut self, one: &'static str, other: &'static str) {
         self.trace(|| format!("{one} and {other} are cut off from each other"));
+        let between_nodes = [one, other].iter().all(|host| NODE_HOSTS.contains(host));
+        let kind = if between_nodes { bites::NODES_APART } else { bites::CLIENT_APART };
+        self.breaks(kind, &[(one, other), (other, one)]);
         self.sim.partition(one, other);
     }
 
     /// Nothing gets from one host to the other any more.
-    pub(crate) fn cut_one_way(&mut self, from: &str, to: &str) {
+    pub(crate) fn cut_one_way(&mut self, from: &'static str, to: &'static str) {
         self.trace(|| format!("nothing gets from {from} to {to}"));
+        self.breaks(bites::ONE_WAY, &[(from, to)]);
         self.sim.partition_oneway(from, to);
     }
 
-    pub(crate) fn mend(&mut self, one: &str, other: &str) {
+    fn breaks(&self, kind: Kind, ways: &[(&'static str, &'static str)]) {
+        let mut notes = self.run.notes();
+        let tried = notes.bites.tried(kind);
+        ways.iter().for_each(|(from, to)| notes.bites.breaks(tried, from, to));
+    }
+
+    pub(crate) fn mend(&mut self, one: &'static str, other: &'static str) {
+        self.run.notes().bites.joins(one, other);
         self.trace(|| format!("{one} and {other} are joined"));
         self.sim.repair(one, other);
     }
@@ -242,12 +266,14 @@ impl World {
     }
 
     /// Messages between two hosts wait, and come later.
-    pub(crate) fn hold(&mut self, one: &str, other: &str) {
+    pub(crate) fn hold(&mut self, one: &'static str, other: &'static str) {
         self.trace(|| format!("messages between {one} and {other} wait"));
+        self.breaks(bites::HELD, &[(one, other), (other, one)]);
         self.sim.hold(one, other);
     }
 
-    pub(crate) fn release(&mut self, one: &str, other: &str) {
+    pub(crate) fn release(&mut self, one: &'static str, other: &'static str) {
+        self.run.notes().bites.joins(one, other);
         self.trace(|| format!("messages between {one} and {other} go on"));
         self.sim.release(one, other);
     }
@@ -255,10 +281,42 @@ impl World {
     /// Syncs of a node's disk end no more, or go on.
     pub(crate) fn stall(&mut self, node: usize, stalled: bool) {
         self.trace(|| format!("disk of {} stalls: {stalled}", NODE_HOSTS[node]));
+        self.look_at_disk(node);
+        self.stalled[node] = stalled.then(|| self.run.notes().bites.tried(bites::STALLED));
         self.places[node].stalled.store(stalled, Ordering::Relaxed);
     }
 
+    /// Whether the disk, if it stands still, keeps something from being durable.
+    fn look_at_disk(&self, node: usize) {
+        let (last, synced) = self.log_of(node);
+        if let Some(tried) = self.stalled[node].filter(|_| synced < last) {
+            self.run.notes().bites.bit(tried);
+        }
+    }
+
+    /// Does something to a clock, or to its wall clock, which bites as soon as it is read again.
+    pub(crate) fn set_clock(&mut self, kind: Kind, clock: &Arc<SimClock>, change: impl FnOnce(&SimClock)) {
+        change(clock);
+        let tried = self.run.notes().bites.tried(kind);
+        let which = usize::from(kind == bites::WALL_CLOCK);
+        self.clocks_set.push((tried, Arc::clone(clock), which, clock.reads()[which]));
+    }
+
+    /// Which of the clocks that were set were read since.
+    pub(crate) fn look_at_clocks(&self) {
+        let mut notes = self.run.notes();
+        for (tried, clock, which, before) in &self.clocks_set {
+            if clock.reads()[*which] > *before {
+                notes.bites.bit(*tried);
+            }
+        }
+    }
+
     pub(crate) fn order(&mut self, node: usize, order: Order) {
+        match order {
+            Order::HandOver => self.run.notes().bites.hands_over(),
+            Order::WriteSnapshot => drop(self.run.notes().bites.tried(bites::SNAPSHOT)),
+        }
         self.trace(|| format!("{} is told: {order:?}", NODE_HOSTS[node]));
         self.places[node].order(order);
     }

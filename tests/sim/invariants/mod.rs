@@ -7,6 +7,7 @@ mod equal_states;
 mod events_complete;
 mod expected_errors;
 mod first_come;
+mod linearizable;
 mod live_sessions;
 pub(crate) mod mute;
 mod no_panic;
@@ -60,6 +61,7 @@ pub(crate) const ALL: &[Invariant] = &[
     events_complete::THIS,
     expected_errors::THIS,
     first_come::THIS,
+    linearizable::THIS,
     live_sessions::THIS,
     mute::THIS,
     no_panic::THIS,

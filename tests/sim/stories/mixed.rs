@@ -1,7 +1,9 @@
 //! Clients contend while everything fails: first all faults, one after the other and some at once, then none.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::bites;
 use crate::clients::CLIENT_HOSTS;
 use crate::invariants::coverage;
 use crate::nodes::Order;
@@ -20,15 +22,18 @@ enum Remedy {
     Join(Vec<(&'static str, &'static str)>),
     Release(&'static str, &'static str),
     Unstall(usize),
+    /// Nothing is to be done for it.
+    ClockGoesOn,
 }
 
 /// Faults that every run has, before chance takes over.
-const FIRST: [u64; 9] = [0, 1, 2, 3, 4, 5, 6, 7, 8];
+const FIRST: [u64; 11] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12];
 
 pub(super) fn tell(world: &mut World) {
     for client in 0..CLIENTS {
         world.add_contender(client);
     }
+    world.add_looker(CLIENTS + 1);
     world.await_leader();
     world.pass(Duration::from_millis(300));
     let mut remedies: Vec<(Duration, Remedy)> = Vec::new();
@@ -38,7 +43,7 @@ pub(super) fn tell(world: &mut World) {
         let pause = world.random.ms(200, 1_200);
         pass(world, &mut remedies, pause);
         let kind = if first.is_empty() {
-            world.random.below(12)
+            world.random.below(13)
         } else {
             let next = world.random.below(first.len() as u64) as usize;
             first.swap_remove(next)
@@ -72,6 +77,7 @@ fn mend(world: &mut World, remedy: Remedy) {
         Remedy::Join(pairs) => pairs.into_iter().for_each(|(one, other)| world.mend(one, other)),
         Remedy::Release(one, other) => world.release(one, other),
         Remedy::Unstall(node) => world.stall(node, false),
+        Remedy::ClockGoesOn => {}
     }
 }
 
@@ -88,33 +94,27 @@ fn trouble(world: &mut World, kind: u64, remedies: &mut Vec<(Duration, Remedy)>)
         1 => crash(world, &[leader, other], short, remedies),
         2 => {
             // Cut off from the other nodes, not from its clients.
-            world.deeds.cuts += 1;
             world.cut_from_peers(leader);
             remedies.push((long, Remedy::Join(peers_of(leader))));
         }
         3 => {
-            world.deeds.one_way_cuts += 1;
             let (from, to) = if world.random.below(2) == 0 { (leader, other) } else { (other, leader) };
             world.cut_one_way(NODE_HOSTS[from], NODE_HOSTS[to]);
             remedies.push((long, Remedy::Join(vec![(NODE_HOSTS[from], NODE_HOSTS[to])])));
         }
         4 => {
-            world.deeds.holds += 1;
             world.hold(NODE_HOSTS[leader], NODE_HOSTS[other]);
             remedies.push((short, Remedy::Release(NODE_HOSTS[leader], NODE_HOSTS[other])));
         }
         5 => {
-            world.deeds.stalls += 1;
             world.stall(victim, true);
             remedies.push((short, Remedy::Unstall(victim)));
         }
         6 => {
-            world.deeds.transfers += 1;
             world.order(leader, Order::HandOver);
         }
         7 => {
             // Longer than its sessions live.
-            world.deeds.client_cuts += 1;
             let pairs: Vec<_> = NODE_HOSTS.iter().map(|node| (client, *node)).collect();
             pairs.iter().for_each(|(client, node)| world.cut(client, node));
             remedies.push((world.now() + world.random.ms(2_000, 2_800), Remedy::Join(pairs)));
@@ -122,10 +122,8 @@ fn trouble(world: &mut World, kind: u64, remedies: &mut Vec<(Duration, Remedy)>)
         8 => far_behind(world, other, remedies),
         9 => crash(world, &[0, 1, 2], short, remedies),
         10 => clocks(world),
-        _ => {
-            world.deeds.snapshots += 1;
-            world.order(victim, Order::WriteSnapshot);
-        }
+        11 => world.order(victim, Order::WriteSnapshot),
+        _ => node_clocks(world, leader, other, remedies),
     }
 }
 
@@ -159,7 +157,7 @@ fn crash(world: &mut World, nodes: &[usize], until: Duration, remedies: &mut Vec
 
 /// A follower is cut off until the others have thrown away the log that it lacks.
 fn far_behind(world: &mut World, node: usize, remedies: &mut Vec<(Duration, Remedy)>) {
-    world.deeds.snapshots += 1;
+    world.run.notes().bites.tried(bites::FAR_BEHIND);
     world.cut_from_peers(node);
     let others = (0..NODES).filter(|other| *other != node);
     let limit = world.now() + Duration::from_secs(3);
@@ -173,11 +171,24 @@ fn far_behind(world: &mut World, node: usize, remedies: &mut Vec<(Duration, Reme
 /// Wall clocks are set, and a client sleeps for a while.
 fn clocks(world: &mut World) {
     let forward = world.random.below(2) == 0;
-    let node = world.random.below(NODES as u64) as usize;
-    world.places[node].clock.set_wall(forward);
+    let node = Arc::clone(&world.places[world.random.below(NODES as u64) as usize].clock);
+    world.set_clock(bites::WALL_CLOCK, &node, |clock| clock.set_wall(forward));
     let (client, slept) = (world.random.below(CLIENTS as u64) as usize, world.random.ms(100, 3_000));
-    world.clocks[client].set_wall(!forward);
-    world.clocks[client].jump(slept);
+    let client = Arc::clone(&world.clocks[client]);
+    world.set_clock(bites::CLIENT_CLOCK, &client, |clock| {
+        clock.set_wall(!forward);
+        clock.jump(slept);
+    });
+}
+
+/// The clock of the leader stands still for a while, as that of a machine that slept; the clock of a follower jumps ahead,
+/// as that of a machine that was moved. (A jump of the leader's own has a story to itself.)
+fn node_clocks(world: &mut World, leader: usize, other: usize, remedies: &mut Vec<(Duration, Remedy)>) {
+    let (slept, jumped) = (world.random.ms(100, 2_000), world.random.ms(1_000, 60_000));
+    let [leader, other] = [leader, other].map(|node| Arc::clone(&world.places[node].clock));
+    world.set_clock(bites::NODE_CLOCK_STANDS, &leader, |clock| clock.stand_still(slept));
+    world.set_clock(bites::NODE_CLOCK, &other, |clock| clock.jump(jumped));
+    remedies.push((world.now() + slept, Remedy::ClockGoesOn));
 }
 
 /// What a run of this story must have tried.
@@ -194,6 +205,16 @@ fn cover(world: &mut World) {
         ("crashes", world.deeds.crashes, 3),
         ("entries lost in crashes", world.deeds.entries_lost as usize, 1),
     ];
+    world.look_at_clocks();
+    let counts = world.run.notes().bites.counts();
+    let words: Vec<String> = counts.iter().map(|(kind, (tried, bitten))| format!("{kind}={tried}/{bitten}")).collect();
+    println!("FAULTS {}", words.join(" "));
+    // Other kinds may have nothing to bite in one run: they must have had in all of them together.
+    for kind in [bites::NODES_APART, bites::ONE_WAY, bites::HELD, bites::FAR_BEHIND, bites::NODE_CLOCK_STANDS] {
+        if let Some((tried, 0)) = counts.get(kind) {
+            world.run.found(coverage::NAME, format!("{kind}: tried {tried} times, and none changed anything"));
+        }
+    }
     for (what, found, least) in asked {
         if found < least {
             world.run.found(coverage::NAME, format!("{found} {what}, and at least {least} should be"));

@@ -8,6 +8,7 @@ mod dead_connection;
 mod disconnect_grace;
 mod grant_meets_cancel;
 mod install_cut_short;
+mod leaders_clock;
 mod leaders_in_turn;
 mod lost_tail;
 mod mass_expiry;
@@ -55,6 +56,7 @@ pub(crate) const ALL: &[Story] = &[
     ("parked_through_a_snapshot", parked_through_a_snapshot::tell),
     ("asked_again_after_a_snapshot", asked_again_after_a_snapshot::tell),
     ("install_cut_short", install_cut_short::tell),
+    ("leaders_clock", leaders_clock::tell),
     ("lost_tail", lost_tail::of_one),
     ("lost_tail_of_two", lost_tail::of_two),
 ];

@@ -1,0 +1,32 @@
+//! The leader's monotonic clock jumps ahead by a minute, and another time stands still for longer than a session lives: the
+//! gap is not counted as log time, no session of a healthy client ends, and none lives on for ever.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::end_of_story;
+use crate::bites;
+use crate::clients::TTL;
+use crate::invariants::as_told;
+use crate::world::World;
+
+pub(super) fn tell(world: &mut World) {
+    world.await_leader();
+    (0..3).for_each(|client| world.add_contender(client));
+    for _ in 0..2 {
+        world.pass(TTL / 2);
+        let leader = world.await_leader();
+        let clock = Arc::clone(&world.places[leader].clock);
+        world.set_clock(bites::NODE_CLOCK, &clock, |clock| clock.jump(Duration::from_secs(60)));
+    }
+    world.pass(TTL);
+    let leader = world.await_leader();
+    let clock = Arc::clone(&world.places[leader].clock);
+    world.set_clock(bites::NODE_CLOCK_STANDS, &clock, |clock| clock.stand_still(TTL + TTL / 2));
+    world.pass(2 * TTL);
+    let expired = world.run.notes().expired.len();
+    if expired != 0 {
+        world.run.found(as_told::NAME, format!("{expired} sessions expired although their clients were well"));
+    }
+    end_of_story(world);
+}
