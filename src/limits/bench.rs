@@ -20,8 +20,8 @@ pub const BENCH_SECS_MAX: u32 = 86_400;
 pub const BENCH_PACE_US_MIN: u64 = 50;
 /// Sessions that are opened or closed at a time.
 pub const BENCH_OPENING_MAX: usize = 256;
-/// Outages and processes that a report names; more are counted.
-pub const BENCH_NAMED_MAX: usize = 64;
+/// Outages that a report names; more are counted.
+pub const BENCH_NAMED_MAX: usize = 20;
 
 const _: () = assert!(BENCH_SESSIONS_A_CONNECTION_MAX < super::STREAMS_A_CONNECTION_MAX);
 const _: () = assert!((BENCH_IN_FLIGHT_MAX as usize) < super::STREAM_FRAMES_IN_FLIGHT_MAX);

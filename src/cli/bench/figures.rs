@@ -55,8 +55,8 @@ impl PairFigures {
         Self {
             in_flight: options.in_flight,
             rate: options.rate,
-            pairs: pairs.len(),
-            pairs_per_second: a_second(pairs.len(), length),
+            pairs: sample.in_time,
+            pairs_per_second: a_second(sample.in_time, length),
             p50_ms: p50_us / 1000,
             p99_ms: p99_us / 1000,
             max_ms: max_us / 1000,
@@ -69,7 +69,7 @@ impl PairFigures {
             acquire_p99_us: acquires.us(99.0),
             unfinished: sample.unfinished,
             never_begun: 0,
-            server_cpu_us_a_pair: usage.server_cpu_ms.map(|cpu| cpu.saturating_mul(1000) / pairs.len().max(1)),
+            server_cpu_us_a_pair: usage.server_cpu_ms.map(|cpu| cpu.saturating_mul(1000) / sample.in_time.max(1)),
         }
     }
 
@@ -237,19 +237,24 @@ pub(super) struct FailoverFigures {
     gap_ms: u64,
     outages: u64,
     longest_ms: u64,
-    /// The first of them.
+    /// The longest of them, in order of time.
     pub(super) told: Vec<OutageFigures>,
 }
 
 impl FailoverFigures {
     pub(super) fn new(least: Duration, outages: &[Outage], counted: Instant, named: usize) -> Self {
-        let longest = outages.iter().map(|outage| outage.again[0]).max();
-        Self {
-            gap_ms: micros(least) / 1000,
-            outages: outages.len() as u64,
-            longest_ms: longest.map_or(0, |gap| micros(gap) / 1000),
-            told: outages.iter().take(named).map(|outage| OutageFigures::new(outage, counted)).collect(),
-        }
+        let mut longest: Vec<_> = outages.iter().collect();
+        longest.sort_by_key(|outage| std::cmp::Reverse(outage.again[0]));
+        let longest_ms = longest.first().map_or(0, |outage| micros(outage.again[0]) / 1000);
+        longest.truncate(named);
+        longest.sort_by_key(|outage| outage.from);
+        let told = longest.into_iter().map(|outage| OutageFigures::new(outage, counted)).collect();
+        Self { gap_ms: micros(least) / 1000, outages: outages.len() as u64, longest_ms, told }
+    }
+
+    /// How many there were that are not told.
+    pub(super) fn untold(&self) -> u64 {
+        self.outages - self.told.len() as u64
     }
 
     pub(super) fn cells(&self) -> Vec<Cell> {
@@ -260,7 +265,7 @@ impl FailoverFigures {
 /// One of them, counted from the last answer before it.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct OutageFigures {
-    /// When it began, counted from the end of the warm-up; 0 also where it began before.
+    /// When it began, counted from the end of the warm-up.
     at_ms: u64,
     first_served_ms: u64,
     half_served_ms: u64,
@@ -299,7 +304,7 @@ mod tests {
         assert_eq!(ms(2_345), "2.34");
     }
 
-    /// Outages are counted from the end of the warm-up; those that are not named are still counted.
+    /// Outages are counted from the end of the warm-up; the longest are told, the others counted.
     #[test]
     fn outages_are_counted_from_the_end_of_the_warm_up() {
         let at = |ms: u64| Instant::from_nanos(ms * 1_000_000);
@@ -307,7 +312,8 @@ mod tests {
             |from, first| Outage { from: at(from), again: [first, first + 1, first + 2].map(Duration::from_millis) };
         let outages = [outage(500, 100), outage(3_250, 400)];
         let figures = FailoverFigures::new(Duration::from_millis(100), &outages, at(1_000), 1);
-        assert_eq!((figures.outages, figures.longest_ms, figures.told.len()), (2, 400, 1));
+        assert_eq!((figures.outages, figures.longest_ms, figures.untold()), (2, 400, 1));
+        assert_eq!(figures.told[0].first_served_ms, 400, "the longest");
         assert_eq!(OutageFigures::new(&outages[1], at(1_000)).row(), ["2.250", "400", "401", "402"]);
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::pace::{Span, Turns};
-use super::sample::{Gathered, Sample};
-use super::witness::{Baton, Outages};
+use super::sample::Gathered;
+use super::witness::{Baton, Outages, Passed};
 use crate::client::{ClientError, HoldState, Session};
 use crate::clock::{Clock, Instant, SystemClock};
 use crate::limits;
@@ -68,7 +68,7 @@ impl<S: LockService> Lane<S> {
     async fn run(self) {
         let mut served = self.load.span.began;
         while let Some(due) = self.load.turns.next().await {
-            match self.pair(due).await {
+            match self.pair().await {
                 Ok(Some(made)) => {
                     self.count(due, &made);
                     if let Some(outages) = &self.load.outages {
@@ -76,7 +76,7 @@ impl<S: LockService> Lane<S> {
                     }
                     served = made.ended;
                 }
-                Ok(None) => self.with_sample(due, |sample| sample.unfinished += 1),
+                Ok(None) => self.load.gathered.lock().unfinished += 1,
                 Err(error) => {
                     self.load.gathered.lock().errors.count(&error);
                     if self.session.state() == HoldState::Lost {
@@ -89,7 +89,7 @@ impl<S: LockService> Lane<S> {
     }
 
     /// Acquires and releases. `None` where the end came while it waited.
-    async fn pair(&self, due: Instant) -> Result<Option<Made>, ClientError> {
+    async fn pair(&self) -> Result<Option<Made>, ClientError> {
         let clock = SystemClock::new();
         let left = self.load.span.end.since(clock.now());
         let guard = match self.session.lock(&self.name).wait(left).acquire().await {
@@ -100,28 +100,33 @@ impl<S: LockService> Lane<S> {
         let granted = clock.now();
         if let Some(baton) = &self.load.baton {
             let passed = baton.granted(self.number, guard.token(), granted);
-            self.with_sample(due, |sample| {
-                sample.handoffs += u64::from(passed.handed_over);
-                passed.gap.iter().for_each(|gap| sample.gaps.record(*gap));
-            });
-            self.load.gathered.lock().violations += u64::from(passed.violated);
+            self.count_passed(passed, granted);
             baton.releasing(clock.now());
         }
         guard.release().await?;
         Ok(Some(Made { granted, ended: clock.now() }))
     }
 
+    /// What was answered after the warm-up counts, whenever it was due: a backlog of the warm-up is waited for, too. A rate is of
+    /// what was answered before the end.
     fn count(&self, due: Instant, made: &Made) {
-        self.with_sample(due, |sample| {
-            sample.pairs.record(made.ended.since(due));
-            sample.acquires.record(made.granted.since(due));
-        });
+        let span = self.load.span;
+        if made.ended < span.counted {
+            return;
+        }
+        let mut sample = self.load.gathered.lock();
+        sample.pairs.record(made.ended.since(due));
+        sample.acquires.record(made.granted.since(due));
+        sample.in_time += u64::from(made.ended <= span.end);
     }
 
-    /// Only what was due after the warm-up counts.
-    fn with_sample(&self, due: Instant, count: impl FnOnce(&mut Sample)) {
-        if self.load.span.counted <= due {
-            count(&mut self.load.gathered.lock());
+    fn count_passed(&self, passed: Passed, granted: Instant) {
+        let span = self.load.span;
+        let mut sample = self.load.gathered.lock();
+        sample.violations += u64::from(passed.violated);
+        if span.counted <= granted && granted <= span.end {
+            sample.handoffs += u64::from(passed.handed_over);
+            passed.gap.iter().for_each(|gap| sample.gaps.record(*gap));
         }
     }
 }

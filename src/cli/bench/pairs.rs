@@ -31,7 +31,7 @@ impl<S: LockService> Bench<'_, S> {
         let span = Span::from_now(options.warm_up, Duration::from_secs(u64::from(options.secs)));
         let mut load = Load::new(span, options.rate);
         load.baton = (options.workload == Workload::Handoff).then(Baton::default);
-        load.outages = (options.workload == Workload::Failover).then(|| Outages::new(options.gap, span.began));
+        load.outages = (options.workload == Workload::Failover).then(|| Outages::new(options.gap, span.counted));
         let load = Arc::new(load);
         let name = |number: usize, lane: u32| match load.baton {
             Some(_) => self.name.clone(),

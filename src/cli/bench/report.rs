@@ -137,6 +137,10 @@ impl Report {
         if let Some(first) = &self.errors.first_error {
             notes.push(format!("{} requests failed; the first one: {first}", self.errors.errors));
         }
+        let untold = self.figures.failover.as_ref().map_or(0, FailoverFigures::untold);
+        if untold != 0 {
+            notes.push(format!("{untold} more times in which nobody was served, none of them longer"));
+        }
         let never = self.figures.pairs.as_ref().map_or(0, |pairs| pairs.never_begun);
         if never != 0 {
             notes.push(format!(

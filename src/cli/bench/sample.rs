@@ -64,6 +64,8 @@ impl Errors {
 pub(super) struct Sample {
     /// From the moment at which a pair was due to the answer of its release.
     pub(super) pairs: Latencies,
+    /// Pairs that were answered between the warm-up and the end; those answered later have a latency, too.
+    pub(super) in_time: u64,
     /// From the moment at which a pair was due to its grant.
     pub(super) acquires: Latencies,
     /// From the call of a release to the next grant of the same lock.

@@ -77,6 +77,7 @@ pub(super) struct Outage {
 }
 
 impl Outages {
+    /// From `began` on; what lies before is none.
     pub(super) fn new(least: Duration, began: Instant) -> Self {
         Self { least, last: AtomicU64::new(began.as_nanos()), seen: Mutex::default() }
     }
