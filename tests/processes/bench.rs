@@ -17,6 +17,7 @@ fn number(object: &Value, field: &str) -> u64 {
 }
 
 /// Each workload, side by side with the others: what it counts was done, nothing failed, and the nodes' processes were found.
+/// Everything is free again afterwards.
 #[tokio::test]
 async fn every_workload_comes_to_figures() {
     let cluster = Cluster::start().await;
@@ -42,8 +43,23 @@ async fn every_workload_comes_to_figures() {
         assert_eq!(object["servers"].as_array().map(Vec::len), Some(3), "{arguments:?}: {object}");
         assert!(object["server_cores"].is_f64(), "{arguments:?}: {object}");
     }
+    are_refused_or_shown(&cluster);
     let left = cluster.client().totals().await.expect("it serves").value;
     assert_eq!((left.locks, left.sessions), (0, 0), "everything is given back");
+}
+
+/// For people there are tables; options that do not go together are refused before anything is sent, and so are processes that are
+/// not there.
+fn are_refused_or_shown(cluster: &Cluster) {
+    let refused = cluster.command(&["bench", "--workload", "drain", "--rate", "5"]).output().expect("ran");
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(64), "{told}");
+    assert!(told.contains("rate: only with the workloads pairs, held and failover, got 5"), "{told}");
+    let gone = cluster.command(&["bench", "--pids", "4294967295"]).output().expect("ran");
+    assert_eq!(gone.status.code(), Some(64), "no such process");
+    let shown = cluster.command(&["bench", "--secs", "1", "--warm-up", "0s", "--clients", "2"]).output().expect("ran");
+    let told = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(told.contains("PAIRS/S") && told.contains("(bench)"), "{told}");
 }
 
 /// The end of a leader is an outage with a length, in which no client loses its session; the node that is gone is not counted.
@@ -51,7 +67,7 @@ async fn every_workload_comes_to_figures() {
 async fn a_killed_leader_is_an_outage() {
     let mut cluster = Cluster::start().await;
     let leader = cluster.await_leader().await;
-    let arguments = ["bench", "--workload", "failover", "--secs", "3", "--warm-up", "0s", "--clients", "4"];
+    let arguments = ["bench", "--workload", "failover", "--secs", "2", "--warm-up", "0s", "--clients", "4"];
     let mut command = cluster.command(&[&arguments[..], &["--gap", "20ms", "--json"]].concat());
     let bench = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a bench");
     let client = cluster.client();
@@ -64,19 +80,4 @@ async fn a_killed_leader_is_an_outage() {
     assert_eq!(number(&object, "lost_sessions"), 0, "{object}");
     assert!(object["server_cores"].is_null(), "one of them is gone: {object}");
     assert_eq!(object["servers"].as_array().map(Vec::len), Some(2), "{object}");
-}
-
-/// For people there are tables, and options that do not go together are refused before anything is sent.
-#[tokio::test]
-async fn a_bench_is_refused_or_shown() {
-    let cluster = Cluster::start().await;
-    let refused = cluster.command(&["bench", "--workload", "drain", "--rate", "5"]).output().expect("ran");
-    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert_eq!(refused.status.code(), Some(64), "{told}");
-    assert!(told.contains("rate: only with the workloads pairs, held and failover, got 5"), "{told}");
-    let gone = cluster.command(&["bench", "--pids", "4294967295"]).output().expect("ran");
-    assert_eq!(gone.status.code(), Some(64), "no such process");
-    let shown = cluster.command(&["bench", "--secs", "1", "--warm-up", "0s", "--clients", "2"]).output().expect("ran");
-    let told = String::from_utf8_lossy(&shown.stdout).into_owned();
-    assert!(told.contains("PAIRS/S") && told.contains("(bench)"), "{told}");
 }
