@@ -300,7 +300,7 @@ pub const WAL_CHUNK_BYTES: usize = 16 * 1024 * 1024;
 /// A WAL file is also closed at this many records: each costs eight bytes of memory.
 pub const WAL_CHUNK_RECORDS: usize = 256 * 1024;
 /// Entries of closed files kept in memory, so that followers and `apply` need not read the disk.
-pub const WAL_CACHE_BYTES: usize = 64 * 1024 * 1024;
+pub const WAL_CACHE_BYTES: usize = 16 * 1024 * 1024;
 /// The same, counted in entries.
 pub const WAL_CACHE_ENTRIES: usize = 50_000;
 /// The buffer a start reads WAL files through.
@@ -338,10 +338,12 @@ const _: () = assert!(SNAPSHOT_BLOCK_BYTES + 2 * WAL_RECORD_BYTES <= SNAPSHOT_BL
 
 // Raft.
 
-/// Newest log entries kept decoded in memory, for replication and apply.
+/// Newest log entries kept in memory, for replication and apply.
 pub const RING_ENTRIES_MAX: usize = 16_384;
-/// The same, in payload bytes.
-pub const RING_BYTES_MAX: usize = 64 << 20;
+/// The same, in payload bytes: some seconds of full load. A follower that is further behind is read to from the disk.
+pub const RING_BYTES_MAX: usize = 16 << 20;
+/// Of these the newest are kept decoded as well, until they are applied. Decoded they take several times the room.
+pub const DECODED_ENTRIES_MAX: usize = 8;
 /// Payload bytes of one replication request, beyond its first entry.
 pub const REPLICATION_BYTES_MAX: usize = 1 << 20;
 /// Entries of one replication request.

@@ -1,5 +1,7 @@
 //! The order inside an entry: renewals, everything due, then the commands.
 
+use std::sync::Arc;
+
 use super::state::Holder;
 use super::{Applied, Machine, RecordKey};
 use crate::faults::{self, Fault};
@@ -21,7 +23,11 @@ impl Machine {
             self.globals.wall.0 += 1;
         }
 
-        let mut applied = Applied::default();
+        let mut applied = Applied {
+            renewals: Vec::with_capacity(entry.renewals.len()),
+            commands: Vec::with_capacity(entry.commands.len()),
+            events: Arc::default(),
+        };
         for renewal in &entry.renewals {
             let outcome = self.renew(renewal, previous);
             applied.renewals.push(self.reply(outcome));
@@ -32,7 +38,7 @@ impl Machine {
             self.grant_what_is_free();
             applied.commands.push(self.reply(outcome));
         }
-        applied.events = std::mem::take(&mut self.events);
+        applied.events = self.events.drain(..).collect();
         applied
     }
 

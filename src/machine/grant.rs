@@ -147,7 +147,8 @@ impl Machine {
             lock.holders.insert(token, Box::new(holder));
         }
         self.totals.holders += 1;
-        self.touch(RecordKey::Holder(key.clone(), token));
+        // Its token is new: nothing else was ever kept under this key.
+        self.dirty.born(RecordKey::Holder(key.clone(), token));
         self.stands(key, claim, Standing::Holds(token), in_set);
         self.suspect(key, token);
         self.holders_changed(key);
@@ -175,7 +176,7 @@ impl Machine {
         }
         self.totals.waiters += 1;
         self.usage_of(&key.namespace).waiters += 1;
-        self.touch(RecordKey::Waiter(key.clone(), sequence));
+        self.dirty.born(RecordKey::Waiter(key.clone(), sequence));
         self.stands(key, claim, Standing::Waits(sequence), in_set);
         self.event(Some(key.namespace.clone()), EventKind::Queued { lock: key.clone(), claim, sequence });
     }
@@ -224,7 +225,7 @@ impl Machine {
             self.move_due(Some(lease.deadline), None, Due::Lease(key.clone(), token));
         }
         self.totals.holders -= 1;
-        self.touch(RecordKey::Holder(key.clone(), token));
+        self.dirty.gone(RecordKey::Holder(key.clone(), token));
         self.touched.insert(key.clone());
         let mode = self.mode_now(key, holder.mode);
         let (lock, claim) = (key.clone(), holder.claim);
@@ -304,7 +305,7 @@ impl Machine {
         self.move_due(waiter.deadline, None, Due::Wait(key.clone(), sequence));
         self.totals.waiters -= 1;
         self.usage_of(&key.namespace).waiters -= 1;
-        self.touch(RecordKey::Waiter(key.clone(), sequence));
+        self.dirty.gone(RecordKey::Waiter(key.clone(), sequence));
         Some(waiter)
     }
 

@@ -51,6 +51,7 @@ mod values;
 pub(crate) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 pub use history::Segment;
 pub use record::{CorruptRecords, Record, RecordKey};
@@ -76,8 +77,8 @@ pub struct Applied {
     pub renewals: Vec<Reply>,
     /// One reply for each command, in order.
     pub commands: Vec<Reply>,
-    /// In the order in which they happened.
-    pub events: Vec<Event>,
+    /// In the order in which they happened. Shared: they are kept for subscribers, in one piece for each entry.
+    pub events: Arc<[Event]>,
 }
 
 /// All locks, sessions and queues. Equal logs give equal machines.
@@ -196,7 +197,7 @@ impl Machine {
     }
 
     fn touch(&mut self, key: RecordKey) {
-        self.dirty.insert(key);
+        self.dirty.touched(key);
     }
 
     fn usage_of(&mut self, namespace: &Namespace) -> &mut Usage {

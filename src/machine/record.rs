@@ -1,6 +1,7 @@
 //! The state as records: what is mirrored on disk, sent in snapshots and hashed into the state's digest.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 
@@ -84,8 +85,42 @@ pub enum Record {
     Process(ProcessRecord),
 }
 
-/// Keys that nobody reads in order: a hash set, whose hasher has a fixed seed, costs a fraction of a tree of names.
-pub(super) type DirtyKeys = HashSet<RecordKey, foldhash::fast::FixedState>;
+/// The keys of records that changed. Nobody reads them in order: a hash map, whose hasher has a fixed seed, costs a fraction
+/// of a tree of names.
+#[derive(Debug, Clone, Default)]
+pub(super) struct DirtyKeys {
+    changes: HashMap<RecordKey, Change, foldhash::fast::FixedState>,
+}
+
+/// How a record changed since the keys were last taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    /// There was none before.
+    Born,
+    /// There may have been one.
+    Touched,
+}
+
+impl DirtyKeys {
+    /// It is, was, or may be another one than before.
+    pub(super) fn touched(&mut self, key: RecordKey) {
+        self.changes.entry(key).or_insert(Change::Touched);
+    }
+
+    /// It was made just now: there was none under this key.
+    pub(super) fn born(&mut self, key: RecordKey) {
+        self.changes.entry(key).or_insert(Change::Born);
+    }
+
+    /// It is no more. One that came since the keys were last taken leaves nothing behind, as most holds do.
+    pub(super) fn gone(&mut self, key: RecordKey) {
+        match self.changes.entry(key) {
+            Entry::Occupied(found) if *found.get() == Change::Born => drop(found.remove_entry()),
+            Entry::Occupied(_) => {}
+            Entry::Vacant(free) => drop(free.insert(Change::Touched)),
+        }
+    }
+}
 
 /// Records that do not make a machine; the text names the record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -93,21 +128,22 @@ pub(super) type DirtyKeys = HashSet<RecordKey, foldhash::fast::FixedState>;
 pub struct CorruptRecords(pub String);
 
 impl Machine {
-    /// Hands out the keys of all records touched since the last call, each once, in no order that means anything. The
-    /// room that they took is kept: filling it anew costs more than everything else about them.
+    /// Hands out the keys of all records touched since the last call, each once, in no order that means anything; of those
+    /// that came and went since then, none. The room that they took is kept: filling it anew costs more than everything
+    /// else about them.
     pub fn take_dirty(&mut self, mut fold: impl FnMut(&Self, RecordKey)) {
         self.history.carried_over();
         let mut dirty = std::mem::take(&mut self.dirty);
-        for key in dirty.drain() {
+        for (key, _) in dirty.changes.drain() {
             fold(self, key);
         }
         self.dirty = dirty;
     }
 
-    /// How many records were touched since [`take_dirty`](Self::take_dirty).
+    /// How many keys wait for [`take_dirty`](Self::take_dirty).
     #[must_use]
     pub fn dirty_records(&self) -> usize {
-        self.dirty.len()
+        self.dirty.changes.len()
     }
 
     /// The record as it is now; `None` when there is none (any more).

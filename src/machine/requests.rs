@@ -46,9 +46,9 @@ impl Machine {
             return;
         }
         session.record.floor = below;
-        self.dirty.insert(RecordKey::Session(id));
+        self.dirty.touched(RecordKey::Session(id));
         while let Some(oldest) = session.finished.first_entry().filter(|oldest| *oldest.key() < below) {
-            self.dirty.insert(RecordKey::Finished(id, *oldest.key()));
+            self.dirty.gone(RecordKey::Finished(id, *oldest.key()));
             oldest.remove();
         }
     }
@@ -60,7 +60,7 @@ impl Machine {
         if number < session.record.floor || limits::OWN_REQUESTS_MIN <= number {
             return;
         }
-        session.finished.insert(number, done);
+        let before = session.finished.insert(number, done);
         let mut forgotten = None;
         if session.finished.len() > limits::REQUESTS_REMEMBERED_MAX
             && let Some((lowest, _)) = session.finished.pop_first()
@@ -68,9 +68,12 @@ impl Machine {
             session.record.floor = session.record.floor.max(lowest + 1);
             forgotten = Some(lowest);
         }
-        self.touch(RecordKey::Finished(id, number));
+        match before {
+            Some(_) => self.dirty.touched(RecordKey::Finished(id, number)),
+            None => self.dirty.born(RecordKey::Finished(id, number)),
+        }
         if let Some(lowest) = forgotten {
-            self.touch(RecordKey::Finished(id, lowest));
+            self.dirty.gone(RecordKey::Finished(id, lowest));
             self.touch(RecordKey::Session(id));
         }
     }

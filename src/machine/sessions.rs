@@ -153,7 +153,7 @@ impl Machine {
         self.move_due(Some(session.record.deadline), None, Due::Session(id));
         self.touch(RecordKey::Session(id));
         for number in session.finished.keys() {
-            self.touch(RecordKey::Finished(id, *number));
+            self.dirty.gone(RecordKey::Finished(id, *number));
         }
         let ended = session.locks() + 1;
         let SessionRecord { namespace, handle, .. } = session.record;

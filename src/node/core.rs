@@ -95,7 +95,7 @@ impl Shared {
     pub(super) fn applied(&self, applied: &Applied) {
         self.applied_at.store(self.clock.now().as_nanos(), Ordering::Relaxed);
         self.hub.publish(&applied.events);
-        for event in &applied.events {
+        for event in &*applied.events {
             self.parked.happened(&event.kind);
         }
         self.metrics.applied(applied);

@@ -25,13 +25,38 @@ pub(super) struct Hub {
 
 #[derive(Debug)]
 struct Window {
-    events: VecDeque<Arc<Event>>,
+    /// The events of one entry each; none is empty.
+    entries: VecDeque<Arc<[Event]>>,
+    /// How many events that is.
+    events: usize,
     floor: Position,
+}
+
+impl Window {
+    /// Adds an entry's events, and lets the oldest entries go that are not needed for the bound.
+    fn push(&mut self, events: Arc<[Event]>) {
+        self.events += events.len();
+        self.entries.push_back(events);
+        while let Some(oldest) = self.entries.front()
+            && limits::EVENTS_KEPT_MAX <= self.events - oldest.len()
+        {
+            self.events -= oldest.len();
+            self.floor = oldest.last().map_or(self.floor, |event| event.position);
+            self.entries.pop_front();
+        }
+    }
+
+    /// What follows a position, oldest first.
+    fn after(&self, cursor: Position) -> impl Iterator<Item = &Event> {
+        let newer = |event: &&Event| cursor < event.position;
+        let seen = self.entries.partition_point(|events| !events.last().as_ref().is_some_and(newer));
+        self.entries.range(seen..).flat_map(|events| events.iter()).skip_while(move |event| event.position <= cursor)
+    }
 }
 
 /// What one reading of the window found.
 enum Batch {
-    Events(Vec<Arc<Event>>, Position),
+    Events(Vec<Event>, Position),
     Missed(Position),
 }
 
@@ -43,7 +68,7 @@ impl Hub {
     pub(super) fn new(index: u64) -> Self {
         let floor = end_of(index);
         Self {
-            window: Mutex::new(Window { events: VecDeque::new(), floor }),
+            window: Mutex::new(Window { entries: VecDeque::new(), events: 0, floor }),
             newest: watch::Sender::new(floor),
             ends: SessionEnds::default(),
             holds: HoldNews::default(),
@@ -55,20 +80,11 @@ impl Hub {
     }
 
     /// Adds the events of one entry.
-    pub(super) fn publish(&self, events: &[Event]) {
+    pub(super) fn publish(&self, events: &Arc<[Event]>) {
         let Some(last) = events.last() else { return };
         let newest = last.position;
-        let mut window = self.window();
-        for event in events {
-            if window.events.len() == limits::EVENTS_KEPT_MAX
-                && let Some(dropped) = window.events.pop_front()
-            {
-                window.floor = dropped.position;
-            }
-            window.events.push_back(Arc::new(event.clone()));
-        }
-        drop(window);
-        for event in events {
+        self.window().push(Arc::clone(events));
+        for event in &**events {
             self.ends.happened(event);
             self.holds.happened(event);
         }
@@ -78,8 +94,7 @@ impl Hub {
     /// A snapshot was installed: the events up to it were never seen here.
     pub(super) fn skip_to(&self, index: u64) {
         let mut window = self.window();
-        window.events.clear();
-        window.floor = end_of(index);
+        *window = Window { entries: VecDeque::new(), events: 0, floor: end_of(index) };
         let floor = window.floor;
         drop(window);
         self.ends.missed(floor);
@@ -100,7 +115,7 @@ impl Hub {
     /// The end of what is known: a subscriber from here misses nothing.
     fn end(&self) -> Position {
         let window = self.window();
-        window.events.back().map_or(window.floor, |event| event.position).max(window.floor)
+        window.entries.back().and_then(|events| events.last()).map_or(window.floor, |event| event.position)
     }
 
     fn after(&self, cursor: Position, scope: &Scope) -> Batch {
@@ -108,10 +123,9 @@ impl Hub {
         if cursor < window.floor {
             return Batch::Missed(window.floor);
         }
-        let start = window.events.partition_point(|event| event.position <= cursor);
         let mut end = cursor;
         let mut found = Vec::new();
-        for event in window.events.range(start..).take(limits::EVENTS_WAITING_MAX) {
+        for event in window.after(cursor).take(limits::EVENTS_WAITING_MAX) {
             end = event.position;
             if concerns(event, scope) {
                 found.push(event.clone());
@@ -151,7 +165,7 @@ impl Hub {
                 }
                 Batch::Events(events, end) => {
                     for event in events {
-                        if sender.send(Ok((*event).clone())).await.is_err() {
+                        if sender.send(Ok(event)).await.is_err() {
                             return;
                         }
                     }
@@ -209,13 +223,13 @@ mod tests {
     #[tokio::test]
     async fn a_subscription_resumes_without_loss_or_repetition() {
         let hub = Arc::new(Hub::new(0));
-        hub.publish(&[event(1, 0), event(1, 1)]);
-        hub.publish(&[event(2, 0)]);
+        hub.publish(&[event(1, 0), event(1, 1)].into());
+        hub.publish(&[event(2, 0)].into());
         let (mut events, feed) = hub.subscribe(everything(Some(Position { index: 1, n: 0 })));
         let feed = tokio::spawn(feed);
         assert_eq!(events.next().await, Ok(event(1, 1)));
         assert_eq!(events.next().await, Ok(event(2, 0)));
-        hub.publish(&[event(5, 0)]);
+        hub.publish(&[event(5, 0)].into());
         assert_eq!(events.next().await, Ok(event(5, 0)));
         drop(events);
         feed.await.expect("the feed ends with its subscriber");
@@ -225,7 +239,7 @@ mod tests {
     #[tokio::test]
     async fn everybody_may_follow_from_the_beginning() {
         let hub = Arc::new(Hub::new(0));
-        hub.publish(&[event(1, 0)]);
+        hub.publish(&[event(1, 0)].into());
         let (mut events, feed) = hub.subscribe(everything(Some(Position::default())));
         let feed = tokio::spawn(feed);
         assert_eq!(events.next().await, Ok(event(1, 0)));
@@ -237,7 +251,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_no_longer_kept_is_an_error_that_names_the_floor() {
         let hub = Arc::new(Hub::new(0));
-        hub.publish(&[event(1, 0)]);
+        hub.publish(&[event(1, 0)].into());
         hub.skip_to(9);
         let (mut events, feed) = hub.subscribe(everything(Some(Position { index: 1, n: 0 })));
         let feed = tokio::spawn(feed);

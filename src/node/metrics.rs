@@ -71,7 +71,7 @@ impl Metrics {
     pub(super) fn applied(&self, applied: &Applied) {
         self.entries.increment(1);
         self.commands_an_entry.record((applied.commands.len() + applied.renewals.len()) as f64);
-        for event in &applied.events {
+        for event in &*applied.events {
             self.happened(&event.kind);
         }
     }

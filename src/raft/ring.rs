@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::payload;
 use super::types::{RaftEntry, RaftPayload};
-use crate::limits::{RING_BYTES_MAX, RING_ENTRIES_MAX};
+use crate::limits::{DECODED_ENTRIES_MAX, RING_BYTES_MAX, RING_ENTRIES_MAX};
 
 /// A run of entries without a hole that ends with the log's last one.
 #[derive(Default)]
@@ -37,6 +37,11 @@ impl Ring {
         }
         self.bytes += size_bytes(&entry);
         self.entries.push_back(entry);
+        if let Some(applied) = self.entries.len().checked_sub(DECODED_ENTRIES_MAX + 1)
+            && let Some(RaftEntry { payload: RaftPayload::Normal(proposal), .. }) = self.entries.get_mut(applied)
+        {
+            proposal.entry = None;
+        }
         while self.entries.len() > RING_ENTRIES_MAX || (self.bytes > RING_BYTES_MAX && self.entries.len() > 1) {
             self.pop_front();
         }

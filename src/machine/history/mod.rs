@@ -91,7 +91,7 @@ impl History {
         }
         if ring.marked != (self.round, written) {
             ring.marked = (self.round, written);
-            dirty.insert(RecordKey::History(namespace.clone(), written));
+            dirty.touched(RecordKey::History(namespace.clone(), written));
         }
         if ring.too_much().is_some() || BOUNDS.bytes_all < self.bytes {
             self.trim(namespace, written, floor, dirty);
@@ -119,7 +119,7 @@ impl History {
             *floor = ring.last().max(*floor);
             self.rings.remove(&namespace);
         }
-        dirty.insert(RecordKey::History(namespace, number));
+        dirty.gone(RecordKey::History(namespace, number));
     }
 
     /// One segment, by its number.

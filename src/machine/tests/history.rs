@@ -174,7 +174,7 @@ fn plain_history(seed: u64) -> Vec<HistoryRecord> {
     let apply = |machine: &mut Machine, commands: Vec<Command>| {
         let index = machine.applied() + 1;
         let applied = machine.apply(index, &entry(index, vec![], commands));
-        let granted = applied.events.into_iter().filter_map(|event| match event.kind {
+        let granted = applied.events.iter().filter_map(|event| match event.kind {
             EventKind::Granted { claim: Claim::Request(request), token, .. } => {
                 Some((request.session.counter(), token))
             }
@@ -288,7 +288,7 @@ fn followed_tokens_are_the_machines() {
             let applied = watched.apply(&entry);
             story.learn(&entry, &applied);
             for valid in &mut followed {
-                for event in &applied.events {
+                for event in &*applied.events {
                     let ended = valid.follow(event).and_then(|change| change.ended);
                     stale.extend(ended.map(|token| (valid.lock.clone(), token)));
                 }

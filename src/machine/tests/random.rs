@@ -171,7 +171,7 @@ impl Story {
             }
         }
         self.known.retain(|known| known.gone < 3);
-        for event in &applied.events {
+        for event in &*applied.events {
             self.follow(&event.kind);
         }
     }

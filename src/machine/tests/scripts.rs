@@ -132,7 +132,7 @@ impl Script {
                 }
             }
         }
-        for event in &applied.events {
+        for event in &*applied.events {
             if let EventKind::Granted { lock, claim: Claim::Request(request), token, .. }
             | EventKind::Upgraded { lock, claim: Claim::Request(request), token, .. }
             | EventKind::HandedOver { lock, claim: Claim::Request(request), token, .. }
