@@ -54,18 +54,26 @@ pub(super) struct Retry {
     patience: Duration,
     /// How long one attempt may take before it counts as failed.
     attempt_wait: Duration,
+    /// Nothing that is tried takes as long as that.
+    timely: bool,
     backoff: Backoff,
     failing_since: Option<Instant>,
 }
 
 impl Retry {
     pub(super) fn new(clock: Arc<dyn Clock>, patience: Duration) -> Self {
-        Self { clock, patience, attempt_wait: patience, backoff: Backoff::new(), failing_since: None }
+        Self { clock, patience, attempt_wait: patience, timely: false, backoff: Backoff::new(), failing_since: None }
     }
 
     /// Never gives up by itself: for work that somebody else ends.
     pub(super) fn for_ever(clock: Arc<dyn Clock>) -> Self {
         Self { attempt_wait: REQUEST_WAIT, ..Self::new(clock, Duration::MAX) }
+    }
+
+    /// For attempts that end by themselves within so long, where that is known: then they need no timer.
+    pub(super) fn of_attempts_within(mut self, longest: Option<Duration>) -> Self {
+        self.timely = longest.is_some_and(|longest| longest <= self.attempt_wait);
+        self
     }
 
     /// Tries until there is an answer. Gives the error back if trying again cannot help or patience is over.
@@ -75,9 +83,8 @@ impl Retry {
     {
         loop {
             let began = self.clock.now();
-            let answer = tokio::time::timeout(self.attempt_wait, attempt()).await.unwrap_or_else(|_| {
-                Err(ServiceError::unknown(format!("no answer within {} ms", self.attempt_wait.as_millis())))
-            });
+            let trying = attempt();
+            let answer = if self.timely { trying.await } else { within(self.attempt_wait, trying).await };
             match answer {
                 Ok(answer) => {
                     self.answered();
@@ -109,6 +116,14 @@ impl Retry {
         tokio::time::sleep(self.backoff.pause(&error, &*self.clock)).await;
         Ok(())
     }
+}
+
+async fn within<T>(
+    longest: Duration,
+    attempt: impl Future<Output = Result<T, ServiceError>>,
+) -> Result<T, ServiceError> {
+    let late = || ServiceError::unknown(format!("no answer within {} ms", longest.as_millis()));
+    tokio::time::timeout(longest, attempt).await.unwrap_or_else(|_| Err(late()))
 }
 
 #[cfg(test)]

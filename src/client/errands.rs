@@ -49,7 +49,7 @@ pub(super) async fn finish<S: LockService>(
     done: Done,
 ) {
     let call = presence.call(command);
-    let mut retry = Retry::for_ever(presence.clock.clone());
+    let mut retry = Retry::for_ever(presence.clock.clone()).of_attempts_within(service.answers_within());
     let answer = retry.until_answered(|| submit(&service, &presence, &call)).await;
     presence.numbers().finish(number);
     match done {
@@ -86,7 +86,7 @@ pub(super) async fn alter<S: LockService>(
     let lock = LockKey { namespace: presence.namespace.clone(), name: name.clone() };
     let call = presence.call(Command::Alter(Alter { request, answered_below, name, what }));
     let claim = ClaimRef { lock, claim: Claim::Request(request) };
-    let mut retry = Retry::for_ever(presence.clock.clone());
+    let mut retry = Retry::for_ever(presence.clock.clone()).of_attempts_within(service.answers_within());
     let attempt = || {
         let (sent, answer) = (presence.clock.now(), submit(&service, &presence, &call));
         async move { Ok((sent, answer.await?)) }

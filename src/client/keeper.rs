@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant as TokioInstant;
 
 use super::backoff::{Backoff, Retry};
 use super::hold::Hold;
@@ -103,8 +104,15 @@ impl<S: LockService> Keeper<S> {
     async fn keep(&mut self) -> Ending {
         let presence = self.presence.clone();
         let mut lost = pin!(presence.lost());
+        // Both are kept from one errand to the next: to arm them anew for each would cost more than the errand.
+        let mut detached = pin!(presence.detached.notified());
+        let pause = |due| pause_until(due, presence.clock.now());
+        let (mut napping, mut nap) = (self.due, pin!(tokio::time::sleep(pause(self.due))));
         loop {
-            let pause = pause_until(self.due, presence.clock.now());
+            if napping != self.due {
+                napping = self.due;
+                nap.as_mut().reset(TokioInstant::now() + pause(napping));
+            }
             tokio::select! {
                 biased;
                 end = &mut lost => return Ending::Lost(end),
@@ -115,8 +123,14 @@ impl<S: LockService> Keeper<S> {
                     Some(other) => self.take_up(other),
                 },
                 Some(()) = self.errands.next(), if !self.errands.is_empty() => {}
-                () = presence.detached.notified() => self.hear_of_detachment(),
-                () = tokio::time::sleep(pause) => self.look(),
+                () = &mut detached => {
+                    detached.set(presence.detached.notified());
+                    self.hear_of_detachment();
+                }
+                () = &mut nap => {
+                    self.look();
+                    nap.as_mut().reset(TokioInstant::now() + pause(self.due));
+                }
             }
         }
     }

@@ -176,6 +176,15 @@ impl Presence {
         }
     }
 
+    /// Waits until its end is told, by the cluster or by the keeper, which looks at the clock. For those who only give up
+    /// then: it costs no timer.
+    pub(super) async fn told_of_its_end(&self) -> End {
+        let mut told = self.end.subscribe();
+        let end = told.wait_for(Option::is_some).await.ok().and_then(|end| *end);
+        // The sender lives in `self`, so that there always is one.
+        end.unwrap_or(End::Closed)
+    }
+
     /// The error of a call that met the session's end.
     pub(super) fn lost_error(&self, end: End) -> ClientError {
         ClientError::SessionLost { session: self.id, reason: end.reason() }

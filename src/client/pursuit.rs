@@ -95,7 +95,7 @@ impl<S: LockService> Pursuit<S> {
         let reply = tokio::select! {
             biased;
             reply = self.settle() => Some(reply?),
-            end = tie.presence.lost() => return Err(tie.presence.lost_error(end)),
+            end = tie.presence.told_of_its_end() => return Err(tie.presence.lost_error(end)),
             () = passed(&*tie.presence.clock, deadline) => None,
         };
         let Some(Reply { index, stamp, outcome }) = reply else {
@@ -109,7 +109,8 @@ impl<S: LockService> Pursuit<S> {
     /// Until there is an outcome that is not a place in the queue.
     async fn settle(&mut self) -> Result<Reply, ServiceError> {
         let (service, presence) = (&self.session.service, &*self.session.tie.presence);
-        let mut retry = Retry::new(presence.clock.clone(), self.session.settings.request_wait);
+        let retry = Retry::new(presence.clock.clone(), self.session.settings.request_wait);
+        let mut retry = retry.of_attempts_within(service.answers_within());
         let attempt = || {
             let (sent, answer) = (presence.clock.now(), super::keeper::submit(service, presence, &self.call));
             async move { Ok((sent, answer.await?)) }

@@ -35,6 +35,12 @@ pub trait LockService: Clone + Send + Sync + 'static {
     /// [`Queued`](crate::model::Outcome::Queued) at once; [`settled`](Self::settled) tells the rest.
     fn submit(&self, call: Call) -> impl Future<Output = Result<Reply, ServiceError>> + Send;
 
+    /// The longest that [`submit`](Self::submit) may take, be its answer an error. `None` where it sets no bound of its own:
+    /// then each caller sets one, which costs a timer each time.
+    fn answers_within(&self) -> Option<Duration> {
+        None
+    }
+
     /// Renews many sessions and leases, each answered in its place. Never deduplicated, never from memory.
     fn renew(&self, renewals: Vec<RenewalCall>) -> impl Future<Output = Result<Vec<Reply>, ServiceError>> + Send;
 

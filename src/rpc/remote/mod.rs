@@ -158,8 +158,7 @@ impl RemoteService {
             };
         };
         let (body, request) = stream_body(&call.command)?;
-        let wait = self.shared.endpoints.request_wait;
-        let answered = stream.ask_within(body, request, wait).await;
+        let answered = stream.ask(body, request).await;
         if matches!(&answered, Ok(Reply { outcome: Outcome::Closed, .. })) {
             self.streams().remove(&session);
         }
@@ -170,7 +169,7 @@ impl RemoteService {
         if let RenewalTarget::Session(session) = renewal.target {
             if let Some(stream) = self.stream(session) {
                 let body = Body::Renew(pb::StreamRenew { attempt: renewal.attempt });
-                return stream.ask_within(body, None, self.shared.endpoints.request_wait).await;
+                return stream.ask(body, None).await;
             }
             // A session that had a stream attaches again: only a stream tells the cluster when its client is gone.
             if renewal.proof.is_none() || self.streams().contains_key(&session) {
@@ -252,6 +251,10 @@ impl LockService for RemoteService {
                 Err(ServiceError::Forbidden { why: "only a node makes this command".to_owned() })
             }
         }
+    }
+
+    fn answers_within(&self) -> Option<Duration> {
+        Some(self.shared.endpoints.request_wait)
     }
 
     async fn renew(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {

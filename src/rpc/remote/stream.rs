@@ -7,9 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant as TokioInstant, sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
@@ -28,10 +27,10 @@ type Answer = Result<Reply, ServiceError>;
 /// A stream, for those who ask over it. The stream ends when all its handles are gone, or one cuts it.
 #[derive(Clone)]
 pub(super) struct StreamHandle {
+    line: Arc<Mutex<Line>>,
+    /// What finds no room on the line goes this way.
     asks: mpsc::Sender<Ask>,
     settlements: Arc<Mutex<Settlements>>,
-    /// Told by a handle: an answer stayed away, so nothing more is expected of this stream.
-    cut: Arc<watch::Sender<bool>>,
     pub(super) namespace: Namespace,
     /// The endpoint that it was opened at.
     pub(super) address: String,
@@ -93,55 +92,45 @@ impl StreamHandle {
             timeout(longest, greeted).await.map_err(|_| unreachable("no hello in time".to_owned()))??;
 
         let (asks, asked) = mpsc::channel(limits::STREAM_ASKS_WAITING_MAX);
-        let (cut, is_cut) = watch::channel(false);
         let settlements = Arc::new(Mutex::default());
-        let stream = Stream {
-            endpoints: shared.endpoints.clone(),
-            outgoing,
-            asked,
-            is_cut,
-            settlements: Arc::clone(&settlements),
+        let line = Arc::new(Mutex::new(Line {
+            outgoing: Some(outgoing),
             credit: (hello.frames_in_flight_max as usize).max(1),
             next_number: 1,
             unanswered: BTreeMap::new(),
+        }));
+        let stream = Stream {
+            endpoints: shared.endpoints.clone(),
+            line: Arc::clone(&line),
+            asked,
+            held: None,
+            longest: shared.endpoints.request_wait,
+            settlements: Arc::clone(&settlements),
             queued: BTreeMap::new(),
         };
         shared.endpoints.learn(&hello.endpoints);
         let led_elsewhere = led_elsewhere(&hello);
         shared.tasks.run(stream.run(incoming));
-        let stream = StreamHandle { asks, settlements, cut: Arc::new(cut), namespace, address: opened_at, attempt: 0 };
+        let stream = StreamHandle { line, asks, settlements, namespace, address: opened_at, attempt: 0 };
         Ok(Opened { stream, led_elsewhere })
     }
 
     /// Whether nothing can be asked over it any more.
     pub(super) fn is_over(&self) -> bool {
-        self.asks.is_closed() || *self.cut.borrow()
+        self.asks.is_closed()
     }
 
-    /// Sends a frame and waits for its answer, however long that takes.
+    /// Sends a frame and waits for its answer. A stream that leaves one unanswered for the bound of a request is given up:
+    /// its session attaches anew.
     pub(super) async fn ask(&self, body: Body, request: Option<u64>) -> Answer {
-        self.ask_noting(body, request, Arc::default()).await
-    }
-
-    /// The same within a bound. A stream that leaves a frame unanswered is cut: its session attaches anew.
-    pub(super) async fn ask_within(&self, body: Body, request: Option<u64>, longest: Duration) -> Answer {
         let sent = Arc::new(AtomicBool::new(false));
-        match timeout(longest, self.ask_noting(body, request, Arc::clone(&sent))).await {
-            Ok(answer) => answer,
-            Err(_) => {
-                self.cut.send_replace(true);
-                if sent.load(Ordering::SeqCst) {
-                    return Err(ServiceError::unknown("the session's stream did not answer in time"));
-                }
-                Err(ServiceError::not_sent(NotSent::Detached))
-            }
-        }
-    }
-
-    async fn ask_noting(&self, body: Body, request: Option<u64>, sent: Arc<AtomicBool>) -> Answer {
         let (answer, answered) = oneshot::channel();
         let ask = Ask { body, request, answer, sent: Arc::clone(&sent) };
-        if self.asks.send(ask).await.is_err() {
+        // At once, if it can be: handing it to the stream's own task first would cost each frame a wake-up.
+        let sending = locked(&self.line).send(ask);
+        if let Sending::Waits(ask) | Sending::Full(ask, _) = sending
+            && self.asks.send(ask).await.is_err()
+        {
             return Err(ServiceError::not_sent(NotSent::Detached));
         }
         match answered.await {
@@ -154,14 +143,14 @@ impl StreamHandle {
     /// What became of a queued acquire of this stream; `None` where it has to be asked for otherwise.
     pub(super) async fn settled(&self, request: u64) -> Option<Reply> {
         let mut waiting = {
-            let mut settlements = lock(&self.settlements);
+            let mut settlements = locked(&self.settlements);
             if let Some(position) = settlements.settled.iter().position(|(number, _)| *number == request) {
                 return settlements.settled.remove(position).map(|(_, reply)| reply);
             }
             settlements.waiting.get(&request)?.clone()
         };
         let reply = waiting.wait_for(Option::is_some).await.ok()?.clone();
-        lock(&self.settlements).settled.retain(|(number, _)| *number != request);
+        locked(&self.settlements).settled.retain(|(number, _)| *number != request);
         reply
     }
 }
@@ -180,21 +169,75 @@ fn never_sent(error: ServiceError) -> ServiceError {
     }
 }
 
-fn lock(settlements: &Mutex<Settlements>) -> MutexGuard<'_, Settlements> {
-    settlements.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The way out, which those who ask and the stream's task share. Held for a few instructions, never across an await.
+struct Line {
+    /// `None` once the stream is over.
+    outgoing: Option<mpsc::Sender<pb::ClientFrame>>,
+    /// Frames that the node lets be unanswered.
+    credit: usize,
+    next_number: u64,
+    unanswered: BTreeMap<u64, Unanswered>,
+}
+
+/// A frame that was sent.
+struct Unanswered {
+    since: TokioInstant,
+    /// Number of the session's request, for an acquire.
+    request: Option<u64>,
+    answer: oneshot::Sender<Answer>,
+}
+
+/// What becomes of a frame.
+enum Sending {
+    /// It is handed to the transport, unless nobody wants it any more.
+    Sent,
+    /// The node lets no more be unanswered, or the stream is over.
+    Waits(Ask),
+    /// The transport is full.
+    Full(Ask, mpsc::Sender<pb::ClientFrame>),
+}
+
+impl Line {
+    fn send(&mut self, ask: Ask) -> Sending {
+        let Some(outgoing) = self.outgoing.as_ref().filter(|_| self.unanswered.len() < self.credit) else {
+            return Sending::Waits(ask);
+        };
+        let Ok(place) = outgoing.try_reserve() else {
+            return Sending::Full(ask, outgoing.clone());
+        };
+        // In this order: an asker that gave up and does not see the mark is always seen here.
+        ask.sent.store(true, Ordering::SeqCst);
+        if ask.answer.is_closed() {
+            return Sending::Sent;
+        }
+        let number = self.next_number;
+        self.next_number += 1;
+        let Ask { body, request, answer, .. } = ask;
+        self.unanswered.insert(number, Unanswered { since: TokioInstant::now(), request, answer });
+        place.send(pb::ClientFrame { number, body: Some(body) });
+        Sending::Sent
+    }
+
+    /// Since when the oldest frame is unanswered.
+    fn oldest(&self) -> Option<TokioInstant> {
+        self.unanswered.first_key_value().map(|(_, sent)| sent.since)
+    }
 }
 
 /// The stream itself: one task, which ends with the stream, its handles, or its owner.
 struct Stream {
     endpoints: Arc<Endpoints>,
-    outgoing: mpsc::Sender<pb::ClientFrame>,
+    line: Arc<Mutex<Line>>,
     asked: mpsc::Receiver<Ask>,
-    is_cut: watch::Receiver<bool>,
+    /// The oldest that found no room on the line.
+    held: Option<Ask>,
+    /// How long a frame may be unanswered.
+    longest: Duration,
     settlements: Arc<Mutex<Settlements>>,
-    /// Frames that the node lets be unanswered.
-    credit: usize,
-    next_number: u64,
-    unanswered: BTreeMap<u64, (Option<u64>, oneshot::Sender<Answer>)>,
     /// Queued acquires, by frame: their request, and where the settlement goes.
     queued: BTreeMap<u64, (u64, watch::Sender<Option<Reply>>)>,
 }
@@ -202,32 +245,35 @@ struct Stream {
 impl Stream {
     async fn run(mut self, mut incoming: Streaming<pb::ServerFrame>) {
         let over = self.serve(&mut incoming).await;
+        let unanswered = {
+            let mut line = locked(&self.line);
+            line.outgoing = None;
+            std::mem::take(&mut line.unanswered)
+        };
         // In order, as every wake of many: a simulation repeats it.
-        for (_, answer) in std::mem::take(&mut self.unanswered).into_values() {
-            let _ = answer.send(Err(over.clone()));
+        for sent in unanswered.into_values() {
+            let _ = sent.answer.send(Err(over.clone()));
         }
         self.asked.close();
+        if let Some(ask) = self.held.take() {
+            let _ = ask.answer.send(Err(ServiceError::not_sent(NotSent::Detached)));
+        }
         while let Some(ask) = self.asked.recv().await {
             let _ = ask.answer.send(Err(ServiceError::not_sent(NotSent::Detached)));
         }
-        lock(&self.settlements).waiting.clear();
+        locked(&self.settlements).waiting.clear();
     }
 
     /// Until it is over; the error is what the unanswered ones are told.
     async fn serve(&mut self, incoming: &mut Streaming<pb::ServerFrame>) -> ServiceError {
-        let mut is_cut = self.is_cut.clone();
-        let mut cut = pin!(until_cut(&mut is_cut));
+        // One timer for all frames: it looks at the oldest.
+        let mut look = pin!(sleep(self.longest));
         loop {
-            let may_send = self.unanswered.len() < self.credit;
+            if let Err(over) = self.send_held().await {
+                return over;
+            }
             tokio::select! {
-                ask = self.asked.recv(), if may_send => match ask {
-                    Some(ask) => {
-                        if let Err(over) = self.send(ask).await {
-                            return over;
-                        }
-                    }
-                    None => return ServiceError::unknown("the session's stream was dropped"),
-                },
+                biased;
                 frame = incoming.message() => match frame {
                     Ok(Some(frame)) => {
                         if let Err(over) = self.told(frame) {
@@ -237,32 +283,44 @@ impl Stream {
                     Ok(None) => return ServiceError::unknown("the node ended the session's stream"),
                     Err(status) => return broken(&error_from_status(&status)),
                 },
-                () = &mut cut => {
-                    return ServiceError::unknown("the session's stream did not answer in time");
+                ask = self.asked.recv(), if self.held.is_none() => match ask {
+                    Some(ask) => self.held = Some(ask),
+                    None => return ServiceError::unknown("the session's stream was dropped"),
+                },
+                () = &mut look => {
+                    let now = TokioInstant::now();
+                    let due = locked(&self.line).oldest().unwrap_or(now) + self.longest;
+                    if due <= now {
+                        return ServiceError::unknown("the session's stream did not answer in time");
+                    }
+                    look.as_mut().reset(due);
                 }
             }
         }
     }
 
-    async fn send(&mut self, ask: Ask) -> Result<(), ServiceError> {
-        // In this order: an asker that gave up and does not see the mark is always seen here.
-        ask.sent.store(true, Ordering::SeqCst);
-        if ask.answer.is_closed() {
-            return Ok(());
+    /// Sends what found no room before, if the node lets it be unanswered by now. A transport that takes nothing for long
+    /// counts as broken.
+    async fn send_held(&mut self) -> Result<(), ServiceError> {
+        while let Some(ask) = self.held.take() {
+            let sending = locked(&self.line).send(ask);
+            let outgoing = match sending {
+                Sending::Sent => break,
+                Sending::Waits(ask) => {
+                    self.held = Some(ask);
+                    break;
+                }
+                Sending::Full(ask, outgoing) => {
+                    self.held = Some(ask);
+                    outgoing
+                }
+            };
+            let longest = Duration::from_millis(limits::STREAM_SEND_MS_MAX);
+            if !matches!(timeout(longest, outgoing.reserve()).await, Ok(Ok(_))) {
+                return Err(ServiceError::unknown("the session's stream takes no more frames"));
+            }
         }
-        let number = self.next_number;
-        self.next_number += 1;
-        self.unanswered.insert(number, (ask.request, ask.answer));
-        let frame = pb::ClientFrame { number, body: Some(ask.body) };
-        let frame = match self.outgoing.try_send(frame) {
-            Ok(()) => return Ok(()),
-            Err(TrySendError::Full(frame) | TrySendError::Closed(frame)) => frame,
-        };
-        let longest = Duration::from_millis(limits::STREAM_SEND_MS_MAX);
-        match timeout(longest, self.outgoing.send(frame)).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(ServiceError::unknown("the session's stream takes no more frames")),
-        }
+        Ok(())
     }
 
     fn told(&mut self, frame: pb::ServerFrame) -> Result<(), ServiceError> {
@@ -274,7 +332,7 @@ impl Stream {
             }
             Some(Told::Error(error)) => {
                 self.queued.remove(&number).inspect(|(request, _)| {
-                    lock(&self.settlements).waiting.remove(request);
+                    locked(&self.settlements).waiting.remove(request);
                 });
                 self.answered(number, Err(error_from_wire(&error)));
             }
@@ -297,12 +355,11 @@ impl Stream {
     }
 
     fn answered(&mut self, number: u64, answer: Answer) {
-        let Some((request, asker)) = self.unanswered.remove(&number) else {
-            return;
-        };
+        let known = locked(&self.line).unanswered.remove(&number);
+        let Some(Unanswered { request, answer: asker, .. }) = known else { return };
         if let (Ok(Reply { outcome: Outcome::Queued(_), .. }), Some(request)) = (&answer, request) {
             let (settled, waiting) = watch::channel(None);
-            lock(&self.settlements).waiting.insert(request, waiting);
+            locked(&self.settlements).waiting.insert(request, waiting);
             self.queued.insert(number, (request, settled));
         }
         let _ = asker.send(answer);
@@ -311,7 +368,7 @@ impl Stream {
     /// Keeps a settlement for those who wait, and for one who will ask in a moment. One that was not understood is
     /// left to be asked for otherwise.
     fn settled(&self, request: u64, settled: &watch::Sender<Option<Reply>>, reply: Option<Reply>) {
-        let mut settlements = lock(&self.settlements);
+        let mut settlements = locked(&self.settlements);
         settlements.waiting.remove(&request);
         let Some(reply) = reply else {
             return;
@@ -321,13 +378,6 @@ impl Stream {
         }
         settlements.settled.push_back((request, reply.clone()));
         settled.send_replace(Some(reply));
-    }
-}
-
-/// Waits until a handle cuts the stream; handles that are all gone are noticed by the asks' end.
-async fn until_cut(is_cut: &mut watch::Receiver<bool>) {
-    if is_cut.wait_for(|cut| *cut).await.is_err() {
-        std::future::pending::<()>().await;
     }
 }
 

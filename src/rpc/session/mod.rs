@@ -128,6 +128,9 @@ impl<S: LockService> SessionStream<S> {
                 return End::Broken;
             }
             let step = tokio::select! {
+                // What is ready most often first, so that the others are not looked at each time.
+                biased;
+                Some(done) = self.running.next() => self.finished(done).await,
                 frame = incoming.message(), if reading => match frame {
                     Ok(Some(frame)) => self.frame(frame).await,
                     Ok(None) => {
@@ -136,7 +139,6 @@ impl<S: LockService> SessionStream<S> {
                     }
                     Err(_) => Err(End::Broken),
                 },
-                Some(done) = self.running.next() => self.finished(done).await,
                 leader = &mut due => Err(End::Moved(leader)),
                 () = &mut closed => Err(End::Broken),
             };
