@@ -15,7 +15,7 @@ const PLANTED: &[(Fault, &str, std::ops::Range<u64>)] = &[
     (Fault::LogTimeOfThisProcess, "mixed", 6..10),
     (Fault::AcknowledgedBeforeSync, "power_cut_of_all", 1..4),
     (Fault::RenewalDeduplicated, "mass_expiry", 1..3),
-    (Fault::DeadWaiterLeft, "mixed", 4..8),
+    (Fault::DeadWaiterLeft, "mass_expiry", 1..4),
     (Fault::PurgedTooEarly, "mixed", 1..4),
 ];
 

@@ -1,8 +1,10 @@
-//! A client with many sessions is cut off for good: all of them end, not early and not late, and those who waited get
-//! the locks.
+//! A client with many sessions, that hold and wait, is cut off for good: all of them end, not early and not late, their
+//! places in queues with them, and others who waited get the locks.
 
+use std::pin::pin;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use lockkeeper::model::SessionId;
 use tokio::task::JoinSet;
 
@@ -49,9 +51,18 @@ async fn many(caller: Caller) {
         sessions.spawn(async move {
             let session = connection.session().ttl(TTL).open().await.expect("a session");
             let guard = session.lock(&format!("of-{number}")).acquire().await.expect("a grant");
+            // All but the first stand in a queue as well: their places end with their sessions.
+            let waits = async || match number {
+                0 => std::future::pending().await,
+                _ => drop(session.lock("of-0").acquire().await),
+            };
+            let mut waiting = pin!(waits().fuse());
             while !guard.valid_for().is_zero() {
                 caller.sure(&session);
-                tokio::time::sleep(Duration::from_millis(10)).await;
+                tokio::select! {
+                    () = &mut waiting => {}
+                    () = tokio::time::sleep(Duration::from_millis(10)) => {}
+                }
             }
             caller.run.trace(CLIENT_HOSTS[0], || format!("lost {number} at {:?}", truth()));
         });
