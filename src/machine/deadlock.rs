@@ -2,8 +2,9 @@
 //! and waits, over others that are left, for itself is in a circle.
 //!
 //! A waiter needs every holder in its way to finish, and everybody ahead whom it may not pass; a permit wait needs only so
-//! many holders to finish as have enough permits together. Whoever can go on by itself is never in the way, so that an alarm
-//! is never false.
+//! many holders to finish as have enough permits together. Whom a session may come to pass once another request of it is
+//! granted is in the way until then: the one or the other is needed. Whoever can go on by itself is never in the way, so that
+//! an alarm is never false.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,10 +14,9 @@ use super::graph::{Graph, Node, Told};
 use super::lock::Lock;
 use super::parties::{Party, holding_party, waiting_party};
 use super::queue::{conflict, request_of_set};
-use super::state::{Purpose, Standing, Waiter, permits_of, request_of};
+use super::state::{Purpose, Waiter, permits_of};
 use crate::model::{
-    CircleLink, Claim, FencingToken, Kind, LeaveReason, LockKey, Mode, OnDeadlock, Outcome, Refusal, RequestId,
-    SessionId, WaitsBecause,
+    CircleLink, Claim, FencingToken, Kind, LeaveReason, LockKey, OnDeadlock, Outcome, Refusal, WaitsBecause,
 };
 
 impl Machine {
@@ -44,6 +44,8 @@ impl Machine {
                 let waiter = self.locks.get(key)?.queue.get(sequence)?;
                 (waiting_party(waiter)?, Arc::clone(&waiter.metadata))
             }
+            // Nobody in person: what is told is told of the waiter before.
+            Node::Grant(..) | Node::Past(..) => return None,
             Node::Party(party) => {
                 let held = self.parties.get(party)?.holds.first();
                 let holder = held.and_then(|(key, token)| self.locks.get(key)?.holders.get(token));
@@ -57,6 +59,13 @@ impl Machine {
         match graph.nodes[number].clone() {
             Node::Party(party) => self.needs_of_party(graph, number, &party),
             Node::Wait(key, sequence) => self.needs_of_wait(graph, number, &key, sequence),
+            Node::Grant(key, sequence) => {
+                for grant in self.locks.get(&key).map_or(vec![], |lock| self.grants_of(&key, lock, sequence)) {
+                    graph.need(number, 1, vec![(grant, 1)], None);
+                }
+            }
+            // Said where it was made.
+            Node::Past(..) => {}
         }
     }
 
@@ -85,8 +94,9 @@ impl Machine {
         let ahead = self.blocked_by_ahead(graph, key, lock, sequence);
         let (holds, behind) = ((key.clone(), WaitsBecause::Holds), (key.clone(), WaitsBecause::StandsAhead));
         if lock.kind == Kind::Semaphore {
-            let grants = |at: u64| self.grants_of(key, lock, at);
-            return needs_of_permits(graph, number, (lock, waiter), &ahead, grants, (&holds, &behind));
+            let places = ahead.into_iter().map(|blocker| self.place_ahead(graph, (key, lock), sequence, blocker));
+            let places = places.collect();
+            return needs_of_permits(graph, number, (lock, waiter), places, (&holds, &behind));
         }
         for (token, holder) in &lock.holders {
             let own = waiter.purpose == Purpose::Upgrade(*token);
@@ -94,12 +104,32 @@ impl Machine {
                 graph.need(number, 1, vec![(Node::Party(party), 1)], Some(&holds));
             }
         }
-        for (at, other) in ahead.into_iter().filter(|(_, other)| *other != party) {
+        for Blocker { at, party: other, unless } in ahead.into_iter().filter(|blocker| blocker.party != party) {
             // Beside one with which it could share the lock it only has to wait for that one's grant.
             let beside = lock.queue.get(&at).is_some_and(|ahead| !conflict(ahead.mode, waiter.mode));
             let node = if beside { Node::Wait(key.clone(), at) } else { Node::Party(other) };
-            graph.need(number, 1, vec![(node, 1)], Some(&behind));
+            graph.need(number, 1, any_of(node, unless), Some(&behind));
         }
+    }
+
+    /// What a permit wait needs of one ahead: that it is granted or passed, and then its permits, given back or never taken.
+    fn place_ahead(
+        &self,
+        graph: &mut Graph,
+        (key, lock): (&LockKey, &Lock),
+        sequence: u64,
+        blocker: Blocker,
+    ) -> PlaceAhead {
+        let Blocker { at, party, unless } = blocker;
+        let permits = lock.queue.get(&at).map_or(0, |waiter| permits_of(waiter.mode));
+        if unless.is_empty() {
+            let grants = self.grants_of(key, lock, at).into_iter().map(|grant| vec![(grant, 1)]).collect();
+            return PlaceAhead { grants, gone: Node::Party(party), permits };
+        }
+        let gone = Node::Past(key.clone(), sequence, at);
+        let number = graph.number(gone.clone());
+        graph.need(number, 1, any_of(Node::Party(party), unless.clone()), None);
+        PlaceAhead { grants: vec![any_of(Node::Grant(key.clone(), at), unless)], gone, permits }
     }
 
     /// What has to be granted so that whoever stands at this number is gone from the queue: a set goes whole.
@@ -111,63 +141,31 @@ impl Machine {
 
     /// Parties ahead in the queue without whose end this one is never granted. Whoever stands ahead of a fair one that is
     /// in everybody's way is in that one's way too, and need not be named.
-    fn blocked_by_ahead(&self, graph: &mut Graph, key: &LockKey, lock: &Lock, sequence: u64) -> Vec<(u64, Party)> {
+    fn blocked_by_ahead(&self, graph: &mut Graph, key: &LockKey, lock: &Lock, sequence: u64) -> Vec<Blocker> {
         let mut found = Vec::new();
         let Some(waiter) = lock.queue.get(&sequence) else { return found };
         if matches!(waiter.purpose, Purpose::Upgrade(_)) {
             return found;
         }
-        // Whom it may come to pass is no reason for an alarm.
-        let passes = self.may_come_to_pass(graph, key, waiter);
+        let passing = self.passing(graph, key, waiter);
         for (at, ahead) in lock.queue.range(..sequence).rev() {
             let fair = waiter.barges() && ahead.purpose == Purpose::Hold && !ahead.barges();
             let both_barge = waiter.barges() && ahead.barges();
-            if both_barge || passes.contains(at) || !(fair || conflict(ahead.mode, waiter.mode)) {
+            if both_barge || passing.now.contains(at) || !(fair || conflict(ahead.mode, waiter.mode)) {
                 continue;
             }
             let Some(party) = waiting_party(ahead) else { continue };
-            found.push((*at, party));
+            let unless: Vec<Node> =
+                passing.once.iter().filter(|(_, passed)| passed.contains(at)).map(|(grant, _)| grant.clone()).collect();
+            let sure = unless.is_empty();
+            found.push(Blocker { at: *at, party, unless });
             let wide =
                 lock.kind == Kind::Lock && !ahead.barges() && conflict(ahead.mode, waiter.mode) && is_wide(ahead);
-            if wide && self.may_come_to_pass(graph, key, ahead).is_empty() {
+            if sure && wide && self.passing(graph, key, ahead).is_empty() {
                 break;
             }
         }
         found
-    }
-
-    /// Whom this waiter passes, or may one day pass, here: sets that wait at another lock where its session stands by
-    /// another request, in a mode that they conflict with, and everybody behind them. Whether that request comes to hold
-    /// the lock, and whether the set lacks it then, is left open: an alarm must never be false.
-    fn may_come_to_pass(&self, graph: &mut Graph, at: &LockKey, waiter: &Waiter) -> BTreeSet<u64> {
-        let Some((id, own)) = request_of(waiter.claim).filter(|_| self.sets_waiting != 0) else {
-            return BTreeSet::new();
-        };
-        let beside = graph.beside_sets.entry(id).or_insert_with(|| self.beside_sets(id));
-        let elsewhere = beside.iter().filter(|(key, number, _)| key != at && *number != own);
-        let mut sets = Vec::new();
-        for (key, number, mode) in elsewhere {
-            let queue = self.locks.get(key).into_iter().flat_map(|lock| &lock.queue);
-            let theirs = Claim::Request(RequestId { session: id, number: *number });
-            let conflicting = queue.filter(|(_, set)| set.purpose == Purpose::Set && conflict(*mode, set.mode));
-            let others = conflicting.filter(|(_, set)| set.claim != theirs);
-            sets.extend(others.map(|(sequence, set)| (*sequence, key.clone(), set.claim)));
-        }
-        self.and_behind(sets)
-    }
-
-    /// Where this session stands beside waiting sets, by its requests, and in which mode.
-    fn beside_sets(&self, session: SessionId) -> Vec<(LockKey, u64, Mode)> {
-        let standings = self.sessions.get(&session).into_iter().flat_map(|session| session.standings());
-        let beside = standings.filter_map(|(number, key, standing)| {
-            let lock = self.locks.get(key).filter(|lock| 0 < lock.sets)?;
-            let mode = match standing {
-                Standing::Holds(token) => lock.holders.get(&token)?.mode,
-                Standing::Waits(sequence) => lock.queue.get(&sequence)?.mode,
-            };
-            Some((key.clone(), number, mode))
-        });
-        beside.collect()
     }
 
     /// What a wait that was just added is told where it closes a circle and does not want to wait all the same. Also where
@@ -248,33 +246,6 @@ impl Machine {
         self.suspects.extend(parties);
     }
 
-    /// A session stands no longer at a lock where sets wait, or they wait there no longer: so it may pass fewer elsewhere.
-    /// Called before the change.
-    pub(super) fn loosen(&mut self, key: &LockKey, gone: Claim, last_set: bool) {
-        let Some(lock) = self.locks.get(key).filter(|lock| last_set || 0 < lock.sets) else { return };
-        let holders = lock.holders.values().map(|holder| holder.claim);
-        let all = holders.chain(lock.queue.values().map(|waiter| waiter.claim)).filter(|_| last_set);
-        let sessions: Vec<SessionId> = all.chain([gone]).filter_map(|claim| claim.session()).collect();
-        self.loosened.extend(sessions.into_iter().map(|session| (session, key.clone())));
-    }
-
-    /// Those who may pass fewer than before may be in a circle by now.
-    fn suspect_loosened(&mut self) {
-        for (id, key) in std::mem::take(&mut self.loosened) {
-            let Some(session) = self.sessions.get(&id) else { continue };
-            let beside_sets = self.locks.get(&key).is_some_and(|lock| 0 < lock.sets);
-            if beside_sets && session.standings().any(|(_, other, _)| *other == key) {
-                continue;
-            }
-            let waiting = session.standings().filter_map(|(_, key, standing)| {
-                let Standing::Waits(sequence) = standing else { return None };
-                waiting_party(self.locks.get(key)?.queue.get(&sequence)?)
-            });
-            let parties: Vec<Party> = waiting.collect();
-            self.suspects.extend(parties);
-        }
-    }
-
     /// After grants: a party that holds more now and waits elsewhere may have closed a circle. The newest of its waits that
     /// does not want to wait all the same is refused. Answers whether one was.
     pub(super) fn break_circles(&mut self) -> bool {
@@ -299,14 +270,34 @@ impl Machine {
     }
 }
 
+/// One ahead that is in the way: until its party is done, or any of these grants lets it be passed.
+struct Blocker {
+    at: u64,
+    party: Party,
+    unless: Vec<Node>,
+}
+
+/// What a permit wait needs of one ahead of it.
+struct PlaceAhead {
+    /// Each of these is needed, in any of its ways.
+    grants: Vec<Vec<(Node, u64)>>,
+    /// With its end so many permits are there again.
+    gone: Node,
+    permits: u64,
+}
+
+/// The one or any other: each is enough.
+fn any_of(one: Node, others: Vec<Node>) -> Vec<(Node, u64)> {
+    std::iter::once(one).chain(others).map(|node| (node, 1)).collect()
+}
+
 /// A permit wait needs those ahead to be granted, and then so many holders, those ahead among them, to finish as have
 /// enough permits together.
 fn needs_of_permits(
     graph: &mut Graph,
     number: usize,
     (lock, waiter): (&Lock, &Waiter),
-    ahead: &[(u64, Party)],
-    grants: impl Fn(u64) -> Vec<Node>,
+    ahead: Vec<PlaceAhead>,
     (holds, behind): (&Told, &Told),
 ) {
     let (mut free, mut from) = (u64::from(lock.limit.unwrap_or_default()), Vec::new());
@@ -317,12 +308,11 @@ fn needs_of_permits(
         }
     }
     let mut wanted = lock.permits_held + permits_of(waiter.mode);
-    for (sequence, party) in ahead {
-        let count = lock.queue.get(sequence).map_or(0, |waiter| permits_of(waiter.mode));
-        wanted += count;
-        from.push((Node::Party(party.clone()), count));
-        for grant in grants(*sequence) {
-            graph.need(number, 1, vec![(grant, 1)], Some(behind));
+    for PlaceAhead { grants, gone, permits } in ahead {
+        wanted += permits;
+        from.push((gone, permits));
+        for grant in grants {
+            graph.need(number, 1, grant, Some(behind));
         }
     }
     let missing = wanted.saturating_sub(free);

@@ -1,6 +1,6 @@
 //! Who waits for whom, why, and what would end it: for people, so bounded, and by what is so now.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::Machine;
 use super::queue::conflict;
@@ -138,13 +138,13 @@ impl Machine {
         }
         let passable = match waiter.claim.session() {
             Some(session) if self.sets_waiting != 0 => self.passable(session, key),
-            Some(_) | None => BTreeSet::new(),
+            Some(_) | None => BTreeMap::new(),
         };
         let room = EXPLAINED_OBSTACLES_MAX.saturating_sub(into.len() - before);
         let mut ahead = lock.queue.range(..sequence).rev().filter(|(at, other)| {
             let both_barge = waiter.barges() && other.barges();
             let fair = waiter.barges() && other.purpose == Purpose::Hold;
-            !both_barge && (fair || conflict(other.mode, waiter.mode)) && !passable.contains(at)
+            !both_barge && (fair || conflict(other.mode, waiter.mode)) && !passable.contains_key(at)
         });
         for (at, other) in ahead.by_ref().take(room) {
             let who = self.waiting(other);

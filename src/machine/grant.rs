@@ -151,6 +151,7 @@ impl Machine {
         self.dirty.born(RecordKey::Holder(key.clone(), token));
         self.stands(key, claim, Standing::Holds(token), in_set);
         self.suspect(key, token);
+        self.loosen_all(key);
         self.holders_changed(key);
     }
 
@@ -208,7 +209,8 @@ impl Machine {
         let Ending { reason, answer, broken } = ending;
         if self.sets_waiting != 0 {
             let claim = self.locks.get(key).and_then(|lock| lock.holders.get(&token)).map(|holder| holder.claim);
-            claim.into_iter().for_each(|claim| self.loosen(key, claim, false));
+            claim.into_iter().for_each(|claim| self.loosen(key, claim));
+            self.loosen_all(key);
         }
         let Some(lock) = self.locks.get_mut(key) else { return };
         let Some(holder) = lock.holders.remove(&token) else { return };
@@ -293,8 +295,11 @@ impl Machine {
         if self.sets_waiting != 0 {
             let lock = self.locks.get(key)?;
             let waiter = lock.queue.get(&sequence)?;
-            let last_set = waiter.purpose == Purpose::Set && lock.sets == 1;
-            self.loosen(key, waiter.claim, last_set);
+            let (claim, in_set) = (waiter.claim, waiter.purpose == Purpose::Set);
+            self.loosen(key, claim);
+            if in_set {
+                self.loosen_behind(key, sequence, claim);
+            }
         }
         let lock = self.locks.get_mut(key)?;
         let waiter = lock.queue.remove(&sequence)?;

@@ -11,6 +11,20 @@ use crate::model::{LockKey, Mode, SessionId, WaitsBecause};
 pub(super) enum Node {
     Party(Party),
     Wait(LockKey, u64),
+    /// All of the request that stands there is granted: a set goes whole.
+    Grant(LockKey, u64),
+    /// The second of this queue is out of the first one's way: it finished, or may be passed.
+    Past(LockKey, u64, u64),
+}
+
+/// Where a request of a session stands beside waiting sets.
+#[derive(Debug, Clone)]
+pub(super) struct Beside {
+    pub(super) key: LockKey,
+    pub(super) number: u64,
+    pub(super) mode: Mode,
+    /// Its place, where it waits there itself.
+    pub(super) waits: Option<u64>,
 }
 
 /// What stands in somebody's way: at which lock, and how; nothing is told of the step from a party to its own wait.
@@ -39,7 +53,7 @@ pub(super) struct Graph {
     /// What the end of a node adds to which need.
     gives: Vec<Vec<(usize, u64)>>,
     /// Where a session stands beside waiting sets, by its requests; looked up once.
-    pub(super) beside_sets: BTreeMap<SessionId, Vec<(LockKey, u64, Mode)>>,
+    pub(super) beside_sets: BTreeMap<SessionId, Vec<Beside>>,
 }
 
 impl Graph {

@@ -29,6 +29,7 @@ mod lock;
 mod manage;
 mod nodes;
 mod parties;
+mod passing;
 mod permits;
 mod query;
 mod queue;
@@ -109,8 +110,8 @@ pub struct Machine {
     parties: BTreeMap<Party, Ties>,
     /// Owners whose newest hold may have closed a circle of waiters.
     suspects: BTreeSet<Party>,
-    /// Sessions that may pass fewer waiters than before, and the lock where they stood beside a waiting set.
-    loosened: BTreeSet<(SessionId, LockKey)>,
+    /// Sessions that may pass fewer waiters than before: something changed where they stand beside a waiting set.
+    loosened: BTreeSet<SessionId>,
     /// Records touched since they were last taken.
     dirty: DirtyKeys,
     /// What happened to the holders of locks.

@@ -26,6 +26,7 @@ impl Machine {
         let mode = holder.mode;
         self.touch(RecordKey::Holder(key.clone(), token));
         self.touched.insert(key.clone());
+        self.loosen_all(key);
         let event = EventKind::PermitsReturned { lock: key.clone(), claim, token, count };
         let mode = self.mode_now(key, mode);
         self.happened(key, event, Some(mode));

@@ -5,7 +5,7 @@
 //! when that is so for each of its locks. A session that holds a name which a waiting set still lacks passes, on any other
 //! name, that set and everything that waits, transitively, behind it: otherwise both would wait for ever.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Machine;
 use super::lock::Lock;
@@ -93,7 +93,7 @@ impl Machine {
         if faults::on(Fault::ReaderPassesWriter) && ahead.mode == Mode::Shared {
             return true;
         }
-        let mut passable: Option<BTreeSet<u64>> = None;
+        let mut passable: Option<BTreeMap<u64, Claim>> = None;
         lock.queue.range(..ahead.before).all(|(sequence, waiter)| {
             // One that barges passes no fair one, not even where both could hold the lock.
             let fair = ahead.barges && waiter.purpose == Purpose::Hold;
@@ -101,12 +101,12 @@ impl Machine {
                 return true;
             }
             let Some(session) = session.filter(|_| self.sets_waiting != 0) else { return false };
-            passable.get_or_insert_with(|| self.passable(session, key)).contains(sequence)
+            passable.get_or_insert_with(|| self.passable(session, key)).contains_key(sequence)
         })
     }
 
     /// Whom a session passes at this lock: sets that lack what it holds elsewhere, and everybody behind them.
-    pub(super) fn passable(&self, session: SessionId, at: &LockKey) -> BTreeSet<u64> {
+    pub(super) fn passable(&self, session: SessionId, at: &LockKey) -> BTreeMap<u64, Claim> {
         let mut sets = Vec::new();
         let standings = self.sessions.get(&session).into_iter().flat_map(|session| session.standings());
         for (_, key, standing) in standings.filter(|(_, key, _)| *key != at) {
@@ -123,16 +123,17 @@ impl Machine {
         self.and_behind(sets)
     }
 
-    /// These waiters, by number, one of their locks and claim, and everybody who waits, transitively, behind them.
-    pub(super) fn and_behind(&self, waiters: Vec<(u64, LockKey, Claim)>) -> BTreeSet<u64> {
-        let mut found: BTreeSet<u64> = waiters.iter().map(|(sequence, ..)| *sequence).collect();
+    /// These waiters, by number, one of their locks and claim, and everybody who waits, transitively, behind
+    /// them, with their claims.
+    pub(super) fn and_behind(&self, waiters: Vec<(u64, LockKey, Claim)>) -> BTreeMap<u64, Claim> {
+        let mut found: BTreeMap<u64, Claim> = waiters.iter().map(|(sequence, _, claim)| (*sequence, *claim)).collect();
         let mut work = waiters;
         while let Some((sequence, key, claim)) = work.pop() {
             for key in self.waits_at(key, claim, sequence) {
                 let Some(lock) = self.locks.get(&key) else { continue };
                 let Some(mode) = lock.queue.get(&sequence).map(|waiter| waiter.mode) else { continue };
                 for (behind, waiter) in lock.queue.range(sequence + 1..) {
-                    if conflict(mode, waiter.mode) && found.insert(*behind) {
+                    if conflict(mode, waiter.mode) && found.insert(*behind, waiter.claim).is_none() {
                         work.push((*behind, key.clone(), waiter.claim));
                     }
                 }

@@ -9,8 +9,9 @@ use std::ops::Bound;
 
 use super::Machine;
 use super::parties::{Party, holding_party, waiting_party};
+use super::state::Standing;
 use crate::limits::REACH_STEP_MAX;
-use crate::model::{FencingToken, LockKey};
+use crate::model::{FencingToken, Kind, LockKey, SessionId};
 
 /// What is still to be looked at.
 enum Item {
@@ -29,6 +30,8 @@ struct Side {
     /// How much of a queue was taken up already: below this number going forward, from this number on going back.
     queues: BTreeMap<LockKey, u64>,
     holders: BTreeSet<LockKey>,
+    /// Sessions whose other waits were taken up: one that is granted may let another pass a set.
+    sessions: BTreeSet<SessionId>,
 }
 
 /// Which side.
@@ -128,7 +131,38 @@ impl Machine {
                 self.take_up(way, side, key, 0);
             }
         }
-        nested.keys().cloned().collect()
+        let mut found: Vec<Party> = nested.keys().cloned().collect();
+        if self.sets_waiting != 0 && side.sessions.insert(party.0) {
+            found.extend(self.waiting_parties(party.0));
+            self.permits_beside_sets(way, side, party.0, &mut found);
+        }
+        found
+    }
+
+    /// What others are granted of a semaphore may let a session that holds permits there pass a set, and so be waited for.
+    fn permits_beside_sets(&self, way: Way, side: &mut Side, session: SessionId, found: &mut Vec<Party>) {
+        let standings = self.sessions.get(&session).into_iter().flat_map(|session| session.standings());
+        for (_, key, _) in standings {
+            let lock = self.locks.get(key).filter(|lock| lock.kind == Kind::Semaphore && 0 < lock.sets);
+            let Some(lock) = lock else { continue };
+            match way {
+                Way::Forward => self.take_up(way, side, key, u64::MAX),
+                Way::Back => {
+                    let holders = lock.holders.values().filter_map(|holder| holder.claim.session());
+                    found.extend(holders.flat_map(|holder| self.waiting_parties(holder)));
+                }
+            }
+        }
+    }
+
+    /// Every line of execution of a session that waits.
+    pub(super) fn waiting_parties(&self, session: SessionId) -> Vec<Party> {
+        let standings = self.sessions.get(&session).into_iter().flat_map(|session| session.standings());
+        let waiting = standings.filter_map(|(_, key, standing)| {
+            let Standing::Waits(sequence) = standing else { return None };
+            waiting_party(self.locks.get(key)?.queue.get(&sequence)?)
+        });
+        waiting.collect()
     }
 
     /// The part of a queue below a number, or from it on, as far as it was not taken up before.

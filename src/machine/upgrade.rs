@@ -34,6 +34,7 @@ impl Machine {
         if mode == Mode::Shared {
             return Outcome::Downgraded;
         }
+        self.loosen(key, claim);
         let holder = self.locks.get_mut(key).and_then(|lock| lock.holders.get_mut(&token));
         let Some(holder) = holder else { return Outcome::Refused(Refusal::NotHeld { lock: key.clone() }) };
         holder.mode = Mode::Shared;

@@ -17,6 +17,11 @@ const SESSIONS: u64 = 3;
 const LOCKS: [&str; 4] = ["a", "b", "c", "pool"];
 const OWNERS: [&str; 2] = ["job", "task"];
 
+fn stories() -> u64 {
+    let wanted = std::env::var("LOCKKEEPER_CIRCLES").ok().and_then(|text| text.parse().ok());
+    wanted.unwrap_or(STORIES)
+}
+
 fn session(number: u64) -> SessionId {
     SessionId::new(0, number)
 }
@@ -37,19 +42,6 @@ pub(super) fn open(number: u64) -> Command {
 fn set_limit(limit: u32) -> Command {
     let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("pool").expect("legal") };
     Command::Manage(Manage { lock, what: Managing::SetLimit { limit } })
-}
-
-/// Whether somebody waits whose session stands beside a waiting set at another lock: should it come to hold what that set
-/// lacks, it passes the set and those behind it, so they are no reason for an alarm. Where it never comes to hold it, a
-/// circle over them is missed.
-fn may_be_missed(machine: &Machine) -> bool {
-    machine.sessions.values().any(|session| {
-        let beside = |key: &LockKey| machine.locks.get(key).is_some_and(|lock| 0 < lock.sets);
-        session.standings().any(|(number, waits, standing)| {
-            let elsewhere = |(other, key, _): (u64, &LockKey, Standing)| key != waits && other != number && beside(key);
-            matches!(standing, Standing::Waits(_)) && session.standings().any(elsewhere)
-        })
-    })
 }
 
 /// A story without time: nobody is impatient, nothing expires.
@@ -213,11 +205,11 @@ fn waiting_all_the_same(command: &Command) -> Option<Command> {
 }
 
 /// Every alarm is what the naive model says; had the refused one waited, it would wait for ever; and as long as alarms are
-/// heeded, everybody finishes in the end, except over places in a queue that a session beside a waiting set may yet pass.
+/// heeded, everybody finishes in the end. `LOCKKEEPER_CIRCLES` tells more stories.
 #[test]
 fn alarms_are_never_false_and_never_missing() {
-    let (mut alarms, mut missed): (BTreeMap<&str, u64>, u64) = (BTreeMap::new(), 0);
-    for seed in 0..STORIES {
+    let mut alarms: BTreeMap<&str, u64> = BTreeMap::new();
+    for seed in 0..stories() {
         let (mut watched, mut naive) = (Watched::default(), Naive::default());
         let (all_named, sets) = (seed % 3 != 2, seed % 3 != 0);
         let mut story = Story { random: Random(seed), numbers: BTreeMap::new(), all_named, sets };
@@ -250,15 +242,10 @@ fn alarms_are_never_false_and_never_missing() {
                 assert_eq!(outcome, expected, "story {seed}, {at}: {command:#?}");
             }
             let (stuck, _) = if story.all_named { go_on(&watched.machine) } else { (vec![], 0) };
-            if !stuck.is_empty() && story.sets && may_be_missed(&watched.machine) {
-                missed += 1;
-                break;
-            }
             assert!(stuck.is_empty(), "story {seed}, {at}: {stuck:?} wait for ever after {command:#?}: {outcome:?}");
         }
     }
-    println!("{alarms:?} alarms; {missed} of {STORIES} stories ended in a circle that sets hide");
-    assert!(missed * 100 < STORIES, "{missed} of {STORIES} stories ended in a circle that sets hide");
+    println!("{alarms:?} alarms");
     for kind in ["acquire", "set", "upgrade"] {
         assert!(alarms.get(kind).is_some_and(|times| 100 <= *times), "too rare: {alarms:?}");
     }

@@ -47,6 +47,7 @@ struct Hold {
     upgrade: Option<(u64, Command)>,
 }
 
+#[derive(Clone)]
 struct Wait {
     ask: Ask,
     sequence: u64,
@@ -101,7 +102,7 @@ pub(super) struct Naive {
     /// Owners that have come to hold something since circles were last looked for.
     suspects: Vec<Party>,
     /// Sessions that stood at a lock where a set waited when circles were last looked for.
-    beside_sets: Vec<(SessionId, LockKey)>,
+    before: Before,
     /// Limits of semaphores, and whether they stay while nobody uses them.
     limits: Vec<(LockKey, u32, bool)>,
     takes: Vec<Taken>,
@@ -120,6 +121,19 @@ pub(super) struct Naive {
 enum Node {
     Party(Party),
     Wait(Claim, LockKey),
+}
+
+/// Holds of a semaphore, by token and in words.
+type PermitHolds = Vec<(FencingToken, String)>;
+
+/// What there was beside waiting sets when circles were last looked for.
+#[derive(Clone, Default)]
+struct Before {
+    /// Who stood where, how, and whether it held.
+    standings: Vec<(SessionId, LockKey, Claim, Option<Mode>, bool)>,
+    /// Semaphores by their limit and holds.
+    permits: Vec<(LockKey, u32, PermitHolds)>,
+    waits: Vec<Wait>,
 }
 
 fn node_of(wait: &Wait) -> Node {
@@ -202,39 +216,72 @@ impl Naive {
         }
     }
 
-    /// Whether its session stands, by another request, at another lock, and a set that waits there for what cannot be held
-    /// beside that is the one ahead, or the one ahead stands behind it: so it may come to pass it.
-    fn may_come_to_pass(&self, ask: &Ask, ahead: &Wait) -> bool {
-        let Some(session) = ask.claim.session() else { return false };
-        let asks = self.holds.iter().map(|hold| &hold.ask).chain(self.waits.iter().map(|wait| &wait.ask));
-        let others = asks.filter(|other| other.claim.session() == Some(session) && other.claim != ask.claim);
-        let others: Vec<&Ask> = others.filter(|other| other.lock != ask.lock).collect();
-        let in_its_way = |wait: &Wait, other: &Ask| {
-            wait.ask.lock == other.lock && wait.ask.claim != other.claim && conflict(wait.ask.mode, other.mode)
+    /// Whether this one passes the one ahead, now or without anybody's end; and otherwise the waits of which each would let
+    /// it pass when it is granted. It passes sets that wait at another lock, and those behind them, when its session holds
+    /// there what they lack.
+    fn lets_pass(&self, ask: &Ask, ahead: &Wait) -> (bool, Vec<&Wait>) {
+        let sets = self.waits.iter().any(|wait| wait.ask.set);
+        let Some(session) = ask.claim.session().filter(|_| sets) else { return (false, vec![]) };
+        let another = |o: &Ask| o.claim.session() == Some(session) && o.claim != ask.claim && o.lock != ask.lock;
+        let over = |o: &Ask, set: &&Wait| {
+            let there =
+                set.ask.set && set.ask.lock == o.lock && set.ask.claim != o.claim && conflict(set.ask.mode, o.mode);
+            there && self.and_behind(std::iter::once(*set)).contains(&(ahead.ask.claim, ahead.sequence))
         };
-        let sets = self.waits.iter().filter(|wait| wait.ask.set && others.iter().any(|other| in_its_way(wait, other)));
-        self.and_behind(sets).contains(&(ahead.ask.claim, ahead.sequence))
+        let (mut now, mut once) = (false, vec![]);
+        for hold in self.holds.iter().filter(|hold| another(&hold.ask)) {
+            for set in self.waits.iter().filter(|set| over(&hold.ask, set)) {
+                let mut others: Vec<&Wait> =
+                    self.waits.iter().filter(|o| o.ask.lock == set.ask.lock && o.ask.claim != set.ask.claim).collect();
+                let lacks = !is_semaphore(set.ask.mode) || !self.fits(&set.ask.lock, set.ask.mode);
+                now |= lacks || others.iter().any(|o| endless_wait(o).is_none());
+                once.append(&mut others);
+            }
+        }
+        for wait in self.waits.iter().filter(|wait| another(&wait.ask)) {
+            if self.waits.iter().any(|set| over(&wait.ask, &set)) {
+                now |= endless_wait(wait).is_none();
+                once.push(wait);
+            }
+        }
+        (now, once)
     }
 
-    fn set_waits_at(&self, lock: &LockKey) -> bool {
-        self.waits.iter().any(|wait| wait.ask.set && wait.ask.lock == *lock)
-    }
-
-    fn sessions_beside_sets(&self) -> Vec<(SessionId, LockKey)> {
-        let asks = self.holds.iter().map(|hold| &hold.ask).chain(self.waits.iter().map(|wait| &wait.ask));
-        let beside = asks.filter(|ask| self.set_waits_at(&ask.lock));
-        beside.filter_map(|ask| Some((ask.claim.session()?, ask.lock.clone()))).collect()
+    /// What there is beside waiting sets.
+    fn beside_sets(&self) -> Before {
+        let sets: Vec<Wait> = self.waits.iter().filter(|wait| wait.ask.set).cloned().collect();
+        let at_set = |lock: &LockKey| sets.iter().any(|set| set.ask.lock == *lock);
+        let holds = self.holds.iter().map(|hold| (hold.ask.clone(), true));
+        let asks = holds.chain(self.waits.iter().map(|wait| (wait.ask.clone(), false)));
+        let kind = |mode: Mode| if let Mode::Permits { .. } = mode { None } else { Some(mode) };
+        let standings = asks
+            .filter(|(ask, _)| at_set(&ask.lock))
+            .filter_map(|(ask, held)| Some((ask.claim.session()?, ask.lock.clone(), ask.claim, kind(ask.mode), held)));
+        let permits = self.limits.iter().filter(|(lock, ..)| at_set(lock)).map(|(lock, limit, _)| {
+            let holds = self.holds.iter().filter(|hold| hold.ask.lock == *lock);
+            (lock.clone(), *limit, holds.map(|hold| (hold.token, format!("{:?}", hold.ask.mode))).collect())
+        });
+        Before { standings: standings.collect(), permits: permits.collect(), waits: self.waits.clone() }
     }
 
     /// Who may pass fewer than before may be in a circle by now.
     fn suspect_loosened(&mut self) {
-        let now = self.sessions_beside_sets();
-        for (session, lock) in std::mem::replace(&mut self.beside_sets, now.clone()) {
-            if !now.contains(&(session, lock)) {
-                let waits = self.waits.iter().filter(|wait| wait.ask.claim.session() == Some(session));
-                self.suspects.extend(waits.filter_map(endless_wait));
+        let now = self.beside_sets();
+        let before = std::mem::replace(&mut self.before, now.clone());
+        let gone = before.standings.iter().filter(|standing| !now.standings.contains(standing));
+        let mut sessions: Vec<SessionId> = gone.map(|(session, ..)| *session).collect();
+        for (lock, limit, holds) in &now.permits {
+            if !before.permits.contains(&(lock.clone(), *limit, holds.clone())) {
+                let there = now.standings.iter().filter(|(_, at, ..)| at == lock);
+                sessions.extend(there.map(|(session, ..)| *session));
             }
         }
+        let waits = |set: &&Wait| self.waits.iter().any(|wait| node_of(wait) == node_of(set));
+        let gone = before.waits.iter().filter(|wait| wait.ask.set && !waits(wait));
+        sessions.extend(grants::and_behind(&before.waits, gone).into_iter().filter_map(|(claim, _)| claim.session()));
+        let suspects =
+            self.waits.iter().filter(|wait| wait.ask.claim.session().is_some_and(|id| sessions.contains(&id)));
+        self.suspects.extend(suspects.filter_map(endless_wait));
     }
 
     fn alive(&mut self, id: SessionId) -> Option<&mut Presence> {

@@ -79,23 +79,32 @@ impl Naive {
         everybody
     }
 
-    /// Endless waits ahead of this one that it may not come to pass.
-    pub(super) fn waits_ahead(&self, wait: &Wait) -> Vec<(&Wait, Party)> {
+    /// Endless waits ahead of this one that it does not pass, with the waits whose grant would let it.
+    pub(super) fn waits_ahead(&self, wait: &Wait) -> Vec<(&Wait, Party, Vec<&Wait>)> {
         let ask = &wait.ask;
         if wait.upgrades.is_some() {
             return vec![];
         }
         let ahead = self.waits.iter().filter(|o| o.ask.lock == ask.lock && o.sequence < wait.sequence);
         let fair = |o: &Wait| ask.extras.fairness == Fairness::Barging && !o.ask.set && o.upgrades.is_none();
-        let blocks = ahead.filter(|o| fair(o) || conflict(o.ask.mode, ask.mode));
-        let blocks = blocks.filter(|o| !passes(ask, &o.ask) && !self.may_come_to_pass(ask, o));
-        blocks.filter_map(|o| Some((o, endless_wait(o)?))).collect()
+        let blocks = ahead.filter(|o| fair(o) || conflict(o.ask.mode, ask.mode)).filter(|o| !passes(ask, &o.ask));
+        let blocks = blocks.filter_map(|o| {
+            let (now, once) = self.lets_pass(ask, o);
+            Some((o, endless_wait(o).filter(|_| !now)?, once))
+        });
+        blocks.collect()
+    }
+
+    /// The waits that are granted together with this one: of a set all.
+    fn whole(&self, wait: &Wait) -> Vec<Node> {
+        let of = |part: &&Wait| std::ptr::eq(*part, wait) || (wait.ask.set && part.ask.claim == wait.ask.claim);
+        self.waits.iter().filter(of).map(node_of).collect()
     }
 
     /// Whom or what this wait needs to come to an end; and whether enough of it has.
     pub(super) fn in_the_way(&self, wait: &Wait, done: &[Node]) -> (Vec<Node>, bool) {
         let (ask, own) = (&wait.ask, endless_wait(wait));
-        let is_done = |party: &Party| done.contains(&Node::Party(party.clone()));
+        let is_done = |node: &Node| done.contains(node);
         let holds: Vec<(&Hold, Party)> = self
             .holds
             .iter()
@@ -103,36 +112,37 @@ impl Naive {
             .filter_map(|hold| Some((hold, endless_hold(hold)?)))
             .collect();
         let ahead = self.waits_ahead(wait);
+        // Everything of one of these: of the one ahead, or of what lets it be passed.
+        let ways = |first: Vec<Node>, once: &[&Wait]| -> Vec<Vec<Node>> {
+            std::iter::once(first).chain(once.iter().map(|wait| self.whole(wait))).collect()
+        };
+        let any = |ways: &[Vec<Node>]| ways.iter().any(|way| way.iter().all(is_done));
         let Mode::Permits { count, .. } = ask.mode else {
             let others = holds.into_iter().filter(|(hold, _)| wait.upgrades != Some(hold.token));
             let held = others.filter(|(hold, _)| conflict(hold.ask.mode, ask.mode)).map(|(_, party)| party);
-            let ahead = ahead.into_iter().filter(|(_, party)| Some(party) != own.as_ref());
-            let ahead = ahead.map(
-                |(wait, party)| {
-                    if conflict(wait.ask.mode, ask.mode) { Node::Party(party) } else { node_of(wait) }
-                },
-            );
-            let found: Vec<Node> = held.map(Node::Party).chain(ahead).collect();
-            let met = found.iter().all(|node| done.contains(node));
-            return (found, met);
+            let ahead = ahead.into_iter().filter(|(_, party, _)| Some(party) != own.as_ref());
+            let ahead = ahead.map(|(wait, party, once)| {
+                let beside = !conflict(wait.ask.mode, ask.mode);
+                ways(vec![if beside { node_of(wait) } else { Node::Party(party) }], &once)
+            });
+            let found: Vec<Vec<Vec<Node>>> = held.map(|party| vec![vec![Node::Party(party)]]).chain(ahead).collect();
+            let met = found.iter().all(|ways| any(ways));
+            return (found.into_iter().flatten().flatten().collect(), met);
         };
         let permits = |ask: &Ask| if let Mode::Permits { count, .. } = ask.mode { count } else { 0 };
-        let held = holds.iter().map(|(hold, party)| (permits(&hold.ask), party));
-        let takers: Vec<_> = held.chain(ahead.iter().map(|(wait, party)| (permits(&wait.ask), party))).collect();
-        let stuck = |done: bool| -> u32 {
-            takers.iter().filter(|(_, party)| !done || !is_done(party)).map(|(count, _)| count).sum()
-        };
+        let held = holds.iter().map(|(hold, party)| (permits(&hold.ask), vec![vec![Node::Party(party.clone())]]));
+        let queued =
+            ahead.iter().map(|(wait, party, once)| (permits(&wait.ask), ways(vec![Node::Party(party.clone())], once)));
+        let takers: Vec<_> = held.chain(queued).collect();
+        let stuck =
+            |done: bool| -> u32 { takers.iter().filter(|(_, ways)| !done || !any(ways)).map(|(count, _)| count).sum() };
         let limit = self.limit(&ask.lock).unwrap_or_default();
         // A set that stands ahead goes with all its parts, or not at all.
-        let parts = |ahead: &&Wait, part: &Wait| ahead.ask.set && part.ask.claim == ahead.ask.claim;
-        let whole = |ahead: &Wait| -> Vec<Node> {
-            let all = self.waits.iter().filter(|part| std::ptr::eq(*part, ahead) || parts(&ahead, part));
-            all.map(node_of).collect()
-        };
-        let mut found: Vec<Node> = ahead.iter().flat_map(|(wait, _)| whole(wait)).collect();
-        let granted = found.iter().all(|node| done.contains(node));
+        let grants: Vec<_> = ahead.iter().map(|(wait, _, once)| ways(self.whole(wait), once)).collect();
+        let granted = grants.iter().all(|ways| any(ways));
+        let mut found: Vec<Node> = grants.into_iter().flatten().flatten().collect();
         if limit < stuck(false) + count {
-            found.extend(takers.iter().map(|(_, party)| Node::Party((*party).clone())));
+            found.extend(takers.iter().flat_map(|(_, ways)| ways.iter().flatten().cloned()));
         }
         (found, granted && stuck(true) + count <= limit)
     }

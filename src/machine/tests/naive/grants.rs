@@ -79,21 +79,7 @@ impl Naive {
 
     /// These waits, and those that stand, transitively, behind them.
     pub(super) fn and_behind<'a>(&self, waits: impl Iterator<Item = &'a Wait>) -> Vec<(Claim, u64)> {
-        let mut reached: Vec<(Claim, u64)> = waits.map(|wait| (wait.ask.claim, wait.sequence)).collect();
-        let mut at = 0;
-        while at < reached.len() {
-            let (claim, sequence) = reached[at];
-            for part in self.waits.iter().filter(|wait| wait.ask.claim == claim && wait.sequence == sequence) {
-                for behind in self.waits.iter().filter(|o| o.ask.lock == part.ask.lock && sequence < o.sequence) {
-                    let known = (behind.ask.claim, behind.sequence);
-                    if conflict(part.ask.mode, behind.ask.mode) && !reached.contains(&known) {
-                        reached.push(known);
-                    }
-                }
-            }
-            at += 1;
-        }
-        reached
+        and_behind(&self.waits, waits)
     }
 
     /// Whether nobody but this hold has the lock, or had it a short while ago.
@@ -143,4 +129,23 @@ impl Naive {
         self.holds.push(Hold { ask, token, since: self.now, lease_end, again: vec![], upgrade: None });
         Grant { token, deadline: lease_end, waited_ms }
     }
+}
+
+/// These of all waits, and those that stand, transitively, behind them.
+pub(super) fn and_behind<'a>(all: &[Wait], waits: impl Iterator<Item = &'a Wait>) -> Vec<(Claim, u64)> {
+    let mut reached: Vec<(Claim, u64)> = waits.map(|wait| (wait.ask.claim, wait.sequence)).collect();
+    let mut at = 0;
+    while at < reached.len() {
+        let (claim, sequence) = reached[at];
+        for part in all.iter().filter(|wait| wait.ask.claim == claim && wait.sequence == sequence) {
+            for behind in all.iter().filter(|o| o.ask.lock == part.ask.lock && sequence < o.sequence) {
+                let known = (behind.ask.claim, behind.sequence);
+                if conflict(part.ask.mode, behind.ask.mode) && !reached.contains(&known) {
+                    reached.push(known);
+                }
+            }
+        }
+        at += 1;
+    }
+    reached
 }

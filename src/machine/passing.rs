@@ -1,0 +1,112 @@
+//! Whom a waiter may come to pass, as deadlock detection has to know it: whoever it passes is not in its way for ever.
+//!
+//! A session that holds what a waiting set lacks passes that set elsewhere, and everybody behind it. So whom it passes
+//! changes with what it holds, with what sets wait, and with the permits that they lack: those changes are noted here, for
+//! they may leave a circle that nothing breaks any more.
+
+use std::collections::BTreeSet;
+
+use super::Machine;
+use super::graph::{Beside, Graph, Node};
+use super::parties::{Party, waiting_party};
+use super::queue::conflict;
+use super::state::{Purpose, Standing, Waiter, request_of};
+use crate::model::{Claim, Kind, LockKey, Mode, RequestId, SessionId};
+
+/// Whom a waiter passes, by place: now, and once something else is granted.
+#[derive(Default)]
+pub(super) struct Passing {
+    pub(super) now: BTreeSet<u64>,
+    pub(super) once: Vec<(Node, BTreeSet<u64>)>,
+}
+
+impl Passing {
+    pub(super) fn is_empty(&self) -> bool {
+        self.now.is_empty() && self.once.is_empty()
+    }
+}
+
+impl Machine {
+    /// Whom this waiter passes here: sets that wait at another lock where its session stands by another request, in a mode
+    /// that they conflict with, and everybody behind them. Now, where that request holds what they lack, or may come to
+    /// without anybody's end; once it is granted, where it waits; once others are granted permits, where there are still
+    /// enough for the set.
+    pub(super) fn passing(&self, graph: &mut Graph, at: &LockKey, waiter: &Waiter) -> Passing {
+        let mut passing = Passing::default();
+        let Some((id, own)) = request_of(waiter.claim).filter(|_| self.sets_waiting != 0) else { return passing };
+        let beside = graph.beside_sets.entry(id).or_insert_with(|| self.beside_sets(id));
+        for beside in beside.iter().filter(|beside| beside.key != *at && beside.number != own) {
+            let queue = self.locks.get(&beside.key).into_iter().flat_map(|lock| &lock.queue);
+            let theirs = Claim::Request(RequestId { session: id, number: beside.number });
+            let sets = queue.filter(|(_, set)| set.purpose == Purpose::Set && conflict(beside.mode, set.mode));
+            for (place, set) in sets.filter(|(_, set)| set.claim != theirs) {
+                let passed: BTreeSet<u64> =
+                    self.and_behind(vec![(*place, beside.key.clone(), set.claim)]).into_keys().collect();
+                match self.granted_before(beside, (*place, set)) {
+                    None => passing.now.extend(passed),
+                    Some(grants) => passing.once.extend(grants.into_iter().map(|grant| (grant, passed.clone()))),
+                }
+            }
+        }
+        passing
+    }
+
+    /// The grants of which one is needed before the set lacks what this request has there; `None` where none is.
+    fn granted_before(&self, beside: &Beside, (place, set): (u64, &Waiter)) -> Option<Vec<Node>> {
+        let lock = self.locks.get(&beside.key)?;
+        let others: Vec<u64> = match (beside.waits, beside.mode) {
+            (Some(waits), _) => vec![waits],
+            (None, Mode::Permits { .. }) if lock.admits(set.mode) => {
+                lock.queue.keys().copied().filter(|other| *other != place).collect()
+            }
+            (None, Mode::Exclusive | Mode::Shared | Mode::Permits { .. }) => return None,
+        };
+        let endless = |at: &u64| lock.queue.get(at).and_then(waiting_party).is_some();
+        let all_endless = others.iter().all(endless);
+        all_endless.then(|| others.into_iter().map(|at| Node::Grant(beside.key.clone(), at)).collect())
+    }
+
+    /// Where this session stands beside waiting sets, by its requests, and in which mode.
+    fn beside_sets(&self, session: SessionId) -> Vec<Beside> {
+        let standings = self.sessions.get(&session).into_iter().flat_map(|session| session.standings());
+        let beside = standings.filter_map(|(number, key, standing)| {
+            let lock = self.locks.get(key).filter(|lock| 0 < lock.sets)?;
+            let (mode, waits) = match standing {
+                Standing::Holds(token) => (lock.holders.get(&token)?.mode, None),
+                Standing::Waits(sequence) => (lock.queue.get(&sequence)?.mode, Some(sequence)),
+            };
+            Some(Beside { key: key.clone(), number, mode, waits })
+        });
+        beside.collect()
+    }
+
+    /// A session stands at a lock where sets wait no longer as it did. Called before the change.
+    pub(super) fn loosen(&mut self, key: &LockKey, changed: Claim) {
+        if self.locks.get(key).is_some_and(|lock| 0 < lock.sets) {
+            self.loosened.extend(changed.session());
+        }
+    }
+
+    /// Other permits than before are free of a semaphore that sets wait for: they may lack none now.
+    pub(super) fn loosen_all(&mut self, key: &LockKey) {
+        let lock = self.locks.get(key).filter(|lock| 0 < lock.sets && lock.kind == Kind::Semaphore);
+        let Some(lock) = lock else { return };
+        let holders = lock.holders.values().map(|holder| holder.claim);
+        let all = holders.chain(lock.queue.values().map(|waiter| waiter.claim));
+        self.loosened.extend(all.filter_map(|claim| claim.session()));
+    }
+
+    /// A set waits no longer: nobody passes over it those who stood behind it. Called before the change.
+    pub(super) fn loosen_behind(&mut self, key: &LockKey, sequence: u64, set: Claim) {
+        let behind = self.and_behind(vec![(sequence, key.clone(), set)]);
+        self.loosened.extend(behind.into_values().filter_map(|claim| claim.session()));
+    }
+
+    /// Those who may pass fewer than before may be in a circle by now.
+    pub(super) fn suspect_loosened(&mut self) {
+        for session in std::mem::take(&mut self.loosened) {
+            let parties: Vec<Party> = self.waiting_parties(session);
+            self.suspects.extend(parties);
+        }
+    }
+}
