@@ -15,17 +15,47 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! With a clock that moves by hand a test says how much log time passes, to the millisecond, however slow the machine is:
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use lockkeeper::client::Client;
+//! use lockkeeper::clock::ManualClock;
+//! use lockkeeper::testing::{Cluster, ClusterOptions};
+//!
+//! let clock = Arc::new(ManualClock::new(7));
+//! let cluster = Cluster::start_with(ClusterOptions { clock: Some(clock.clone()), ..ClusterOptions::default() }).await?;
+//! let client = Client::new(cluster.leader().await.service()).clock(clock.clone());
+//! let lease = client.lease("nightly").duration(Duration::from_secs(60)).take().await?;
+//! cluster.pass(&clock, Duration::from_secs(60)).await?;
+//! assert_eq!(client.inspect("nightly").await?.value.holders.len(), 1, "held at its very end");
+//! cluster.pass(&clock, Duration::from_millis(1)).await?;
+//! assert_eq!(client.inspect("nightly").await?.value.holders.len(), 0);
+//! # drop(lease);
+//! # Ok(())
+//! # }
+//! ```
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::clock::{Clock, ManualClock};
 use crate::config::{Config, Listen, Member, Profile};
+use crate::limits::LOG_TIME_CAP_MS_MIN;
+use crate::model::{Command, Handle, Invalid, LockKey, LockName, Namespace};
 use crate::node::{Node, NodeOptions, OpenNodeError};
 use crate::rpc::{self, ServerInfo};
+use crate::service::{Call, LockService, ServiceError};
 
 /// Nodes that are real but for the process boundary: consensus over sockets, logs on disk where a directory is given.
 /// Dropping it ends them at once; [`close`](Self::close) ends them as a planned stop does.
@@ -37,9 +67,34 @@ pub struct Cluster {
     servers: JoinSet<()>,
 }
 
+/// What a cluster is started with.
+#[derive(Debug, Clone)]
+pub struct ClusterOptions {
+    /// How many nodes; 3. A single one has no elections.
+    pub nodes: u64,
+    /// Where logs and files are kept; without a directory nothing is.
+    pub directory: Option<PathBuf>,
+    /// By which log time advances on every node; the system's, where none is given. Elections and timeouts always go by
+    /// the system's.
+    pub clock: Option<Arc<dyn Clock>>,
+}
+
+impl Default for ClusterOptions {
+    fn default() -> Self {
+        Self { nodes: 3, directory: None, clock: None }
+    }
+}
+
 impl Cluster {
     /// Starts so many nodes with the timing of loopback. Without a directory nothing is kept.
     pub async fn start(nodes: u64, directory: Option<&Path>) -> Result<Self, OpenNodeError> {
+        let directory = directory.map(Path::to_owned);
+        Self::start_with(ClusterOptions { nodes, directory, ..ClusterOptions::default() }).await
+    }
+
+    /// Starts a cluster with the timing of loopback.
+    pub async fn start_with(options: ClusterOptions) -> Result<Self, OpenNodeError> {
+        let ClusterOptions { nodes, directory, clock } = options;
         let sockets = (0..nodes).map(|_| Ok((listener()?, listener()?))).collect::<std::io::Result<Vec<_>>>()?;
         let mut members = BTreeMap::new();
         for (id, (client, peer)) in (1..).zip(&sockets) {
@@ -55,15 +110,18 @@ impl Cluster {
                 cluster: "testing".to_owned(),
                 cluster_id: None,
                 node: id,
-                data: directory.map(|directory| directory.join(format!("n{id}"))).unwrap_or_default(),
+                data: directory.as_ref().map(|directory| directory.join(format!("n{id}"))).unwrap_or_default(),
                 listen,
                 members: members.clone(),
                 timing: Profile::Fast.timing(),
                 log_level: "warn".to_owned(),
                 rates: crate::config::Rates::default(),
             };
-            let options =
+            let mut options =
                 NodeOptions { ephemeral: directory.is_none(), peer_listener: Some(peer), ..NodeOptions::default() };
+            if let Some(clock) = &clock {
+                options.clock = Arc::clone(clock);
+            }
             let node = Node::open_with(config, options).await?;
             cluster.serve(&node, client).await?;
             cluster.nodes.push(node);
@@ -124,6 +182,32 @@ impl Cluster {
         follower.unwrap_or(&self.nodes[0]).clone()
     }
 
+    /// Lets so much log time pass on a cluster that was started with this clock, and returns when it has: to the millisecond,
+    /// as long as the same node leads. Log time never leaps, so it goes in many small steps, each with an entry of its own
+    /// (about 2,000 for a quarter of an hour, a few seconds).
+    ///
+    /// The error is that of a step that the cluster did not answer; what had passed before it has passed.
+    pub async fn pass(&self, clock: &ManualClock, time: Duration) -> Result<(), ServiceError> {
+        let longest = Duration::from_millis(LOG_TIME_CAP_MS_MIN);
+        let mut left = time;
+        let mut leader = self.leader().await;
+        while !left.is_zero() {
+            let step = left.min(longest);
+            clock.advance(step);
+            left -= step;
+            // Refused, and for that decided at a stamp of its own.
+            let (lock, handle) = (nobodys()?, Handle::from_random(0));
+            match leader.submit(Call::new(Command::DropLease { lock, handle })).await {
+                Ok(_) | Err(ServiceError::Refused(_)) => {}
+                Err(error) => return Err(error),
+            }
+            if !leader.leads() {
+                leader = self.leader().await;
+            }
+        }
+        Ok(())
+    }
+
     /// Stops the nodes as a planned stop does: clients are sent elsewhere, logs and files are closed.
     pub async fn close(mut self) {
         self.stop.send_replace(true);
@@ -132,6 +216,10 @@ impl Cluster {
             node.close().await;
         }
     }
+}
+
+fn nobodys() -> Result<LockKey, Invalid> {
+    Ok(LockKey { namespace: Namespace::default(), name: LockName::parse("a-lock-that-nobody-has")? })
 }
 
 fn listener() -> std::io::Result<TcpListener> {
