@@ -84,14 +84,14 @@ impl Turns {
         let Some(pace) = &self.pace else { return 0 };
         let (clock, mut gone) = (SystemClock::new(), 0);
         loop {
-            let now = clock.now().min(self.span.end);
+            let now = clock.now();
+            if self.span.end <= now {
+                break;
+            }
             let all = due_by(now.since(self.span.began), pace.rate);
             // Far fewer than a semaphore can count: the rate and the length of a run are bounded.
             pace.ready.add_permits(usize::try_from(all - gone).unwrap_or(0));
             gone = all;
-            if self.span.end <= now {
-                break;
-            }
             let wait = self.span.began.after(due(gone, pace.rate)).since(clock.now());
             std::thread::sleep(wait.max(Duration::from_micros(limits::BENCH_PACE_US_MIN)));
         }
@@ -106,9 +106,9 @@ fn due(number: u64, rate: u32) -> Duration {
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
-/// How many turns are due within so long.
+/// How many turns are due after so long: the first one is due at once.
 fn due_by(passed: Duration, rate: u32) -> u64 {
-    u64::try_from(passed.as_nanos() * u128::from(rate) / 1_000_000_000).unwrap_or(u64::MAX)
+    u64::try_from(passed.as_nanos() * u128::from(rate) / 1_000_000_000 + 1).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -123,8 +123,8 @@ mod tests {
         for passed in [0, 1, 333, 334, 1_000, 59_999] {
             let passed = Duration::from_millis(passed);
             let gone = due_by(passed, 3);
-            assert!(gone == 0 || due(gone - 1, 3) <= passed, "not before it is due");
-            assert!(passed < due(gone + 1, 3), "not later than the one behind it");
+            assert!(due(gone - 1, 3) <= passed, "not before it is due");
+            assert!(passed <= due(gone, 3), "not later");
         }
     }
 
