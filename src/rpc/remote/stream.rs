@@ -24,7 +24,7 @@ use crate::service::{LeaderHint, NotSent, ServiceError};
 
 type Answer = Result<Reply, ServiceError>;
 
-/// A stream, for those who ask over it. The stream ends when all its handles are gone, or one cuts it.
+/// A stream, for those who ask over it. It ends when all its handles are gone, or a frame of it stays unanswered for too long.
 #[derive(Clone)]
 pub(super) struct StreamHandle {
     line: Arc<Mutex<Line>>,
