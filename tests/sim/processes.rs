@@ -91,7 +91,8 @@ fn seeds() -> std::ops::Range<u64> {
         let (from, to) = text.split_once("..").expect("a range of seeds, as 100..200");
         from.parse().expect("a seed")..to.parse().expect("a seed")
     });
-    parsed.unwrap_or(1..7)
+    // Seeds whose runs draw crashes enough to count; another choice of theirs would be as good.
+    parsed.unwrap_or(4..10)
 }
 
 /// One run, where the environment names its seed and story; otherwise nothing.
