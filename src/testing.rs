@@ -19,6 +19,7 @@
 //! With a clock that moves by hand a test says how much log time passes, to the millisecond, however slow the machine is:
 //!
 //! ```no_run
+//! #![recursion_limit = "256"]
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! use std::sync::Arc;
 //! use std::time::Duration;
