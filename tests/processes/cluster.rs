@@ -1,7 +1,6 @@
 //! A throw-away cluster of real `lockkeeper serve` processes on free ports of this machine.
 
 use std::fs::{self, File};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -11,6 +10,8 @@ use lockkeeper::faults::{self, Fault};
 use lockkeeper::rpc::{RemoteService, RemoteSettings};
 use lockkeeper::service::{LockService, Status};
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::ports::free_ports;
 
 /// How long a test waits for something that must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -26,13 +27,6 @@ pub(crate) struct Cluster {
     profile: &'static str,
     /// A bug that is planted in every node.
     fault: Option<Fault>,
-}
-
-/// Ports that were free a moment ago.
-fn free_ports() -> [[u16; 3]; 3] {
-    let held: Vec<_> = (0..9).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
-    let port = |at: usize| held[at].local_addr().expect("bound").port();
-    std::array::from_fn(|node| std::array::from_fn(|kind| port(node * 3 + kind)))
 }
 
 impl Cluster {
@@ -53,7 +47,8 @@ impl Cluster {
 
     async fn start_as(profile: &'static str, fault: Option<Fault>) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut cluster = Self { folder, ports: free_ports(), nodes: [None, None, None], profile, fault };
+        let mut cluster =
+            Self { folder, ports: [(); 3].map(|()| free_ports()), nodes: [None, None, None], profile, fault };
         for node in 1..=3 {
             cluster.write_config(node);
             cluster.spawn(node);

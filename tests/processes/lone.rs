@@ -1,7 +1,6 @@
 //! One `lockkeeper serve` beside the usual three, from a config that a command printed.
 
 use std::fs::{self, File};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -11,11 +10,11 @@ use lockkeeper::rpc::RemoteService;
 use lockkeeper::service::{LockService, Status};
 
 use crate::cluster::PATIENCE;
+use crate::ports::free_ports;
 
-/// Two addresses of loopback that were free a moment ago.
+/// Two free addresses of loopback.
 pub(crate) fn free_addresses() -> [String; 2] {
-    let held = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
-    held.map(|listener| listener.local_addr().expect("bound").to_string())
+    free_ports().map(|port| format!("127.0.0.1:{port}"))
 }
 
 /// A node of its own; dropping it kills it.

@@ -20,6 +20,7 @@ mod recipes;
 mod redis;
 mod lock_command;
 mod members;
+mod ports;
 mod restarts;
 mod schedulers;
 mod status;

@@ -1,7 +1,6 @@
 //! One node in a process of its own: its config read anew while it runs, and a disk that takes no more.
 
 use std::fs::{self, File};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -15,6 +14,7 @@ use lockkeeper::service::{Call, LockService, NotSent, ServiceError};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cluster::PATIENCE;
+use crate::ports::free_ports;
 
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -29,8 +29,7 @@ impl Single {
     /// Starts it behind `launcher`, a shell's words before the node's own; `level` is its log level.
     fn start(launcher: &str, level: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let held = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
-        let ports = held.map(|listener| listener.local_addr().expect("bound").port());
+        let ports = free_ports();
         write_config(&folder.path().join("node.toml"), &folder.path().join("data").display().to_string(), ports, level);
         let node = spawn(folder.path(), launcher);
         Self { folder, ports, node }

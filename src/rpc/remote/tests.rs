@@ -173,11 +173,7 @@ async fn an_unanswered_frame_is_unknown_and_cuts_the_stream() {
 /// When nobody can be reached, nothing was sent, and the text names every endpoint.
 #[tokio::test]
 async fn unreachable_names_every_endpoint() {
-    let closed: Vec<String> = {
-        let first = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let second = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-        [first, second].map(|listener| listener.local_addr().expect("bound").to_string()).into()
-    };
+    let closed = ["127.0.0.1:1".to_owned(), "127.0.0.1:2".to_owned()];
     let Err(ServiceError::NotSent { why: NotSent::Unreachable(text), .. }) = connect(&closed).submit(open()).await
     else {
         panic!("unreachable");
