@@ -143,8 +143,9 @@ pub const GATHER_MS_MAX: u64 = 2;
 pub const ENTRIES_IN_FLIGHT_MAX: usize = 1;
 /// The pause that an overloaded node asks for.
 pub const OVERLOADED_PAUSE_MS: u64 = 50;
-/// The longest that a submitted command waits for its commit before it is answered *unknown*.
-pub const COMMIT_WAIT_MS_MAX: u64 = 5_000;
+/// The longest that a submitted command waits for its commit before it is answered *unknown*. Short enough for a caller to
+/// ask again within the patience of one request: the node that keeps it waiting may lead no longer.
+pub const COMMIT_WAIT_MS_MAX: u64 = 2_000;
 /// Uncounted log time within [`UNCOUNTED_WINDOW_MS`] above which a leader hands over.
 pub const UNCOUNTED_MS_MAX: u64 = 2_000;
 /// The window in which uncounted log time is summed.
@@ -243,6 +244,7 @@ pub const ENDPOINTS_MAX: usize = 64;
 /// Commands that may wait within a client for one session's stream.
 pub const STREAM_ASKS_WAITING_MAX: usize = 256;
 
+const _: () = assert!(2 * COMMIT_WAIT_MS_MAX < REQUEST_MS_DEFAULT, "one node's silence must not use up the patience");
 const _: () = assert!(CONNECT_MS_MAX < REQUEST_MS_DEFAULT, "one dead endpoint must not use up a whole request's time");
 const _: () = assert!(FRAME_BYTES_MAX <= REQUEST_BYTES_MAX);
 const _: () = assert!(STREAM_FRAMES_IN_FLIGHT_MAX <= STREAM_FRAMES_WAITING_MAX);
@@ -275,12 +277,10 @@ const _: () = assert!(SESSIONLESS_AGE_MS_MAX <= SESSIONLESS_MEMORY_MS, "a late d
 pub const SETTLED_WAIT_MS: u64 = 20_000;
 /// A call that finds no leader waits so long for one before it is refused.
 pub const LEADER_WAIT_MS: u64 = 1_000;
+/// A command that was passed on to a leader that was replaced since is waited for so long, then its end is unknown.
+pub const REPLACED_WAIT_MS: u64 = 250;
 /// A node that finds no leader to ask how the cluster is says after this what it sees itself.
 pub const STATUS_WAIT_MS: u64 = 1_000;
-/// A leader that asks a voter what it says of itself waits so long for its answer.
-pub const ANNOUNCE_WAIT_MS: u64 = 1_000;
-/// A leader that hands over waits so long for a follower to have the whole log.
-pub const CATCH_UP_WAIT_MS: u64 = 500;
 /// How long a closing node waits for what runs for it.
 pub const CLOSE_WAIT_MS: u64 = 2_000;
 /// Threads of a node's own runtime.

@@ -107,9 +107,12 @@ impl Retry {
         self.pause(error, self.clock.now()).await
     }
 
-    /// Waits before the next try, or gives the error back. `began` is when the attempt that failed was made.
+    /// Waits before the next try, or gives the error back. `began` is when the attempt that failed was made. Without an
+    /// answer the outage began then; a node that says that it does not lead has answered, however late, and the outage
+    /// begins with what it says.
     async fn pause(&mut self, error: ServiceError, began: Instant) -> Result<(), ServiceError> {
-        let since = *self.failing_since.get_or_insert(began);
+        let told = matches!(error, ServiceError::NotSent { why: NotSent::NotLeader | NotSent::Detached, .. });
+        let since = *self.failing_since.get_or_insert_with(|| if told { self.clock.now() } else { began });
         if error.advice() == Advice::GiveUp || self.clock.now().since(since) >= self.patience {
             return Err(error);
         }
@@ -163,6 +166,22 @@ mod tests {
         retry.pause(error(), clock.now()).await.expect("patient again after an answer");
         clock.advance(Duration::from_secs(5));
         assert_eq!(retry.pause(error(), clock.now()).await, Err(error()));
+    }
+
+    /// An attempt that a node kept for long, and then gave back because it leads no longer, is made again elsewhere; one
+    /// that nobody answered for as long is not.
+    #[tokio::test]
+    async fn a_leader_that_was_replaced_late_uses_up_no_patience() {
+        let clock = Arc::new(ManualClock::new(1));
+        let retry = || Retry::new(clock.clone(), Duration::from_secs(5));
+        let began = clock.now();
+        clock.advance(Duration::from_secs(6));
+        let mut replaced = retry();
+        let error = || ServiceError::not_sent(NotSent::NotLeader);
+        replaced.pause(error(), began).await.expect("patient from here");
+        clock.advance(Duration::from_secs(5));
+        assert_eq!(replaced.pause(error(), clock.now()).await, Err(error()));
+        assert!(retry().pause(ServiceError::unknown("silence"), began).await.is_err());
     }
 
     /// A service that recovers is asked until it answers.

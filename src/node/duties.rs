@@ -23,7 +23,11 @@ pub(super) async fn follow_views(node: Node) {
             node.core.shared.parked.wake_all();
             // A leader that nobody follows any more sends its clients away.
             let leader = view.leader.filter(|leader| *leader != node.core.id || leads || !view.own_term_applied);
-            node.core.leader.send_replace(node.core.hint(leader));
+            let hint = node.core.hint(leader);
+            if !leads {
+                node.core.lanes.turn_away(hint.clone());
+            }
+            node.core.leader.send_replace(hint);
         }
         let endpoints: Vec<_> = node.core.members().into_values().map(|member| member.client).collect();
         node.core.endpoints.send_if_modified(|known| {

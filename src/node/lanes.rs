@@ -87,8 +87,13 @@ impl Lanes {
 
     /// This node does not lead (any more): what waits was never sent, and its callers are told so.
     pub(super) fn close(&self, leader: Option<LeaderHint>) {
+        self.inside().clock = None;
+        self.turn_away(leader);
+    }
+
+    /// Nobody follows this node for now: what waits was never sent, and is better asked for elsewhere.
+    pub(super) fn turn_away(&self, leader: Option<LeaderHint>) {
         let mut inside = self.inside();
-        inside.clock = None;
         let renewals = std::mem::take(&mut inside.renewals);
         let commands = std::mem::take(&mut inside.commands);
         drop(inside);

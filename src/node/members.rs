@@ -59,7 +59,7 @@ impl Node {
     async fn left_to_successor(&self, change: MemberChange) -> Result<(), ServiceError> {
         let asking = async {
             loop {
-                match self.pass_on(Forward::ChangeMembers(change.clone()), None).await {
+                match self.pass_on(Forward::ChangeMembers(change.clone()), Some(limits::MEMBERSHIP_WAIT_MS_MAX)).await {
                     // Nobody leads yet.
                     Err(ServiceError::NotSent { .. }) => {
                         tokio::time::sleep(Duration::from_millis(limits::RETRY_MS_MIN)).await;
@@ -68,7 +68,7 @@ impl Node {
                 }
             }
         };
-        let wait = Duration::from_millis(limits::COMMIT_WAIT_MS_MAX);
+        let wait = Duration::from_millis(limits::MEMBERSHIP_WAIT_MS_MAX);
         let asked = tokio::time::timeout(wait, Box::pin(asking)).await;
         asked.unwrap_or_else(|_| Err(self.not_sent(NotSent::NoLeader)))
     }

@@ -12,7 +12,7 @@ use crate::limits;
 use crate::model::{
     Answer, Answered, Command, LockKey, LogTime, Outcome, Query, Refusal, RenewalTarget, Reply, SessionId, Submission,
 };
-use crate::raft::ProposeError;
+use crate::raft::{ProposeError, View};
 use crate::service::{
     Call, ClaimRef, Download, Events, Freshness, LockService, MemberChange, NotSent, RenewalCall, Scope, ServiceError,
     Status, Subscription,
@@ -96,7 +96,10 @@ impl LockService for Node {
         if self.leads() {
             return self.transfer_here(to).await;
         }
-        let Forwarded::Transferred = self.pass_on(Forward::Transfer(to), None).await? else { return Err(unexpected()) };
+        let Forwarded::Transferred = self.pass_on(Forward::Transfer(to), Some(limits::MEMBERSHIP_WAIT_MS_MAX)).await?
+        else {
+            return Err(unexpected());
+        };
         Ok(())
     }
 
@@ -104,7 +107,9 @@ impl LockService for Node {
         if self.leads() {
             return self.change_members_here(change).await;
         }
-        let Forwarded::MembersChanged = self.pass_on(Forward::ChangeMembers(change), None).await? else {
+        let Forwarded::MembersChanged =
+            self.pass_on(Forward::ChangeMembers(change), Some(limits::MEMBERSHIP_WAIT_MS_MAX)).await?
+        else {
             return Err(unexpected());
         };
         Ok(())
@@ -270,16 +275,31 @@ impl Node {
     pub(super) async fn pass_on(&self, forward: Forward, wait_ms: Option<u64>) -> Result<Forwarded, ServiceError> {
         let wait = Duration::from_millis(limits::COMMIT_WAIT_MS_MAX + wait_ms.unwrap_or_default());
         let idempotent = matches!(forward, Forward::Settled { .. } | Forward::Query(_) | Forward::Status);
+        // What callers ask again by itself. Whether a hand-over went well, only the old leader can say.
+        let repeatable = idempotent || matches!(forward, Forward::Submit(_) | Forward::Renew(_));
         let payload = forward.encode();
         let mut leader = self.leader_elsewhere(None).await?;
         let mut views = self.core.consensus.watch();
         loop {
-            // The answer to a question may be long in coming: it is asked elsewhere as soon as another node leads.
-            let replaced = views.wait_for(|view| idempotent && view.leader.is_some_and(|now| now != leader));
+            // An answer may be long in coming, and never come: it is asked elsewhere as soon as another node leads.
+            let replaced = async {
+                let elsewhere = |view: &View| repeatable && view.leader.is_some_and(|now| now != leader);
+                let replaced = views.wait_for(elsewhere).await.is_ok();
+                if replaced && !idempotent {
+                    // One that has just handed over still tells what became of it.
+                    tokio::time::sleep(Duration::from_millis(limits::REPLACED_WAIT_MS)).await;
+                }
+            };
             let forwarded = tokio::select! {
                 biased;
                 forwarded = self.core.consensus.forward(leader, payload.clone(), wait) => forwarded,
-                _ = replaced => return Err(self.not_sent(NotSent::NotLeader)),
+                () = replaced => {
+                    if idempotent {
+                        return Err(self.not_sent(NotSent::NotLeader));
+                    }
+                    let why = format!("passed on to node {leader}, which leads no longer");
+                    return Err(ServiceError::Unknown { why, leader: self.core.leader_hint() });
+                }
             };
             match forwarded {
                 Ok(bytes) => {

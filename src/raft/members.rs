@@ -53,15 +53,15 @@ impl Reshape {
 }
 
 impl Consensus {
-    /// Changes the membership, and waits until that is applied here, at most [`limits::COMMIT_WAIT_MS_MAX`].
+    /// Changes the membership, and waits until that is applied here, at most [`limits::MEMBERSHIP_WAIT_MS_MAX`].
     ///
     /// # Errors
     /// See [`ReshapeError`]. After [`ProposeError::Unknown`] the same change may be asked for again.
     pub async fn reshape(&self, reshape: Reshape) -> Result<(), ReshapeError> {
-        let limit = Duration::from_millis(limits::COMMIT_WAIT_MS_MAX);
+        let limit = Duration::from_millis(limits::MEMBERSHIP_WAIT_MS_MAX);
         let changing = self.raft().change_membership(reshape.change(), false);
         let Ok(changed) = tokio::time::timeout(limit, changing).await else {
-            let why = format!("the new membership was not committed within {} ms", limits::COMMIT_WAIT_MS_MAX);
+            let why = format!("the new membership was not committed within {} ms", limits::MEMBERSHIP_WAIT_MS_MAX);
             return Err(ProposeError::Unknown(why).into());
         };
         changed.map(drop).map_err(refused)
