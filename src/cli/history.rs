@@ -86,7 +86,7 @@ fn row(line: HistoryLine) -> Vec<String> {
         line.token.unwrap_or_default(),
         session.unwrap_or_default(),
         mode,
-        line.who.filter(|who| !who.is_empty()).or(by).unwrap_or_default(),
+        line.who.into_iter().chain(by).collect::<Vec<_>>().join(", "),
         line.reason.or(line.why).unwrap_or_default(),
     ]
 }

@@ -165,9 +165,12 @@ pub(super) async fn watch<S: LockService>(
 
 /// Who somebody is, by what it says of itself.
 pub(super) fn called(metadata: &Metadata) -> String {
-    let who = if metadata.who.is_empty() { "somebody" } else { &metadata.who };
+    let who = &metadata.who;
+    if who.is_empty() {
+        return metadata.name().into_owned();
+    }
     match (metadata.host.is_empty(), metadata.pid) {
-        (true, 0) => who.to_owned(),
+        (true, 0) => who.to_string(),
         (true, pid) => format!("{who} ({pid})"),
         (false, 0) => format!("{who}@{}", metadata.host),
         (false, pid) => format!("{who}@{} ({pid})", metadata.host),

@@ -244,7 +244,7 @@ impl Holder {
             token: holder.token.to_string(),
             mode: mode_word(holder.mode),
             permits: permits(holder.mode),
-            who: holder.metadata.who.to_string(),
+            who: holder.metadata.name().into_owned(),
             why: filled(&holder.metadata.why),
             host: holder.metadata.host.to_string(),
             pid: holder.metadata.pid,
@@ -263,7 +263,7 @@ impl Waiter {
             owner: waiter.owner.as_ref().map(ToString::to_string),
             mode: mode_word(waiter.mode),
             permits: permits(waiter.mode),
-            who: waiter.metadata.who.to_string(),
+            who: waiter.metadata.name().into_owned(),
             waiting_ms: now.ms_since(waiter.since),
         }
     }
@@ -291,7 +291,7 @@ impl Session {
         Self {
             session: view.session.to_string(),
             namespace: view.namespace.to_string(),
-            who: view.metadata.who.to_string(),
+            who: view.metadata.name().into_owned(),
             why: filled(&view.metadata.why),
             host: view.metadata.host.to_string(),
             pid: view.metadata.pid,

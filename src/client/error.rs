@@ -121,7 +121,7 @@ impl From<Refusal> for ClientError {
 
 fn held_by(holder: &Option<Box<HolderView>>) -> String {
     let Some(holder) = holder else { return String::new() };
-    let who = if holder.metadata.who.is_empty() { "somebody" } else { &holder.metadata.who };
+    let who = holder.metadata.name();
     format!(": held by {who} (token {})", holder.token)
 }
 

@@ -226,7 +226,7 @@ pub struct Document {
     pub ts: DocumentId,
     /// `process`: the id of the session where a native holder names none.
     pub process: Arc<str>,
-    /// `who`.
+    /// `who`: what the holder is called, see [`Metadata::name`].
     pub who: Arc<str>,
     /// `why`.
     pub why: Arc<str>,

@@ -75,7 +75,7 @@ pub struct GrantFacts {
     pub owner: Option<Owner>,
     /// Who the cluster says that it is.
     pub principal: Principal,
-    /// Who it says that it is.
+    /// What it is called, see [`Metadata::name`](crate::model::Metadata::name).
     pub who: Arc<str>,
     /// What for, as it says.
     pub why: Arc<str>,

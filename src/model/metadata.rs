@@ -1,5 +1,6 @@
 //! What a holder says of itself; shown in every answer about the lock, believed by nobody.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -45,5 +46,38 @@ impl Metadata {
             return Err(Invalid::new("metadata", bound, format!("{bytes} bytes")));
         }
         Ok(self)
+    }
+
+    /// What somebody is called wherever a name is shown, histories and documents included: its `who`; where it gave none,
+    /// its process, or else its pid and host, as far as it said them; `somebody` where it said nothing.
+    #[must_use]
+    pub fn name(&self) -> Cow<'_, str> {
+        if let Some(name) = [&self.who, &self.process].into_iter().find(|text| !text.is_empty()) {
+            return Cow::Borrowed(name);
+        }
+        match (self.pid, &*self.host) {
+            (0, "") => Cow::Borrowed("somebody"),
+            (0, host) => Cow::Borrowed(host),
+            (pid, "") => Cow::Owned(format!("pid {pid}")),
+            (pid, host) => Cow::Owned(format!("pid {pid} on {host}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first thing that it said of itself names it; one who said nothing is somebody.
+    #[test]
+    fn somebody_is_called_by_what_it_said() {
+        let said = |who: &str, process: &str, host: &str, pid| {
+            let (who, process, host) = (who.into(), process.into(), host.into());
+            Metadata { who, process, host, pid, ..Metadata::default() }.name().into_owned()
+        };
+        assert_eq!(said("ann", "h:1:2:3", "h1", 9), "ann");
+        assert_eq!(said("", "h:1:2:3", "h1", 9), "h:1:2:3");
+        assert_eq!([said("", "", "h1", 9), said("", "", "", 9), said("", "", "h1", 0)], ["pid 9 on h1", "pid 9", "h1"]);
+        assert_eq!(said("", "", "", 0), "somebody");
     }
 }

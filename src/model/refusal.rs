@@ -229,7 +229,7 @@ fn by(holder: &Option<Box<HolderView>>) -> String {
     let Some(holder) = holder else {
         return " or awaited by others".to_owned();
     };
-    let who = if holder.metadata.who.is_empty() { "somebody" } else { &holder.metadata.who };
+    let who = holder.metadata.name();
     let session = holder.session.map_or("a token lease".to_owned(), |session| format!("session {session}"));
     format!(" by {who} ({session}, token {})", holder.token)
 }

@@ -78,7 +78,7 @@ impl Leader {
             value: leader.and_then(|leader| leader.value.as_ref()).map(ToString::to_string),
             token: leader.map(|leader| leader.token.to_string()),
             session: leader.and_then(|leader| leader.session).map(|session| session.to_string()),
-            who: leader.map(|leader| leader.metadata.who.to_string()),
+            who: leader.map(|leader| leader.metadata.name().into_owned()),
             host: leader.map(|leader| leader.metadata.host.to_string()),
             pid: leader.map(|leader| leader.metadata.pid),
         }

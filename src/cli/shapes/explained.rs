@@ -89,7 +89,7 @@ impl Participant {
             owner: who.owner.as_ref().map(ToString::to_string),
             token: who.token.map(|token| token.to_string()),
             mode: mode_word(who.mode),
-            who: who.metadata.who.to_string(),
+            who: who.metadata.name().into_owned(),
             why: filled(&who.metadata.why),
             host: who.metadata.host.to_string(),
             pid: who.metadata.pid,

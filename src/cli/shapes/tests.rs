@@ -50,7 +50,7 @@ fn show_has_every_field() {
             "why": null, "host": "h1", "pid": 9, "held_ms": 1000, "remaining_ms": 9000,
         }],
         "waiters": [{
-            "place": 1, "sequence": 4, "session": "5", "owner": null, "mode": "shared", "permits": null, "who": "",
+            "place": 1, "sequence": 4, "session": "5", "owner": null, "mode": "shared", "permits": null, "who": "somebody",
             "waiting_ms": 500,
         }],
     });

@@ -27,6 +27,7 @@ impl Machine {
 
     /// Somebody new holds the lock.
     pub(in crate::machine) fn granted(&mut self, key: &LockKey, kind: EventKind, holder: &Holder, entrance: Entrance) {
+        let who = holder.metadata.name();
         let facts = Facts {
             arrival: entrance.arrival,
             fairness: entrance.fairness,
@@ -34,7 +35,7 @@ impl Machine {
             passing: self.sets_waiting != 0,
             owner: holder.owner.as_ref().map(|owner| owner.as_str()),
             principal: holder.principal.as_str(),
-            who: &holder.metadata.who,
+            who: &who,
             why: &holder.metadata.why,
         };
         let mode = self.mode_now(key, holder.mode);
