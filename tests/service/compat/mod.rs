@@ -22,7 +22,7 @@ use std::time::Duration;
 use lockkeeper::client::Client;
 use lockkeeper::service::LockService;
 
-use crate::suite::{LONG, LOOK, in_use};
+use crate::suite::{LOOK, PATIENT, in_use};
 
 /// Awaits that nobody holds the lock.
 async fn ended<S: LockService>(client: &Client<S>, name: &str) {
@@ -38,5 +38,5 @@ async fn passes<S: LockService>(client: &Client<S>, time: Duration) {
             tokio::time::sleep(LOOK).await;
         }
     };
-    tokio::time::timeout(LONG, passed).await.expect("the cluster's time moves on");
+    tokio::time::timeout(PATIENT, passed).await.expect("the cluster's time moves on");
 }
