@@ -21,30 +21,36 @@ pub struct Grabbed {
     pub at: LogTime,
 }
 
+/// A document as it is to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewDocument {
+    /// Drawn anew for each acquisition.
+    pub ts: DocumentId,
+    /// `process`, which has to be said, `who` and `why`.
+    pub metadata: Metadata,
+    /// The election term in which it was made, where the process keeps one.
+    pub term: Option<u64>,
+    /// Only prepare it: nobody else gets the lock, and it is to be [confirmed](Client::confirm).
+    pub prepare: bool,
+}
+
 impl<S: LockService> Client<S> {
     /// Takes a lock as a document if nobody has it, until it is unlocked. Repeated with the same `ts` it is the first one.
-    pub async fn grab(
-        &self,
-        name: &str,
-        ts: DocumentId,
-        metadata: Metadata,
-        term: Option<u64>,
-    ) -> Result<Grabbed, ClientError> {
-        let grab = self.new_document(name, ts, metadata, term)?;
+    pub async fn grab(&self, name: &str, new: NewDocument) -> Result<Grabbed, ClientError> {
+        let grab = self.new_document(name, new)?;
         self.grabbed(DocumentCommand::Grab(grab)).await
     }
 
     /// Takes a lock whose document is free, or still the one with the `ts` that was seen.
-    pub async fn overtake(
-        &self,
-        name: &str,
-        seen: DocumentId,
-        ts: DocumentId,
-        metadata: Metadata,
-        term: Option<u64>,
-    ) -> Result<Grabbed, ClientError> {
-        let grab = self.new_document(name, ts, metadata, term)?;
+    pub async fn overtake(&self, name: &str, seen: DocumentId, new: NewDocument) -> Result<Grabbed, ClientError> {
+        let grab = self.new_document(name, new)?;
         self.grabbed(DocumentCommand::Overtake { grab, seen }).await
+    }
+
+    /// Makes a document that is being prepared a held one; done twice it is done once.
+    pub async fn confirm(&self, name: &str, ts: DocumentId) -> Result<Grabbed, ClientError> {
+        let lock = self.key(LockName::parse(name)?);
+        self.grabbed(DocumentCommand::Confirm { lock, ts }).await
     }
 
     /// Frees the documents with this `ts`, or the one of them with this name, and answers how many were held. None is a
@@ -119,14 +125,9 @@ impl<S: LockService> Client<S> {
         self.find_pings(WhichPings::After(after), rows).await
     }
 
-    fn new_document(
-        &self,
-        name: &str,
-        ts: DocumentId,
-        metadata: Metadata,
-        term: Option<u64>,
-    ) -> Result<Grab, ClientError> {
-        let grab = Grab { lock: self.key(LockName::parse(name)?), ts, metadata: metadata.checked()?, term };
+    fn new_document(&self, name: &str, new: NewDocument) -> Result<Grab, ClientError> {
+        let NewDocument { ts, metadata, term, prepare } = new;
+        let grab = Grab { lock: self.key(LockName::parse(name)?), ts, metadata: metadata.checked()?, term, prepare };
         grab.checked()?;
         Ok(grab)
     }
@@ -134,6 +135,7 @@ impl<S: LockService> Client<S> {
     async fn grabbed(&self, command: DocumentCommand) -> Result<Grabbed, ClientError> {
         let name = match &command {
             DocumentCommand::Grab(grab) | DocumentCommand::Overtake { grab, .. } => Some(grab.lock.name.clone()),
+            DocumentCommand::Confirm { lock, .. } => Some(lock.name.clone()),
             DocumentCommand::Unlock { .. }
             | DocumentCommand::UnlockAll { .. }
             | DocumentCommand::Ping { .. }

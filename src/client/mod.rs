@@ -51,7 +51,7 @@ use crate::model::{LockKey, LockName, Metadata, Namespace};
 use crate::service::{LockService, REQUEST_WAIT};
 
 pub use acquire::LockRequest;
-pub use documents::Grabbed;
+pub use documents::{Grabbed, NewDocument};
 pub use election::{Campaign, Election, Leader, Leadership, Observer};
 pub use error::{ClientError, Lost};
 pub use guard::{LockGuard, Released};

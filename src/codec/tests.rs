@@ -158,7 +158,7 @@ fn samples_of_changes(request: RequestId, lock: &LockKey, handle: &Handle, token
 /// Changes that are made only if something is as it was seen.
 fn samples_of_documents(lock: &LockKey, token: FencingToken, metadata: &Metadata) -> Vec<Command> {
     let (ts, process) = (DocumentId([7; 12]), ProcessId::parse("h:27017:1:2").expect("a process"));
-    let grab = Grab { lock: lock.clone(), ts, metadata: metadata.clone(), term: Some(4) };
+    let grab = Grab { lock: lock.clone(), ts, metadata: metadata.clone(), term: Some(4), prepare: true };
     let namespace = || lock.namespace.clone();
     let value = |text: &str| Some(LockValue::parse(text).expect("a value"));
     let changes = [
@@ -170,6 +170,7 @@ fn samples_of_documents(lock: &LockKey, token: FencingToken, metadata: &Metadata
         DocumentCommand::StopPing { namespace: namespace(), process },
         DocumentCommand::RemoveExpired { lock: lock.clone(), token, deadline: LogTime(9_000) },
         DocumentCommand::SwapValue { lock: lock.clone(), handle: ts.handle(), seen: value("n1"), value: value("n2") },
+        DocumentCommand::Confirm { lock: lock.clone(), ts },
     ];
     changes.into_iter().map(Command::Document).collect()
 }

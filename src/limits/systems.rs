@@ -17,6 +17,11 @@ pub const LEASE_RENEWALS_A_PERIOD: u32 = 3;
 /// Tries for a lock of the config profile after an answer got lost.
 pub const CONFIG_UNCLEAR_TRIES_MAX: u32 = 2;
 
+/// How often a legacy manager of the config profile compares the service's time with its own clock.
+pub const CONFIG_SKEW_ROUNDS: usize = 3;
+/// By how much these may part meanwhile.
+pub const CONFIG_SKEW_MS_MAX: u64 = 30_000;
+
 const _: () = assert!(CONFIG_PING_MS * 2 < CONFIG_TAKEOVER_MS, "one lost ping must not cost a lock");
 
 /// Documents of free locks in one namespace: more, and that of the oldest grant is forgotten.

@@ -170,7 +170,7 @@ fn held_document(key: &LockKey, token: FencingToken, holder: &Holder) -> Documen
     let session = || holder.claim.session().map_or("".into(), |session| session.to_string().into());
     Document {
         lock: key.clone(),
-        state: DocumentState::Held,
+        state: if mark.is_some_and(|mark| mark.prepared) { DocumentState::Prepared } else { DocumentState::Held },
         ts: mark.map_or_else(|| DocumentId::of_grant(holder.when, token), |mark| mark.ts),
         process: named.unwrap_or_else(session),
         who: metadata.name().into(),

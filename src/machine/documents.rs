@@ -40,6 +40,7 @@ impl Machine {
             DocumentCommand::SwapValue { lock, handle, seen, value } => {
                 self.swap_value(lock, handle, seen.as_ref(), value.as_ref())
             }
+            DocumentCommand::Confirm { lock, ts } => self.confirm(lock, *ts),
         }
     }
 
@@ -71,7 +72,7 @@ impl Machine {
         let (take, handle) = (grab.ts.take(), grab.ts.handle());
         self.lock_in_use(key, Kind::Lock, None).takes.insert(handle.clone(), take);
         self.note_take(key, take, &handle, Some(fingerprint));
-        let mark = DocumentMark { ts: grab.ts, term: grab.term };
+        let mark = DocumentMark { ts: grab.ts, term: grab.term, prepared: grab.prepare };
         let token = self.hold(
             key,
             Holder {
@@ -90,6 +91,22 @@ impl Machine {
             self.at_once(Fairness::Fair),
         );
         Outcome::Granted(Grant { token, deadline: None, waited_ms: 0 })
+    }
+
+    fn confirm(&mut self, key: &LockKey, ts: DocumentId) -> Outcome {
+        self.settle(key);
+        let Some(known) = self.takes.get(&(key.clone(), ts.take())) else {
+            return Outcome::Refused(self.not_held(key, |_| false));
+        };
+        let outcome = self.take_outcome(key, known);
+        let TakeState::Live(Standing::Holds(token)) = known.state else { return outcome };
+        let holder = self.locks.get_mut(key).and_then(|lock| lock.holders.get_mut(&token));
+        let mark = holder.and_then(|holder| holder.extras.as_mut()).and_then(|extras| extras.document.as_mut());
+        if let Some(mark) = mark.filter(|mark| mark.prepared) {
+            mark.prepared = false;
+            self.touch(RecordKey::Holder(key.clone(), token));
+        }
+        outcome
     }
 
     /// Ends the hold of the document that was seen; a free document need not be the one.
@@ -229,7 +246,7 @@ impl Machine {
 
     /// What was held as a document is a free document now. The oldest of too many is forgotten.
     pub(super) fn document_freed(&mut self, key: &LockKey, token: FencingToken, holder: &Holder) {
-        let Some(mark) = holder.document() else { return };
+        let Some(mark) = holder.document().map(|mark| DocumentMark { prepared: false, ..mark }) else { return };
         self.documents.note_held(key, token, holder, false);
         let free = FreeDocument { mark, metadata: Arc::clone(&holder.metadata), when: holder.when, token };
         self.documents.note_free(key, &free, true);

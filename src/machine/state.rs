@@ -101,6 +101,8 @@ pub struct DocumentMark {
     pub ts: DocumentId,
     /// Its election term.
     pub term: Option<u64>,
+    /// It has yet to be confirmed. A free one has not.
+    pub prepared: bool,
 }
 
 /// The document of a lock that nobody holds.

@@ -173,6 +173,14 @@ pub enum DocumentCommand {
         /// The new one.
         value: Option<LockValue>,
     },
+    /// Make a document that is being prepared a held one. One that is held already stays so; whose hold has ended is told
+    /// how.
+    Confirm {
+        /// Which lock.
+        lock: LockKey,
+        /// Which acquisition.
+        ts: DocumentId,
+    },
 }
 
 /// A document as it is to be. See [`DocumentCommand::Grab`].
@@ -186,6 +194,8 @@ pub struct Grab {
     pub metadata: Metadata,
     /// The election term in which it was made, where the process keeps one.
     pub term: Option<u64>,
+    /// It is only being prepared, as older processes do it in two steps: nobody else gets the lock meanwhile.
+    pub prepare: bool,
 }
 
 impl Grab {
@@ -195,13 +205,15 @@ impl Grab {
     }
 }
 
-/// Whether a document's lock is held. The original's 1, *being prepared*, does not occur: a grant is one decision.
+/// Whether a document's lock is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum DocumentState {
     /// 0.
     Free,
     /// 2.
     Held,
+    /// 1: held for whoever has yet to confirm it.
+    Prepared,
 }
 
 impl DocumentState {
@@ -211,7 +223,14 @@ impl DocumentState {
         match self {
             DocumentState::Free => 0,
             DocumentState::Held => 2,
+            DocumentState::Prepared => 1,
         }
+    }
+
+    /// Whether nobody else gets the lock.
+    #[must_use]
+    pub fn is_taken(self) -> bool {
+        self != DocumentState::Free
     }
 }
 

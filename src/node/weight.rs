@@ -84,7 +84,7 @@ fn of_document(command: &DocumentCommand) -> usize {
         DocumentCommand::UnlockAll { namespace, process, .. }
         | DocumentCommand::Ping { namespace, process }
         | DocumentCommand::StopPing { namespace, process } => namespace.as_str().len() + process.as_str().len(),
-        DocumentCommand::RemoveExpired { lock, .. } => of_lock(lock),
+        DocumentCommand::RemoveExpired { lock, .. } | DocumentCommand::Confirm { lock, .. } => of_lock(lock),
         DocumentCommand::SwapValue { lock, handle, seen, value } => {
             of_lock(lock) + handle.reveal().len() + of_value(seen.as_ref()) + of_value(value.as_ref())
         }
@@ -222,7 +222,7 @@ mod tests {
 
     fn largest_documents() -> [Command; 2] {
         let ts = DocumentId([255; 12]);
-        let grab = Grab { lock: largest_lock(), ts, metadata: largest_metadata(), term: Some(u64::MAX) };
+        let grab = Grab { lock: largest_lock(), ts, metadata: largest_metadata(), term: Some(u64::MAX), prepare: true };
         let value = || Some(LockValue::parse(&text(limits::LOCK_VALUE_BYTES_MAX)).expect("legal"));
         let handle = Handle::parse(&text(limits::HANDLE_BYTES_MAX)).expect("legal");
         let swap = DocumentCommand::SwapValue { lock: largest_lock(), handle, seen: value(), value: value() };

@@ -8,10 +8,13 @@
 
 mod bson;
 mod keeper;
+mod legacy;
 mod observer;
 mod scoped;
 mod settings;
+mod trying;
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -22,13 +25,12 @@ pub use observer::{Era, Look, Observer, Verdict};
 pub use scoped::ScopedLock;
 pub use settings::{ConfigLockError, ConfigSettings, WaitFor};
 
-use crate::client::{Client, ClientError, Grabbed};
+use crate::client::{Client, ClientError, Grabbed, NewDocument};
 use crate::limits;
-use crate::model::{
-    Document, DocumentId, DocumentState, FencingToken, Invalid, LockName, LogTime, Metadata, ProcessId, Refusal,
-};
+use crate::model::{Document, DocumentId, FencingToken, Invalid, LockName, LogTime, Metadata, ProcessId, Refusal};
 use crate::service::LockService;
 use keeper::Unlocks;
+use trying::Trying;
 
 /// The lock manager of one process. While it lives its process is pinged; dropping it stops that, and leaves its locks to
 /// be overtaken, as a crash does. [`shut_down`](Self::shut_down) ends it in order.
@@ -39,6 +41,8 @@ pub struct ConfigLocks<S: LockService> {
     observer: Mutex<Observer>,
     unlocks: Unlocks,
     keeper: Option<JoinHandle<()>>,
+    /// Legacy: the clocks were compared before the first use.
+    clocks_agree: AtomicBool,
 }
 
 impl<S: LockService> ConfigLocks<S> {
@@ -56,7 +60,8 @@ impl<S: LockService> ConfigLocks<S> {
     #[must_use]
     pub fn silent(client: Client<S>, process: ProcessId, settings: ConfigSettings) -> Self {
         let observer = Mutex::new(Observer::new(settings.takeover, settings.era));
-        Self { client, process, settings, observer, unlocks: Unlocks::default(), keeper: None }
+        let (unlocks, clocks_agree) = (Unlocks::default(), AtomicBool::new(false));
+        Self { client, process, settings, observer, unlocks, keeper: None, clocks_agree }
     }
 
     /// The id of a process that starts now: `host:port:start-second:random`. Another start is another process.
@@ -99,8 +104,7 @@ impl<S: LockService> ConfigLocks<S> {
         who: &str,
         why: &str,
     ) -> Result<FencingToken, ConfigLockError> {
-        let grabbed = self.client.grab(name, ts, self.said(who, why), self.settings.term).await?;
-        Ok(grabbed.token)
+        Ok(self.client.grab(name, self.held_at_once(ts, self.said(who, why))).await?.token)
     }
 
     /// Takes a lock whose document is free or still the one that was seen.
@@ -112,17 +116,15 @@ impl<S: LockService> ConfigLocks<S> {
         who: &str,
         why: &str,
     ) -> Result<FencingToken, ConfigLockError> {
-        Ok(self.try_overtake(name, ts, seen, self.said(who, why)).await?.token)
+        Ok(self.try_overtake(name, seen, self.held_at_once(ts, self.said(who, why))).await?.token)
     }
 
-    async fn try_overtake(
-        &self,
-        name: &str,
-        ts: DocumentId,
-        seen: DocumentId,
-        said: Metadata,
-    ) -> Result<Grabbed, ClientError> {
-        let overtaken = self.client.overtake(name, seen, ts, said, self.settings.term).await;
+    fn held_at_once(&self, ts: DocumentId, metadata: Metadata) -> NewDocument {
+        NewDocument { ts, metadata, term: self.settings.term, prepare: false }
+    }
+
+    async fn try_overtake(&self, name: &str, seen: DocumentId, new: NewDocument) -> Result<Grabbed, ClientError> {
+        let overtaken = self.client.overtake(name, seen, new).await;
         if let Err(ClientError::Refused(Refusal::NotHeld { lock })) = overtaken {
             // Without a document there is nothing to overtake: somebody was faster, and has gone again.
             return Err(ClientError::NotAcquired { lock: lock.name, holder: None });
@@ -235,7 +237,7 @@ impl<S: LockService> ConfigLocks<S> {
     async fn expired(&self, name: &LockName) -> Result<Option<Document>, ClientError> {
         let asked = self.client.time().now();
         let document = self.client.document(name.as_str()).await?.value;
-        let Some(document) = document.filter(|held| held.state == DocumentState::Held && !held.native) else {
+        let Some(document) = document.filter(|held| held.state.is_taken() && !held.native) else {
             return Ok(None);
         };
         let ping = self.client.ping_of(&document.process).await?;
@@ -260,78 +262,6 @@ impl<S: LockService> Drop for ConfigLocks<S> {
     fn drop(&mut self) {
         if let Some(keeper) = &self.keeper {
             keeper.abort();
-        }
-    }
-}
-
-/// One call of [`ConfigLocks::lock`]. Dropped before it was answered it leaves an unlock behind.
-struct Trying<'a, S: LockService> {
-    manager: &'a ConfigLocks<S>,
-    name: LockName,
-    said: Metadata,
-    ts: DocumentId,
-    /// Tries whose answer got lost.
-    unclear: u32,
-    /// Something may be held under the present `ts`.
-    open: bool,
-}
-
-impl<'a, S: LockService> Trying<'a, S> {
-    fn new(manager: &'a ConfigLocks<S>, name: &LockName, said: Metadata) -> Self {
-        Self { manager, name: name.clone(), said, ts: manager.new_ts(), unclear: 0, open: false }
-    }
-
-    /// One try; the inner error says that somebody else has the lock.
-    async fn once(&mut self) -> Result<Result<FencingToken, ClientError>, ConfigLockError> {
-        let manager = self.manager;
-        self.open = true;
-        let name = self.name.as_str();
-        let grabbed = manager.client.grab(name, self.ts, self.said.clone(), manager.settings.term).await;
-        let tried = match grabbed {
-            Err(held @ ClientError::NotAcquired { .. }) => match manager.expired(&self.name).await {
-                Ok(Some(dead)) => manager.try_overtake(name, self.ts, dead.ts, self.said.clone()).await,
-                Ok(None) => Err(held),
-                Err(error) => Err(error),
-            },
-            other => other,
-        };
-        match tried {
-            Ok(Grabbed { token, .. }) => Ok(Ok(token)),
-            Err(held @ ClientError::NotAcquired { .. }) => {
-                self.open = false;
-                Ok(Err(held))
-            }
-            Err(error @ ClientError::Service(_)) => self.answer_lost(error).await.map(Err),
-            Err(error) => {
-                self.open = false;
-                Err(error.into())
-            }
-        }
-    }
-
-    /// Unlocks what may have been got, and tries again under a new `ts`, at most twice.
-    async fn answer_lost(&mut self, error: ClientError) -> Result<ClientError, ConfigLockError> {
-        let unlocked = self.manager.unlock_named(self.ts, self.name.as_str()).await;
-        if unlocked.is_err() {
-            self.manager.unlocks.push(self.ts, self.name.clone());
-        }
-        self.open = false;
-        self.ts = self.manager.new_ts();
-        self.unclear += 1;
-        if limits::CONFIG_UNCLEAR_TRIES_MAX < self.unclear { Err(error.into()) } else { Ok(error) }
-    }
-
-    fn held(mut self, token: FencingToken) -> ScopedLock<S> {
-        self.open = false;
-        let (client, unlocks) = (self.manager.client.clone(), self.manager.unlocks.clone());
-        ScopedLock::new(client, unlocks, self.name.clone(), self.ts, token)
-    }
-}
-
-impl<S: LockService> Drop for Trying<'_, S> {
-    fn drop(&mut self) {
-        if self.open {
-            self.manager.unlocks.push(self.ts, self.name.clone());
         }
     }
 }

@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use crate::model::{DocumentId, LockName, LogTime, WallTime};
 
-/// Which rule ends the patience with a silent process.
+/// Whose rules a manager keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Era {
-    /// Expired once the take-over time has passed.
+    /// Of the 3.x releases and later: expired once the take-over time has passed; a lock is held by one change.
     #[default]
     ReplicaSet,
-    /// Expired once more than the take-over time has passed.
+    /// Of the 2.x releases: expired once *more* than the take-over time has passed. Before its first use, and before it
+    /// overtakes, a manager reads the service's time three times, and takes nothing where that and its own clock part by
+    /// more than 30 s. A lock is written in two steps, as state 1 and then 2; in either nobody else gets it.
     Legacy,
 }
 

@@ -29,6 +29,15 @@ pub enum ConfigLockError {
     /// This `ts` has held it before and does so no longer: draw a new one.
     #[error("this acquisition is over: {0}")]
     Ended(EndReason),
+    /// The service's time and the own clock part too fast for a patience that is counted by them; only with
+    /// [`Era::Legacy`].
+    #[error("the clocks differ by {skew:?} within a few readings, more than {limit:?}: nothing is taken")]
+    ClockSkew {
+        /// By how much.
+        skew: Duration,
+        /// What would be borne.
+        limit: Duration,
+    },
     /// The cluster refused for another reason.
     #[error(transparent)]
     Refused(ClientError),
@@ -65,10 +74,18 @@ pub struct ConfigSettings {
     pub takeover: Duration,
     /// Between two tries of [`lock`](super::ConfigLocks::lock) at most; 500 ms.
     pub retry_every: Duration,
-    /// Which rule ends the patience.
+    /// Whose rules it keeps.
     pub era: Era,
     /// The election term that new documents carry.
     pub term: Option<u64>,
+}
+
+impl ConfigSettings {
+    /// As the manager of the 2.x releases: see [`Era::Legacy`].
+    #[must_use]
+    pub fn legacy() -> Self {
+        Self { era: Era::Legacy, ..Self::default() }
+    }
 }
 
 impl Default for ConfigSettings {

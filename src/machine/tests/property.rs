@@ -52,7 +52,7 @@ fn answer(outcome: &Outcome) -> String {
 }
 
 /// Everything that can be answered, apart from quotas, which have tests of their own.
-const POSSIBLE: [(&str, &str); 37] = [
+const POSSIBLE: [(&str, &str); 38] = [
     ("OpenSession", "Opened AlreadyOpen Tombstoned OutOfBounds_ttl OutOfBounds_disconnect_grace"),
     ("Attach", "Attached WrongHandle StaleAttempt SessionEnded"),
     ("Disconnected", "DisconnectNoted"),
@@ -97,6 +97,7 @@ const POSSIBLE: [(&str, &str); 37] = [
     ),
     ("CancelTake", "Withdrawn WrongHandle"),
     ("DropLease", "Released NotHeld HeldByOther"),
+    ("Confirm", "Granted HeldByOther HoldEnded NotHeld Withdrawn"),
     ("Grab", "Granted Held KindMismatch HoldEnded Withdrawn RequestReused"),
     ("Overtake", "Granted Held NotHeld KindMismatch HoldEnded Withdrawn RequestReused"),
     ("Unlock", "Freed"),
@@ -133,7 +134,7 @@ fn shown(machine: &Machine) -> Vec<Shown> {
         shown.extend(rows.into_iter().map(|row| {
             let process = if row.native { String::new() } else { row.process.to_string() };
             let ts = Some(row.ts).filter(|_| !row.native);
-            (row.lock, row.state == DocumentState::Held, ts, process, row.term, row.token)
+            (row.lock, row.state.number(), ts, process, row.term, row.token)
         }));
     }
     shown

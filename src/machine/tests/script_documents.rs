@@ -11,7 +11,8 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// Whether this word asks for a change of a document.
 pub(super) fn is_change(word: &str) -> bool {
-    ["grab", "overtake", "unlock", "unlock-all", "ping", "stop-ping", "remove-expired", "swap"].contains(&word)
+    ["grab", "overtake", "unlock", "unlock-all", "ping", "stop-ping", "remove-expired", "swap", "confirm"]
+        .contains(&word)
 }
 
 /// Twelve bytes of which a script says the last one.
@@ -34,7 +35,8 @@ fn grab(who: Option<&str>, args: &mut ArgumentConsumer<'_>) -> Result<Grab> {
         ..Metadata::default()
     };
     let term = args.take_key("term").map(str::parse).transpose()?;
-    Ok(Grab { ts: ts(args.take_key("ts"))?, metadata, term, lock: lock(args)? })
+    let prepare = args.take_key("prepare").is_some();
+    Ok(Grab { ts: ts(args.take_key("ts"))?, metadata, term, prepare, lock: lock(args)? })
 }
 
 /// A change of a document; the process is who says it.
@@ -57,6 +59,7 @@ pub(super) fn change(word: &str, who: Option<&str>, args: &mut ArgumentConsumer<
         }
         "ping" => DocumentCommand::Ping { namespace, process: process(who)? },
         "stop-ping" => DocumentCommand::StopPing { namespace, process: process(who)? },
+        "confirm" => DocumentCommand::Confirm { ts: ts(args.take_key("ts"))?, lock: lock(args)? },
         "remove-expired" => {
             let token = args.take_key("token").ok_or("which token?")?.parse()?;
             let deadline = args.take_key("until").map(humantime::parse_duration).transpose()?.ok_or("until when?")?;

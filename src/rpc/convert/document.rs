@@ -37,6 +37,7 @@ fn read_grab(namespace_text: &str, grab: Option<pb::Grab>) -> Result<Grab, Inval
         ts: read_ts(&grab.ts)?,
         metadata: metadata(grab.metadata)?,
         term: grab.term,
+        prepare: grab.prepare,
     })
 }
 
@@ -46,6 +47,7 @@ fn grab(grab: &Grab) -> pb::Grab {
         ts: ts(grab.ts),
         metadata: Some((&grab.metadata).into()),
         term: grab.term,
+        prepare: grab.prepare,
     }
 }
 
@@ -81,6 +83,9 @@ impl TryFrom<pb::DocumentRequest> for Call {
                 seen: value(swap.seen)?,
                 value: value(swap.value)?,
             },
+            What::Confirm(confirm) => {
+                DocumentCommand::Confirm { lock: lock_key(of, &confirm.lock)?, ts: read_ts(&confirm.ts)? }
+            }
         };
         let since = asked.since_ms.map(LogTime);
         Ok(Call { age_ms: asked.age_ms, since, ..Call::new(Command::Document(command)) })
@@ -116,6 +121,9 @@ impl From<(&DocumentCommand, Sent)> for pb::DocumentRequest {
                     value: value.as_ref().map(ToString::to_string),
                 };
                 (&lock.namespace, What::SwapValue(swap))
+            }
+            DocumentCommand::Confirm { lock, ts: id } => {
+                (&lock.namespace, What::Confirm(pb::Confirm { lock: lock.name.to_string(), ts: ts(*id) }))
             }
         };
         let since_ms = sent.since.map(|since| since.0);
@@ -189,10 +197,7 @@ impl From<&Document> for pb::Document {
     fn from(row: &Document) -> Self {
         Self {
             lock: row.lock.name.to_string(),
-            state: match row.state {
-                DocumentState::Free => 0,
-                DocumentState::Held => 2,
-            },
+            state: row.state.number().unsigned_abs(),
             ts: ts(row.ts),
             process: row.process.to_string(),
             who: row.who.to_string(),
@@ -210,8 +215,9 @@ fn read_document(namespace_text: &str, row: pb::Document) -> Result<Document, In
         lock: lock_key(namespace_text, &row.lock)?,
         state: match row.state {
             0 => DocumentState::Free,
+            1 => DocumentState::Prepared,
             2 => DocumentState::Held,
-            other => return Err(Invalid::new("state", "0 or 2", other)),
+            other => return Err(Invalid::new("state", "0 to 2", other)),
         },
         ts: read_ts(&row.ts)?,
         process: row.process.into(),

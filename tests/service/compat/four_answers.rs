@@ -161,7 +161,7 @@ async fn r_all_01_config_locks_tell_four_answers<S: LockService>(service: S) {
         ConfigLockError::Refused(_) => Told::Refused,
         ConfigLockError::Ended(_) => Told::Expired,
         ConfigLockError::Unclear(_) => Told::Unreachable,
-        error @ ConfigLockError::LockNotFound => panic!("{error:?}"),
+        error @ (ConfigLockError::LockNotFound | ConfigLockError::ClockSkew { .. }) => panic!("{error:?}"),
     };
     let lock = async |name: &str| told_by_config(locks.lock(name, "round", WaitFor::SingleAttempt).await.map(|_| ()));
     let mut seen = vec![lock("held").await, lock("kind").await];

@@ -5,6 +5,7 @@
 //! Each file ends with its list of `behaviours!`: functions over a service, run against a leader, a follower and gRPC.
 
 mod all;
+mod config_legacy;
 mod config_locks;
 mod counter_lock;
 mod curator;

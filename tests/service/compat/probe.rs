@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
-use lockkeeper::model::{Answered, Command, Query, Reply};
+use lockkeeper::model::{Answered, Command, DocumentCommand, LogTime, Query, Reply};
 use lockkeeper::service::{
     Call, ClaimRef, Events, Freshness, LockService, RenewalCall, ServiceError, Status, Subscription,
 };
@@ -29,6 +29,11 @@ pub(crate) struct Seen {
     pub(crate) waits_held_up: AtomicBool,
     /// No look at a lock is passed on before `wait_on`.
     pub(crate) looks_held_up: AtomicBool,
+    /// No confirmation of a prepared document is passed on before `wait_on`.
+    pub(crate) confirms_held_up: AtomicBool,
+    /// By how much the service's time seems to leap with every look at it, and by how much it did.
+    pub(crate) leaps_ms: AtomicU64,
+    ahead_ms: AtomicU64,
     /// Somebody is held up.
     pub(crate) held_up: Notify,
     /// Lets those that are held up go on.
@@ -58,6 +63,9 @@ impl<S: LockService> LockService for Probe<S> {
         let renews = matches!(call.command, Command::Attach(_));
         let count = if renews { &self.seen.renewals } else { &self.seen.requests };
         count.fetch_add(1, SeqCst);
+        if matches!(call.command, Command::Document(DocumentCommand::Confirm { .. })) {
+            self.seen.pass(&self.seen.confirms_held_up).await;
+        }
         self.inner.submit(call).await
     }
 
@@ -86,7 +94,9 @@ impl<S: LockService> LockService for Probe<S> {
     }
 
     async fn status(&self) -> Result<Status, ServiceError> {
-        self.inner.status().await
+        let ahead_ms = self.seen.ahead_ms.fetch_add(self.seen.leaps_ms.load(SeqCst), SeqCst);
+        let status = self.inner.status().await?;
+        Ok(Status { log_time: LogTime(status.log_time.0 + ahead_ms), ..status })
     }
 
     async fn transfer(&self, to: u64) -> Result<(), ServiceError> {

@@ -8,10 +8,11 @@ pub(super) struct Mark {
     lock: LockKey,
     ts: DocumentId,
     term: Option<u64>,
+    prepared: bool,
 }
 
-/// A document: name, whether it is held, `ts`, process, term, token.
-pub(in crate::machine::tests) type Shown = (LockKey, bool, Option<DocumentId>, String, Option<u64>, FencingToken);
+/// A document: name, state, `ts`, process, term, token.
+pub(in crate::machine::tests) type Shown = (LockKey, i32, Option<DocumentId>, String, Option<u64>, FencingToken);
 
 impl Naive {
     pub(super) fn document(&mut self, principal: &Principal, command: &DocumentCommand) -> Outcome {
@@ -66,6 +67,7 @@ impl Naive {
                     }
                 }
             }
+            DocumentCommand::Confirm { lock, ts } => self.confirm(lock, *ts),
         }
     }
 
@@ -125,8 +127,19 @@ impl Naive {
             return refused;
         }
         self.takes.push(Taken { lock: lock.clone(), id, handle: grab.ts.handle(), payload: Some(payload), over: None });
-        self.marks.push(Mark { lock, ts: grab.ts, term: grab.term });
+        self.marks.push(Mark { lock, ts: grab.ts, term: grab.term, prepared: grab.prepare });
         Outcome::Granted(self.grant(ask))
+    }
+
+    fn confirm(&mut self, lock: &LockKey, ts: DocumentId) -> Outcome {
+        let Some(known) = self.takes.iter().find(|take| take.id == ts.take() && take.lock == *lock) else {
+            return self.not_held(lock, |_| false);
+        };
+        let over = known.over.as_ref().map(|(outcome, _)| outcome.clone());
+        let standing = || self.standing(Some(lock), Claim::Take(ts.take())).map(|(_, outcome)| outcome);
+        let outcome = over.or_else(standing).expect("it holds or is over");
+        self.marks.iter_mut().filter(|mark| mark.lock == *lock && mark.ts == ts).for_each(|mark| mark.prepared = false);
+        outcome
     }
 
     fn unlock(&mut self, namespace: &Namespace, ts: DocumentId, name: Option<&LockName>) -> Outcome {
@@ -158,7 +171,7 @@ impl Naive {
         let Some(mark) = self.mark(hold).cloned() else { return };
         self.marks.retain(|known| (&known.lock, known.ts) != (&mark.lock, mark.ts));
         let process = hold.ask.metadata.process.to_string();
-        self.free.push((mark.lock, false, Some(mark.ts), process, mark.term, hold.token));
+        self.free.push((mark.lock, 0, Some(mark.ts), process, mark.term, hold.token));
     }
 
     /// A process without locks is forgotten in time.
@@ -186,7 +199,8 @@ impl Naive {
                 let mark = self.mark(hold);
                 let process = mark.map(|_| hold.ask.metadata.process.to_string()).unwrap_or_default();
                 let (ts, term) = (mark.map(|mark| mark.ts), mark.and_then(|mark| mark.term));
-                shown.push((hold.ask.lock.clone(), true, ts, process, term, hold.token));
+                let state = if mark.is_some_and(|mark| mark.prepared) { 1 } else { 2 };
+                shown.push((hold.ask.lock.clone(), state, ts, process, term, hold.token));
             }
         }
         shown.sort();

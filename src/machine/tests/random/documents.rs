@@ -36,7 +36,8 @@ impl Story {
         let lock = LockKey { namespace: self.documents_namespace(), name };
         let metadata = Metadata { process: self.process().as_str().into(), ..Metadata::default() };
         let term = Some(self.random.below(4)).filter(|term| *term != 0);
-        let grab = Grab { lock, ts: ts_of(drawn), metadata, term };
+        let prepare = self.random.percent(40);
+        let grab = Grab { lock, ts: ts_of(drawn), metadata, term, prepare };
         self.grabs.push(grab.clone());
         grab
     }
@@ -60,7 +61,8 @@ impl Story {
             return self.other_kind();
         }
         Command::Document(match self.random.below(100) {
-            0..30 => DocumentCommand::Grab(self.grab()),
+            0..26 => DocumentCommand::Grab(self.grab()),
+            26..30 => self.confirm(),
             30..50 => {
                 let grab = self.grab();
                 let seen = self.seen(&grab.lock);
@@ -82,6 +84,15 @@ impl Story {
             84..92 => self.remove_expired(),
             _ => self.swap_value(),
         })
+    }
+
+    /// Mostly of an acquisition that may be prepared.
+    fn confirm(&mut self) -> DocumentCommand {
+        let recent = self.grabs.len().saturating_sub(4);
+        let grab = self.random.pick(&self.grabs[recent..]).map(|grab| (grab.lock.clone(), grab.ts));
+        let (lock, ts) =
+            grab.unwrap_or_else(|| (LockKey { namespace: Namespace::default(), name: self.name() }, ts_of(0)));
+        DocumentCommand::Confirm { lock, ts }
     }
 
     fn remove_expired(&mut self) -> DocumentCommand {

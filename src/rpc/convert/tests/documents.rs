@@ -25,7 +25,7 @@ fn process() -> impl Strategy<Value = ProcessId> {
 }
 
 pub(super) fn document() -> impl Strategy<Value = Document> {
-    let state = prop_oneof![Just(DocumentState::Free), Just(DocumentState::Held)];
+    let state = prop_oneof![Just(DocumentState::Free), Just(DocumentState::Held), Just(DocumentState::Prepared)];
     ((lock(), state, ts(), token()), (text(), text(), text()), any::<u64>(), option::of(any::<u64>()), any::<bool>())
         .prop_map(|((lock, state, ts, token), (process, who, why), when, term, native)| Document {
             lock: LockKey { namespace: Namespace::default(), name: lock.name },
@@ -47,12 +47,8 @@ pub(super) fn ping() -> impl Strategy<Value = ProcessPing> {
 
 fn command() -> impl Strategy<Value = DocumentCommand> {
     let grab = || {
-        (lock(), ts(), metadata(), option::of(any::<u64>())).prop_map(|(lock, ts, metadata, term)| Grab {
-            lock,
-            ts,
-            metadata,
-            term,
-        })
+        (lock(), ts(), metadata(), option::of(any::<u64>()), any::<bool>())
+            .prop_map(|(lock, ts, metadata, term, prepare)| Grab { lock, ts, metadata, term, prepare })
     };
     let value = || option::of("[a-z]{0,9}".prop_map(|text| LockValue::parse(&text).expect("legal")));
     let handle = "[a-z]{1,128}".prop_map(|text| Handle::parse(&text).expect("legal"));
@@ -79,6 +75,7 @@ fn command() -> impl Strategy<Value = DocumentCommand> {
             seen,
             value
         }),
+        (lock(), ts()).prop_map(|(lock, ts)| DocumentCommand::Confirm { lock, ts }),
     ]
 }
 

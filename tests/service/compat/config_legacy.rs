@@ -1,0 +1,106 @@
+//! What the config server's older lock manager does besides.
+
+use std::sync::atomic::Ordering::SeqCst;
+
+use lockkeeper::client::{Client, NewDocument};
+use lockkeeper::compat::config_locks::{ConfigLockError, ConfigLocks, ConfigSettings, WaitFor};
+use lockkeeper::model::{DocumentState, Metadata};
+use lockkeeper::service::LockService;
+
+use super::config_locks::{TAKEOVER, process, refused, silent};
+use super::passes;
+use super::probe::Probe;
+use crate::suite::{LONG, LOOK, client};
+
+fn legacy<S: LockService>(client: &Client<S>, name: &str) -> ConfigLocks<S> {
+    let settings = ConfigSettings { takeover: TAKEOVER, retry_every: LOOK, ..ConfigSettings::legacy() };
+    ConfigLocks::silent(client.clone(), process(name), settings)
+}
+
+/// A lock is prepared, as state 1, before it is held, as state 2; in both nobody else gets it. `reenter` says whether it is
+/// held still, and counts nothing.
+async fn r_cfg_04_the_legacy_manager_prepares_before_it_holds<S: LockService>(service: S) {
+    let (probe, seen) = Probe::new(service.clone());
+    let probed = client(probe, "cfg-legacy");
+    let (old, young) = (legacy(&probed, "old"), silent(&probed, "young"));
+    let new = silent(&client(service, "cfg-legacy"), "new");
+    let state = async || new.get_lock_by_name("balancer").await.expect("found").state;
+    seen.confirms_held_up.store(true, SeqCst);
+    let (held, ()) = tokio::join!(old.lock("balancer", "round", WaitFor::SingleAttempt), async {
+        seen.held_up.notified().await;
+        assert_eq!((state().await, state().await.number()), (DocumentState::Prepared, 1));
+        refused(&new, "balancer").await;
+        seen.wait_on.notify_waiters();
+    });
+    let held = held.expect("free");
+    assert_eq!(state().await, DocumentState::Held);
+    for _ in 0..3 {
+        assert!(old.reenter(&held).await.expect("answered"));
+        assert!(!young.reenter(&held).await.expect("answered"), "of another process");
+    }
+    new.unlock(held.ts()).await.expect("one is enough");
+    assert_eq!(state().await, DocumentState::Free);
+    assert!(!old.reenter(&held).await.expect("answered"));
+}
+
+/// Who is overtaken between the two steps has not got the lock, and gets it later under another `ts`. What a crash left
+/// prepared is overtaken as any other.
+async fn r_cfg_04_a_prepared_lock_may_be_overtaken<S: LockService>(service: S) {
+    let (probe, seen) = Probe::new(service.clone());
+    let plain = client(service, "cfg-prepared");
+    let (old, new) = (legacy(&client(probe, "cfg-prepared"), "old"), silent(&plain, "new"));
+    seen.confirms_held_up.store(true, SeqCst);
+    let (held, ()) = tokio::join!(old.lock("balancer", "round", WaitFor::Duration(LONG)), async {
+        seen.held_up.notified().await;
+        let prepared = new.get_lock_by_name("balancer").await.expect("found");
+        let ts = new.new_ts();
+        new.overtake("balancer", ts, prepared.ts, "new", "force").await.expect("the one that was seen");
+        seen.confirms_held_up.store(false, SeqCst);
+        seen.wait_on.notify_waiters();
+        passes(&plain, TAKEOVER / 10).await;
+        assert_eq!(new.get_lock_by_name("balancer").await.expect("found").ts, ts);
+        new.unlock(ts).await.expect("held");
+    });
+    let held = held.expect("its turn");
+    assert!(old.reenter(&held).await.expect("answered"));
+    let metadata = Metadata { process: process("dead").as_str().into(), ..Metadata::default() };
+    let crashed = NewDocument { ts: new.new_ts(), metadata, term: None, prepare: true };
+    plain.grab("upgrade", crashed.clone()).await.expect("free");
+    refused(&old, "upgrade").await;
+    old.lock("upgrade", "round", WaitFor::Duration(LONG)).await.expect("overtaken").unlock().await.expect("held");
+    let over = plain.confirm("upgrade", crashed.ts).await.expect_err("overtaken");
+    assert_eq!(over.word(), lockkeeper::service::Word::Lost);
+}
+
+/// Before its first use, and before it overtakes, a manager takes nothing where the service's time and its own clock part.
+async fn r_cfg_04_clocks_that_part_take_nothing<S: LockService>(service: S) {
+    let (probe, seen) = Probe::new(service.clone());
+    let (skewed, plain) = (client(probe, "cfg-skew"), client(service, "cfg-skew"));
+    let parts = async |manager: &ConfigLocks<_>, name| {
+        let error = manager.lock(name, "round", WaitFor::Forever).await.err();
+        assert!(matches!(&error, Some(ConfigLockError::ClockSkew { skew, limit }) if limit < skew), "{error:?}");
+    };
+    let old = legacy(&skewed, "old");
+    seen.leaps_ms.store(20_000, SeqCst);
+    parts(&old, "free").await;
+    seen.leaps_ms.store(10_000, SeqCst);
+    old.lock("free", "round", WaitFor::SingleAttempt)
+        .await
+        .expect("within what is borne")
+        .unlock()
+        .await
+        .expect("held");
+    seen.leaps_ms.store(20_000, SeqCst);
+    old.lock("free", "round", WaitFor::SingleAttempt).await.expect("compared before").unlock().await.expect("held");
+    let dead = silent(&plain, "dead");
+    dead.grab("held", dead.new_ts(), "dead", "round").await.expect("free");
+    parts(&old, "held").await;
+    seen.leaps_ms.store(0, SeqCst);
+    old.lock("held", "round", WaitFor::Duration(LONG)).await.expect("overtaken").unlock().await.expect("held");
+}
+
+behaviours! {
+    r_cfg_04_the_legacy_manager_prepares_before_it_holds
+    r_cfg_04_a_prepared_lock_may_be_overtaken
+    r_cfg_04_clocks_that_part_take_nothing
+}
