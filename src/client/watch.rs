@@ -14,6 +14,7 @@ pub struct Watch<S: LockService> {
     service: S,
     scope: Scope,
     after: Position,
+    cluster_id: u128,
     events: Option<Events>,
     retry: Retry,
 }
@@ -43,10 +44,17 @@ impl<S: LockService> Watch<S> {
         self.after
     }
 
+    /// The cluster whose position that is: to go on later, give both to [`watch_of`](Client::watch_of).
+    #[must_use]
+    pub fn cluster_id(&self) -> u128 {
+        self.cluster_id
+    }
+
     /// Subscribes, or takes one event; `None` where that gave nothing new.
     async fn step(&mut self) -> Result<Option<Event>, ServiceError> {
         let Some(events) = &mut self.events else {
-            let subscription = Subscription { scope: self.scope.clone(), after: Some(self.after) };
+            let subscription =
+                Subscription { scope: self.scope.clone(), after: Some(self.after), cluster_id: Some(self.cluster_id) };
             self.events = Some(self.service.subscribe(subscription).await?);
             return Ok(None);
         };
@@ -64,13 +72,20 @@ impl<S: LockService> Client<S> {
     /// Follows the locks whose names begin so, and what concerns the namespace's sessions and the whole cluster: after
     /// `from`, or from now on. Its beginning is fixed before it returns, so nothing that happens after is missed.
     pub async fn watch(&self, prefix: &str, from: Option<Position>) -> Result<Watch<S>, ClientError> {
+        let cluster_id = self.status().await?.cluster_id;
         let after = match from {
             Some(position) => position,
             None => Position { index: self.totals().await?.index, n: u32::MAX },
         };
+        Ok(self.watch_of(cluster_id, prefix, after))
+    }
+
+    /// The same after a position of this cluster. Another one, a restored one too, refuses it: there the position may stand
+    /// for something else, and what came before it would be missed in silence.
+    pub fn watch_of(&self, cluster_id: u128, prefix: &str, after: Position) -> Watch<S> {
         let scope = Scope::Namespace { namespace: self.settings.namespace.clone(), prefix: prefix.to_owned() };
         let (service, retry) = (self.service.clone(), self.retry());
-        Ok(Watch { service, scope, after, events: None, retry })
+        Watch { service, scope, after, cluster_id, events: None, retry }
     }
 
     /// Waits until nobody holds the lock or stands in its queue. It says nothing of the moment after: to be sure of a

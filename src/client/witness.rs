@@ -26,7 +26,7 @@ pub(super) async fn follow<S: LockService>(
     let mut backoff = Backoff::new();
     loop {
         let scope = Scope::Holds(presence.id);
-        match service.subscribe(Subscription { scope, after: None }).await {
+        match service.subscribe(Subscription { scope, after: None, cluster_id: None }).await {
             Ok(events) => {
                 backoff = Backoff::new();
                 let Some(error) = listen(&service, &presence, events, &mut newcomers, &mut holds).await else { return };

@@ -216,7 +216,7 @@ mod tests {
 
     fn everything(after: Option<Position>) -> Subscription {
         let scope = Scope::Namespace { namespace: Namespace::default(), prefix: String::new() };
-        Subscription { scope, after }
+        Subscription { scope, after, cluster_id: None }
     }
 
     /// A subscriber that resumes after a position gets what follows, once each and in order, and then what is new.

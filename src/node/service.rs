@@ -10,7 +10,8 @@ use super::lanes::Now;
 use super::{Node, bounds};
 use crate::limits;
 use crate::model::{
-    Answer, Answered, Command, LockKey, LogTime, Outcome, Query, Refusal, RenewalTarget, Reply, SessionId, Submission,
+    Answer, Answered, Command, Invalid, LockKey, LogTime, Outcome, Query, Refusal, RenewalTarget, Reply, SessionId,
+    Submission,
 };
 use crate::raft::{ProposeError, View};
 use crate::service::{
@@ -72,6 +73,10 @@ impl LockService for Node {
     }
 
     async fn subscribe(&self, subscription: Subscription) -> Result<Events, ServiceError> {
+        if let Some(foreign) = subscription.cluster_id.filter(|of| *of != self.core.cluster_id) {
+            let bound = format!("of this cluster, {:032x}", self.core.cluster_id);
+            return Err(Invalid::new("position", bound, format!("one of {foreign:032x}")).into());
+        }
         if let Scope::SessionEnd(session) = subscription.scope {
             return Ok(self.core.shared.hub.session_end(session));
         }
@@ -91,7 +96,7 @@ impl LockService for Node {
         let members = self.core.members();
         if !members.contains_key(&to) {
             let known: Vec<_> = members.keys().collect();
-            return Err(crate::model::Invalid::new("node", format!("one of {known:?}"), to).into());
+            return Err(Invalid::new("node", format!("one of {known:?}"), to).into());
         }
         if self.leads() {
             return self.transfer_here(to).await;

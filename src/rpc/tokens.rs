@@ -59,7 +59,7 @@ impl<S: LockService> Following<S> {
     /// All valid tokens. The events come from before they are asked for, so nothing lies between.
     async fn all(&mut self) -> Result<pb::TokensReply, ServiceError> {
         let scope = Scope::Namespace { namespace: self.lock.namespace.clone(), prefix: self.lock.name.to_string() };
-        let events = self.service.subscribe(Subscription { scope, after: None }).await?;
+        let events = self.service.subscribe(Subscription { scope, after: None, cluster_id: None }).await?;
         let query = Query::Tokens { lock: self.lock.clone() };
         let Answer::Tokens(valid) = self.service.query(query, Freshness::Linearizable).await?.answer else {
             return Err(ServiceError::Internal("the service answered another question".into()));

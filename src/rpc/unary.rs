@@ -60,7 +60,8 @@ impl<S: LockService> Locks<S> {
     async fn free(&self, lock: LockKey) -> Result<Answered, ServiceError> {
         let scope = Scope::Namespace { namespace: lock.namespace.clone(), prefix: lock.name.to_string() };
         loop {
-            let mut events = self.service.subscribe(Subscription { scope: scope.clone(), after: None }).await?;
+            let mut events =
+                self.service.subscribe(Subscription { scope: scope.clone(), after: None, cluster_id: None }).await?;
             loop {
                 let query = Query::Inspect { lock: lock.clone() };
                 let answered = self.service.query(query, Freshness::Linearizable).await?;

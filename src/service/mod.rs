@@ -138,6 +138,9 @@ pub struct Subscription {
     pub scope: Scope,
     /// Go on after this position; `None` begins with what happens next.
     pub after: Option<Position>,
+    /// Of which cluster that position is, where its caller knows: another one refuses it. A restored cluster is another one:
+    /// there the same position may stand for something else.
+    pub cluster_id: Option<u128>,
 }
 
 /// See [`Subscription`].

@@ -72,6 +72,7 @@ behaviours! {
     a_token_is_checked
     locks_and_sessions_can_be_seen
     a_watch_goes_on_where_it_stopped
+    a_watch_of_another_cluster_is_refused
     closing_a_session_wakes_the_next
     a_free_lock_is_awaited
     the_same_owner_is_refused

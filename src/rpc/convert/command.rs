@@ -274,22 +274,25 @@ impl TryFrom<pb::WatchRequest> for Subscription {
             None if asked.holds => return Err(Invalid::new("session", "named where its holds are watched", "nothing")),
             None => Scope::Namespace { namespace: namespace(&asked.namespace)?, prefix: prefix(asked.prefix)? },
         };
-        Ok(Self { scope, after: asked.after.map(Into::into) })
+        let cluster_id = &asked.cluster_id;
+        let cluster_id = (!cluster_id.is_empty()).then(|| read_u128("cluster_id", cluster_id)).transpose()?;
+        Ok(Self { scope, after: asked.after.map(Into::into), cluster_id })
     }
 }
 
 impl From<&Subscription> for pb::WatchRequest {
     fn from(subscription: &Subscription) -> Self {
         let after = subscription.after.map(Into::into);
+        let asked = Self { cluster_id: subscription.cluster_id.map(bytes_of).unwrap_or_default(), ..Self::default() };
         match &subscription.scope {
             Scope::Namespace { namespace, prefix } => {
-                Self { namespace: namespace.to_string(), prefix: prefix.clone(), after, ..Self::default() }
+                Self { namespace: namespace.to_string(), prefix: prefix.clone(), after, ..asked }
             }
             // Over the wire it is the session's events; whoever wants its end alone skips the others.
             Scope::Session(session) | Scope::SessionEnd(session) => {
-                Self { session: Some(session.as_u64()), after, ..Self::default() }
+                Self { session: Some(session.as_u64()), after, ..asked }
             }
-            Scope::Holds(session) => Self { session: Some(session.as_u64()), holds: true, ..Self::default() },
+            Scope::Holds(session) => Self { session: Some(session.as_u64()), holds: true, ..asked },
         }
     }
 }

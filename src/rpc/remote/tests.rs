@@ -219,7 +219,7 @@ async fn questions_and_events_cross_the_wire() {
     assert!(matches!(checked.await.expect("answered").answer, Answer::Checked(_)));
 
     let scope = Scope::Namespace { namespace: Namespace::default(), prefix: String::new() };
-    let mut events = remote.subscribe(Subscription { scope, after: None }).await.expect("subscribed");
+    let mut events = remote.subscribe(Subscription { scope, after: None, cluster_id: None }).await.expect("subscribed");
     for index in 1..=3 {
         let position = crate::model::Position { index, n: 0 };
         let kind = crate::model::EventKind::LeaderlessGap { gap_ms: index };

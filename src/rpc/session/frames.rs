@@ -153,7 +153,7 @@ impl<S: LockService> SessionStream<S> {
         self.running.push(Box::pin(async move {
             let mut after = None;
             while let Ok(mut events) =
-                service.subscribe(Subscription { scope: Scope::SessionEnd(session), after }).await
+                service.subscribe(Subscription { scope: Scope::SessionEnd(session), after, cluster_id: None }).await
             {
                 after = loop {
                     match events.next().await {

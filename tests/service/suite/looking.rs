@@ -1,7 +1,7 @@
 //! What can be asked, watched and waited for.
 
 use lockkeeper::model::{EventKind, ListShow, TokenState};
-use lockkeeper::service::LockService;
+use lockkeeper::service::{LockService, Word};
 
 use super::{SHORT, client};
 
@@ -67,4 +67,16 @@ pub(crate) async fn a_free_lock_is_awaited<S: LockService>(service: S) {
     let (free, released) = tokio::join!(client.wait_free("a"), guard.release());
     free.expect("free");
     released.expect("released");
+}
+
+/// A position of another cluster, as one is after a restore, is refused, whatever stands there here.
+pub(crate) async fn a_watch_of_another_cluster_is_refused<S: LockService>(service: S) {
+    let client = client(service, "watch-foreign");
+    let mut watch = client.watch("", None).await.expect("watching");
+    client.lock("a").acquire().await.expect("free").release().await.expect("released");
+    watch.next().await.expect("told");
+    let (cluster_id, after) = (watch.cluster_id(), watch.position());
+    client.watch_of(cluster_id, "", after).next().await.expect("told on");
+    let foreign = client.watch_of(cluster_id ^ 1, "", after).next().await.expect_err("of another cluster");
+    assert_eq!(foreign.word(), Word::Invalid);
 }
