@@ -179,6 +179,8 @@ pub const FAST_TTL_MS_MIN: u64 = 1_000;
 pub const WAN_TIMING_MS: [u64; 3] = [500, 2_500, 5_000];
 /// Shortest TTL with `wan`.
 pub const WAN_TTL_MS_MIN: u64 = 36_000;
+/// The shortest TTL is so many times what a failover may take; a disconnect grace is at least that.
+pub const TTL_MIN_IN_FAILOVERS: u64 = 3;
 /// Longest election timeout that may be set by hand.
 pub const ELECTION_MS_MAX: u64 = 60_000;
 /// With a timing set by hand, the shortest TTL in longest election timeouts: a failover and room for two more.
@@ -279,8 +281,6 @@ pub const SETTLED_WAIT_MS: u64 = 20_000;
 pub const LEADER_WAIT_MS: u64 = 1_000;
 /// A command that was passed on to a leader that was replaced since is waited for so long, then its end is unknown.
 pub const REPLACED_WAIT_MS: u64 = 250;
-/// A node that finds no leader to ask how the cluster is says after this what it sees itself.
-pub const STATUS_WAIT_MS: u64 = 1_000;
 /// How long a closing node waits for what runs for it.
 pub const CLOSE_WAIT_MS: u64 = 2_000;
 /// Threads of a node's own runtime.

@@ -39,7 +39,7 @@ impl<S: LockService> SessionBuilder<S> {
     }
 
     /// It also ends so long after its stream broke: crashes are noticed sooner, and so are broken networks. At most
-    /// the TTL.
+    /// the TTL, at least a third of the cluster's shortest one: with less every failover would cost the session.
     pub fn disconnect_grace(mut self, grace: Duration) -> Self {
         self.grace = Some(grace);
         self

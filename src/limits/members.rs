@@ -8,6 +8,8 @@ pub const MEMBERSHIP_WAIT_MS_MAX: u64 = 5_000;
 pub const ANNOUNCE_WAIT_MS: u64 = 1_000;
 /// A leader that hands over waits so long for a follower to have the whole log.
 pub const CATCH_UP_WAIT_MS: u64 = 500;
+/// A node that finds no leader to ask how the cluster is says after this what it sees itself.
+pub const STATUS_WAIT_MS: u64 = 1_000;
 /// A node remembers the digest of its state after the first entry of each such stretch of log time, so that all remember it
 /// of the same entries; the leader compares those of the voters as often.
 pub const DIGEST_MS: u64 = 3_000;

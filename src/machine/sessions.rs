@@ -74,9 +74,11 @@ impl Machine {
             let advice = if ttl < low { BoundAdvice::RaiseToFloor } else { BoundAdvice::HoldASession };
             return Err(Refusal::OutOfBounds { field: DurationField::Ttl, low, high, value: ttl, advice });
         }
-        if let Some(grace) = open.disconnect_grace_ms.filter(|grace| *grace == 0 || ttl < *grace) {
+        // A client whose grace is shorter than a failover would lose everything with every change of the leader.
+        let low = (low / limits::TTL_MIN_IN_FAILOVERS).max(1);
+        if let Some(grace) = open.disconnect_grace_ms.filter(|grace| *grace < low || ttl < *grace) {
             let (field, advice) = (DurationField::DisconnectGrace, BoundAdvice::RaiseToFloor);
-            return Err(Refusal::OutOfBounds { field, low: 1, high: ttl, value: grace, advice });
+            return Err(Refusal::OutOfBounds { field, low, high: ttl, value: grace, advice });
         }
         self.quotas.one_more(QuotaKind::Sessions, self.used(&open.namespace).sessions)
     }

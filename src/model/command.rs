@@ -152,7 +152,8 @@ pub struct OpenSession {
     pub instance: Instance,
     /// It ends this long after its last renewal, in milliseconds of log time.
     pub ttl_ms: u64,
-    /// It ends this long after its stream broke, where that is sooner. At most the TTL.
+    /// It ends this long after its stream broke, where that is sooner. At most the TTL, and at least a third of the shortest
+    /// TTL: what a failover may take.
     pub disconnect_grace_ms: Option<u64>,
     /// What the client says of itself.
     pub metadata: Metadata,

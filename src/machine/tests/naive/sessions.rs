@@ -30,9 +30,10 @@ impl Naive {
             let advice = if ttl < low { BoundAdvice::RaiseToFloor } else { BoundAdvice::HoldASession };
             return Outcome::Refused(Refusal::OutOfBounds { field: DurationField::Ttl, low, high, value: ttl, advice });
         }
-        if let Some(value) = open.disconnect_grace_ms.filter(|grace| *grace < 1 || ttl < *grace) {
+        let low = 1.max(low / 3);
+        if let Some(value) = open.disconnect_grace_ms.filter(|grace| *grace < low || ttl < *grace) {
             let (field, advice) = (DurationField::DisconnectGrace, BoundAdvice::RaiseToFloor);
-            return Outcome::Refused(Refusal::OutOfBounds { field, low: 1, high: ttl, value, advice });
+            return Outcome::Refused(Refusal::OutOfBounds { field, low, high: ttl, value, advice });
         }
         self.opened += 1;
         let id = SessionId::new(0, self.opened);
