@@ -99,9 +99,3 @@ fn asking_for_help_is_no_error() {
     let help = parsed(&["--help"]).expect_err("help is not a command");
     assert_eq!(explain(&help), ExitCode::SUCCESS);
 }
-
-/// A caught panic is an error like others.
-#[test]
-fn an_armed_catch_catches() {
-    assert_eq!(panics::catch(|| 7), Some(7));
-}

@@ -5,6 +5,7 @@
 //! cheap: it is verified before it is trusted, and thrown away whenever it does not verify.
 
 mod backup;
+mod caught;
 mod directory;
 mod head;
 mod identity;
@@ -18,6 +19,7 @@ mod trouble;
 mod wal;
 
 pub use backup::{BackupError, lay_out, open_backup};
+pub use caught::panics_are_caught;
 pub use head::{Head, record_hash};
 pub use identity::{Claim, Identity};
 pub use ids::{LogId, Vote};

@@ -6,7 +6,6 @@
 
 use std::fs::File;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use super::Step;
 use crate::limits::{
     MIRROR_BATCH_RECORDS, MIRROR_CACHE_BYTES, MIRROR_LOCK_PAUSE_MS, MIRROR_LOCK_WAIT_MS, MIRROR_VALUE_BYTES,
 };
+use crate::storage::caught::{DropCaught, caught};
 use crate::storage::directory::{create_directory, remove_files, sync_directory};
 use crate::storage::head::{Head, Tally};
 use crate::storage::snapshot::Builder;
@@ -45,11 +45,16 @@ fn open_when_free(config: &sled::Config) -> io::Result<sled::Db> {
 /// A change of one record.
 pub(super) type Change = (Bytes, Option<Bytes>);
 
-/// An open mirror.
-pub(in crate::storage) struct Mirror {
+/// Parts of sled. The last of them to be dropped syncs its file, and panics where that fails.
+struct Sled {
     records: sled::Tree,
     heads: sled::Tree,
     db: sled::Db,
+}
+
+/// An open mirror.
+pub(in crate::storage) struct Mirror {
+    sled: DropCaught<Sled>,
     /// sled's one file, for fdatasync.
     file: File,
     pub(in crate::storage) head: Head,
@@ -73,7 +78,7 @@ impl Mirror {
             let mut mirror = Self::open_files(dir)?;
             mirror.head = mirror.read_head()?;
             let (mut tally, mut records) = (Tally::default(), Vec::new());
-            for record in mirror.records.iter() {
+            for record in mirror.sled.get().records.iter() {
                 let (key, value) = record.map_err(sled_error)?;
                 tally.add(&key, &value);
                 records.push((Bytes::copy_from_slice(&key), Bytes::copy_from_slice(&value)));
@@ -91,11 +96,11 @@ impl Mirror {
         let records = db.open_tree("records").map_err(sled_error)?;
         let heads = db.open_tree("head").map_err(sled_error)?;
         let file = File::open(dir.join("db"))?;
-        Ok(Self { records, heads, db, file, head: Head::default() })
+        Ok(Self { sled: DropCaught::new(Sled { records, heads, db }), file, head: Head::default() })
     }
 
     fn read_head(&self) -> io::Result<Head> {
-        let stored = self.heads.get(HEAD_KEY).map_err(sled_error)?.ok_or_else(|| wrong("it has no head"))?;
+        let stored = self.sled.get().heads.get(HEAD_KEY).map_err(sled_error)?.ok_or_else(|| wrong("it has no head"))?;
         if stored.len() < 5 {
             return Err(wrong("its head is cut short"));
         }
@@ -114,14 +119,14 @@ impl Mirror {
         rest.extend(head.encode());
         let mut stored = crc32fast::hash(&rest).to_le_bytes().to_vec();
         stored.extend(rest);
-        guarded(|| self.heads.insert(HEAD_KEY, stored).map_err(sled_error))?;
+        guarded(|| self.sled.get().heads.insert(HEAD_KEY, stored).map_err(sled_error))?;
         self.make_durable()?;
         self.head = head;
         Ok(())
     }
 
     fn make_durable(&self) -> io::Result<()> {
-        guarded(|| self.db.flush().map_err(sled_error))?;
+        guarded(|| self.sled.get().db.flush().map_err(sled_error))?;
         self.file.sync_data()
     }
 
@@ -147,7 +152,7 @@ impl Mirror {
                     None => batch.remove(&key[..]),
                 }
             }
-            guarded(|| self.records.apply_batch(batch).map_err(sled_error))?;
+            guarded(|| self.sled.get().records.apply_batch(batch).map_err(sled_error))?;
             self.make_durable()?;
             probe(Step::MirrorBatch);
         }
@@ -160,7 +165,7 @@ impl Mirror {
     pub(super) fn export<W: io::Write>(&self, output: W) -> io::Result<W> {
         guarded(|| {
             let mut builder = Builder::new(output, self.head.clone())?;
-            for record in self.records.iter() {
+            for record in self.sled.get().records.iter() {
                 let (key, value) = record.map_err(sled_error)?;
                 builder.add(&key, &value)?;
             }
@@ -171,7 +176,7 @@ impl Mirror {
 
 /// Runs a call into sled and turns a panic into an error.
 fn guarded<T>(call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| Err(wrong("sled panicked")))
+    caught(call).unwrap_or_else(|| Err(wrong("sled panicked")))
 }
 
 fn sled_error(error: sled::Error) -> io::Error {
