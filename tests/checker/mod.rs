@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use lockkeeper::model::{Claim, Event, EventKind, FencingToken, LockKey, LockName, Mode, Position, SessionId};
 
+use self::linear::{Did, Operation};
+
 /// Everything that a run left behind.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct History {
@@ -19,9 +21,41 @@ pub(crate) struct History {
     /// What clients were told that they gave back.
     pub(crate) releases: Vec<(LockName, FencingToken)>,
     /// The same and more as calls and answers, for whoever asks in which order they happened.
-    pub(crate) operations: Vec<linear::Operation>,
+    pub(crate) operations: Vec<Operation>,
+    /// Since when what a client did may not be written down yet, while a run goes on.
+    pub(crate) open: BTreeMap<usize, Duration>,
     /// What each node told its watcher.
     pub(crate) tellings: Vec<Telling>,
+}
+
+impl History {
+    /// What this client called before `now` is written down.
+    #[allow(dead_code, reason = "the simulation judges what its clients saw at the end only")]
+    pub(crate) fn begins(&mut self, client: usize, now: Duration) {
+        self.open.insert(client, now);
+    }
+
+    /// Writes down a grant, of which the client that asked for it was told.
+    pub(crate) fn granted(&mut self, belief: Belief) {
+        let did = Did::Acquire(belief.token, belief.mode);
+        let (call, answered) = (belief.asked, Some(belief.begin));
+        self.operations.push(Operation { lock: belief.lock.clone(), did, call, answered });
+        self.beliefs.push(belief);
+    }
+
+    /// Writes down that a client gave a lock back, or stopped being sure of it, at `call`; and when it was told that the
+    /// lock is no longer its own, if it was.
+    pub(crate) fn ended(&mut self, lock: LockName, token: FencingToken, call: Duration, answered: Option<Duration>) {
+        if answered.is_some() {
+            self.releases.push((lock.clone(), token));
+        }
+        self.operations.push(Operation { lock, did: Did::End(token), call, answered });
+    }
+
+    /// Writes down that a client asked at `call` who holds a lock, and what it was told.
+    pub(crate) fn looked(&mut self, lock: LockName, seen: BTreeSet<FencingToken>, call: Duration, answered: Duration) {
+        self.operations.push(Operation { lock, did: Did::Look(seen), call, answered: Some(answered) });
+    }
 }
 
 /// What a client believed of one grant. The instants are counted on one clock, from the start of the run.
@@ -112,6 +146,8 @@ pub(crate) fn check(history: &History, finished: bool) -> Vec<Violation> {
     if finished {
         replay.acknowledged_happened(history);
         replay.violations.extend(linear::broken(&history.operations));
+    } else if let Some(known) = history.open.values().min() {
+        replay.violations.extend(linear::broken(&linear::until(&history.operations, *known)));
     }
     replay.violations
 }

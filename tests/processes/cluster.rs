@@ -19,8 +19,28 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// The machine has few cores, and some runs want all of them: one of those at a time.
 pub(crate) static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
+/// Where a node runs, and how it is started there.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    /// The address at which it listens.
+    pub(crate) host: String,
+    /// Its data; `None` for a folder in the cluster's own.
+    pub(crate) data: Option<PathBuf>,
+    /// A command that starts it, with the node's own command after it; empty for none.
+    pub(crate) launcher: Vec<String>,
+    /// What it finds in its environment.
+    pub(crate) environment: Vec<(String, String)>,
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self { host: "127.0.0.1".to_owned(), data: None, launcher: Vec::new(), environment: Vec::new() }
+    }
+}
+
 /// Three nodes in a temporary folder; dropping it kills them.
 pub(crate) struct Cluster {
+    places: [Place; 3],
     folder: tempfile::TempDir,
     ports: [[u16; 3]; 3],
     nodes: [Option<Child>; 3],
@@ -46,9 +66,14 @@ impl Cluster {
     }
 
     async fn start_as(profile: &'static str, fault: Option<Fault>) -> Self {
+        Self::start_at(Default::default(), profile, fault).await
+    }
+
+    /// Starts three nodes in these places.
+    pub(crate) async fn start_at(places: [Place; 3], profile: &'static str, fault: Option<Fault>) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut cluster =
-            Self { folder, ports: [(); 3].map(|()| free_ports()), nodes: [None, None, None], profile, fault };
+        let ports = [(); 3].map(|()| free_ports());
+        let mut cluster = Self { places, folder, ports, nodes: [None, None, None], profile, fault };
         for node in 1..=3 {
             cluster.write_config(node);
             cluster.spawn(node);
@@ -58,17 +83,22 @@ impl Cluster {
     }
 
     fn write_config(&self, node: usize) {
-        let mut text =
-            format!("cluster = \"test\"\nnode = {node}\ndata = {:?}\n", self.folder.path().join(format!("n{node}")));
-        let [client, peer, http] = self.ports[node - 1];
-        text += &format!(
-            "[listen]\nclient = \"127.0.0.1:{client}\"\npeer = \"127.0.0.1:{peer}\"\nhttp = \"127.0.0.1:{http}\"\n"
-        );
-        for (id, [client, peer, _]) in (1..).zip(self.ports) {
-            text += &format!("[[member]]\nid = {id}\nclient = \"127.0.0.1:{client}\"\npeer = \"127.0.0.1:{peer}\"\n");
+        let data = self.places[node - 1].data.clone().unwrap_or_else(|| self.folder.path().join(format!("n{node}")));
+        let mut text = format!("cluster = \"test\"\nnode = {node}\ndata = {data:?}\n[listen]\n");
+        for (of, name) in ["client", "peer", "http"].into_iter().enumerate() {
+            text += &format!("{name} = \"{}\"\n", self.address(node, of));
+        }
+        for id in 1..=3 {
+            let (client, peer) = (self.address(id, 0), self.address(id, 1));
+            text += &format!("[[member]]\nid = {id}\nclient = \"{client}\"\npeer = \"{peer}\"\n");
         }
         text += &format!("[timing]\nprofile = \"{}\"\n", self.profile);
         fs::write(self.config(node), text).expect("a config");
+    }
+
+    /// Where a node listens: for clients, for peers, for HTTP.
+    fn address(&self, node: usize, of: usize) -> String {
+        format!("{}:{}", self.places[node - 1].host, self.ports[node - 1][of])
     }
 
     fn config(&self, node: usize) -> PathBuf {
@@ -94,9 +124,14 @@ impl Cluster {
             .append(true)
             .open(self.folder.path().join(format!("n{node}.log")))
             .expect("a log");
-        let child = Command::new(env!("CARGO_BIN_EXE_lockkeeper"))
+        let place = &self.places[node - 1];
+        let program = env!("CARGO_BIN_EXE_lockkeeper").to_owned();
+        let words: Vec<&String> = place.launcher.iter().chain([&program]).collect();
+        let child = Command::new(words[0])
+            .args(&words[1..])
             .args(["serve", "-v", "--config"])
             .arg(self.config(node))
+            .envs(place.environment.iter().map(|(name, value)| (name, value)))
             .envs(self.fault.map(|fault| (faults::VARIABLE, fault.word())))
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("a log"))
@@ -142,6 +177,11 @@ impl Cluster {
         self.nodes[node - 1].as_mut()?.try_wait().expect("a child")
     }
 
+    /// The process of a node that runs.
+    pub(crate) fn process(&self, node: usize) -> u32 {
+        self.nodes[node - 1].as_ref().expect("a node that runs").id()
+    }
+
     /// Whether a node's process runs.
     pub(crate) fn runs(&self, node: usize) -> bool {
         self.nodes[node - 1].is_some()
@@ -149,12 +189,12 @@ impl Cluster {
 
     /// Where clients reach the nodes.
     pub(crate) fn endpoints(&self) -> Vec<String> {
-        self.ports.iter().map(|[client, ..]| format!("127.0.0.1:{client}")).collect()
+        (1..=3).map(|node| self.address(node, 0)).collect()
     }
 
     /// Where one node answers HTTP.
     pub(crate) fn http(&self, node: usize) -> String {
-        format!("127.0.0.1:{}", self.ports[node - 1][2])
+        self.address(node, 2)
     }
 
     /// A client over gRPC; nothing is sent yet.

@@ -9,7 +9,6 @@ use lockkeeper::rpc::{RemoteService, RemoteSettings};
 use tokio::time::{sleep, timeout};
 
 use crate::checker::Belief;
-use crate::checker::linear::{Did, Operation};
 use crate::clock::{SimClock, truth};
 use crate::net::{CLIENT_PORT, connector};
 use crate::random::Random;
@@ -45,11 +44,6 @@ impl Caller {
         settings.connector = Some(connector(Arc::clone(&self.run), CLIENT_HOSTS[self.index]));
         settings.request_wait = wait;
         Client::new(RemoteService::new(settings).expect("endpoints")).clock(self.clock.clone()).request_wait(wait)
-    }
-
-    /// Writes down a call and its answer.
-    fn did(&self, lock: &LockName, did: Did, call: Duration, answered: Option<Duration>) {
-        self.run.notes().history.operations.push(Operation { lock: lock.clone(), did, call, answered });
     }
 
     /// Writes down until when the session's client is sure of it.
@@ -146,23 +140,17 @@ async fn hold(
     let client = caller.index;
     let belief = Belief { client, lock: lock.clone(), token, session, mode, asked, begin, end };
     caller.run.trace(CLIENT_HOSTS[client], || format!("held {lock} by {token} from {begin:?} to {end:?}"));
-    caller.run.notes().history.beliefs.push(belief);
-    caller.did(&lock, Did::Acquire(token, mode), asked, Some(begin));
+    caller.run.notes().history.granted(belief);
     if caller.random.below(100) < 10 {
         drop(guard);
-        return caller.did(&lock, Did::End(token), end, None);
+        return caller.run.notes().history.ended(lock, token, end, None);
     }
-    let answered = match guard.release().await {
-        Ok(_) => {
-            caller.run.notes().history.releases.push((lock.clone(), token));
-            Some(truth())
-        }
-        Err(error) => {
-            caller.run.met("release", &error);
-            None
-        }
-    };
-    caller.did(&lock, Did::End(token), end, answered);
+    let released = guard.release().await;
+    let answered = released.as_ref().ok().map(|_| truth());
+    if let Err(error) = &released {
+        caller.run.met("release", error);
+    }
+    caller.run.notes().history.ended(lock, token, end, answered);
 }
 
 /// Looks now and then who holds what.
@@ -175,7 +163,7 @@ pub(crate) async fn look(mut caller: Caller) -> turmoil::Result {
             Ok(seen) => {
                 let lock = LockName::parse(name)?;
                 let holders = seen.value.holders.iter().map(|holder| holder.token).collect();
-                caller.did(&lock, Did::Look(holders), call, Some(truth()));
+                caller.run.notes().history.looked(lock, holders, call, truth());
             }
             Err(error) => caller.run.met("inspect", &error),
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkeeper::client::{ClientError, LockGuard, Session};
-use lockkeeper::model::{EventKind, Mode, Position};
+use lockkeeper::model::{EventKind, LockName, Mode, Position};
 use lockkeeper::rpc::RemoteService;
 use lockkeeper::service::ServiceError;
 use tokio::time::{sleep, timeout};
@@ -14,6 +14,8 @@ use crate::checker::Belief;
 
 const LOCKS: [&str; 3] = ["red", "green", "blue"];
 const TTL: Duration = Duration::from_millis(1_500);
+/// A look that takes longer is given up.
+const LOOK_WAIT: Duration = Duration::from_millis(300);
 
 /// Writes down what one node tells, through its restarts.
 pub(super) async fn witness(run: Arc<Run>, node: usize, endpoint: String) {
@@ -51,6 +53,7 @@ pub(super) async fn contend(run: Arc<Run>, client: usize, endpoints: Vec<String>
     let connection = connect(endpoints);
     let mut present: Option<Session<RemoteService>> = None;
     while !run.stopping() {
+        run.note(|history| history.begins(client, run.now()));
         let alive = present.take().filter(|session| !session.valid_for().is_zero());
         let session = match alive {
             Some(session) => session,
@@ -117,14 +120,34 @@ async fn hold(run: &Run, (client, asked, mode): (usize, Duration, Mode), guard: 
     let (lock, token, session) = (guard.name().clone(), guard.token(), guard.session());
     let end = run.now().min(valid);
     run.note(|history| {
-        history.beliefs.push(Belief { client, lock: lock.clone(), token, session, mode, asked, begin, end });
+        history.granted(Belief { client, lock: lock.clone(), token, session, mode, asked, begin, end });
     });
     if random.below(100) < 10 {
         drop(guard);
-        return;
+        return run.note(|history| history.ended(lock, token, end, None));
     }
-    match guard.release().await {
-        Ok(_) => run.note(|history| history.releases.push((lock, token))),
-        Err(error) => run.met("release", &error),
+    let released = guard.release().await;
+    let answered = released.as_ref().ok().map(|_| run.now());
+    if let Err(error) = &released {
+        run.met("release", error);
+    }
+    run.note(|history| history.ended(lock, token, end, answered));
+}
+
+/// Asks one node now and then who holds what, until the run stops.
+pub(super) async fn look(run: Arc<Run>, client: usize, endpoint: String, mut random: Random) {
+    let connection = connect(vec![endpoint]).request_wait(LOOK_WAIT);
+    while !run.stopping() {
+        run.note(|history| history.begins(client, run.now()));
+        sleep(random.ms(20, 120)).await;
+        let (name, call) = (LOCKS[random.below(LOCKS.len() as u64) as usize], run.now());
+        match connection.inspect(name).await {
+            Ok(seen) => {
+                let holders = seen.value.holders.iter().map(|holder| holder.token).collect();
+                let lock = LockName::parse(name).expect("a name");
+                run.note(|history| history.looked(lock, holders, call, run.now()));
+            }
+            Err(error) => run.met("inspect", &error),
+        }
     }
 }

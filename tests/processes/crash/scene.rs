@@ -1,4 +1,4 @@
-//! A run: nodes are killed and restarted while clients and watchers work, then everybody comes to an end.
+//! A run: clients and watchers work while nodes are struck, then everybody comes to an end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,17 +8,14 @@ use lockkeeper::client::{Client, ClientError};
 use lockkeeper::model::SessionId;
 use lockkeeper::rpc::{RemoteService, RemoteSettings};
 use lockkeeper::service::ServiceError;
-use rustix::process::Signal;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::clients::{contend, witness};
+use super::clients::{contend, look, witness};
 use crate::checker::{History, Rule, Telling, Violation, check};
 use crate::cluster::{Cluster, PATIENCE};
 
 const CLIENTS: usize = 8;
-/// A long run says so often how far it is.
-const TELL_EVERY: Duration = Duration::from_secs(10);
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -40,70 +37,16 @@ impl Random {
         self.next() % bound
     }
 
-    pub(super) fn ms(&mut self, low: u64, high: u64) -> Duration {
-        Duration::from_millis(low + self.below(high - low))
-    }
-}
-
-/// What a run did.
-#[derive(Debug, Default)]
-pub(super) struct Kills {
-    /// When the leader was killed, stopped or paused.
-    pub(super) leaders: Vec<Duration>,
-    followers: usize,
-    two_at_once: usize,
-    pub(super) all_at_once: usize,
-    /// Rounds in which the victims were paused.
-    pub(super) paused: usize,
-    /// Rounds in which they were asked to stop.
-    pub(super) stopped: usize,
-}
-
-/// What is done to the victims of a round. `LOCKKEEPER_CRASH_FAULTS` names some of them, with commas between.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Blow {
-    /// kill -9, and a new start.
-    Kill,
-    /// SIGSTOP, for up to two and a half TTLs, and SIGCONT.
-    Pause,
-    /// SIGTERM, and a new start.
-    Stop,
-}
-
-impl std::fmt::Display for Kills {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { leaders, followers, two_at_once, all_at_once, paused, stopped } = self;
-        let leaders = leaders.len();
-        write!(f, "struck: {leaders} leaders, {followers} followers, {two_at_once} times two nodes, ")?;
-        write!(f, "{all_at_once} times all three; {paused} rounds by a pause, {stopped} by a planned stop")
-    }
-}
-
-impl Blow {
-    /// Most rounds kill.
-    const USUAL: [Blow; 5] = [Blow::Kill, Blow::Kill, Blow::Kill, Blow::Pause, Blow::Stop];
-
-    fn of(word: &str) -> Self {
-        match word {
-            "kill" => Blow::Kill,
-            "pause" => Blow::Pause,
-            "stop" => Blow::Stop,
-            unknown => panic!("LOCKKEEPER_CRASH_FAULTS names {unknown:?}; there are kill, pause and stop"),
+    /// Puts things into an order of its own.
+    pub(super) fn shuffle<T>(&mut self, things: &mut [T]) {
+        for last in (1..things.len()).rev() {
+            things.swap(last, self.below(last as u64 + 1) as usize);
         }
     }
 
-    /// Those that were asked for.
-    pub(super) fn wanted() -> Vec<Self> {
-        let words = std::env::var("LOCKKEEPER_CRASH_FAULTS").ok().filter(|words| !words.is_empty());
-        words.map_or(Self::USUAL.to_vec(), |words| words.split(',').map(Self::of).collect())
+    pub(super) fn ms(&mut self, low: u64, high: u64) -> Duration {
+        Duration::from_millis(low + self.below(high - low))
     }
-}
-
-/// When the killing stops.
-#[derive(Clone, Copy)]
-pub(super) enum Until {
-    TimeIsUp,
-    Broken(&'static [Rule]),
 }
 
 /// What the tasks of one run share.
@@ -151,7 +94,7 @@ impl Run {
 pub(super) struct Scene {
     pub(super) run: Arc<Run>,
     pub(super) seed: u64,
-    random: Random,
+    pub(super) random: Random,
     clients: JoinSet<()>,
     witnesses: JoinSet<()>,
 }
@@ -171,7 +114,9 @@ impl Scene {
         });
         let mut scene = Self { run, seed, random: Random(seed), clients: JoinSet::new(), witnesses: JoinSet::new() };
         for (node, endpoint) in cluster.endpoints().into_iter().enumerate() {
-            scene.witnesses.spawn(witness(scene.run.clone(), node, endpoint));
+            scene.witnesses.spawn(witness(scene.run.clone(), node, endpoint.clone()));
+            let random = Random(scene.random.next());
+            scene.clients.spawn(look(scene.run.clone(), CLIENTS + node, endpoint, random));
         }
         for client in 0..CLIENTS {
             let mut endpoints = cluster.endpoints();
@@ -208,89 +153,6 @@ impl Scene {
         }
     }
 
-    /// Strikes nodes and restarts them until it is enough.
-    pub(super) async fn torment(
-        &mut self,
-        cluster: &mut Cluster,
-        length: Duration,
-        blows: &[Blow],
-        until: Until,
-    ) -> Kills {
-        let mut kills = Kills::default();
-        let mut told = self.run.now();
-        while self.run.now() < length {
-            sleep(self.random.ms(800, 1_600)).await;
-            if let Until::Broken(rules) = until {
-                let violations = check(&self.run.history(), false);
-                if violations.iter().any(|violation| rules.contains(&violation.rule)) {
-                    break;
-                }
-            }
-            if told + TELL_EVERY < self.run.now() {
-                told = self.run.now();
-                let grants = self.run.history().beliefs.len();
-                eprintln!("{} of {} s, {grants} grants, {kills}", told.as_secs(), length.as_secs());
-            }
-            let blow = blows[self.random.below(blows.len() as u64) as usize];
-            // Each node's last checkpoint covers what it has applied, and its events with it: after a planned stop of all
-            // three nobody tells what subscribers had not yet heard, and says so. The checker needs every event.
-            let all = kills.all_at_once == 0 && self.run.now() > length / 3 && blow != Blow::Stop;
-            let victims = self.victims(leader(cluster).await, all, &mut kills);
-            for node in &victims {
-                let ended = cluster.ended(*node);
-                assert!(ended.is_none() || !matches!(until, Until::TimeIsUp), "node {node} ended by itself: {ended:?}");
-            }
-            self.strike(cluster, blow, &victims, &mut kills).await;
-        }
-        kills
-    }
-
-    async fn strike(&mut self, cluster: &mut Cluster, blow: Blow, victims: &[usize], kills: &mut Kills) {
-        match blow {
-            Blow::Kill => victims.iter().for_each(|node| cluster.kill(*node)),
-            Blow::Pause => {
-                kills.paused += 1;
-                victims.iter().for_each(|node| cluster.signal(*node, Signal::STOP));
-                sleep(self.random.ms(200, 2_500)).await;
-                victims.iter().for_each(|node| cluster.signal(*node, Signal::CONT));
-                return;
-            }
-            Blow::Stop => {
-                kills.stopped += 1;
-                for node in victims {
-                    let code = tokio::task::block_in_place(|| cluster.stop(*node));
-                    assert_eq!(code, Some(0), "node {node}: a planned stop");
-                }
-            }
-        }
-        sleep(self.random.ms(100, 700)).await;
-        for node in victims {
-            cluster.spawn(*node);
-        }
-    }
-
-    fn victims(&mut self, leader: Option<usize>, all: bool, kills: &mut Kills) -> Vec<usize> {
-        let leader = leader.unwrap_or_else(|| 1 + self.random.below(3) as usize);
-        let follower = 1 + (leader + self.random.below(2) as usize) % 3;
-        let dice = self.random.below(100);
-        let victims = if all {
-            kills.all_at_once += 1;
-            vec![1, 2, 3]
-        } else if dice < 15 {
-            kills.two_at_once += 1;
-            vec![leader, follower]
-        } else if dice < 75 {
-            vec![leader]
-        } else {
-            kills.followers += 1;
-            vec![follower]
-        };
-        if victims.contains(&leader) {
-            kills.leaders.push(self.run.now());
-        }
-        victims
-    }
-
     /// Lets everybody come to an end, and the watchers see all of it.
     pub(super) async fn settle(&mut self, cluster: &Cluster) {
         self.run.stopping.store(true, Ordering::Relaxed);
@@ -321,16 +183,4 @@ async fn joined(tasks: &mut JoinSet<()>, what: &str) {
     while let Some(ended) = timeout(PATIENCE, tasks.join_next()).await.unwrap_or_else(|_| panic!("{what}")) {
         ended.expect("a task");
     }
-}
-
-/// The leader, as far as a node that runs knows one that runs. Nobody is waited for.
-async fn leader(cluster: &Cluster) -> Option<usize> {
-    let mut newest = None;
-    for node in 1..=3 {
-        if let Some(status) = cluster.status_of(node).await {
-            let leads = status.leader.and_then(|leader| usize::try_from(leader).ok());
-            newest = newest.max(leads.map(|leader| (status.term, leader)));
-        }
-    }
-    newest.map(|(_, leader)| leader)
 }

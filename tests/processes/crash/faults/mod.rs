@@ -1,0 +1,240 @@
+//! What is done to nodes: one kind of fault after the other, each with a file of its own where it needs one.
+
+pub(super) mod clocks;
+mod descriptors;
+pub(super) mod disks;
+pub(super) mod links;
+pub(super) mod starve;
+mod syncs;
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use tokio::time::sleep;
+
+use super::scene::Random;
+use super::world::{self, World};
+use crate::cluster::{Cluster, PATIENCE};
+
+/// What is done to the victims of a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Blow {
+    /// kill -9, and a new start.
+    Kill,
+    /// SIGSTOP, for up to two and a half TTLs, and SIGCONT.
+    Pause,
+    /// SIGTERM, and a new start.
+    Stop,
+    /// Cut off from everybody.
+    Partition,
+    /// Deaf to the other nodes, or unheard by them.
+    OneWay,
+    /// Cut off from the other nodes, and not from clients.
+    PeersCut,
+    /// Each sync takes a quarter to three quarters of a second longer.
+    SlowDisk,
+    /// A sync fails. The node must stop.
+    FailedSync,
+    /// No room on the disk. The node must stop, and come back once there is some.
+    FullDisk,
+    /// What was not synced is lost.
+    Power,
+    /// The wall clock is set an hour or a day ahead or back.
+    Clock,
+    /// One twentieth of a processor.
+    Starve,
+    /// No descriptor more than it has.
+    Descriptors,
+}
+
+impl Blow {
+    const ALL: [Blow; 13] = [
+        Blow::Kill,
+        Blow::Pause,
+        Blow::Stop,
+        Blow::Partition,
+        Blow::OneWay,
+        Blow::PeersCut,
+        Blow::SlowDisk,
+        Blow::FailedSync,
+        Blow::FullDisk,
+        Blow::Power,
+        Blow::Clock,
+        Blow::Starve,
+        Blow::Descriptors,
+    ];
+
+    /// Its word in `LOCKKEEPER_CRASH_FAULTS`.
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Blow::Kill => "kill",
+            Blow::Pause => "pause",
+            Blow::Stop => "stop",
+            Blow::Partition => "partition",
+            Blow::OneWay => "oneway",
+            Blow::PeersCut => "peerscut",
+            Blow::SlowDisk => "slowdisk",
+            Blow::FailedSync => "failedsync",
+            Blow::FullDisk => "fulldisk",
+            Blow::Power => "power",
+            Blow::Clock => "clock",
+            Blow::Starve => "starve",
+            Blow::Descriptors => "descriptors",
+        }
+    }
+
+    /// Those that were asked for, all of them by default, without those that cannot be done here: they are told aloud.
+    pub(super) fn wanted() -> Vec<Self> {
+        let words = std::env::var("LOCKKEEPER_CRASH_FAULTS").ok().filter(|words| !words.is_empty());
+        let mut wanted = words.map_or(Self::ALL.to_vec(), |words| words.split(',').map(Self::of).collect());
+        wanted.retain(|blow| {
+            let possible = blow.possible();
+            if let Err(why) = &possible {
+                world::skipped(&format!("fault {}", blow.word()), why);
+            }
+            possible.is_ok()
+        });
+        wanted
+    }
+
+    fn of(word: &str) -> Self {
+        let known = || Self::ALL.map(Self::word).join(", ");
+        let found = Self::ALL.into_iter().find(|blow| blow.word() == word);
+        found.unwrap_or_else(|| panic!("LOCKKEEPER_CRASH_FAULTS names {word:?}; there are {}", known()))
+    }
+
+    /// Whether it needs nodes with networks, disks and processors of their own.
+    pub(super) const fn needs_world(self) -> bool {
+        !matches!(self, Blow::Kill | Blow::Pause | Blow::Stop | Blow::Descriptors)
+    }
+
+    /// Whether it can be done on this machine, or why it cannot.
+    pub(super) fn possible(self) -> Result<(), String> {
+        if self.needs_world() {
+            world::possible().and_then(|()| links::possible()).and_then(|()| disks::possible())?;
+        }
+        match self {
+            Blow::SlowDisk | Blow::FailedSync => syncs::possible(),
+            Blow::Clock => clocks::possible(),
+            Blow::Starve => starve::possible(),
+            Blow::Kill
+            | Blow::Pause
+            | Blow::Stop
+            | Blow::Partition
+            | Blow::OneWay
+            | Blow::PeersCut
+            | Blow::FullDisk
+            | Blow::Power
+            | Blow::Descriptors => Ok(()),
+        }
+    }
+
+    /// Whether it may strike several nodes at once: others leave two that must serve.
+    pub(super) const fn strikes_several(self) -> bool {
+        matches!(self, Blow::Kill | Blow::Pause | Blow::Stop | Blow::Power)
+    }
+
+    /// Whether it may strike all nodes at once. Each node's last checkpoint covers what it has applied, and its events with
+    /// it: after a planned stop of all three nobody tells what subscribers had not yet heard, and says so. The checker needs
+    /// every event.
+    pub(super) const fn strikes_all(self) -> bool {
+        matches!(self, Blow::Kill | Blow::Pause | Blow::Power)
+    }
+}
+
+/// Strikes the victims, and heals them.
+pub(super) async fn strike(
+    blow: Blow,
+    victims: &[usize],
+    (cluster, world): (&mut Cluster, Option<&World>),
+    random: &mut Random,
+) {
+    let inside = || world.expect("a world of its own, of which it was made sure");
+    let node = victims[0];
+    match blow {
+        Blow::Kill => {
+            victims.iter().for_each(|node| cluster.kill(*node));
+            start_again(cluster, victims, random).await;
+        }
+        Blow::Pause => {
+            victims.iter().for_each(|node| cluster.signal(*node, Signal::STOP));
+            sleep(random.ms(200, 2_500)).await;
+            victims.iter().for_each(|node| cluster.signal(*node, Signal::CONT));
+        }
+        Blow::Stop => {
+            for node in victims {
+                let code = tokio::task::block_in_place(|| cluster.stop(*node));
+                assert_eq!(code, Some(0), "node {node}: a planned stop");
+            }
+            start_again(cluster, victims, random).await;
+        }
+        Blow::Partition => cut_for(links::from_all(node), random).await,
+        Blow::OneWay if random.below(2) == 0 => cut_for(links::deaf(node), random).await,
+        Blow::OneWay => cut_for(links::unheard(node), random).await,
+        Blow::PeersCut => cut_for(links::from_peers(node), random).await,
+        Blow::SlowDisk => {
+            let slow = syncs::Syncs::slow(cluster.process(node), 250 + random.below(500));
+            sleep(random.ms(1_500, 3_500)).await;
+            drop(slow);
+        }
+        Blow::FailedSync => {
+            let fail = syncs::Syncs::fail(cluster.process(node));
+            stops_and_says(cluster, node, "cannot ").await;
+            drop(fail);
+            start_again(cluster, victims, random).await;
+        }
+        Blow::FullDisk => {
+            disks::fill(inside().folder(), node);
+            stops_and_says(cluster, node, "make room").await;
+            sleep(random.ms(100, 700)).await;
+            disks::empty(inside().folder(), node);
+            cluster.spawn(node);
+        }
+        Blow::Power => {
+            disks::cut_power(inside().folder(), victims);
+            victims.iter().for_each(|node| cluster.kill(*node));
+            victims.iter().for_each(|node| disks::restore_power(inside().folder(), *node));
+            start_again(cluster, victims, random).await;
+        }
+        Blow::Clock => {
+            let seconds = [3_600, 86_400, -3_600, -86_400][random.below(4) as usize];
+            clocks::set(inside().folder(), node, seconds);
+            sleep(random.ms(1_500, 3_000)).await;
+        }
+        Blow::Starve => {
+            let share = inside().share(node).expect("a control group, of which it was made sure");
+            starve::starve(&share, cluster.process(node));
+            sleep(random.ms(1_500, 4_000)).await;
+            starve::feed(&share);
+        }
+        Blow::Descriptors => {
+            let limited = descriptors::exhaust(cluster.process(node), &cluster.endpoints()[node - 1]);
+            sleep(random.ms(1_500, 3_000)).await;
+            drop(limited);
+        }
+    }
+}
+
+async fn start_again(cluster: &mut Cluster, victims: &[usize], random: &mut Random) {
+    sleep(random.ms(100, 700)).await;
+    victims.iter().for_each(|node| cluster.spawn(*node));
+}
+
+async fn cut_for(cuts: Vec<links::Cut>, random: &mut Random) {
+    links::cut(&cuts);
+    sleep(random.ms(500, 3_500)).await;
+    links::heal(&cuts);
+}
+
+/// Waits until a node has stopped by itself, with 70 and a line that says what is wrong.
+async fn stops_and_says(cluster: &mut Cluster, node: usize, what: &str) {
+    let began = Instant::now();
+    while cluster.ended(node).is_none() {
+        assert!(began.elapsed() < PATIENCE, "node {node} goes on\n{}", cluster.log(node));
+        sleep(Duration::from_millis(20)).await;
+    }
+    let code = cluster.await_end(node);
+    let log = cluster.log(node);
+    let last = log.lines().last().unwrap_or_default();
+    assert!(code == Some(70) && last.contains(what), "node {node} ended with {code:?} and said {last:?}");
+}

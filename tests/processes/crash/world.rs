@@ -1,0 +1,116 @@
+//! A world of its own for three nodes: each has a network namespace with a line to the clients, a disk in a file, and a
+//! share of the processors. All of it belongs to the namespaces of one process, and is gone when that ends.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use super::faults::{clocks, disks, links, starve};
+use crate::cluster::Place;
+
+/// Set in the process that runs inside.
+const INSIDE: &str = "LOCKKEEPER_INSIDE";
+/// With this in the environment, a fault that cannot be done here fails the run.
+const SKIP_NO_FAULT: &str = "LOCKKEEPER_SKIP_NO_FAULT";
+/// Namespaces of its own for network, mounts and processes; the last makes sure that nothing stays behind.
+const UNSHARE: [&str; 6] = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
+
+/// What a world is made of, tried once: a line between namespaces, a rule that drops packets, a file system in a file.
+const PROBE: &str = "mkdir -p /run/netns; mount -t tmpfs none /run/netns; ip netns add probe
+    ip link add probe type veth peer name eth0 netns probe; ip rule add from 10.77.0.2 to 10.77.0.3 blackhole
+    truncate -s 4M /run/netns/disk; mkfs.ext4 -q -F /run/netns/disk; mkdir /run/netns/mounted
+    mount -o loop /run/netns/disk /run/netns/mounted; umount /run/netns/mounted";
+
+/// Whether this machine lets us have a world of our own.
+pub(super) fn possible() -> Result<(), String> {
+    static POSSIBLE: OnceLock<Result<(), String>> = OnceLock::new();
+    let probe = || {
+        let tried = Command::new("unshare").args(UNSHARE).args(["sh", "-ec", PROBE]).stdin(Stdio::null()).output();
+        match tried {
+            Ok(output) if output.status.success() => Ok(()),
+            Ok(output) => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+            Err(error) => Err(format!("cannot start unshare: {error}")),
+        }
+    };
+    if inside() { Ok(()) } else { POSSIBLE.get_or_init(probe).clone() }
+}
+
+fn inside() -> bool {
+    std::env::var_os(INSIDE).is_some()
+}
+
+/// Runs this test once more in a world of its own and waits for its end; `false` where it runs there already.
+pub(super) fn enter(test: &str) -> bool {
+    if inside() {
+        return false;
+    }
+    let mut process = Command::new("unshare");
+    process.args(UNSHARE).arg(std::env::current_exe().expect("this test")).args(["--exact", test, "--nocapture"]);
+    let ended = process.env(INSIDE, "1").stdin(Stdio::null()).status().expect("unshare starts, as it did before");
+    assert!(ended.success(), "the run in a world of its own failed: {ended}; what it said stands above");
+    true
+}
+
+/// Says aloud what is left out, and why.
+pub(super) fn skipped(what: &str, why: &str) {
+    eprintln!("SKIPPED {what}: {why}");
+    assert!(std::env::var_os(SKIP_NO_FAULT).is_none(), "{what} cannot be done here, and {SKIP_NO_FAULT} is set");
+}
+
+/// Runs a command that must succeed, and answers what it printed.
+pub(super) fn tool(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
+    let output = output.unwrap_or_else(|error| panic!("cannot start {program}: {error}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {arguments:?}: {}", said.trim());
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Whether a program is installed.
+pub(super) fn installed(program: &str) -> Result<(), String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|folder| folder.join(program).exists());
+    if found { Ok(()) } else { Err(format!("{program} is not installed")) }
+}
+
+/// The networks, disks and processors of three nodes.
+pub(super) struct World {
+    folder: tempfile::TempDir,
+}
+
+impl World {
+    /// Builds it, within the process that has the namespaces.
+    pub(super) fn build() -> Self {
+        let world = Self { folder: tempfile::tempdir().expect("a folder") };
+        links::build();
+        disks::build(world.folder());
+        clocks::build(world.folder());
+        world
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Where each node runs, how it is started, and where its data are.
+    pub(super) fn places(&self) -> [Place; 3] {
+        [1, 2, 3].map(|node| Place {
+            host: links::host(node),
+            data: Some(disks::mounted(self.folder(), node).join("data")),
+            launcher: links::launcher(node),
+            environment: clocks::environment(self.folder(), node),
+        })
+    }
+
+    /// The processors' share of a node.
+    pub(super) fn share(&self, node: usize) -> Option<PathBuf> {
+        starve::group(self.folder(), node)
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        (1..=3).for_each(|node| disks::unmount(self.folder(), node));
+        starve::forget(self.folder());
+    }
+}
