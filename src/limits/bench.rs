@@ -6,6 +6,8 @@ pub const BENCH_LATENCY_US_MAX: u64 = 3_600_000_000;
 pub const BENCH_CLIENTS_MAX: u32 = 10_000;
 /// Its connections.
 pub const BENCH_CONNECTIONS_MAX: u32 = 10_000;
+/// Its connections by default: one a client up to here, as programs of their own have them; then clients share.
+pub const BENCH_CONNECTIONS_USUAL: u32 = 256;
 /// Sessions on one of them: each has a stream, and calls need some beside.
 pub const BENCH_SESSIONS_A_CONNECTION_MAX: u32 = 4_000;
 /// Pairs that one client has under way: each has one frame of its stream unanswered at a time.
@@ -23,5 +25,6 @@ pub const BENCH_OPENING_MAX: usize = 256;
 /// Outages that a report names; more are counted.
 pub const BENCH_NAMED_MAX: usize = 20;
 
+const _: () = assert!(BENCH_CLIENTS_MAX <= BENCH_CONNECTIONS_USUAL * BENCH_SESSIONS_A_CONNECTION_MAX);
 const _: () = assert!(BENCH_SESSIONS_A_CONNECTION_MAX < super::STREAMS_A_CONNECTION_MAX);
 const _: () = assert!((BENCH_IN_FLIGHT_MAX as usize) < super::STREAM_FRAMES_IN_FLIGHT_MAX);

@@ -1,17 +1,70 @@
 //! Names: namespaces, locks, owners and principals, parsed once at the edge.
 
 use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::fmt;
-use std::sync::Arc;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, LazyLock};
 
-use serde::{Deserialize, Serialize};
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::Invalid;
 use crate::limits;
 
 /// A part of every lock's identity, fixed when a client connects: 1–64 bytes of `a-z 0-9 - _ .`.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+///
+/// All copies of the default one share their text: it is in nearly every command, and every step on the way to a lock
+/// compares it.
+#[derive(Clone, Eq, Serialize)]
 pub struct Namespace(Arc<str>);
+
+/// The text of the default namespace.
+static DEFAULT: LazyLock<Arc<str>> = LazyLock::new(|| Namespace::DEFAULT.into());
+
+impl<'de> Deserialize<'de> for Namespace {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+
+        impl Visitor<'_> for Text {
+            type Value = Namespace;
+
+            fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+                to.write_str("a namespace")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Namespace, E> {
+                Ok(Namespace::shared(text))
+            }
+        }
+
+        deserializer.deserialize_str(Text)
+    }
+}
+
+impl Hash for Namespace {
+    fn hash<H: Hasher>(&self, to: &mut H) {
+        self.0.hash(to);
+    }
+}
+
+impl PartialEq for Namespace {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
+    }
+}
+
+impl Ord for Namespace {
+    fn cmp(&self, other: &Self) -> Ordering {
+        if Arc::ptr_eq(&self.0, &other.0) { Ordering::Equal } else { self.0.cmp(&other.0) }
+    }
+}
+
+impl PartialOrd for Namespace {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 impl Namespace {
     /// The namespace of clients that name none.
@@ -24,7 +77,11 @@ impl Namespace {
             let bound = format!("1 to {} bytes of a-z 0-9 - _ .", limits::NAMESPACE_BYTES_MAX);
             return Err(Invalid::new("namespace", bound, format!("{text:?}")));
         }
-        Ok(Self(text.into()))
+        Ok(Self::shared(text))
+    }
+
+    fn shared(text: &str) -> Self {
+        if text == Self::DEFAULT { Self::default() } else { Self(text.into()) }
     }
 
     /// The text.
@@ -35,7 +92,7 @@ impl Namespace {
 
 impl Default for Namespace {
     fn default() -> Self {
-        Self(Self::DEFAULT.into())
+        Self(Arc::clone(&DEFAULT))
     }
 }
 
@@ -151,6 +208,18 @@ shown_as_text!(Namespace, LockName, Owner, Principal);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Namespaces compare, hash and sort by their text, whether or not they share it; the default one always shares it.
+    #[test]
+    fn namespaces_are_their_text() {
+        let read = |text: &str| serde_json::from_str::<Namespace>(&format!("{text:?}")).expect("a namespace");
+        assert!(Arc::ptr_eq(&read("default").0, &Namespace::default().0));
+        assert!(Arc::ptr_eq(&Namespace::parse("default").expect("legal").0, &Namespace::default().0));
+        let (one, same, later) = (read("team-a"), read("team-a"), read("team-b"));
+        assert!(!Arc::ptr_eq(&one.0, &same.0));
+        assert!(one == same && one < later && one > Namespace::default() && Namespace::default() < later);
+        assert_eq!(std::collections::HashSet::from([one, same, later]).len(), 2);
+    }
 
     /// Names at their bounds are taken; one byte more, a control character or a foreign letter is refused by name.
     #[test]

@@ -6,8 +6,8 @@ use clap::{Args, ValueEnum};
 
 use super::super::parse::duration;
 use crate::limits::{
-    BENCH_CLIENTS_MAX, BENCH_CONNECTIONS_MAX, BENCH_IN_FLIGHT_MAX, BENCH_LANES_MAX, BENCH_RATE_MAX, BENCH_SECS_MAX,
-    BENCH_SESSIONS_A_CONNECTION_MAX, LOCKS_A_NAMESPACE_MAX, LOCKS_A_SESSION_MAX,
+    BENCH_CLIENTS_MAX, BENCH_CONNECTIONS_MAX, BENCH_CONNECTIONS_USUAL, BENCH_IN_FLIGHT_MAX, BENCH_LANES_MAX,
+    BENCH_RATE_MAX, BENCH_SECS_MAX, BENCH_SESSIONS_A_CONNECTION_MAX, LOCKS_A_NAMESPACE_MAX, LOCKS_A_SESSION_MAX,
 };
 use crate::model::Invalid;
 
@@ -72,7 +72,7 @@ pub(in crate::cli) struct BenchOptions {
     /// How many pairs each client has under way at a time, each on a lock of its own
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(BENCH_IN_FLIGHT_MAX)), value_name = "N")]
     pub(in crate::cli) in_flight: u32,
-    /// How many connections the clients share; by default as few as can carry them
+    /// How many connections the clients share; by default each has its own, up to 256
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(BENCH_CONNECTIONS_MAX)), value_name = "N")]
     pub(in crate::cli) connections: Option<u32>,
     /// How many locks are kept, with the workload held
@@ -130,7 +130,7 @@ impl BenchOptions {
 
     /// How many connections the clients share.
     pub(super) fn connections(&self) -> u32 {
-        self.connections.unwrap_or(self.clients.div_ceil(BENCH_SESSIONS_A_CONNECTION_MAX))
+        self.connections.unwrap_or(self.clients.min(BENCH_CONNECTIONS_USUAL))
     }
 }
 
@@ -175,7 +175,7 @@ mod tests {
         }
     }
 
-    /// The usual is legal, and many clients share as few connections as can carry them.
+    /// The usual is legal; each client has a connection of its own, as programs of their own would, and very many share some.
     #[test]
     fn clients_share_connections() {
         for arguments in [&[][..], &["--rate", "1000", "--in-flight", "16"], &["--workload", "held", "--held", "50000"]]
@@ -184,6 +184,6 @@ mod tests {
         }
         let connections =
             |clients| Line::try_parse_from(["bench", "--clients", clients]).unwrap().options.connections();
-        assert_eq!(["64", "4000", "4001", "10000"].map(connections), [1, 1, 2, 3]);
+        assert_eq!(["1", "64", "10000"].map(connections), [1, 64, 256]);
     }
 }
