@@ -380,8 +380,7 @@ pub const APPENDS_IN_FLIGHT_MAX: usize = 2;
 /// The news that entries are committed waits so long for entries to travel with; nobody waits for it who asked the leader.
 pub const COMMIT_NEWS_MS_MAX: u64 = 1;
 /// Touched records are folded into the state's digest when there are so many, if no digest is due before. `apply` stands still
-/// for one fold, which bounds it above. It is bounded below by what busy clients touch again and again: a thousand pairs under
-/// way touch their locks and sessions, and where those are too many every entry ends with a fold.
+/// for one fold. Busy clients touch their locks and sessions again and again: with fewer than those every entry ends with one.
 pub const FOLD_RECORDS: usize = 8_192;
 
 const _: () = assert!(2 * REPLICATION_BYTES_MAX <= PEER_MESSAGE_BYTES_MAX, "one entry beyond the cut must fit");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkeeper::client::{Client, LockGuard, Session};
-use lockkeeper::model::{LockName, Mode};
+use lockkeeper::model::{LockName, Metadata, Mode};
 use lockkeeper::rpc::{RemoteService, RemoteSettings};
 use tokio::time::{sleep, timeout};
 
@@ -43,7 +43,10 @@ impl Caller {
         let mut settings = RemoteSettings::new(endpoints);
         settings.connector = Some(connector(Arc::clone(&self.run), CLIENT_HOSTS[self.index]));
         settings.request_wait = wait;
-        Client::new(RemoteService::new(settings).expect("endpoints")).clock(self.clock.clone()).request_wait(wait)
+        // By its name, not by the number of this process: what is told must be the same in every run.
+        let named = Metadata { who: CLIENT_HOSTS[self.index].into(), ..Metadata::default() };
+        let client = Client::new(RemoteService::new(settings).expect("endpoints")).metadata(named);
+        client.clock(self.clock.clone()).request_wait(wait)
     }
 
     /// Writes down until when the session's client is sure of it.

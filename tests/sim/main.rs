@@ -18,6 +18,7 @@
 //! | order of hash maps | maps whose order wakes anybody are ordered or sorted first; the machine has none |
 //! | threads | none: nodes run on their host's runtime, disks are in memory, snapshot files are read in place |
 //! | disks | syncs end after a drawn time, in order, on the host's runtime |
+//! | the number of the process, which clients say of themselves | they have names instead |
 //! | dates in HTTP headers | not closed, and not in the trace: sizes of messages decide nothing here |
 
 #![allow(
