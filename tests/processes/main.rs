@@ -13,6 +13,7 @@ mod digests;
 mod disconnect;
 mod disk_full;
 mod families;
+mod figures;
 mod http;
 mod jobs;
 mod lone;

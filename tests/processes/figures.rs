@@ -1,0 +1,43 @@
+//! Figures of what faults cost, printed and not judged: `LOCKKEEPER_FIGURES=50 cargo test --test processes figures_of --
+//! --nocapture` strikes fifty times. By default it strikes twice, so that the measurement itself stays whole.
+
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+
+use crate::cluster::{Cluster, PATIENCE, TURN};
+
+const ROUNDS_DEFAULT: usize = 2;
+/// Longer than any round: the session is not what is measured.
+const TTL: Duration = Duration::from_secs(60);
+
+fn rounds() -> usize {
+    std::env::var("LOCKKEEPER_FIGURES").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(ROUNDS_DEFAULT).max(1)
+}
+
+/// From a kill -9 of the leader, under the `lan` profile, to the next grant to a client that was there before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn figures_of_a_killed_leader() {
+    let _turn = TURN.lock().await;
+    let mut cluster = Cluster::start_with("lan").await;
+    let session = cluster.client().session().ttl(TTL).open().await.expect("a session");
+    let mut waited = Vec::new();
+    for _ in 0..rounds() {
+        let leader = cluster.await_leader().await;
+        cluster.kill(leader);
+        let killed = Instant::now();
+        let guard = session.lock("figure").acquire().await.expect("granted by the next leader");
+        waited.push(killed.elapsed());
+        guard.release().await.expect("released");
+        cluster.spawn(leader);
+        let started = Instant::now();
+        while cluster.status_of(leader).await.is_none_or(|status| status.leader.is_none()) {
+            assert!(started.elapsed() < PATIENCE, "node {leader} does not come back\n{}", cluster.log(leader));
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+    waited.sort();
+    let part = |hundredths: usize| waited[(waited.len() * hundredths).div_ceil(100).max(1) - 1].as_millis();
+    let (count, max) = (waited.len(), part(100));
+    eprintln!("leader killed {count} times: next grant after p50 {} ms, p99 {} ms, max {max} ms", part(50), part(99));
+}
