@@ -71,6 +71,7 @@ impl Scene {
             let Some(blow) = turn.pop() else { break };
             let (victims, leader) = self.victims(blow, length, &report);
             let began = self.run.now();
+            eprintln!("after {} ms: {} at {victims:?}", began.as_millis(), blow.word());
             strike(blow, &victims, (cluster, world), &mut self.random).await;
             report.strikes.push(Struck { blow, victims: victims.len(), leader, began, healed: self.run.now() });
         }
