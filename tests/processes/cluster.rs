@@ -153,6 +153,27 @@ impl Cluster {
         kill_process(pid, signal).expect("a signal");
     }
 
+    /// Stops a node with SIGSTOP and waits until none of its threads runs any more. One within a call to the kernel ends that
+    /// call, and does nothing with its result.
+    pub(crate) fn halt(&self, node: usize) {
+        self.signal(node, Signal::STOP);
+        let began = Instant::now();
+        while !self.stands_still(node) {
+            assert!(began.elapsed() < PATIENCE, "node {node} is not at a stand");
+            std::thread::yield_now();
+        }
+    }
+
+    fn stands_still(&self, node: usize) -> bool {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.process(node))).expect("a process");
+        let states =
+            threads.map(|thread| fs::read_to_string(thread.expect("a thread").path().join("stat")).unwrap_or_default());
+        // The state is the letter behind the name, which stands in brackets: T is stopped, D in a call that cannot be broken.
+        states
+            .filter_map(|stat| stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned()))
+            .all(|rest| rest.starts_with(['T', 'D']))
+    }
+
     /// Kills a node with -9 and waits until it is gone.
     pub(crate) fn kill(&mut self, node: usize) {
         let mut child = self.nodes[node - 1].take().expect("a node that runs");

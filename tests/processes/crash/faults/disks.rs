@@ -74,7 +74,10 @@ pub(super) fn empty(folder: &Path, node: usize) {
     fs::remove_file(mounted(folder, node).join("filler")).expect("the filler");
 }
 
-/// Ends the power of some disks at once. Whoever writes to them is to be killed then, and they are to be restored.
+/// Ends the power of some disks at once. Who writes to them must be at a stand before: a sync that is under way while ext4
+/// shuts down may be told that it succeeded though it did not (seen with Linux 6.18: the file was shorter after the next mount
+/// than a sync had said), and no processor outlives the end of its power to pass that on. They are to be killed then, and the
+/// disks restored.
 pub(super) fn cut_power(folder: &Path, nodes: &[usize]) {
     for node in nodes {
         let write = |name: &str, text: &str| {

@@ -191,6 +191,7 @@ pub(super) async fn strike(
             cluster.spawn(node);
         }
         Blow::Power => {
+            victims.iter().for_each(|node| cluster.halt(*node));
             disks::cut_power(inside().folder(), victims);
             victims.iter().for_each(|node| cluster.kill(*node));
             victims.iter().for_each(|node| disks::restore_power(inside().folder(), *node));
