@@ -4,6 +4,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::payload;
+
 /// The format that this build writes. It reads this one and all before it.
 pub const FORMAT: u8 = 1;
 
@@ -92,12 +94,7 @@ pub(super) fn encode<T: Serialize>(kind: Kind, value: &T) -> Bytes {
 /// The value out of its frame, which must fill the bytes exactly.
 pub(super) fn decode<T: DeserializeOwned>(kind: Kind, bytes: &[u8]) -> Result<T, DecodeError> {
     let payload = open(kind, bytes)?;
-    let (value, read) = bincode::serde::decode_from_slice(payload, options())
-        .map_err(|error| DecodeError::Malformed(error.to_string()))?;
-    if read != payload.len() {
-        return Err(DecodeError::Malformed(format!("{} bytes too many", payload.len() - read)));
-    }
-    Ok(value)
+    payload::read(payload, options()).map_err(|error| DecodeError::Malformed(error.to_string()))
 }
 
 fn open(kind: Kind, bytes: &[u8]) -> Result<&[u8], DecodeError> {

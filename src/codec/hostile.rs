@@ -1,17 +1,87 @@
 //! Bytes that somebody made up: damaged anywhere, under a header that fits them, so that they come as far as the decoder.
 //!
-//! What comes out is a value or an error: no panic, no hang. The checksum alone would keep nearly all of them out, and does so
-//! in life; here it is made good again. `LOCKKEEPER_FUZZ=N` damages each sample N times.
+//! What comes out is a value or an error: no panic, no hang, and no memory beyond ten times the input. The checksum alone
+//! would keep nearly all of them out, and does so in life; here it is made good again. `LOCKKEEPER_FUZZ=N` damages each
+//! sample N times. The rooms above damage their messages with the same means.
+
+use std::collections::BTreeSet;
 
 use super::frame::{FORMAT, Kind};
-use super::tests::{samples_of_entries, samples_of_records};
+use super::tests::{samples_of_entries, samples_of_records, stored};
 use super::*;
+use crate::model::{Command, Entry, LogTime, Principal, Submission, WallTime};
 
 const HEADER_BYTES: usize = 10;
 const ROUNDS_DEFAULT: u64 = 3_000;
+/// What a decoder may hold beside ten times its input: the text of an error, a future, the first elements of a list.
+const BESIDE_BYTES: u64 = 32 * 1024;
+
+/// So many times its length takes a list of the shortest elements that there are, each of which has its place in memory; a
+/// list that grows is there twice for a moment. Of commands in an entry, or entries in a message between nodes.
+pub(crate) const LIST_MULTIPLE_MAX: u64 = 64;
 
 fn rounds() -> u64 {
     std::env::var("LOCKKEEPER_FUZZ").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(ROUNDS_DEFAULT)
+}
+
+/// A message as it goes over the wire, with the name of its kind.
+pub(crate) type Sample = (String, Vec<u8>);
+
+/// Runs a decoder over so many bytes, and fails where it holds more memory at once than it may.
+pub(crate) fn frugal<T>(what: &str, bytes: usize, decode: impl FnOnce() -> T) -> T {
+    let (value, held) = held(decode);
+    assert!(held <= 10 * bytes as u64 + BESIDE_BYTES, "{what}: {held} bytes of memory for {bytes} of input");
+    value
+}
+
+/// A value, and how many bytes of memory this thread held at once while it was made.
+pub(crate) fn held<T>(decode: impl FnOnce() -> T) -> (T, u64) {
+    let mut value = None;
+    let held = allocation_counter::measure(|| value = Some(decode())).bytes_max;
+    (value.expect("it ran"), held)
+}
+
+/// The messages that are kept in this file of `tests/bytes/v1`: of each kind that there is today at least one.
+pub(crate) fn kept(file: &str, today: &[Sample]) -> Vec<Sample> {
+    let mut bytes = Vec::new();
+    for part in today.iter().flat_map(|(name, message)| [name.as_bytes(), message]) {
+        bytes.extend_from_slice(&(part.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(part);
+    }
+    let (bytes, mut samples) = (stored(file, &bytes), Vec::new());
+    let mut rest = bytes.as_slice();
+    let mut next = || {
+        let (length, tail) = rest.split_first_chunk::<4>()?;
+        let (part, tail) = tail.split_at(u32::from_le_bytes(*length) as usize);
+        rest = tail;
+        Some(part.to_vec())
+    };
+    while let (Some(name), Some(message)) = (next(), next()) {
+        samples.push((String::from_utf8(name).expect("a name"), message));
+    }
+    let names = |samples: &[Sample]| samples.iter().map(|(name, _)| name.clone()).collect::<BTreeSet<_>>();
+    assert_eq!(names(&samples), names(today), "{file}: kinds of messages came or went");
+    samples
+}
+
+/// Passes each message to its reader, whole and damaged. A whole one must be accepted, and of each file some damaged ones.
+pub(crate) fn attack(seed: u64, samples: &[Sample], mut read: impl FnMut(&str, &[u8]) -> bool) {
+    let (mut draws, mut values) = (Draws(seed), 0);
+    for (name, message) in samples {
+        assert!(read(name, message), "{name}: a whole message is refused");
+        for _ in 0..rounds() / 10 {
+            let bytes = damaged(message, &mut draws);
+            values += u64::from(frugal(name, bytes.len(), || read(name, &bytes)));
+        }
+    }
+    assert!(0 < values, "no damage came through: the reader was not reached");
+}
+
+/// The bytes of a damaged frame as a frame whose length and checksum are right again, so that its content is looked at.
+pub(crate) fn mended(bytes: &[u8]) -> Vec<u8> {
+    let (header, payload) = bytes.split_at(bytes.len().min(HEADER_BYTES));
+    let kind = header.first().copied().unwrap_or_default();
+    frame_of(kind, payload)
 }
 
 /// SplitMix64: the same damage for the same seed.
@@ -38,7 +108,7 @@ fn damaged(bytes: &[u8], draws: &mut Draws) -> Vec<u8> {
             return bytes;
         }
         let at = draws.below(bytes.len());
-        match draws.below(5) {
+        match draws.below(6) {
             0 => bytes[at] ^= 1 << draws.below(8),
             1 => bytes[at] = draws.next() as u8,
             2 => bytes.truncate(at),
@@ -46,7 +116,8 @@ fn damaged(bytes: &[u8], draws: &mut Draws) -> Vec<u8> {
                 let piece = bytes[at..(at + draws.below(32)).min(bytes.len())].to_vec();
                 bytes.splice(at..at, piece);
             }
-            // A variable-length number of eight bytes, as large as they come.
+            // Variable-length numbers as large as they come, of log and state, and of messages.
+            4 => drop(bytes.splice(at..at, [255, 255, 255, 255, 255, 255, 255, 255, 127])),
             _ => drop(bytes.splice(at..at, [253, 255, 255, 255, 255, 255, 255, 255, 127])),
         }
     }
@@ -55,7 +126,11 @@ fn damaged(bytes: &[u8], draws: &mut Draws) -> Vec<u8> {
 
 /// The payload under a header that fits it.
 fn framed(kind: Kind, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![kind as u8, FORMAT];
+    frame_of(kind as u8, payload)
+}
+
+fn frame_of(kind: u8, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![kind, FORMAT];
     bytes.extend((payload.len() as u32).to_le_bytes());
     bytes.extend(crc32fast::hash(payload).to_le_bytes());
     bytes.extend_from_slice(payload);
@@ -70,7 +145,7 @@ fn hostile_entries_are_values_or_errors() {
         let whole = encode_entry(&entry);
         for _ in 0..rounds() {
             let bytes = framed(Kind::Entry, &damaged(&whole[HEADER_BYTES..], &mut draws));
-            if let Ok(entry) = decode_entry(&bytes) {
+            if let Ok(entry) = frugal("an entry", bytes.len(), || decode_entry(&bytes)) {
                 values += 1;
                 let again = encode_entry(&entry);
                 assert_eq!(decode_entry(&again).as_ref(), Ok(&entry), "what was accepted reads back");
@@ -91,7 +166,8 @@ fn hostile_records_are_values_or_errors() {
                 0 => (key.to_vec(), framed(Kind::Record, &damaged(&value[HEADER_BYTES..], &mut draws))),
                 _ => (damaged(&key, &mut draws), value.to_vec()),
             };
-            if let Ok((key, record)) = decode_record(&key, &value) {
+            let record = frugal("a record", key.len() + value.len(), || decode_record(&key, &value));
+            if let Ok((key, record)) = record {
                 values += 1;
                 let (key_again, value_again) = encode_record(&key, &record);
                 assert_eq!(decode_record(&key_again, &value_again), Ok((key, record)), "what was accepted reads back");
@@ -101,13 +177,27 @@ fn hostile_records_are_values_or_errors() {
     assert!(0 < values, "no damage came through: the decoder was not reached");
 }
 
-/// A few bytes that claim to be a billion commands are refused before memory is taken for them.
+/// A few bytes that claim to be a billion commands, or a text of fifty mebibytes, are refused before memory is taken for them.
 #[test]
 fn a_huge_length_takes_no_memory() {
-    for length in [&[252, 0, 202, 154, 59][..], &[253, 255, 255, 255, 255, 255, 255, 255, 127][..]] {
-        // Stamp, date, renewals: none; then the commands.
-        let payload = [&[0, 0, 0][..], length].concat();
-        let refused = decode_entry(&framed(Kind::Entry, &payload)).expect_err("nothing of it is there");
-        assert!(matches!(refused, DecodeError::Malformed(_)), "{refused}");
+    for length in [&[252, 0, 202, 154, 59][..], &[252, 0, 0, 32, 3], &[253, 255, 255, 255, 255, 255, 255, 255, 127]] {
+        // Stamp, date, renewals: none; then the commands. Or one command, and the name of who asks.
+        for before in [&[0, 0, 0][..], &[0, 0, 0, 1]] {
+            let bytes = framed(Kind::Entry, &[before, length].concat());
+            let refused = frugal("an entry", bytes.len(), || decode_entry(&bytes)).expect_err("nothing of it is there");
+            assert!(matches!(refused, DecodeError::Malformed(_)), "{refused}");
+        }
     }
+}
+
+/// The same for the shortest commands that there are, as many as an entry's bytes can hold: each takes its place in memory.
+#[test]
+fn many_short_commands_take_a_bounded_multiple() {
+    let tick = |_| Submission { principal: Principal::default(), since: None, command: Command::Tick };
+    let commands = (0..10_000).map(tick).collect();
+    let entry = Entry { stamp: LogTime(1), wall: WallTime(1), renewals: vec![], commands, digest: None };
+    let bytes = encode_entry(&entry);
+    let (read, held) = held(|| decode_entry(&bytes));
+    assert_eq!(read, Ok(entry));
+    assert!(held <= LIST_MULTIPLE_MAX * bytes.len() as u64, "{held} bytes of memory for {}", bytes.len());
 }

@@ -9,8 +9,9 @@
 mod entry;
 mod frame;
 #[cfg(test)]
-mod hostile;
+pub(crate) mod hostile;
 mod message;
+mod payload;
 mod record;
 #[cfg(test)]
 mod tests;

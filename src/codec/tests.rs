@@ -294,7 +294,7 @@ fn word(outcome: &Outcome) -> String {
 
 /// The file of this name among the stored bytes. With `UPDATE_GOLDENFILES=1` a missing one is written; none is ever
 /// overwritten.
-fn stored(name: &str, today: &[u8]) -> Vec<u8> {
+pub(super) fn stored(name: &str, today: &[u8]) -> Vec<u8> {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bytes/v1").join(name);
     if !path.exists() && std::env::var("UPDATE_GOLDENFILES").is_ok_and(|value| value == "1") {
         std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");

@@ -81,3 +81,54 @@ impl Forwarded {
             .map_err(|error| ServiceError::unknown(format!("an answer that this build cannot read: {error}")))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::hostile::{attack, mended};
+    use crate::model::{
+        Claim, Command, LockKey, LockName, LogTime, Namespace, Outcome, RenewalTarget, SessionId, TakeId,
+    };
+    use crate::service::NotSent;
+
+    fn calls() -> Vec<Forward> {
+        let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("nightly").expect("a name") };
+        let target = RenewalTarget::Session(SessionId::new(0, 3));
+        let renewal = || RenewalCall { target: target.clone(), proof: None, attempt: 7 };
+        vec![
+            Forward::Submit(Call::new(Command::Tick)),
+            Forward::Renew(vec![renewal(), renewal()]),
+            Forward::Settled { claim: ClaimRef { lock: lock.clone(), claim: Claim::Take(TakeId(5)) }, wait_ms: 9 },
+            Forward::Query(Query::Inspect { lock }),
+            Forward::Transfer(2),
+            Forward::Status,
+            Forward::Hello,
+            Forward::RaiseFeatures(2),
+            Forward::ChangeMembers(MemberChange::Add { node: 4, client: "a:1".to_owned(), peer: "a:2".to_owned() }),
+            Forward::Digests,
+        ]
+    }
+
+    fn answers() -> Vec<Forwarded> {
+        let reply = || Reply { index: 1, stamp: LogTime(2), outcome: Outcome::Withdrawn };
+        let unreachable = NotSent::Unreachable("a: refused".to_owned());
+        vec![
+            Forwarded::Reply(reply()),
+            Forwarded::Replies(vec![reply(), reply()]),
+            Forwarded::Transferred,
+            Forwarded::Error(ServiceError::NotSent { why: unreachable, leader: None }),
+            Forwarded::FeaturesRaised,
+            Forwarded::MembersChanged,
+            Forwarded::Digests(vec![DigestClaim { index: 4_096, digest: 5 }]),
+        ]
+    }
+
+    /// Calls that one node passes to another, damaged anywhere under a checksum that fits: values or errors.
+    #[test]
+    fn hostile_calls_between_nodes_are_values_or_errors() {
+        let calls: Vec<_> = calls().iter().map(|call| ("call".to_owned(), call.encode().to_vec())).collect();
+        attack(4, &calls, |_, bytes| Forward::decode(&mended(bytes)).is_ok());
+        let answers: Vec<_> = answers().iter().map(|answer| ("answer".to_owned(), answer.encode().to_vec())).collect();
+        attack(5, &answers, |_, bytes| Forwarded::decode(&mended(bytes)).is_ok());
+    }
+}

@@ -162,7 +162,7 @@ impl Peer {
     }
 }
 
-fn read_append(answer: wire::AppendResponse) -> Result<AppendEntriesResponse<Types>, Status> {
+pub(super) fn read_append(answer: wire::AppendResponse) -> Result<AppendEntriesResponse<Types>, Status> {
     use wire::append_response::Result as Answer;
     match answer.result {
         Some(Answer::Accepted(_)) => Ok(AppendEntriesResponse::Success),

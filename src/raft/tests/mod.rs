@@ -1,6 +1,7 @@
 //! Tests of the room: openraft's suite, and three nodes in one process over loopback.
 
 mod cluster;
+mod hostile;
 mod lossy;
 mod suite;
 

@@ -24,3 +24,5 @@ pub(super) use error::{
 };
 pub(super) use part::{bytes_of, known, lock_key, namespace, required, rows};
 pub(super) use sets::stream_acquire_set;
+#[cfg(test)]
+pub(super) use tests::hostile;

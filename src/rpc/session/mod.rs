@@ -3,6 +3,8 @@
 mod frames;
 mod hello;
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod tests;
 
 use std::collections::HashSet;

@@ -1,0 +1,170 @@
+//! Messages between nodes that were damaged on their way: a value or an error, no panic, and no memory beyond ten times
+//! their length. Behind mutual TLS only a node that is broken itself sends such.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use prost::Message;
+use tonic::Status;
+
+use super::super::disks::Disks;
+use super::super::network::read_append;
+use super::super::payload::{Origin, encode, encode_head_meta};
+use super::super::state_machine::meta_of;
+use super::super::types::{Member, Proposal, RaftMembership, RaftPayload, StoredMembership};
+use super::super::wire::{self, SelfIdentity};
+use super::tick;
+use crate::codec::hostile::{LIST_MULTIPLE_MAX, Sample, attack, frugal, held, kept};
+use crate::codec::{decode_entry, encode_entry};
+
+const SENDER: SelfIdentity = SelfIdentity { cluster_id: 7, group_id: 0, node: 2, disk: 22 };
+const ME: SelfIdentity = SelfIdentity { cluster_id: 7, group_id: 0, node: 1, disk: 11 };
+
+fn log_id(index: u64) -> Option<wire::LogId> {
+    Some(wire::LogId { term: 3, node: 2, index })
+}
+
+fn entries() -> Vec<wire::LogEntry> {
+    let member = |id: u64| (id, Member { client: format!("n{id}:7601"), peer: format!("n{id}:7602") });
+    let nodes: BTreeMap<u64, Member> = (1..=3).map(member).collect();
+    let voters = vec![BTreeSet::from([1, 2, 3]), BTreeSet::from([1, 2])];
+    let membership = RaftMembership::new(voters, nodes).expect("a membership");
+    let normal = RaftPayload::Normal(Proposal { bytes: encode_entry(&tick(9)), entry: None });
+    let payloads = [RaftPayload::Blank, normal, RaftPayload::Membership(membership)];
+    (9..)
+        .zip(&payloads)
+        .map(|(index, payload)| wire::LogEntry { id: log_id(index), payload: encode(payload) })
+        .collect()
+}
+
+/// One of each kind, with every field set.
+fn samples() -> Vec<Sample> {
+    let header = || Some(SENDER.header(1, Some(11)));
+    let vote = || Some(wire::Ballot { term: 3, node: 2, committed: true });
+    let origin = Origin { cluster: "harbour".to_owned(), cluster_id: 7 };
+    let announced = wire::SnapshotAnnouncement {
+        header: header(),
+        vote: vote(),
+        last: log_id(8),
+        records: 1_000,
+        digest: vec![5; 16].into(),
+        meta: encode_head_meta(&origin, &StoredMembership::default()),
+    };
+    let append = wire::AppendRequest {
+        header: header(),
+        vote: vote(),
+        previous: log_id(8),
+        entries: entries(),
+        committed: log_id(7),
+        acknowledged: log_id(8),
+    };
+    let asked = wire::VoteRequest { header: header(), vote: vote(), last: log_id(8), pre_vote: true, transfer: true };
+    let part = |part| wire::SnapshotPart { part: Some(part) }.encode_to_vec();
+    let answer = |result| wire::AppendResponse { result: Some(result) }.encode_to_vec();
+    use wire::append_response::Result as Answer;
+    let samples = [
+        ("AppendRequest", append.encode_to_vec()),
+        ("VoteRequest", asked.encode_to_vec()),
+        ("SnapshotPart", part(wire::snapshot_part::Part::Announcement(announced))),
+        ("SnapshotPart", part(wire::snapshot_part::Part::Chunk(vec![7; 200].into()))),
+        (
+            "TransferRequest",
+            wire::TransferRequest { header: header(), leader: vote(), to: 1, last: log_id(8) }.encode_to_vec(),
+        ),
+        ("ForwardRequest", wire::ForwardRequest { header: header(), payload: vec![1; 40].into() }.encode_to_vec()),
+        ("AppendResponse", answer(Answer::Accepted(wire::Accepted {}))),
+        ("AppendResponse", answer(Answer::Partly(wire::LogId { term: 3, node: 2, index: 9 }))),
+        ("AppendResponse", answer(Answer::Conflict(wire::Conflict {}))),
+        ("AppendResponse", answer(Answer::HigherVote(wire::Ballot { term: 4, node: 3, committed: false }))),
+        ("VoteResponse", wire::VoteResponse { vote: vote(), granted: true, last: log_id(8) }.encode_to_vec()),
+        ("SnapshotResponse", wire::SnapshotResponse { vote: vote() }.encode_to_vec()),
+        ("TransferResponse", wire::TransferResponse { refused: "not now".to_owned() }.encode_to_vec()),
+        ("ForwardResponse", wire::ForwardResponse { payload: vec![1; 40].into() }.encode_to_vec()),
+    ];
+    samples.map(|(name, bytes)| (name.to_owned(), bytes)).into()
+}
+
+fn admitted(header: Option<&wire::Header>) -> Result<u64, Status> {
+    ME.check(header, &Disks::default()).map_err(|bad| Status::failed_precondition(format!("{bad:?}")))
+}
+
+fn refused(error: impl std::fmt::Display) -> Status {
+    Status::invalid_argument(error.to_string())
+}
+
+/// What a receiver does with a message before it acts on it: reads it, checks its header, makes Raft's own values of it,
+/// and decodes the entries, as they are when they are applied.
+fn read(name: &str, bytes: &[u8]) -> Result<(), Status> {
+    match name {
+        "AppendRequest" => {
+            let request = wire::AppendRequest::decode(bytes).map_err(refused)?;
+            admitted(request.header.as_ref())?;
+            let _ = request.acknowledged.as_ref().map(wire::read_stored_log_id);
+            for entry in wire::read_append(request)?.entries {
+                if let RaftPayload::Normal(proposal) = entry.payload {
+                    decode_entry(&proposal.bytes).map_err(refused)?;
+                }
+            }
+        }
+        "VoteRequest" => {
+            let request = wire::VoteRequest::decode(bytes).map_err(refused)?;
+            admitted(request.header.as_ref())?;
+            let _ = (wire::read_ballot(request.vote.as_ref())?, request.last.as_ref().map(wire::read_log_id));
+        }
+        "SnapshotPart" => match wire::SnapshotPart::decode(bytes).map_err(refused)?.part {
+            Some(wire::snapshot_part::Part::Announcement(announced)) => {
+                admitted(announced.header.as_ref())?;
+                wire::read_ballot(announced.vote.as_ref())?;
+                meta_of(&wire::read_head(&announced)?).map_err(refused)?;
+            }
+            Some(wire::snapshot_part::Part::Chunk(_)) => {}
+            None => return Err(Status::invalid_argument("nothing")),
+        },
+        "TransferRequest" => {
+            let request = wire::TransferRequest::decode(bytes).map_err(refused)?;
+            admitted(request.header.as_ref())?;
+            let _ = (wire::read_ballot(request.leader.as_ref())?, request.last.as_ref().map(wire::read_log_id));
+        }
+        "ForwardRequest" => {
+            admitted(wire::ForwardRequest::decode(bytes).map_err(refused)?.header.as_ref())?;
+        }
+        "AppendResponse" => {
+            read_append(wire::AppendResponse::decode(bytes).map_err(refused)?)?;
+        }
+        "VoteResponse" => {
+            let answer = wire::VoteResponse::decode(bytes).map_err(refused)?;
+            let _ = (wire::read_ballot(answer.vote.as_ref())?, answer.last.as_ref().map(wire::read_log_id));
+        }
+        "SnapshotResponse" => {
+            let answer = wire::SnapshotResponse::decode(bytes).map_err(refused)?;
+            wire::read_ballot(answer.vote.as_ref())?;
+        }
+        "TransferResponse" => drop(wire::TransferResponse::decode(bytes).map_err(refused)?),
+        "ForwardResponse" => drop(wire::ForwardResponse::decode(bytes).map_err(refused)?),
+        other => panic!("{other}: no such message"),
+    }
+    Ok(())
+}
+
+/// Every kind of message between nodes, damaged.
+#[test]
+fn hostile_messages_of_nodes_are_values_or_errors() {
+    attack(3, &kept("messages-of-nodes.bin", &samples()), |name, bytes| read(name, bytes).is_ok());
+}
+
+/// Lengths that are not there, of a list's element, a text and bytes, cost nothing.
+#[test]
+fn a_huge_length_in_a_message_of_nodes_takes_no_memory() {
+    for tag in [0x0a, 0x22, 0x12] {
+        let bytes = [&[tag][..], &[255, 255, 255, 127], &[0; 8]].concat();
+        frugal("AppendRequest", bytes.len(), || read("AppendRequest", &bytes)).expect_err("nothing of it is there");
+    }
+}
+
+/// A message full of the shortest entries: each takes its place in memory before it is looked at.
+#[test]
+fn many_short_entries_take_a_bounded_multiple() {
+    let bytes = [0x22, 0].repeat(50_000);
+    let (read, held) = held(|| read("AppendRequest", &bytes));
+    read.expect_err("no header");
+    assert!(held <= LIST_MULTIPLE_MAX * bytes.len() as u64, "{held} bytes of memory for {}", bytes.len());
+}

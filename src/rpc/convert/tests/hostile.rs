@@ -1,0 +1,471 @@
+//! Messages of clients, and answers to them, that somebody damaged or made up: refused or understood, without a panic and
+//! without memory beyond ten times their length. Requests go through the calls of the server themselves.
+
+use std::future::Future;
+
+use futures_util::FutureExt;
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::TestRunner;
+use prost::Message;
+use tokio::sync::watch;
+use tonic::{Request, Status as GrpcStatus};
+
+use super::values::{answer, event_kind, outcome};
+use super::*;
+use crate::codec::hostile::{Sample, attack, frugal, held, kept};
+use crate::rpc::admin::Admin;
+use crate::rpc::documents::Documents;
+use crate::rpc::fake::Fake;
+use crate::rpc::pb::admin_server::Admin as _;
+use crate::rpc::pb::documents_server::Documents as _;
+use crate::rpc::pb::locks_server::Locks as _;
+use crate::rpc::server::ServerInfo;
+use crate::rpc::unary::Locks;
+use crate::service::MemberChange;
+
+/// How many answers and events are drawn to have some of each kind.
+const DRAWN: usize = 120;
+
+struct Server {
+    locks: Locks<Fake>,
+    admin: Admin<Fake>,
+    documents: Documents<Fake>,
+    /// While it is there, the node does not stop.
+    _running: watch::Sender<bool>,
+}
+
+impl Server {
+    fn new() -> Self {
+        let service = Fake::new().0;
+        let info = ServerInfo {
+            cluster: "harbour".to_owned(),
+            cluster_id: 0xabc,
+            node: 1,
+            leader: watch::channel(None).1,
+            endpoints: watch::channel(vec![]).1,
+        };
+        let (running, stop) = watch::channel(false);
+        Self {
+            locks: Locks { service: service.clone(), info, stop, tasks: Default::default() },
+            admin: Admin { service: service.clone() },
+            documents: Documents { service },
+            _running: running,
+        }
+    }
+
+    /// Whether a request was understood: answered, or on its way to be.
+    fn understands(&self, name: &str, bytes: &[u8]) -> bool {
+        let Self { locks, admin, documents, .. } = self;
+        match name {
+            "AcquireRequest" => call(bytes, |asked| locks.acquire(asked)),
+            "RefreshRequest" => call(bytes, |asked| locks.refresh(asked)),
+            "ReleaseRequest" => call(bytes, |asked| locks.release(asked)),
+            "WithdrawRequest" => call(bytes, |asked| locks.withdraw(asked)),
+            "OpenSessionRequest" => call(bytes, |asked| locks.open_session(asked)),
+            "CloseSessionRequest" => call(bytes, |asked| locks.close_session(asked)),
+            "SessionAcquireRequest" => call(bytes, |asked| locks.session_acquire(asked)),
+            "SessionAcquireSetRequest" => call(bytes, |asked| locks.session_acquire_set(asked)),
+            "SessionReleaseRequest" => call(bytes, |asked| locks.session_release(asked)),
+            "SessionCancelRequest" => call(bytes, |asked| locks.session_cancel(asked)),
+            "SessionAlterRequest" => call(bytes, |asked| locks.session_alter(asked)),
+            "RenewRequest" => call(bytes, |asked| locks.renew(asked)),
+            "SettledRequest" => call(bytes, |asked| locks.settled(asked)),
+            "ManageRequest" => call(bytes, |asked| locks.manage(asked)),
+            "CheckRequest" => call(bytes, |asked| locks.check(asked)),
+            "InspectRequest" => call(bytes, |asked| locks.inspect(asked)),
+            "ListRequest" => call(bytes, |asked| locks.list(asked)),
+            "SessionsRequest" => call(bytes, |asked| locks.sessions(asked)),
+            "ClaimRequest" => call(bytes, |asked| locks.claim(asked)),
+            "ExplainRequest" => call(bytes, |asked| locks.explain(asked)),
+            "TotalsRequest" => call(bytes, |asked| locks.totals(asked)),
+            "WatchRequest" => call(bytes, |asked| locks.watch(asked)),
+            "WaitRequest" => call(bytes, |asked| locks.wait(asked)),
+            "HistoryRequest" => call(bytes, |asked| locks.history(asked)),
+            "TokensRequest" => call(bytes, |asked| locks.tokens(asked)),
+            "WatchTokensRequest" => call(bytes, |asked| locks.watch_tokens(asked)),
+            "TransferRequest" => call(bytes, |asked| admin.transfer(asked)),
+            "RaiseFeaturesRequest" => call(bytes, |asked| admin.raise_features(asked)),
+            "ChangeMembersRequest" => read::<pb::ChangeMembersRequest, MemberChange>(bytes),
+            "DocumentRequest" => call(bytes, |asked| documents.change(asked)),
+            "FindDocumentsRequest" => call(bytes, |asked| documents.find(asked)),
+            "PingsRequest" => call(bytes, |asked| documents.pings(asked)),
+            other => panic!("{other}: no such request"),
+        }
+    }
+}
+
+fn call<M, R, F>(bytes: &[u8], serve: impl FnOnce(Request<M>) -> F) -> bool
+where
+    M: Message + Default,
+    F: Future<Output = Result<R, GrpcStatus>>,
+{
+    let Ok(message) = M::decode(bytes) else { return false };
+    !matches!(serve(Request::new(message)).now_or_never(), Some(Err(_)))
+}
+
+fn read<M: Message + Default, T: TryFrom<M>>(bytes: &[u8]) -> bool {
+    M::decode(bytes).is_ok_and(|message| T::try_from(message).is_ok())
+}
+
+fn whole<M: Message>(name: &str, message: M) -> Sample {
+    (name.to_owned(), message.encode_to_vec())
+}
+
+const LOCK: &str = "free";
+const SESSION: u64 = 7;
+
+fn texts() -> (String, String, String) {
+    (String::new(), LOCK.to_owned(), "secret".to_owned())
+}
+
+fn described() -> Option<pb::Metadata> {
+    Some(pb::Metadata { who: "ida".to_owned(), why: "rebuild".to_owned(), pid: 4, ..Default::default() })
+}
+
+fn permits() -> Option<pb::Mode> {
+    Some(pb::Mode { how: Some(pb::mode::How::Permits(pb::Permits { count: 2, limit: Some(5) })) })
+}
+
+fn patient() -> Option<pb::Patience> {
+    Some(pb::Patience { how: Some(pb::patience::How::ForMs(30_000)) })
+}
+
+/// Everything that an acquire may say beside its lock.
+pub(in crate::rpc) fn full_extras() -> Option<pb::Extras> {
+    let parent = Some(pb::Parent { session: 9, owner: "main".to_owned() });
+    let value = Some("n1".to_owned());
+    let reentry = pb::Reentry::Count.into();
+    Some(pb::Extras { reentry, unfair: true, lease_ms: Some(5_000), delay_ms: 9, value, parent, wait_in_circles: true })
+}
+
+/// As they go over a stream and inside a call.
+pub(in crate::rpc) fn full_acquire() -> pb::StreamAcquire {
+    pb::StreamAcquire {
+        request: 12,
+        answered_below: 11,
+        lock: LOCK.to_owned(),
+        mode: permits(),
+        owner: Some("job".to_owned()),
+        patience: patient(),
+        metadata: described(),
+        extras: full_extras(),
+    }
+}
+
+/// As they go over a stream and inside a call.
+pub(in crate::rpc) fn full_set() -> pb::StreamAcquireSet {
+    let member = |lock: &str| pb::SetMember { lock: lock.to_owned(), mode: permits() };
+    pb::StreamAcquireSet {
+        request: 12,
+        answered_below: 11,
+        members: vec![member("a"), member("b"), member("c")],
+        owner: Some("job".to_owned()),
+        patience: patient(),
+        metadata: described(),
+        extras: full_extras(),
+    }
+}
+
+/// As they go over a stream and inside a call.
+pub(in crate::rpc) fn full_open() -> pb::StreamOpen {
+    pb::StreamOpen {
+        handle: "secret".to_owned(),
+        instance: vec![5; 16].into(),
+        ttl_ms: 10_000,
+        disconnect_grace_ms: Some(4_000),
+        metadata: described(),
+        accepts_hand_over: true,
+    }
+}
+
+/// One of each change of a hold.
+pub(in crate::rpc) fn full_alterations() -> Vec<pb::StreamAlter> {
+    use pb::stream_alter::What;
+    let token = 77;
+    let changes = [
+        What::Downgrade(pb::Downgrade { token }),
+        What::Upgrade(pb::Upgrade { token, patience: patient() }),
+        What::Resume(pb::Resume { token, handle: "old".to_owned(), lease_ms: Some(4_000) }),
+        What::SetValue(pb::SetValue { token, value: Some("n2".to_owned()) }),
+        What::ReturnPermits(pb::ReturnPermits { token, count: 2 }),
+    ];
+    let alter = |what| pb::StreamAlter { request: 12, answered_below: 11, lock: LOCK.to_owned(), what: Some(what) };
+    changes.map(alter).into()
+}
+
+fn claim() -> Option<pb::Claim> {
+    Some(pb::Claim { who: Some(pb::claim::Who::Request(pb::RequestId { session: SESSION, number: 12 })) })
+}
+
+/// Calls that ask for a change, without a session and with one.
+fn commands() -> Vec<Sample> {
+    let (namespace, lock, handle) = texts();
+    let (take, lease_ms, age_ms, since_ms) = (bytes::Bytes::from(vec![9; 16]), 70_000, 5, Some(1_200));
+    let leased = pb::AcquireRequest {
+        namespace: namespace.clone(),
+        lock: lock.clone(),
+        take: take.clone(),
+        handle: handle.clone(),
+        mode: permits(),
+        lease_ms,
+        patience: patient(),
+        metadata: described(),
+        age_ms,
+        since_ms,
+    };
+    let release = pb::StreamRelease { request: 13, answered_below: 12, lock: lock.clone(), token: 77 };
+    let named = || (namespace.clone(), lock.clone(), handle.clone());
+    let mut samples = vec![
+        whole("AcquireRequest", leased),
+        whole("RefreshRequest", {
+            let (namespace, lock, handle) = named();
+            pb::RefreshRequest { namespace, lock, handle, lease_ms, attempt: 9 }
+        }),
+        whole("WithdrawRequest", {
+            let (namespace, lock, handle) = named();
+            pb::WithdrawRequest { namespace, lock, take, handle, age_ms, since_ms }
+        }),
+        whole("OpenSessionRequest", pb::OpenSessionRequest { namespace: namespace.clone(), open: Some(full_open()) }),
+        whole(
+            "SettledRequest",
+            pb::SettledRequest { namespace: namespace.clone(), lock: lock.clone(), claim: claim() },
+        ),
+    ];
+    let session = SESSION;
+    let mut of_session = |name: &str, build: &dyn Fn(String, String) -> Vec<u8>| {
+        samples.push((name.to_owned(), build(namespace.clone(), handle.clone())));
+    };
+    of_session("CloseSessionRequest", &|namespace, handle| {
+        pb::CloseSessionRequest { namespace, session, handle, end: pb::SessionClose::Done.into() }.encode_to_vec()
+    });
+    of_session("SessionAcquireRequest", &|namespace, handle| {
+        pb::SessionAcquireRequest { namespace, session, handle, acquire: Some(full_acquire()) }.encode_to_vec()
+    });
+    of_session("SessionAcquireSetRequest", &|namespace, handle| {
+        pb::SessionAcquireSetRequest { namespace, session, handle, acquire: Some(full_set()) }.encode_to_vec()
+    });
+    of_session("SessionReleaseRequest", &|namespace, handle| {
+        pb::SessionReleaseRequest { namespace, session, handle, release: Some(release.clone()) }.encode_to_vec()
+    });
+    of_session("SessionCancelRequest", &|namespace, handle| {
+        pb::SessionCancelRequest { namespace, session, handle, request: 12 }.encode_to_vec()
+    });
+    for alter in full_alterations() {
+        of_session("SessionAlterRequest", &|namespace, handle| {
+            pb::SessionAlterRequest { namespace, session, handle, alter: Some(alter.clone()) }.encode_to_vec()
+        });
+    }
+    samples
+}
+
+/// Calls that act on what others hold, on the cluster, or on several things at once.
+fn acts() -> Vec<Sample> {
+    use pb::manage_request::What;
+    use pb::renewal::Target;
+    let (namespace, lock, handle) = texts();
+    let (token, why) = (77, "stuck".to_owned());
+    let manage = |what| pb::ManageRequest { namespace: namespace.clone(), lock: lock.clone(), what: Some(what) };
+    let key = Some(pb::LockKey { namespace: String::new(), name: lock.clone() });
+    let targets = [
+        Target::Session(SESSION),
+        Target::Lease(pb::LeaseTarget { lock: key.clone(), lease_ms: 9_000 }),
+        Target::Hold(pb::HoldTarget { lock: key, session: SESSION, token, lease_ms: 9_000 }),
+    ];
+    let renewals = targets.map(|target| pb::Renewal { target: Some(target), handle: handle.clone(), attempt: 5 });
+    let release =
+        pb::ReleaseRequest { namespace: String::new(), lock: lock.clone(), handle, age_ms: 4, since_ms: Some(3) };
+    let join = MemberChange::Add { node: 4, client: "a:1".to_owned(), peer: "a:2".to_owned() };
+    let replace = MemberChange::Promote { node: 4, instead_of: Some(3) };
+    vec![
+        whole("ReleaseRequest", release),
+        whole("RenewRequest", pb::RenewRequest { namespace: String::new(), renewals: renewals.into() }),
+        whole("ManageRequest", manage(What::SetLimit(7))),
+        whole("ManageRequest", manage(What::Break(pb::Break { token, why: why.clone(), dry_run: true }))),
+        whole("ManageRequest", manage(What::Ask(pb::Ask { token, why }))),
+        whole("ManageRequest", manage(What::HandOver(pb::HandOver { token, to: SESSION }))),
+        whole("TransferRequest", pb::TransferRequest { to: 2 }),
+        whole("RaiseFeaturesRequest", pb::RaiseFeaturesRequest { to: 1 }),
+        whole("ChangeMembersRequest", pb::ChangeMembersRequest::from(&join)),
+        whole("ChangeMembersRequest", pb::ChangeMembersRequest::from(&replace)),
+    ]
+}
+
+/// Questions.
+fn questions() -> Vec<Sample> {
+    let (namespace, lock, _) = texts();
+    let freshness = pb::Freshness::Stale.into();
+    let rows = 20;
+    let after = Some(pb::Position { index: 8, n: 2 });
+    let named = || (namespace.clone(), lock.clone());
+    let of = |name: &str, build: &dyn Fn(String, String) -> Vec<u8>| {
+        let (namespace, lock) = named();
+        (name.to_owned(), build(namespace, lock))
+    };
+    let list = pb::ListRequest {
+        prefix: "fr".to_owned(),
+        show: pb::ListShow::Held.into(),
+        older_than_ms: 9,
+        after: Some("fa".to_owned()),
+        rows,
+        freshness,
+        namespace: namespace.clone(),
+    };
+    let about = Some(pb::explain_request::About::Request(pb::RequestId { session: SESSION, number: 3 }));
+    let watch =
+        pb::WatchRequest { prefix: "fr".to_owned(), after, cluster_id: vec![3; 16].into(), ..Default::default() };
+    vec![
+        whole("ListRequest", list),
+        whole("SessionsRequest", pb::SessionsRequest { namespace: namespace.clone(), after: Some(3), rows, freshness }),
+        whole("ExplainRequest", pb::ExplainRequest { namespace: namespace.clone(), about, freshness }),
+        whole("TotalsRequest", pb::TotalsRequest { freshness }),
+        whole("WatchRequest", watch),
+        of("CheckRequest", &|namespace, lock| {
+            pb::CheckRequest { namespace, lock, token: 77, freshness }.encode_to_vec()
+        }),
+        of("InspectRequest", &|namespace, lock| pb::InspectRequest { namespace, lock, freshness }.encode_to_vec()),
+        of("ClaimRequest", &|namespace, lock| {
+            pb::ClaimRequest { namespace, lock, claim: claim(), freshness }.encode_to_vec()
+        }),
+        of("WaitRequest", &|namespace, lock| pb::WaitRequest { namespace, lock }.encode_to_vec()),
+        of("HistoryRequest", &|namespace, lock| {
+            pb::HistoryRequest { namespace, lock, after, rows, freshness }.encode_to_vec()
+        }),
+        of("TokensRequest", &|namespace, lock| pb::TokensRequest { namespace, lock, freshness }.encode_to_vec()),
+        of("WatchTokensRequest", &|namespace, lock| pb::WatchTokensRequest { namespace, lock }.encode_to_vec()),
+    ]
+}
+
+/// Locks as documents.
+fn documents() -> Vec<Sample> {
+    use pb::document_request::What;
+    let (namespace, lock, handle) = texts();
+    let ts = bytes::Bytes::from(vec![7; 12]);
+    let metadata = Some(pb::Metadata { process: "h:27017:1:2".to_owned(), ..Default::default() });
+    let grab = pb::Grab { lock: lock.clone(), ts: ts.clone(), metadata, term: Some(4), prepare: true };
+    let swap = pb::SwapValue { lock: lock.clone(), handle, seen: Some("n1".to_owned()), value: Some("n2".to_owned()) };
+    let changes = [
+        What::Grab(grab.clone()),
+        What::Overtake(pb::Overtake { grab: Some(grab), seen: vec![8; 12].into() }),
+        What::Unlock(pb::Unlock { ts: ts.clone(), lock: Some(lock.clone()) }),
+        What::UnlockAll(pb::UnlockAll { process: "h:27017:1:2".to_owned(), term: Some(4) }),
+        What::Ping("h:27017:1:2".to_owned()),
+        What::RemoveExpired(pb::RemoveExpired { lock: lock.clone(), token: 77, deadline_ms: 9 }),
+        What::SwapValue(swap),
+        What::Confirm(pb::Confirm { lock: lock.clone(), ts: ts.clone() }),
+    ];
+    let freshness = pb::Freshness::Linearizable.into();
+    let asked =
+        |what| pb::DocumentRequest { namespace: namespace.clone(), age_ms: 4, since_ms: Some(3), what: Some(what) };
+    let mut samples: Vec<_> = changes.map(|what| whole("DocumentRequest", asked(what))).into();
+    let (lock, after) = (Some(lock), Some("fa".to_owned()));
+    let find =
+        pb::FindDocumentsRequest { namespace: String::new(), lock, ts, after: after.clone(), rows: 5, freshness };
+    samples.push(whole("FindDocumentsRequest", find));
+    let process = Some("h:27017:1:2".to_owned());
+    let pings = pb::PingsRequest { namespace: String::new(), process, after, rows: 5, freshness };
+    samples.push(whole("PingsRequest", pings));
+    samples
+}
+
+/// Every kind of request that a node serves.
+#[tokio::test]
+async fn hostile_requests_of_clients_are_served_or_refused() {
+    let today: Vec<Sample> = [commands(), acts(), questions(), documents()].concat();
+    let server = Server::new();
+    attack(6, &kept("requests-of-clients.bin", &today), |name, bytes| server.understands(name, bytes));
+}
+
+/// Whether an answer of a node is understood by its client.
+fn understood(name: &str, bytes: &[u8]) -> bool {
+    match name {
+        "Reply" => read::<pb::Reply, Reply>(bytes),
+        "CheckReply" => read::<pb::CheckReply, Answered>(bytes),
+        "InspectReply" => read::<pb::InspectReply, Answered>(bytes),
+        "ListReply" => read::<pb::ListReply, Answered>(bytes),
+        "SessionsReply" => read::<pb::SessionsReply, Answered>(bytes),
+        "ClaimReply" => read::<pb::ClaimReply, Answered>(bytes),
+        "TotalsReply" => read::<pb::TotalsReply, Answered>(bytes),
+        "ExplainReply" => read::<pb::ExplainReply, Answered>(bytes),
+        "TokensReply" => read::<pb::TokensReply, Answered>(bytes),
+        "HistoryReply" => read::<pb::HistoryReply, Answered>(bytes),
+        "FindDocumentsReply" => read::<pb::FindDocumentsReply, Answered>(bytes),
+        "PingsReply" => read::<pb::PingsReply, Answered>(bytes),
+        "Event" => read::<pb::Event, Event>(bytes),
+        "StatusReply" => read::<pb::StatusReply, Status>(bytes),
+        "Error" => pb::Error::decode(bytes).map(|error| drop(error_from_wire(&error))).is_ok(),
+        other => panic!("{other}: no such answer"),
+    }
+}
+
+fn written(answered: Answered) -> Result<Sample, ServiceError> {
+    Ok(match &answered.answer {
+        Answer::Checked(_) => whole("CheckReply", pb::CheckReply::try_from(answered)?),
+        Answer::Lock(_) => whole("InspectReply", pb::InspectReply::try_from(answered)?),
+        Answer::Locks { .. } => whole("ListReply", pb::ListReply::try_from(answered)?),
+        Answer::Sessions { .. } => whole("SessionsReply", pb::SessionsReply::try_from(answered)?),
+        Answer::Claim(_) => whole("ClaimReply", pb::ClaimReply::try_from(answered)?),
+        Answer::Totals(_) => whole("TotalsReply", pb::TotalsReply::try_from(answered)?),
+        Answer::Explained(_) => whole("ExplainReply", pb::ExplainReply::try_from(answered)?),
+        Answer::Tokens(_) => whole("TokensReply", pb::TokensReply::try_from(answered)?),
+        Answer::History(_) => whole("HistoryReply", pb::HistoryReply::try_from(answered)?),
+        Answer::Documents { .. } => {
+            whole("FindDocumentsReply", super::super::documents(&Namespace::default(), answered)?)
+        }
+        Answer::Pings { .. } => whole("PingsReply", super::super::pings(&Namespace::default(), answered)?),
+    })
+}
+
+/// Some of each kind, drawn the same each time.
+fn answers() -> Vec<Sample> {
+    let mut runner = TestRunner::deterministic();
+    let mut samples = Vec::new();
+    for number in 0..DRAWN as u64 {
+        let answer = answer().new_tree(&mut runner).expect("drawn").current();
+        if number % 2 == 0 {
+            samples.push(written(Answered { index: number, now: LogTime(9), answer }).expect("fits"));
+        }
+        let kind = event_kind().new_tree(&mut runner).expect("drawn").current();
+        let namespace = kind.lock().map(|lock| lock.namespace.clone());
+        let position = Position { index: number, n: 1 };
+        if number % 4 == 0 {
+            let event = Event { position, at: LogTime(8), wall: WallTime(9), namespace, kind };
+            samples.push(whole("Event", pb::Event::from(&event)));
+            let outcome = outcome().new_tree(&mut runner).expect("drawn").current();
+            samples.push(whole("Reply", pb::Reply::from(&Reply { index: number, stamp: LogTime(8), outcome })));
+        }
+    }
+    samples.push(whole("StatusReply", pb::StatusReply::from(&sample_status())));
+    samples.extend(one_error_of_each_kind().iter().map(|error| whole("Error", error_to_wire(error))));
+    samples
+}
+
+/// Every kind of answer and event that a client reads.
+#[test]
+fn hostile_answers_to_clients_are_values_or_errors() {
+    attack(7, &kept("answers-to-clients.bin", &answers()), understood);
+}
+
+/// Lengths that are not there cost nothing, whichever field of a request they are in.
+#[tokio::test]
+async fn a_huge_length_in_a_request_takes_no_memory() {
+    let server = Server::new();
+    for field in 1..16 {
+        let bytes = [&[field << 3 | 2][..], &[255, 255, 255, 127], &[0; 8]].concat();
+        for name in ["AcquireRequest", "RenewRequest", "SessionAcquireSetRequest", "DocumentRequest"] {
+            let understood = frugal(name, bytes.len(), || server.understands(name, &bytes));
+            assert!(!understood, "{name}: nothing of it is there");
+        }
+    }
+}
+
+/// A request full of the shortest renewals, or an answer full of the shortest records: each takes its place in memory
+/// before they are counted or looked at, and the larger that is, the more.
+#[tokio::test]
+async fn many_short_elements_take_a_bounded_multiple() {
+    let server = Server::new();
+    let (request, answer) = ([0x12, 0].repeat(50_000), [0x22, 0].repeat(50_000));
+    let (served, taken) = held(|| server.understands("RenewRequest", &request));
+    assert!(!served && taken <= 128 * request.len() as u64, "{taken} bytes of memory for {}", request.len());
+    let (read, taken) = held(|| understood("HistoryReply", &answer));
+    assert!(!read && taken <= 512 * answer.len() as u64, "{taken} bytes of memory for {}", answer.len());
+}

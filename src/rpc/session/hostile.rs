@@ -1,0 +1,74 @@
+//! Frames of a session's stream that somebody damaged: answered, or they end the stream; no panic, and no memory beyond
+//! ten times their length.
+
+use futures_util::FutureExt;
+use prost::Message;
+use tokio::sync::{mpsc, watch};
+
+use super::{Bound, SessionStream};
+use crate::codec::hostile::{Sample, attack, kept};
+use crate::limits;
+use crate::model::{Attachment, SessionId};
+use crate::rpc::convert::hostile::{full_acquire, full_alterations, full_open, full_set};
+use crate::rpc::fake::{Fake, SESSION};
+use crate::rpc::pb;
+use crate::rpc::pb::client_frame::Body;
+use crate::rpc::server::ServerInfo;
+
+fn samples() -> Vec<Sample> {
+    let frame = |body| pb::ClientFrame { number: 3, body: Some(body) }.encode_to_vec();
+    let (lock, request) = ("free".to_owned(), 12);
+    let hello = pb::ClientHello {
+        protocol_min: 1,
+        protocol_max: 9,
+        features: vec!["of-tomorrow".to_owned()],
+        namespace: "default".to_owned(),
+        cluster_id: vec![3; 16].into(),
+    };
+    let attach = pb::StreamAttach { session: SESSION, handle: "secret".to_owned(), attempt: 4 };
+    let release = pb::StreamRelease { request, answered_below: 11, lock: lock.clone(), token: 77 };
+    let mut samples = vec![
+        ("hello", frame(Body::Hello(hello))),
+        ("open", frame(Body::Open(full_open()))),
+        ("open", frame(Body::Attach(attach))),
+        ("bound", frame(Body::Acquire(full_acquire()))),
+        ("bound", frame(Body::AcquireSet(full_set()))),
+        ("bound", frame(Body::Release(release))),
+        ("bound", frame(Body::Cancel(pb::StreamCancel { request }))),
+        ("bound", frame(Body::Renew(pb::StreamRenew { attempt: 6 }))),
+        ("bound", frame(Body::Close(pb::StreamClose { end: pb::SessionClose::Done.into() }))),
+        ("bound", frame(Body::Settle(pb::StreamSettle { request, lock }))),
+    ];
+    samples.extend(full_alterations().into_iter().map(|alter| ("bound", frame(Body::Alter(alter)))));
+    samples.into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).collect()
+}
+
+/// Whether a frame was taken for what it is, by a stream that is at this point of its life.
+fn taken(at: &str, bytes: &[u8]) -> bool {
+    let Ok(frame) = pb::ClientFrame::decode(bytes) else { return false };
+    if at == "hello" {
+        let Some(Body::Hello(hello)) = frame.body else { return false };
+        return hello.expected_cluster().is_ok();
+    }
+    let (outgoing, mut answers) = mpsc::channel(limits::STREAM_FRAMES_WAITING_MAX);
+    let info = ServerInfo {
+        cluster: "harbour".to_owned(),
+        cluster_id: 0xabc,
+        node: 1,
+        leader: watch::channel(None).1,
+        endpoints: watch::channel(vec![]).1,
+    };
+    let mut stream = SessionStream::new(Fake::new().0, info, watch::channel(false).1, outgoing);
+    if at == "bound" {
+        stream.bound = Some(Bound { session: SessionId::new(0, SESSION), attachment: Attachment(4) });
+    }
+    let ended = stream.frame(frame).now_or_never().expect("there is room for its answer").is_err();
+    // A refusal is answered at once; what was understood is on its way to the service.
+    !ended && answers.try_recv().is_err()
+}
+
+/// Every kind of frame.
+#[tokio::test]
+async fn hostile_frames_are_answered_or_end_the_stream() {
+    attack(8, &kept("frames-of-clients.bin", &samples()), taken);
+}
