@@ -23,6 +23,8 @@ use crate::cluster::{Cluster, TURN};
 const RUN: Duration = Duration::from_secs(25);
 /// So many grants draw tokens before all nodes are stopped.
 const GRANTS_BEFORE_A_STOP: usize = 30;
+/// A kind of fault that struck so often must have changed something.
+const STRIKES_FOR_A_BITE: usize = 2;
 /// A planted bug must be found within so long.
 const FIND: Duration = Duration::from_secs(90);
 
@@ -57,6 +59,8 @@ async fn nothing_is_lost_or_held_twice_while_nodes_are_killed() {
     assert!(violations.is_empty(), "seed {}: halfway:\n{}", scene.seed, listed(&violations));
     let odd = std::mem::take(&mut *lock(&scene.run.odd));
     assert!(odd.is_empty(), "seed {}: unexpected errors: {odd:#?}", scene.seed);
+    let toothless = report.toothless(STRIKES_FOR_A_BITE);
+    assert!(toothless.is_empty(), "the run proves nothing of what never changed anything: {toothless:?}");
     let all_at_once = blows.iter().any(|blow| report.struck_all(*blow)) || !blows.iter().any(|blow| blow.strikes_all());
     assert!(report.leaders() >= 2 && all_at_once, "the run proves nothing: {report:?}");
     assert!(through > 0 && granted > 100, "the run proves nothing: {granted} grants, {through} through a failover");

@@ -72,8 +72,11 @@ impl Scene {
             let (victims, leader) = self.victims(blow, length, &report);
             let began = self.run.now();
             eprintln!("after {} ms: {} at {victims:?}", began.as_millis(), blow.word());
-            strike(blow, &victims, (cluster, world), &mut self.random).await;
-            report.strikes.push(Struck { blow, victims: victims.len(), leader, began, healed: self.run.now() });
+            let bit = strike(blow, &victims, (cluster, world), &mut self.random).await;
+            if !bit {
+                eprintln!("{} changed nothing", blow.word());
+            }
+            report.strikes.push(Struck { blow, victims: victims.len(), leader, bit, began, healed: self.run.now() });
         }
         looking.abort();
         report

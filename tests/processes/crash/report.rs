@@ -16,6 +16,8 @@ pub(super) struct Struck {
     pub(super) victims: usize,
     /// Whether the leader was among them.
     pub(super) leader: bool,
+    /// Whether it changed anything.
+    pub(super) bit: bool,
     pub(super) began: Duration,
     pub(super) healed: Duration,
 }
@@ -37,6 +39,16 @@ impl Led {
     fn changes(&self, from: Duration, to: Duration) -> usize {
         lock(&self.0).iter().skip(1).filter(|(since, ..)| (from..to).contains(since)).count()
     }
+}
+
+/// What all blows of one kind came to.
+#[derive(Default)]
+struct Row {
+    rounds: usize,
+    bit: usize,
+    leaders: usize,
+    changes: usize,
+    worst: Duration,
 }
 
 /// What was done, and who led meanwhile.
@@ -62,6 +74,17 @@ impl Report {
         self.strikes.iter().filter(|struck| struck.leader).count()
     }
 
+    /// Kinds that struck at least so often and never changed anything: the run does not prove what it says of them.
+    pub(super) fn toothless(&self, strikes_min: usize) -> Vec<&'static str> {
+        let mut bites: BTreeMap<Blow, (usize, usize)> = BTreeMap::new();
+        for struck in &self.strikes {
+            let row = bites.entry(struck.blow).or_default();
+            *row = (row.0 + 1, row.1 + usize::from(struck.bit));
+        }
+        let toothless = bites.iter().filter(|(_, (struck, bit))| strikes_min <= *struck && *bit == 0);
+        toothless.map(|(blow, _)| blow.word()).collect()
+    }
+
     /// Grants that were asked for before a leader was struck and given after.
     pub(super) fn through_a_failover(&self, history: &History) -> usize {
         let leaders: Vec<_> = self.strikes.iter().filter(|struck| struck.leader).map(|struck| struck.began).collect();
@@ -69,24 +92,27 @@ impl Report {
         history.beliefs.iter().filter(through).count()
     }
 
-    /// For each kind: its rounds, those with the leader, changes of leader, and the longest time between two grants.
+    /// For each kind: its rounds, those that bit, those with the leader, changes of leader, and the longest time between two grants.
     pub(super) fn table(&self, history: &History) -> String {
         let mut granted: Vec<_> = history.beliefs.iter().map(|belief| belief.begin).collect();
         granted.sort();
-        let mut rows: BTreeMap<Blow, (usize, usize, usize, Duration)> = BTreeMap::new();
+        let mut rows: BTreeMap<Blow, Row> = BTreeMap::new();
         for (at, struck) in self.strikes.iter().enumerate() {
             // What comes before the next blow is the consequence of this one.
             let end = self.strikes.get(at + 1).map_or(Duration::MAX, |next| next.began);
             let gaps = granted.windows(2).filter(|gap| struck.began < gap[1] && gap[0] < end);
             let worst = gaps.map(|gap| gap[1] - gap[0]).max().unwrap_or_default();
             let row = rows.entry(struck.blow).or_default();
-            let changes = self.led.changes(struck.began, end);
-            *row = (row.0 + 1, row.1 + usize::from(struck.leader), row.2 + changes, row.3.max(worst));
+            row.rounds += 1;
+            row.bit += usize::from(struck.bit);
+            row.leaders += usize::from(struck.leader);
+            row.changes += self.led.changes(struck.began, end);
+            row.worst = row.worst.max(worst);
         }
-        let mut text = format!("{:12} rounds  leader struck  leader changes  longest without a grant\n", "fault");
-        for (blow, (rounds, leaders, changes, worst)) in rows {
-            let worst = worst.as_secs_f64();
-            text += &format!("{:12} {rounds:6}  {leaders:13}  {changes:14}  {worst:21.2} s\n", blow.word());
+        let mut text = format!("{:12} rounds  bit  leader struck  leader changes  longest without a grant\n", "fault");
+        for (blow, Row { rounds, bit, leaders, changes, worst }) in rows {
+            let (blow, worst) = (blow.word(), worst.as_secs_f64());
+            text += &format!("{blow:12} {rounds:6}  {bit:3}  {leaders:13}  {changes:14}  {worst:21.2} s\n");
         }
         text
     }

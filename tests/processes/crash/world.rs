@@ -45,7 +45,12 @@ pub(super) fn enter(test: &str) -> bool {
         return false;
     }
     let mut process = Command::new("unshare");
-    process.args(UNSHARE).arg(std::env::current_exe().expect("this test")).args(["--exact", test, "--nocapture"]);
+    process.args(UNSHARE).arg(std::env::current_exe().expect("this test")).args([
+        "--exact",
+        test,
+        "--nocapture",
+        "--include-ignored",
+    ]);
     let ended = process.env(INSIDE, "1").stdin(Stdio::null()).status().expect("unshare starts, as it did before");
     assert!(ended.success(), "the run in a world of its own failed: {ended}; what it said stands above");
     true

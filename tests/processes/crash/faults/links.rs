@@ -38,7 +38,7 @@ pub(crate) fn build() {
 
 /// A direction in which nothing arrives any more.
 #[derive(Debug, Clone)]
-pub(super) struct Cut(Vec<String>);
+pub(in crate::crash) struct Cut(Vec<String>);
 
 impl Cut {
     /// From one node to another.
@@ -58,12 +58,12 @@ impl Cut {
 }
 
 /// Makes the cuts.
-pub(super) fn cut(cuts: &[Cut]) {
+pub(in crate::crash) fn cut(cuts: &[Cut]) {
     cuts.iter().for_each(|cut| cut.rule("add"));
 }
 
 /// Heals them.
-pub(super) fn heal(cuts: &[Cut]) {
+pub(in crate::crash) fn heal(cuts: &[Cut]) {
     cuts.iter().for_each(|cut| cut.rule("del"));
 }
 
@@ -72,12 +72,12 @@ fn others(node: usize) -> impl Iterator<Item = usize> {
 }
 
 /// Nobody hears the node.
-pub(super) fn unheard(node: usize) -> Vec<Cut> {
+pub(in crate::crash) fn unheard(node: usize) -> Vec<Cut> {
     others(node).map(|other| Cut::between(node, other)).collect()
 }
 
 /// The node hears no other node.
-pub(super) fn deaf(node: usize) -> Vec<Cut> {
+pub(in crate::crash) fn deaf(node: usize) -> Vec<Cut> {
     others(node).map(|other| Cut::between(other, node)).collect()
 }
 

@@ -1,11 +1,12 @@
 //! What is done to nodes: one kind of fault after the other, each with a file of its own where it needs one.
 
+mod bites;
 pub(super) mod clocks;
 mod descriptors;
 pub(super) mod disks;
 pub(super) mod links;
 pub(super) mod starve;
-mod syncs;
+pub(super) mod syncs;
 
 use std::time::{Duration, Instant};
 
@@ -142,24 +143,26 @@ impl Blow {
     }
 }
 
-/// Strikes the victims, and heals them.
+/// Strikes the victims, and heals them. Answers whether it changed anything; some blows fail the run where they do not.
 pub(super) async fn strike(
     blow: Blow,
     victims: &[usize],
     (cluster, world): (&mut Cluster, Option<&World>),
     random: &mut Random,
-) {
+) -> bool {
     let inside = || world.expect("a world of its own, of which it was made sure");
     let node = victims[0];
     match blow {
         Blow::Kill => {
             victims.iter().for_each(|node| cluster.kill(*node));
             start_again(cluster, victims, random).await;
+            true
         }
         Blow::Pause => {
-            victims.iter().for_each(|node| cluster.signal(*node, Signal::STOP));
+            victims.iter().for_each(|node| cluster.halt(*node));
             sleep(random.ms(200, 2_500)).await;
             victims.iter().for_each(|node| cluster.signal(*node, Signal::CONT));
+            true
         }
         Blow::Stop => {
             for node in victims {
@@ -167,21 +170,23 @@ pub(super) async fn strike(
                 assert_eq!(code, Some(0), "node {node}: a planned stop");
             }
             start_again(cluster, victims, random).await;
+            true
         }
-        Blow::Partition => cut_for(links::from_all(node), random).await,
-        Blow::OneWay if random.below(2) == 0 => cut_for(links::deaf(node), random).await,
-        Blow::OneWay => cut_for(links::unheard(node), random).await,
-        Blow::PeersCut => cut_for(links::from_peers(node), random).await,
+        Blow::Partition => cut_for(links::from_all(node), cluster, random).await,
+        Blow::OneWay if random.below(2) == 0 => cut_for(links::deaf(node), cluster, random).await,
+        Blow::OneWay => cut_for(links::unheard(node), cluster, random).await,
+        Blow::PeersCut => cut_for(links::from_peers(node), cluster, random).await,
         Blow::SlowDisk => {
             let slow = syncs::Syncs::slow(cluster.process(node), 250 + random.below(500));
             sleep(random.ms(1_500, 3_500)).await;
-            drop(slow);
+            0 < slow.end()
         }
         Blow::FailedSync => {
             let fail = syncs::Syncs::fail(cluster.process(node));
             stops_and_says(cluster, node, "cannot ").await;
             drop(fail);
             start_again(cluster, victims, random).await;
+            true
         }
         Blow::FullDisk => {
             disks::fill(inside().folder(), node);
@@ -189,31 +194,53 @@ pub(super) async fn strike(
             sleep(random.ms(100, 700)).await;
             disks::empty(inside().folder(), node);
             cluster.spawn(node);
+            true
         }
         Blow::Power => {
-            victims.iter().for_each(|node| cluster.halt(*node));
-            disks::cut_power(inside().folder(), victims);
-            victims.iter().for_each(|node| cluster.kill(*node));
-            victims.iter().for_each(|node| disks::restore_power(inside().folder(), *node));
+            cut_power(inside(), cluster, victims);
             start_again(cluster, victims, random).await;
+            true
         }
-        Blow::Clock => {
-            let seconds = [3_600, 86_400, -3_600, -86_400][random.below(4) as usize];
-            clocks::set(inside().folder(), node, seconds);
-            sleep(random.ms(1_500, 3_000)).await;
-        }
-        Blow::Starve => {
-            let share = inside().share(node).expect("a control group, of which it was made sure");
-            starve::starve(&share, cluster.process(node));
-            sleep(random.ms(1_500, 4_000)).await;
-            starve::feed(&share);
-        }
-        Blow::Descriptors => {
-            let limited = descriptors::exhaust(cluster.process(node), &cluster.endpoints()[node - 1]);
-            sleep(random.ms(1_500, 3_000)).await;
-            drop(limited);
-        }
+        Blow::Clock => set_clock(inside(), cluster, node, random).await,
+        Blow::Starve => starve_for(inside(), cluster, node, random).await,
+        Blow::Descriptors => exhaust_for(cluster, node, random).await,
     }
+}
+
+/// All power ends at one instant, and comes back.
+pub(in crate::crash) fn cut_power(world: &World, cluster: &mut Cluster, victims: &[usize]) {
+    victims.iter().for_each(|node| cluster.halt(*node));
+    disks::cut_power(world.folder(), victims);
+    victims.iter().for_each(|node| cluster.kill(*node));
+    victims.iter().for_each(|node| disks::restore_power(world.folder(), *node));
+}
+
+async fn set_clock(world: &World, cluster: &Cluster, node: usize, random: &mut Random) -> bool {
+    let hour = || tokio::task::block_in_place(|| bites::hour(&cluster.http(node)));
+    let before = hour();
+    let seconds = [3_600, 86_400, -3_600, -86_400][random.below(4) as usize];
+    clocks::set(world.folder(), node, seconds);
+    sleep(random.ms(1_500, 3_000)).await;
+    let after = hour();
+    after.is_some() && before != after
+}
+
+async fn starve_for(world: &World, cluster: &Cluster, node: usize, random: &mut Random) -> bool {
+    let share = world.share(node).expect("a control group, of which it was made sure");
+    let before = bites::throttled(&share);
+    starve::starve(&share, cluster.process(node));
+    sleep(random.ms(1_500, 4_000)).await;
+    starve::feed(&share);
+    before < bites::throttled(&share)
+}
+
+async fn exhaust_for(cluster: &Cluster, node: usize, random: &mut Random) -> bool {
+    let address = &cluster.endpoints()[node - 1];
+    let limited = descriptors::exhaust(cluster.process(node), address);
+    sleep(random.ms(1_500, 3_000)).await;
+    let unaccepted = bites::unaccepted(cluster.process(node), address);
+    drop(limited);
+    0 < unaccepted
 }
 
 async fn start_again(cluster: &mut Cluster, victims: &[usize], random: &mut Random) {
@@ -221,10 +248,15 @@ async fn start_again(cluster: &mut Cluster, victims: &[usize], random: &mut Rand
     victims.iter().for_each(|node| cluster.spawn(*node));
 }
 
-async fn cut_for(cuts: Vec<links::Cut>, random: &mut Random) {
+/// Makes cuts for a while. They bit if somebody had to send something again.
+async fn cut_for(cuts: Vec<links::Cut>, cluster: &Cluster, random: &mut Random) -> bool {
+    let nodes = [1, 2, 3].map(|node| cluster.process(node));
+    let before = bites::sent_again(&nodes);
     links::cut(&cuts);
     sleep(random.ms(500, 3_500)).await;
+    let after = bites::sent_again(&nodes);
     links::heal(&cuts);
+    before < after
 }
 
 /// Waits until a node has stopped by itself, with 70 and a line that says what is wrong.
