@@ -1,6 +1,7 @@
 //! Clients contend for a few locks while nodes are killed, cut off and starved, and their disks fail; a checker then judges
 //! what was seen. The same run with planted bugs proves that the checker can see.
 
+mod bounds;
 mod clients;
 mod driver;
 mod faults;

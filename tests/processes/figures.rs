@@ -11,8 +11,13 @@ const ROUNDS_DEFAULT: usize = 2;
 /// Longer than any round: the session is not what is measured.
 const TTL: Duration = Duration::from_secs(60);
 
-fn rounds() -> usize {
-    std::env::var("LOCKKEEPER_FIGURES").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(ROUNDS_DEFAULT).max(1)
+/// How large a figure is to be, where somebody wants one; without that the long forms are left out, and say so.
+pub(crate) fn wanted() -> Option<usize> {
+    let size = std::env::var("LOCKKEEPER_FIGURES").ok().and_then(|size| size.parse().ok());
+    if size.is_none() {
+        eprintln!("a long form, by LOCKKEEPER_FIGURES=SIZE only");
+    }
+    size
 }
 
 /// From a kill -9 of the leader, under the `lan` profile, to the next grant to a client that was there before.
@@ -22,7 +27,7 @@ async fn figures_of_a_killed_leader() {
     let mut cluster = Cluster::start_with("lan").await;
     let session = cluster.client().session().ttl(TTL).open().await.expect("a session");
     let mut waited = Vec::new();
-    for _ in 0..rounds() {
+    for _ in 0..wanted().unwrap_or(ROUNDS_DEFAULT).max(1) {
         let leader = cluster.await_leader().await;
         cluster.kill(leader);
         let killed = Instant::now();

@@ -14,6 +14,7 @@ mod disconnect;
 mod disk_full;
 mod families;
 mod figures;
+mod figures_of_clients;
 mod http;
 mod jobs;
 mod lone;

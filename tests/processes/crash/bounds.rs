@@ -1,0 +1,154 @@
+//! Figures of faults that need a world of its own, printed and not judged: `LOCKKEEPER_FIGURES=30 cargo test --test processes
+//! figures_of_power -- --nocapture` cuts the power thirty times; in `figures_of_leader_changes` the number is seconds.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use lockkeeper::client::{LockGuard, Session};
+use lockkeeper::model::TokenState;
+use lockkeeper::rpc::RemoteService;
+use tokio::task::{JoinSet, block_in_place};
+use tokio::time::{sleep, timeout};
+
+use super::faults::syncs::Syncs;
+use super::faults::{Blow, cut_power, links};
+use super::scene::{Random, lock};
+use super::world::{self, World};
+use crate::cluster::{Cluster, TURN};
+use crate::figures::wanted;
+
+/// Longer than any outage: what ends is lost, and not expired.
+const TTL: Duration = Duration::from_secs(600);
+const WRITERS: usize = 8;
+const SYNC_LONGER_MS: u64 = 500;
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+const LOOK_WAIT: Duration = Duration::from_millis(300);
+
+/// Whether the test has to be done in this process, which then has a world of its own; what cannot be done is told.
+fn here(test: &str, blows: &[Blow]) -> bool {
+    for blow in blows {
+        if let Err(why) = blow.possible() {
+            world::skipped(test, &why);
+            return false;
+        }
+    }
+    !block_in_place(|| world::enter(test))
+}
+
+type Holds = Arc<Mutex<Vec<LockGuard>>>;
+
+/// Takes one lock after the other and keeps them.
+async fn take(session: Arc<Session<RemoteService>>, prefix: String, holds: Holds) {
+    for number in 0.. {
+        if let Ok(guard) = session.lock(&format!("{prefix}-{number}")).acquire().await {
+            lock(&holds).push(guard);
+        }
+    }
+}
+
+/// Power is cut at all three nodes at once while locks are taken; everything that was acknowledged is still held after.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn figures_of_power_cuts_of_all() {
+    let Some(rounds) = wanted() else { return };
+    if !here("crash::bounds::figures_of_power_cuts_of_all", &[Blow::Power]) {
+        return;
+    }
+    let _turn = TURN.lock().await;
+    let world = World::build();
+    let mut cluster = Cluster::start_at(world.places(), "lan", None).await;
+    let client = cluster.client();
+    let session = Arc::new(client.session().ttl(TTL).open().await.expect("a session"));
+    let (mut random, mut back, mut looked_at, mut lost) = (Random::of(1), Vec::new(), 0, 0);
+    for round in 0..rounds {
+        let (holds, mut writers) = (Holds::default(), JoinSet::new());
+        for writer in 0..WRITERS {
+            writers.spawn(take(Arc::clone(&session), format!("{round}-{writer}"), Arc::clone(&holds)));
+        }
+        sleep(random.ms(300, 1_500)).await;
+        block_in_place(|| cut_power(&world, &mut cluster, &[1, 2, 3]));
+        writers.shutdown().await;
+        (1..=3).for_each(|node| cluster.spawn(node));
+        let started = Instant::now();
+        cluster.await_leader().await;
+        back.push(started.elapsed());
+        let taken = std::mem::take(&mut *lock(&holds));
+        for hold in taken {
+            let checked = client.check(hold.name().as_str(), hold.token()).await.expect("an answer");
+            looked_at += 1;
+            if checked.state != TokenState::Valid {
+                lost += 1;
+                eprintln!("round {round}: {} is lost: {checked:?}", hold.name());
+            }
+        }
+    }
+    back.sort();
+    let (rounds, median, max) = (back.len(), back[back.len() / 2], back[back.len() - 1]);
+    eprintln!(
+        "power cut {rounds} times: {lost} of {looked_at} acknowledged holds lost; served again {median:?} after the start, at most {max:?}"
+    );
+    assert_eq!(lost, 0, "acknowledged holds were lost");
+}
+
+/// How often another node led, and how many locks were granted, within so long.
+async fn changes(cluster: &Cluster, length: Duration) -> (usize, usize) {
+    let client = cluster.client();
+    let nodes = cluster.endpoints().into_iter().map(|endpoint| super::scene::connect(vec![endpoint]));
+    let nodes: Vec<_> = nodes.collect();
+    let granted = Arc::new(Mutex::new(0));
+    let (count, mut working) = (Arc::clone(&granted), JoinSet::new());
+    working.spawn(async move {
+        let session = client.session().ttl(TTL).open().await.expect("a session");
+        loop {
+            if let Ok(guard) = session.lock("figure").acquire().await {
+                *lock(&count) += 1;
+                guard.release().await.ok();
+            }
+        }
+    });
+    let (began, mut led) = (Instant::now(), BTreeMap::new());
+    while began.elapsed() < length {
+        for node in &nodes {
+            if let Ok(Ok(status)) = timeout(LOOK_WAIT, node.status()).await
+                && let Some(leader) = status.leader
+            {
+                led.insert(status.term, leader);
+            }
+        }
+        sleep(LOOK_EVERY).await;
+    }
+    let granted = *lock(&granted);
+    (led.len().saturating_sub(1), granted)
+}
+
+/// How often leadership changes while one direction is cut, or one follower's syncs take half a second longer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn figures_of_leader_changes() {
+    let Some(seconds) = wanted() else { return };
+    if !here("crash::bounds::figures_of_leader_changes", &[Blow::OneWay, Blow::SlowDisk]) {
+        return;
+    }
+    let _turn = TURN.lock().await;
+    let length = Duration::from_secs(seconds as u64);
+    let world = World::build();
+    let cluster = Cluster::start_at(world.places(), "lan", None).await;
+    for what in
+        ["a deaf leader", "an unheard leader", "a deaf follower", "an unheard follower", "a follower with slow syncs"]
+    {
+        let leader = cluster.await_leader().await;
+        let node = if what.contains("leader") { leader } else { cluster.a_follower().await };
+        let cuts = if what.contains("deaf") { links::deaf(node) } else { links::unheard(node) };
+        let (changed, granted) = if what.contains("slow") {
+            let slow = Syncs::slow(cluster.process(node), SYNC_LONGER_MS);
+            let seen = changes(&cluster, length).await;
+            assert!(0 < slow.end(), "no sync was held up");
+            seen
+        } else {
+            links::cut(&cuts);
+            let seen = changes(&cluster, length).await;
+            links::heal(&cuts);
+            seen
+        };
+        eprintln!("{what}: {changed} leader changes in {} s, {granted} grants", length.as_secs());
+    }
+}
