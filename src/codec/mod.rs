@@ -10,6 +10,8 @@ mod entry;
 mod frame;
 #[cfg(test)]
 pub(crate) mod hostile;
+#[cfg(test)]
+mod kept_log;
 mod message;
 mod payload;
 mod record;

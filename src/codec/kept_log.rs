@@ -1,0 +1,56 @@
+//! A log that was written when the cluster's feature level was 1, replayed by today's build: it must come to the same answers
+//! and the same state, byte for byte. What a newer build decides otherwise it may decide only above the level at which that
+//! began; a node that replays old entries differently would differ from its neighbours.
+
+use xxhash_rust::xxh3::Xxh3;
+
+use super::hostile::{Sample, kept};
+use super::*;
+use crate::limits;
+use crate::machine::Machine;
+use crate::machine::tests::mirror::Watched;
+use crate::machine::tests::random::Story;
+use crate::model::Command;
+
+const ENTRIES: usize = 150;
+
+/// The entries of a random story, and what they come to.
+fn today() -> Vec<Sample> {
+    let (mut story, mut watched, mut log) = (Story::new(77), Watched::default(), Vec::new());
+    for _ in 0..ENTRIES {
+        let mut entry = story.entry(watched.machine.next_deadline());
+        entry.commands.retain(|asked| !matches!(asked.command, Command::RaiseFeatures(_)));
+        log.push(("entry".to_owned(), encode_entry(&entry).to_vec()));
+        let applied = watched.apply(&entry);
+        story.learn(&entry, &applied);
+    }
+    let state = replayed(&log);
+    log.push(("state".to_owned(), state));
+    log
+}
+
+/// A digest of all answers and of all records at the end.
+fn replayed(log: &[Sample]) -> Vec<u8> {
+    let (mut machine, mut digest) = (Machine::new(), Xxh3::new());
+    for ((_, bytes), index) in log.iter().zip(1..) {
+        let applied = machine.apply(index, &decode_entry(bytes).expect("an entry of format 1"));
+        digest.update(&encode_message(Kind::Answer, &applied.renewals));
+        digest.update(&encode_message(Kind::Answer, &applied.commands));
+    }
+    assert_eq!(machine.feature_level(), limits::FEATURE_LEVEL_MIN, "nothing in the log raised the level");
+    for (key, record) in machine.records() {
+        let (key, value) = encode_record(&key, &record);
+        digest.update(&key);
+        digest.update(&value);
+    }
+    digest.digest128().to_be_bytes().to_vec()
+}
+
+/// What was decided stays decided, whatever the build supports by now.
+#[test]
+fn a_kept_log_comes_to_the_kept_state() {
+    let mut log = kept("log-of-feature-level-1.bin", &today());
+    let (_, state) = log.pop().expect("its last part");
+    assert_eq!(log.len(), ENTRIES);
+    assert_eq!(replayed(&log), state, "this build decides entries otherwise than the one that wrote them");
+}
