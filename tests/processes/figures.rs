@@ -1,4 +1,4 @@
-//! Figures of what faults cost, printed and not judged: `LOCKKEEPER_FIGURES=50 cargo test --test processes figures_of --
+//! Figures of what faults cost, printed and not judged: `LOCKKEEPER_FIGURES=50 cargo test --test processes figures_of_a --
 //! --nocapture` strikes fifty times. By default it strikes twice, so that the measurement itself stays whole.
 
 use std::time::{Duration, Instant};
