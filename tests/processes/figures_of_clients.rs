@@ -1,5 +1,6 @@
 //! Figures of many clients, printed and not judged, as in `figures`. `LOCKKEEPER_FIGURES=5000 cargo test --test processes
 //! figures_of_sessions -- --nocapture`; so with `figures_of_connections` (cycles) and `figures_of_transfers`.
+//! Clients that die are forgotten here and keep their descriptors: cycles end at this process's own limit on those.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
