@@ -4,12 +4,14 @@
 //! weigh them against each other; relations that must hold between them are checked by the compiler below.
 
 mod bench;
+mod command_line;
 mod history;
 mod members;
 mod systems;
 mod tables;
 
 pub use bench::*;
+pub use command_line::*;
 pub use history::*;
 pub use members::*;
 pub use systems::*;
@@ -235,6 +237,8 @@ pub const KEEPALIVE_WAIT_MS: u64 = 5_000;
 pub const HANDSHAKE_MS_MAX: u64 = 10_000;
 /// Connecting to one endpoint takes at most so long; the next one is tried then.
 pub const CONNECT_MS_MAX: u64 = 1_000;
+/// One endpoint keeps a call that could be asked elsewhere for half of the request's time, and not less than that.
+pub const ENDPOINT_WAIT_MS_MIN: u64 = 1_000;
 /// A stream's hello comes within so long.
 pub const HELLO_MS_MAX: u64 = 5_000;
 /// A stream whose peer takes no frame for so long counts as broken.
@@ -251,21 +255,6 @@ const _: () = assert!(CONNECT_MS_MAX < REQUEST_MS_DEFAULT, "one dead endpoint mu
 const _: () = assert!(FRAME_BYTES_MAX <= REQUEST_BYTES_MAX);
 const _: () = assert!(STREAM_FRAMES_IN_FLIGHT_MAX <= STREAM_FRAMES_WAITING_MAX);
 const _: () = assert!(METADATA_BYTES_MAX + LOCK_NAME_BYTES_MAX + OWNER_BYTES_MAX + 1024 <= FRAME_BYTES_MAX);
-
-// Command line.
-
-/// A lock's command is ended this much before its hold could run out, besides the time for ending it in order.
-pub const LOSS_MARGIN_MS: u64 = 50;
-/// First pause between two looks whether a process group is gone.
-pub const GROUP_POLL_MS_MIN: u64 = 1;
-/// Longest pause between two looks whether a process group is gone.
-pub const GROUP_POLL_MS_MAX: u64 = 100;
-/// A second TERM leaves this part of the time before the kill.
-pub const HURRY_FACTOR: u32 = 4;
-/// Progress is drawn anew so often.
-pub const PROGRESS_TICK_MS: u64 = 250;
-/// A stop signal to oneself has taken effect after this, or never will.
-pub const STOP_SETTLES_MS: u64 = 100;
 
 const _: () = assert!(2 * TICK_MS_MAX <= LOG_TIME_CAP_MS_MIN, "a tick rarer than half the cap would slow log time");
 const _: () = assert!(COUNTER_BITS + 15 == 63, "a token must fit a signed 64-bit column");

@@ -8,12 +8,13 @@ use serde::Serialize;
 
 use super::failure::Failure;
 use super::output::Output;
-use super::parse::{lock_name, position};
+use super::parse::lock_name;
+use super::position;
 use super::shapes::HistoryLine;
 use super::{NO, YES};
 use crate::audit::{self, Flaw, Proof};
 use crate::client::Client;
-use crate::model::{HistoryRecord, LockName, Position};
+use crate::model::{HistoryRecord, LockName};
 use crate::service::LockService;
 
 #[derive(Debug, Args)]
@@ -21,9 +22,9 @@ pub(super) struct HistoryOptions {
     /// Which lock; all of the namespace by default
     #[arg(value_parser = lock_name)]
     pub(super) name: Option<LockName>,
-    /// Go on after this position
-    #[arg(long, value_parser = position, value_name = "INDEX.N")]
-    pub(super) from: Option<Position>,
+    /// Go on after this position; with the first digits of a cluster_id, only in that cluster
+    #[arg(long, value_parser = position::from, value_name = "INDEX.N[@CLUSTER]")]
+    pub(super) from: Option<position::After>,
 }
 
 #[derive(Debug, Args)]
@@ -53,11 +54,12 @@ pub(super) async fn history<S: LockService>(
     options: HistoryOptions,
     output: &Output,
 ) -> Result<u8, Failure> {
-    let mut reader = client.history(options.name.as_ref().map(|name| name.as_str()), options.from)?;
+    let (cluster_id, from) = position::of_this_cluster(client, options.from.as_ref()).await?;
+    let mut reader = client.history(options.name.as_ref().map(|name| name.as_str()), from)?;
     let mut rows = Vec::new();
     while let Some(page) = reader.next_page().await? {
         for record in &page {
-            let line = HistoryLine::new(record);
+            let line = HistoryLine::new(record).of(cluster_id);
             if output.json {
                 output.object(&line)?;
             } else {
@@ -121,6 +123,7 @@ fn opened(path: &Path) -> io::Result<BufReader<Box<dyn Read>>> {
 /// The records of all lines. A line that is none was changed: that is a flaw, too.
 fn records(reader: impl BufRead) -> io::Result<Result<Vec<HistoryRecord>, Flaw>> {
     let mut records = Vec::new();
+    let mut cluster: Option<String> = None;
     for (line, number) in reader.lines().zip(1..) {
         let line = match line {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
@@ -129,6 +132,11 @@ fn records(reader: impl BufRead) -> io::Result<Result<Vec<HistoryRecord>, Flaw>>
             line => line?,
         };
         let parsed = serde_json::from_str::<HistoryLine>(&line).map_err(|error| error.to_string());
+        if let Ok(HistoryLine { cluster_id: Some(named), .. }) = &parsed
+            && cluster.get_or_insert_with(|| named.clone()) != named
+        {
+            return Ok(Err(Flaw { record: number, what: "it names another cluster than the lines before it".into() }));
+        }
         match parsed.and_then(|line| line.record().map_err(|invalid| invalid.to_string())) {
             Ok(record) => records.push(record),
             Err(why) => {

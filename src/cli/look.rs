@@ -6,6 +6,7 @@ use super::YES;
 use super::failure::Failure;
 use super::options::{ListOptions, ShowFormat, ShowOptions, WatchOptions};
 use super::output::Output;
+use super::position;
 use super::shapes::{self, mode_word};
 use crate::client::{Client, Seen};
 use crate::compat::config_locks::locks_json;
@@ -156,9 +157,12 @@ pub(super) async fn watch<S: LockService>(
     options: WatchOptions,
     output: &Output,
 ) -> Result<u8, Failure> {
-    let mut watch = client.watch(&options.prefix, options.from).await?;
+    let mut watch = match position::of_this_cluster(client, options.from.as_ref()).await? {
+        (cluster_id, Some(from)) => client.watch_of(cluster_id, &options.prefix, from),
+        (_, None) => client.watch(&options.prefix, None).await?,
+    };
     loop {
-        let happened = shapes::Happened::new(&watch.next().await?);
+        let happened = shapes::Happened::new(&watch.next().await?, watch.cluster_id());
         output.answer(&happened, || happened.text())?;
     }
 }

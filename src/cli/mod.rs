@@ -25,6 +25,7 @@ mod output;
 pub mod panics;
 mod parse;
 mod ports;
+mod position;
 mod serve;
 mod shapes;
 

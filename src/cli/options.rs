@@ -11,9 +11,10 @@ use super::bench::BenchOptions;
 use super::history::{HistoryOptions, VerifyOptions};
 use super::lock::{LockOptions, ShimOptions};
 use super::member::MemberCommand;
-use super::parse::{duration, handle, lock_name, namespace, port_base, position, session, token};
+use super::parse::{duration, handle, lock_name, namespace, port_base, session, token};
+use super::position;
 use crate::config::Profile;
-use crate::model::{FencingToken, Handle, LockName, Namespace, Position, SessionId};
+use crate::model::{FencingToken, Handle, LockName, Namespace, SessionId};
 
 /// A replicated lock service: fair queues, fencing tokens, sessions and leases.
 #[derive(Debug, Parser)]
@@ -310,9 +311,9 @@ pub(super) struct WatchOptions {
     /// Only locks whose names begin so
     #[arg(default_value = "")]
     pub(super) prefix: String,
-    /// Go on after this position
-    #[arg(long, value_parser = position, value_name = "INDEX.N")]
-    pub(super) from: Option<Position>,
+    /// Go on after this position; with the first digits of a cluster_id, only in that cluster
+    #[arg(long, value_parser = position::from, value_name = "INDEX.N[@CLUSTER]")]
+    pub(super) from: Option<position::After>,
 }
 
 #[derive(Debug, Args)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::model::{FencingToken, Handle, LockName, LockValue, Namespace, Owner, Position, Reason, SessionId};
+use crate::model::{FencingToken, Handle, LockName, LockValue, Namespace, Owner, Reason, SessionId};
 
 /// A duration as people write it; a bare number is refused, for nobody knows its unit.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
@@ -54,10 +54,6 @@ pub(super) fn delay(text: &str) -> Result<Duration, String> {
     } else {
         Ok(delay)
     }
-}
-
-pub(super) fn position(text: &str) -> Result<Position, String> {
-    text.parse().map_err(|invalid: crate::model::Invalid| invalid.to_string())
 }
 
 /// The lowest port base that leaves room for every listener of nine nodes above it.

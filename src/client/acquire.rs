@@ -87,26 +87,50 @@ impl<S: LockService> Session<S> {
             Command::Alter(Alter { request, answered_below, name: name.clone(), what })
         };
         let pursued = Pursuit::pursue(self.clone(), &name, command, None, None).await?;
-        pursued.guard(name, None)
+        let guard = pursued.guard(name, None)?;
+        // The grant does not say how many permits there are to give back. A guard whose mode cannot be had any more is one of
+        // a hold, or a session, that has ended since.
+        let presence = &self.tie.presence;
+        let retry = Retry::for_ever(presence.clock.clone());
+        let mode = tokio::select! {
+            biased;
+            mode = self.mode_of(guard.name(), guard.token(), retry) => mode?,
+            _ = presence.told_of_its_end() => None,
+        };
+        Ok(match mode {
+            Some(mode) => guard.held_in(mode),
+            None => guard,
+        })
     }
 
     /// The guard of a hold that was handed over to this session without its having asked. Refused where the session does not
     /// hold the lock under this token. Two guards of one hold both give it back: adopt it once.
     pub async fn adopt(&self, name: &str, token: FencingToken) -> Result<LockGuard, ClientError> {
         let lock = LockKey { namespace: self.namespace().clone(), name: LockName::parse(name)? };
-        let query = Query::Inspect { lock: lock.clone() };
-        let mut retry = Retry::new(self.settings.clock.clone(), self.settings.request_wait);
-        let answered = retry.until_answered(|| self.service.query(query.clone(), Freshness::Linearizable)).await?;
-        let Answer::Lock(view) = answered.answer else {
-            return Err(ServiceError::Internal("the service answered another question".to_owned()).into());
-        };
-        let own = |holder: &&HolderView| holder.token == token && holder.session == Some(self.id());
-        let Some(mode) = view.holders.iter().find(own).map(|holder| holder.mode) else {
+        let retry = Retry::new(self.settings.clock.clone(), self.settings.request_wait);
+        let Some(mode) = self.mode_of(&lock.name, token, retry).await? else {
             return Err(Refusal::NotHeld { lock }.into());
         };
         let grant = Grant { token, deadline: None, waited_ms: 0 };
         let hold = Arc::new(Hold::new(lock.name, &grant, None));
         Ok(LockGuard::new(self.tie.clone(), hold, Duration::ZERO).held_in(mode))
+    }
+
+    /// How this session holds the lock under this token; `None` where it does not.
+    async fn mode_of(
+        &self,
+        name: &LockName,
+        token: FencingToken,
+        mut retry: Retry,
+    ) -> Result<Option<Mode>, ClientError> {
+        let lock = LockKey { namespace: self.namespace().clone(), name: name.clone() };
+        let query = Query::Inspect { lock };
+        let answered = retry.until_answered(|| self.service.query(query.clone(), Freshness::Linearizable)).await?;
+        let Answer::Lock(view) = answered.answer else {
+            return Err(ServiceError::Internal("the service answered another question".to_owned()).into());
+        };
+        let own = |holder: &&HolderView| holder.token == token && holder.session == Some(self.id());
+        Ok(view.holders.iter().find(own).map(|holder| holder.mode))
     }
 }
 

@@ -91,7 +91,8 @@ pub(super) async fn alter<S: LockService>(
         let (sent, answer) = (presence.clock.now(), submit(&service, &presence, &call));
         async move { Ok((sent, answer.await?)) }
     };
-    let answer = settled(&service, &claim, &mut retry, attempt, |_| ()).await.map(|settled| settled.reply);
+    let wait = || super::keeper::settled(&service, &presence, &claim);
+    let answer = settled(&service, &claim, &mut retry, attempt, wait, |_| ()).await.map(|settled| settled.reply);
     if let Ok(Reply { outcome: Outcome::Granted(grant), .. }) = &answer {
         hold.regranted(grant.token);
     }

@@ -18,7 +18,7 @@ use super::{errands, witness};
 use crate::clock::Instant;
 use crate::limits::RENEWALS_IN_FLIGHT_MAX;
 use crate::model::{Attach, Command, Outcome, Refusal, RenewalTarget, Reply, SessionClose};
-use crate::service::{Call, LockService, NotSent, RenewalCall, ServiceError};
+use crate::service::{Call, ClaimRef, LockService, NotSent, RenewalCall, ServiceError};
 
 type Work<T> = FuturesUnordered<Pin<Box<dyn Future<Output = T> + Send>>>;
 
@@ -279,6 +279,19 @@ pub(super) async fn submit<S: LockService>(
 ) -> Result<Reply, ServiceError> {
     // Boxed: those who try again and set bounds pass it on by value, several times.
     let answer = Box::pin(service.submit(call.clone())).await;
+    if answer.as_ref().is_err_and(is_detached) {
+        presence.detached.notify_one();
+    }
+    answer
+}
+
+/// Waits for what becomes of a session's claim, and wakes the keeper as [`submit`] does.
+pub(super) async fn settled<S: LockService>(
+    service: &S,
+    presence: &Presence,
+    claim: &ClaimRef,
+) -> Result<Reply, ServiceError> {
+    let answer = service.settled(claim.clone()).await;
     if answer.as_ref().is_err_and(is_detached) {
         presence.detached.notify_one();
     }

@@ -122,7 +122,8 @@ impl<S: LockService> Pursuit<S> {
                 tell(place);
             }
         };
-        Ok(settled(service, &self.claim, &mut retry, attempt, queued).await?.reply)
+        let wait = || super::keeper::settled(service, presence, &self.claim);
+        Ok(settled(service, &self.claim, &mut retry, attempt, wait, queued).await?.reply)
     }
 }
 

@@ -134,7 +134,8 @@ impl<S: LockService> Taking<S> {
         };
         let ahead = &mut self.ahead;
         let queued = |place: &Place| *ahead = Some(place.clone());
-        Ok(settled(service, &claim, &mut self.client.retry(), attempt, queued).await?)
+        let wait = || service.settled(claim.clone());
+        Ok(settled(service, &claim, &mut self.client.retry(), attempt, wait, queued).await?)
     }
 
     /// Takes it back, whatever has become of it; nothing to do where it was never sent.

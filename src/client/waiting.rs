@@ -5,8 +5,8 @@ use std::future::Future;
 use super::presence::pause_until;
 use super::{ClientError, Retry};
 use crate::clock::{Clock, Instant};
-use crate::model::{Grant, LockName, Outcome, Place, Reply};
-use crate::service::{ClaimRef, LockService, ServiceError};
+use crate::model::{Answer, Answered, Grant, LockName, Outcome, Place, Query, Reply};
+use crate::service::{ClaimRef, Freshness, LockService, ServiceError};
 
 /// Waits until the client's clock has passed `deadline`; for ever where there is none.
 pub(super) async fn passed(clock: &dyn Clock, deadline: Option<Instant>) {
@@ -23,29 +23,55 @@ pub(super) struct Settled {
     pub(super) reply: Reply,
 }
 
-/// Asks until there is an outcome that is not a place in the queue; `queued` is told each place. After an error the request
-/// itself is repeated: the machine finds it by its number or id, wherever it stands by now.
-pub(super) async fn settled<S, F>(
+/// Asks until there is an outcome that is not a place in the queue; `queued` is told each place. `attempt` is the request
+/// itself, and `wait` waits for what becomes of it.
+///
+/// A wait that breaks off costs no command: the cluster is asked where the claim stands, which changes nothing, so that a
+/// thousand waiters come through a change of leader without a thousand entries in the log. Only a claim that is not known
+/// there is asked for anew, under its own number or id.
+pub(super) async fn settled<S, F, W>(
     service: &S,
     claim: &ClaimRef,
     retry: &mut Retry,
     mut attempt: impl FnMut() -> F,
+    mut wait: impl FnMut() -> W,
     mut queued: impl FnMut(&Place),
 ) -> Result<Settled, ServiceError>
 where
     S: LockService,
     F: Future<Output = Result<(Instant, Reply), ServiceError>>,
+    W: Future<Output = Result<Reply, ServiceError>>,
 {
     loop {
-        let (sent, reply) = retry.until_answered(&mut attempt).await?;
-        let Outcome::Queued(place) = &reply.outcome else { return Ok(Settled { sent: Some(sent), reply }) };
-        queued(place);
-        match service.settled(claim.clone()).await {
-            Ok(Reply { outcome: Outcome::Queued(_), .. }) => {}
-            Ok(reply) => return Ok(Settled { sent: None, reply }),
-            Err(error) => retry.broke_off(error).await?,
+        let (sent, mut reply) = retry.until_answered(&mut attempt).await?;
+        let mut sent = Some(sent);
+        loop {
+            let Outcome::Queued(place) = &reply.outcome else { return Ok(Settled { sent, reply }) };
+            queued(place);
+            sent = None;
+            match wait().await {
+                Ok(stands) => {
+                    retry.answered();
+                    reply = stands;
+                }
+                Err(error) => {
+                    retry.broke_off(error).await?;
+                    let Some(stands) = retry.until_answered(|| standing(service, claim)).await? else { break };
+                    reply = stands;
+                }
+            }
         }
     }
+}
+
+/// Where a claim stands by now; `None` where the cluster does not know of it.
+async fn standing<S: LockService>(service: &S, claim: &ClaimRef) -> Result<Option<Reply>, ServiceError> {
+    let query = Query::Claim { lock: Some(claim.lock.clone()), claim: claim.claim };
+    let Answered { index, now, answer } = service.query(query, Freshness::Linearizable).await?;
+    let Answer::Claim(outcome) = answer else {
+        return Err(ServiceError::Internal("the service answered another question".to_owned()));
+    };
+    Ok(outcome.map(|outcome| Reply { index, stamp: now, outcome }))
 }
 
 /// The grant in a settled outcome, or why there is none. `ahead` is where it waited when the cluster last said so.

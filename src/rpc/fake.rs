@@ -21,7 +21,7 @@ pub(super) const SESSION: u64 = 7;
 
 type Subscribers = Arc<Mutex<Vec<mpsc::Sender<Result<Event, ServiceError>>>>>;
 
-/// - `free…` is granted at once, `busy…` queued until [`Fake::grant`], `stuck…` never answered, `full…` overloaded,
+/// - `free…` is granted at once, `busy…` queued until [`Fake::grant`], `portions…` too but waited for in portions, `stuck…` never answered, `full…` overloaded,
 ///   `lost…` of unknown fate, `held…` refused.
 /// - Releases are refused as *not held*, token by token of the lock `free`.
 #[derive(Clone)]
@@ -76,7 +76,9 @@ impl LockService for Fake {
             Command::OpenSession(open) => Outcome::Opened { session: session(), ttl_ms: open.ttl_ms, deadline },
             Command::Attach(attach) => Outcome::Attached { attachment: Attachment(attach.attempt), deadline },
             Command::Acquire(acquire) => match acquire.name.as_str().trim_end_matches(char::is_numeric) {
-                "busy" => Outcome::Queued(Place { lock: acquire.name, place: 1, sequence: 9, held_by: None }),
+                "busy" | "portions" => {
+                    Outcome::Queued(Place { lock: acquire.name, place: 1, sequence: 9, held_by: None })
+                }
                 "stuck" => std::future::pending().await,
                 "full" => return Err(ServiceError::not_sent(NotSent::Overloaded { pause_ms: 50 })),
                 "lost" => return Err(ServiceError::unknown("the leader changed")),
@@ -114,8 +116,13 @@ impl LockService for Fake {
         Ok(renewals.into_iter().map(answer).collect())
     }
 
-    async fn settled(&self, _: ClaimRef) -> Result<Reply, ServiceError> {
+    async fn settled(&self, claim: ClaimRef) -> Result<Reply, ServiceError> {
         let mut granted_now = self.granted.subscribe();
+        if claim.lock.name.as_str().starts_with("portions") && !*granted_now.borrow() {
+            tokio::task::yield_now().await;
+            let place = Place { lock: claim.lock.name, place: 1, sequence: 9, held_by: None };
+            return Ok(reply(Outcome::Queued(place)));
+        }
         granted_now.wait_for(|granted| *granted).await.map_err(|_| ServiceError::Stopping)?;
         Ok(reply(granted()))
     }

@@ -184,6 +184,29 @@ pub(crate) async fn a_lost_hold_is_resumed_once<S: LockService>(service: S) {
     in_use(&client, "a", 0, 0).await;
 }
 
+/// Permits that were taken up again are all there to be given back, one by one.
+pub(crate) async fn resumed_permits_are_counted<S: LockService>(service: S) {
+    let (lost, next) = (session(service.clone(), "resume-s").await, session(service.clone(), "resume-s").await);
+    let client = client(service.clone(), "resume-s");
+    let guard = lost.lock("s").permits(3, 3).delay(LONG).acquire().await.expect("free");
+    lose(&service, &lost).await;
+    in_use(&client, "s", 0, 0).await;
+    let resumed = next.resume("s", guard.token(), lost.handle()).await.expect("in time");
+    let mut permits = resumed.into_permits();
+    assert_eq!(permits.len(), 3);
+    permits.pop().expect("three").release().await.expect("one of three");
+    client
+        .lock("s")
+        .permits(1, None)
+        .try_once()
+        .acquire()
+        .await
+        .expect("given back")
+        .release()
+        .await
+        .expect("released");
+}
+
 /// A break by the present token ends the hold, and its guard is told, whether it listened before or only afterwards. The
 /// session goes on. A dry run and a stale token change nothing.
 pub(crate) async fn a_broken_holder_is_told<S: LockService>(service: S) {

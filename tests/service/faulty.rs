@@ -23,6 +23,8 @@ pub(crate) struct Faults {
     pub(crate) deaf: AtomicBool,
     /// So many answers to submitted commands get lost, after the commands were applied.
     pub(crate) answers_lost: AtomicU32,
+    /// So many acquires were submitted.
+    pub(crate) acquires: AtomicU32,
     /// So many waits for a grant break off.
     pub(crate) waits_broken: AtomicU32,
     /// Whoever waits for a grant at that moment is cut off.
@@ -61,6 +63,9 @@ impl<S: LockService> LockService for Faulty<S> {
             return self.inner.submit(call).await;
         }
         self.is_detached()?;
+        if matches!(call.command, Command::Acquire(_)) {
+            self.faults.acquires.fetch_add(1, SeqCst);
+        }
         let reply = self.inner.submit(call).await?;
         if strikes(&self.faults.answers_lost) { Err(ServiceError::unknown("the answer got lost")) } else { Ok(reply) }
     }

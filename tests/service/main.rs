@@ -80,6 +80,8 @@ behaviours! {
     work_is_cancelled_before_another_is_granted
     a_retried_request_gets_the_same_answer
     a_long_wait_that_breaks_off_goes_on
+    a_wait_that_breaks_off_costs_no_command
+    resumed_permits_are_counted
     a_watch_goes_on_through_cuts
     a_watch_says_once_that_events_were_missed
     waiting_for_a_free_lock_survives_missed_events

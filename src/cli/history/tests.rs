@@ -86,7 +86,7 @@ fn kept() -> Vec<HistoryRecord> {
 }
 
 fn export() -> Vec<HistoryLine> {
-    kept().iter().map(HistoryLine::new).collect()
+    kept().iter().map(|record| HistoryLine::new(record).of(0xabc)).collect()
 }
 
 /// One of a thing is said otherwise than several.
@@ -204,7 +204,7 @@ fn rehash(line: &mut HistoryLine) -> Result<(), Box<dyn Error>> {
 fn lines_read_back() {
     for line in export() {
         let record = line.record().expect("a record");
-        assert_eq!(HistoryLine::new(&record), line);
+        assert_eq!(HistoryLine::new(&record).of(0xabc), line);
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde::Serialize;
 
 use super::mode_word;
+use crate::cli::position::cluster_id_text;
 use crate::model::{EndReason, Event, EventKind, LeaveReason};
 
 /// `watch`, a line each.
@@ -24,10 +25,12 @@ pub(in crate::cli) struct Happened {
     waited_ms: Option<u64>,
     held_ms: Option<u64>,
     gap_ms: Option<u64>,
+    cluster_id: String,
 }
 
 impl Happened {
-    pub(in crate::cli) fn new(event: &Event) -> Self {
+    /// As this cluster tells it.
+    pub(in crate::cli) fn new(event: &Event, cluster_id: u128) -> Self {
         let mut happened = Self {
             position: event.position.to_string(),
             at: date(event),
@@ -43,6 +46,7 @@ impl Happened {
             waited_ms: None,
             held_ms: None,
             gap_ms: None,
+            cluster_id: cluster_id_text(cluster_id),
         };
         happened.add(&event.kind);
         happened

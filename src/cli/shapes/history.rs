@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use crate::cli::position::cluster_id_text;
 use crate::model::{
     Arrival, Claim, EndReason, Event, EventKind, Fairness, FencingToken, GrantFacts, HistoryRecord, Invalid, LockKey,
     LockName, LogTime, Mode, Namespace, Owner, Principal, Reason, RequestId, SessionId, TakeId, WallTime,
@@ -47,6 +48,7 @@ pub(in crate::cli) struct HistoryLine {
     pub(in crate::cli) previous: String,
     pub(in crate::cli) before: String,
     pub(in crate::cli) hash: String,
+    pub(in crate::cli) cluster_id: Option<String>,
 }
 
 impl HistoryLine {
@@ -76,6 +78,12 @@ impl HistoryLine {
             line.add_facts(facts);
         }
         line
+    }
+
+    /// It was kept by this cluster.
+    pub(in crate::cli) fn of(mut self, cluster_id: u128) -> Self {
+        self.cluster_id = Some(cluster_id_text(cluster_id));
+        self
     }
 
     fn add_mode(&mut self, mode: Option<Mode>) {

@@ -173,11 +173,12 @@ fn events_have_positions_and_dates() {
         namespace: Some(Namespace::default()),
         kind,
     };
-    let happened = Happened::new(&event);
+    let happened = Happened::new(&event, 0xabc);
     let expected = json!({
         "position": "12.1", "at": "2023-11-14T22:13:20.123Z", "event": "expired", "namespace": "default",
         "lock": "nightly", "token": "17", "session": "3", "mode": null, "permits": null, "sequence": null,
         "reason": "lost", "waited_ms": null, "held_ms": 7, "gap_ms": null,
+        "cluster_id": "00000000000000000000000000000abc",
     });
     assert_eq!(value(&happened), expected);
     assert!(happened.text().contains("nightly  token 17"), "{}", happened.text());

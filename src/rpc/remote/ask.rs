@@ -15,7 +15,7 @@ impl RemoteService {
     pub(super) async fn take(&self, take: &TakeLease, sent: Sent) -> Result<Reply, ServiceError> {
         let asked = pb::AcquireRequest::from((take, sent));
         let call = |asked, at| async move { reply(locks(at).acquire(asked).await) };
-        self.shared.endpoints.ask(Effect::Changes, asked, call).await
+        self.shared.endpoints.ask(Effect::Repeats, asked, call).await
     }
 
     pub(super) async fn withdraw(
@@ -34,7 +34,7 @@ impl RemoteService {
             since_ms: sent.since.map(|since| since.0),
         };
         let call = |asked, at| async move { reply(locks(at).withdraw(asked).await) };
-        self.shared.endpoints.ask(Effect::Changes, asked, call).await
+        self.shared.endpoints.ask(Effect::Repeats, asked, call).await
     }
 
     pub(super) async fn drop_lease(&self, lock: &LockKey, handle: &Handle, sent: Sent) -> Result<Reply, ServiceError> {
@@ -46,12 +46,12 @@ impl RemoteService {
             since_ms: sent.since.map(|since| since.0),
         };
         let call = |asked, at| async move { reply(locks(at).release(asked).await) };
-        self.shared.endpoints.ask(Effect::Changes, asked, call).await
+        self.shared.endpoints.ask(Effect::Repeats, asked, call).await
     }
 
     pub(super) async fn manage(&self, manage: &Manage) -> Result<Reply, ServiceError> {
         let call = |asked, at| async move { reply(locks(at).manage(asked).await) };
-        self.shared.endpoints.ask(Effect::Changes, pb::ManageRequest::from(manage), call).await
+        self.shared.endpoints.ask(Effect::Repeats, pb::ManageRequest::from(manage), call).await
     }
 
     /// A session's command with its proof, for a session that has no stream here.
@@ -68,36 +68,36 @@ impl RemoteService {
                 let acquire = Some(acquire.into());
                 let asked = pb::SessionAcquireRequest { namespace, session, handle, acquire };
                 let call = |asked, at| async move { reply(locks(at).session_acquire(asked).await) };
-                endpoints.ask(Effect::Changes, asked, call).await
+                endpoints.ask(Effect::Repeats, asked, call).await
             }
             Command::AcquireSet(set) => {
                 let acquire = Some(set.into());
                 let asked = pb::SessionAcquireSetRequest { namespace, session, handle, acquire };
                 let call = |asked, at| async move { reply(locks(at).session_acquire_set(asked).await) };
-                endpoints.ask(Effect::Changes, asked, call).await
+                endpoints.ask(Effect::Repeats, asked, call).await
             }
             Command::Release(release) => {
                 let release = Some(release.into());
                 let asked = pb::SessionReleaseRequest { namespace, session, handle, release };
                 let call = |asked, at| async move { reply(locks(at).session_release(asked).await) };
-                endpoints.ask(Effect::Changes, asked, call).await
+                endpoints.ask(Effect::Repeats, asked, call).await
             }
             Command::Alter(alter) => {
                 let alter = Some(alter.into());
                 let asked = pb::SessionAlterRequest { namespace, session, handle, alter };
                 let call = |asked, at| async move { reply(locks(at).session_alter(asked).await) };
-                endpoints.ask(Effect::Changes, asked, call).await
+                endpoints.ask(Effect::Repeats, asked, call).await
             }
             Command::Cancel { request } => {
                 let asked = pb::SessionCancelRequest { namespace, session, handle, request: request.number };
                 let call = |asked, at| async move { reply(locks(at).session_cancel(asked).await) };
-                endpoints.ask(Effect::Changes, asked, call).await
+                endpoints.ask(Effect::Repeats, asked, call).await
             }
             Command::CloseSession { end, .. } => {
                 let end = super::session_close(*end);
                 let asked = pb::CloseSessionRequest { namespace, session, handle, end };
                 let call = |asked, at| async move { reply(locks(at).close_session(asked).await) };
-                endpoints.ask(Effect::Changes, asked, call).await
+                endpoints.ask(Effect::Repeats, asked, call).await
             }
             Command::OpenSession(_)
             | Command::Attach(_)
@@ -140,7 +140,7 @@ impl RemoteService {
             let missing = || ServiceError::Internal("a renewal was not answered".to_owned());
             replies.into_iter().next().ok_or_else(missing)?.try_into().map_err(not_understood)
         };
-        self.shared.endpoints.ask(Effect::Changes, asked, call).await
+        self.shared.endpoints.ask(Effect::Repeats, asked, call).await
     }
 
     /// Waits by a call of its own. The wait has no bound; a vanished node is found by keepalive.

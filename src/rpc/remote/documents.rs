@@ -12,7 +12,7 @@ impl RemoteService {
     pub(super) async fn document(&self, command: &DocumentCommand, sent: Sent) -> Result<Reply, ServiceError> {
         let asked = pb::DocumentRequest::from((command, sent));
         let call = |asked, at| async move { reply(documents(at).change(asked).await) };
-        self.shared.endpoints.ask(Effect::Changes, asked, call).await
+        self.shared.endpoints.ask(Effect::Repeats, asked, call).await
     }
 
     pub(super) async fn find_documents(

@@ -26,7 +26,10 @@ use crate::service::{LeaderHint, NotSent, ServiceError};
 pub(super) enum Effect {
     /// Nothing: the next endpoint may be asked the same.
     Reads,
-    /// Something, perhaps: nobody else is asked.
+    /// Something that its caller repeats by itself, and that is harmless then or known again by an id of its own: it is
+    /// not asked elsewhere here, but given back in good time for that.
+    Repeats,
+    /// Something, perhaps: nobody else is asked, and the answer has the whole time.
     Changes,
 }
 
@@ -183,9 +186,12 @@ impl Endpoints {
                 return next(why, None, None);
             }
         };
+        let late = || Err(ServiceError::unknown(format!("{address} did not answer in time")));
         let answered = tokio::select! {
-            answered = call(At { address: address.to_owned(), channel }) => answered,
-            () = &mut limit => Err(ServiceError::unknown(format!("{address} did not answer in time"))),
+            answered = timeout(self.share(effect), call(At { address: address.to_owned(), channel })) => {
+                answered.unwrap_or_else(|_| late())
+            }
+            () = &mut limit => late(),
         };
         let error = match answered {
             Ok(answer) => return Step::Answered(answer),
@@ -209,7 +215,7 @@ impl Endpoints {
                 self.forget(address);
                 next(error.to_string(), Some(error), None)
             }
-            (ServiceError::Unknown { .. }, Effect::Changes) => {
+            (ServiceError::Unknown { .. }, Effect::Repeats | Effect::Changes) => {
                 self.forget(address);
                 Step::Final(error)
             }
@@ -225,6 +231,17 @@ impl Endpoints {
                 | ServiceError::Internal(_),
                 _,
             ) => Step::Final(error),
+        }
+    }
+
+    /// How long one endpoint may keep a call. A node that stands still is not told from a slow one; where another one can
+    /// be asked the same, half of the time is kept for that one.
+    fn share(&self, effect: Effect) -> Duration {
+        match effect {
+            Effect::Reads | Effect::Repeats => {
+                (self.request_wait / 2).max(Duration::from_millis(limits::ENDPOINT_WAIT_MS_MIN))
+            }
+            Effect::Changes => self.request_wait,
         }
     }
 

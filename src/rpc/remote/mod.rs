@@ -7,6 +7,7 @@ mod ask;
 mod cluster;
 mod documents;
 mod endpoints;
+mod line;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -121,7 +122,7 @@ impl RemoteService {
             let reply = opened.stream.ask(body, None).await?;
             Ok((opened.stream, reply))
         };
-        let (mut stream, reply) = shared.endpoints.ask_but_last(left, Effect::Changes, (namespace, body), bind).await?;
+        let (mut stream, reply) = shared.endpoints.ask_but_last(left, Effect::Repeats, (namespace, body), bind).await?;
         match (&reply.outcome, attaching) {
             (Outcome::Opened { session, .. }, _) => self.keep(*session, stream),
             (Outcome::Attached { .. }, Some((session, attempt))) => {
@@ -144,9 +145,9 @@ impl RemoteService {
             streams.retain(|_, stream| !stream.is_over());
         }
         let newer = streams.get(&session).is_some_and(|kept| stream.attempt < kept.attempt);
-        if !newer {
-            streams.insert(session, stream);
-        }
+        let older = if newer { Some(stream) } else { streams.insert(session, stream) };
+        // Those who wait for something hold it, too: a node that stands still would never tell them.
+        older.inspect(StreamHandle::replaced);
     }
 
     /// A session's command on its stream, or as a call of its own where the caller brought the proof.
@@ -263,10 +264,14 @@ impl LockService for RemoteService {
 
     async fn settled(&self, claim: ClaimRef) -> Result<Reply, ServiceError> {
         if let Claim::Request(RequestId { session, number }) = claim.claim
-            && let Some(stream) = self.stream(session)
-            && let Some(reply) = stream.settled(number).await
+            && self.streams().contains_key(&session)
         {
-            return Ok(reply);
+            let detached = || ServiceError::not_sent(NotSent::Detached);
+            if let Some(reply) = self.stream(session).ok_or_else(detached)?.settled(number).await {
+                return Ok(reply);
+            }
+            // It was queued on an earlier stream, or on one that has just been replaced.
+            return self.stream(session).ok_or_else(detached)?.settle(number, &claim.lock).await;
         }
         Box::pin(self.unary_settled(&claim)).await
     }

@@ -7,22 +7,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{Instant as TokioInstant, sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
 use super::endpoints::{At, Endpoints, locks};
+use super::line::{Answer, Ask, Line, Sending, Unanswered};
 use super::{Shared, led_elsewhere};
 use crate::limits;
-use crate::model::{Namespace, Outcome, Reply};
+use crate::model::{LockKey, Namespace, Outcome, Reply};
 use crate::rpc::convert::{error_from_status, error_from_wire, not_understood};
 use crate::rpc::pb::client_frame::Body;
 use crate::rpc::pb::server_frame::Body as Told;
 use crate::rpc::{PROTOCOL_MAX, PROTOCOL_MIN, pb};
 use crate::service::{LeaderHint, NotSent, ServiceError};
-
-type Answer = Result<Reply, ServiceError>;
 
 /// A stream, for those who ask over it. It ends when all its handles are gone, or a frame of it stays unanswered for too long.
 #[derive(Clone)]
@@ -31,6 +30,7 @@ pub(super) struct StreamHandle {
     /// What finds no room on the line goes this way.
     asks: mpsc::Sender<Ask>,
     settlements: Arc<Mutex<Settlements>>,
+    replaced: Arc<Notify>,
     pub(super) namespace: Namespace,
     /// The endpoint that it was opened at.
     pub(super) address: String,
@@ -43,16 +43,6 @@ pub(super) struct Opened {
     pub(super) stream: StreamHandle,
     /// The leader, where it is another node.
     pub(super) led_elsewhere: Option<LeaderHint>,
-}
-
-/// One frame to send, and where its answer goes.
-struct Ask {
-    body: Body,
-    /// Number of the session's request, for an acquire.
-    request: Option<u64>,
-    answer: oneshot::Sender<Answer>,
-    /// Set before the frame is handed to the transport.
-    sent: Arc<AtomicBool>,
 }
 
 /// Queued acquires of a stream: those that wait, and the last ones that were settled and not asked for yet.
@@ -98,7 +88,9 @@ impl StreamHandle {
             credit: (hello.frames_in_flight_max as usize).max(1),
             next_number: 1,
             unanswered: BTreeMap::new(),
+            settling: BTreeMap::new(),
         }));
+        let replaced = Arc::new(Notify::new());
         let stream = Stream {
             endpoints: shared.endpoints.clone(),
             line: Arc::clone(&line),
@@ -107,11 +99,12 @@ impl StreamHandle {
             longest: shared.endpoints.request_wait,
             settlements: Arc::clone(&settlements),
             queued: BTreeMap::new(),
+            replaced: Arc::clone(&replaced),
         };
         shared.endpoints.learn(&hello.endpoints);
         let led_elsewhere = led_elsewhere(&hello);
         shared.tasks.run(stream.run(incoming));
-        let stream = StreamHandle { line, asks, settlements, namespace, address: opened_at, attempt: 0 };
+        let stream = StreamHandle { line, asks, settlements, replaced, namespace, address: opened_at, attempt: 0 };
         Ok(Opened { stream, led_elsewhere })
     }
 
@@ -138,6 +131,18 @@ impl StreamHandle {
             Err(_) if sent.load(Ordering::SeqCst) => Err(ServiceError::unknown("the session's stream broke")),
             Err(_) => Err(ServiceError::not_sent(NotSent::Detached)),
         }
+    }
+
+    /// Waits for what becomes of an acquire that was queued on an earlier stream. However long that takes, it is no
+    /// unanswered frame.
+    pub(super) async fn settle(&self, request: u64, lock: &LockKey) -> Answer {
+        let lock = lock.name.to_string();
+        self.ask(Body::Settle(pb::StreamSettle { request, lock }), None).await
+    }
+
+    /// Ends it: its session has a newer one. Whoever waits for something over it is told so.
+    pub(super) fn replaced(&self) {
+        self.replaced.notify_one();
     }
 
     /// What became of a queued acquire of this stream; `None` where it has to be asked for otherwise.
@@ -173,61 +178,6 @@ fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The way out, which those who ask and the stream's task share. Held for a few instructions, never across an await.
-struct Line {
-    /// `None` once the stream is over.
-    outgoing: Option<mpsc::Sender<pb::ClientFrame>>,
-    /// Frames that the node lets be unanswered.
-    credit: usize,
-    next_number: u64,
-    unanswered: BTreeMap<u64, Unanswered>,
-}
-
-/// A frame that was sent.
-struct Unanswered {
-    since: TokioInstant,
-    /// Number of the session's request, for an acquire.
-    request: Option<u64>,
-    answer: oneshot::Sender<Answer>,
-}
-
-/// What becomes of a frame.
-enum Sending {
-    /// It is handed to the transport, unless nobody wants it any more.
-    Sent,
-    /// The node lets no more be unanswered, or the stream is over.
-    Waits(Ask),
-    /// The transport is full.
-    Full(Ask, mpsc::Sender<pb::ClientFrame>),
-}
-
-impl Line {
-    fn send(&mut self, ask: Ask) -> Sending {
-        let Some(outgoing) = self.outgoing.as_ref().filter(|_| self.unanswered.len() < self.credit) else {
-            return Sending::Waits(ask);
-        };
-        let Ok(place) = outgoing.try_reserve() else {
-            return Sending::Full(ask, outgoing.clone());
-        };
-        // In this order: an asker that gave up and does not see the mark is always seen here.
-        ask.sent.store(true, Ordering::SeqCst);
-        if ask.answer.is_closed() {
-            return Sending::Sent;
-        }
-        let number = self.next_number;
-        self.next_number += 1;
-        let Ask { body, request, answer, .. } = ask;
-        self.unanswered.insert(number, Unanswered { since: TokioInstant::now(), request, answer });
-        place.send(pb::ClientFrame { number, body: Some(body) });
-        Sending::Sent
-    }
-
-    /// Since when the oldest frame is unanswered.
-    fn oldest(&self) -> Option<TokioInstant> {
-        self.unanswered.first_key_value().map(|(_, sent)| sent.since)
-    }
-}
-
 /// The stream itself: one task, which ends with the stream, its handles, or its owner.
 struct Stream {
     endpoints: Arc<Endpoints>,
@@ -240,19 +190,21 @@ struct Stream {
     settlements: Arc<Mutex<Settlements>>,
     /// Queued acquires, by frame: their request, and where the settlement goes.
     queued: BTreeMap<u64, (u64, watch::Sender<Option<Reply>>)>,
+    /// The session has a newer stream.
+    replaced: Arc<Notify>,
 }
 
 impl Stream {
     async fn run(mut self, mut incoming: Streaming<pb::ServerFrame>) {
         let over = self.serve(&mut incoming).await;
-        let unanswered = {
+        let (unanswered, settling) = {
             let mut line = locked(&self.line);
             line.outgoing = None;
-            std::mem::take(&mut line.unanswered)
+            (std::mem::take(&mut line.unanswered), std::mem::take(&mut line.settling))
         };
         // In order, as every wake of many: a simulation repeats it.
-        for sent in unanswered.into_values() {
-            let _ = sent.answer.send(Err(over.clone()));
+        for asker in unanswered.into_values().map(|sent| sent.answer).chain(settling.into_values()) {
+            let _ = asker.send(Err(over.clone()));
         }
         self.asked.close();
         if let Some(ask) = self.held.take() {
@@ -268,6 +220,7 @@ impl Stream {
     async fn serve(&mut self, incoming: &mut Streaming<pb::ServerFrame>) -> ServiceError {
         // One timer for all frames: it looks at the oldest.
         let mut look = pin!(sleep(self.longest));
+        let replaced = Arc::clone(&self.replaced);
         loop {
             if let Err(over) = self.send_held().await {
                 return over;
@@ -287,6 +240,7 @@ impl Stream {
                     Some(ask) => self.held = Some(ask),
                     None => return ServiceError::unknown("the session's stream was dropped"),
                 },
+                () = replaced.notified() => return ServiceError::unknown("the session has a newer stream"),
                 () = &mut look => {
                     let now = TokioInstant::now();
                     let due = locked(&self.line).oldest().unwrap_or(now) + self.longest;
@@ -337,8 +291,11 @@ impl Stream {
                 self.answered(number, Err(error_from_wire(&error)));
             }
             Some(Told::Settled(reply)) => {
+                let reply = Reply::try_from(reply).map_err(not_understood);
                 if let Some((request, settled)) = self.queued.remove(&number) {
-                    self.settled(request, &settled, Reply::try_from(reply).ok());
+                    self.settled(request, &settled, reply.ok());
+                } else if let Some(asker) = locked(&self.line).settling.remove(&number) {
+                    let _ = asker.send(reply);
                 }
             }
             Some(Told::SessionEnded(_)) => return Err(ServiceError::unknown("the session has ended")),
@@ -355,7 +312,14 @@ impl Stream {
     }
 
     fn answered(&mut self, number: u64, answer: Answer) {
-        let known = locked(&self.line).unanswered.remove(&number);
+        let (known, settling) = {
+            let mut line = locked(&self.line);
+            (line.unanswered.remove(&number), line.settling.remove(&number))
+        };
+        if let Some(asker) = settling {
+            let _ = asker.send(answer);
+            return;
+        }
         let Some(Unanswered { request, answer: asker, .. }) = known else { return };
         if let (Ok(Reply { outcome: Outcome::Queued(_), .. }), Some(request)) = (&answer, request) {
             let (settled, waiting) = watch::channel(None);

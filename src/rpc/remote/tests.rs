@@ -96,6 +96,67 @@ async fn a_queued_acquire_settles() {
     assert_eq!(remote.settled(claim(99)).await, Ok(reply(granted())));
 }
 
+/// However often the node has to ask anew by itself, its client hears of a queued acquire only once it is settled.
+#[tokio::test]
+async fn a_long_wait_is_settled_once() {
+    let node = Node::start(1).await;
+    let remote = connect([&node.address]);
+    remote.submit(open()).await.expect("opened");
+    remote.submit(acquire("portions", 1)).await.expect("answered");
+    let claim = Claim::Request(RequestId { session: session(), number: 1 });
+    let claim = ClaimRef { lock: lock("portions"), claim };
+    let (settled, ()) = tokio::join!(remote.settled(claim), async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        node.service.grant();
+    });
+    assert_eq!(settled, Ok(reply(granted())));
+}
+
+/// Who waits over a stream that is replaced is told over the new one, although the old node says nothing at all.
+#[tokio::test]
+async fn a_wait_goes_on_over_the_newer_stream() {
+    let (first, second) = (Node::start(1).await, Node::start(1).await);
+    let attach = |attempt| Call::new(Command::Attach(Attach { session: session(), handle: handle(), attempt }));
+    let remote = connect([&first.address, &second.address]);
+    remote.submit(attach(1)).await.expect("attached");
+    remote.submit(acquire("busy", 1)).await.expect("queued");
+    let claim = ClaimRef { lock: lock("busy"), claim: Claim::Request(RequestId { session: session(), number: 1 }) };
+    let mut waits = Box::pin(remote.settled(claim));
+    assert!(futures_util::poll!(&mut waits).is_pending());
+    remote.submit(attach(2)).await.expect("attached to the other node");
+    second.service.grant();
+    assert_eq!(waits.await, Ok(reply(granted())));
+}
+
+/// An endpoint that takes calls and answers none leaves time to ask another one: for a question at once, for a command as
+/// soon as its caller repeats it.
+#[tokio::test]
+async fn a_silent_endpoint_leaves_time_for_another() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = silent.local_addr().expect("bound").to_string();
+    let kept = tokio::spawn(async move {
+        let mut connections = Vec::new();
+        while let Ok(connection) = silent.accept().await {
+            connections.push(connection);
+        }
+    });
+    let node = Node::start(1).await;
+    let remote = || {
+        let mut settings = RemoteSettings::new([address.clone(), node.address.clone()]);
+        settings.request_wait = Duration::from_secs(2);
+        RemoteService::new(settings).expect("legal")
+    };
+    let asks = async { assert!(remote().query(Query::Totals, Freshness::Linearizable).await.is_ok()) };
+    let takes = async {
+        let remote = remote();
+        let silence = remote.submit(take("free")).await;
+        assert!(matches!(silence, Err(ServiceError::Unknown { .. })), "{silence:?}");
+        assert_eq!(remote.submit(take("free")).await, Ok(reply(granted())));
+    };
+    tokio::join!(asks, takes);
+    kept.abort();
+}
+
 /// What the node said about a command comes back exactly: refused, not sent, or unknown.
 #[tokio::test]
 async fn errors_keep_their_meaning_over_the_wire() {

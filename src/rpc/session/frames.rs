@@ -1,6 +1,5 @@
 //! What each frame of the client starts.
 
-use futures_util::FutureExt;
 use prost::Message;
 
 use super::{Bound, Done, End, SessionStream};
@@ -143,8 +142,10 @@ impl<S: LockService> SessionStream<S> {
     /// Waits for a queued acquire, at no cost to the client's credit.
     pub(super) fn settle(&mut self, number: u64, claim: ClaimRef) {
         let service = self.service.clone();
-        let settled = async move { service.settled(claim).await };
-        self.running.push(Box::pin(settled.map(move |result| Done::Settled { number, result })));
+        self.running.push(Box::pin(async move {
+            let result = service.settled(claim.clone()).await;
+            Done::Settled { number, claim, result }
+        }));
     }
 
     /// Watches for the session's end, which no answer to a frame would tell.

@@ -62,7 +62,7 @@ enum Done {
     /// Any other frame. With a claim, a queued answer is followed by its settlement.
     Answered { number: u64, claim: Option<ClaimRef>, result: Result<Reply, ServiceError> },
     /// A queued acquire.
-    Settled { number: u64, result: Result<Reply, ServiceError> },
+    Settled { number: u64, claim: ClaimRef, result: Result<Reply, ServiceError> },
     /// The session, as its events tell.
     SessionEnded { session: SessionId, reason: EndReason },
     /// Its events cannot be had; its renewals will tell.
@@ -169,7 +169,12 @@ impl<S: LockService> SessionStream<S> {
                 }
                 self.answer(number, result).await
             }
-            Done::Settled { number, result } => {
+            // Waited for in portions: its client hears of it when it has an end.
+            Done::Settled { number, claim, result: Ok(Reply { outcome: Outcome::Queued(_), .. }) } => {
+                self.settle(number, claim);
+                Ok(())
+            }
+            Done::Settled { number, claim: _, result } => {
                 self.numbers.remove(&number);
                 let body = match result {
                     Ok(reply) => Body::Settled((&reply).into()),

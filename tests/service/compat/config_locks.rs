@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::future::join_all;
-use lockkeeper::client::{Client, Seen};
+use lockkeeper::client::Client;
 use lockkeeper::clock::ManualClock;
 use lockkeeper::compat::config_locks::{ConfigLockError, ConfigLocks, ConfigSettings, Era, WaitFor};
-use lockkeeper::model::{DocumentState, EndReason, LogTime, ProcessId, TokenState, WallTime};
+use lockkeeper::model::{DocumentState, EndReason, ProcessId, TokenState};
 use lockkeeper::service::LockService;
 use lockkeeper::testing::{Cluster, ClusterOptions};
 
 use super::passes;
+use super::probe::Probe;
 use crate::suite::{LONG, LOOK, SHORT, client, in_use};
 
 pub(super) const TAKEOVER: Duration = Duration::from_millis(300);
@@ -338,8 +339,10 @@ async fn r_cfg_07_r_cfg_16_a_change_of_leader() {
     let cluster = Cluster::start(3, None).await.expect("a cluster");
     let client = Client::connect(cluster.endpoints()).await.expect("connected");
     let period = Duration::from_millis(1_000);
+    // Every sign of life, with the log time of its own entry: no gap between two looks can hide.
+    let (probe, seen) = Probe::new(client.service().clone());
     let alive =
-        ConfigLocks::start(client.clone(), process("alive"), ConfigSettings { ping_every: period, ..settings() });
+        ConfigLocks::start(Client::new(probe), process("alive"), ConfigSettings { ping_every: period, ..settings() });
     let (dead, waiter) = (silent(&client, "dead"), silent(&client, "waiter"));
     let change = async {
         dead.grab("balancer", dead.new_ts(), "dead", "round").await.expect("free");
@@ -354,22 +357,13 @@ async fn r_cfg_07_r_cfg_16_a_change_of_leader() {
         let overtaken = waiter.lock("balancer", "round", WaitFor::Duration(LONG)).await.expect("overtaken");
         overtaken.unlock().await.expect("held");
     };
-    // Of each ping, the log time of the first and the last look that showed it: from the first look at one to the last before
-    // the next less passed than from ping to ping, however slow the looks are.
-    let mut looks: Vec<(WallTime, [LogTime; 2])> = Vec::new();
-    let watching = async {
-        while looks.len() < 5 {
-            let Seen { now, value, .. } = client.ping_of(process("alive").as_str()).await.expect("answered");
-            match (looks.last_mut(), value) {
-                (Some((known, [_, last])), Some(ping)) if *known == ping => *last = now,
-                (_, Some(ping)) => looks.push((ping, [now, now])),
-                (_, None) => {}
-            }
-            tokio::time::sleep(LOOK).await;
-        }
-    };
-    tokio::join!(change, watching);
-    assert!(looks.iter().all(|(_, [first, last])| last.ms_since(*first) <= 2 * 1_000), "{looks:?}");
+    change.await;
+    let pings = || seen.pings.lock().expect("nobody panics with it").clone();
+    while pings().len() < 5 {
+        tokio::time::sleep(LOOK).await;
+    }
+    let pings = pings();
+    assert!(pings.windows(2).all(|two| two[1].ms_since(two[0]) <= 2 * 1_000), "{pings:?}");
     alive.shut_down().await.expect("stopped");
     cluster.close().await;
 }

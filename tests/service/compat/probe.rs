@@ -1,7 +1,7 @@
 //! A lock service that counts what passes through it, and that can hold waits and looks up, around any other.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 
 use lockkeeper::model::{Answered, Command, DocumentCommand, LogTime, Query, Reply};
 use lockkeeper::service::{
@@ -34,6 +34,8 @@ pub(crate) struct Seen {
     /// By how much the service's time seems to leap with every look at it, and by how much it did.
     pub(crate) leaps_ms: AtomicU64,
     ahead_ms: AtomicU64,
+    /// Log time of each sign of life of a process that was applied.
+    pub(crate) pings: Mutex<Vec<LogTime>>,
     /// Somebody is held up.
     pub(crate) held_up: Notify,
     /// Lets those that are held up go on.
@@ -66,7 +68,12 @@ impl<S: LockService> LockService for Probe<S> {
         if matches!(call.command, Command::Document(DocumentCommand::Confirm { .. })) {
             self.seen.pass(&self.seen.confirms_held_up).await;
         }
-        self.inner.submit(call).await
+        let pings = matches!(call.command, Command::Document(DocumentCommand::Ping { .. }));
+        let reply = self.inner.submit(call).await;
+        if let Some(reply) = reply.as_ref().ok().filter(|_| pings) {
+            self.seen.pings.lock().expect("nobody panics with it").push(reply.stamp);
+        }
+        reply
     }
 
     async fn renew(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {

@@ -69,6 +69,24 @@ pub(crate) async fn a_long_wait_that_breaks_off_goes_on<S: LockService>(service:
     next.expect("granted").release().await.expect("released");
 }
 
+/// A wait that breaks off, again and again, costs no command: the waiter asks where it stands, and is told of its grant.
+pub(crate) async fn a_wait_that_breaks_off_costs_no_command<S: LockService>(service: S) {
+    let (faulty, faults) = Faulty::new(service);
+    let client = client(faulty, "wait-cost");
+    let guard = client.lock("a").acquire().await.expect("free");
+    let before = faults.acquires.load(SeqCst);
+    faults.waits_broken.store(4, SeqCst);
+    let (next, released) = tokio::join!(client.lock("a").wait(LONG).acquire(), async {
+        while faults.waits_broken.load(SeqCst) > 0 {
+            tokio::time::sleep(LOOK).await;
+        }
+        guard.release().await
+    });
+    released.expect("released");
+    next.expect("granted").release().await.expect("released");
+    assert_eq!(faults.acquires.load(SeqCst) - before, 1);
+}
+
 /// A watch whose subscription is cut again and again tells every event once, in order.
 pub(crate) async fn a_watch_goes_on_through_cuts<S: LockService>(service: S) {
     let (faulty, faults) = Faulty::new(service);

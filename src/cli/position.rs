@@ -1,0 +1,75 @@
+//! Positions as people type them: where `watch` and `history` go on, and of which cluster that is.
+
+use std::str::FromStr;
+
+use super::failure::Failure;
+use crate::client::Client;
+use crate::limits::{CLUSTER_DIGITS_MAX, CLUSTER_DIGITS_MIN};
+use crate::model::{Invalid, Position};
+use crate::service::LockService;
+
+/// `INDEX.N`, or `INDEX.N@CLUSTER` with the first digits of the id of the cluster that it is of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct After {
+    position: Position,
+    digits: Option<String>,
+}
+
+/// For clap.
+pub(super) fn from(text: &str) -> Result<After, String> {
+    text.parse().map_err(|invalid: Invalid| invalid.to_string())
+}
+
+impl FromStr for After {
+    type Err = Invalid;
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let Some((position, digits)) = text.split_once('@') else {
+            return Ok(Self { position: text.parse()?, digits: None });
+        };
+        let hex = digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        if !hex || !(CLUSTER_DIGITS_MIN..=CLUSTER_DIGITS_MAX).contains(&digits.len()) {
+            let bound =
+                format!("INDEX.N@ and the first {CLUSTER_DIGITS_MIN} to {CLUSTER_DIGITS_MAX} digits of a cluster_id");
+            return Err(Invalid::new("position", bound, format!("{text:?}")));
+        }
+        Ok(Self { position: position.parse()?, digits: Some(digits.to_owned()) })
+    }
+}
+
+/// The cluster that answers, and the position to go on after. One of another cluster is refused: there it may stand for
+/// something else, and what came before it would be missed in silence.
+pub(super) async fn of_this_cluster<S: LockService>(
+    client: &Client<S>,
+    from: Option<&After>,
+) -> Result<(u128, Option<Position>), Failure> {
+    let cluster_id = client.status().await?.cluster_id;
+    let here = cluster_id_text(cluster_id);
+    if let Some(foreign) = from.and_then(|from| from.digits.as_ref()).filter(|digits| !here.starts_with(*digits)) {
+        let bound = format!("of this cluster, {here}");
+        return Err(
+            crate::service::ServiceError::from(Invalid::new("position", bound, format!("one of {foreign}"))).into()
+        );
+    }
+    Ok((cluster_id, from.map(|from| from.position)))
+}
+
+/// A cluster's id as every answer shows it.
+pub(super) fn cluster_id_text(cluster_id: u128) -> String {
+    format!("{cluster_id:032x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With and without the cluster; too few digits, too many, or none that are digits are refused.
+    #[test]
+    fn a_position_may_name_its_cluster() {
+        let position = Position { index: 12, n: 3 };
+        assert_eq!(from("12.3"), Ok(After { position, digits: None }));
+        assert_eq!(from("12.3@0af9"), Ok(After { position, digits: Some("0af9".into()) }));
+        for bad in ["12", "12.3@", "12.3@0af", "12.3@0AF9", "12@0af9", &format!("1.0@{}", "0".repeat(33))] {
+            assert!(from(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! Bounds of the command line.
+
+/// A lock's command is ended this much before its hold could run out, besides the time for ending it in order.
+pub const LOSS_MARGIN_MS: u64 = 50;
+/// First pause between two looks whether a process group is gone.
+pub const GROUP_POLL_MS_MIN: u64 = 1;
+/// Longest pause between two looks whether a process group is gone.
+pub const GROUP_POLL_MS_MAX: u64 = 100;
+/// A second TERM leaves this part of the time before the kill.
+pub const HURRY_FACTOR: u32 = 4;
+/// Progress is drawn anew so often.
+pub const PROGRESS_TICK_MS: u64 = 250;
+/// A stop signal to oneself has taken effect after this, or never will.
+pub const STOP_SETTLES_MS: u64 = 100;
+/// Fewest digits that name a cluster behind a position: enough for nobody to meet another one by chance.
+pub const CLUSTER_DIGITS_MIN: usize = 4;
+/// All digits of a cluster's id.
+pub const CLUSTER_DIGITS_MAX: usize = 32;
