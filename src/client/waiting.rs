@@ -101,7 +101,7 @@ fn not_granted(outcome: Outcome, name: &LockName, ahead: Option<Place>) -> Clien
 /// It was not acquired in time: by what was last said of its place, if anything was.
 pub(super) fn not_acquired(name: &LockName, ahead: Option<Place>) -> ClientError {
     match ahead {
-        Some(place) => ClientError::NotAcquired { lock: place.lock, holder: place.held_by.map(Box::new) },
+        Some(place) => ClientError::NotAcquired { lock: place.lock, holder: place.held_by },
         None => ClientError::NotAcquired { lock: name.clone(), holder: None },
     }
 }

@@ -13,3 +13,6 @@ pub const RATES_SWEPT_MIN: usize = 64;
 pub const PEER_PING_MS: u64 = 1_500;
 /// A connection to another node that gives no sign of life for so long is given up, and what waits on it is asked anew.
 pub const PEER_PING_WAIT_MS: u64 = 1_500;
+
+/// What a request says of itself takes about as many bytes; more is room that has to be made.
+pub const FINGERPRINT_BYTES_USUAL: usize = 192;

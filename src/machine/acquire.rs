@@ -189,7 +189,7 @@ impl Machine {
     /// A waiter's place, and one who is in its way.
     pub(super) fn place(&self, key: &LockKey, sequence: u64) -> Place {
         let ahead = self.locks.get(key).map_or(0, |lock| lock.queue.range(..sequence).count());
-        Place { lock: key.name.clone(), place: ahead as u64 + 1, sequence, held_by: self.one_holder(key) }
+        Place { lock: key.name.clone(), place: ahead as u64 + 1, sequence, held_by: self.one_holder(key).map(Box::new) }
     }
 
     /// Releases a hold, or enters it once less where others of the owner's requests hold it too. An upgrade that was

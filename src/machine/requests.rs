@@ -1,6 +1,6 @@
 //! Retries: a request number gets one answer, however often it is asked.
 
-use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::state::Finished;
 use super::{Machine, RecordKey};
@@ -87,19 +87,24 @@ impl Machine {
 }
 
 /// Tells requests apart: everything but patience and the client's bookkeeping goes into it. The bytes are fixed here
-/// for ever, because a node that replays old entries must come to the same state.
-#[derive(Default)]
-struct Fingerprint(Xxh3);
+/// for ever, because a node that replays old entries must come to the same state. They are gathered and hashed at once: the
+/// state of a hash that is fed piece by piece is ten times as large as what most requests say.
+struct Fingerprint(Vec<u8>);
 
 impl Fingerprint {
+    /// Of a command of this kind.
+    fn of(kind: u64) -> Self {
+        Self(Vec::with_capacity(limits::FINGERPRINT_BYTES_USUAL)).number(kind)
+    }
+
     fn text(mut self, text: &str) -> Self {
-        self.0.update(&(text.len() as u64).to_le_bytes());
-        self.0.update(text.as_bytes());
+        self.0.extend_from_slice(&(text.len() as u64).to_le_bytes());
+        self.0.extend_from_slice(text.as_bytes());
         self
     }
 
     fn number(mut self, number: u64) -> Self {
-        self.0.update(&number.to_le_bytes());
+        self.0.extend_from_slice(&number.to_le_bytes());
         self
     }
 
@@ -143,19 +148,15 @@ impl Fingerprint {
     }
 
     fn finish(self) -> u64 {
-        self.0.digest()
+        xxh3_64(&self.0)
     }
 }
 
 /// See [`Fingerprint`].
 pub(super) fn of_acquire(acquire: &Acquire) -> u64 {
     let owner = acquire.owner.as_ref().map_or("", |owner| owner.as_str());
-    let plain = Fingerprint::default()
-        .number(1)
-        .text(acquire.name.as_str())
-        .mode(acquire.mode)
-        .text(owner)
-        .metadata(&acquire.metadata);
+    let plain =
+        Fingerprint::of(1).text(acquire.name.as_str()).mode(acquire.mode).text(owner).metadata(&acquire.metadata);
     let choices = acquire.choices();
     let chosen = if choices == Extras::PLAIN { plain } else { plain.extras(choices) };
     chosen.finish()
@@ -163,7 +164,7 @@ pub(super) fn of_acquire(acquire: &Acquire) -> u64 {
 
 /// See [`Fingerprint`]. Patience is left out, as in an acquire.
 pub(super) fn of_alter(alter: &Alter) -> u64 {
-    let named = Fingerprint::default().number(4).text(alter.name.as_str());
+    let named = Fingerprint::of(4).text(alter.name.as_str());
     match &alter.what {
         Alteration::Downgrade { token } => named.number(1).number(token.as_u64()),
         Alteration::Upgrade { token, patience: _ } => named.number(2).number(token.as_u64()),
@@ -185,7 +186,7 @@ pub(super) fn of_alter(alter: &Alter) -> u64 {
 /// See [`Fingerprint`].
 pub(super) fn of_set(set: &AcquireSet) -> u64 {
     let owner = set.owner.as_ref().map_or("", |owner| owner.as_str());
-    let mut plain = Fingerprint::default().number(5).number(set.members.len() as u64);
+    let mut plain = Fingerprint::of(5).number(set.members.len() as u64);
     for (name, mode) in &set.members {
         plain = plain.text(name.as_str()).mode(*mode);
     }
@@ -197,18 +198,17 @@ pub(super) fn of_set(set: &AcquireSet) -> u64 {
 
 /// See [`Fingerprint`].
 pub(super) fn of_release(release: &Release) -> u64 {
-    Fingerprint::default().number(2).text(release.name.as_str()).number(release.token.as_u64()).finish()
+    Fingerprint::of(2).text(release.name.as_str()).number(release.token.as_u64()).finish()
 }
 
 /// See [`Fingerprint`]. Who grabs is its process; what it says of itself may differ from try to try.
 pub(super) fn of_grab(grab: &Grab) -> u64 {
-    Fingerprint::default().number(6).text(&grab.metadata.process).finish()
+    Fingerprint::of(6).text(&grab.metadata.process).finish()
 }
 
 /// See [`Fingerprint`].
 pub(super) fn of_take(take: &TakeLease) -> u64 {
-    Fingerprint::default()
-        .number(3)
+    Fingerprint::of(3)
         .text(take.handle.reveal())
         .mode(take.mode)
         .number(take.lease_ms)

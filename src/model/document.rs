@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    FencingToken, Handle, Invalid, LockKey, LockName, LockValue, LogTime, Metadata, Namespace, TakeId, WallTime,
+    FencingToken, Handle, Invalid, LockKey, LockName, LockValue, LogTime, Metadata, Namespace, TakeId, WallTime, text,
 };
 use crate::limits;
 
@@ -74,7 +74,7 @@ impl FromStr for DocumentId {
 /// Name of a process whose ping keeps its locks, `host:port:start-second:random` by custom: 1 to 255 bytes, no control
 /// characters, the same for the process's whole life.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct ProcessId(Arc<str>);
+pub struct ProcessId(#[serde(deserialize_with = "text::shared")] Arc<str>);
 
 impl ProcessId {
     /// Refuses what is empty, longer than 255 bytes, or has a control character.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Invalid, Owner, SessionId};
+use super::{Invalid, Owner, SessionId, text};
 use crate::limits;
 
 /// What an acquire asks for beyond name, mode and patience. Leave it out where nothing of it is wanted: it costs nothing
@@ -95,7 +95,7 @@ pub struct Parent {
 
 /// A text kept with a hold: at most 4 KiB of UTF-8.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct LockValue(Arc<str>);
+pub struct LockValue(#[serde(deserialize_with = "text::shared")] Arc<str>);
 
 impl LockValue {
     /// Refuses what is longer than 4 KiB.

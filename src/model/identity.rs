@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{DocumentId, Invalid, SessionId};
+use super::{DocumentId, Invalid, SessionId, text};
 use crate::limits;
 
 /// The secret that proves a session or a token lease: 1–128 bytes, chosen by the caller or 128 random bits.
 /// It is never part of an answer to others, an event or a line of output; its `Debug` shows nothing.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Handle(Arc<str>);
+pub struct Handle(#[serde(deserialize_with = "text::shared")] Arc<str>);
 
 impl Handle {
     /// Refuses what is empty, longer than 128 bytes, or has a control character. The refusal shows only the length.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{FencingToken, HolderView, Invalid, LockKey, LogTime, SessionId, WaiterView};
+use super::{FencingToken, HolderView, Invalid, LockKey, LogTime, SessionId, WaiterView, text};
 use crate::limits;
 
 /// Something done to a lock without being its holder. It names the grant that it means, or says how things should be, so
@@ -56,7 +56,7 @@ pub enum Managing {
 
 /// Why somebody acts on others' locks: 1 to 512 bytes, no control characters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Reason(Arc<str>);
+pub struct Reason(#[serde(deserialize_with = "text::shared")] Arc<str>);
 
 impl Reason {
     /// Refuses what is empty, longer than 512 bytes, or has a control character.

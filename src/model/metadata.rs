@@ -5,23 +5,28 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::Invalid;
+use super::{Invalid, text};
 use crate::limits;
 
 /// Free texts of a request, at most 1 KiB in all. `who` is a claim; the principal is what the cluster checked.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Metadata {
     /// Who asks, usually a user or service.
+    #[serde(deserialize_with = "text::shared")]
     pub who: Arc<str>,
     /// What for.
+    #[serde(deserialize_with = "text::shared")]
     pub why: Arc<str>,
     /// On which host.
+    #[serde(deserialize_with = "text::shared")]
     pub host: Arc<str>,
     /// Process id there, 0 where unknown.
     pub pid: u32,
     /// The original config server's process id, `host:port:start-second:random`.
+    #[serde(deserialize_with = "text::shared")]
     pub process: Arc<str>,
     /// A trace id of the caller.
+    #[serde(deserialize_with = "text::shared")]
     pub trace: Arc<str>,
 }
 

@@ -36,6 +36,7 @@ mod outcome;
 mod query;
 mod refusal;
 mod restore;
+mod text;
 mod time;
 mod token;
 mod valid;

@@ -6,10 +6,9 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, LazyLock};
 
-use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::Invalid;
+use super::{Invalid, text};
 use crate::limits;
 
 /// A part of every lock's identity, fixed when a client connects: 1–64 bytes of `a-z 0-9 - _ .`.
@@ -24,21 +23,7 @@ static DEFAULT: LazyLock<Arc<str>> = LazyLock::new(|| Namespace::DEFAULT.into())
 
 impl<'de> Deserialize<'de> for Namespace {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-
-        impl Visitor<'_> for Text {
-            type Value = Namespace;
-
-            fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-                to.write_str("a namespace")
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Namespace, E> {
-                Ok(Namespace::shared(text))
-            }
-        }
-
-        deserializer.deserialize_str(Text)
+        text::read(deserializer, Self::shared)
     }
 }
 
@@ -98,7 +83,7 @@ impl Default for Namespace {
 
 /// The name of a lock: UTF-8, 1–255 bytes, no control characters, compared byte for byte.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct LockName(Arc<str>);
+pub struct LockName(#[serde(deserialize_with = "text::shared")] Arc<str>);
 
 /// A name is found by its text: it hashes and compares as that.
 impl Borrow<str> for LockName {
@@ -145,7 +130,7 @@ pub struct LockKey {
 
 /// One line of execution (a task, a thread, a job) that asks for locks. Without one, every acquire is its own owner.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Owner(Arc<str>);
+pub struct Owner(#[serde(deserialize_with = "text::shared")] Arc<str>);
 
 impl Owner {
     /// Refuses what is empty, longer than 128 bytes, or has a control character.
@@ -159,11 +144,23 @@ impl Owner {
     }
 }
 
-/// Who the cluster says that the caller is: `anonymous` where nobody is asked to prove it.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// Who the cluster says that the caller is: `anonymous` where nobody is asked to prove it. All copies of that one share
+/// their text.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Principal(Arc<str>);
 
+/// The text of who proved nothing.
+static ANONYMOUS: LazyLock<Arc<str>> = LazyLock::new(|| Principal::ANONYMOUS.into());
+
+impl<'de> Deserialize<'de> for Principal {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        text::read(deserializer, |text| if text == Self::ANONYMOUS { Self::default() } else { Self(text.into()) })
+    }
+}
+
 impl Principal {
+    const ANONYMOUS: &str = "anonymous";
+
     /// Refuses what is empty, longer than 128 bytes, or has a control character.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         bounded_text("principal", text, limits::PRINCIPAL_BYTES_MAX).map(Self)
@@ -177,7 +174,7 @@ impl Principal {
 
 impl Default for Principal {
     fn default() -> Self {
-        Self("anonymous".into())
+        Self(Arc::clone(&ANONYMOUS))
     }
 }
 

@@ -116,8 +116,8 @@ pub struct Place {
     pub place: u64,
     /// Number that the machine handed out; the queue is in its order.
     pub sequence: u64,
-    /// One of those who hold the lock, or who stand ahead.
-    pub held_by: Option<HolderView>,
+    /// One of those who hold the lock, or who stand ahead. Boxed: every answer takes the room of the largest.
+    pub held_by: Option<Box<HolderView>>,
 }
 
 /// Why something ended.

@@ -64,7 +64,7 @@ impl From<&Outcome> for pb::reply::Outcome {
                 lock: lock.to_string(),
                 place: *place,
                 sequence: *sequence,
-                held_by: held_by.as_ref().map(Into::into),
+                held_by: held_by.as_deref().map(Into::into),
             }),
             Outcome::TimedOut => Wire::TimedOut(pb::Empty {}),
             Outcome::Withdrawn => Wire::Withdrawn(pb::Empty {}),
@@ -117,7 +117,7 @@ impl TryFrom<pb::reply::Outcome> for Outcome {
                 Outcome::GrantedSet(members.into_iter().map(member).collect::<Result<_, _>>()?)
             }
             Wire::Queued(pb::Queued { lock, place, sequence, held_by }) => {
-                let held_by = held_by.map(HolderView::try_from).transpose()?;
+                let held_by = held_by.map(HolderView::try_from).transpose()?.map(Box::new);
                 Outcome::Queued(Place { lock: LockName::parse(&lock)?, place, sequence, held_by })
             }
             Wire::TimedOut(_) => Outcome::TimedOut,

@@ -35,7 +35,7 @@ impl Naive {
     pub(super) fn queued(&self, wait: &Wait) -> Outcome {
         let lock = &wait.ask.lock;
         let ahead = self.waits.iter().filter(|o| o.ask.lock == *lock && o.sequence < wait.sequence).count() as u64;
-        let held_by = self.holder(lock, |_| false);
+        let held_by = self.holder(lock, |_| false).map(Box::new);
         Outcome::Queued(Place { lock: lock.name.clone(), place: ahead + 1, sequence: wait.sequence, held_by })
     }
 

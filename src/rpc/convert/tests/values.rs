@@ -218,8 +218,9 @@ pub(super) fn outcome() -> impl Strategy<Value = Outcome> {
                 .prop_map(|(name, token, deadline, waited_ms)| { (name, Grant { token, deadline, waited_ms }) })
         )
         .prop_map(Outcome::GrantedSet),
-        (lock_name(), any::<[u64; 2]>(), option::of(holder()))
-            .prop_map(|(lock, [place, sequence], held_by)| Outcome::Queued(Place { lock, place, sequence, held_by })),
+        (lock_name(), any::<[u64; 2]>(), option::of(holder())).prop_map(|(lock, [place, sequence], held_by)| {
+            Outcome::Queued(Place { lock, place, sequence, held_by: held_by.map(Box::new) })
+        }),
         end_reason().prop_map(|reason| Outcome::HoldEnded { reason }),
         refusal().prop_map(Outcome::Refused),
         Just(Outcome::DisconnectNoted),

@@ -1,0 +1,32 @@
+//! Texts as they are read from bytes: one allocation for a text, none for an empty one or for one that is shared.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use serde::Deserializer;
+use serde::de::Visitor;
+
+/// Makes something of a text without an owned copy between. It reads the same bytes as the derived way.
+pub(super) fn read<'de, D: Deserializer<'de>, T>(reader: D, make: impl FnOnce(&str) -> T) -> Result<T, D::Error> {
+    struct Text<F, T>(F, PhantomData<T>);
+
+    impl<F: FnOnce(&str) -> T, T> Visitor<'_> for Text<F, T> {
+        type Value = T;
+
+        fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+            to.write_str("a text")
+        }
+
+        fn visit_str<E>(self, text: &str) -> Result<T, E> {
+            Ok((self.0)(text))
+        }
+    }
+
+    reader.deserialize_str(Text(make, PhantomData))
+}
+
+/// For `deserialize_with`: serde's own way makes a string first and copies it.
+pub(super) fn shared<'de, D: Deserializer<'de>>(reader: D) -> Result<Arc<str>, D::Error> {
+    read(reader, |text| if text.is_empty() { Arc::default() } else { text.into() })
+}
