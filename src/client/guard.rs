@@ -190,7 +190,8 @@ impl LockGuard {
         if reply.outcome == Outcome::Done { Ok(()) } else { Err(ClientError::unexpected(reply.outcome)) }
     }
 
-    /// Its permits, each of which is given back for itself; of a lock there is one. A hold that its owner entered again gives none back before that was released.
+    /// Its permits, each of which is given back for itself; of a lock there is one. A hold that its owner entered again gives
+    /// none back before that was released.
     #[must_use = "dropping a permit gives it back"]
     pub fn into_permits(mut self) -> Vec<Permit> {
         self.owed = Owed::Nothing;
