@@ -19,6 +19,8 @@ pub struct Grabbed {
     pub token: FencingToken,
     /// Log time of the answer.
     pub at: LogTime,
+    /// Log index of the answer: what ends the hold stands in this entry or a later one.
+    pub index: u64,
 }
 
 /// A document as it is to be.
@@ -143,10 +145,10 @@ impl<S: LockService> Client<S> {
             | DocumentCommand::RemoveExpired { .. }
             | DocumentCommand::SwapValue { .. } => None,
         };
-        let Reply { stamp, outcome, .. } = self.change(command).await?;
+        let Reply { index, stamp, outcome } = self.change(command).await?;
         #[allow(clippy::wildcard_enum_match_arm, reason = "every other outcome is no answer to a grab")]
         match (outcome, name) {
-            (Outcome::Granted(grant), _) => Ok(Grabbed { token: grant.token, at: stamp }),
+            (Outcome::Granted(grant), _) => Ok(Grabbed { token: grant.token, at: stamp, index }),
             (Outcome::HoldEnded { reason }, Some(lock)) => Err(ClientError::HoldEnded { lock, reason }),
             (Outcome::Withdrawn, Some(lock)) => Err(ClientError::NotAcquired { lock, holder: None }),
             (other, _) => Err(ClientError::unexpected(other)),

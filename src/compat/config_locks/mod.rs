@@ -181,9 +181,9 @@ impl<S: LockService> ConfigLocks<S> {
         let mut told = began;
         loop {
             let last = match trying.once().await? {
-                Ok(token) => {
+                Ok(grabbed) => {
                     self.observer().forget(&name);
-                    return Ok(trying.held(token));
+                    return Ok(trying.held(grabbed));
                 }
                 Err(last) => last,
             };

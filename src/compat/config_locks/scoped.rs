@@ -2,9 +2,9 @@
 
 use super::ConfigLockError;
 use super::keeper::Unlocks;
-use crate::client::Client;
-use crate::model::{DocumentId, EndReason, EventKind, FencingToken, LockName, TokenState};
-use crate::service::LockService;
+use crate::client::{Client, ClientError, Grabbed};
+use crate::model::{DocumentId, EndReason, EventKind, FencingToken, LockName, Position, TokenState};
+use crate::service::{LockService, ServiceError};
 
 /// A held lock of a [`ConfigLocks`](super::ConfigLocks). Dropping it unlocks it in the background.
 #[derive(Debug)]
@@ -14,6 +14,8 @@ pub struct ScopedLock<S: LockService> {
     name: LockName,
     ts: DocumentId,
     token: FencingToken,
+    /// Log index at which it was held.
+    index: u64,
     open: bool,
 }
 
@@ -23,9 +25,9 @@ impl<S: LockService> ScopedLock<S> {
         unlocks: Unlocks,
         name: LockName,
         ts: DocumentId,
-        token: FencingToken,
+        Grabbed { token, index, .. }: Grabbed,
     ) -> Self {
-        Self { client, unlocks, name, ts, token, open: true }
+        Self { client, unlocks, name, ts, token, index, open: true }
     }
 
     /// Which lock.
@@ -52,14 +54,23 @@ impl<S: LockService> ScopedLock<S> {
         Ok(checked.state == TokenState::Valid)
     }
 
-    /// Waits until the lock was taken away: broken by its token, overtaken, handed over. It never answers while it is held.
+    /// Waits until the lock was taken away: broken by its token, overtaken, handed over. It never answers while it is held,
+    /// and tells the reason also where that happened before it was asked; only where the events of then are no longer kept
+    /// it says [`EndReason::Lost`].
     pub async fn lost(&self) -> Result<EndReason, ConfigLockError> {
-        let mut watch = self.client.watch(self.name.as_str(), None).await?;
-        if !self.check().await? {
-            return Ok(EndReason::Lost);
-        }
+        let held_at = Position { index: self.index.saturating_sub(1), n: u32::MAX };
+        let mut watch = self.client.watch(self.name.as_str(), Some(held_at)).await?;
         loop {
-            let event = watch.next().await?;
+            let event = match watch.next().await {
+                Err(ClientError::Service(ServiceError::EventsMissed { resume, .. })) => {
+                    watch = self.client.watch(self.name.as_str(), Some(resume)).await?;
+                    if !self.check().await? {
+                        return Ok(EndReason::Lost);
+                    }
+                    continue;
+                }
+                told => told?,
+            };
             #[allow(clippy::wildcard_enum_match_arm, reason = "every other event is about something else")]
             match event.kind {
                 EventKind::Broken { token, .. } if token == self.token => return Ok(EndReason::Broken),

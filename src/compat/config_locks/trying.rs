@@ -3,7 +3,7 @@
 use super::{ConfigLockError, ConfigLocks, Era, ScopedLock};
 use crate::client::{ClientError, Grabbed, NewDocument};
 use crate::limits;
-use crate::model::{DocumentId, EndReason, FencingToken, LockName, Metadata};
+use crate::model::{DocumentId, EndReason, LockName, Metadata};
 use crate::service::LockService;
 
 /// One call of [`ConfigLocks::lock`]. Dropped before it was answered it leaves an unlock behind.
@@ -24,7 +24,7 @@ impl<'a, S: LockService> Trying<'a, S> {
     }
 
     /// One try; the inner error says that somebody else has the lock.
-    pub(super) async fn once(&mut self) -> Result<Result<FencingToken, ClientError>, ConfigLockError> {
+    pub(super) async fn once(&mut self) -> Result<Result<Grabbed, ClientError>, ConfigLockError> {
         let manager = self.manager;
         let prepare = manager.settings.era == Era::Legacy;
         if prepare {
@@ -51,7 +51,7 @@ impl<'a, S: LockService> Trying<'a, S> {
             other => other,
         };
         match tried {
-            Ok(Grabbed { token, .. }) => Ok(Ok(token)),
+            Ok(grabbed) => Ok(Ok(grabbed)),
             Err(held @ ClientError::NotAcquired { .. }) => {
                 self.open = false;
                 Ok(Err(held))
@@ -88,10 +88,10 @@ impl<'a, S: LockService> Trying<'a, S> {
         if limits::CONFIG_UNCLEAR_TRIES_MAX < self.unclear { Err(error.into()) } else { Ok(error) }
     }
 
-    pub(super) fn held(mut self, token: FencingToken) -> ScopedLock<S> {
+    pub(super) fn held(mut self, grabbed: Grabbed) -> ScopedLock<S> {
         self.open = false;
         let (client, unlocks) = (self.manager.client.clone(), self.manager.unlocks.clone());
-        ScopedLock::new(client, unlocks, self.name.clone(), self.ts, token)
+        ScopedLock::new(client, unlocks, self.name.clone(), self.ts, grabbed)
     }
 }
 

@@ -302,6 +302,7 @@ async fn w_cfg_01_a_broken_holder_is_told<S: LockService>(service: S) {
         client.break_hold("balancer", held.token(), "folklore").await.expect("broken");
     });
     assert_eq!(told.expect("told"), EndReason::Broken);
+    assert_eq!(held.lost().await.expect("told again"), EndReason::Broken, "who asks late is told the same");
     let left = a.get_lock_by_name("balancer").await.expect("the document stays");
     assert_eq!(left.state, DocumentState::Free);
 }
