@@ -10,7 +10,7 @@ use super::position;
 use super::shapes::{self, mode_word};
 use crate::client::{Client, Seen};
 use crate::compat::config_locks::locks_json;
-use crate::model::{HolderView, ListShow, LockView, LogTime, Metadata};
+use crate::model::{HolderView, ListShow, LockView, LogTime, Metadata, SessionView};
 use crate::service::LockService;
 
 /// Locks in use.
@@ -143,12 +143,19 @@ pub(super) async fn sessions<S: LockService>(client: &Client<S>, output: &Output
                 short(session.ttl_ms),
                 short(session.deadline.ms_since(now)),
                 ago(now, session.opened),
-                if session.disconnected { "disconnected".to_owned() } else { String::new() },
+                remarks(session),
             ]
         })
         .collect();
     output.table(&["SESSION", "WHO", "HOLDS", "WAITS", "TTL", "LEFT", "AGE", ""], &rows)?;
     Ok(YES)
+}
+
+/// What there is to say of a session: that it lost its stream, and that it lives longer for want of a leader.
+fn remarks(session: &SessionView) -> String {
+    let gone = session.disconnected.then(|| "disconnected".to_owned());
+    let longer = (session.leaderless_ms != 0).then(|| format!("no leader for {}", short(session.leaderless_ms)));
+    gone.into_iter().chain(longer).collect::<Vec<_>>().join(", ")
 }
 
 /// What happens, line by line, until it is interrupted.

@@ -128,6 +128,7 @@ pub(super) struct Session {
     age_ms: u64,
     remaining_ms: u64,
     disconnected: bool,
+    leaderless_ms: u64,
     holds: u64,
     waits: u64,
 }
@@ -299,6 +300,7 @@ impl Session {
             age_ms: now.ms_since(view.opened),
             remaining_ms: view.deadline.ms_since(now),
             disconnected: view.disconnected,
+            leaderless_ms: view.leaderless_ms,
             holds: view.holds,
             waits: view.waits,
         }

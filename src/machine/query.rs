@@ -128,6 +128,7 @@ impl Machine {
                 opened: session.record.opened,
                 deadline: session.record.deadline,
                 disconnected: session.record.disconnected,
+                leaderless_ms: self.globals.leaderless_ms.saturating_sub(session.record.leaderless_ms),
                 holds: session.standings().filter(|(_, _, s)| matches!(s, Standing::Holds(_))).count() as u64,
                 waits: session.standings().filter(|(_, _, s)| matches!(s, Standing::Waits(_))).count() as u64,
             });

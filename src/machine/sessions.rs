@@ -40,6 +40,7 @@ impl Machine {
             disconnected: false,
             seen: now,
             seen_at: self.globals.wall,
+            leaderless_ms: self.globals.leaderless_ms,
             accepts_hand_over: open.accepts_hand_over,
             floor: 0,
         };
@@ -117,6 +118,7 @@ impl Machine {
         session.record.disconnected = false;
         session.record.seen = now;
         session.record.seen_at = wall;
+        session.record.leaderless_ms = self.globals.leaderless_ms;
         self.touch(RecordKey::Session(id));
         self.move_due(Some(old), Some(new), Due::Session(id));
         told

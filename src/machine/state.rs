@@ -35,6 +35,8 @@ pub struct Globals {
     pub history_floor: Position,
     /// Nothing is granted while log time is at most this: the state was restored from a backup.
     pub closed_until: Option<LogTime>,
+    /// Real time without a leader that the log has told of, in milliseconds: it is no log time.
+    pub leaderless_ms: u64,
 }
 
 /// One who holds a lock.
@@ -271,6 +273,8 @@ pub struct SessionRecord {
     pub seen: LogTime,
     /// The same by the leader's wall clock, for people.
     pub seen_at: WallTime,
+    /// What the log had told of leaderless time by then: what came since lengthens its life.
+    pub leaderless_ms: u64,
     /// It takes holds that are handed over to it without having asked.
     pub accepts_hand_over: bool,
     /// Request numbers below are never executed any more.

@@ -271,6 +271,8 @@ pub struct SessionView {
     pub deadline: LogTime,
     /// Whether its stream broke and it has not come back.
     pub disconnected: bool,
+    /// Real time without a leader since its last sign of life, in milliseconds: so much longer it may live than its TTL.
+    pub leaderless_ms: u64,
     /// How many locks it holds.
     pub holds: u64,
     /// For how many it waits.

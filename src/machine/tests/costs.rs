@@ -105,6 +105,30 @@ fn a_wait_behind_many_is_cheap() {
     );
 }
 
+/// Releasing a lock is one step of bounded work, however many wait: the same few records change, and one waiter is granted.
+#[test]
+fn a_release_is_bounded_work() {
+    let steps = [10, crowd()].map(|waiters| {
+        let mut machine = Machine::new();
+        apply(&mut machine, open(1));
+        apply(&mut machine, open(2));
+        let Outcome::Granted(grant) = apply(&mut machine, acquire(1, 1, "hot", None)) else { panic!("free") };
+        for number in 1..=waiters {
+            apply(&mut machine, acquire(2, number, "hot", None));
+        }
+        let freed = release(1, 2, "hot", grant.token);
+        let took = fastest(&machine, &freed, |outcome| matches!(outcome, Outcome::Released { left: 0 }));
+        let index = machine.applied() + 1;
+        let events = machine.apply(index, &entry(0, vec![], vec![freed])).events.len();
+        let mut changed = 0;
+        machine.take_dirty(|_, _| changed += 1);
+        eprintln!("a release with {waiters} waiting: {took:?}, {changed} records changed, {events} events");
+        (changed, events)
+    });
+    assert_eq!(steps[0], steps[1], "as many for few as for many");
+    assert_eq!(steps[1].1, 2, "released, granted");
+}
+
 /// A machine in which so many sets wait, each for a lock that is held and one that is idle.
 fn with_waiting_sets(sets: u64) -> Machine {
     let mut machine = Machine::new();

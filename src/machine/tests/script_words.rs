@@ -233,7 +233,12 @@ impl Names {
                         format!("ttl={} opened={} {}", time(row.ttl_ms), time(row.opened.0), until(row.deadline));
                     let counts = format!("holds={} waits={}", row.holds, row.waits);
                     let gone = if row.disconnected { " disconnected" } else { "" };
-                    format!("{} {times} {counts}{gone}\n", self.session(row.session))
+                    let longer = if row.leaderless_ms == 0 {
+                        String::new()
+                    } else {
+                        format!(" leaderless={}", time(row.leaderless_ms))
+                    };
+                    format!("{} {times} {counts}{gone}{longer}\n", self.session(row.session))
                 });
                 rows.collect::<String>() + if *more { "more" } else { "no more" }
             }

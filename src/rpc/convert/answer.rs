@@ -317,6 +317,7 @@ impl From<&SessionView> for pb::SessionSummary {
             opened_ms: row.opened.0,
             deadline_ms: row.deadline.0,
             disconnected: row.disconnected,
+            leaderless_ms: row.leaderless_ms,
             holds: row.holds,
             waits: row.waits,
         }
@@ -332,6 +333,7 @@ fn session_view(namespace: &Namespace, row: pb::SessionSummary) -> Result<Sessio
         opened: LogTime(row.opened_ms),
         deadline: LogTime(row.deadline_ms),
         disconnected: row.disconnected,
+        leaderless_ms: row.leaderless_ms,
         holds: row.holds,
         waits: row.waits,
     })

@@ -310,8 +310,8 @@ pub(super) fn answer() -> impl Strategy<Value = Answer> {
             value,
         },
     );
-    let session_row = (session(), metadata(), any::<[u64; 5]>(), any::<bool>()).prop_map(
-        |(session, metadata, [ttl_ms, opened, deadline, holds, waits], disconnected)| SessionView {
+    let session_row = (session(), metadata(), any::<[u64; 6]>(), any::<bool>()).prop_map(
+        |(session, metadata, [ttl_ms, opened, deadline, leaderless_ms, holds, waits], disconnected)| SessionView {
             session,
             namespace: Namespace::default(),
             metadata,
@@ -319,6 +319,7 @@ pub(super) fn answer() -> impl Strategy<Value = Answer> {
             opened: LogTime(opened),
             deadline: LogTime(deadline),
             disconnected,
+            leaderless_ms,
             holds,
             waits,
         },
