@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::Node;
+use crate::clock::Instant;
 use crate::limits;
 
 /// Wakes parked calls whenever leadership moves: they are resolved elsewhere.
@@ -50,7 +51,7 @@ pub(super) async fn follow_views(node: Node) {
 pub(super) async fn keep_watch(node: Node) {
     let core = Arc::clone(&node.core);
     let mut stop = core.stop.subscribe();
-    let mut handed_over: Option<crate::clock::Instant> = None;
+    let mut hand_overs = HandOvers::default();
     while !wait_or_stop(&mut stop).await {
         if let Some(why) = unfit(&node) {
             core.shared.fatal.send_replace(Some(why));
@@ -65,14 +66,28 @@ pub(super) async fn keep_watch(node: Node) {
         let now = core.clock.now();
         let lost = core.lanes.uncounted(now);
         metrics.log_time_lag_seconds.set(lost.as_secs_f64());
-        let pause = Duration::from_millis(limits::UNCOUNTED_HANDOVER_MS_MIN);
-        let rested = handed_over.is_none_or(|at| pause < now.since(at));
-        if Duration::from_millis(limits::UNCOUNTED_MS_MAX) < lost && rested && node.leads() {
-            handed_over = Some(now);
+        if node.leads() && hand_overs.due(now, lost) {
             let ms = u64::try_from(lost.as_millis()).unwrap_or(u64::MAX);
             tracing::warn!(node = core.id, lost_ms = ms, "too much time was not counted within a minute: handing over");
             node.hand_over().await;
         }
+    }
+}
+
+/// When this node last handed leadership over because its clock had lost too much time.
+#[derive(Debug, Default)]
+struct HandOvers(Option<Instant>);
+
+impl HandOvers {
+    /// Whether it has lost too much again, and its last time is long enough ago. If so, it is this time that counts from now on.
+    fn due(&mut self, now: Instant, lost: Duration) -> bool {
+        let pause = Duration::from_millis(limits::UNCOUNTED_HANDOVER_MS_MIN);
+        let rested = self.0.is_none_or(|at| pause < now.since(at));
+        let due = rested && Duration::from_millis(limits::UNCOUNTED_MS_MAX) < lost;
+        if due {
+            self.0 = Some(now);
+        }
+        due
     }
 }
 
@@ -101,4 +116,24 @@ fn timing_differs(node: &Node) -> Option<String> {
             node.core.id, own.timing_ms
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A leader that loses more than two seconds hands over, and not again within ten minutes, whatever it loses.
+    #[test]
+    fn leadership_is_handed_over_for_lost_time_once_in_ten_minutes() {
+        let mut hand_overs = HandOvers::default();
+        let minute = |minutes: u64| Instant::from_nanos(minutes * 60_000_000_000);
+        let (most, more) = (Duration::from_millis(2_000), Duration::from_millis(2_001));
+        assert!(!hand_overs.due(minute(0), most));
+        assert!(hand_overs.due(minute(1), more));
+        assert!(!hand_overs.due(minute(2), more * 10));
+        assert!(!hand_overs.due(minute(11), more), "ten minutes are not over");
+        assert!(!hand_overs.due(minute(12), most));
+        assert!(hand_overs.due(minute(12), more));
+        assert!(!hand_overs.due(minute(13), more));
+    }
 }

@@ -7,6 +7,7 @@ mod ways;
 mod changes;
 mod compat;
 mod faulty;
+mod lost_time;
 mod sets;
 mod runtimes;
 mod suite;
