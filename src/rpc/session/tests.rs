@@ -166,6 +166,26 @@ async fn a_broken_stream_submits_disconnected() {
     assert_eq!(node.asked().await, disconnected);
 }
 
+/// After a stream broke and its session was called disconnected, nothing is answered for it any more, not even to a client
+/// that would still hear it: a grant that comes in then would be believed by one whose grace is running.
+#[tokio::test]
+async fn nothing_is_answered_after_the_disconnect() {
+    let mut node = Node::start(1).await;
+    let mut raw = Raw::bound(&mut node).await;
+    raw.acquire(2, "busy").await;
+    assert!(matches!(node.asked().await, Command::Acquire(_)));
+    assert!(matches!(raw.next().await, (2, Told::Reply(_))));
+    let Raw { frames, mut told } = raw;
+    drop(frames);
+    assert!(matches!(node.asked().await, Command::Disconnected { .. }));
+    node.service.grant();
+    let kind = EventKind::SessionEnded { session: SessionId::new(0, SESSION), reason: EndReason::Expired };
+    let position = Position { index: 11, n: 0 };
+    node.service.tell(Event { position, at: LogTime(1), wall: WallTime(2), namespace: None, kind }).await;
+    let after = told.message().await.expect("no error");
+    assert!(after.is_none(), "{after:?}");
+}
+
 /// A session that was closed leaves no disconnect behind when its stream goes.
 #[tokio::test]
 async fn a_closed_session_is_not_disconnected() {
