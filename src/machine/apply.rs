@@ -38,6 +38,7 @@ impl Machine {
             self.grant_what_is_free();
             applied.commands.push(self.reply(outcome));
         }
+        self.globals.newest_event = self.events.last().map_or(self.globals.newest_event, |event| event.position);
         applied.events = self.events.drain(..).collect();
         applied
     }

@@ -60,7 +60,8 @@ pub use record::{CorruptRecords, Record, RecordKey};
 use crate::faults::{self, Fault};
 use crate::limits;
 use crate::model::{
-    Announcement, ClusterSettings, Event, Handle, LockKey, LogTime, Namespace, Reply, SessionId, TakeId, Totals,
+    Announcement, ClusterSettings, Event, Handle, LockKey, LogTime, Namespace, Position, Reply, SessionId, TakeId,
+    Totals,
 };
 use document_index::Documents;
 use expiry::Due;
@@ -135,6 +136,13 @@ impl Machine {
     #[must_use]
     pub fn applied(&self) -> u64 {
         self.globals.applied
+    }
+
+    /// Where the newest event stands; the beginning where nothing ever happened. A snapshot carries it, so that whoever was
+    /// told everything up to there knows that nothing is missing.
+    #[must_use]
+    pub fn newest_event(&self) -> Position {
+        self.globals.newest_event
     }
 
     /// Log time: the newest stamp.

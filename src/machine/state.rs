@@ -37,6 +37,8 @@ pub struct Globals {
     pub closed_until: Option<LogTime>,
     /// Real time without a leader that the log has told of, in milliseconds: it is no log time.
     pub leaderless_ms: u64,
+    /// Where the newest event stands.
+    pub newest_event: Position,
 }
 
 /// One who holds a lock.

@@ -72,9 +72,9 @@ impl fmt::Debug for Core {
 }
 
 impl Shared {
-    pub(super) fn new(node: u64, applied: u64, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(node: u64, clock: Arc<dyn Clock>) -> Self {
         Self {
-            hub: Arc::new(Hub::new(applied)),
+            hub: Arc::new(Hub::new()),
             parked: Parked::default(),
             metrics: Metrics::new(node),
             applied_at: AtomicU64::new(clock.now().as_nanos()),

@@ -10,6 +10,7 @@ use super::core::Shared;
 use super::forward::{Forward, Forwarded};
 use super::{Node, Tasks};
 use crate::machine::Applied;
+use crate::model::Position;
 use crate::raft::Hooks;
 use crate::service::ServiceError;
 
@@ -24,8 +25,8 @@ impl Hooks for NodeHooks {
         self.shared.applied(applied);
     }
 
-    fn installed(&self, index: u64) {
-        self.shared.hub.skip_to(index);
+    fn installed(&self, newest: Position) {
+        self.shared.hub.skip_to(newest);
         self.shared.parked.wake_all();
     }
 

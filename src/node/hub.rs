@@ -64,9 +64,9 @@ enum Batch {
 const BATCH: usize = 256;
 
 impl Hub {
-    /// Begins after the entry at `index`: what happened until then is not known here.
-    pub(super) fn new(index: u64) -> Self {
-        let floor = end_of(index);
+    /// Begins where nothing has happened yet.
+    pub(super) fn new() -> Self {
+        let floor = Position::default();
         Self {
             window: Mutex::new(Window { entries: VecDeque::new(), events: 0, floor }),
             newest: watch::Sender::new(floor),
@@ -91,12 +91,9 @@ impl Hub {
         self.newest.send_replace(newest);
     }
 
-    /// A snapshot was installed: the events up to it were never seen here.
-    pub(super) fn skip_to(&self, index: u64) {
-        let mut window = self.window();
-        *window = Window { entries: VecDeque::new(), events: 0, floor: end_of(index) };
-        let floor = window.floor;
-        drop(window);
+    /// A state was loaded, by a start or as a snapshot: events up to its newest were never seen here. Whoever was told of that one misses nothing.
+    pub(super) fn skip_to(&self, floor: Position) {
+        *self.window() = Window { entries: VecDeque::new(), events: 0, floor };
         self.ends.missed(floor);
         self.holds.missed(floor);
         self.newest.send_replace(floor);
@@ -183,11 +180,6 @@ impl Hub {
     }
 }
 
-/// After everything of this entry. Before the first entry it is the beginning, from which everybody may follow.
-fn end_of(index: u64) -> Position {
-    if index == 0 { Position::default() } else { Position { index, n: u32::MAX } }
-}
-
 fn concerns(event: &Event, scope: &Scope) -> bool {
     match scope {
         Scope::Session(id) | Scope::SessionEnd(id) | Scope::Holds(id) => event.kind.session() == Some(*id),
@@ -222,7 +214,7 @@ mod tests {
     /// A subscriber that resumes after a position gets what follows, once each and in order, and then what is new.
     #[tokio::test]
     async fn a_subscription_resumes_without_loss_or_repetition() {
-        let hub = Arc::new(Hub::new(0));
+        let hub = Arc::new(Hub::new());
         hub.publish(&[event(1, 0), event(1, 1)].into());
         hub.publish(&[event(2, 0)].into());
         let (mut events, feed) = hub.subscribe(everything(Some(Position { index: 1, n: 0 })));
@@ -238,7 +230,7 @@ mod tests {
     /// On a node that has seen the log from its first entry on, the beginning is a position like every other.
     #[tokio::test]
     async fn everybody_may_follow_from_the_beginning() {
-        let hub = Arc::new(Hub::new(0));
+        let hub = Arc::new(Hub::new());
         hub.publish(&[event(1, 0)].into());
         let (mut events, feed) = hub.subscribe(everything(Some(Position::default())));
         let feed = tokio::spawn(feed);
@@ -250,13 +242,28 @@ mod tests {
     /// Below the window's floor a subscriber is told the new floor, never given a gap.
     #[tokio::test]
     async fn what_is_no_longer_kept_is_an_error_that_names_the_floor() {
-        let hub = Arc::new(Hub::new(0));
+        let hub = Arc::new(Hub::new());
         hub.publish(&[event(1, 0)].into());
-        hub.skip_to(9);
+        hub.skip_to(Position { index: 9, n: 3 });
         let (mut events, feed) = hub.subscribe(everything(Some(Position { index: 1, n: 0 })));
         let feed = tokio::spawn(feed);
         let missed = events.next().await.expect_err("missed");
-        assert!(matches!(missed, ServiceError::EventsMissed { resume: Position { index: 9, .. }, .. }), "{missed}");
+        assert!(matches!(missed, ServiceError::EventsMissed { resume: Position { index: 9, n: 3 }, .. }), "{missed}");
         feed.await.expect("ends");
+    }
+
+    /// Whoever was told of the newest event of a snapshot that is installed has missed nothing, and goes on.
+    #[tokio::test]
+    async fn nobody_is_told_of_a_gap_where_none_is() {
+        let hub = Arc::new(Hub::new());
+        hub.publish(&[event(1, 0), event(1, 1)].into());
+        let (mut events, feed) = hub.subscribe(everything(Some(Position { index: 1, n: 0 })));
+        let feed = tokio::spawn(feed);
+        assert_eq!(events.next().await, Ok(event(1, 1)));
+        hub.skip_to(Position { index: 1, n: 1 });
+        hub.publish(&[event(9, 0)].into());
+        assert_eq!(events.next().await, Ok(event(9, 0)));
+        drop(events);
+        feed.await.expect("the feed ends with its subscriber");
     }
 }

@@ -215,8 +215,7 @@ async fn open_here(
     let (shared, consensus) = if let Some(MemoryDisk { wal, state, id }) = memory {
         let recovered = state.recover(&wal)?;
         settings.disk = id;
-        let applied = recovered.head.log_id.map_or(0, |id| id.index);
-        let shared = Arc::new(Shared::new(config.node, applied, Arc::clone(&clock)));
+        let shared = Arc::new(Shared::new(config.node, Arc::clone(&clock)));
         let hooks = hooks(&shared, &tasks);
         let consensus = Consensus::start(settings.clone(), wal, state, &recovered, hooks, connector).await?;
         (shared, consensus)
@@ -225,8 +224,7 @@ async fn open_here(
         if let Some(note) = &opened.recovered.note {
             tracing::warn!(node = config.node, note, "recovered");
         }
-        let applied = opened.recovered.head.log_id.map_or(0, |id| id.index);
-        let shared = Arc::new(Shared::new(config.node, applied, Arc::clone(&clock)));
+        let shared = Arc::new(Shared::new(config.node, Arc::clone(&clock)));
         opened.wal.on_sync(Arc::clone(&shared) as Arc<dyn SyncObserver>);
         let hooks = hooks(&shared, &tasks);
         shared.keep(opened.lock);

@@ -28,7 +28,7 @@ use super::view::{self, View};
 use super::wire::SelfIdentity;
 use crate::limits;
 use crate::machine::{Applied, Machine};
-use crate::model::{DigestClaim, Entry};
+use crate::model::{DigestClaim, Entry, Position};
 use crate::net::{Connection, Connector};
 use crate::storage::{Recovered, SnapshotFile, StateStore, Wal};
 
@@ -36,8 +36,8 @@ use crate::storage::{Recovered, SnapshotFile, StateStore, Wal};
 pub trait Hooks: Send + Sync + 'static {
     /// An entry was applied: in log order, each once, after its proposer was answered.
     fn applied(&self, index: u64, term: u64, applied: &Applied);
-    /// The whole state was replaced by a snapshot at `index`; events in between are not known here.
-    fn installed(&self, index: u64);
+    /// The whole state was loaded, by a start or as a snapshot: events up to its newest are not known here, and none came after.
+    fn installed(&self, newest: Position);
     /// This node must stop, and why. Called at most once.
     fn stopped(&self, why: &str);
     /// A call from another node; the answer goes back to it.

@@ -188,6 +188,7 @@ impl Shared {
             fault: watch::Sender::new(None),
         };
         shared.follow_disks(&shared.core());
+        shared.hooks.installed(shared.core().machine.newest_event());
         Ok(shared)
     }
 
@@ -256,14 +257,14 @@ impl Shared {
             Core::load(&origin, file.head(), &records)
         };
         let core = on_files(&*self.store, load).await??;
-        let index = core.last.map_or(0, |id| id.index);
         self.follow_disks(&core);
         let belongs = core.has_member(self.me.node);
+        let newest = core.machine.newest_event();
         let before = std::mem::replace(&mut *self.core(), core);
         if before.has_member(self.me.node) && !belongs {
             self.fail(&removed(self.me.node));
         }
-        self.hooks.installed(index);
+        self.hooks.installed(newest);
         Ok(())
     }
 

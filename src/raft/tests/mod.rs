@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::machine::Applied;
-use crate::model::{Command, Entry, LogTime, Principal, Submission, WallTime};
+use crate::model::{Command, Entry, LogTime, Position, Principal, Submission, WallTime};
 use crate::net::{Connection, Connector, accepted};
 use crate::storage::{Head, MemoryState, MemoryWal, Recovered, Source};
 
@@ -28,7 +28,7 @@ struct Deaf;
 
 impl Hooks for Deaf {
     fn applied(&self, _: u64, _: u64, _: &Applied) {}
-    fn installed(&self, _: u64) {}
+    fn installed(&self, _: Position) {}
     fn stopped(&self, _: &str) {}
     fn forwarded(&self, payload: Bytes) -> Pin<Box<dyn Future<Output = Result<Bytes, String>> + Send>> {
         Box::pin(async move { if payload.is_empty() { Err("empty".to_owned()) } else { Ok(payload) } })
