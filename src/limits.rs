@@ -95,6 +95,8 @@ pub const CIRCLE_LINKS_MAX: usize = 8;
 pub const CIRCLE_TEXT_BYTES_MAX: usize = 64;
 /// Waiters or holders that one step of a search for circles looks at.
 pub const REACH_STEP_MAX: usize = 32;
+/// Waits and holds that a search for a plain circle looks at in each direction, before everything is looked at.
+pub const PLAIN_CIRCLE_LOOKED_AT_MAX: usize = 512;
 /// Waits that one explanation tells; the rest is left out, and that is said.
 pub const EXPLAINED_WAITS_MAX: usize = 64;
 /// What an explanation tells of what stands in the way of one wait, at one lock and in all.

@@ -188,7 +188,11 @@ impl Machine {
 
     /// A waiter's place, and one who is in its way.
     pub(super) fn place(&self, key: &LockKey, sequence: u64) -> Place {
-        let ahead = self.locks.get(key).map_or(0, |lock| lock.queue.range(..sequence).count());
+        let ahead = self.locks.get(key).map_or(0, |lock| match lock.queue.last_key_value() {
+            // Whoever has just come stands behind everybody: a long queue is not counted.
+            Some((last, _)) if *last == sequence => lock.queue.len() - 1,
+            Some(_) | None => lock.queue.range(..sequence).count(),
+        });
         Place { lock: key.name.clone(), place: ahead as u64 + 1, sequence, held_by: self.one_holder(key).map(Box::new) }
     }
 

@@ -15,6 +15,7 @@ use super::lock::Lock;
 use super::parties::{Party, holding_party, waiting_party};
 use super::queue::{conflict, request_of_set};
 use super::state::{Purpose, Waiter, permits_of};
+use crate::limits::CIRCLE_LINKS_MAX;
 use crate::model::{
     CircleLink, Claim, FencingToken, Kind, LeaveReason, LockKey, OnDeadlock, Outcome, Refusal, WaitsBecause,
 };
@@ -24,6 +25,10 @@ impl Machine {
     pub(super) fn circle_of(&self, party: &Party) -> Option<Vec<CircleLink>> {
         if !self.may_be_in_circle(party) {
             return None;
+        }
+        if let Some(circle) = self.plain_circle(party) {
+            let told = circle.iter().take(CIRCLE_LINKS_MAX);
+            return Some(told.filter_map(|(node, told)| self.link(node, told)).collect());
         }
         let mut graph = Graph::default();
         graph.number(Node::Party(party.clone()));

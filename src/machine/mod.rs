@@ -31,6 +31,7 @@ mod nodes;
 mod parties;
 mod passing;
 mod permits;
+mod plain_circle;
 mod query;
 mod queue;
 mod quotas;
