@@ -14,3 +14,4 @@ mod restore;
 mod script_documents;
 mod script_words;
 mod scripts;
+mod secrets;

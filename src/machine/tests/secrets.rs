@@ -1,0 +1,77 @@
+//! No secret is told: a handle proves a session or a lease, and stands in no answer and in no event, whoever asks.
+
+use std::collections::BTreeSet;
+
+use super::mirror::Watched;
+use super::random::Story;
+use crate::codec::{Kind, encode_entry, encode_message};
+use crate::machine::Machine;
+use crate::model::*;
+
+const STORIES: u64 = 8;
+const ENTRIES_A_STORY: usize = 400;
+/// Questions are asked after every so many entries.
+const ASKED_EVERY: usize = 20;
+/// The handles of a story differ in their last digits only. No other text of it has so many zeros.
+const SECRET: &str = "0000000000000000000000000000";
+
+fn tells(bytes: &[u8]) -> bool {
+    bytes.windows(SECRET.len()).any(|part| part == SECRET.as_bytes())
+}
+
+/// Every question that can be asked of this machine.
+fn questions(machine: &Machine) -> Vec<Query> {
+    let namespaces: BTreeSet<Namespace> = machine.usage.keys().cloned().collect();
+    let mut queries = vec![Query::Totals];
+    for namespace in namespaces {
+        let (rows, of) = (u32::MAX, || namespace.clone());
+        let (prefix, show) = (String::new(), ListShow::All);
+        queries.extend([
+            Query::List(ListFilter { namespace: of(), prefix, show, older_than_ms: 0, after: None, rows }),
+            Query::Sessions { namespace: of(), after: None, rows },
+            Query::History { namespace: of(), lock: None, after: None, rows },
+            Query::Documents { namespace: of(), which: WhichDocuments::After(None), rows },
+            Query::Pings { namespace: of(), which: WhichPings::After(None), rows },
+        ]);
+    }
+    for (key, lock) in &machine.locks {
+        queries.push(Query::Inspect { lock: key.clone() });
+        queries.push(Query::Explain(About::Lock(key.clone())));
+        queries.push(Query::Tokens { lock: key.clone() });
+        queries.extend(lock.holders.keys().map(|token| Query::Check { lock: key.clone(), token: *token }));
+        let claims = lock.holders.values().map(|holder| holder.claim).chain(lock.queue.values().map(|own| own.claim));
+        queries.extend(claims.map(|claim| Query::Claim { lock: Some(key.clone()), claim }));
+    }
+    queries.extend(machine.sessions.keys().map(|session| Query::Explain(About::Session(*session))));
+    queries
+}
+
+/// What is stored and what is asked has handles in it; what is answered, told or printed has none.
+#[test]
+fn handles_are_never_told() {
+    let (mut asked, mut stored, mut answers) = (0, 0, 0);
+    for seed in 0..STORIES {
+        let (mut story, mut watched) = (Story::new(seed), Watched::default());
+        for at in 0..ENTRIES_A_STORY {
+            let entry = story.entry(watched.machine.next_deadline());
+            asked += usize::from(tells(&encode_entry(&entry)));
+            assert!(!tells(format!("{entry:?}").as_bytes()), "printed in full: story {seed}, entry {at}");
+            let applied = watched.apply(&entry);
+            story.learn(&entry, &applied);
+            let told = (&applied.renewals, &applied.commands, &*applied.events);
+            assert!(!tells(&encode_message(Kind::Answer, &told)), "story {seed}, entry {at}: {applied:#?}");
+            assert!(!tells(format!("{applied:?}").as_bytes()), "story {seed}, entry {at}");
+            if at % ASKED_EVERY != 0 {
+                continue;
+            }
+            for question in questions(&watched.machine) {
+                let answer = watched.machine.query(&question);
+                answers += 1;
+                assert!(!tells(&encode_message(Kind::Answer, &answer)), "story {seed}, entry {at}: {question:?}");
+            }
+            let records = watched.machine.records();
+            stored += records.filter(|(_, record)| tells(&encode_message(Kind::Record, record))).count();
+        }
+    }
+    assert!(100 <= asked && 100 <= stored && 1_000 <= answers, "{asked}, {stored}, {answers}: no secrets to look for");
+}
