@@ -49,6 +49,7 @@ async fn r_cfg_01_one_grab_wins<S: LockService>(service: S) {
     let held = a.get_lock_by_name("balancer").await.expect("found");
     assert_eq!((held.state, held.ts, held.token, held.native), (DocumentState::Held, ts, token, false));
     assert_eq!((&*held.process, &*held.who, &*held.why), (a.process().as_str(), "a:conn1", "round"));
+    assert!(held.lock.name.as_str() == "balancer" && 0 < held.when.0, "{held:?}");
     let second = b.grab("balancer", b.new_ts(), "b", "round").await;
     assert!(matches!(second, Err(ConfigLockError::LockStateChangeFailed(_))), "{second:?}");
     let many = (0..50).map(|_| a.grab("many", a.new_ts(), "a", "first"));
@@ -61,10 +62,12 @@ async fn r_cfg_02_r_cfg_03_unlock_by_ts<S: LockService>(service: S) {
     let (a, b) = (silent(&client, "a"), silent(&client, "b"));
     let ts = a.new_ts();
     a.grab("balancer", ts, "a:conn1", "round").await.expect("free");
+    let when = b.get_lock_by_name("balancer").await.expect("found").when;
     for _ in 0..2 {
         a.unlock(ts).await.expect("a success, also twice");
         let free = b.get_lock_by_name("balancer").await.expect("still readable");
-        assert_eq!((free.state, free.ts, &*free.who, &*free.why), (DocumentState::Free, ts, "a:conn1", "round"));
+        assert_eq!((free.state, free.ts, free.when), (DocumentState::Free, ts, when));
+        assert_eq!((&*free.process, &*free.who, &*free.why), (a.process().as_str(), "a:conn1", "round"));
     }
     let newer = b.new_ts();
     let token = b.grab("balancer", newer, "b", "other").await.expect("free");
@@ -232,6 +235,8 @@ async fn r_cfg_13_r_cfg_15_found_by_name_and_ts<S: LockService>(service: S) {
     assert!(matches!(nowhere, Err(ConfigLockError::LockNotFound)), "{nowhere:?}");
     let ts = a.new_ts();
     assert!(matches!(a.check_status(ts).await, Err(ConfigLockError::LockNotFound)));
+    let nowhere = a.get_lock_by_ts(ts).await;
+    assert!(matches!(nowhere, Err(ConfigLockError::LockNotFound)), "{nowhere:?}");
     let token = a.grab("balancer", ts, "a", "round").await.expect("free");
     assert_eq!(a.get_lock_by_ts(ts).await.expect("found"), a.get_lock_by_name("balancer").await.expect("found"));
     a.unlock(ts).await.expect("held");
@@ -242,6 +247,7 @@ async fn r_cfg_13_r_cfg_15_found_by_name_and_ts<S: LockService>(service: S) {
 /// A process that starts is pinged at once and every period; it goes with its record. Sessions are seen like processes.
 async fn r_cfg_14_a_process_is_pinged_from_its_start<S: LockService>(service: S) {
     let client = client(service, "cfg-14");
+    assert_eq!(ConfigSettings::default().ping_every, Duration::from_secs(30));
     let manager = ConfigLocks::start(client.clone(), process("a"), ConfigSettings { ping_every: LOOK, ..settings() });
     let mut seen = Vec::new();
     let moved = async {
@@ -370,9 +376,10 @@ async fn r_cfg_07_r_cfg_16_a_change_of_leader() {
 }
 
 /// R-CFG-04 to the millisecond, with the original's quarter of an hour: refused at 0 and 14:59, overtaken at 15:00, by the
-/// legacy rule only past it. R-CFG-05: the first look may come long after the holder died, and begins a new quarter.
+/// legacy rule only past it. R-CFG-05: the first look may come long after the holder died, and begins a new quarter. R-CFG-06:
+/// a sign of life in the last moment begins one, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r_cfg_04_r_cfg_05_a_quarter_of_an_hour_to_the_millisecond() {
+async fn r_cfg_04_r_cfg_05_r_cfg_06_a_quarter_of_an_hour_to_the_millisecond() {
     let clock = Arc::new(ManualClock::new(4));
     let options = ClusterOptions { nodes: 1, clock: Some(clock.clone()), ..ClusterOptions::default() };
     let cluster = Cluster::start_with(options).await.expect("a node");
@@ -384,6 +391,9 @@ async fn r_cfg_04_r_cfg_05_a_quarter_of_an_hour_to_the_millisecond() {
     for name in ["balancer", "upgrade", "late"] {
         dead.grab(name, dead.new_ts(), "dead", "round").await.expect("free");
     }
+    let slow = manager("slow", Era::ReplicaSet);
+    slow.ping(slow.process()).await.expect("noted");
+    slow.grab("slow", slow.new_ts(), "slow", "round").await.expect("free");
     let (waiter, legacy) = (manager("waiter", Era::ReplicaSet), manager("legacy", Era::Legacy));
     let late = manager("late", Era::ReplicaSet);
     let pass = async |ms| cluster.pass(&clock, Duration::from_millis(ms)).await.expect("passed");
@@ -391,6 +401,10 @@ async fn r_cfg_04_r_cfg_05_a_quarter_of_an_hour_to_the_millisecond() {
         pass(ms).await;
         refused(&waiter, "balancer").await;
         refused(&legacy, "upgrade").await;
+        if ms == 999 {
+            slow.ping(slow.process()).await.expect("noted");
+        }
+        refused(&waiter, "slow").await;
     }
     pass(1).await;
     refused(&legacy, "upgrade").await;
@@ -399,5 +413,12 @@ async fn r_cfg_04_r_cfg_05_a_quarter_of_an_hour_to_the_millisecond() {
     pass(1).await;
     legacy.lock("upgrade", "round", WaitFor::SingleAttempt).await.expect("past it").unlock().await.expect("held");
     refused(&late, "late").await;
+    pass(899_997).await;
+    refused(&waiter, "slow").await;
+    refused(&late, "late").await;
+    pass(1).await;
+    waiter.lock("slow", "round", WaitFor::SingleAttempt).await.expect("overtaken").unlock().await.expect("held");
+    pass(1).await;
+    late.lock("late", "round", WaitFor::SingleAttempt).await.expect("overtaken").unlock().await.expect("held");
     cluster.close().await;
 }

@@ -9,6 +9,7 @@ mod config_legacy;
 mod config_locks;
 mod counter_lock;
 mod curator;
+mod edges;
 mod etcd;
 mod four_answers;
 mod get_set_lock;
