@@ -10,6 +10,7 @@ mod faulty;
 mod lost_time;
 mod sets;
 mod runtimes;
+mod secrets;
 mod suite;
 mod wire;
 
