@@ -28,11 +28,13 @@ mod ports;
 mod position;
 mod serve;
 mod shapes;
+mod workers;
 
 use std::future::Future;
 use std::process::ExitCode;
 
 use clap::Parser;
+use tokio::runtime::Runtime;
 
 use connect::connect;
 use failure::Failure;
@@ -91,10 +93,10 @@ fn run(options: Options, output: &Output) -> Result<u8, Failure> {
         Command::Version => cluster::version(output),
         Command::Restore(options) => backup::restored(&options, output),
         Command::Verify(options) => history::verify(&options, output),
-        Command::Dev(options) => on_runtime(dev::dev(&options, output)),
-        Command::Serve(options) => on_runtime(serve::serve(&options)),
-        Command::Lock(options) => on_runtime(lock::lock(options, common, output)),
-        Command::Elect(options) => on_runtime(lock::elect(options, common, output)),
+        Command::Dev(options) => on_runtime(workers::spread()?, dev::dev(&options, output)),
+        Command::Serve(options) => on_runtime(workers::spread()?, serve::serve(&options)),
+        Command::Lock(options) => on_runtime(workers::anywhere()?, lock::lock(options, common, output)),
+        Command::Elect(options) => on_runtime(workers::anywhere()?, lock::elect(options, common, output)),
         Command::Child(shim) => Ok(lock::become_command(&shim)),
         other @ (Command::Acquire(_)
         | Command::Refresh(_)
@@ -116,8 +118,8 @@ fn run(options: Options, output: &Output) -> Result<u8, Failure> {
         | Command::Transfer(_)
         | Command::Features(_)
         | Command::Member(_)
-        | Command::Backup(_)
-        | Command::Bench(_)) => on_runtime(ask(other, common, output)),
+        | Command::Backup(_)) => on_runtime(workers::anywhere()?, ask(other, common, output)),
+        other @ Command::Bench(_) => on_runtime(workers::spread()?, ask(other, common, output)),
     }
 }
 
@@ -163,8 +165,7 @@ async fn ask(command: Command, common: &Common, output: &Output) -> Result<u8, F
 
 /// Runs on this thread, with workers beside it. What is left at the end, such as a read of standard input that
 /// nobody answers, is left behind with the process.
-fn on_runtime(work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+fn on_runtime(runtime: Runtime, work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
     let code = runtime.block_on(work);
     runtime.shutdown_background();
     code

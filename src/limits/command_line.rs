@@ -10,6 +10,9 @@ pub const GROUP_POLL_MS_MAX: u64 = 100;
 pub const HURRY_FACTOR: u32 = 4;
 /// Progress is drawn anew so often.
 pub const PROGRESS_TICK_MS: u64 = 250;
+/// On so many processors the workers of what serves keep to one each. Measured with two; where there are more, Linux has
+/// more room to find an idle one.
+pub const SPREAD_PROCESSORS_MAX: usize = 2;
 /// A stop signal to oneself has taken effect after this, or never will.
 pub const STOP_SETTLES_MS: u64 = 100;
 /// Fewest digits that name a cluster behind a position: enough for nobody to meet another one by chance.
