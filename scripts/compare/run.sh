@@ -6,7 +6,7 @@
 #   scripts/compare/run.sh --rounds 3       with another number of rounds
 #   scripts/compare/run.sh --install        installs what is missing first (Debian, root); nothing of it is left running
 #
-# Further options go to the program: --products, --foreign CORES, --out DIR, --data DIR, --help.
+# Further options go to the program: --products, --workloads, --foreign CORES, --out DIR, --data DIR, --help.
 # Other builds: LOCKKEEPER_BIN, ETCD, REDIS_SERVER, JAVA name programs, ZOOKEEPER_CLASSPATH its jars.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

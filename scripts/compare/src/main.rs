@@ -34,6 +34,9 @@ struct Options {
     /// Only these
     #[arg(long, value_enum, value_delimiter = ',', default_value = "lockkeeper,etcd,zookeeper,redis")]
     products: Vec<Product>,
+    /// Only these; all where it is not said
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "WORKLOADS")]
+    workloads: Vec<Workload>,
     /// Where compare.json and the charts go
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -92,7 +95,8 @@ async fn main() -> Result<()> {
 }
 
 async fn one_product(options: &Options, product: Product, round: u32, report: &mut Report) -> Result<()> {
-    for workload in Workload::ALL.into_iter().filter(|workload| workload.fits(product)) {
+    let wanted = |workload: &Workload| options.workloads.is_empty() || options.workloads.contains(workload);
+    for workload in Workload::ALL.into_iter().filter(|workload| workload.fits(product) && wanted(workload)) {
         let what = format!("round {}: {}, {}", round + 1, product.name(), workload.title(&options.size()));
         for _ in 0..TRIES {
             let measured = match one(&options.data, product, workload, &options.size()).await {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::Result;
 use serde::Serialize;
@@ -24,9 +25,11 @@ pub(crate) struct Report {
     ratios: Vec<Ratio>,
 }
 
-/// Where it was measured.
+/// Where and when it was measured.
 #[derive(Debug, Serialize)]
 pub(crate) struct Machine {
+    /// The day, in UTC.
+    date: String,
     cores: usize,
     processor: String,
     memory_mib: u64,
@@ -97,7 +100,9 @@ impl Machine {
             line.split_once(':').map_or(String::new(), |(_, value)| value.trim().to_owned())
         };
         let memory_kib = field(&read("/proc/meminfo"), "MemTotal");
+        let today = Command::new("date").args(["-u", "+%F"]).output();
         Self {
+            date: today.map(|told| String::from_utf8_lossy(&told.stdout).trim().to_owned()).unwrap_or_default(),
             cores: std::thread::available_parallelism().map_or(0, usize::from),
             processor: field(&read("/proc/cpuinfo"), "model name"),
             memory_mib: memory_kib.split(' ').next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) / 1024,
@@ -145,10 +150,11 @@ impl Report {
         cells
     }
 
-    /// Writes `compare.json` and a chart for each workload.
+    /// Writes `compare.json`, a chart for each workload, and `README.md` with the tables and charts.
     pub(crate) fn write(&mut self, folder: &Path) -> Result<()> {
         self.ratios = self.all_ratios();
         fs::write(folder.join("compare.json"), serde_json::to_string_pretty(self)? + "\n")?;
+        let mut page = format!("# Results\n\n{}\n", self.tables());
         for workload in Workload::ALL {
             let cells = self.row(workload);
             let Some(figure) = cells.iter().find_map(|cell| cell.first_figure()) else { continue };
@@ -158,7 +164,9 @@ impl Report {
             let title = format!("{}: {} ({better})", workload.title(&self.size), figure.name);
             let name = serde_json::to_value(workload)?.as_str().unwrap_or("chart").to_owned();
             fs::write(folder.join(format!("{name}.svg")), chart::bars(&title, &bars))?;
+            let _ = writeln!(page, "![{title}]({name}.svg)\n");
         }
+        fs::write(folder.join("README.md"), page)?;
         Ok(())
     }
 
@@ -182,15 +190,41 @@ impl Report {
         let mut text = String::new();
         let versions: Vec<_> =
             self.versions.iter().map(|(product, version)| format!("{} {version}", product.name())).collect();
-        let Machine { cores, processor, memory_mib, kernel } = &self.machine;
+        let Machine { date, cores, processor, memory_mib, kernel } = &self.machine;
         // Writing to memory cannot fail.
-        let _ =
-            writeln!(text, "{}; {cores} cores of {processor}, {memory_mib} MiB, Linux {kernel}\n", versions.join(", "));
+        let _ = writeln!(
+            text,
+            "{date}; {}; {cores} cores of {processor}, {memory_mib} MiB, Linux {kernel}. Medians of the rounds; least and \
+             greatest in brackets.\n",
+            versions.join(", ")
+        );
+        self.overview(&mut text);
         for workload in Workload::ALL {
             self.table(workload, &mut text);
         }
         self.ratio_table(&mut text);
         text
+    }
+
+    /// A line for each figure, a column for each product: medians alone.
+    fn overview(&self, text: &mut String) {
+        let products: Vec<_> = self.versions.keys().copied().collect();
+        let names: Vec<_> = products.iter().map(|product| product.name()).collect();
+        let _ = writeln!(text, "| | {} |\n|{}", names.join(" | "), " --- |".repeat(names.len() + 1));
+        for workload in Workload::ALL {
+            let cells = self.row(workload);
+            let figures =
+                cells.iter().find_map(|cell| cell.kept.values().next()).map_or(&[][..], |first| &first.figures);
+            for figure in figures {
+                let median = |product: &Product| {
+                    let cell = cells.iter().find(|cell| cell.product == *product);
+                    cell.and_then(|cell| cell.spread(figure.name)).map_or("–".to_owned(), |of| number(of.median))
+                };
+                let medians: Vec<_> = products.iter().map(median).collect();
+                let _ = writeln!(text, "| {}: {} | {} |", workload.title(&self.size), figure.name, medians.join(" | "));
+            }
+        }
+        text.push('\n');
     }
 
     fn table(&self, workload: Workload, text: &mut String) {

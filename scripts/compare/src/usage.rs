@@ -41,12 +41,14 @@ impl Look {
         let (mut sums, mut memory_bytes) = ([0; 3], 0);
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
             let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-            let Some((parent, ticks, memory)) = process(pid) else { continue };
+            let Some(Process { parent, ticks, ended_ticks, memory }) = process(pid) else { continue };
             if servers.contains(&pid) {
                 sums[0] += ticks;
                 memory_bytes += memory;
             } else if pid == own {
                 sums[1] += ticks;
+                // Servers that were killed: without them what they had used would be somebody else's.
+                sums[0] += ended_ticks;
             } else if pid == KERNEL || parent == KERNEL {
                 sums[2] += ticks;
             }
@@ -75,12 +77,26 @@ impl Look {
     }
 }
 
-/// Parent, CPU ticks and resident bytes.
-fn process(pid: u32) -> Option<(u32, u64, u64)> {
+/// What one process has used.
+struct Process {
+    parent: u32,
+    ticks: u64,
+    /// Of its children that have ended and were waited for.
+    ended_ticks: u64,
+    /// Resident bytes.
+    memory: u64,
+}
+
+fn process(pid: u32) -> Option<Process> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields: Vec<_> = stat[stat.rfind(')')? + 1..].split_whitespace().collect();
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
-    Some((u32::try_from(number(1)?).ok()?, number(11)? + number(12)?, number(21)? * page_size() as u64))
+    Some(Process {
+        parent: u32::try_from(number(1)?).ok()?,
+        ticks: number(11)? + number(12)?,
+        ended_ticks: number(13)? + number(14)?,
+        memory: number(21)? * page_size() as u64,
+    })
 }
 
 /// Busy and stolen ticks of the whole machine. Interrupts are left out: they are billed to nobody.

@@ -29,7 +29,7 @@ const FAILOVER: Duration = Duration::from_secs(60);
 const QUIET_CORES: f64 = 0.15;
 
 /// What is done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Workload {
     /// One client acquires and releases a lock of its own, again and again.
