@@ -20,6 +20,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     compiler.include_source_info(true).include_imports(true).open_files(&files)?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("descriptors.bin"), compiler.encode_file_descriptor_set())?;
-    tonic_prost_build::configure().bytes(".").compile_fds(compiler.file_descriptor_set())?;
+    let mut config = tonic_prost_build::Config::new();
+    config.enable_type_names();
+    tonic_prost_build::configure()
+        .bytes(".")
+        .codec_path("crate::protobuf::Counted")
+        .compile_fds_with_config(compiler.file_descriptor_set(), config)?;
     Ok(())
 }

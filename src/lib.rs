@@ -13,6 +13,7 @@ pub mod codec;
 pub mod storage;
 pub mod clock;
 pub mod net;
+mod protobuf;
 pub mod raft;
 pub mod service;
 pub mod config;

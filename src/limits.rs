@@ -209,10 +209,11 @@ pub const REQUEST_MS_DEFAULT: u64 = 5_000;
 
 // The rpc room. tonic and hyper leave most of these unbounded unless they are set.
 
-/// Largest frame on a session's stream.
+/// Largest frame on a session's stream, and largest request of a unary call.
 pub const FRAME_BYTES_MAX: usize = 64 * 1024;
-/// Largest request of a unary call: a full list of renewals with handles and names of the longest kind.
-pub const REQUEST_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Elements of one list in a frame or request: renewals of one call, members of a set, features in a hello. They are
+/// counted before they are read, as each has its full place in memory however short it is.
+pub const LIST_ELEMENTS_MAX: usize = 100;
 /// Largest answer of a unary call: a very long queue, shown whole.
 pub const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Frames of one session's stream that may be unanswered; one more ends the stream.
@@ -254,7 +255,11 @@ pub const STREAM_ASKS_WAITING_MAX: usize = 256;
 
 const _: () = assert!(2 * COMMIT_WAIT_MS_MAX < REQUEST_MS_DEFAULT, "one node's silence must not use up the patience");
 const _: () = assert!(CONNECT_MS_MAX < REQUEST_MS_DEFAULT, "one dead endpoint must not use up a whole request's time");
-const _: () = assert!(FRAME_BYTES_MAX <= REQUEST_BYTES_MAX);
+const _: () = assert!(LOCKS_A_SET_MAX <= LIST_ELEMENTS_MAX, "a set that is somewhat too large is told its own bound");
+const _: () = assert!(
+    LIST_ELEMENTS_MAX * (HANDLE_BYTES_MAX + NAMESPACE_BYTES_MAX + LOCK_NAME_BYTES_MAX + 64) <= FRAME_BYTES_MAX,
+    "a full list of renewals with the longest names must fit"
+);
 const _: () = assert!(STREAM_FRAMES_IN_FLIGHT_MAX <= STREAM_FRAMES_WAITING_MAX);
 const _: () = assert!(METADATA_BYTES_MAX + LOCK_NAME_BYTES_MAX + OWNER_BYTES_MAX + 1024 <= FRAME_BYTES_MAX);
 

@@ -17,8 +17,8 @@ const ROUNDS_DEFAULT: u64 = 3_000;
 const BESIDE_BYTES: u64 = 32 * 1024;
 
 /// So many times its length takes a list of the shortest elements that there are, each of which has its place in memory; a
-/// list that grows is there twice for a moment. Of commands in an entry, or entries in a message between nodes.
-pub(crate) const LIST_MULTIPLE_MAX: u64 = 64;
+/// list that grows is there twice for a moment. Of commands in an entry.
+const LIST_MULTIPLE_MAX: u64 = 64;
 
 fn rounds() -> u64 {
     std::env::var("LOCKKEEPER_FUZZ").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(ROUNDS_DEFAULT)

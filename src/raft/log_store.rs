@@ -16,7 +16,7 @@ use super::payload;
 use super::ring::Ring;
 use super::types::{RaftEntry, RaftLogId, RaftVote, Types, from_log_id, from_vote, to_log_id, to_vote};
 use crate::faults::{self, Fault};
-use crate::limits::REPLICATION_BYTES_MAX;
+use crate::limits::{REPLICATION_BYTES_MAX, REPLICATION_ENTRIES_MAX};
 use crate::storage::{Done, Wal};
 
 /// A handle; all of them share one log.
@@ -106,7 +106,7 @@ impl<W: Wal> RaftLogReader<Types> for LogStore<W> {
     }
 
     async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<RaftEntry>> {
-        self.read(start, end, REPLICATION_BYTES_MAX)
+        self.read(start, end.min(start.saturating_add(REPLICATION_ENTRIES_MAX)), REPLICATION_BYTES_MAX)
     }
 
     async fn read_vote(&mut self) -> io::Result<Option<RaftVote>> {

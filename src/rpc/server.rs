@@ -77,7 +77,7 @@ pub async fn routes<S: LockService>(
     let streams = Tasks::default();
     let locks = Locks { service: service.clone(), info, stop, tasks: streams.clone() };
     let locks = LocksServer::new(locks)
-        .max_decoding_message_size(limits::REQUEST_BYTES_MAX)
+        .max_decoding_message_size(limits::FRAME_BYTES_MAX)
         .max_encoding_message_size(limits::ANSWER_BYTES_MAX);
     let documents = DocumentsServer::new(Documents { service: service.clone() })
         .max_decoding_message_size(limits::FRAME_BYTES_MAX)

@@ -141,10 +141,6 @@ fn renewal(namespace_text: &str, renewal: pb::Renewal) -> Result<RenewalCall, In
 }
 
 fn renewals(asked: pb::RenewRequest) -> Result<Vec<RenewalCall>, Invalid> {
-    if asked.renewals.len() > limits::RENEWALS_AN_ENTRY_MAX {
-        let bound = format!("at most {}", limits::RENEWALS_AN_ENTRY_MAX);
-        return Err(Invalid::new("renewals", bound, asked.renewals.len()));
-    }
     asked.renewals.into_iter().map(|one| renewal(&asked.namespace, one)).collect()
 }
 

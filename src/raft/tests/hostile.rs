@@ -13,8 +13,10 @@ use super::super::state_machine::meta_of;
 use super::super::types::{Member, Proposal, RaftMembership, RaftPayload, StoredMembership};
 use super::super::wire::{self, SelfIdentity};
 use super::tick;
-use crate::codec::hostile::{LIST_MULTIPLE_MAX, Sample, attack, frugal, held, kept};
+use crate::codec::hostile::{Sample, attack, frugal, held, kept};
 use crate::codec::{decode_entry, encode_entry};
+use crate::limits::{PEER_MESSAGE_BYTES_MAX, REPLICATION_ENTRIES_MAX};
+use crate::protobuf;
 
 const SENDER: SelfIdentity = SelfIdentity { cluster_id: 7, group_id: 0, node: 2, disk: 22 };
 const ME: SelfIdentity = SelfIdentity { cluster_id: 7, group_id: 0, node: 1, disk: 11 };
@@ -96,7 +98,7 @@ fn refused(error: impl std::fmt::Display) -> Status {
 fn read(name: &str, bytes: &[u8]) -> Result<(), Status> {
     match name {
         "AppendRequest" => {
-            let request = wire::AppendRequest::decode(bytes).map_err(refused)?;
+            let request = protobuf::read::<wire::AppendRequest>(bytes)?;
             admitted(request.header.as_ref())?;
             let _ = request.acknowledged.as_ref().map(wire::read_stored_log_id);
             for entry in wire::read_append(request)?.entries {
@@ -160,11 +162,17 @@ fn a_huge_length_in_a_message_of_nodes_takes_no_memory() {
     }
 }
 
-/// A message full of the shortest entries: each takes its place in memory before it is looked at.
+/// A message full of the shortest entries is refused before they have their place in memory; as many as there may be take a
+/// fixed amount.
 #[test]
-fn many_short_entries_take_a_bounded_multiple() {
-    let bytes = [0x22, 0].repeat(50_000);
-    let (read, held) = held(|| read("AppendRequest", &bytes));
-    read.expect_err("no header");
-    assert!(held <= LIST_MULTIPLE_MAX * bytes.len() as u64, "{held} bytes of memory for {}", bytes.len());
+fn many_short_entries_take_a_fixed_amount_of_memory() {
+    let most = REPLICATION_ENTRIES_MAX as usize;
+    let bytes = [0x22, 0].repeat(most);
+    let (_, held) = held(|| read("AppendRequest", &bytes).expect_err("no header"));
+    assert!(held <= 256 * 1024, "{held} bytes of memory");
+    for entries in [most + 1, PEER_MESSAGE_BYTES_MAX / 2] {
+        let bytes = [0x22, 0].repeat(entries);
+        let refused = frugal("AppendRequest", bytes.len(), || read("AppendRequest", &bytes)).expect_err("too many");
+        assert_eq!(refused.message(), format!("entries: at most {most}, not {entries}"));
+    }
 }

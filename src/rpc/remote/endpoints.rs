@@ -345,7 +345,7 @@ fn cause(error: &dyn Error) -> String {
 pub(super) fn locks(at: At) -> LocksClient<Channel> {
     LocksClient::new(at.channel)
         .max_decoding_message_size(limits::ANSWER_BYTES_MAX)
-        .max_encoding_message_size(limits::REQUEST_BYTES_MAX)
+        .max_encoding_message_size(limits::FRAME_BYTES_MAX)
 }
 
 /// The `Documents` client with its bounds.

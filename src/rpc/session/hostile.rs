@@ -6,10 +6,11 @@ use prost::Message;
 use tokio::sync::{mpsc, watch};
 
 use super::{Bound, SessionStream};
-use crate::codec::hostile::{Sample, attack, kept};
+use crate::codec::hostile::{Sample, attack, frugal, kept};
 use crate::limits;
 use crate::model::{Attachment, SessionId};
-use crate::rpc::convert::hostile::{full_acquire, full_alterations, full_open, full_set};
+use crate::protobuf;
+use crate::rpc::convert::hostile::{full_acquire, full_alterations, full_of_elements, full_open, full_set};
 use crate::rpc::fake::{Fake, SESSION};
 use crate::rpc::pb;
 use crate::rpc::pb::client_frame::Body;
@@ -45,7 +46,7 @@ fn samples() -> Vec<Sample> {
 
 /// Whether a frame was taken for what it is, by a stream that is at this point of its life.
 fn taken(at: &str, bytes: &[u8]) -> bool {
-    let Ok(frame) = pb::ClientFrame::decode(bytes) else { return false };
+    let Ok(frame) = protobuf::read::<pb::ClientFrame>(bytes) else { return false };
     if at == "hello" {
         let Some(Body::Hello(hello)) = frame.body else { return false };
         return hello.expected_cluster().is_ok();
@@ -71,4 +72,15 @@ fn taken(at: &str, bytes: &[u8]) -> bool {
 #[tokio::test]
 async fn hostile_frames_are_answered_or_end_the_stream() {
     attack(8, &kept("frames-of-clients.bin", &samples()), taken);
+}
+
+/// Frames full of the shortest elements: members of a set, and words of a hello.
+#[tokio::test]
+async fn many_short_elements_take_no_more_memory_than_others() {
+    for (at, field) in [("hello", 2), ("bound", 12)] {
+        for elements in [limits::LIST_ELEMENTS_MAX, limits::LIST_ELEMENTS_MAX + 1, limits::FRAME_BYTES_MAX / 2 - 8] {
+            let bytes = full_of_elements(&[field, 3], elements);
+            frugal(at, bytes.len(), || taken(at, &bytes));
+        }
+    }
 }

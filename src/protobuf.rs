@@ -1,0 +1,180 @@
+//! Protobuf messages as they come in: their lists are counted before memory is taken for them.
+//!
+//! An element of a list takes two bytes at least of a message, and its full place in memory: some hundred bytes. So a
+//! message is looked through first, and refused whole where one of its lists is too long.
+//!
+//! Knows: limits. Never: what messages mean.
+
+use std::marker::PhantomData;
+
+use bytes::Buf;
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
+use prost::{Message, Name};
+use tonic::Status;
+use tonic::codec::{Codec, DecodeBuf, Decoder};
+use tonic_prost::ProstEncoder;
+
+use crate::limits::{LIST_ELEMENTS_MAX, REPLICATION_ENTRIES_MAX};
+
+/// A repeated field of a request.
+struct List {
+    name: &'static str,
+    /// The numbers of the fields that lead to it, its own last.
+    path: &'static [u32],
+    most: usize,
+}
+
+/// The lists of a message, those of the messages in it included. Only requests are counted: what a node answers is as long
+/// as what was asked for.
+const fn lists(message: &str) -> &'static [List] {
+    const fn of_client(name: &'static str, path: &'static [u32]) -> List {
+        List { name, path, most: LIST_ELEMENTS_MAX }
+    }
+    match message.as_bytes() {
+        b"ClientFrame" => const { &[of_client("features", &[2, 3]), of_client("members", &[12, 3])] },
+        b"SessionAcquireSetRequest" => const { &[of_client("members", &[4, 3])] },
+        b"RenewRequest" => const { &[of_client("renewals", &[2])] },
+        b"AppendRequest" => const { &[List { name: "entries", path: &[4], most: REPLICATION_ENTRIES_MAX as usize }] },
+        _ => &[],
+    }
+}
+
+/// How many elements there are at the end of a path. It stops at what cannot be read, as a reader of the message does.
+fn elements(mut bytes: &[u8], path: &[u32]) -> usize {
+    let Some((field, below)) = path.split_first() else { return 1 };
+    let mut found = 0;
+    while let Ok((number, kind)) = decode_key(&mut bytes) {
+        if number == *field && kind == WireType::LengthDelimited {
+            let length = decode_varint(&mut bytes).map_or(usize::MAX, |length| length as usize);
+            let Some((part, rest)) = bytes.split_at_checked(length) else { break };
+            found += elements(part, below);
+            bytes = rest;
+        } else if skip_field(kind, number, &mut bytes, DecodeContext::default()).is_err() {
+            break;
+        }
+    }
+    found
+}
+
+/// The message that these bytes, which lie in one piece, are.
+///
+/// # Errors
+/// A list with more elements than it may have is an invalid argument; what is no such message is an internal error, as its
+/// receiver may have acted on it before it answered.
+#[allow(clippy::result_large_err)] // tonic's decoders answer so.
+pub(crate) fn read<M: Message + Name + Default>(bytes: impl Buf) -> Result<M, Status> {
+    for List { name, path, most } in lists(M::NAME) {
+        let found = elements(bytes.chunk(), path);
+        if found > *most {
+            return Err(Status::invalid_argument(format!("{name}: at most {most}, not {found}")));
+        }
+    }
+    M::decode(bytes).map_err(|error| Status::internal(error.to_string()))
+}
+
+/// How the generated clients and servers write messages of kind `T` and read those of kind `U`.
+pub(crate) struct Counted<T, U>(PhantomData<(T, U)>);
+
+impl<T, U> Default for Counted<T, U> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<T, U> Codec for Counted<T, U>
+where
+    T: Message + Send + 'static,
+    U: Message + Name + Default + Send + 'static,
+{
+    type Encode = T;
+    type Decode = U;
+    type Encoder = ProstEncoder<T>;
+    type Decoder = CountingDecoder<U>;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        ProstEncoder::default()
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        CountingDecoder(PhantomData)
+    }
+}
+
+/// Reads messages of one kind.
+pub(crate) struct CountingDecoder<U>(PhantomData<U>);
+
+impl<U: Message + Name + Default> Decoder for CountingDecoder<U> {
+    type Item = U;
+    type Error = Status;
+
+    fn decode(&mut self, bytes: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
+        read(bytes).map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    const FILES: [&str; 3] = [
+        include_str!("../proto/documents.proto"),
+        include_str!("../proto/lockkeeper.proto"),
+        include_str!("../proto/peer.proto"),
+    ];
+
+    /// A field of a message: its number, its kind, and whether it is repeated.
+    type Field = (u32, &'static str, bool);
+
+    /// The messages of the files with their fields, and the names of those that are asked with.
+    fn described() -> (BTreeMap<&'static str, Vec<Field>>, Vec<&'static str>) {
+        let (mut messages, mut requests, mut message) = (BTreeMap::<_, Vec<Field>>::new(), Vec::new(), "");
+        for line in FILES.iter().flat_map(|file| file.lines()) {
+            let words: Vec<_> = line.split_whitespace().collect();
+            match words.as_slice() {
+                ["message", name, ..] => message = name,
+                ["rpc", _, ..] => {
+                    let asked = line.split(['(', ')']).nth(1).expect("what is asked");
+                    requests.push(asked.trim_start_matches("stream "));
+                }
+                [before @ .., kind, _, "=", number] if number.ends_with(';') => {
+                    let Ok(number) = number.trim_end_matches(';').parse() else { continue };
+                    messages.entry(message).or_default().push((number, kind, before == ["repeated"]));
+                }
+                _ => {}
+            }
+        }
+        (messages, requests)
+    }
+
+    fn paths(messages: &BTreeMap<&str, Vec<Field>>, message: &str, path: &[u32], found: &mut Vec<Vec<u32>>) {
+        for (number, kind, repeated) in messages.get(message).into_iter().flatten() {
+            let path = [path, &[*number]].concat();
+            if *repeated {
+                found.push(path.clone());
+            }
+            paths(messages, kind, &path, found);
+        }
+    }
+
+    /// No list of a request is forgotten, and none of a list's elements has a list of its own.
+    #[test]
+    fn every_list_of_a_request_is_counted() {
+        let (messages, requests) = described();
+        assert!(requests.contains(&"RenewRequest") && requests.contains(&"AppendRequest"), "{requests:?}");
+        for request in requests {
+            let mut found = Vec::new();
+            paths(&messages, request, &[], &mut found);
+            let counted: Vec<_> = lists(request).iter().map(|list| list.path.to_vec()).collect();
+            assert_eq!(found, counted, "{request}");
+        }
+    }
+
+    /// Parts of one message that are sent apart are one list all the same.
+    #[test]
+    fn elements_are_counted_over_all_parts_of_a_message() {
+        let parts = [&[0x08, 1][..], &[0x62, 4, 0x1a, 0, 0x1a, 0], &[0x1a, 0], &[0x62, 2, 0x1a, 0], &[0x62, 9, 0x1a]];
+        assert_eq!(elements(&parts.concat(), &[12, 3]), 3, "the last part is cut off, one list is not theirs");
+    }
+}
