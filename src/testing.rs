@@ -55,7 +55,7 @@ use crate::config::{Config, Listen, Member, Profile};
 use crate::limits::LOG_TIME_CAP_MS_MIN;
 use crate::model::{Command, Handle, Invalid, LockKey, LockName, Namespace};
 use crate::node::{Node, NodeOptions, OpenNodeError};
-use crate::rpc::{self, ServerInfo};
+use crate::rpc;
 use crate::service::{Call, LockService, ServiceError};
 
 /// Nodes that are real but for the process boundary: consensus over sockets, logs on disk where a directory is given.
@@ -133,16 +133,9 @@ impl Cluster {
     async fn serve(&mut self, node: &Node, listener: TcpListener) -> Result<(), OpenNodeError> {
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        let (cluster, cluster_id) = node.cluster();
-        let info = ServerInfo {
-            cluster: cluster.to_owned(),
-            cluster_id,
-            node: node.id(),
-            leader: node.leaders(),
-            endpoints: node.endpoints(),
-        };
         let stop = self.stop.subscribe();
-        let routes = rpc::routes(node.service(), info, stop.clone(), None).await.map_err(std::io::Error::other)?;
+        let routes =
+            rpc::routes(node.service(), node.info(), stop.clone(), None).await.map_err(std::io::Error::other)?;
         self.servers.spawn(async move {
             if let Err(error) = rpc::serve(routes, listener, stop).await {
                 tracing::error!(%error, "a server ended");

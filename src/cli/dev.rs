@@ -74,7 +74,7 @@ fn welcome(options: &DevOptions, endpoints: &[String], output: &Output) -> Resul
 
 /// One short line whenever leadership changes.
 async fn tell_leadership(node: Node, output: Output) {
-    let mut leaders = node.leaders();
+    let mut leaders = node.info().leader;
     let mut told = String::new();
     loop {
         let leader = leaders.borrow_and_update().clone();

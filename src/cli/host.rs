@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::http::{self, Render};
 use crate::limits;
 use crate::node::{Node, NodeOptions};
-use crate::rpc::{self, ServerInfo};
+use crate::rpc;
 use crate::service::Word;
 
 /// A running node and its servers.
@@ -71,15 +71,7 @@ impl Host {
         let node = Node::open_with(config, options).await.map_err(|error| Failure::stopped(error.to_string()))?;
         let (stop, stopped) = watch::channel(false);
         let mut servers = JoinSet::new();
-        let (cluster, cluster_id) = node.cluster();
-        let info = ServerInfo {
-            cluster: cluster.to_owned(),
-            cluster_id,
-            node: node.id(),
-            leader: node.leaders(),
-            endpoints: node.endpoints(),
-        };
-        let routes = rpc::routes(node.service(), info, stopped.clone(), None).await;
+        let routes = rpc::routes(node.service(), node.info(), stopped.clone(), None).await;
         let routes = routes.map_err(|error| Failure::new(Word::Internal, error.to_string()))?;
         let ended = stopped.clone();
         servers

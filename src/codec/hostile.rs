@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use super::frame::{FORMAT, Kind};
 use super::tests::{samples_of_entries, samples_of_records, stored};
 use super::*;
+use crate::machine::tests::random::Random;
 use crate::model::{Command, Entry, LogTime, Principal, Submission, WallTime};
 
 const HEADER_BYTES: usize = 10;
@@ -66,7 +67,7 @@ pub(crate) fn kept(file: &str, today: &[Sample]) -> Vec<Sample> {
 
 /// Passes each message to its reader, whole and damaged. A whole one must be accepted, and of each file some damaged ones.
 pub(crate) fn attack(seed: u64, samples: &[Sample], mut read: impl FnMut(&str, &[u8]) -> bool) {
-    let (mut draws, mut values) = (Draws(seed), 0);
+    let (mut draws, mut values) = (Random(seed), 0);
     for (name, message) in samples {
         assert!(read(name, message), "{name}: a whole message is refused");
         for _ in 0..rounds() / 10 {
@@ -84,36 +85,20 @@ pub(crate) fn mended(bytes: &[u8]) -> Vec<u8> {
     frame_of(kind, payload)
 }
 
-/// SplitMix64: the same damage for the same seed.
-struct Draws(u64);
-
-impl Draws {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let bits = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        bits ^ (bits >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound.max(1) as u64) as usize
-    }
-}
-
 /// Does one to four things to bytes: flips a bit, sets a byte, cuts, doubles a piece, or puts in a huge length.
-fn damaged(bytes: &[u8], draws: &mut Draws) -> Vec<u8> {
+fn damaged(bytes: &[u8], draws: &mut Random) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     for _ in 0..=draws.below(4) {
         if bytes.is_empty() {
             return bytes;
         }
-        let at = draws.below(bytes.len());
+        let at = draws.below(bytes.len() as u64) as usize;
         match draws.below(6) {
             0 => bytes[at] ^= 1 << draws.below(8),
-            1 => bytes[at] = draws.next() as u8,
+            1 => bytes[at] = draws.number() as u8,
             2 => bytes.truncate(at),
             3 => {
-                let piece = bytes[at..(at + draws.below(32)).min(bytes.len())].to_vec();
+                let piece = bytes[at..(at + draws.below(32) as usize).min(bytes.len())].to_vec();
                 bytes.splice(at..at, piece);
             }
             // Variable-length numbers as large as they come, of log and state, and of messages.
@@ -140,7 +125,7 @@ fn frame_of(kind: u8, payload: &[u8]) -> Vec<u8> {
 /// Log entries from a hostile disk or peer are decoded to something that encodes again, or refused.
 #[test]
 fn hostile_entries_are_values_or_errors() {
-    let (mut draws, mut values) = (Draws(1), 0);
+    let (mut draws, mut values) = (Random(1), 0);
     for (_, entry) in samples_of_entries() {
         let whole = encode_entry(&entry);
         for _ in 0..rounds() {
@@ -158,7 +143,7 @@ fn hostile_entries_are_values_or_errors() {
 /// So are records of the state, damaged in key or value.
 #[test]
 fn hostile_records_are_values_or_errors() {
-    let (mut draws, mut values) = (Draws(2), 0);
+    let (mut draws, mut values) = (Random(2), 0);
     for (key, record) in samples_of_records() {
         let (key, value) = encode_record(&key, &record);
         for round in 0..rounds() / 10 {

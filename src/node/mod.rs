@@ -42,6 +42,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use self::core::Core;
+use crate::service::ServerInfo;
 pub use open::{NodeOptions, OpenNodeError, PeerNetwork, Upkeep};
 
 /// One node of a cluster. Cloning gives another handle on the same node; [`close`](Node::close) ends it.
@@ -100,16 +101,16 @@ impl Node {
         self.core.stop.subscribe()
     }
 
-    /// Who leads, and where clients reach it: for the servers in front of this node.
+    /// Who this node is: for the servers in front of it.
     #[must_use]
-    pub fn leaders(&self) -> watch::Receiver<Option<crate::service::LeaderHint>> {
-        self.core.leader.subscribe()
-    }
-
-    /// Where clients reach the members, as that changes: for the servers in front of this node.
-    #[must_use]
-    pub fn endpoints(&self) -> watch::Receiver<Vec<String>> {
-        self.core.endpoints.subscribe()
+    pub fn info(&self) -> ServerInfo {
+        ServerInfo {
+            cluster: self.core.cluster.clone(),
+            cluster_id: self.core.cluster_id,
+            node: self.core.id,
+            leader: self.core.leader.subscribe(),
+            endpoints: self.core.endpoints.subscribe(),
+        }
     }
 
     /// Bounds how many commands a second each namespace may send while this node leads, instead of what its settings

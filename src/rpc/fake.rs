@@ -7,13 +7,13 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use super::server::{ServerInfo, routes, serve};
+use super::server::{routes, serve};
 use crate::model::{
     Answer, Answered, Attachment, Checked, Command, Event, FencingToken, Grant, Invalid, LockView, LogTime, Outcome,
     Place, Query, Refusal, RenewalTarget, Reply, SessionId, TokenState,
 };
 use crate::service::{
-    Call, ClaimRef, Events, Freshness, LeaderHint, LockService, NotSent, RenewalCall, ServiceError, Status,
+    Call, ClaimRef, Events, Freshness, LeaderHint, LockService, NotSent, RenewalCall, ServerInfo, ServiceError, Status,
     Subscription,
 };
 
@@ -21,8 +21,8 @@ pub(super) const SESSION: u64 = 7;
 
 type Subscribers = Arc<Mutex<Vec<mpsc::Sender<Result<Event, ServiceError>>>>>;
 
-/// - `free…` is granted at once, `busy…` queued until [`Fake::grant`], `portions…` too but waited for in portions, `stuck…` never answered, `full…` overloaded,
-///   `lost…` of unknown fate, `held…` refused.
+/// - `free…` is granted at once, `busy…` queued until [`Fake::grant`], `portions…` too but waited for in portions,
+///   `stuck…` never answered, `full…` overloaded, `lost…` of unknown fate, `held…` refused.
 /// - Releases are refused as *not held*, token by token of the lock `free`.
 #[derive(Clone)]
 pub(super) struct Fake {

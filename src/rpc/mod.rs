@@ -20,7 +20,7 @@ mod tokens;
 mod unary;
 
 pub use remote::{RemoteService, RemoteSettings};
-pub use server::{Routes, ServeError, ServerInfo, routes, serve, serve_incoming};
+pub use server::{Routes, ServeError, routes, serve, serve_incoming};
 pub use tls::TlsSettings;
 
 /// Oldest protocol of session streams that this version speaks.

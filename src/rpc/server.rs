@@ -20,23 +20,7 @@ use super::tasks::Tasks;
 use super::tls::TlsSettings;
 use super::unary::Locks;
 use crate::limits;
-use crate::service::{LeaderHint, LockService};
-
-/// What a node says of itself when a stream opens.
-#[derive(Debug, Clone)]
-pub struct ServerInfo {
-    /// The cluster's name.
-    pub cluster: String,
-    /// Its identity.
-    pub cluster_id: u128,
-    /// This node.
-    pub node: u64,
-    /// Who leads, as this node sees it. When it changes away from who led when a stream began, that stream is ended
-    /// with `move_to`.
-    pub leader: watch::Receiver<Option<LeaderHint>>,
-    /// Where clients reach the members; told to each client, so that it finds those that came later.
-    pub endpoints: watch::Receiver<Vec<String>>,
-}
+use crate::service::{LockService, ServerInfo};
 
 /// Why serving did not begin, or ended otherwise than by the stop signal.
 #[derive(Debug, thiserror::Error)]

@@ -9,7 +9,6 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::convert::{error_to_status, known, lock_key, namespace, reply_to_answer, required, rows};
 use super::pb;
-use super::server::ServerInfo;
 use super::session::SessionStream;
 use super::tasks::Tasks;
 use super::tokens::{TokenStream, token_stream};
@@ -17,7 +16,9 @@ use crate::limits;
 use crate::model::{
     Answer, Answered, EventKind, FencingToken, Handle, Invalid, ListFilter, LockKey, Query, RenewalTarget, SessionId,
 };
-use crate::service::{Call, ClaimRef, Events, Freshness, LockService, RenewalCall, Scope, ServiceError, Subscription};
+use crate::service::{
+    Call, ClaimRef, Events, Freshness, LockService, RenewalCall, Scope, ServerInfo, ServiceError, Subscription,
+};
 
 /// `Locks` over any service.
 pub(super) struct Locks<S> {

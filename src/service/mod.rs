@@ -7,6 +7,7 @@
 
 mod download;
 mod error;
+mod info;
 mod members;
 mod table;
 
@@ -23,6 +24,7 @@ use crate::model::{
 
 pub use download::Download;
 pub use error::{LeaderHint, NotSent, ServiceError};
+pub use info::ServerInfo;
 pub use members::MemberChange;
 pub use table::{Advice, ErrorRow, TABLE, Word};
 

@@ -62,14 +62,6 @@ pub struct Recovered {
     pub note: Option<String>,
 }
 
-impl Recovered {
-    /// The start of a node that has kept nothing.
-    #[must_use]
-    pub fn empty() -> Self {
-        Self { head: Head::default(), records: Vec::new(), source: Source::Empty, note: None }
-    }
-}
-
 /// An open directory.
 pub struct Opened {
     /// Whose it is.

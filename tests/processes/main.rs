@@ -23,6 +23,8 @@ mod redis;
 mod lock_command;
 mod members;
 mod ports;
+#[path = "../sim/random.rs"]
+mod random;
 mod restarts;
 mod schedulers;
 mod status;

@@ -10,7 +10,7 @@ use lockkeeper::client::{Client, ClientError};
 use lockkeeper::config::{Config, Listen, Member, Profile, Rates};
 use lockkeeper::model::Position;
 use lockkeeper::node::{Node, NodeOptions, PeerNetwork, Upkeep};
-use lockkeeper::rpc::{self, ServerInfo};
+use lockkeeper::rpc;
 use lockkeeper::service::ServiceError;
 use lockkeeper::storage::{MemoryDisk, MemoryWal};
 use tokio::sync::mpsc;
@@ -142,10 +142,7 @@ async fn sync(place: Arc<Place>, wal: MemoryWal, mut random: Random) {
 }
 
 async fn serve(run: Arc<Run>, host: &'static str, node: Node) {
-    let (cluster, cluster_id) = node.cluster();
-    let (cluster, leader, endpoints) = (cluster.to_owned(), node.leaders(), node.endpoints());
-    let info = ServerInfo { cluster, cluster_id, node: node.id(), leader, endpoints };
-    let routes = rpc::routes(node.service(), info, node.closing(), None).await.expect("routes");
+    let routes = rpc::routes(node.service(), node.info(), node.closing(), None).await.expect("routes");
     let clients = incoming(run, host, CLIENT_PORT).await.expect("a port");
     rpc::serve_incoming(routes, clients, node.closing()).await.expect("served");
 }

@@ -24,6 +24,14 @@ impl Random {
         self.next() % bound
     }
 
+    /// Puts things into an order of its own.
+    #[allow(dead_code, reason = "nothing is shuffled in the simulation")]
+    pub(crate) fn shuffle<T>(&mut self, things: &mut [T]) {
+        for last in (1..things.len()).rev() {
+            things.swap(last, self.below(last as u64 + 1) as usize);
+        }
+    }
+
     /// From `low` to before `high`, in milliseconds.
     pub(crate) fn ms(&mut self, low: u64, high: u64) -> Duration {
         Duration::from_millis(low + self.below(high - low))

@@ -14,7 +14,7 @@ use crate::rpc::convert::hostile::{full_acquire, full_alterations, full_of_eleme
 use crate::rpc::fake::{Fake, SESSION};
 use crate::rpc::pb;
 use crate::rpc::pb::client_frame::Body;
-use crate::rpc::server::ServerInfo;
+use crate::service::ServerInfo;
 
 fn samples() -> Vec<Sample> {
     let frame = |body| pb::ClientFrame { number: 3, body: Some(body) }.encode_to_vec();

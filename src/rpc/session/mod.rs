@@ -22,10 +22,9 @@ use tonic::{Status, Streaming};
 use super::convert::{error_to_status, error_to_wire};
 use super::pb;
 use super::pb::server_frame::Body;
-use super::server::ServerInfo;
 use crate::limits;
 use crate::model::{Attachment, Command, EndReason, Invalid, Namespace, Outcome, Reply, SessionId};
-use crate::service::{Call, ClaimRef, LeaderHint, LockService, NotSent, ServiceError};
+use crate::service::{Call, ClaimRef, LeaderHint, LockService, NotSent, ServerInfo, ServiceError};
 
 /// One stream.
 ///

@@ -13,10 +13,11 @@ use tokio::time::{sleep, timeout};
 
 use super::faults::syncs::Syncs;
 use super::faults::{Blow, cut_power, links};
-use super::scene::{Random, lock};
+use super::scene::lock;
 use super::world::{self, World};
 use crate::cluster::{Cluster, TURN};
 use crate::figures::wanted;
+use crate::random::Random;
 
 /// Longer than any outage: what ends is lost, and not expired.
 const TTL: Duration = Duration::from_secs(600);
@@ -59,7 +60,7 @@ async fn figures_of_power_cuts_of_all() {
     let mut cluster = Cluster::start_at(world.places(), "lan", None).await;
     let client = cluster.client();
     let session = Arc::new(client.session().ttl(TTL).open().await.expect("a session"));
-    let (mut random, mut back, mut looked_at, mut lost) = (Random::of(1), Vec::new(), 0, 0);
+    let (mut random, mut back, mut looked_at, mut lost) = (Random::new(1), Vec::new(), 0, 0);
     for round in 0..rounds {
         let (holds, mut writers) = (Holds::default(), JoinSet::new());
         for writer in 0..WRITERS {

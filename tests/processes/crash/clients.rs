@@ -9,8 +9,9 @@ use lockkeeper::rpc::RemoteService;
 use lockkeeper::service::ServiceError;
 use tokio::time::{sleep, timeout};
 
-use super::scene::{Random, Run, connect, lock};
+use super::scene::{Run, connect, lock};
 use crate::checker::Belief;
+use crate::random::Random;
 
 const LOCKS: [&str; 3] = ["red", "green", "blue"];
 const TTL: Duration = Duration::from_millis(1_500);

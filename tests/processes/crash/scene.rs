@@ -14,44 +14,12 @@ use tokio::time::{sleep, timeout};
 use super::clients::{contend, look, witness};
 use crate::checker::{History, Rule, Telling, Violation, check};
 use crate::cluster::{Cluster, PATIENCE};
+use crate::random::Random;
 
 const CLIENTS: usize = 8;
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// SplitMix64: the run's choices follow from its seed.
-pub(super) struct Random(u64);
-
-impl Random {
-    /// From a seed.
-    pub(super) fn of(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    /// Puts things into an order of its own.
-    pub(super) fn shuffle<T>(&mut self, things: &mut [T]) {
-        for last in (1..things.len()).rev() {
-            things.swap(last, self.below(last as u64 + 1) as usize);
-        }
-    }
-
-    pub(super) fn ms(&mut self, low: u64, high: u64) -> Duration {
-        Duration::from_millis(low + self.below(high - low))
-    }
 }
 
 /// What the tasks of one run share.
@@ -117,16 +85,17 @@ impl Scene {
             marker: Mutex::default(),
             odd: Mutex::default(),
         });
-        let mut scene = Self { run, seed, random: Random(seed), clients: JoinSet::new(), witnesses: JoinSet::new() };
+        let mut scene =
+            Self { run, seed, random: Random::new(seed), clients: JoinSet::new(), witnesses: JoinSet::new() };
         for (node, endpoint) in cluster.endpoints().into_iter().enumerate() {
             scene.witnesses.spawn(witness(scene.run.clone(), node, endpoint.clone()));
-            let random = Random(scene.random.next());
+            let random = scene.random.fork();
             scene.clients.spawn(look(scene.run.clone(), CLIENTS + node, endpoint, random));
         }
         for client in 0..CLIENTS {
             let mut endpoints = cluster.endpoints();
             endpoints.rotate_left(client % 3);
-            scene.clients.spawn(contend(scene.run.clone(), client, endpoints, Random(scene.random.next())));
+            scene.clients.spawn(contend(scene.run.clone(), client, endpoints, scene.random.fork()));
         }
         scene
     }

@@ -21,9 +21,9 @@ use crate::rpc::fake::Fake;
 use crate::rpc::pb::admin_server::Admin as _;
 use crate::rpc::pb::documents_server::Documents as _;
 use crate::rpc::pb::locks_server::Locks as _;
-use crate::rpc::server::ServerInfo;
 use crate::rpc::unary::Locks;
 use crate::service::MemberChange;
+use crate::service::ServerInfo;
 
 /// How many answers and events are drawn to have some of each kind.
 const DRAWN: usize = 120;

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tokio::time::sleep;
 
-use super::scene::Random;
 use super::world::{self, World};
 use crate::cluster::{Cluster, PATIENCE};
+use crate::random::Random;
 
 /// What is done to the victims of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
