@@ -47,7 +47,8 @@ pub(super) async fn follow_views(node: Node) {
     }
 }
 
-/// Publishes sizes once a second, stops a node whose timing or build does not fit its cluster, and hands leadership over when too much real time was not counted.
+/// Publishes sizes once a second, stops a node whose timing or build does not fit its cluster, and hands leadership
+/// over when too much real time was not counted.
 pub(super) async fn keep_watch(node: Node) {
     let core = Arc::clone(&node.core);
     let mut stop = core.stop.subscribe();
@@ -60,6 +61,7 @@ pub(super) async fn keep_watch(node: Node) {
         let totals = core.consensus.machine(|machine| machine.totals());
         let metrics = &core.shared.metrics;
         metrics.sizes(totals);
+        metrics.tasks.set(node.tasks.alive() as f64);
         metrics.wal_bytes.set(core.consensus.log_bytes() as f64);
         metrics.snapshot_bytes.set(core.consensus.snapshot_bytes().unwrap_or_default() as f64);
         metrics.applied.set(core.consensus.watch().borrow().applied.unwrap_or_default() as f64);

@@ -172,6 +172,13 @@ impl Node {
 }
 
 impl Tasks {
+    /// How many asynchronous tasks there are, of this node, and of whoever opened it: its servers, their connections and calls.
+    fn alive(&self) -> usize {
+        let own = self.runtime.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        let of_callers = self.callers.metrics().num_alive_tasks();
+        if own { of_callers + self.handle.metrics().num_alive_tasks() } else { of_callers }
+    }
+
     fn stop_runtime(&self) {
         if let Some(runtime) = self.runtime.lock().unwrap_or_else(PoisonError::into_inner).take() {
             runtime.shutdown_background();

@@ -1,6 +1,5 @@
 //! Figures of many clients, printed and not judged, as in `figures`. `LOCKKEEPER_FIGURES=5000 cargo test --test processes
 //! figures_of_sessions -- --nocapture`; so with `figures_of_connections` (cycles) and `figures_of_transfers`.
-//! Clients that die are forgotten here and keep their descriptors: cycles end at this process's own limit on those.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,12 +16,16 @@ use tokio::time::sleep;
 
 use crate::cluster::{Cluster, PATIENCE, TURN};
 use crate::figures::wanted;
+use crate::http::get;
 
 const TTL: Duration = Duration::from_secs(10);
 const SESSIONS_A_CLIENT: usize = 500;
 const OPENED_AT_ONCE: usize = 64;
 const SURVIVORS: usize = 8;
 const DYING_AT_ONCE: usize = 8;
+const TURNS: usize = 6;
+/// Some times what was seen; what a connection takes while it lives is many times as much.
+const KIB_A_CLIENT_MAX: f64 = 16.0;
 const SHORT_TTL: Duration = Duration::from_secs(3);
 
 fn client_of(endpoints: &[String]) -> Client<RemoteService> {
@@ -125,51 +128,94 @@ async fn figures_of_sessions_that_die_at_once() {
     );
 }
 
-/// Memory in KiB, descriptors and threads of each node.
-fn taken(cluster: &Cluster) -> Vec<(u64, usize, usize)> {
-    let of = |node| {
+/// What a node takes of its machine.
+#[derive(Debug, Clone, Copy)]
+struct Taken {
+    memory_kib: u64,
+    descriptors: usize,
+    threads: usize,
+    tasks: usize,
+}
+
+impl Taken {
+    fn by(cluster: &Cluster, node: usize) -> Self {
         let process = cluster.process(node);
         let status = fs::read_to_string(format!("/proc/{process}/status")).expect("a process");
         let memory =
             status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse().ok());
         let entries = |what: &str| fs::read_dir(format!("/proc/{process}/{what}")).map_or(0, Iterator::count);
-        (memory.expect("a size"), entries("fd"), entries("task"))
-    };
-    (1..=3).map(of).collect()
+        let metrics = get(&cluster.http(node), "/metrics");
+        let tasks =
+            metrics.lines().find_map(|line| line.strip_prefix("lockkeeper_tasks{")?.split_once("} ")?.1.parse().ok());
+        Self {
+            memory_kib: memory.expect("a size"),
+            descriptors: entries("fd"),
+            threads: entries("task"),
+            tasks: tasks.expect("a count"),
+        }
+    }
+
+    fn of(cluster: &Cluster) -> Vec<Self> {
+        (1..=3).map(|node| Self::by(cluster, node)).collect()
+    }
+
+    /// Whether nothing is left of what was taken since, memory aside. The log may have one or two more files.
+    fn is_back_at(&self, before: &Self) -> bool {
+        self.descriptors <= before.descriptors + 4 && self.threads <= before.threads + 2 && self.tasks <= before.tasks
+    }
 }
 
 /// Connects, opens a session, takes a lock, and is gone without a word.
 fn connect_and_die(endpoints: &[String], number: usize) {
     let runtime: Runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async {
+    let held = runtime.block_on(async {
         let session = client_of(endpoints).session().ttl(SHORT_TTL).open().await.expect("a session");
         let guard = session.lock(&format!("cycle-{number}")).acquire().await.expect("free");
-        std::mem::forget((session, guard));
+        (session, guard)
     });
+    // Without their runtime they have no way to say that they end.
+    drop(runtime);
+    drop(held);
 }
 
-/// Clients that connect and die: memory, descriptors and threads of the nodes before, after as many, and after twice as many.
+/// Clients that connect and die, turn after turn: descriptors, threads and tasks of the nodes come back to what they were, and
+/// memory grows up to the bounds of what a node remembers, which takes some 20,000 of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn figures_of_connections_that_die() {
     let Some(count) = wanted() else { return };
     let _turn = TURN.lock().await;
     let cluster = Cluster::start_with("lan").await;
     let client = cluster.client();
-    eprintln!("(KiB, descriptors, threads) of each node before: {:?}", taken(&cluster));
-    for turn in 1..=3 {
+    client.totals().await.expect("totals");
+    // A node counts its tasks once a second.
+    sleep(Duration::from_secs(2)).await;
+    let before = Taken::of(&cluster);
+    let mut last = before.clone();
+    eprintln!("each node before: {before:?}");
+    for turn in 1..=TURNS {
         let cycles = stream::iter(0..count).map(|number| {
             let endpoints = cluster.endpoints();
             tokio::task::spawn_blocking(move || connect_and_die(&endpoints, turn * count + number))
         });
-        cycles.buffer_unordered(DYING_AT_ONCE).for_each(|ended| async { ended.expect("a cycle") }).await;
         let began = Instant::now();
+        cycles.buffer_unordered(DYING_AT_ONCE).for_each(|ended| async { ended.expect("a cycle") }).await;
+        let (took, ended) = (began.elapsed(), Instant::now());
         while client.totals().await.expect("totals").value.sessions != 0 {
-            assert!(began.elapsed() < SHORT_TTL + PATIENCE, "sessions are left");
+            assert!(ended.elapsed() < SHORT_TTL + PATIENCE, "sessions are left");
             sleep(Duration::from_millis(50)).await;
         }
-        // What the connections leave in the kernel goes with the next round of its own.
-        sleep(Duration::from_secs(1)).await;
-        eprintln!("after {} cycles: {:?}", turn * count, taken(&cluster));
+        let mut after = Taken::of(&cluster);
+        while !after.iter().zip(&before).all(|(after, before)| after.is_back_at(before)) {
+            assert!(ended.elapsed() < SHORT_TTL + PATIENCE, "something is left: {after:?}");
+            sleep(Duration::from_millis(200)).await;
+            after = Taken::of(&cluster);
+        }
+        let grown =
+            |(after, last): (&Taken, &Taken)| after.memory_kib.saturating_sub(last.memory_kib) as f64 / count as f64;
+        let kib_a_client: Vec<f64> = after.iter().zip(&last).map(grown).collect();
+        eprintln!("after {} cycles, {count} in {took:?}: {kib_a_client:.1?} KiB a client, {after:?}", turn * count);
+        assert!(kib_a_client.iter().all(|kib| *kib < KIB_A_CLIENT_MAX), "more than a node remembers of a client");
+        last = after;
     }
 }
 

@@ -21,9 +21,10 @@ const PROMISED: &[&str] = &[
     "lockkeeper_log_time_uncounted_seconds",
     "lockkeeper_wal_bytes",
     "lockkeeper_snapshot_bytes",
+    "lockkeeper_tasks",
 ];
 
-fn get(address: &str, path: &str) -> String {
+pub(crate) fn get(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("the port answers");
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").expect("asked");
     let mut answer = String::new();
