@@ -287,3 +287,31 @@ fn nothing_is_left_behind() {
     }
     report("left behind", &broken);
 }
+
+/// Whether something of this name is there: a test, the story of the simulation, a golden script, a file or a module.
+fn exists(name: &str, all: &str, root: &Path) -> bool {
+    let last = name.rsplit("::").next().unwrap_or_default();
+    let is_text =
+        [format!("fn {last}("), format!("(\"{last}\", "), format!("mod {last};")].iter().any(|t| all.contains(t));
+    is_text || root.join("src/machine/scripts").join(name).is_file() || root.join(name).exists()
+}
+
+/// Every test that the manual names as an attack on a promise is there.
+#[test]
+fn tests_that_the_manual_names_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(root.join("src/manual/proof.md")).expect("the page");
+    let scenarios = page.split("## ").find(|part| part.starts_with("Directed scenarios")).expect("its part");
+    let rows: Vec<_> = scenarios.lines().filter(|line| line.starts_with("| ")).skip(2).collect();
+    assert!(!rows.is_empty());
+    let all: String = sources("src").iter().chain(&sources("tests")).map(|source| source.text.as_str()).collect();
+    let mut broken = Vec::new();
+    for row in rows {
+        let named: Vec<_> = row.split('`').skip(1).step_by(2).collect();
+        if named.is_empty() {
+            broken.push(format!("no test: {row}"));
+        }
+        broken.extend(named.into_iter().filter(|name| !exists(name, &all, root)).map(ToOwned::to_owned));
+    }
+    report("not there, though the manual names it", &broken);
+}

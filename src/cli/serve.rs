@@ -34,7 +34,8 @@ pub(super) async fn serve(options: &ServeOptions) -> Result<u8, Failure> {
     ended
 }
 
-/// What can change while a node runs: its log level, and how many commands a second each namespace may send. A config that does not read leaves everything as it was.
+/// What can change while a node runs: its log level, and how many commands a second each namespace may send. A config
+/// that does not read leaves everything as it was.
 fn reload(options: &ServeOptions, host: &Host) {
     match Config::from_file(&options.config) {
         Ok(config) => {

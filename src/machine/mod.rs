@@ -2,8 +2,8 @@
 //!
 //! Knows: limits, model. Never: a clock, randomness, async, disks, openraft, tracing.
 //!
-//! [`Machine::apply`] takes one [`Entry`](crate::model::Entry) and answers each of its renewals and commands. It cannot fail: a refusal is
-//! an answer, the same on every node. Time is the entry's stamp, and nothing else.
+//! [`Machine::apply`] takes one [`Entry`](crate::model::Entry) and answers each of its renewals and commands. It
+//! cannot fail: a refusal is an answer, the same on every node. Time is the entry's stamp, and nothing else.
 //!
 //! - Equal logs give equal machines, down to the bytes of their records.
 //! - Within an entry: renewals first, then everything that is due is ended, then the commands, each with what it frees

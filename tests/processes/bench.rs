@@ -48,8 +48,8 @@ async fn every_workload_comes_to_figures() {
     assert_eq!((left.locks, left.sessions), (0, 0), "everything is given back");
 }
 
-/// For people there are tables; options that do not go together are refused before anything is sent, and so are processes that are
-/// not there.
+/// For people there are tables; options that do not go together are refused before anything is sent, and so are
+/// processes that are not there.
 fn are_refused_or_shown(cluster: &Cluster) {
     let refused = cluster.command(&["bench", "--workload", "drain", "--rate", "5"]).output().expect("ran");
     let told = String::from_utf8_lossy(&refused.stderr).into_owned();

@@ -95,7 +95,8 @@ impl Report {
         history.beliefs.iter().filter(through).count()
     }
 
-    /// For each kind: its rounds, those that bit, those with the leader, changes of leader, and the longest time between two grants.
+    /// For each kind: its rounds, those that bit, those with the leader, changes of leader, and the longest time
+    /// between two grants.
     pub(super) fn table(&self, history: &History) -> String {
         let mut granted: Vec<_> = history.beliefs.iter().map(|belief| belief.begin).collect();
         granted.sort();

@@ -1,4 +1,5 @@
-//! A node without a quorum grants, renews and confirms nothing. (Promise 7.) What breaks it is found by the stories, each in its own place.
+//! A node without a quorum grants, renews and confirms nothing. (Promise 7.) What breaks it is found by the stories,
+//! each in its own place.
 
 use super::Invariant;
 

@@ -1,4 +1,5 @@
-//! A dead holder's session ends within its TTL and half a second in which a leader could commit. (Promise 5.) What breaks it is found by the stories, each in its own place.
+//! A dead holder's session ends within its TTL and half a second in which a leader could commit. (Promise 5.) What
+//! breaks it is found by the stories, each in its own place.
 
 use super::Invariant;
 

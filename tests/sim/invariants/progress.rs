@@ -1,4 +1,5 @@
-//! Once everything is healed the cluster serves again, and everybody comes to an end. (RELIABILITY 4.4, P1 to P3.) What breaks it is found by the stories, each in its own place.
+//! Once everything is healed the cluster serves again, and everybody comes to an end. (RELIABILITY 4.4, P1 to P3.)
+//! What breaks it is found by the stories, each in its own place.
 
 use super::Invariant;
 
