@@ -37,3 +37,16 @@ fn every_planted_bug_is_caught() {
     }
     assert!(unseen.is_empty(), "not caught: {unseen:?}");
 }
+
+/// None of them is forgotten: each stands in the table above, in that of its room, or in the test of digests.
+#[test]
+fn every_planted_bug_is_looked_for() {
+    let elsewhere = [include_str!("../../src/faults.rs"), include_str!("../processes/digests.rs")].concat();
+    let looked_for = |fault: &Fault| {
+        let word = format!("Fault::{fault:?}");
+        PLANTED.iter().any(|(planted, ..)| planted == fault)
+            || [format!("({word}, \""), format!(", {word});")].iter().any(|text| elsewhere.contains(text))
+    };
+    let forgotten: Vec<_> = Fault::ALL.into_iter().filter(|fault| !looked_for(fault)).collect();
+    assert!(forgotten.is_empty(), "nothing looks for {forgotten:?}");
+}

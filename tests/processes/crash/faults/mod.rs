@@ -182,7 +182,9 @@ pub(super) async fn strike(
             0 < slow.end()
         }
         Blow::FailedSync => {
-            let fail = syncs::Syncs::fail(cluster.process(node));
+            let process = cluster.process(node);
+            let fail =
+                if random.below(2) == 0 { syncs::Syncs::fail(process) } else { syncs::Syncs::fail_writes(process) };
             stops_and_says(cluster, node, "cannot ").await;
             drop(fail);
             start_again(cluster, victims, random).await;
