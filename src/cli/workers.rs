@@ -21,7 +21,7 @@ pub(super) fn spread() -> Result<Runtime, Failure> {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     let processors = allowed();
-    if processors.len() < 2 || crate::limits::SPREAD_PROCESSORS_MAX < processors.len() {
+    if !spreads(processors.len()) {
         return anywhere();
     }
     let started = AtomicUsize::new(0);
@@ -40,6 +40,15 @@ pub(super) fn spread() -> Result<Runtime, Failure> {
 
 #[cfg(not(target_os = "linux"))]
 pub(super) use anywhere as spread;
+
+/// Whether there is to be a worker for each of so many processors. A share of their time that is smaller than they are
+/// (a control group's), or a number of workers that was asked for, is what Tokio goes by.
+#[cfg(target_os = "linux")]
+fn spreads(processors: usize) -> bool {
+    let share = std::thread::available_parallelism().map_or(1, usize::from);
+    let asked = std::env::var_os("TOKIO_WORKER_THREADS").is_some();
+    (2..=crate::limits::SPREAD_PROCESSORS_MAX).contains(&processors) && share == processors && !asked
+}
 
 /// Processors that this process may use.
 #[cfg(target_os = "linux")]
@@ -74,7 +83,7 @@ mod tests {
             places.sort();
             places
         });
-        if (2..=crate::limits::SPREAD_PROCESSORS_MAX).contains(&processors.len()) {
+        if spreads(processors.len()) {
             let each: Vec<_> = processors.iter().map(|processor| vec![*processor]).collect();
             assert_eq!(places, each);
         } else {
