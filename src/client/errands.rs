@@ -1,8 +1,10 @@
-//! What the keeper does for guards and acquires: each errand is repeated until it is answered or the session ends.
+//! What guards and acquires want done besides asking for a lock: each request is repeated until it is answered or the
+//! session ends. Who waits for the answer performs it himself; what nobody waits for is the keeper's.
 
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
-
-use tokio::sync::oneshot;
 
 use super::backoff::{Backoff, Retry};
 use super::hold::Hold;
@@ -17,11 +19,61 @@ use crate::model::{
 };
 use crate::service::{ClaimRef, LockService, RenewalCall, ServiceError};
 
-/// Where an answer goes; nobody waits for that of what was dropped.
-pub(super) type Done = Option<oneshot::Sender<Result<Reply, ServiceError>>>;
+/// A request number, and the bound below which all were answered when it was drawn.
+pub(super) type Drawn = (u64, u64);
+
+/// What is to be done, under a number of its own: performed twice it is done once.
+#[derive(Debug, Clone)]
+pub(super) enum Request {
+    /// Withdraw an acquire or an upgrade, whatever has become of it.
+    Cancel(u64),
+    /// Give a lock back.
+    Release(Arc<Hold>, Drawn),
+    /// Change a hold.
+    Alter(Arc<Hold>, Drawn, Change),
+}
+
+/// Performs requests through a service.
+pub(super) trait Perform: Send + Sync {
+    /// Until it is answered; what cannot be mended by trying again ends with the session.
+    fn perform(&self, presence: Arc<Presence>, request: Request) -> Performing;
+}
+
+/// The answer to come.
+pub(super) type Performing = Pin<Box<dyn Future<Output = Result<Reply, ServiceError>> + Send>>;
+
+impl<S: LockService> Perform for S {
+    fn perform(&self, presence: Arc<Presence>, request: Request) -> Performing {
+        let service = self.clone();
+        match request {
+            Request::Cancel(number) => {
+                let cancel = Command::Cancel { request: presence.request(number) };
+                Box::pin(async move { finish(&service, &presence, number, cancel).await })
+            }
+            Request::Release(hold, drawn) => Box::pin(async move { release(&service, &presence, &hold, drawn).await }),
+            Request::Alter(hold, drawn, change) => {
+                Box::pin(async move { alter(&service, &presence, &hold, drawn, change).await })
+            }
+        }
+    }
+}
+
+impl fmt::Debug for dyn Perform {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Perform")
+    }
+}
+
+/// Performs what nobody waits for.
+pub(super) async fn perform_left(service: &dyn Perform, presence: Arc<Presence>, request: Request) {
+    let session = presence.id;
+    if let Err(error) = service.perform(presence, request).await {
+        tracing::warn!(%session, %error, "a dropped lock stays until its session ends");
+    }
+}
 
 /// What is to become of a hold; its token is known when its turn has come.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum Change {
     Downgrade,
     Upgrade(Patience),
@@ -40,47 +92,42 @@ impl Change {
     }
 }
 
-/// Repeats a command until it is answered; what cannot be mended by trying again ends with the session.
-pub(super) async fn finish<S: LockService>(
-    service: S,
-    presence: Arc<Presence>,
+/// Repeats a command until it is answered.
+async fn finish<S: LockService>(
+    service: &S,
+    presence: &Presence,
     number: u64,
     command: Command,
-    done: Done,
-) {
+) -> Result<Reply, ServiceError> {
     let call = presence.call(command);
     let mut retry = Retry::for_ever(presence.clock.clone()).of_attempts_within(service.answers_within());
-    let answer = retry.until_answered(|| submit(&service, &presence, &call)).await;
+    let answer = retry.until_answered(|| submit(service, presence, &call)).await;
     presence.numbers().finish(number);
-    match done {
-        Some(done) => drop(done.send(answer)),
-        None => {
-            if let Err(error) = answer {
-                tracing::warn!(session = %presence.id, %error, "a dropped lock stays until its session ends");
-            }
-        }
-    }
+    answer
 }
 
 /// Gives a hold back, after what is under way with it.
-pub(super) async fn release<S: LockService>(service: S, presence: Arc<Presence>, hold: Arc<Hold>, done: Done) {
+async fn release<S: LockService>(
+    service: &S,
+    presence: &Presence,
+    hold: &Hold,
+    (number, answered_below): Drawn,
+) -> Result<Reply, ServiceError> {
     let _alone = hold.changing.lock().await;
-    let (number, answered_below) = presence.draw();
     let request = presence.request(number);
     let release = Release { request, answered_below, name: hold.name.clone(), token: hold.token() };
-    finish(service, presence, number, Command::Release(release), done).await;
+    finish(service, presence, number, Command::Release(release)).await
 }
 
-/// Changes a hold under the request `number`; waits where that has to wait.
-pub(super) async fn alter<S: LockService>(
-    service: S,
-    presence: Arc<Presence>,
-    hold: Arc<Hold>,
-    (number, answered_below): (u64, u64),
+/// Changes a hold; waits where that has to wait.
+async fn alter<S: LockService>(
+    service: &S,
+    presence: &Presence,
+    hold: &Hold,
+    (number, answered_below): Drawn,
     change: Change,
-    done: Done,
-) {
-    let alone = hold.changing.lock().await;
+) -> Result<Reply, ServiceError> {
+    let _alone = hold.changing.lock().await;
     let request = presence.request(number);
     let (name, what) = (hold.name.clone(), change.of(hold.token()));
     let lock = LockKey { namespace: presence.namespace.clone(), name: name.clone() };
@@ -88,19 +135,16 @@ pub(super) async fn alter<S: LockService>(
     let claim = ClaimRef { lock, claim: Claim::Request(request) };
     let mut retry = Retry::for_ever(presence.clock.clone()).of_attempts_within(service.answers_within());
     let attempt = || {
-        let (sent, answer) = (presence.clock.now(), submit(&service, &presence, &call));
+        let (sent, answer) = (presence.clock.now(), submit(service, presence, &call));
         async move { Ok((sent, answer.await?)) }
     };
-    let wait = || super::keeper::settled(&service, &presence, &claim);
-    let answer = settled(&service, &claim, &mut retry, attempt, wait, |_| ()).await.map(|settled| settled.reply);
+    let wait = || super::keeper::settled(service, presence, &claim);
+    let answer = settled(service, &claim, &mut retry, attempt, wait, |_| ()).await.map(|settled| settled.reply);
     if let Ok(Reply { outcome: Outcome::Granted(grant), .. }) = &answer {
         hold.regranted(grant.token);
     }
-    drop(alone);
     presence.numbers().finish(number);
-    if let Some(done) = done {
-        drop(done.send(answer));
-    }
+    answer
 }
 
 /// Renews the lease of a hold at a third of its length until it is given back, or has ended.

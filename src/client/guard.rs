@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use std::sync::Arc;
 
-use super::errands::{Change, Done};
+use super::errands::{Change, Drawn, Request};
 use super::hold::{Asked, Hold};
 use super::hold_watch::HoldWatch;
 use super::permit::Permit;
@@ -198,13 +198,9 @@ impl LockGuard {
         Permit::of(&self.tie, &self.hold, self.permits)
     }
 
-    fn alter(
-        &self,
-        drawn: (u64, u64),
-        change: Change,
-    ) -> impl Future<Output = Result<Reply, ClientError>> + Send + use<> {
+    fn alter(&self, drawn: Drawn, change: Change) -> impl Future<Output = Result<Reply, ClientError>> + Send + use<> {
         let (tie, hold) = (self.tie.clone(), self.hold.clone());
-        async move { tie.ask(|done: Done| Errand::Alter { hold, drawn, change, done }).await }
+        async move { tie.ask(Request::Alter(hold, drawn, change)).await }
     }
 
     /// Does work while the lock is held. If the lock is lost first, the work is dropped at that moment, before another
@@ -223,9 +219,12 @@ impl LockGuard {
     pub async fn release(mut self) -> Result<Released, ClientError> {
         self.owed = Owed::Nothing;
         self.hold.give_back();
-        let hold = self.hold.clone();
-        let reply = self.tie.ask(|done| Errand::Release { hold, done }).await?;
-        Released::from_reply(reply)
+        Released::from_reply(self.tie.ask(self.given_back()).await?)
+    }
+
+    /// What gives it back.
+    fn given_back(&self) -> Request {
+        Request::Release(self.hold.clone(), self.tie.presence.draw())
     }
 }
 
@@ -233,7 +232,7 @@ impl Drop for LockGuard {
     fn drop(&mut self) {
         if self.owed == Owed::Release {
             self.hold.give_back();
-            self.tie.leave(Errand::Release { hold: self.hold.clone(), done: None });
+            self.tie.leave(Errand::Perform(self.given_back()));
         }
     }
 }
@@ -247,7 +246,7 @@ struct Withdrawn {
 impl Withdrawn {
     fn withdraw(&mut self) {
         if let Some(number) = self.number.take() {
-            self.tie.leave(Errand::Cancel { number, done: None });
+            self.tie.leave(Errand::Perform(Request::Cancel(number)));
         }
     }
 }

@@ -152,13 +152,8 @@ impl<S: LockService> Keeper<S> {
     fn take_up(&mut self, errand: Errand) {
         let (service, presence) = (self.service.clone(), self.presence.clone());
         let work: Pin<Box<dyn Future<Output = ()> + Send>> = match errand {
-            Errand::Cancel { number, done } => {
-                let cancel = Command::Cancel { request: presence.request(number) };
-                Box::pin(errands::finish(service, presence, number, cancel, done))
-            }
-            Errand::Release { hold, done } => Box::pin(errands::release(service, presence, hold, done)),
-            Errand::Alter { hold, drawn, change, done } => {
-                Box::pin(errands::alter(service, presence, hold, drawn, change, done))
+            Errand::Perform(request) => {
+                Box::pin(async move { errands::perform_left(&service, presence, request).await })
             }
             Errand::KeepLease(hold) => Box::pin(errands::keep_lease(service, presence, hold)),
             Errand::Follow(hold) => return self.follow(hold),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::errands::Change;
+use super::errands::{Change, Request};
 use super::guard::Released;
 use super::hold::Hold;
 use super::hold_watch::HoldWatch;
@@ -58,33 +58,23 @@ impl Permit {
     /// Gives it back and says how many of the hold are left. Abandoned halfway it is given back all the same.
     pub async fn release(mut self) -> Result<Released, ClientError> {
         self.given_back = true;
-        let change = self.change();
-        let hold = self.hold.clone();
-        let reply = match change {
-            Some((change, drawn)) => self.tie.ask(|done| Errand::Alter { hold, drawn, change, done }).await?,
-            None => self.tie.ask(|done| Errand::Release { hold, done }).await?,
-        };
-        Released::from_reply(reply)
+        Released::from_reply(self.tie.ask(self.request()).await?)
     }
 
     /// What gives it back: a change of the hold, or nothing but its release where it is the whole.
-    fn change(&self) -> Option<(Change, (u64, u64))> {
+    fn request(&self) -> Request {
         if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.hold.give_back();
         }
-        (1 < self.of).then(|| (Change::ReturnPermits(1), self.tie.presence.draw()))
+        let (hold, drawn) = (self.hold.clone(), self.tie.presence.draw());
+        if self.of == 1 { Request::Release(hold, drawn) } else { Request::Alter(hold, drawn, Change::ReturnPermits(1)) }
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if self.given_back {
-            return;
+        if !self.given_back {
+            self.tie.leave(Errand::Perform(self.request()));
         }
-        let (change, hold) = (self.change(), self.hold.clone());
-        self.tie.leave(match change {
-            Some((change, drawn)) => Errand::Alter { hold, drawn, change, done: None },
-            None => Errand::Release { hold, done: None },
-        });
     }
 }

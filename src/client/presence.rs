@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::ClientError;
-use super::errands::{Change, Done};
+use super::errands::{Perform, Request};
 use super::hold::Hold;
 use super::numbers::Numbers;
 use super::validity::Validity;
@@ -38,15 +38,11 @@ pub(super) enum End {
     Passed,
 }
 
-/// What guards and acquires leave to the session's keeper: each is repeated until it is answered or the session ends.
+/// What guards and acquires leave to the session's keeper.
 #[derive(Debug)]
 pub(super) enum Errand {
-    /// Withdraw an acquire or an upgrade, whatever has become of it.
-    Cancel { number: u64, done: Done },
-    /// Give a lock back.
-    Release { hold: Arc<Hold>, done: Done },
-    /// Change a hold, under the request number that was drawn together with the bound of what was answered.
-    Alter { hold: Arc<Hold>, drawn: (u64, u64), change: Change, done: Done },
+    /// Perform a request whose answer nobody waits for.
+    Perform(Request),
     /// Renew the lease of a hold from now on.
     KeepLease(Arc<Hold>),
     /// Tell the hold what others do to it from now on.
@@ -212,6 +208,8 @@ pub(super) fn pause_until(target: Instant, now: Instant) -> Duration {
 pub(super) struct Tie {
     pub(super) presence: Arc<Presence>,
     pub(super) errands: mpsc::UnboundedSender<Errand>,
+    /// The session's service, whose type guards do not name.
+    pub(super) service: Arc<dyn Perform>,
 }
 
 impl Tie {
@@ -221,13 +219,30 @@ impl Tie {
         let _ = self.errands.send(errand);
     }
 
-    /// Leaves an errand and waits for its answer.
-    pub(super) async fn ask(&self, errand: impl FnOnce(Done) -> Errand) -> Result<Reply, ClientError> {
-        let (done, answer) = oneshot::channel();
-        self.leave(errand(Some(done)));
-        match answer.await {
-            Ok(answer) => answer.map_err(ClientError::from),
-            Err(_) => Err(self.presence.lost_error(self.presence.lost().await)),
+    /// Performs a request and waits for its answer. Abandoned halfway it is left to the keeper, which repeats it under the
+    /// same number.
+    pub(super) async fn ask(&self, request: Request) -> Result<Reply, ClientError> {
+        let mut unanswered = Unanswered { tie: self, request: Some(request.clone()) };
+        let answer = tokio::select! {
+            biased;
+            answer = self.service.perform(self.presence.clone(), request) => answer.map_err(ClientError::from),
+            end = self.presence.told_of_its_end() => Err(self.presence.lost_error(end)),
+        };
+        unanswered.request = None;
+        answer
+    }
+}
+
+/// Leaves a request to the keeper when nobody waits for its answer any more.
+struct Unanswered<'a> {
+    tie: &'a Tie,
+    request: Option<Request>,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if let Some(request) = self.request.take() {
+            self.tie.leave(Errand::Perform(request));
         }
     }
 }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::errands::Request;
 use super::hold::Hold;
 use super::presence::{Errand, Tie};
 use super::waiting::{granted, granted_set, not_acquired, passed, settled};
@@ -183,8 +184,7 @@ impl Withdrawal {
     /// Cancels it, and returns once that was answered. When nobody answers for `wait` it goes on in the keeper.
     async fn withdraw(&mut self, wait: Duration) -> Result<(), ClientError> {
         self.state = Armed::Disarmed;
-        let number = self.number;
-        let answer = self.tie.ask(|done| Errand::Cancel { number, done });
+        let answer = self.tie.ask(Request::Cancel(self.number));
         match tokio::time::timeout(wait, answer).await {
             Ok(answer) => answer.map(drop),
             Err(_) => {
@@ -197,7 +197,7 @@ impl Withdrawal {
 impl Drop for Withdrawal {
     fn drop(&mut self) {
         if self.state == Armed::Armed {
-            self.tie.leave(Errand::Cancel { number: self.number, done: None });
+            self.tie.leave(Errand::Perform(Request::Cancel(self.number)));
         }
     }
 }

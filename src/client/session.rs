@@ -128,7 +128,7 @@ impl<S: LockService> Session<S> {
         let keeper = Keeper::new(service.clone(), presence.clone(), inbox);
         // Owned by the ties: the keeper ends when the last one is dropped, or with the session.
         tokio::spawn(keeper.run());
-        Self { tie: Tie { presence, errands }, service, settings }
+        Self { tie: Tie { presence, errands, service: Arc::new(service.clone()) }, service, settings }
     }
 
     /// Its public id.

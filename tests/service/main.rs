@@ -89,6 +89,7 @@ behaviours! {
     waiting_for_a_free_lock_survives_missed_events
     an_outage_is_reported
     a_broken_stream_is_attached_again
+    an_abandoned_release_goes_on
     a_handle_opens_one_session
     a_foreign_release_is_refused
     a_lease_waits_its_turn

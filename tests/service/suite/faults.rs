@@ -186,3 +186,18 @@ pub(crate) async fn a_broken_stream_is_attached_again<S: LockService>(service: S
     assert_eq!(guard.state(), HoldState::Held);
     guard.release().await.expect("released");
 }
+
+/// A release that nobody waits for any more goes on: its first try found no stream, and its caller left before another.
+pub(crate) async fn an_abandoned_release_goes_on<S: LockService>(service: S) {
+    let (faulty, faults) = Faulty::new(service.clone());
+    let session = session(faulty, "abandon").await;
+    let guard = session.lock("a").acquire().await.expect("free");
+    faults.deaf.store(true, SeqCst);
+    faults.detached.store(true, SeqCst);
+    tokio::time::timeout(SHORT, guard.release()).await.expect_err("nobody answers");
+    let other = client(service, "abandon");
+    in_use(&other, "a", 1, 0).await;
+    faults.deaf.store(false, SeqCst);
+    in_use(&other, "a", 0, 0).await;
+    session.lock("a").acquire().await.expect("the session goes on").release().await.expect("released");
+}
