@@ -84,7 +84,7 @@ impl Retry {
         loop {
             let began = self.clock.now();
             let trying = attempt();
-            let answer = if self.timely { trying.await } else { within(self.attempt_wait, trying).await };
+            let answer = if self.timely { trying.await } else { Box::pin(within(self.attempt_wait, trying)).await };
             match answer {
                 Ok(answer) => {
                     self.answered();

@@ -87,11 +87,11 @@ impl<S: LockService> Pursuit<S> {
         let lock = LockKey { namespace: session.namespace().clone(), name: name.clone() };
         let call = session.tie.presence.call(command(request, answered_below));
         let claim = ClaimRef { lock, claim: Claim::Request(request) };
-        let pursuit = Pursuit { call, claim, session, on_queued, ahead: None };
-        Box::pin(pursuit.finish(withdrawal, deadline)).await
+        let mut pursuit = Pursuit { call, claim, session, on_queued, ahead: None };
+        Box::pin(async move { pursuit.finish(withdrawal, deadline).await }).await
     }
 
-    async fn finish(mut self, mut withdrawal: Withdrawal, deadline: Option<Instant>) -> Result<Pursued, ClientError> {
+    async fn finish(&mut self, mut withdrawal: Withdrawal, deadline: Option<Instant>) -> Result<Pursued, ClientError> {
         let tie = self.session.tie.clone();
         let reply = tokio::select! {
             biased;
@@ -101,10 +101,10 @@ impl<S: LockService> Pursuit<S> {
         };
         let Some(Reply { index, stamp, outcome }) = reply else {
             withdrawal.withdraw(self.session.settings.request_wait).await?;
-            return Err(not_acquired(&self.claim.lock.name, self.ahead));
+            return Err(not_acquired(&self.claim.lock.name, self.ahead.take()));
         };
         withdrawal.disarm();
-        Ok(Pursued { tie, index, stamp, outcome, ahead: self.ahead })
+        Ok(Pursued { tie, index, stamp, outcome, ahead: self.ahead.take() })
     }
 
     /// Until there is an outcome that is not a place in the queue.

@@ -49,14 +49,16 @@ where
             let Outcome::Queued(place) = &reply.outcome else { return Ok(Settled { sent, reply }) };
             queued(place);
             sent = None;
-            match wait().await {
+            // Boxed, as all that is rare: every acquire would carry its room about.
+            match Box::pin(wait()).await {
                 Ok(stands) => {
                     retry.answered();
                     reply = stands;
                 }
                 Err(error) => {
                     retry.broke_off(error).await?;
-                    let Some(stands) = retry.until_answered(|| standing(service, claim)).await? else { break };
+                    let stands = Box::pin(retry.until_answered(|| standing(service, claim))).await?;
+                    let Some(stands) = stands else { break };
                     reply = stands;
                 }
             }

@@ -20,16 +20,22 @@ use crate::service::{
 };
 
 impl LockService for Node {
-    async fn submit(&self, call: Call) -> Result<Reply, ServiceError> {
-        bounds::check(&call)?;
-        if self.leads() {
-            return self.submit_here(call).await;
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "such a function has room for the call twice, as its argument and its variable"
+    )]
+    fn submit(&self, call: Call) -> impl Future<Output = Result<Reply, ServiceError>> + Send {
+        async move {
+            bounds::check(&call)?;
+            if self.leads() {
+                return answered(self.propose_here(call)?).await;
+            }
+            // Boxed, so that the future of a call that is served here has no room for the way to another node.
+            let Forwarded::Reply(reply) = Box::pin(self.pass_on(Forward::Submit(call), None)).await? else {
+                return Err(unexpected());
+            };
+            Ok(reply)
         }
-        // Boxed, so that the future of a call that is served here has no room for the way to another node.
-        let Forwarded::Reply(reply) = Box::pin(self.pass_on(Forward::Submit(call), None)).await? else {
-            return Err(unexpected());
-        };
-        Ok(reply)
     }
 
     async fn renew(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
@@ -170,6 +176,10 @@ impl Node {
     }
 
     pub(super) async fn submit_here(&self, call: Call) -> Result<Reply, ServiceError> {
+        answered(self.propose_here(call)?).await
+    }
+
+    fn propose_here(&self, call: Call) -> Result<oneshot::Receiver<Result<Reply, ServiceError>>, ServiceError> {
         if let Some(handle) = &call.proof {
             self.proven(session_of(&call.command), handle)?;
         }
@@ -179,7 +189,7 @@ impl Node {
         let since = call.command.is_sessionless().then(|| self.first_sent(&call));
         let submission = Submission { principal: call.principal, since, command: call.command };
         self.core.lanes.command(submission, answer).map_err(|why| self.not_sent(why))?;
-        answered(reply).await
+        Ok(reply)
     }
 
     /// Log time when the caller first sent a sessionless command, or earlier: as the caller knew it then, or else what

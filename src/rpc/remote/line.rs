@@ -20,8 +20,8 @@ pub(super) struct Ask {
     /// Number of the session's request, for an acquire.
     pub(super) request: Option<u64>,
     pub(super) answer: oneshot::Sender<Answer>,
-    /// Set before the frame is handed to the transport.
-    pub(super) sent: Arc<AtomicBool>,
+    /// Set before the frame is handed to the transport, where that is not done by the one who asks.
+    pub(super) sent: Option<Arc<AtomicBool>>,
 }
 
 /// The way out, which those who ask and the stream's task share. Held for a few instructions, never across an await.
@@ -63,7 +63,9 @@ impl Line {
             return Sending::Full(ask, outgoing.clone());
         };
         // In this order: an asker that gave up and does not see the mark is always seen here.
-        ask.sent.store(true, Ordering::SeqCst);
+        if let Some(sent) = &ask.sent {
+            sent.store(true, Ordering::SeqCst);
+        }
         if ask.answer.is_closed() {
             return Sending::Sent;
         }

@@ -71,7 +71,7 @@ pub struct RemoteService {
 
 struct Shared {
     endpoints: Arc<Endpoints>,
-    streams: Mutex<BTreeMap<SessionId, StreamHandle>>,
+    streams: Mutex<BTreeMap<SessionId, Arc<StreamHandle>>>,
     tasks: Tasks,
 }
 
@@ -89,11 +89,11 @@ impl RemoteService {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    fn streams(&self) -> MutexGuard<'_, BTreeMap<SessionId, StreamHandle>> {
+    fn streams(&self) -> MutexGuard<'_, BTreeMap<SessionId, Arc<StreamHandle>>> {
         self.shared.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn stream(&self, session: SessionId) -> Option<StreamHandle> {
+    fn stream(&self, session: SessionId) -> Option<Arc<StreamHandle>> {
         self.streams().get(&session).filter(|stream| !stream.is_over()).cloned()
     }
 
@@ -145,9 +145,10 @@ impl RemoteService {
             streams.retain(|_, stream| !stream.is_over());
         }
         let newer = streams.get(&session).is_some_and(|kept| stream.attempt < kept.attempt);
+        let stream = Arc::new(stream);
         let older = if newer { Some(stream) } else { streams.insert(session, stream) };
         // Those who wait for something hold it, too: a node that stands still would never tell them.
-        older.inspect(StreamHandle::replaced);
+        older.inspect(|older| older.replaced());
     }
 
     /// A session's command on its stream, or as a call of its own where the caller brought the proof.
@@ -158,12 +159,53 @@ impl RemoteService {
                 None => Err(ServiceError::not_sent(NotSent::Detached)),
             };
         };
-        let (body, request) = stream_body(&call.command)?;
-        let answered = stream.ask(body, request).await;
+        let sent = stream_body(&call.command).map(|(body, request)| stream.send(body, request))?;
+        let answered = sent.answer(&stream).await;
         if matches!(&answered, Ok(Reply { outcome: Outcome::Closed, .. })) {
             self.streams().remove(&session);
         }
         answered
+    }
+
+    /// What is rare is boxed: every caller's future has room for the largest way that it may take, and moves it about.
+    async fn submitted(&self, call: &Call) -> Result<Reply, ServiceError> {
+        match &call.command {
+            Command::OpenSession(open) => {
+                let body = Body::Open(stream_open(open));
+                Box::pin(self.bind(open.namespace.clone(), body, None)).await
+            }
+            Command::Attach(attach) => {
+                let namespace = self.streams().get(&attach.session).map(|stream| stream.namespace.clone());
+                let body = Body::Attach(pb::StreamAttach {
+                    session: attach.session.as_u64(),
+                    handle: attach.handle.reveal().to_owned(),
+                    attempt: attach.attempt,
+                });
+                let attaching = Some((attach.session, attach.attempt));
+                Box::pin(self.bind(namespace.unwrap_or_default(), body, attaching)).await
+            }
+            Command::CloseSession { session, .. } => self.session_command(*session, call).await,
+            Command::Acquire(acquire) => self.session_command(acquire.request.session, call).await,
+            Command::Release(release) => self.session_command(release.request.session, call).await,
+            Command::Cancel { request } => self.session_command(request.session, call).await,
+            Command::AcquireSet(set) => self.session_command(set.request.session, call).await,
+            Command::Alter(alter) => self.session_command(alter.request.session, call).await,
+            Command::TakeLease(take) => Box::pin(self.take(take, Sent::from(call))).await,
+            Command::CancelTake { lock, take, handle } => {
+                Box::pin(self.withdraw(lock, *take, handle, Sent::from(call))).await
+            }
+            Command::DropLease { lock, handle } => Box::pin(self.drop_lease(lock, handle, Sent::from(call))).await,
+            Command::Manage(manage) => Box::pin(self.manage(manage)).await,
+            Command::Document(command) => Box::pin(self.document(command, Sent::from(call))).await,
+            Command::Disconnected { .. }
+            | Command::Tick
+            | Command::LeaderlessGap { .. }
+            | Command::Configure(_)
+            | Command::Announce(_)
+            | Command::RaiseFeatures(_) => {
+                Err(ServiceError::Forbidden { why: "only a node makes this command".to_owned() })
+            }
+        }
     }
 
     async fn renew_one(&self, renewal: RenewalCall) -> Result<Reply, ServiceError> {
@@ -213,45 +255,12 @@ fn session_close(end: SessionClose) -> i32 {
 }
 
 impl LockService for RemoteService {
-    /// What is rare is boxed: every caller's future has room for the largest way that it may take, and moves it about.
-    async fn submit(&self, call: Call) -> Result<Reply, ServiceError> {
-        match &call.command {
-            Command::OpenSession(open) => {
-                let body = Body::Open(stream_open(open));
-                Box::pin(self.bind(open.namespace.clone(), body, None)).await
-            }
-            Command::Attach(attach) => {
-                let namespace = self.streams().get(&attach.session).map(|stream| stream.namespace.clone());
-                let body = Body::Attach(pb::StreamAttach {
-                    session: attach.session.as_u64(),
-                    handle: attach.handle.reveal().to_owned(),
-                    attempt: attach.attempt,
-                });
-                let attaching = Some((attach.session, attach.attempt));
-                Box::pin(self.bind(namespace.unwrap_or_default(), body, attaching)).await
-            }
-            Command::CloseSession { session, .. } => self.session_command(*session, &call).await,
-            Command::Acquire(acquire) => self.session_command(acquire.request.session, &call).await,
-            Command::Release(release) => self.session_command(release.request.session, &call).await,
-            Command::Cancel { request } => self.session_command(request.session, &call).await,
-            Command::AcquireSet(set) => self.session_command(set.request.session, &call).await,
-            Command::Alter(alter) => self.session_command(alter.request.session, &call).await,
-            Command::TakeLease(take) => Box::pin(self.take(take, Sent::from(&call))).await,
-            Command::CancelTake { lock, take, handle } => {
-                Box::pin(self.withdraw(lock, *take, handle, Sent::from(&call))).await
-            }
-            Command::DropLease { lock, handle } => Box::pin(self.drop_lease(lock, handle, Sent::from(&call))).await,
-            Command::Manage(manage) => Box::pin(self.manage(manage)).await,
-            Command::Document(command) => Box::pin(self.document(command, Sent::from(&call))).await,
-            Command::Disconnected { .. }
-            | Command::Tick
-            | Command::LeaderlessGap { .. }
-            | Command::Configure(_)
-            | Command::Announce(_)
-            | Command::RaiseFeatures(_) => {
-                Err(ServiceError::Forbidden { why: "only a node makes this command".to_owned() })
-            }
-        }
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "such a function has room for the call twice, as its argument and its variable"
+    )]
+    fn submit(&self, call: Call) -> impl Future<Output = Result<Reply, ServiceError>> + Send {
+        async move { self.submitted(&call).await }
     }
 
     fn answers_within(&self) -> Option<Duration> {

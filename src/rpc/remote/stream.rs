@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,8 +23,7 @@ use crate::rpc::pb::server_frame::Body as Told;
 use crate::rpc::{PROTOCOL_MAX, PROTOCOL_MIN, pb};
 use crate::service::{LeaderHint, NotSent, ServiceError};
 
-/// A stream, for those who ask over it. It ends when all its handles are gone, or a frame of it stays unanswered for too long.
-#[derive(Clone)]
+/// A stream, for those who ask over it. It ends when nobody has it any more, or a frame of it stays unanswered for too long.
 pub(super) struct StreamHandle {
     line: Arc<Mutex<Line>>,
     /// What finds no room on the line goes this way.
@@ -116,21 +115,18 @@ impl StreamHandle {
     /// Sends a frame and waits for its answer. A stream that leaves one unanswered for the bound of a request is given up:
     /// its session attaches anew.
     pub(super) async fn ask(&self, body: Body, request: Option<u64>) -> Answer {
-        let sent = Arc::new(AtomicBool::new(false));
+        self.send(body, request).answer(self).await
+    }
+
+    /// Sends a frame at once, if it can be: handing it to the stream's own task first would cost each frame a wake-up.
+    pub(super) fn send(&self, body: Body, request: Option<u64>) -> Asked {
         let (answer, answered) = oneshot::channel();
-        let ask = Ask { body, request, answer, sent: Arc::clone(&sent) };
-        // At once, if it can be: handing it to the stream's own task first would cost each frame a wake-up.
-        let sending = locked(&self.line).send(ask);
-        if let Sending::Waits(ask) | Sending::Full(ask, _) = sending
-            && self.asks.send(ask).await.is_err()
-        {
-            return Err(ServiceError::not_sent(NotSent::Detached));
-        }
-        match answered.await {
-            Ok(answer) => answer,
-            Err(_) if sent.load(Ordering::SeqCst) => Err(ServiceError::unknown("the session's stream broke")),
-            Err(_) => Err(ServiceError::not_sent(NotSent::Detached)),
-        }
+        let sending = locked(&self.line).send(Ask { body, request, answer, sent: None });
+        let waits = match sending {
+            Sending::Sent => None,
+            Sending::Waits(ask) | Sending::Full(ask, _) => Some(Box::new(ask)),
+        };
+        Asked { answered, waits }
     }
 
     /// Waits for what becomes of an acquire that was queued on an earlier stream. However long that takes, it is no
@@ -157,6 +153,31 @@ impl StreamHandle {
         let reply = waiting.wait_for(Option::is_some).await.ok()?.clone();
         locked(&self.settlements).settled.retain(|(number, _)| *number != request);
         reply
+    }
+}
+
+/// A frame that was sent, or finds no room yet. It is small: every caller's future carries it about.
+pub(super) struct Asked {
+    answered: oneshot::Receiver<Answer>,
+    waits: Option<Box<Ask>>,
+}
+
+impl Asked {
+    /// Waits for the answer, as [`StreamHandle::ask`] does.
+    pub(super) async fn answer(self, stream: &StreamHandle) -> Answer {
+        let mut sent = None;
+        if let Some(mut ask) = self.waits {
+            sent = Some(Arc::clone(ask.sent.insert(Arc::default())));
+            if Box::pin(stream.asks.send(*ask)).await.is_err() {
+                return Err(ServiceError::not_sent(NotSent::Detached));
+            }
+        }
+        let is_sent = || sent.is_none_or(|sent| sent.load(Ordering::SeqCst));
+        match self.answered.await {
+            Ok(answer) => answer,
+            Err(_) if is_sent() => Err(ServiceError::unknown("the session's stream broke")),
+            Err(_) => Err(ServiceError::not_sent(NotSent::Detached)),
+        }
     }
 }
 
