@@ -103,19 +103,31 @@ impl Links {
             return Ok(borrowed);
         }
         let dialling = Arc::clone(&self.table().entry(key).or_default().dialling);
-        let _alone = dialling.lock().await;
+        let alone = dialling.lock_owned().await;
         if let Some(borrowed) = self.there(key, address).await {
             return Ok(borrowed);
         }
         self.may_dial(key, address)?;
-        let channel = self.dial(address).await?;
+        // A task of its own goes on where its caller goes away: others wait for what comes of it.
+        let (links, address) = (Arc::clone(self), address.to_owned());
+        let dialled = self.runtime.spawn(async move {
+            let _alone = alone;
+            let channel = dial(&links.connector, &address).await?;
+            Ok::<_, io::Error>((links.dialled(key, channel.clone()), channel))
+        });
+        let (generation, channel) = dialled.await.map_err(io::Error::other)??;
+        Ok(self.borrowed(key, generation, channel))
+    }
+
+    /// Keeps a connection that was just made. Answers its generation.
+    fn dialled(&self, key: (u64, Purpose), channel: Channel) -> u64 {
         let mut table = self.table();
         let link = table.entry(key).or_default();
         link.generation += 1;
-        link.channel = Some(channel.clone());
+        link.channel = Some(channel);
         link.failures = 0;
         link.not_before = None;
-        Ok(self.borrowed(key, link.generation, channel))
+        link.generation
     }
 
     /// The connection that is there already. One that has ended since is forgotten here, before anything is sent on it.
@@ -136,7 +148,7 @@ impl Links {
         Some(self.borrowed(key, generation, channel))
     }
 
-    /// Refuses during the pause after a failed dial, and otherwise notes that one begins: an abandoned one counts as
+    /// Refuses during the pause after a failed dial, and otherwise notes that one begins: until it succeeds it counts as
     /// failed.
     fn may_dial(&self, key: (u64, Purpose), address: &str) -> io::Result<()> {
         let mut table = self.table();
@@ -149,30 +161,26 @@ impl Links {
         Ok(())
     }
 
-    async fn dial(&self, address: &str) -> io::Result<Channel> {
-        let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(io::Error::other)?;
-        // A call that waits for long notices by this that the other node is gone, or that the connection is dead.
-        let (interval, patience) = (Duration::from_millis(PEER_PING_MS), Duration::from_millis(PEER_PING_WAIT_MS));
-        let endpoint = endpoint.tcp_nodelay(true).http2_keep_alive_interval(interval).keep_alive_timeout(patience);
-        let (connector, address) = (self.connector.clone(), address.to_owned());
-        let dialling = self.runtime.spawn(async move {
-            let dialling = endpoint.connect_with_connector(connector);
-            match tokio::time::timeout(Duration::from_millis(DIAL_MS_MAX), dialling).await {
-                Ok(result) => result.map_err(|error| io::Error::other(format!("{address}: {}", chain(&error)))),
-                Err(_) => {
-                    let why = format!("{address}: no answer in {DIAL_MS_MAX} ms");
-                    Err(io::Error::new(io::ErrorKind::TimedOut, why))
-                }
-            }
-        });
-        dialling.await.map_err(io::Error::other)?
-    }
-
     fn borrowed(self: &Arc<Self>, key: (u64, Purpose), generation: u64, channel: Channel) -> Borrowed {
         let client = PeerClient::new(channel)
             .max_decoding_message_size(PEER_MESSAGE_BYTES_MAX)
             .max_encoding_message_size(PEER_MESSAGE_BYTES_MAX);
         Borrowed { links: Arc::clone(self), key, generation, client, well: false }
+    }
+}
+
+async fn dial(connector: &Connector, address: &str) -> io::Result<Channel> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(io::Error::other)?;
+    // A call that waits for long notices by this that the other node is gone, or that the connection is dead.
+    let (interval, patience) = (Duration::from_millis(PEER_PING_MS), Duration::from_millis(PEER_PING_WAIT_MS));
+    let endpoint = endpoint.tcp_nodelay(true).http2_keep_alive_interval(interval).keep_alive_timeout(patience);
+    let dialling = endpoint.connect_with_connector(connector.clone());
+    match tokio::time::timeout(Duration::from_millis(DIAL_MS_MAX), dialling).await {
+        Ok(result) => result.map_err(|error| io::Error::other(format!("{address}: {}", chain(&error)))),
+        Err(_) => {
+            let why = format!("{address}: no answer in {DIAL_MS_MAX} ms");
+            Err(io::Error::new(io::ErrorKind::TimedOut, why))
+        }
     }
 }
 

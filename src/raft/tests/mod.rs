@@ -2,6 +2,7 @@
 
 mod cluster;
 mod hostile;
+mod links;
 mod lossy;
 mod suite;
 
