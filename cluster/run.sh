@@ -22,9 +22,33 @@ alive() { local pid; pid=$(pid_of "$1"); [ -n "$pid" ] && kill -0 "$pid" 2>/dev/
 start_node() {
   if alive "$1"; then echo "node $1 runs already (process $(pid_of "$1"))"; return; fi
   mkdir -p "$data/n$1"
+  # What it says from now on.
+  touch "$data/n$1/log"; wc -c < "$data/n$1/log" > "$data/n$1/log.before"
   nohup "$bin" serve --config "cluster/n$1/lockkeeper.toml" >> "$data/n$1/log" 2>&1 < /dev/null &
   echo $! > "$data/n$1/pid"
-  echo "node $1 started (process $!, log $data/n$1/log)"
+}
+
+said() { tail -c "+$(($(cat "$data/n$1/log.before") + 1))" "$data/n$1/log"; }
+
+# Waits until a node that was just started serves; one that ended at once has said why.
+await_start() {
+  for _ in $(seq 100); do
+    if said "$1" | grep -q "serving node=$1"; then
+      echo "node $1 started (process $(pid_of "$1"), log $data/n$1/log)"
+      return
+    fi
+    if ! alive "$1"; then echo "node $1 ended at once:" >&2; said "$1" | tail -n 3 >&2; return 1; fi
+    sleep 0.1
+  done
+  echo "node $1 runs, but does not serve after 10 s: $data/n$1/log says what it waits for" >&2
+  return 1
+}
+
+start_nodes() {
+  local failed=0
+  for n in "$@"; do start_node "$n"; done
+  for n in "$@"; do [ ! -f "$data/n$n/log.before" ] || await_start "$n" || failed=1; rm -f "$data/n$n/log.before"; done
+  return "$failed"
 }
 
 # Waits until the process is gone; a node hands over leadership and closes its files first.
@@ -49,10 +73,10 @@ kill_node() {
 is_node() { case ${1:-} in 1|2|3) ;; *) echo "which node? 1, 2 or 3" >&2; usage ;; esac; }
 
 case ${1:-} in
-  start) need_binary; for n in 1 2 3; do start_node "$n"; done ;;
+  start) need_binary; start_nodes 1 2 3 ;;
   stop) for n in 1 2 3; do stop_node "$n"; done ;;
   kill) is_node "${2:-}"; kill_node "$2" ;;
-  restart) is_node "${2:-}"; need_binary; if alive "$2"; then stop_node "$2"; fi; start_node "$2" ;;
+  restart) is_node "${2:-}"; need_binary; if alive "$2"; then stop_node "$2"; fi; start_nodes "$2" ;;
   status)
     for n in 1 2 3; do
       if alive "$n"; then echo "node $n runs (process $(pid_of "$n"))"; else echo "node $n does not run"; fi
