@@ -117,8 +117,11 @@ async fn until(mut stop: watch::Receiver<bool>) {
 
 async fn bind(address: SocketAddr, whom: &str) -> Result<TcpListener, Failure> {
     TcpListener::bind(address).await.map_err(|error| {
-        let holder = ports::holder(address).map(|holder| format!("; {holder} listens there")).unwrap_or_default();
-        let detail = format!("cannot listen on {address} for {whom}: {error}{holder}");
-        Failure::new(Word::Unreachable, detail)
+        let next = match ports::holder(address) {
+            Some(holder) => format!("{holder} listens there: end it, or give this node another address to listen on"),
+            None => "give this node another address to listen on".to_owned(),
+        };
+        let detail = format!("cannot listen on {address} for {whom}: {error}; {next}");
+        Failure { says_next: true, ..Failure::new(Word::Unreachable, detail) }
     })
 }
