@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use super::backoff::{Backoff, Retry};
-use super::hold::Hold;
+use super::hold::{Alone, Hold};
 use super::keeper::submit;
 use super::presence::Presence;
 use super::presence::pause_until;
@@ -22,7 +22,8 @@ use crate::service::{ClaimRef, LockService, RenewalCall, ServiceError};
 /// A request number, and the bound below which all were answered when it was drawn.
 pub(super) type Drawn = (u64, u64);
 
-/// What is to be done, under a number of its own: performed twice it is done once.
+/// What is to be done, under a number of its own: performed twice it is done once. Who performs what concerns a hold is
+/// [alone](Hold::alone) with it from the first try to the last, so that its token is the same in all of them.
 #[derive(Debug, Clone)]
 pub(super) enum Request {
     /// Withdraw an acquire or an upgrade, whatever has become of it.
@@ -31,6 +32,16 @@ pub(super) enum Request {
     Release(Arc<Hold>, Drawn),
     /// Change a hold.
     Alter(Arc<Hold>, Drawn, Change),
+}
+
+impl Request {
+    /// Waits for its turn.
+    pub(super) async fn turn(&self) -> Option<Alone> {
+        match self {
+            Request::Cancel(_) => None,
+            Request::Release(hold, _) | Request::Alter(hold, ..) => Some(Arc::clone(hold).alone().await),
+        }
+    }
 }
 
 /// Performs requests through a service.
@@ -64,9 +75,15 @@ impl fmt::Debug for dyn Perform {
     }
 }
 
-/// Performs what nobody waits for.
-pub(super) async fn perform_left(service: &dyn Perform, presence: Arc<Presence>, request: Request) {
+/// Performs what nobody waits for, in the turn that it has, or in its own.
+pub(super) async fn perform_left(
+    service: &dyn Perform,
+    presence: Arc<Presence>,
+    request: Request,
+    turn: Option<Alone>,
+) {
     let session = presence.id;
+    let _turn = if turn.is_some() { turn } else { request.turn().await };
     if let Err(error) = service.perform(presence, request).await {
         tracing::warn!(%session, %error, "a dropped lock stays until its session ends");
     }
@@ -106,14 +123,13 @@ async fn finish<S: LockService>(
     answer
 }
 
-/// Gives a hold back, after what is under way with it.
+/// Gives a hold back.
 async fn release<S: LockService>(
     service: &S,
     presence: &Presence,
     hold: &Hold,
     (number, answered_below): Drawn,
 ) -> Result<Reply, ServiceError> {
-    let _alone = hold.changing.lock().await;
     let request = presence.request(number);
     let release = Release { request, answered_below, name: hold.name.clone(), token: hold.token() };
     finish(service, presence, number, Command::Release(release)).await
@@ -127,7 +143,6 @@ async fn alter<S: LockService>(
     (number, answered_below): Drawn,
     change: Change,
 ) -> Result<Reply, ServiceError> {
-    let _alone = hold.changing.lock().await;
     let request = presence.request(number);
     let (name, what) = (hold.name.clone(), change.of(hold.token()));
     let lock = LockKey { namespace: presence.namespace.clone(), name: name.clone() };
@@ -183,10 +198,10 @@ pub(super) async fn keep_lease<S: LockService>(service: S, presence: Arc<Presenc
 }
 
 /// Whether a refusal means the end of the hold, and not that it has a newer token by now.
-async fn is_over(hold: &Hold, token: FencingToken, refusal: &Refusal) -> bool {
+async fn is_over(hold: &Arc<Hold>, token: FencingToken, refusal: &Refusal) -> bool {
     let gone = matches!(refusal, Refusal::NotHeld { .. } | Refusal::HeldByOther { .. });
     if gone {
-        let _alone = hold.changing.lock().await;
+        let _alone = Arc::clone(hold).alone().await;
         if hold.token() != token {
             return false;
         }

@@ -232,7 +232,7 @@ impl Drop for LockGuard {
     fn drop(&mut self) {
         if self.owed == Owed::Release {
             self.hold.give_back();
-            self.tie.leave(Errand::Perform(self.given_back()));
+            self.tie.leave(Errand::Perform(self.given_back(), None));
         }
     }
 }
@@ -246,7 +246,7 @@ struct Withdrawn {
 impl Withdrawn {
     fn withdraw(&mut self) {
         if let Some(number) = self.number.take() {
-            self.tie.leave(Errand::Perform(Request::Cancel(number)));
+            self.tie.leave(Errand::Perform(Request::Cancel(number), None));
         }
     }
 }

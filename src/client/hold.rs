@@ -1,10 +1,10 @@
 //! One hold, as its guard and its session's keeper share it. It knows no service.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use super::presence::{Presence, pause_until};
 use super::validity::{Answer, Validity};
@@ -24,8 +24,8 @@ pub struct Asked {
 #[derive(Debug)]
 pub(super) struct Hold {
     pub(super) name: LockName,
-    /// Nothing but one change, or the release, is under way at a time.
-    pub(super) changing: tokio::sync::Mutex<()>,
+    /// See [`alone`](Self::alone).
+    turn: Semaphore,
     fate: watch::Sender<Fate>,
     lease: Option<Mutex<LeaseOfHold>>,
     followed: AtomicBool,
@@ -48,17 +48,36 @@ struct LeaseOfHold {
     validity: Validity,
 }
 
+/// The turn of one who does something with a hold; it goes with the request, whoever performs it.
+#[derive(Debug)]
+pub(super) struct Alone(Arc<Hold>);
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        self.0.turn.add_permits(1);
+    }
+}
+
 impl Hold {
     /// As it was granted. `validity` is its own end's, where it has one, with the length that it was asked for.
     pub(super) fn new(name: LockName, grant: &Grant, lease: Option<(u64, Validity)>) -> Self {
         let fate = Fate { token: grant.token, given_back: false, ended: None, asked: None };
         Self {
             name,
-            changing: tokio::sync::Mutex::default(),
+            turn: Semaphore::new(1),
             fate: watch::Sender::new(fate),
             lease: lease.map(|(length_ms, validity)| Mutex::new(LeaseOfHold { length_ms, validity })),
             followed: AtomicBool::new(false),
         }
+    }
+
+    /// Waits until nothing else is under way with it: one change, or the release, at a time.
+    pub(super) async fn alone(self: Arc<Self>) -> Alone {
+        // It is never closed.
+        if let Ok(turn) = self.turn.acquire().await {
+            turn.forget();
+        }
+        Alone(self)
     }
 
     /// The present token: an upgrade gives it a new one.

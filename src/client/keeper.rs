@@ -152,8 +152,8 @@ impl<S: LockService> Keeper<S> {
     fn take_up(&mut self, errand: Errand) {
         let (service, presence) = (self.service.clone(), self.presence.clone());
         let work: Pin<Box<dyn Future<Output = ()> + Send>> = match errand {
-            Errand::Perform(request) => {
-                Box::pin(async move { errands::perform_left(&service, presence, request).await })
+            Errand::Perform(request, turn) => {
+                Box::pin(async move { errands::perform_left(&service, presence, request, turn).await })
             }
             Errand::KeepLease(hold) => Box::pin(errands::keep_lease(service, presence, hold)),
             Errand::Follow(hold) => return self.follow(hold),

@@ -74,7 +74,7 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         if !self.given_back {
-            self.tie.leave(Errand::Perform(self.request()));
+            self.tie.leave(Errand::Perform(self.request(), None));
         }
     }
 }

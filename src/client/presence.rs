@@ -8,7 +8,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::ClientError;
 use super::errands::{Perform, Request};
-use super::hold::Hold;
+use super::hold::{Alone, Hold};
 use super::numbers::Numbers;
 use super::validity::Validity;
 use crate::clock::{Clock, Instant};
@@ -41,8 +41,8 @@ pub(super) enum End {
 /// What guards and acquires leave to the session's keeper.
 #[derive(Debug)]
 pub(super) enum Errand {
-    /// Perform a request whose answer nobody waits for.
-    Perform(Request),
+    /// Perform a request whose answer nobody waits for, in the turn that it may have already.
+    Perform(Request, Option<Alone>),
     /// Renew the lease of a hold from now on.
     KeepLease(Arc<Hold>),
     /// Tell the hold what others do to it from now on.
@@ -222,10 +222,14 @@ impl Tie {
     /// Performs a request and waits for its answer. Abandoned halfway it is left to the keeper, which repeats it under the
     /// same number.
     pub(super) async fn ask(&self, request: Request) -> Result<Reply, ClientError> {
-        let mut unanswered = Unanswered { tie: self, request: Some(request.clone()) };
+        let mut unanswered = Unanswered { tie: self, request: Some(request.clone()), turn: None };
+        let answered = async {
+            unanswered.turn = request.turn().await;
+            self.service.perform(self.presence.clone(), request).await
+        };
         let answer = tokio::select! {
             biased;
-            answer = self.service.perform(self.presence.clone(), request) => answer.map_err(ClientError::from),
+            answer = answered => answer.map_err(ClientError::from),
             end = self.presence.told_of_its_end() => Err(self.presence.lost_error(end)),
         };
         unanswered.request = None;
@@ -237,12 +241,13 @@ impl Tie {
 struct Unanswered<'a> {
     tie: &'a Tie,
     request: Option<Request>,
+    turn: Option<Alone>,
 }
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
         if let Some(request) = self.request.take() {
-            self.tie.leave(Errand::Perform(request));
+            self.tie.leave(Errand::Perform(request, self.turn.take()));
         }
     }
 }

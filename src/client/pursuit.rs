@@ -197,7 +197,7 @@ impl Withdrawal {
 impl Drop for Withdrawal {
     fn drop(&mut self) {
         if self.state == Armed::Armed {
-            self.tie.leave(Errand::Perform(Request::Cancel(self.number)));
+            self.tie.leave(Errand::Perform(Request::Cancel(self.number), None));
         }
     }
 }

@@ -106,7 +106,7 @@ async fn look<S: LockService>(service: &S, presence: &Presence, hold: Arc<Hold>)
         if checked.state == TokenState::Valid {
             return;
         }
-        let _alone = hold.changing.lock().await;
+        let _alone = hold.clone().alone().await;
         if hold.token() == token {
             return hold.end_as(None);
         }

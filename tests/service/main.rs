@@ -90,6 +90,7 @@ behaviours! {
     an_outage_is_reported
     a_broken_stream_is_attached_again
     an_abandoned_release_goes_on
+    a_release_waits_for_an_abandoned_upgrade
     a_handle_opens_one_session
     a_foreign_release_is_refused
     a_lease_waits_its_turn

@@ -201,3 +201,19 @@ pub(crate) async fn an_abandoned_release_goes_on<S: LockService>(service: S) {
     in_use(&other, "a", 0, 0).await;
     session.lock("a").acquire().await.expect("the session goes on").release().await.expect("released");
 }
+
+/// A release waits for an upgrade that was abandoned on its way, whoever sees to its end: the token that it gives back is the
+/// one that is held.
+pub(crate) async fn a_release_waits_for_an_abandoned_upgrade<S: LockService>(service: S) {
+    let session = session(service.clone(), "turns").await;
+    let other = client(service, "turns");
+    for _ in 0..20 {
+        let mut guard = session.lock("a").shared().acquire().await.expect("free");
+        {
+            let mut upgrade = Box::pin(guard.upgrade_within(LONG));
+            assert!(futures_util::poll!(&mut upgrade).is_pending());
+        }
+        guard.release().await.expect("under the token that it has by then");
+        in_use(&other, "a", 0, 0).await;
+    }
+}
