@@ -3,9 +3,9 @@
 //! An entry costs several times as much as a command in it: a sync on every node, and the messages between them. Callers
 //! who were answered together come back together, a moment later; an entry that leaves before them takes along only those
 //! who came while the last one was on its way, and makes the others wait for the one after. So after an entry that served
-//! many the next one waits for seven in eight of all callers that there seem to be, those just answered and those who wait
-//! already, but not longer than the last one took: the last of them may come late or not at all. A caller who is alone, or
-//! nearly so, never waits for others.
+//! many the next one waits for three in four of all callers that there seem to be, those just answered and those who wait
+//! already, but not longer than the last one took: the last of them may come late or not at all, and while the entry is
+//! on its way they are read without anybody waiting for them. A caller who is alone, or nearly so, never waits for others.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ impl Gathering {
         if served < GATHER_COMMANDS_MIN {
             return Self::none(now);
         }
-        Self { wanted: (served + waiting) * 7 / 8, until: now + took.min(Duration::from_millis(GATHER_MS_MAX)) }
+        Self { wanted: (served + waiting) * 3 / 4, until: now + took.min(Duration::from_millis(GATHER_MS_MAX)) }
     }
 
     /// How many must wait, before the time is over, for the next entry to leave.
@@ -57,7 +57,7 @@ mod tests {
         let few = Gathering::after(GATHER_COMMANDS_MIN - 1, 50, short, now);
         assert_eq!((few.wanted(now), few.left(now)), (1, Duration::ZERO));
         let many = Gathering::after(40, 24, short, now);
-        assert_eq!((many.wanted(now), many.left(now)), (56, short));
+        assert_eq!((many.wanted(now), many.left(now)), (48, short));
         assert_eq!(many.wanted(now + short), 1);
         let slow = Gathering::after(50, 0, Duration::from_secs(1), now);
         assert_eq!(slow.left(now), Duration::from_millis(GATHER_MS_MAX));
