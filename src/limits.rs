@@ -141,6 +141,8 @@ pub const PROPOSALS_WAITING_MAX: usize = 16_384;
 pub const GATHER_COMMANDS_MIN: usize = 8;
 /// That moment, at most; where entries take less, it is as long as the last one took.
 pub const GATHER_MS_MAX: u64 = 2;
+/// So many callers of such an entry are told at once, while the commands of the next are being executed.
+pub const ANSWERS_AT_ONCE: usize = 16;
 /// Entries that the proposer has in flight. One: while it is on its way everything else gathers for the next, so load makes
 /// entries larger and not more numerous, and an entry costs far more than a command in it. A second one in flight cost a
 /// tenth to a quarter of the pairs with 64 clients on two cores.

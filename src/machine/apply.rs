@@ -14,6 +14,11 @@ impl Machine {
     ///
     /// The stamp never moves log time back, whatever the entry says: an older one counts as the present.
     pub fn apply(&mut self, index: u64, entry: &Entry) -> Applied {
+        self.apply_telling(index, entry, |_| ())
+    }
+
+    /// [`apply`](Self::apply), with a look at what was decided so far after each command. What was decided stays so.
+    pub fn apply_telling(&mut self, index: u64, entry: &Entry, mut decided: impl FnMut(&Applied)) -> Applied {
         let previous = self.globals.now;
         self.globals.applied = index;
         self.globals.now = previous.max(entry.stamp);
@@ -37,6 +42,7 @@ impl Machine {
             let outcome = self.execute(submission);
             self.grant_what_is_free();
             applied.commands.push(self.reply(outcome));
+            decided(&applied);
         }
         self.globals.newest_event = self.events.last().map_or(self.globals.newest_event, |event| event.position);
         applied.events = self.events.drain(..).collect();

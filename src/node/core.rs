@@ -37,7 +37,7 @@ pub(super) struct Core {
     /// The runtime that opened this node: most of its callers run there, servers above all.
     pub(super) callers: tokio::runtime::Handle,
     pub(super) shared: Arc<Shared>,
-    pub(super) lanes: Lanes,
+    pub(super) lanes: Arc<Lanes>,
     /// On what the voters' states agree: goes with the next entry.
     pub(super) agreed: Agreed,
     /// Bounds what comes into the lanes.

@@ -11,6 +11,7 @@
 mod announce;
 pub mod backup;
 mod bounds;
+mod callers;
 mod core;
 mod digests;
 mod duties;

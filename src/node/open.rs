@@ -12,7 +12,6 @@ use tokio::sync::watch;
 use super::core::{Core, Shared};
 use super::digests::Agreed;
 use super::hooks::NodeHooks;
-use super::lanes::Lanes;
 use super::rates::Rates;
 use super::{Node, Tasks, announce, digests, duties, proposer};
 use crate::clock::{Clock, SystemClock};
@@ -300,7 +299,7 @@ fn assemble(
         consensus,
         callers: tasks.callers.clone(),
         shared: Arc::clone(&shared),
-        lanes: Lanes::default(),
+        lanes: Arc::default(),
         agreed: Agreed::default(),
         rates,
         leader: watch::Sender::new(None),

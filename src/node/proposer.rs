@@ -10,14 +10,14 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant as TokioInstant;
 
+use super::callers::Callers;
 use super::core::Core;
 use super::gather::Gathering;
 use super::lanes::{Answer, Batch, Now, Waiting};
 use crate::clock::Instant;
 use crate::limits;
-use crate::machine::Applied;
-use crate::model::{Command, Entry, LogTime, Principal, Reply, Submission};
-use crate::raft::{ProposeError, Submitted, View};
+use crate::model::{Command, Entry, LogTime, Principal, Submission};
+use crate::raft::{Listener, ProposeError, Submitted, View};
 use crate::service::{NotSent, ServiceError};
 
 /// What the proposer does next.
@@ -59,8 +59,8 @@ pub(super) async fn run(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
         tokio::select! {
             biased;
             Some(landed) = flights.join_next() => {
-                let (now, waiting) = (TokioInstant::now(), core.lanes.waiting(usize::MAX));
-                let after = |served| Gathering::after(served, waiting, now - last, now);
+                let now = TokioInstant::now();
+                let after = |callers: Arc<Callers>| Gathering::after(callers.served(), callers.others(), now - last, now);
                 gathering = landed.map_or(Gathering::none(now), after);
             }
             changed = views.changed() => if changed.is_err() { break },
@@ -124,8 +124,7 @@ const MS: Duration = Duration::from_millis(1);
 
 /// A batch on its way through the log, and who waits for it.
 struct Flight {
-    renewers: Vec<Answer>,
-    callers: Vec<Answer>,
+    callers: Arc<Callers>,
     submitted: Result<Submitted, ProposeError>,
     begun: Instant,
 }
@@ -135,19 +134,20 @@ impl Flight {
     async fn submit(core: &Core, term: u64, batch: Batch) -> Self {
         let Batch { stamp, renewals, commands } = batch;
         let (renewals, renewers) = unzip(renewals);
-        let (mut commands, callers) = unzip(commands);
+        let (mut commands, submitters) = unzip(commands);
         if commands.is_empty() && renewals.is_empty() {
             commands.push(Submission { principal: Principal::default(), since: None, command: Command::Tick });
         }
+        let callers = Arc::new(Callers::new(core.callers.clone(), Arc::clone(&core.lanes), renewers, submitters));
+        let listener = callers.are_many().then(|| Arc::clone(&callers) as Arc<dyn Listener>);
         let digest = core.agreed.take();
         let entry = Entry { stamp, wall: core.clock.wall(), renewals, commands, digest };
         let begun = core.clock.now();
-        Self { renewers, callers, submitted: core.consensus.submit(term, entry).await, begun }
+        Self { callers, submitted: core.consensus.submit(term, entry, listener).await, begun }
     }
 
-    /// Tells everybody in it what became of it. Answers how many they were.
-    async fn land(self, core: Arc<Core>) -> usize {
-        let served = self.renewers.len() + self.callers.len();
+    /// Tells everybody in it what became of it, as far as they were not told while it was applied.
+    async fn land(self, core: Arc<Core>) -> Arc<Callers> {
         let outcome = match self.submitted {
             Ok(submitted) => match submitted.applied().await {
                 // It was queued: a stop afterwards does not say that it will not be applied.
@@ -158,48 +158,15 @@ impl Flight {
         };
         core.shared.metrics.commit_seconds.record(core.clock.now().since(self.begun).as_secs_f64());
         match outcome {
-            Ok(applied) => {
-                let told = Told { renewers: self.renewers, callers: self.callers, applied };
-                if limits::GATHER_COMMANDS_MIN <= served {
-                    core.callers.spawn(async move { drop(told) });
-                }
-            }
-            Err(error) => {
-                let error = core.service_error(error);
-                for answer in self.renewers.into_iter().chain(self.callers) {
-                    answer.send(Err(error.clone())).ok();
-                }
-            }
+            Ok(applied) => self.callers.tell(&applied, 1),
+            Err(error) => self.callers.fail(&core.service_error(error)),
         }
-        served
-    }
-}
-
-/// Answers to many, which are told when this is dropped. That is done in the runtime that most of the callers run in: to wake
-/// them from another thread would cost each of them a wake-up across threads. Where that runtime has ended, what is spawned
-/// in it is dropped at once, so that nobody is left without an answer.
-struct Told {
-    renewers: Vec<Answer>,
-    callers: Vec<Answer>,
-    applied: Arc<Applied>,
-}
-
-impl Drop for Told {
-    fn drop(&mut self) {
-        let Applied { renewals, commands, .. } = &*self.applied;
-        tell(std::mem::take(&mut self.renewers), renewals);
-        tell(std::mem::take(&mut self.callers), commands);
+        self.callers
     }
 }
 
 fn unzip<T>(waiting: Vec<Waiting<T>>) -> (Vec<T>, Vec<Answer>) {
     waiting.into_iter().map(|waiting| (waiting.what, waiting.answer)).unzip()
-}
-
-fn tell(answers: Vec<Answer>, replies: &[Reply]) {
-    for (answer, reply) in answers.into_iter().zip(replies) {
-        answer.send(Ok(reply.clone())).ok();
-    }
 }
 
 impl Core {

@@ -23,7 +23,7 @@ use super::server::Server;
 use super::settings::RaftSettings;
 use super::state_machine::{Shared, StateMachine};
 use super::store::{AnyStore, AnyWal};
-use super::types::{LeaderId, Proposal, Types};
+use super::types::{LeaderId, Listener, Proposal, Types};
 use super::view::{self, View};
 use super::wire::SelfIdentity;
 use crate::limits;
@@ -179,14 +179,20 @@ impl Consensus {
     }
 
     /// Puts an entry into the Raft core's queue, to be appended only while this node leads in `term`. Two entries whose
-    /// submissions return one after the other stand in the log in that order, or the later one is not appended.
+    /// submissions return one after the other stand in the log in that order, or the later one is not appended. Who listens
+    /// hears what is decided while the entry is applied here, also when it is applied after this node stopped leading.
     ///
     /// # Errors
     /// [`ProposeError::Stopped`].
-    pub async fn submit(&self, term: u64, entry: Entry) -> Result<Submitted, ProposeError> {
+    pub async fn submit(
+        &self,
+        term: u64,
+        entry: Entry,
+        listener: Option<Arc<dyn Listener>>,
+    ) -> Result<Submitted, ProposeError> {
         let (responder, answer) = OneshotResponder::<Types, _>::new_pair();
         let leader = LeaderId { term, node_id: self.0.settings.node };
-        let write = self.0.raft.write(Proposal::new(entry)).responder(responder).with_leader(leader);
+        let write = self.0.raft.write(Proposal::new(entry, listener)).responder(responder).with_leader(leader);
         write.await.map_err(|_| ProposeError::Stopped)?;
         let answer = Box::pin(async move {
             match answer.await {
@@ -212,7 +218,7 @@ impl Consensus {
     /// See [`ProposeError`].
     pub async fn propose(&self, entry: Entry) -> Result<Arc<Applied>, ProposeError> {
         let term = self.0.raft.metrics().borrow_watched().current_term;
-        self.submit(term, entry).await?.applied().await
+        self.submit(term, entry, None).await?.applied().await
     }
 
     /// Waits until this node's state contains everything that was answered anywhere before the call, proven by a round

@@ -32,5 +32,5 @@ pub use consensus::{Consensus, Hooks, ProposeError, StartError, Submitted};
 pub use members::{Reshape, ReshapeError};
 pub use restore::{Backup, RestoredState};
 pub use settings::{RaftSettings, Timing};
-pub use types::Member;
+pub use types::{Listener, Member};
 pub use view::{MemberView, Role, View};

@@ -77,7 +77,9 @@ pub(super) fn decode(id: LogId, bytes: Bytes) -> io::Result<RaftEntry> {
                 .map_err(|error| damaged(format!("log entry {id}: membership: {error}")))?;
             RaftPayload::Membership(members.into_membership()?)
         }
-        Some(&kind) if kind == Kind::Entry as u8 => RaftPayload::Normal(Proposal { bytes, entry: None }),
+        Some(&kind) if kind == Kind::Entry as u8 => {
+            RaftPayload::Normal(Proposal { bytes, entry: None, listener: None })
+        }
         Some(_) | None => return Err(damaged(format!("log entry {id}: {} bytes of no known kind", bytes.len()))),
     };
     Ok(RaftEntry { log_id: from_log_id(id), payload })

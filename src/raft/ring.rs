@@ -41,6 +41,7 @@ impl Ring {
             && let Some(RaftEntry { payload: RaftPayload::Normal(proposal), .. }) = self.entries.get_mut(applied)
         {
             proposal.entry = None;
+            proposal.listener = None;
         }
         while self.entries.len() > RING_ENTRIES_MAX || (self.bytes > RING_BYTES_MAX && self.entries.len() > 1) {
             self.pop_front();

@@ -109,13 +109,18 @@ impl Core {
         Ok(applied)
     }
 
-    fn decide(&mut self, id: LogId, proposal: Proposal) -> io::Result<Applied> {
+    fn decide(&mut self, id: LogId, mut proposal: Proposal) -> io::Result<Applied> {
+        let listener = proposal.listener.take();
         let entry =
             proposal.decoded().map_err(|error| damaged(format!("log entry {id} cannot be decoded: {error}")))?;
         if let Some((claim, own)) = entry.digest.and_then(|claim| Some((claim, self.ledger.differing(claim)?))) {
             return Err(damaged(differing(id, claim, own)));
         }
-        Ok(self.machine.apply(id.index, &entry))
+        Ok(self.machine.apply_telling(id.index, &entry, |so_far| {
+            if let Some(listener) = &listener {
+                listener.decided(so_far);
+            }
+        }))
     }
 }
 

@@ -37,11 +37,20 @@ pub(super) struct Proposal {
     pub(super) bytes: Bytes,
     /// Decoded, where this node has it already: on the leader that proposed it.
     pub(super) entry: Option<Arc<Entry>>,
+    /// Who hears what is decided while it is applied: on the leader that proposed it.
+    pub(super) listener: Option<Arc<dyn Listener>>,
+}
+
+/// Hears what becomes of an entry's commands while the entry is applied.
+pub trait Listener: Send + Sync + 'static {
+    /// One more command was executed; this is what came of all so far, and it stays so. Called while the state is locked:
+    /// it must be short, and must not look at the state.
+    fn decided(&self, so_far: &Applied);
 }
 
 impl Proposal {
-    pub(super) fn new(entry: Entry) -> Self {
-        Self { bytes: codec::encode_entry(&entry), entry: Some(Arc::new(entry)) }
+    pub(super) fn new(entry: Entry, listener: Option<Arc<dyn Listener>>) -> Self {
+        Self { bytes: codec::encode_entry(&entry), entry: Some(Arc::new(entry)), listener }
     }
 
     pub(super) fn decoded(self) -> Result<Arc<Entry>, DecodeError> {

@@ -10,7 +10,7 @@ async fn three_nodes_elect_and_apply_in_order() {
     let term = cluster.node(leader).watch().borrow().term;
     let mut submitted = Vec::new();
     for stamp in 1..=20 {
-        submitted.push(cluster.node(leader).submit(term, tick(stamp)).await.unwrap());
+        submitted.push(cluster.node(leader).submit(term, tick(stamp), None).await.unwrap());
     }
     let mut last = 0;
     for one in submitted {

@@ -30,7 +30,7 @@ fn entries() -> Vec<wire::LogEntry> {
     let nodes: BTreeMap<u64, Member> = (1..=3).map(member).collect();
     let voters = vec![BTreeSet::from([1, 2, 3]), BTreeSet::from([1, 2])];
     let membership = RaftMembership::new(voters, nodes).expect("a membership");
-    let normal = RaftPayload::Normal(Proposal { bytes: encode_entry(&tick(9)), entry: None });
+    let normal = RaftPayload::Normal(Proposal { bytes: encode_entry(&tick(9)), entry: None, listener: None });
     let payloads = [RaftPayload::Blank, normal, RaftPayload::Membership(membership)];
     (9..)
         .zip(&payloads)

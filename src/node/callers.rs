@@ -1,0 +1,144 @@
+//! Those who wait for the outcome of an entry, and how they are told.
+//!
+//! Where they are many, the first are told while the last commands are still being executed: the entry is committed by then,
+//! and what was decided stays so. They are told in the runtime that most of them run in: to wake them from another thread
+//! would cost each of them a wake-up across threads.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::runtime::Handle;
+
+use super::lanes::{Answer, Lanes};
+use crate::limits::{ANSWERS_AT_ONCE, GATHER_COMMANDS_MIN};
+use crate::machine::Applied;
+use crate::model::Reply;
+use crate::raft::Listener;
+use crate::service::ServiceError;
+
+/// The callers of one entry. Each is told once; whoever is left when this is dropped learns that no answer will come.
+pub(super) struct Callers {
+    runtime: Handle,
+    lanes: Arc<Lanes>,
+    served: usize,
+    untold: Mutex<Untold>,
+}
+
+struct Untold {
+    /// In the order of the entry: its renewals, then its commands.
+    answers: std::vec::IntoIter<Answer>,
+    /// How many waited for the next entry when the first of this one was told: later some of this one are among them.
+    others: Option<usize>,
+}
+
+/// Answers and what they say, told when this is dropped: what is spawned in a runtime that has ended is dropped at once, so
+/// that nobody is left without an answer.
+struct Portion(Vec<(Reply, Answer)>);
+
+impl Callers {
+    /// Those who wait for an entry's renewals and those who wait for its commands. They run in `runtime`, and come again
+    /// into `lanes`.
+    pub(super) fn new(runtime: Handle, lanes: Arc<Lanes>, mut renewers: Vec<Answer>, submitters: Vec<Answer>) -> Self {
+        renewers.extend(submitters);
+        let served = renewers.len();
+        Self { runtime, lanes, served, untold: Mutex::new(Untold { answers: renewers.into_iter(), others: None }) }
+    }
+
+    fn untold(&self) -> MutexGuard<'_, Untold> {
+        self.untold.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many they are, told or not.
+    pub(super) fn served(&self) -> usize {
+        self.served
+    }
+
+    /// How many others waited for the next entry when the first of these was told.
+    pub(super) fn others(&self) -> usize {
+        self.untold().others.unwrap_or(0)
+    }
+
+    /// Whether they are so many that it pays to tell them elsewhere, and in portions.
+    pub(super) fn are_many(&self) -> bool {
+        GATHER_COMMANDS_MIN <= self.served
+    }
+
+    /// Tells those who have not been told and whose outcome is among these, all of them or at least so many.
+    pub(super) fn tell(&self, applied: &Applied, at_least: usize) {
+        let mut untold = self.untold();
+        let told = self.served - untold.answers.len();
+        let decided = applied.renewals.len() + applied.commands.len();
+        if decided < told + at_least {
+            return;
+        }
+        if untold.others.is_none() {
+            untold.others = Some(self.lanes.waiting(usize::MAX));
+        }
+        let replies = applied.renewals.iter().chain(&applied.commands).skip(told).cloned();
+        let portion = Portion(replies.zip(&mut untold.answers).collect());
+        drop(untold);
+        if self.are_many() {
+            self.runtime.spawn(async move { drop(portion) });
+        }
+    }
+
+    /// Tells those who have not been told why they get no answer.
+    pub(super) fn fail(&self, error: &ServiceError) {
+        for answer in &mut self.untold().answers {
+            answer.send(Err(error.clone())).ok();
+        }
+    }
+}
+
+impl Listener for Callers {
+    fn decided(&self, so_far: &Applied) {
+        self.tell(so_far, ANSWERS_AT_ONCE);
+    }
+}
+
+impl Drop for Portion {
+    fn drop(&mut self) {
+        for (reply, answer) in self.0.drain(..) {
+            answer.send(Ok(reply)).ok();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::model::{LogTime, Outcome};
+
+    type Answered = oneshot::Receiver<Result<Reply, ServiceError>>;
+
+    fn callers(renewers: usize, submitters: usize) -> (Callers, Vec<Answered>) {
+        let (mut answers, receivers): (Vec<_>, Vec<_>) = (0..renewers + submitters).map(|_| oneshot::channel()).unzip();
+        let submitters = answers.split_off(renewers);
+        (Callers::new(Handle::current(), Arc::default(), answers, submitters), receivers)
+    }
+
+    fn reply(index: usize) -> Reply {
+        Reply { index: index as u64, stamp: LogTime(0), outcome: Outcome::Done }
+    }
+
+    /// Everybody is told once, in the order of the entry, a portion at a time; the last when the entry has been applied.
+    #[tokio::test]
+    async fn portions_are_told_while_the_entry_is_applied() {
+        let (renewers, submitters) = (ANSWERS_AT_ONCE + 3, 2 * ANSWERS_AT_ONCE);
+        let (callers, answers) = callers(renewers, submitters);
+        let mut applied = Applied::default();
+        applied.renewals.extend((0..renewers).map(reply));
+        for number in renewers..renewers + submitters {
+            applied.commands.push(reply(number));
+            callers.decided(&applied);
+        }
+        tokio::task::yield_now().await;
+        let told = answers.iter().filter(|answer| !answer.is_empty()).count();
+        assert!((submitters..renewers + submitters).contains(&told), "{told} have been told");
+        callers.tell(&applied, 1);
+        for (number, answer) in answers.into_iter().enumerate() {
+            assert_eq!(answer.await.expect("told"), Ok(reply(number)));
+        }
+    }
+}
