@@ -97,6 +97,8 @@ pub const CIRCLE_TEXT_BYTES_MAX: usize = 64;
 pub const REACH_STEP_MAX: usize = 32;
 /// Waits and holds that a search for a plain circle looks at in each direction, before everything is looked at.
 pub const PLAIN_CIRCLE_LOOKED_AT_MAX: usize = 512;
+/// Needs that a search for any circle looks at; a wait whose search would be longer is taken for one that closes none.
+pub const CIRCLE_LOOKED_AT_MAX: usize = 262_144;
 /// Waits that one explanation tells; the rest is left out, and that is said.
 pub const EXPLAINED_WAITS_MAX: usize = 64;
 /// What an explanation tells of what stands in the way of one wait, at one lock and in all.

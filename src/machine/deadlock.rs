@@ -4,7 +4,8 @@
 //! A waiter needs every holder in its way to finish, and everybody ahead whom it may not pass; a permit wait needs only so
 //! many holders to finish as have enough permits together. Whom a session may come to pass once another request of it is
 //! granted is in the way until then: the one or the other is needed. Whoever can go on by itself is never in the way, so that
-//! an alarm is never false.
+//! an alarm is never false. No search looks at more than a bound, because a command's work is bounded: a circle that takes
+//! more than that to see is not told.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use super::lock::Lock;
 use super::parties::{Party, holding_party, waiting_party};
 use super::queue::{conflict, request_of_set};
 use super::state::{Purpose, Waiter, permits_of};
-use crate::limits::CIRCLE_LINKS_MAX;
+use crate::limits::{CIRCLE_LINKS_MAX, CIRCLE_LOOKED_AT_MAX};
 use crate::model::{
     CircleLink, Claim, FencingToken, Kind, LeaveReason, LockKey, OnDeadlock, Outcome, Refusal, WaitsBecause,
 };
@@ -30,10 +31,12 @@ impl Machine {
             let told = circle.iter().take(CIRCLE_LINKS_MAX);
             return Some(told.filter_map(|(node, told)| self.link(node, told)).collect());
         }
-        let mut graph = Graph::default();
-        graph.number(Node::Party(party.clone()));
+        let mut graph = Graph::of(party.clone(), CIRCLE_LOOKED_AT_MAX);
         let mut explored = 0;
         while explored < graph.nodes.len() {
+            if graph.left() == 0 {
+                return None;
+            }
             self.explore(&mut graph, explored);
             explored += 1;
         }
@@ -50,7 +53,7 @@ impl Machine {
                 (waiting_party(waiter)?, Arc::clone(&waiter.metadata))
             }
             // Nobody in person: what is told is told of the waiter before.
-            Node::Grant(..) | Node::Past(..) => return None,
+            Node::Grant(..) | Node::Past(..) | Node::Holders(_) | Node::UpTo(..) => return None,
             Node::Party(party) => {
                 let held = self.parties.get(party)?.holds.first();
                 let holder = held.and_then(|(key, token)| self.locks.get(key)?.holders.get(token));
@@ -70,7 +73,7 @@ impl Machine {
                 }
             }
             // Said where it was made.
-            Node::Past(..) => {}
+            Node::Past(..) | Node::Holders(_) | Node::UpTo(..) => {}
         }
     }
 
@@ -96,6 +99,9 @@ impl Machine {
         let Some(lock) = self.locks.get(key) else { return };
         let Some(waiter) = lock.queue.get(&sequence) else { return };
         let Some(party) = waiting_party(waiter) else { return };
+        if self.needs_of_pool(graph, key, lock) {
+            return;
+        }
         let ahead = self.blocked_by_ahead(graph, key, lock, sequence);
         let (holds, behind) = ((key.clone(), WaitsBecause::Holds), (key.clone(), WaitsBecause::StandsAhead));
         if lock.kind == Kind::Semaphore {
@@ -154,6 +160,7 @@ impl Machine {
         }
         let passing = self.passing(graph, key, waiter);
         for (at, ahead) in lock.queue.range(..sequence).rev() {
+            graph.spend(1);
             let fair = waiter.barges() && ahead.purpose == Purpose::Hold && !ahead.barges();
             let both_barge = waiter.barges() && ahead.barges();
             if both_barge || passing.now.contains(at) || !(fair || conflict(ahead.mode, waiter.mode)) {

@@ -1,13 +1,13 @@
 //! What has to come to an end before what: reduced until nothing changes, and searched for the way round.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use super::parties::Party;
 use crate::limits;
 use crate::model::{LockKey, Mode, SessionId, WaitsBecause};
 
 /// What may come to an end: a party when it finishes, a wait when it is granted.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Node {
     Party(Party),
     Wait(LockKey, u64),
@@ -15,6 +15,10 @@ pub(super) enum Node {
     Grant(LockKey, u64),
     /// The second of this queue is out of the first one's way: it finished, or may be passed.
     Past(LockKey, u64, u64),
+    /// Nothing that ends: all who hold this semaphore, for the way round.
+    Holders(LockKey),
+    /// Nothing that ends: all who stand in this queue up to that number, for the way round.
+    UpTo(LockKey, u64),
 }
 
 /// Where a request of a session stands beside waiting sets.
@@ -41,22 +45,68 @@ struct Need {
     missing: u64,
 }
 
-/// Everything that one party needs, directly or not.
+/// What the end of a node adds to.
+enum Gives {
+    Need(usize, u64),
+    Pool(usize, u64),
+}
+
+/// Permits that come together for a whole queue. Whoever stands further back needs more, and all that those ahead need.
 #[derive(Default)]
+struct Pool {
+    given: u64,
+    /// How much each of the queue needs to have come together, and whose need it is; the least first.
+    wanted: VecDeque<(u64, usize)>,
+}
+
+/// Everything that one party needs, directly or not.
 pub(super) struct Graph {
     pub(super) nodes: Vec<Node>,
-    numbers: BTreeMap<Node, usize>,
+    numbers: HashMap<Node, usize, foldhash::fast::FixedState>,
     edges: Vec<Vec<Edge>>,
     needs: Vec<Need>,
     /// Unmet needs of each node.
     unmet: Vec<usize>,
-    /// What the end of a node adds to which need.
-    gives: Vec<Vec<(usize, u64)>>,
+    /// What the end of each node adds to.
+    gives: Vec<Vec<Gives>>,
+    pools: Vec<Pool>,
+    /// Semaphores of which all was said.
+    pub(super) pooled: BTreeMap<LockKey, bool>,
+    /// How much more may be looked at.
+    left: usize,
     /// Where a session stands beside waiting sets, by its requests; looked up once.
     pub(super) beside_sets: BTreeMap<SessionId, Vec<Beside>>,
 }
 
 impl Graph {
+    /// Of what this party needs. It grows until about so much was looked at.
+    pub(super) fn of(party: Party, look_at: usize) -> Self {
+        let mut graph = Self {
+            nodes: Vec::new(),
+            numbers: HashMap::default(),
+            edges: Vec::new(),
+            needs: Vec::new(),
+            unmet: Vec::new(),
+            gives: Vec::new(),
+            pools: Vec::new(),
+            pooled: BTreeMap::new(),
+            left: look_at,
+            beside_sets: BTreeMap::new(),
+        };
+        graph.number(Node::Party(party));
+        graph
+    }
+
+    /// So much was looked at.
+    pub(super) fn spend(&mut self, looked_at: usize) {
+        self.left = self.left.saturating_sub(looked_at);
+    }
+
+    /// How much more may be looked at.
+    pub(super) fn left(&self) -> usize {
+        self.left
+    }
+
     pub(super) fn number(&mut self, node: Node) -> usize {
         if let Some(number) = self.numbers.get(&node) {
             return *number;
@@ -74,11 +124,48 @@ impl Graph {
         let need = self.needs.len();
         self.needs.push(Need { of, missing });
         self.unmet[of] += 1;
+        self.spend(1 + from.len());
         for (node, gives) in from {
             let to = self.number(node);
-            self.gives[to].push((need, gives));
+            self.gives[to].push(Gives::Need(need, gives));
             self.edges[of].push(Edge { to, told: told.cloned() });
         }
+    }
+
+    /// A pool, to which the end of these parties adds.
+    pub(super) fn pool(&mut self, from: impl Iterator<Item = (Party, u64)>) -> usize {
+        let pool = self.pools.len();
+        self.pools.push(Pool::default());
+        for (party, gives) in from {
+            let node = self.number(Node::Party(party));
+            self.gives[node].push(Gives::Pool(pool, gives));
+            self.spend(1);
+        }
+        pool
+    }
+
+    /// Needs so much in a pool, which is more than any before of this pool. Nothing of it is told.
+    pub(super) fn need_of_pool(&mut self, of: usize, pool: usize, missing: u64) {
+        let need = self.needs.len();
+        self.needs.push(Need { of, missing: 1 });
+        self.unmet[of] += 1;
+        self.pools[pool].wanted.push_back((missing, need));
+    }
+
+    /// Nothing that ends: it only shows the way to these.
+    pub(super) fn show(&mut self, node: Node, to: impl Iterator<Item = Node>) {
+        let of = self.number(node);
+        self.unmet[of] = usize::MAX;
+        for node in to {
+            self.lead(of, node, None);
+        }
+    }
+
+    /// The way from one to another, and what is told of it.
+    pub(super) fn lead(&mut self, of: usize, to: Node, told: Option<&Told>) {
+        let to = self.number(to);
+        self.edges[of].push(Edge { to, told: told.cloned() });
+        self.spend(1);
     }
 
     /// Lets everybody finish who can, until nothing changes; answers who is left.
@@ -87,19 +174,31 @@ impl Graph {
         let mut finished: Vec<usize> = (0..left.len()).filter(|node| self.unmet[*node] == 0).collect();
         while let Some(node) = finished.pop() {
             left[node] = false;
-            for (need, gives) in std::mem::take(&mut self.gives[node]) {
-                let Need { of, missing } = &mut self.needs[need];
-                let met = 0 < *missing && *missing <= gives;
-                *missing = missing.saturating_sub(gives);
-                if met {
-                    self.unmet[*of] -= 1;
-                    if self.unmet[*of] == 0 {
-                        finished.push(*of);
+            for gives in std::mem::take(&mut self.gives[node]) {
+                match gives {
+                    Gives::Need(need, gives) => finished.extend(self.give(need, gives)),
+                    Gives::Pool(pool, gives) => {
+                        self.pools[pool].given += gives;
+                        while let Some(need) = self.pools[pool].met() {
+                            finished.extend(self.give(need, 1));
+                        }
                     }
                 }
             }
         }
         left
+    }
+
+    /// Adds to a need. Answers who needs nothing else any more.
+    fn give(&mut self, need: usize, gives: u64) -> Option<usize> {
+        let Need { of, missing } = &mut self.needs[need];
+        let met = 0 < *missing && *missing <= gives;
+        *missing = missing.saturating_sub(gives);
+        if !met {
+            return None;
+        }
+        self.unmet[*of] -= 1;
+        (self.unmet[*of] == 0).then_some(*of)
     }
 
     /// The shortest way from the first party over those left back to itself: what is told of its steps, and of whom.
@@ -133,5 +232,17 @@ impl Graph {
         way.reverse();
         way.truncate(limits::CIRCLE_LINKS_MAX);
         way
+    }
+}
+
+impl Pool {
+    /// The next need that is met.
+    fn met(&mut self) -> Option<usize> {
+        let (wanted, need) = *self.wanted.front()?;
+        if self.given < wanted {
+            return None;
+        }
+        self.wanted.pop_front();
+        Some(need)
     }
 }

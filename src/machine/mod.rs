@@ -32,6 +32,7 @@ mod parties;
 mod passing;
 mod permits;
 mod plain_circle;
+mod pool;
 mod query;
 mod queue;
 mod quotas;

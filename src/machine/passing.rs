@@ -34,20 +34,26 @@ impl Machine {
     pub(super) fn passing(&self, graph: &mut Graph, at: &LockKey, waiter: &Waiter) -> Passing {
         let mut passing = Passing::default();
         let Some((id, own)) = request_of(waiter.claim).filter(|_| self.sets_waiting != 0) else { return passing };
+        let (most, mut looked_at) = (graph.left(), 0);
         let beside = graph.beside_sets.entry(id).or_insert_with(|| self.beside_sets(id));
         for beside in beside.iter().filter(|beside| beside.key != *at && beside.number != own) {
             let queue = self.locks.get(&beside.key).into_iter().flat_map(|lock| &lock.queue);
             let theirs = Claim::Request(RequestId { session: id, number: beside.number });
             let sets = queue.filter(|(_, set)| set.purpose == Purpose::Set && conflict(beside.mode, set.mode));
             for (place, set) in sets.filter(|(_, set)| set.claim != theirs) {
+                if most <= looked_at {
+                    break;
+                }
                 let passed: BTreeSet<u64> =
                     self.and_behind(vec![(*place, beside.key.clone(), set.claim)]).into_keys().collect();
+                looked_at += passed.len();
                 match self.granted_before(beside, (*place, set)) {
                     None => passing.now.extend(passed),
                     Some(grants) => passing.once.extend(grants.into_iter().map(|grant| (grant, passed.clone()))),
                 }
             }
         }
+        graph.spend(looked_at);
         passing
     }
 

@@ -11,9 +11,9 @@ use super::graph::{Node, Told};
 use super::lock::Lock;
 use super::parties::{Party, Ties, holding_party, waiting_party};
 use super::queue::conflict;
-use super::state::{Purpose, Waiter};
+use super::state::{Purpose, Waiter, permits_of};
 use crate::limits::PLAIN_CIRCLE_LOOKED_AT_MAX;
-use crate::model::{FencingToken, Kind, LockKey, WaitsBecause};
+use crate::model::{FencingToken, Kind, LockKey, Mode, WaitsBecause};
 
 /// What is told of one who needs another's end: of which of its waits, at which lock, and why.
 type Step = (Node, Told);
@@ -79,7 +79,7 @@ impl Machine {
             return nested(of, others);
         }
         ties.waits.iter().take_while(|_| budget.spend()).find_map(|(key, sequence)| {
-            let (lock, waiter) = self.waits_for_lock(key, *sequence)?;
+            let (lock, waiter) = self.waits_at_lock(key, *sequence)?;
             let held = others.holds.range((key.clone(), FencingToken::new(0, 0))..);
             let mut held = held.take_while(|(at, _)| at == key && budget.spend());
             let ahead = others.waits.range((key.clone(), 0)..(key.clone(), *sequence));
@@ -100,7 +100,7 @@ impl Machine {
         let child = |child: &Party| Some((child.clone(), nested(party, self.parties.get(child)?)?));
         let mut found: Vec<_> = ties.children.keys().take_while(|_| budget.spend()).filter_map(child).collect();
         for (key, sequence) in ties.waits.iter().take_while(|_| budget.spend()) {
-            let Some((lock, waiter)) = self.waits_for_lock(key, *sequence) else { continue };
+            let Some((lock, waiter)) = self.waits_at_lock(key, *sequence) else { continue };
             let holders = lock.holders.iter().take_while(|_| budget.spend());
             let holders = holders.filter(|(token, _)| needs_release(lock, waiter, **token));
             let holders = holders.filter_map(|(_, holder)| holding_party(holder));
@@ -119,14 +119,14 @@ impl Machine {
         let parent = |parent: &Party| Some((parent.clone(), nested(parent, ties)?));
         let mut found: Vec<_> = ties.parents.keys().take_while(|_| budget.spend()).filter_map(parent).collect();
         for (key, token) in ties.holds.iter().take_while(|_| budget.spend()) {
-            let Some(lock) = self.locks.get(key).filter(|lock| lock.kind == Kind::Lock) else { continue };
+            let Some(lock) = self.locks.get(key) else { continue };
             let waiters = lock.queue.iter().take_while(|_| budget.spend());
             let waiters = waiters.filter(|(_, waiter)| needs_release(lock, waiter, *token));
             let waiters = waiters.filter_map(|(at, waiter)| Some((waiting_party(waiter)?, *at)));
             found.extend(waiters.map(|(other, at)| (other, step(key, at, WaitsBecause::Holds))));
         }
         for (key, sequence) in ties.waits.iter().take_while(|_| budget.spend()) {
-            let Some((lock, ahead)) = self.waits_for_lock(key, *sequence) else { continue };
+            let Some((lock, ahead)) = self.waits_at_lock(key, *sequence) else { continue };
             let behind = lock.queue.range(sequence + 1..).take_while(|_| budget.spend());
             let behind = behind.filter(|(_, waiter)| stays_behind(lock, waiter, ahead));
             let behind = behind.filter_map(|(at, waiter)| Some((waiting_party(waiter)?, *at)));
@@ -135,24 +135,31 @@ impl Machine {
         found
     }
 
-    /// Who waits there, unless for permits: those may come from others.
-    fn waits_for_lock(&self, key: &LockKey, sequence: u64) -> Option<(&Lock, &Waiter)> {
-        let lock = self.locks.get(key).filter(|lock| lock.kind == Kind::Lock)?;
+    /// Who waits there.
+    fn waits_at_lock(&self, key: &LockKey, sequence: u64) -> Option<(&Lock, &Waiter)> {
+        let lock = self.locks.get(key)?;
         Some((lock, lock.queue.get(&sequence)?))
     }
+}
+
+/// Whether the two are never held at once, whoever else holds the lock. Permits may come from others where the limit is
+/// large enough for both.
+fn excludes(lock: &Lock, one: Mode, other: Mode) -> bool {
+    let limit = u64::from(lock.limit.unwrap_or_default());
+    conflict(one, other) && (lock.kind == Kind::Lock || limit < permits_of(one) + permits_of(other))
 }
 
 /// Whether this waiter waits until that hold is released. Not its own one, which it upgrades.
 fn needs_release(lock: &Lock, waiter: &Waiter, token: FencingToken) -> bool {
     let holder = lock.holders.get(&token).filter(|_| waiter.purpose != Purpose::Upgrade(token));
-    holder.is_some_and(|holder| conflict(holder.mode, waiter.mode))
+    holder.is_some_and(|holder| excludes(lock, holder.mode, waiter.mode))
 }
 
 /// Whether a waiter never passes one ahead, and cannot share the lock with it. Beside waiting sets it may come to.
 fn stays_behind(lock: &Lock, waiter: &Waiter, ahead: &Waiter) -> bool {
     let upgrades = matches!(waiter.purpose, Purpose::Upgrade(_));
     let both_barge = waiter.barges() && ahead.barges();
-    lock.sets == 0 && !upgrades && !both_barge && conflict(ahead.mode, waiter.mode)
+    lock.sets == 0 && !upgrades && !both_barge && excludes(lock, ahead.mode, waiter.mode)
 }
 
 fn step(key: &LockKey, sequence: u64, why: WaitsBecause) -> Step {

@@ -124,17 +124,24 @@ impl Machine {
     }
 
     /// These waiters, by number, one of their locks and claim, and everybody who waits, transitively, behind
-    /// them, with their claims.
+    /// them, with their claims. The oldest are looked at first, so that every queue is gone through twice at most: all who
+    /// wait behind one in conflict with everybody are found with it, and all who want a lock alone with one that shares it.
     pub(super) fn and_behind(&self, waiters: Vec<(u64, LockKey, Claim)>) -> BTreeMap<u64, Claim> {
         let mut found: BTreeMap<u64, Claim> = waiters.iter().map(|(sequence, _, claim)| (*sequence, *claim)).collect();
-        let mut work = waiters;
-        while let Some((sequence, key, claim)) = work.pop() {
+        let mut work: BTreeMap<(u64, LockKey), Claim> =
+            waiters.into_iter().map(|(sequence, key, claim)| ((sequence, key), claim)).collect();
+        let (mut all, mut alone) = (BTreeSet::new(), BTreeSet::new());
+        while let Some(((sequence, key), claim)) = work.pop_first() {
             for key in self.waits_at(key, claim, sequence) {
                 let Some(lock) = self.locks.get(&key) else { continue };
                 let Some(mode) = lock.queue.get(&sequence).map(|waiter| waiter.mode) else { continue };
+                let gone_through = if mode == Mode::Shared { &mut alone } else { &mut all };
+                if !gone_through.insert(key.clone()) {
+                    continue;
+                }
                 for (behind, waiter) in lock.queue.range(sequence + 1..) {
                     if conflict(mode, waiter.mode) && found.insert(*behind, waiter.claim).is_none() {
-                        work.push((*behind, key.clone(), waiter.claim));
+                        work.insert((*behind, key.clone()), waiter.claim);
                     }
                 }
             }

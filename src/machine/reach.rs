@@ -133,7 +133,8 @@ impl Machine {
         }
         let mut found: Vec<Party> = nested.keys().cloned().collect();
         if self.sets_waiting != 0 && side.sessions.insert(party.0) {
-            found.extend(self.waiting_parties(party.0));
+            // What it waits for elsewhere itself leads round only over others.
+            found.extend(self.waiting_parties(party.0).into_iter().filter(|other| other != party));
             self.permits_beside_sets(way, side, party.0, &mut found);
         }
         found

@@ -90,7 +90,7 @@ pub(crate) fn mass_expiry(criterion: &mut Criterion) {
     group.finish();
 }
 
-fn timed(machine: &mut Machine, entry: &Entry) -> (Applied, Duration) {
+pub(crate) fn timed(machine: &mut Machine, entry: &Entry) -> (Applied, Duration) {
     let began = Instant::now();
     let applied = apply(machine, entry);
     (applied, began.elapsed())

@@ -1,7 +1,9 @@
-//! What the parts cost that every request goes through: the machine, the codec, the log on disk. Run by
-//! `cargo bench --bench parts`, with a part of a name behind it for some of them. Figures mean something on a quiet machine.
+//! What the parts cost that every request goes through: the machine, its search for deadlocks, the codec, the log on
+//! disk. Run by `cargo bench --bench parts`, with a part of a name behind it for some of them. Figures mean something on a
+//! quiet machine.
 
 mod codec;
+mod deadlock;
 mod machine;
 mod wal;
 mod words;
@@ -21,6 +23,6 @@ fn settings() -> Criterion {
 criterion_group! {
     name = parts;
     config = settings();
-    targets = machine::free_locks, machine::hand_over, machine::mass_expiry, codec::entries, wal::append_and_sync
+    targets = machine::free_locks, machine::hand_over, machine::mass_expiry, deadlock::one_more_wait, codec::entries, wal::append_and_sync
 }
 criterion_main!(parts);

@@ -54,7 +54,12 @@ fn open_session(number: u64) -> Command {
 
 /// Asks for a lock, to wait in its queue where it is held. Everything before this request has been answered.
 pub(crate) fn acquire(session: SessionId, number: u64, name: &LockName) -> Command {
-    Command::Acquire(Acquire {
+    Command::Acquire(wish(session, number, name))
+}
+
+/// The same, not yet a command.
+pub(crate) fn wish(session: SessionId, number: u64, name: &LockName) -> Acquire {
+    Acquire {
         request: RequestId { session, number },
         answered_below: number,
         name: name.clone(),
@@ -63,7 +68,7 @@ pub(crate) fn acquire(session: SessionId, number: u64, name: &LockName) -> Comma
         patience: Patience::Session,
         metadata: Metadata { who: "bench".into(), host: "localhost".into(), pid: 1, ..Metadata::default() },
         extras: None,
-    })
+    }
 }
 
 /// Gives a lock back. Everything before this request has been answered.

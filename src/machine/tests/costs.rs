@@ -105,6 +105,42 @@ fn a_wait_behind_many_is_cheap() {
     );
 }
 
+/// A circle that only holds because every holder of a permit waits is found behind a queue as long as they may be: what a
+/// search may look at is enough for it.
+#[test]
+fn a_circle_over_permits_is_found_behind_many() {
+    let mut machine = Machine::new();
+    for session in 1..=3 {
+        apply(&mut machine, open(session));
+    }
+    let permit = |session, number, owner: &str| {
+        let Command::Acquire(asks) = acquire(session, number, "pool", Some(owner)) else { panic!("an acquire") };
+        Command::Acquire(Acquire { mode: Mode::Permits { count: 1, limit: Some(3) }, ..asks })
+    };
+    let holders = ["one", "two", "three"];
+    for (number, holder) in (1..).zip(holders) {
+        apply(&mut machine, permit(1, number, holder));
+    }
+    let many = WAITERS_A_LOCK_MAX as u64 - 10;
+    for number in 1..=many {
+        apply(&mut machine, permit(2, number, &format!("waiter-{number}")));
+    }
+    apply(&mut machine, acquire(3, 1, "own", Some("owner")));
+    for (number, holder) in (4..).zip(holders) {
+        let waits = apply(&mut machine, acquire(1, number, "own", Some(holder)));
+        assert!(matches!(waits, Outcome::Queued(_)), "{waits:?}");
+    }
+    let mut other = machine.clone();
+    let Outcome::Refused(Refusal::Deadlock { circle }) = apply(&mut other, permit(3, 2, "owner")) else {
+        panic!("every holder waits for the owner")
+    };
+    assert!(circle.iter().any(|link| link.why == WaitsBecause::Holds), "{circle:?}");
+    let gone = Command::Cancel { request: RequestId { session: SessionId::new(0, 1), number: 4 } };
+    apply(&mut machine, gone);
+    let waits = apply(&mut machine, permit(3, 2, "owner"));
+    assert!(matches!(waits, Outcome::Queued(_)), "one holder goes on: {waits:?}");
+}
+
 /// Releasing a lock is one step of bounded work, however many wait: the same few records change, and one waiter is granted.
 #[test]
 fn a_release_is_bounded_work() {

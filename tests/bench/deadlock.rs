@@ -1,0 +1,149 @@
+//! What one more wait costs behind a full queue of named owners, where it may close a circle and where it does.
+
+use std::time::Duration;
+
+use criterion::Criterion;
+use lockkeeper::machine::Machine;
+use lockkeeper::model::{Acquire, AcquireSet, Command, Mode, Outcome, Owner, Refusal, RequestId, SessionId};
+
+use super::machine::timed;
+use super::words::{apply, entry, name, open, wish};
+
+const QUEUE: u64 = 9_990;
+
+/// What all wait for.
+#[derive(Clone, Copy)]
+enum Queue {
+    /// One lock.
+    Lock,
+    /// A semaphore of so many permits, each held by an owner.
+    Permits(u32),
+    /// A lock, with another in a set.
+    Sets,
+}
+
+/// Who else waits for the one whose wait is timed.
+#[derive(Clone, Copy, PartialEq)]
+enum Others {
+    /// Nobody.
+    Nobody,
+    /// One holder of what it asks for.
+    OneHolder,
+    /// Every holder of what it asks for.
+    EveryHolder,
+}
+
+/// A queue and the next one in it.
+struct Scene {
+    machine: Machine,
+    last: SessionId,
+    queue: Queue,
+    number: u64,
+}
+
+/// One more wait: behind holders who wait for nobody, behind one that waits for the newcomer, and behind nothing else.
+pub(crate) fn one_more_wait(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("one more wait behind 9990");
+    let queues = [
+        ("a lock", Queue::Lock),
+        ("a semaphore of 1", Queue::Permits(1)),
+        ("a semaphore of 3", Queue::Permits(3)),
+        ("sets", Queue::Sets),
+    ];
+    let others = [
+        ("nobody waits back", Others::Nobody),
+        ("one holder waits back", Others::OneHolder),
+        ("all holders wait back", Others::EveryHolder),
+    ];
+    for (queue_name, queue) in queues {
+        for (others_name, others) in others {
+            let mut scene = Scene::set(queue, others);
+            group.bench_function(format!("{queue_name}, {others_name}"), |bencher| {
+                bencher.iter_custom(|times| (0..times).map(|_| scene.ask(others)).sum());
+            });
+        }
+    }
+    group.finish();
+}
+
+impl Scene {
+    fn set(queue: Queue, others: Others) -> Self {
+        let mut machine = Machine::new();
+        let sessions = open(&mut machine, QUEUE + 2);
+        let holders = if let Queue::Permits(limit) = queue { limit } else { 1 };
+        let mut scene = Self { machine, last: sessions[0], queue, number: 1 };
+        scene.apply(waits_back(sessions[0], 1, "last"));
+        for holder in 0..holders {
+            let held = if let Queue::Sets = queue { Queue::Lock } else { queue };
+            let number = scene.number();
+            scene.apply(asks(held, sessions[1], number, &format!("holder {holder}")));
+        }
+        for session in &sessions[2..] {
+            let number = scene.number();
+            scene.apply(asks(queue, *session, number, "waiter"));
+        }
+        let back = match others {
+            Others::Nobody => 0,
+            Others::OneHolder => 1,
+            Others::EveryHolder => holders,
+        };
+        for holder in 0..back {
+            let number = scene.number();
+            scene.apply(waits_back(sessions[1], number, &format!("holder {holder}")));
+        }
+        scene
+    }
+
+    fn number(&mut self) -> u64 {
+        self.number += 1;
+        self.number
+    }
+
+    fn apply(&mut self, command: Command) {
+        let applied = apply(&mut self.machine, &entry(0, [command]));
+        let outcome = &applied.commands[0].outcome;
+        assert!(matches!(outcome, Outcome::Granted(_) | Outcome::Queued(_)), "{outcome:?}");
+    }
+
+    /// Asks, and takes it back where it was not refused.
+    fn ask(&mut self, others: Others) -> Duration {
+        let number = self.number();
+        let asked = asks(self.queue, self.last, number, "last");
+        let (applied, took) = timed(&mut self.machine, &entry(0, [asked]));
+        let refused = matches!(applied.commands[0].outcome, Outcome::Refused(Refusal::Deadlock { .. }));
+        let one_of_many = others == Others::OneHolder && matches!(self.queue, Queue::Permits(2..));
+        assert_eq!(refused, others != Others::Nobody && !one_of_many, "{:?}", applied.commands[0].outcome);
+        if !refused {
+            let request = RequestId { session: self.last, number };
+            let cancel = Command::Cancel { request };
+            apply(&mut self.machine, &entry(0, [cancel]));
+        }
+        took
+    }
+}
+
+fn asks(queue: Queue, session: SessionId, number: u64, owner: &str) -> Command {
+    let owner = Some(Owner::parse(owner).expect("a legal owner"));
+    let asked = Acquire { owner, ..wish(session, number, &name(0)) };
+    match queue {
+        Queue::Lock => Command::Acquire(asked),
+        Queue::Permits(limit) => {
+            Command::Acquire(Acquire { mode: Mode::Permits { count: 1, limit: Some(limit) }, ..asked })
+        }
+        Queue::Sets => Command::AcquireSet(AcquireSet {
+            request: asked.request,
+            answered_below: asked.answered_below,
+            members: [(asked.name, Mode::Exclusive), (name(1_000 + number), Mode::Exclusive)].into(),
+            owner: asked.owner,
+            patience: asked.patience,
+            metadata: asked.metadata,
+            extras: None,
+        }),
+    }
+}
+
+/// Asks for the lock that the newcomer holds, or is to hold.
+fn waits_back(session: SessionId, number: u64, owner: &str) -> Command {
+    let owner = Some(Owner::parse(owner).expect("a legal owner"));
+    Command::Acquire(Acquire { owner, ..wish(session, number, &name(1)) })
+}
