@@ -60,6 +60,7 @@ struct Pool {
 }
 
 /// Everything that one party needs, directly or not.
+#[derive(Default)]
 pub(super) struct Graph {
     pub(super) nodes: Vec<Node>,
     numbers: HashMap<Node, usize, foldhash::fast::FixedState>,
@@ -81,18 +82,7 @@ pub(super) struct Graph {
 impl Graph {
     /// Of what this party needs. It grows until about so much was looked at.
     pub(super) fn of(party: Party, look_at: usize) -> Self {
-        let mut graph = Self {
-            nodes: Vec::new(),
-            numbers: HashMap::default(),
-            edges: Vec::new(),
-            needs: Vec::new(),
-            unmet: Vec::new(),
-            gives: Vec::new(),
-            pools: Vec::new(),
-            pooled: BTreeMap::new(),
-            left: look_at,
-            beside_sets: BTreeMap::new(),
-        };
+        let mut graph = Self { left: look_at, ..Self::default() };
         graph.number(Node::Party(party));
         graph
     }
