@@ -268,7 +268,11 @@ impl Naive {
     fn suspect_loosened(&mut self) {
         let now = self.beside_sets();
         let before = std::mem::replace(&mut self.before, now.clone());
-        let gone = before.standings.iter().filter(|standing| !now.standings.contains(standing));
+        // Who upgrades passes more than before.
+        let upgraded = |(session, lock, claim, _, held)| (session, lock, claim, Some(Mode::Exclusive), held);
+        let gone = before.standings.iter().filter(|standing| {
+            !now.standings.contains(standing) && !now.standings.contains(&upgraded((*standing).clone()))
+        });
         let mut sessions: Vec<SessionId> = gone.map(|(session, ..)| *session).collect();
         for (lock, limit, holds) in &now.permits {
             if !before.permits.contains(&(lock.clone(), *limit, holds.clone())) {
