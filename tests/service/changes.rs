@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use lockkeeper::client::{ClientError, HoldState, Session};
+use lockkeeper::client::{Asked, Client, ClientError, HoldState, LockGuard, Session};
 use lockkeeper::model::{Command, EndReason, Reentry, SessionClose, TokenState};
 use lockkeeper::service::{Call, LockService, Word};
 
@@ -217,6 +217,7 @@ pub(crate) async fn a_broken_holder_is_told<S: LockService>(service: S) {
     assert_eq!((would.done, would.holder.token, would.next), (false, guard.token(), None));
     assert!(client.break_hold("a", guard.token(), "").await.is_err_and(|error| error.word() == Word::Invalid));
     assert_eq!(guard.state(), HoldState::Held);
+    until_heard(&client, &guard).await;
     let (lost, next, broken) = tokio::join!(guard.lost(), client.lock("a").wait(LONG).acquire(), async {
         in_use(&client, "a", 1, 1).await;
         client.break_hold("a", guard.token(), "it hangs").await
@@ -235,21 +236,25 @@ pub(crate) async fn a_broken_holder_is_told<S: LockService>(service: S) {
     other.release().await.expect("still held");
 }
 
-/// A holder that listens hears who asks for its lock and why, and keeps it.
-pub(crate) async fn a_holder_is_asked<S: LockService>(service: S) {
-    let client = client(service, "ask");
-    let guard = client.lock("a").acquire().await.expect("free");
-    // What was asked before it listens may be missed; so it is asked until it answers.
+/// Asks the holder of "a" until it hears it: what was asked before it listened may be missed.
+async fn until_heard<S: LockService>(client: &Client<S>, guard: &LockGuard) -> Asked {
     let asked = async {
         loop {
             client.ask("a", guard.token(), "maintenance").await.expect("held");
             tokio::time::sleep(LOOK).await;
         }
     };
-    let heard = tokio::select! {
+    tokio::select! {
         heard = guard.asked() => heard,
         () = asked => unreachable!("it never ends"),
-    };
+    }
+}
+
+/// A holder that listens hears who asks for its lock and why, and keeps it.
+pub(crate) async fn a_holder_is_asked<S: LockService>(service: S) {
+    let client = client(service, "ask");
+    let guard = client.lock("a").acquire().await.expect("free");
+    let heard = until_heard(&client, &guard).await;
     assert_eq!(heard.why.as_str(), "maintenance");
     assert_eq!(guard.state(), HoldState::Held);
     let token = guard.token();
