@@ -259,15 +259,22 @@ impl Machine {
     }
 
     /// After grants: a party that holds more now and waits elsewhere may have closed a circle. The newest of its waits that
-    /// does not want to wait all the same is refused. Answers whether one was.
+    /// does not want to wait all the same is refused; where it waits for nothing but its nested runs, one of theirs. Answers
+    /// whether one was.
     pub(super) fn break_circles(&mut self) -> bool {
         self.suspect_loosened();
+        let mut nesting = BTreeSet::new();
         while let Some(party) = self.suspects.pop_first() {
             let Some(circle) = self.circle_of(&party) else { continue };
             let waits = self.parties.get(&party).into_iter().flat_map(|ties| &ties.waits);
             let waits = waits.filter(|(key, sequence)| self.may_be_refused(key, *sequence));
             let newest = waits.max_by_key(|(key, sequence)| (*sequence, key.clone())).cloned();
-            let Some((key, sequence)) = newest else { continue };
+            let Some((key, sequence)) = newest else {
+                let runs = self.parties.get(&party).into_iter().flat_map(|ties| ties.children.keys().cloned());
+                nesting.insert(party);
+                self.suspects.extend(runs.filter(|run| !nesting.contains(run)));
+                continue;
+            };
             let refused = Outcome::Refused(Refusal::Deadlock { circle });
             self.leave_with(&key, sequence, LeaveReason::Deadlock, refused);
             self.suspects.insert(party);

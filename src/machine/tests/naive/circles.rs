@@ -23,8 +23,9 @@ impl Naive {
 
     pub(super) fn refuse_in_circles(&mut self) -> bool {
         self.suspect_loosened();
-        self.suspects.sort();
+        let mut nesting = vec![];
         while !self.suspects.is_empty() {
+            self.suspects.sort();
             let party = self.suspects.remove(0);
             if !self.in_circle(&party) {
                 continue;
@@ -39,6 +40,9 @@ impl Naive {
                 self.suspects.push(party);
                 return true;
             }
+            nesting.push(party);
+            let runs = self.children(&nesting[nesting.len() - 1]);
+            self.suspects.extend(runs.into_iter().filter(|run| !nesting.contains(run)));
         }
         false
     }
