@@ -31,9 +31,11 @@ pub(super) struct Beside {
     pub(super) waits: Option<u64>,
 }
 
-/// What stands in somebody's way: at which lock, and how; nothing is told of the step from a party to its own wait.
+/// What stands in somebody's way, as long as that need is not met: at which lock, and how; nothing is told of the step from
+/// a party to its own wait.
 struct Edge {
     to: usize,
+    need: Option<usize>,
     told: Option<Told>,
 }
 
@@ -118,7 +120,7 @@ impl Graph {
         for (node, gives) in from {
             let to = self.number(node);
             self.gives[to].push(Gives::Need(need, gives));
-            self.edges[of].push(Edge { to, told: told.cloned() });
+            self.edges[of].push(Edge { to, need: Some(need), told: told.cloned() });
         }
     }
 
@@ -134,12 +136,21 @@ impl Graph {
         pool
     }
 
-    /// Needs so much in a pool, which is more than any before of this pool. Nothing of it is told.
-    pub(super) fn need_of_pool(&mut self, of: usize, pool: usize, missing: u64) {
+    /// Needs so much in a pool, which is more than any before of this pool; these show the way to whose end adds to it.
+    pub(super) fn need_of_pool(
+        &mut self,
+        of: usize,
+        (pool, missing): (usize, u64),
+        ways: impl Iterator<Item = Node>,
+        told: &Told,
+    ) {
         let need = self.needs.len();
         self.needs.push(Need { of, missing: 1 });
         self.unmet[of] += 1;
         self.pools[pool].wanted.push_back((missing, need));
+        for way in ways {
+            self.lead(of, way, Some(need), Some(told));
+        }
     }
 
     /// Nothing that ends: it only shows the way to these.
@@ -147,14 +158,14 @@ impl Graph {
         let of = self.number(node);
         self.unmet[of] = usize::MAX;
         for node in to {
-            self.lead(of, node, None);
+            self.lead(of, node, None, None);
         }
     }
 
     /// The way from one to another, and what is told of it.
-    pub(super) fn lead(&mut self, of: usize, to: Node, told: Option<&Told>) {
+    fn lead(&mut self, of: usize, to: Node, need: Option<usize>, told: Option<&Told>) {
         let to = self.number(to);
-        self.edges[of].push(Edge { to, told: told.cloned() });
+        self.edges[of].push(Edge { to, need, told: told.cloned() });
         self.spend(1);
     }
 
@@ -191,13 +202,15 @@ impl Graph {
         (self.unmet[*of] == 0).then_some(*of)
     }
 
-    /// The shortest way from the first party over those left back to itself: what is told of its steps, and of whom.
+    /// The shortest way from the first party over those left back to itself, by needs that are not met: what is told of its
+    /// steps, and of whom.
     pub(super) fn circle(&self, left: &[bool]) -> Option<Vec<(&Node, &Told)>> {
         let mut came: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
         let mut work = VecDeque::from([0]);
         while let Some(party) = work.pop_front() {
             for (at, edge) in self.edges[party].iter().enumerate() {
-                if !left[edge.to] || came.contains_key(&edge.to) {
+                let met = edge.need.is_some_and(|need| self.needs[need].missing == 0);
+                if met || !left[edge.to] || came.contains_key(&edge.to) {
                     continue;
                 }
                 came.insert(edge.to, (party, at));

@@ -47,18 +47,15 @@ fn say(graph: &mut Graph, key: &LockKey, lock: &Lock) {
     for (number, party, permits) in waiters() {
         let at = graph.number(Node::Wait(key.clone(), number));
         wanted += permits;
+        let ahead = before.map(|before| Node::UpTo(key.clone(), before));
         if free < wanted {
-            graph.need_of_pool(at, pool, wanted - free);
-            graph.lead(at, Node::Holders(key.clone()), Some(&holds));
+            let ways = std::iter::once(Node::Holders(key.clone())).chain(ahead.clone());
+            graph.need_of_pool(at, (pool, wanted - free), ways, &holds);
         }
-        let mut ahead = Vec::new();
         if let Some(before) = before {
             graph.need(at, 1, vec![(Node::Wait(key.clone(), before), 1)], Some(&behind));
-            graph.lead(at, Node::UpTo(key.clone(), before), Some(&holds));
-            ahead.push(Node::UpTo(key.clone(), before));
         }
-        ahead.push(Node::Party(party));
-        graph.show(Node::UpTo(key.clone(), number), ahead.into_iter());
+        graph.show(Node::UpTo(key.clone(), number), ahead.into_iter().chain([Node::Party(party)]));
         before = Some(number);
     }
 }

@@ -11,7 +11,7 @@ use crate::machine::Machine;
 use crate::machine::state::Standing;
 use crate::model::*;
 
-const STORIES: u64 = 1_000;
+const STORIES: u64 = 2_000;
 const COMMANDS_A_STORY: u64 = 60;
 const SESSIONS: u64 = 3;
 const LOCKS: [&str; 4] = ["a", "b", "c", "pool"];
@@ -140,6 +140,12 @@ fn holds(machine: &Machine) -> impl Iterator<Item = (SessionId, LockName, Fencin
     })
 }
 
+/// Who waits where, by place.
+fn waits(machine: &Machine) -> Vec<(LockKey, u64, Claim)> {
+    let queues = machine.locks.iter();
+    queues.flat_map(|(key, lock)| lock.queue.iter().map(|(at, waiter)| (key.clone(), *at, waiter.claim))).collect()
+}
+
 type Holds = Vec<(LockKey, FencingToken)>;
 
 /// Lets everybody finish who waits for nothing, and has no nested run that is not finished, until nobody is left who can.
@@ -241,6 +247,7 @@ fn alarms_are_never_false_and_never_missing() {
             } else {
                 assert_eq!(outcome, expected, "story {seed}, {at}: {command:#?}");
             }
+            assert_eq!(waits(&watched.machine), naive.waiting(), "story {seed}, {at}: who waits after {command:#?}");
             let (stuck, _) = if story.all_named { go_on(&watched.machine) } else { (vec![], 0) };
             assert!(stuck.is_empty(), "story {seed}, {at}: {stuck:?} wait for ever after {command:#?}: {outcome:?}");
         }

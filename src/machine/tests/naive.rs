@@ -101,7 +101,7 @@ pub(super) struct Naive {
     lost: Vec<Lost>,
     /// Owners that have come to hold something since circles were last looked for.
     suspects: Vec<Party>,
-    /// Sessions that stood at a lock where a set waited when circles were last looked for.
+    /// What there was when circles were last looked for.
     before: Before,
     /// Limits of semaphores, and whether they stay while nobody uses them.
     limits: Vec<(LockKey, u32, bool)>,
@@ -126,7 +126,7 @@ enum Node {
 /// Holds of a semaphore, by token and in words.
 type PermitHolds = Vec<(FencingToken, String)>;
 
-/// What there was beside waiting sets when circles were last looked for.
+/// What there was when circles were last looked for.
 #[derive(Clone, Default)]
 struct Before {
     /// Who stood where, how, and whether it held.
@@ -245,47 +245,6 @@ impl Naive {
             }
         }
         (now, once)
-    }
-
-    /// What there is beside waiting sets.
-    fn beside_sets(&self) -> Before {
-        let sets: Vec<Wait> = self.waits.iter().filter(|wait| wait.ask.set).cloned().collect();
-        let at_set = |lock: &LockKey| sets.iter().any(|set| set.ask.lock == *lock);
-        let holds = self.holds.iter().map(|hold| (hold.ask.clone(), true));
-        let asks = holds.chain(self.waits.iter().map(|wait| (wait.ask.clone(), false)));
-        let kind = |mode: Mode| if let Mode::Permits { .. } = mode { None } else { Some(mode) };
-        let standings = asks
-            .filter(|(ask, _)| at_set(&ask.lock))
-            .filter_map(|(ask, held)| Some((ask.claim.session()?, ask.lock.clone(), ask.claim, kind(ask.mode), held)));
-        let permits = self.limits.iter().filter(|(lock, ..)| at_set(lock)).map(|(lock, limit, _)| {
-            let holds = self.holds.iter().filter(|hold| hold.ask.lock == *lock);
-            (lock.clone(), *limit, holds.map(|hold| (hold.token, format!("{:?}", hold.ask.mode))).collect())
-        });
-        Before { standings: standings.collect(), permits: permits.collect(), waits: self.waits.clone() }
-    }
-
-    /// Who may pass fewer than before may be in a circle by now.
-    fn suspect_loosened(&mut self) {
-        let now = self.beside_sets();
-        let before = std::mem::replace(&mut self.before, now.clone());
-        // Who upgrades passes more than before.
-        let upgraded = |(session, lock, claim, _, held)| (session, lock, claim, Some(Mode::Exclusive), held);
-        let gone = before.standings.iter().filter(|standing| {
-            !now.standings.contains(standing) && !now.standings.contains(&upgraded((*standing).clone()))
-        });
-        let mut sessions: Vec<SessionId> = gone.map(|(session, ..)| *session).collect();
-        for (lock, limit, holds) in &now.permits {
-            if !before.permits.contains(&(lock.clone(), *limit, holds.clone())) {
-                let there = now.standings.iter().filter(|(_, at, ..)| at == lock);
-                sessions.extend(there.map(|(session, ..)| *session));
-            }
-        }
-        let waits = |set: &&Wait| self.waits.iter().any(|wait| node_of(wait) == node_of(set));
-        let gone = before.waits.iter().filter(|wait| wait.ask.set && !waits(wait));
-        sessions.extend(grants::and_behind(&before.waits, gone).into_iter().filter_map(|(claim, _)| claim.session()));
-        let suspects =
-            self.waits.iter().filter(|wait| wait.ask.claim.session().is_some_and(|id| sessions.contains(&id)));
-        self.suspects.extend(suspects.filter_map(endless_wait));
     }
 
     fn alive(&mut self, id: SessionId) -> Option<&mut Presence> {

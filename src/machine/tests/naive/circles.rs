@@ -21,6 +21,53 @@ impl Naive {
         Some(Outcome::Refused(Refusal::Deadlock { circle: vec![] }))
     }
 
+    /// Who stands where, and what there is of permits.
+    fn situation(&self) -> Before {
+        let holds = self.holds.iter().map(|hold| (&hold.ask, true));
+        let asks = holds.chain(self.waits.iter().map(|wait| (&wait.ask, false)));
+        let kind = |mode: Mode| if let Mode::Permits { .. } = mode { None } else { Some(mode) };
+        let standings = asks
+            .filter_map(|(ask, held)| Some((ask.claim.session()?, ask.lock.clone(), ask.claim, kind(ask.mode), held)));
+        let permits = self.limits.iter().map(|(lock, limit, _)| {
+            let holds = self.holds.iter().filter(|hold| hold.ask.lock == *lock);
+            (lock.clone(), *limit, holds.map(|hold| (hold.token, format!("{:?}", hold.ask.mode))).collect())
+        });
+        Before { standings: standings.collect(), permits: permits.collect(), waits: self.waits.clone() }
+    }
+
+    /// Who may pass fewer than before may be in a circle by now: whoever stood where a set waited, and stands there no
+    /// longer or beside other permits; and whoever stood behind a set that is gone.
+    fn suspect_loosened(&mut self) {
+        let now = self.situation();
+        let before = std::mem::replace(&mut self.before, now.clone());
+        let at_set = |lock: &LockKey| before.waits.iter().any(|wait| wait.ask.set && wait.ask.lock == *lock);
+        // Who upgrades passes more than before.
+        let upgraded = |(session, lock, claim, _, held)| (session, lock, claim, Some(Mode::Exclusive), held);
+        let gone = before.standings.iter().filter(|standing| {
+            let stays = now.standings.contains(standing) || now.standings.contains(&upgraded((*standing).clone()));
+            at_set(&standing.1) && !stays
+        });
+        let mut sessions: Vec<SessionId> = gone.map(|(session, ..)| *session).collect();
+        for permits in now.permits.iter().filter(|permits| at_set(&permits.0) && !before.permits.contains(permits)) {
+            let there = now.standings.iter().filter(|(_, at, ..)| *at == permits.0);
+            sessions.extend(there.map(|(session, ..)| *session));
+        }
+        let waits = |set: &&Wait| self.waits.iter().any(|wait| node_of(wait) == node_of(set));
+        let gone = before.waits.iter().filter(|wait| wait.ask.set && !waits(wait));
+        sessions.extend(grants::and_behind(&before.waits, gone).into_iter().filter_map(|(claim, _)| claim.session()));
+        let suspects =
+            self.waits.iter().filter(|wait| wait.ask.claim.session().is_some_and(|id| sessions.contains(&id)));
+        self.suspects.extend(suspects.filter_map(endless_wait));
+    }
+
+    /// Who waits where, by place.
+    pub(in super::super) fn waiting(&self) -> Vec<(LockKey, u64, Claim)> {
+        let mut waits: Vec<_> =
+            self.waits.iter().map(|wait| (wait.ask.lock.clone(), wait.sequence, wait.ask.claim)).collect();
+        waits.sort_by_key(|(lock, at, _)| (lock.clone(), *at));
+        waits
+    }
+
     pub(super) fn refuse_in_circles(&mut self) -> bool {
         self.suspect_loosened();
         let mut nesting = vec![];
@@ -105,7 +152,7 @@ impl Naive {
         self.waits.iter().filter(of).map(node_of).collect()
     }
 
-    /// Whom or what this wait needs to come to an end; and whether enough of it has.
+    /// Whom or what this wait still needs to come to an end; and whether enough has.
     pub(super) fn in_the_way(&self, wait: &Wait, done: &[Node]) -> (Vec<Node>, bool) {
         let (ask, own) = (&wait.ask, endless_wait(wait));
         let is_done = |node: &Node| done.contains(node);
@@ -129,26 +176,26 @@ impl Naive {
                 let beside = !conflict(wait.ask.mode, ask.mode);
                 ways(vec![if beside { node_of(wait) } else { Node::Party(party) }], &once)
             });
-            let found: Vec<Vec<Vec<Node>>> = held.map(|party| vec![vec![Node::Party(party)]]).chain(ahead).collect();
-            let met = found.iter().all(|ways| any(ways));
-            return (found.into_iter().flatten().flatten().collect(), met);
+            let found = held.map(|party| vec![vec![Node::Party(party)]]).chain(ahead);
+            let unmet: Vec<Node> = found.filter(|ways| !any(ways)).flatten().flatten().collect();
+            let met = unmet.is_empty();
+            return (unmet, met);
         };
         let permits = |ask: &Ask| if let Mode::Permits { count, .. } = ask.mode { count } else { 0 };
         let held = holds.iter().map(|(hold, party)| (permits(&hold.ask), vec![vec![Node::Party(party.clone())]]));
         let queued =
             ahead.iter().map(|(wait, party, once)| (permits(&wait.ask), ways(vec![Node::Party(party.clone())], once)));
         let takers: Vec<_> = held.chain(queued).collect();
-        let stuck =
-            |done: bool| -> u32 { takers.iter().filter(|(_, ways)| !done || !any(ways)).map(|(count, _)| count).sum() };
-        let limit = self.limit(&ask.lock).unwrap_or_default();
+        let stuck: Vec<_> = takers.into_iter().filter(|(_, ways)| !any(ways)).collect();
+        let left: u32 = stuck.iter().map(|(count, _)| count).sum();
         // A set that stands ahead goes with all its parts, or not at all.
-        let grants: Vec<_> = ahead.iter().map(|(wait, _, once)| ways(self.whole(wait), once)).collect();
-        let granted = grants.iter().all(|ways| any(ways));
-        let mut found: Vec<Node> = grants.into_iter().flatten().flatten().collect();
-        if limit < stuck(false) + count {
-            found.extend(takers.iter().flat_map(|(_, ways)| ways.iter().flatten().cloned()));
+        let grants = ahead.iter().map(|(wait, _, once)| ways(self.whole(wait), once)).filter(|ways| !any(ways));
+        let mut unmet: Vec<Vec<Vec<Node>>> = grants.collect();
+        if self.limit(&ask.lock).unwrap_or_default() < left + count {
+            unmet.extend(stuck.into_iter().map(|(_, ways)| ways));
         }
-        (found, granted && stuck(true) + count <= limit)
+        let met = unmet.is_empty();
+        (unmet.into_iter().flatten().flatten().collect(), met)
     }
 
     /// Whether this party can never finish, and waits, over others that cannot, for itself.
