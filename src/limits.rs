@@ -4,6 +4,7 @@
 //! weigh them against each other; relations that must hold between them are checked by the compiler below.
 
 mod bench;
+mod circles;
 mod command_line;
 mod history;
 mod members;
@@ -11,6 +12,7 @@ mod systems;
 mod tables;
 
 pub use bench::*;
+pub use circles::*;
 pub use command_line::*;
 pub use history::*;
 pub use members::*;
@@ -89,16 +91,6 @@ pub const HOLDERS_A_LOCK_MAX: usize = 100_000;
 pub const OWN_REQUESTS_MIN: u64 = 1 << 63;
 /// Locks that one request may ask for together.
 pub const LOCKS_A_SET_MAX: usize = 64;
-/// Links of a circle of waiters that are told; the rest is left out, so that a refusal fits into a call's headers.
-pub const CIRCLE_LINKS_MAX: usize = 8;
-/// How much each of them may say of who it is, and as much of what for, in bytes.
-pub const CIRCLE_TEXT_BYTES_MAX: usize = 64;
-/// Waiters or holders that one step of a search for circles looks at.
-pub const REACH_STEP_MAX: usize = 32;
-/// Waits and holds that a search for a plain circle looks at in each direction, before everything is looked at.
-pub const PLAIN_CIRCLE_LOOKED_AT_MAX: usize = 512;
-/// Needs that a search for any circle looks at; a wait whose search would be longer is taken for one that closes none.
-pub const CIRCLE_LOOKED_AT_MAX: usize = 262_144;
 /// Waits that one explanation tells; the rest is left out, and that is said.
 pub const EXPLAINED_WAITS_MAX: usize = 64;
 /// What an explanation tells of what stands in the way of one wait, at one lock and in all.

@@ -161,7 +161,8 @@ impl Machine {
         if self.sets_waiting != sets.filter(|waiter| waiter.purpose == Purpose::Set).count() {
             return Err(format!("{} waiters are said to stand for sets", self.sets_waiting));
         }
-        if self.parties != self.derived_parties() {
+        let (parties, entangled) = self.derived_parties();
+        if self.parties != parties || self.entangled != entangled {
             return Err("the index of owners is wrong".into());
         }
         if self.documents != self.derived_documents() {

@@ -1,6 +1,6 @@
 //! What has to come to an end before what: reduced until nothing changes, and searched for the way round.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use super::parties::Party;
 use crate::limits;
@@ -74,7 +74,7 @@ pub(super) struct Graph {
     gives: Vec<Vec<Gives>>,
     pools: Vec<Pool>,
     /// Semaphores of which all was said.
-    pub(super) pooled: BTreeMap<LockKey, bool>,
+    pub(super) pooled: BTreeSet<LockKey>,
     /// How much more may be looked at.
     left: usize,
     /// Where a session stands beside waiting sets, by its requests; looked up once.
@@ -87,6 +87,14 @@ impl Graph {
         let mut graph = Self { left: look_at, ..Self::default() };
         graph.number(Node::Party(party));
         graph
+    }
+
+    /// Of whose needs it is.
+    pub(super) fn whose(&self) -> Option<&Party> {
+        match self.nodes.first() {
+            Some(Node::Party(party)) => Some(party),
+            _ => None,
+        }
     }
 
     /// So much was looked at.
@@ -136,7 +144,7 @@ impl Graph {
         pool
     }
 
-    /// Needs so much in a pool, which is more than any before of this pool; these show the way to whose end adds to it.
+    /// Needs so much in a pool, which is no less than any before of this pool; these show the way to whose end adds to it.
     pub(super) fn need_of_pool(
         &mut self,
         of: usize,

@@ -77,6 +77,14 @@ impl Lock {
         }
     }
 
+    /// Whether nobody can be granted anything, in no mode: it is held by one alone, or has no permit left.
+    pub(super) fn admits_nobody(&self) -> bool {
+        match self.kind {
+            Kind::Lock => self.holders.values().next().is_some_and(|holder| holder.mode == Mode::Exclusive),
+            Kind::Semaphore => !self.admits(Mode::Permits { count: 1, limit: None }),
+        }
+    }
+
     /// Whether this mode could be held if that one hold were not there.
     pub(super) fn admits_instead(&self, of: FencingToken, mode: Mode) -> bool {
         let mut others = self.holders.iter().filter(|(token, _)| **token != of).map(|(_, holder)| holder.mode);

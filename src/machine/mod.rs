@@ -111,6 +111,8 @@ pub struct Machine {
     sets_waiting: usize,
     /// Named owners by what they hold and wait for; derived.
     parties: BTreeMap<Party, Ties>,
+    /// Those of them who wait, and do something else besides; derived.
+    entangled: BTreeSet<Party>,
     /// Owners whose newest hold may have closed a circle of waiters.
     suspects: BTreeSet<Party>,
     /// Sessions that may pass fewer waiters than before: something changed where they stand beside a waiting set.

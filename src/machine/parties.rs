@@ -25,10 +25,26 @@ pub(super) struct Ties {
     pub(super) parents: BTreeMap<Party, usize>,
 }
 
+impl Ties {
+    /// Whether it waits, and that is not all: it waits elsewhere too, holds something or is nested.
+    fn is_entangled(&self) -> bool {
+        let Self { waits, holds, children, parents } = self;
+        let more = 1 < waits.len() || !holds.is_empty() || !children.is_empty() || !parents.is_empty();
+        more && !waits.is_empty()
+    }
+}
+
+impl Waiter {
+    /// Whether a party is behind it, and only a grant or a cancel ends it.
+    pub(super) fn is_endless(&self) -> bool {
+        let named = self.owner.is_some() && self.claim.session().is_some();
+        named && self.deadline.is_none() && self.choices().reentry != Reentry::Wait
+    }
+}
+
 /// The party behind a wait that may be without an end.
 pub(super) fn waiting_party(waiter: &Waiter) -> Option<Party> {
-    let endless = waiter.deadline.is_none() && waiter.choices().reentry != Reentry::Wait;
-    waiter.claim.session().zip(waiter.owner.clone()).filter(|_| endless)
+    waiter.claim.session().zip(waiter.owner.clone()).filter(|_| waiter.is_endless())
 }
 
 /// The party behind a hold that may be without an end.
@@ -70,19 +86,26 @@ impl Machine {
 
     fn tie(&mut self, party: Party, change: impl FnOnce(&mut Ties)) {
         let ties = self.parties.entry(party.clone()).or_default();
+        let was = ties.is_entangled();
         change(ties);
+        let is = ties.is_entangled();
         if *ties == Ties::default() {
             self.parties.remove(&party);
+        }
+        match (was, is) {
+            (false, true) => drop(self.entangled.insert(party)),
+            (true, false) => drop(self.entangled.remove(&party)),
+            (true, true) | (false, false) => {}
         }
     }
 
     /// The index as the locks say that it should be.
-    pub(super) fn derived_parties(&self) -> BTreeMap<Party, Ties> {
+    pub(super) fn derived_parties(&self) -> (BTreeMap<Party, Ties>, BTreeSet<Party>) {
         let mut machine = Machine::new();
         for (key, lock) in &self.locks {
             machine.tie_all(key, lock);
         }
-        machine.parties
+        (machine.parties, machine.entangled)
     }
 
     fn tie_all(&mut self, key: &LockKey, lock: &Lock) {

@@ -15,10 +15,14 @@ use crate::limits;
 use crate::model::{Claim, Fairness, LockKey, Mode, QuotaKind, RequestId, SessionId};
 
 impl Machine {
-    /// The first waiter that could be granted now, or that has run out; `None` where everybody has to wait on.
+    /// The first waiter that could be granted now, or that has run out; `None` where everybody has to wait on. Who has run
+    /// out while nobody could be granted anything is left to the sweep of deadlines.
     pub(super) fn next_in_queue(&self, key: &LockKey) -> Option<u64> {
         let lock = self.locks.get(key)?;
         if self.is_closed() {
+            return None;
+        }
+        if lock.admits_nobody() {
             return None;
         }
         if faults::on(Fault::LifoQueue) {

@@ -342,7 +342,7 @@ impl Machine {
                 }
             }
         }
-        self.parties = self.derived_parties();
+        (self.parties, self.entangled) = self.derived_parties();
         self.documents = self.derived_documents();
         self.due = self.derived_deadlines();
         self.usage = self.derived_usage();

@@ -13,7 +13,7 @@ use crate::model::*;
 
 const STORIES: u64 = 2_000;
 const COMMANDS_A_STORY: u64 = 60;
-const SESSIONS: u64 = 3;
+const SESSIONS: u64 = 5;
 const LOCKS: [&str; 4] = ["a", "b", "c", "pool"];
 const OWNERS: [&str; 2] = ["job", "task"];
 

@@ -1,0 +1,12 @@
+//! Bounds of the search for circles of waiters, and of what is told of them.
+
+/// Links of a circle of waiters that are told; the rest is left out, so that a refusal fits into a call's headers.
+pub const CIRCLE_LINKS_MAX: usize = 8;
+/// How much each of them may say of who it is, and as much of what for, in bytes.
+pub const CIRCLE_TEXT_BYTES_MAX: usize = 64;
+/// Waiters or holders that one step of a search for circles looks at.
+pub const REACH_STEP_MAX: usize = 32;
+/// Waits and holds that a search for a plain circle looks at in each direction, before everything is looked at.
+pub const PLAIN_CIRCLE_LOOKED_AT_MAX: usize = 512;
+/// Needs that a search for any circle looks at; a wait whose search would be longer is taken for one that closes none.
+pub const CIRCLE_LOOKED_AT_MAX: usize = 262_144;
