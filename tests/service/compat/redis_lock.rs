@@ -16,6 +16,8 @@ use crate::suite::{LONG, SHORT, client};
 const CLIENTS: u32 = 100;
 const ROUNDS: u32 = 2;
 const ROUNDS_FULL: u32 = 1_000;
+/// After so many rounds of all together it is said how far they are.
+const TOLD_EVERY: u32 = 1_000;
 /// Between two tries of a client that polls.
 const POLL: Duration = Duration::from_millis(200);
 
@@ -61,7 +63,10 @@ async fn r_red_01_one_client_at_any_time<S: LockService>(service: S) {
             assert_eq!(inside.fetch_add(1, SeqCst), 0, "two inside");
             tokio::task::yield_now().await;
             inside.fetch_sub(1, SeqCst);
-            done.fetch_add(1, SeqCst);
+            let rounds_done = 1 + done.fetch_add(1, SeqCst);
+            if rounds_done.is_multiple_of(TOLD_EVERY) {
+                eprintln!("R-RED-01: {rounds_done} of {}", CLIENTS * rounds);
+            }
             assert!(lock.release_distributed_lock("k", &id).await.expect("answered"));
         }
     };

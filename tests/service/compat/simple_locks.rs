@@ -6,7 +6,6 @@ use std::time::Duration;
 use lockkeeper::compat::flag_lock::FlagLock;
 use lockkeeper::compat::lease_lock::LeaseLock;
 use lockkeeper::compat::unique_index_lock::UniqueIndexLock;
-use lockkeeper::model::SessionClose;
 use lockkeeper::service::{LockService, Word};
 
 use super::probe::Probe;
@@ -151,16 +150,16 @@ fn w_flag_01_w_flag_02_w_flag_03_in_the_model() {
     assert!(model.take_flag("k"), "somebody else had set it back");
 }
 
-/// A crash sets it back: the flag goes with the session.
+/// A crash sets it back: the flag goes with the session, which nobody renews any more.
 async fn w_flag_01_a_crash_sets_it_back<S: LockService>(service: S) {
-    let dead = short_session(service.clone(), "flag-crash").await;
-    let (one, two) = (FlagLock::new(dead.clone()), FlagLock::new(session(service.clone(), "flag-crash").await));
+    let (faulty, faults) = crate::faulty::Faulty::new(service.clone());
+    let one = FlagLock::new(short_session(faulty, "flag-crash").await);
+    let lives = session(service, "flag-crash").await;
+    let two = FlagLock::new(lives.clone());
     assert!(one.lock("k").await.expect("answered"));
-    let close = lockkeeper::model::Command::CloseSession { session: dead.id(), end: SessionClose::Lost };
-    let mut call = lockkeeper::service::Call::new(close);
-    call.proof = Some(dead.handle().clone());
-    // Over a stream the answer may be that the session has ended.
-    service.submit(call).await.ok();
+    assert!(!two.lock("k").await.expect("answered"), "it is set");
+    faults.deaf.store(true, SeqCst);
+    ended(&lives.client(), "k").await;
     assert!(two.lock("k").await.expect("answered"));
     assert!(!one.unlock("k").await.unwrap_or(false), "it has it no longer");
 }

@@ -10,6 +10,7 @@ mod grant_meets_cancel;
 mod install_cut_short;
 mod leaders_clock;
 mod leaders_in_turn;
+mod lease_renewed;
 mod lost_tail;
 mod mass_expiry;
 mod mixed;
@@ -57,6 +58,7 @@ pub(crate) const ALL: &[Story] = &[
     ("asked_again_after_a_snapshot", asked_again_after_a_snapshot::tell),
     ("install_cut_short", install_cut_short::tell),
     ("leaders_clock", leaders_clock::tell),
+    ("lease_renewed", lease_renewed::tell),
     ("lost_tail", lost_tail::of_one),
     ("lost_tail_of_two", lost_tail::of_two),
 ];
