@@ -28,10 +28,13 @@ impl Machine {
         if faults::on(Fault::LifoQueue) {
             return lock.queue.last_key_value().map(|(sequence, _)| *sequence);
         }
+        let mut stay = Stay::default();
         for (looked_at, (sequence, waiter)) in lock.queue.iter().enumerate() {
-            if self.waiter_due(key, *sequence).is_some() || self.eligible(key, lock, *sequence, waiter) {
+            let due = self.waiter_due(key, *sequence).is_some();
+            if due || (!stay.block(self, key, waiter) && self.eligible(key, lock, *sequence, waiter)) {
                 return Some(*sequence);
             }
+            stay.note(waiter);
             let passed_by_some = waiter.barges() && looked_at + 1 < limits::BARGING_LOOKED_AT_MAX;
             if self.sets_waiting == 0 && !passed_by_some {
                 return None;
@@ -109,6 +112,15 @@ impl Machine {
         })
     }
 
+    /// Whether a session holds something elsewhere that a set waits for: nobody else passes a waiter that is in its way.
+    fn may_pass(&self, session: SessionId, at: &LockKey) -> bool {
+        let mut standings = self.sessions.get(&session).into_iter().flat_map(|session| session.standings());
+        standings.any(|(_, key, standing)| {
+            let holds = matches!(standing, Standing::Holds(_)) && key != at;
+            holds && self.locks.get(key).is_some_and(|lock| 0 < lock.sets)
+        })
+    }
+
     /// Whom a session passes at this lock: sets that lack what it holds elsewhere, and everybody behind them.
     pub(super) fn passable(&self, session: SessionId, at: &LockKey) -> BTreeMap<u64, Claim> {
         let mut sets = Vec::new();
@@ -175,6 +187,33 @@ impl Machine {
             let keys: Vec<LockKey> = waits.map(|(_, key, _)| key.clone()).collect();
             self.touched.extend(keys);
         }
+    }
+}
+
+/// Those of a queue who stay in it, as far as it was gone through: whether they are surely in the way of one further back.
+#[derive(Default)]
+struct Stay {
+    /// One stays that shares the lock with nobody, and one that does not barge either.
+    alone: bool,
+    alone_and_fair: bool,
+    /// Sessions that may pass some of them all the same; looked up once.
+    may_pass: BTreeMap<SessionId, bool>,
+}
+
+impl Stay {
+    fn note(&mut self, waiter: &Waiter) {
+        let alone = waiter.mode != Mode::Shared;
+        self.alone |= alone;
+        self.alone_and_fair |= alone && !waiter.barges();
+    }
+
+    fn block(&mut self, machine: &Machine, key: &LockKey, waiter: &Waiter) -> bool {
+        let in_the_way = if waiter.barges() { self.alone_and_fair } else { self.alone };
+        if !in_the_way || matches!(waiter.purpose, Purpose::Upgrade(_)) {
+            return false;
+        }
+        let Some(id) = waiter.claim.session() else { return true };
+        !*self.may_pass.entry(id).or_insert_with(|| machine.may_pass(id, key))
     }
 }
 

@@ -165,6 +165,26 @@ fn a_release_is_bounded_work() {
     assert_eq!(steps[1].1, 2, "released, granted");
 }
 
+/// Who stands behind a set that lacks another lock is gone through when a lock is freed, whoever it belongs to: all of one
+/// session, or each of another.
+#[test]
+fn a_release_behind_a_set_that_lacks_something() {
+    let sets = crowd() / 2;
+    for sessions in [1, sets] {
+        let mut machine = Machine::new();
+        (1..=2 + sessions).for_each(|session| drop(apply(&mut machine, open(session))));
+        let Outcome::Granted(hot) = apply(&mut machine, acquire(1, 1, "hot", None)) else { panic!("free") };
+        apply(&mut machine, acquire(1, 2, "lacked", None));
+        apply(&mut machine, set(2, 1, &["hot".to_owned(), "lacked".to_owned()]));
+        for number in 1..=sets {
+            apply(&mut machine, set(3 + number % sessions, number, &["hot".to_owned(), format!("idle-{number}")]));
+        }
+        let freed = release(1, 3, "hot", hot.token);
+        let took = fastest(&machine, &freed, |outcome| matches!(outcome, Outcome::Released { left: 0 }));
+        eprintln!("a release with {sets} sets of {sessions} sessions behind one that lacks a lock: {took:?}");
+    }
+}
+
 /// A machine in which so many sets wait, each for a lock that is held and one that is idle.
 fn with_waiting_sets(sets: u64) -> Machine {
     let mut machine = Machine::new();

@@ -340,11 +340,22 @@ behaviours! {
     w_cfg_01_a_broken_holder_is_told
 }
 
-/// A change of leader begins the count anew, and signs of life go on over it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r_cfg_07_r_cfg_16_a_change_of_leader() {
+async fn r_cfg_07_r_cfg_16_a_change_of_leader_remote() {
     let cluster = Cluster::start(3, None).await.expect("a cluster");
-    let client = Client::connect(cluster.endpoints()).await.expect("connected");
+    over_a_change_of_leader(&cluster, Client::connect(cluster.endpoints()).await.expect("connected")).await;
+    cluster.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r_cfg_07_r_cfg_16_a_change_of_leader_embedded() {
+    let cluster = Cluster::start(3, None).await.expect("a cluster");
+    over_a_change_of_leader(&cluster, Client::new(cluster.leader().await.service())).await;
+    cluster.close().await;
+}
+
+/// A change of leader begins the count anew, and signs of life go on over it.
+async fn over_a_change_of_leader<S: LockService>(cluster: &Cluster, client: Client<S>) {
     let period = Duration::from_millis(1_000);
     // Every sign of life, with the log time of its own entry: no gap between two looks can hide.
     let (probe, seen) = Probe::new(client.service().clone());
@@ -372,7 +383,6 @@ async fn r_cfg_07_r_cfg_16_a_change_of_leader() {
     let pings = pings();
     assert!(pings.windows(2).all(|two| two[1].ms_since(two[0]) <= 2 * 1_000), "{pings:?}");
     alive.shut_down().await.expect("stopped");
-    cluster.close().await;
 }
 
 /// R-CFG-04 to the millisecond, with the original's quarter of an hour: refused at 0 and 14:59, overtaken at 15:00, by the
