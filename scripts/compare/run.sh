@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The same lock workloads on lockkeeper, etcd, ZooKeeper and Redis, in turn, on this machine. See README.md beside this file.
 #
-#   scripts/compare/run.sh                  five rounds, about an hour; tables on standard output
+#   scripts/compare/run.sh                  five rounds, about an hour and a half; tables on standard output
 #   scripts/compare/run.sh --quick          one short round: shows that everything works
 #   scripts/compare/run.sh --rounds 3       with another number of rounds
 #   scripts/compare/run.sh --install        installs what is missing first (Debian, root); nothing of it is left running

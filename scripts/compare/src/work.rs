@@ -34,10 +34,18 @@ const QUIET_CORES: f64 = 0.15;
 pub(crate) enum Workload {
     /// One client acquires and releases a lock of its own, again and again.
     OneClient,
-    /// Many do so side by side.
+    /// Some do so side by side.
+    SomeClients,
+    /// Many.
     ManyClients,
-    /// All of some want the same lock, and pass it on at once.
+    /// A crowd.
+    CrowdOfClients,
+    /// Two want the same lock, and pass it on at once.
+    HandoffOfTwo,
+    /// Some.
     Handoff,
+    /// Many.
+    HandoffOfMany,
     /// Many stand in one queue, which is then drained.
     Drain,
     /// Many are there and do nothing.
@@ -56,8 +64,11 @@ pub(crate) struct Size {
     pub(crate) warm_up: f64,
     /// The beginning of a workload that does not count.
     pub(crate) settle: f64,
+    pub(crate) some: usize,
     pub(crate) many: usize,
+    pub(crate) crowd: usize,
     pub(crate) contenders: usize,
+    pub(crate) many_contenders: usize,
     pub(crate) waiters: usize,
     pub(crate) sessions: usize,
     pub(crate) held: usize,
@@ -88,10 +99,14 @@ fn less(name: &'static str, value: f64) -> Figure {
 
 impl Workload {
     /// All of them, in the order in which they are run.
-    pub(crate) const ALL: [Workload; 7] = [
+    pub(crate) const ALL: [Workload; 11] = [
         Workload::OneClient,
+        Workload::SomeClients,
         Workload::ManyClients,
+        Workload::CrowdOfClients,
+        Workload::HandoffOfTwo,
         Workload::Handoff,
+        Workload::HandoffOfMany,
         Workload::Drain,
         Workload::Sessions,
         Workload::Held,
@@ -103,7 +118,15 @@ impl Workload {
         match self {
             // A single server has nobody to take over, and no sessions.
             Workload::Failover | Workload::Sessions => product != Product::Redis,
-            Workload::OneClient | Workload::ManyClients | Workload::Handoff | Workload::Drain | Workload::Held => true,
+            Workload::OneClient
+            | Workload::SomeClients
+            | Workload::ManyClients
+            | Workload::CrowdOfClients
+            | Workload::HandoffOfTwo
+            | Workload::Handoff
+            | Workload::HandoffOfMany
+            | Workload::Drain
+            | Workload::Held => true,
         }
     }
 
@@ -111,8 +134,12 @@ impl Workload {
     pub(crate) fn title(self, size: &Size) -> String {
         match self {
             Workload::OneClient => "pairs, 1 client".to_owned(),
+            Workload::SomeClients => format!("pairs, {} clients", size.some),
             Workload::ManyClients => format!("pairs, {} clients", size.many),
+            Workload::CrowdOfClients => format!("pairs, {} clients", size.crowd),
+            Workload::HandoffOfTwo => "one lock, 2 clients".to_owned(),
             Workload::Handoff => format!("one lock, {} clients", size.contenders),
+            Workload::HandoffOfMany => format!("one lock, {} clients", size.many_contenders),
             Workload::Drain => format!("queue of {}", size.waiters),
             Workload::Sessions => format!("{} sessions", size.sessions),
             Workload::Held => format!("{} locks held", size.held),
@@ -125,8 +152,12 @@ impl Workload {
         pairs(cluster, &Size { seconds: size.warm_up, settle: 0.0, ..*size }, size.many, false).await?;
         match self {
             Workload::OneClient => pairs(cluster, size, 1, false).await,
+            Workload::SomeClients => pairs(cluster, size, size.some, false).await,
             Workload::ManyClients => pairs(cluster, size, size.many, false).await,
+            Workload::CrowdOfClients => pairs(cluster, size, size.crowd, false).await,
+            Workload::HandoffOfTwo => pairs(cluster, size, 2, true).await,
             Workload::Handoff => pairs(cluster, size, size.contenders, true).await,
+            Workload::HandoffOfMany => pairs(cluster, size, size.many_contenders, true).await,
             Workload::Drain => drain(cluster, size).await,
             Workload::Sessions => sessions(cluster, size).await,
             Workload::Held => held(cluster, size).await,
