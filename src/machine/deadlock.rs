@@ -99,7 +99,7 @@ impl Machine {
         let Some(lock) = self.locks.get(key) else { return };
         let Some(waiter) = lock.queue.get(&sequence) else { return };
         let Some(party) = waiting_party(waiter) else { return };
-        if self.needs_of_pool(graph, key, lock) {
+        if self.needs_of_pool(graph, key, lock, sequence) {
             return;
         }
         let ahead = self.blocked_by_ahead(graph, key, lock, sequence);

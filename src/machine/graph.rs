@@ -1,8 +1,10 @@
 //! What has to come to an end before what: reduced until nothing changes, and searched for the way round.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 
 use super::parties::Party;
+use super::pool::Pooled;
 use crate::limits;
 use crate::model::{LockKey, Mode, SessionId, WaitsBecause};
 
@@ -53,12 +55,12 @@ enum Gives {
     Pool(usize, u64),
 }
 
-/// Permits that come together for a whole queue. Whoever stands further back needs more, and all that those ahead need.
+/// Permits that come together for a whole queue.
 #[derive(Default)]
 struct Pool {
     given: u64,
-    /// How much each of the queue needs to have come together, and whose need it is; the least first.
-    wanted: VecDeque<(u64, usize)>,
+    /// How much each of the queue needs to have come together, and whose need it is.
+    wanted: BinaryHeap<Reverse<(u64, usize)>>,
 }
 
 /// Everything that one party needs, directly or not.
@@ -73,8 +75,8 @@ pub(super) struct Graph {
     /// What the end of each node adds to.
     gives: Vec<Vec<Gives>>,
     pools: Vec<Pool>,
-    /// Semaphores of which all was said.
-    pub(super) pooled: BTreeSet<LockKey>,
+    /// Semaphores of whose whole queue was said what each needs.
+    pub(super) pooled: BTreeMap<LockKey, Pooled>,
     /// How much more may be looked at.
     left: usize,
     /// Where a session stands beside waiting sets, by its requests; looked up once.
@@ -144,7 +146,7 @@ impl Graph {
         pool
     }
 
-    /// Needs so much in a pool, which is no less than any before of this pool; these show the way to whose end adds to it.
+    /// Needs so much in a pool, more than nothing; these show the way to whose end adds to it.
     pub(super) fn need_of_pool(
         &mut self,
         of: usize,
@@ -155,7 +157,7 @@ impl Graph {
         let need = self.needs.len();
         self.needs.push(Need { of, missing: 1 });
         self.unmet[of] += 1;
-        self.pools[pool].wanted.push_back((missing, need));
+        self.pools[pool].wanted.push(Reverse((missing, need)));
         for way in ways {
             self.lead(of, way, Some(need), Some(told));
         }
@@ -249,11 +251,11 @@ impl Graph {
 impl Pool {
     /// The next need that is met.
     fn met(&mut self) -> Option<usize> {
-        let (wanted, need) = *self.wanted.front()?;
+        let Reverse((wanted, need)) = *self.wanted.peek()?;
         if self.given < wanted {
             return None;
         }
-        self.wanted.pop_front();
+        self.wanted.pop();
         Some(need)
     }
 }

@@ -111,7 +111,7 @@ pub struct Machine {
     sets_waiting: usize,
     /// Named owners by what they hold and wait for; derived.
     parties: BTreeMap<Party, Ties>,
-    /// Those of them who wait, and do something else besides; derived.
+    /// Those of them who may not be done when a wait of theirs is granted; derived.
     entangled: BTreeSet<Party>,
     /// Owners whose newest hold may have closed a circle of waiters.
     suspects: BTreeSet<Party>,

@@ -26,11 +26,9 @@ pub(super) struct Ties {
 }
 
 impl Ties {
-    /// Whether it waits, and that is not all: it waits elsewhere too, holds something or is nested.
+    /// Whether it may not be done when a wait of it is granted: it waits elsewhere too, or for a nested run.
     fn is_entangled(&self) -> bool {
-        let Self { waits, holds, children, parents } = self;
-        let more = 1 < waits.len() || !holds.is_empty() || !children.is_empty() || !parents.is_empty();
-        more && !waits.is_empty()
+        1 < self.waits.len() || !self.waits.is_empty() && !self.children.is_empty()
     }
 }
 

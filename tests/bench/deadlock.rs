@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use criterion::Criterion;
 use lockkeeper::machine::Machine;
-use lockkeeper::model::{Acquire, AcquireSet, Command, Mode, Outcome, Owner, Refusal, RequestId, SessionId};
+use lockkeeper::model::{
+    Acquire, AcquireSet, Command, Extras, Fairness, Mode, Outcome, Owner, Refusal, RequestId, SessionId,
+};
 
 use super::machine::timed;
 use super::words::{apply, entry, name, open, wish};
@@ -18,8 +20,22 @@ enum Queue {
     Lock,
     /// A semaphore of so many permits, each held by an owner.
     Permits(u32),
+    /// The same, whose waiters all barge.
+    Barging(u32),
+    /// The same, half of whose waiters hold a lock for which the other half waits.
+    Holding(u32),
     /// A lock, with another in a set.
     Sets,
+}
+
+impl Queue {
+    /// Of a semaphore.
+    fn limit(self) -> Option<u32> {
+        match self {
+            Self::Permits(limit) | Self::Barging(limit) | Self::Holding(limit) => Some(limit),
+            Self::Lock | Self::Sets => None,
+        }
+    }
 }
 
 /// Who else waits for the one whose wait is timed.
@@ -48,6 +64,8 @@ pub(crate) fn one_more_wait(criterion: &mut Criterion) {
         ("a lock", Queue::Lock),
         ("a semaphore of 1", Queue::Permits(1)),
         ("a semaphore of 3", Queue::Permits(3)),
+        ("a semaphore of 3, barging", Queue::Barging(3)),
+        ("a semaphore of 3, holding", Queue::Holding(3)),
         ("sets", Queue::Sets),
     ];
     let others = [
@@ -70,17 +88,24 @@ impl Scene {
     fn set(queue: Queue, others: Others) -> Self {
         let mut machine = Machine::new();
         let sessions = open(&mut machine, QUEUE + 2);
-        let holders = if let Queue::Permits(limit) = queue { limit } else { 1 };
+        let holders = queue.limit().unwrap_or(1);
         let mut scene = Self { machine, last: sessions[0], queue, number: 1 };
-        scene.apply(waits_back(sessions[0], 1, "last"));
+        // What the newcomer holds, and whoever waits back asks for.
+        scene.apply(asks_for(sessions[0], 1, 1, "last"));
         for holder in 0..holders {
             let held = if let Queue::Sets = queue { Queue::Lock } else { queue };
             let number = scene.number();
             scene.apply(asks(held, sessions[1], number, &format!("holder {holder}")));
         }
-        for session in &sessions[2..] {
+        for (at, session) in (0..).zip(&sessions[2..]) {
             let number = scene.number();
-            scene.apply(asks(queue, *session, number, "waiter"));
+            if let Queue::Holding(_) = queue {
+                scene.apply(asks_for(*session, number, 2 + at / 2, "waiter"));
+            }
+            if !matches!(queue, Queue::Holding(_)) || at % 2 == 0 {
+                let number = scene.number();
+                scene.apply(asks(queue, *session, number, "waiter"));
+            }
         }
         let back = match others {
             Others::Nobody => 0,
@@ -89,7 +114,7 @@ impl Scene {
         };
         for holder in 0..back {
             let number = scene.number();
-            scene.apply(waits_back(sessions[1], number, &format!("holder {holder}")));
+            scene.apply(asks_for(sessions[1], number, 1, &format!("holder {holder}")));
         }
         scene
     }
@@ -111,7 +136,7 @@ impl Scene {
         let asked = asks(self.queue, self.last, number, "last");
         let (applied, took) = timed(&mut self.machine, &entry(0, [asked]));
         let refused = matches!(applied.commands[0].outcome, Outcome::Refused(Refusal::Deadlock { .. }));
-        let one_of_many = others == Others::OneHolder && matches!(self.queue, Queue::Permits(2..));
+        let one_of_many = others == Others::OneHolder && self.queue.limit().is_some_and(|limit| 1 < limit);
         assert_eq!(refused, others != Others::Nobody && !one_of_many, "{:?}", applied.commands[0].outcome);
         if !refused {
             let request = RequestId { session: self.last, number };
@@ -127,8 +152,10 @@ fn asks(queue: Queue, session: SessionId, number: u64, owner: &str) -> Command {
     let asked = Acquire { owner, ..wish(session, number, &name(0)) };
     match queue {
         Queue::Lock => Command::Acquire(asked),
-        Queue::Permits(limit) => {
-            Command::Acquire(Acquire { mode: Mode::Permits { count: 1, limit: Some(limit) }, ..asked })
+        Queue::Permits(limit) | Queue::Holding(limit) => Command::Acquire(permit(asked, limit)),
+        Queue::Barging(limit) => {
+            let extras = Extras { fairness: Fairness::Barging, ..Extras::default() };
+            Command::Acquire(Acquire { extras: Some(Box::new(extras)), ..permit(asked, limit) })
         }
         Queue::Sets => Command::AcquireSet(AcquireSet {
             request: asked.request,
@@ -142,8 +169,11 @@ fn asks(queue: Queue, session: SessionId, number: u64, owner: &str) -> Command {
     }
 }
 
-/// Asks for the lock that the newcomer holds, or is to hold.
-fn waits_back(session: SessionId, number: u64, owner: &str) -> Command {
+fn permit(asked: Acquire, limit: u32) -> Acquire {
+    Acquire { mode: Mode::Permits { count: 1, limit: Some(limit) }, ..asked }
+}
+
+fn asks_for(session: SessionId, number: u64, lock: u64, owner: &str) -> Command {
     let owner = Some(Owner::parse(owner).expect("a legal owner"));
-    Command::Acquire(Acquire { owner, ..wish(session, number, &name(1)) })
+    Command::Acquire(Acquire { owner, ..wish(session, number, &name(lock)) })
 }

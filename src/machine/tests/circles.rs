@@ -52,6 +52,8 @@ struct Story {
     all_named: bool,
     /// Several locks are asked for together.
     sets: bool,
+    /// Most ask for permits, and half of them barge.
+    crowded: bool,
 }
 
 impl Story {
@@ -70,7 +72,8 @@ impl Story {
     }
 
     fn member(&mut self) -> (LockName, Mode) {
-        let name = LOCKS[self.random.below(4) as usize];
+        let pool = self.crowded && self.random.below(2) == 0;
+        let name = if pool { "pool" } else { LOCKS[self.random.below(4) as usize] };
         let count = 1 + self.random.below(3) as u32;
         let mode = match name {
             "pool" => Mode::Permits { count, limit: None },
@@ -83,7 +86,8 @@ impl Story {
     fn extras(&mut self) -> Extras {
         let roll = self.random.below(12);
         let reentry = if roll == 0 && !self.all_named { Reentry::Wait } else { Reentry::Refuse };
-        let fairness = if roll == 1 { Fairness::Barging } else { Fairness::Fair };
+        let barges = roll == 1 || self.crowded && self.random.below(2) == 0;
+        let fairness = if barges { Fairness::Barging } else { Fairness::Fair };
         let parent = Parent { session: session(1 + roll % SESSIONS), owner: Owner::parse("job").expect("legal") };
         let parent = Some(parent).filter(|_| roll == 2);
         Extras { reentry, fairness, parent, ..Extras::default() }
@@ -217,8 +221,8 @@ fn alarms_are_never_false_and_never_missing() {
     let mut alarms: BTreeMap<&str, u64> = BTreeMap::new();
     for seed in 0..stories() {
         let (mut watched, mut naive) = (Watched::default(), Naive::default());
-        let (all_named, sets) = (seed % 3 != 2, seed % 3 != 0);
-        let mut story = Story { random: Random(seed), numbers: BTreeMap::new(), all_named, sets };
+        let (all_named, sets, crowded) = (seed % 3 != 2, seed % 3 != 0, seed % 4 == 3);
+        let mut story = Story { random: Random(seed), numbers: BTreeMap::new(), all_named, sets, crowded };
         let opens = entry(0, vec![], (1..=SESSIONS).map(open).chain([set_limit(3)]).collect());
         watched.apply(&opens);
         naive.apply(&opens);
