@@ -99,7 +99,7 @@ impl Machine {
         let Some(lock) = self.locks.get(key) else { return };
         let Some(waiter) = lock.queue.get(&sequence) else { return };
         let Some(party) = waiting_party(waiter) else { return };
-        if self.needs_of_pool(graph, key, lock, sequence) {
+        if self.needs_of_pool(graph, (key, lock), sequence) {
             return;
         }
         let ahead = self.blocked_by_ahead(graph, key, lock, sequence);
@@ -144,7 +144,7 @@ impl Machine {
     }
 
     /// What has to be granted so that whoever stands at this number is gone from the queue: a set goes whole.
-    fn grants_of(&self, key: &LockKey, lock: &Lock, sequence: u64) -> Vec<Node> {
+    pub(super) fn grants_of(&self, key: &LockKey, lock: &Lock, sequence: u64) -> Vec<Node> {
         let set = lock.queue.get(&sequence).and_then(request_of_set);
         let members = set.map_or_else(|| vec![key.clone()], |request| self.members_waiting(request, sequence));
         members.into_iter().map(|member| Node::Wait(member, sequence)).collect()
@@ -155,7 +155,7 @@ impl Machine {
     fn blocked_by_ahead(&self, graph: &mut Graph, key: &LockKey, lock: &Lock, sequence: u64) -> Vec<Blocker> {
         let mut found = Vec::new();
         let Some(waiter) = lock.queue.get(&sequence) else { return found };
-        if matches!(waiter.purpose, Purpose::Upgrade(_)) {
+        if matches!(waiter.purpose, Purpose::Upgrade(_)) || lock.queue.range(..sequence).next().is_none() {
             return found;
         }
         let passing = self.passing(graph, key, waiter);

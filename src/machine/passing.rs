@@ -24,6 +24,15 @@ impl Passing {
     pub(super) fn is_empty(&self) -> bool {
         self.now.is_empty() && self.once.is_empty()
     }
+
+    /// Whether it was found that this place is passed, now or once one of these is granted, and so everybody behind it.
+    fn is_known(&self, place: u64, grants: Option<&[Node]>) -> bool {
+        match grants {
+            None => self.now.contains(&place),
+            Some([grant]) => self.once.iter().any(|(other, passed)| other == grant && passed.contains(&place)),
+            Some(_) => false,
+        }
+    }
 }
 
 impl Machine {
@@ -37,6 +46,10 @@ impl Machine {
         let (most, mut looked_at) = (graph.left(), 0);
         let beside = graph.beside_sets.entry(id).or_insert_with(|| self.beside_sets(id));
         for beside in beside.iter().filter(|beside| beside.key != *at && beside.number != own) {
+            looked_at += 1;
+            if most <= looked_at {
+                break;
+            }
             let queue = self.locks.get(&beside.key).into_iter().flat_map(|lock| &lock.queue);
             let theirs = Claim::Request(RequestId { session: id, number: beside.number });
             let sets = queue.filter(|(_, set)| set.purpose == Purpose::Set && conflict(beside.mode, set.mode));
@@ -44,10 +57,15 @@ impl Machine {
                 if most <= looked_at {
                     break;
                 }
+                looked_at += 1;
+                let grants = self.granted_before(beside, (*place, set));
+                if passing.is_known(*place, grants.as_deref()) {
+                    continue;
+                }
                 let passed: BTreeSet<u64> =
                     self.and_behind(vec![(*place, beside.key.clone(), set.claim)]).into_keys().collect();
                 looked_at += passed.len();
-                match self.granted_before(beside, (*place, set)) {
+                match grants {
                     None => passing.now.extend(passed),
                     Some(grants) => passing.once.extend(grants.into_iter().map(|grant| (grant, passed.clone()))),
                 }

@@ -4,15 +4,16 @@
 //! Most waiters are done as soon as they are granted. Such neighbours count as one, the one of them that wants most permits;
 //! one of them is told apart once something else turns out to wait for it.
 //!
-//! Who barges passes others who barge. No set waits there: beside those, a session may come to pass others later.
+//! Who barges passes others who barge. Whoever may come to pass waiting sets has its needs said elsewhere: here it is in the
+//! way of others alone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Machine;
 use super::graph::{Graph, Node};
 use super::lock::Lock;
 use super::parties::{Party, holding_party, waiting_party};
-use super::state::permits_of;
+use super::state::{Waiter, permits_of};
 use crate::model::{Kind, LockKey, WaitsBecause};
 
 /// One in the queue who may keep its permits, or neighbours who do not, up to the one that wants more than any before it.
@@ -28,27 +29,31 @@ struct Place {
     ahead: Vec<u64>,
     /// Nobody of these neighbours wants more.
     last: bool,
+    /// It may come to pass waiting sets.
+    passes: bool,
+    /// How many ahead of it may.
+    passing: usize,
 }
 
 /// The end of a queue, up to somebody.
 #[derive(Default)]
 struct End {
-    /// The last one who is fair.
-    fair: Option<u64>,
-    /// Those who barge after it.
+    /// The last one who is fair and passes nobody, and those fair ones after it who may.
+    fair: Vec<u64>,
+    /// Those who barge after that one.
     barging: Vec<u64>,
     /// Permits that those ahead may keep.
     kept: u64,
     /// Permits that those of them may keep who are fair.
     kept_by_fair: u64,
+    /// How many may come to pass waiting sets.
+    passing: usize,
 }
 
 /// A semaphore of which all was said that is the same for everybody there.
 pub(super) struct Pooled {
-    /// What holders give back, and everybody who goes before a fair one, who barges as well.
-    fair: usize,
-    /// What holders give back, and who is fair.
-    barging: usize,
+    /// What comes together for those who barge, or do not, behind so many who may come to pass sets.
+    pools: BTreeMap<(bool, usize), usize>,
     /// Permits that nobody keeps for ever.
     free: u64,
     places: Vec<Place>,
@@ -56,30 +61,35 @@ pub(super) struct Pooled {
 
 impl Machine {
     /// Says what this waiter needs. Answers `false` where it cannot be said so.
-    pub(super) fn needs_of_pool(&self, graph: &mut Graph, key: &LockKey, lock: &Lock, sequence: u64) -> bool {
-        if lock.kind != Kind::Semaphore || lock.sets != 0 {
-            return false;
-        }
+    pub(super) fn needs_of_pool(&self, graph: &mut Graph, (key, lock): (&LockKey, &Lock), sequence: u64) -> bool {
+        let waiter = lock.queue.get(&sequence).filter(|_| lock.kind == Kind::Semaphore);
+        let Some(waiter) = waiter else { return false };
         let pooled = match graph.pooled.remove(key) {
             Some(pooled) => pooled,
-            None => say_all(graph, key, lock, self.places(graph, key, lock)),
+            None => self.say_all(graph, key, lock),
         };
         if let Some(place) = pooled.stands_in(sequence) {
             // Who barges needs no more than it wants itself, whoever stands beside it.
-            let own = lock.queue.get(&sequence).filter(|waiter| waiter.barges()).map(|waiter| permits_of(waiter.mode));
-            pooled.say(graph, key, place, (sequence, own));
+            let own = Some(permits_of(waiter.mode)).filter(|_| waiter.barges());
+            self.say(graph, (key, lock), &pooled, place, (sequence, own));
         }
         graph.pooled.insert(key.clone(), pooled);
-        true
+        !self.may_come_to_pass(graph, key, lock, waiter)
     }
 
-    fn places(&self, graph: &Graph, key: &LockKey, lock: &Lock) -> Vec<Place> {
+    fn may_come_to_pass(&self, graph: &mut Graph, key: &LockKey, lock: &Lock, waiter: &Waiter) -> bool {
+        // Who is passed stands behind a set, or is one.
+        lock.sets != 0 && !self.passing(graph, key, waiter).is_empty()
+    }
+
+    fn places(&self, graph: &mut Graph, key: &LockKey, lock: &Lock) -> Vec<Place> {
         let apart = self.told_apart(graph, key, lock);
         let mut places: Vec<Place> = Vec::new();
         let mut end = End { kept: lock.permits_held, kept_by_fair: lock.permits_held, ..End::default() };
         for (number, waiter) in lock.queue.iter().filter(|(_, waiter)| waiter.is_endless()) {
             let (number, permits, barges) = (*number, permits_of(waiter.mode), waiter.barges());
-            let alone = apart.contains(&number);
+            let passes = self.may_come_to_pass(graph, key, lock, waiter);
+            let alone = passes || apart.contains(&number);
             let party = waiting_party(waiter).filter(|_| alone);
             let beside = places.last_mut().filter(|last| !alone && last.party.is_none() && last.barges == barges);
             let (ahead, kept) = match beside {
@@ -91,8 +101,9 @@ impl Machine {
                 }
                 None => end.ahead_of(barges),
             };
-            places.push(Place { number, permits, barges, party, kept, ahead, last: true });
-            end.add(number, barges, if alone { permits } else { 0 });
+            let place = Place { number, permits, barges, party, kept, ahead, last: true, passes, passing: end.passing };
+            end.add(&place);
+            places.push(place);
         }
         places
     }
@@ -110,28 +121,88 @@ impl Machine {
         let waits = ties.flat_map(|ties| ties.waits.range((key.clone(), 0)..=(key.clone(), u64::MAX)));
         waits.map(|(_, number)| *number).collect()
     }
+
+    /// Says what there is in common, and what the last one of each place needs.
+    fn say_all(&self, graph: &mut Graph, key: &LockKey, lock: &Lock) -> Pooled {
+        let places = self.places(graph, key, lock);
+        let holders =
+            || lock.holders.values().filter_map(|holder| Some((holding_party(holder)?, permits_of(holder.mode))));
+        graph.show(Node::Holders(key.clone()), holders().map(|(party, _)| Node::Party(party)));
+        // Whoever is no party can always go on, and gives back what it holds.
+        let free = u64::from(lock.limit.unwrap_or_default()) + lock.permits_held
+            - holders().map(|(_, permits)| permits).sum::<u64>();
+        let mut pooled = Pooled { pools: BTreeMap::new(), free, places };
+        for place in pooled.places.iter().filter(|place| place.last && !place.passes) {
+            let pool = pooled.pools.entry((place.barges, place.passing));
+            pool.or_insert_with(|| {
+                graph.pool(holders().chain(pooled.places.iter().filter_map(|other| place.gains(other))))
+            });
+        }
+        for (at, place) in pooled.places.iter().enumerate().filter(|(_, place)| place.last) {
+            if !place.passes {
+                self.say(graph, (key, lock), &pooled, at, (place.number, None));
+            }
+            let party = place.party.clone().map(Node::Party);
+            graph.show(Node::UpTo(key.clone(), place.number), up_to(key, place).chain(party));
+        }
+        pooled
+    }
+
+    /// Says what is needed by one who stands in this place: so many permits, or as many as its place wants.
+    fn say(
+        &self,
+        graph: &mut Graph,
+        (key, lock): (&LockKey, &Lock),
+        pooled: &Pooled,
+        at: usize,
+        (number, permits): (u64, Option<u64>),
+    ) {
+        let place = &pooled.places[at];
+        let of = graph.number(Node::Wait(key.clone(), number));
+        let missing = (place.kept + permits.unwrap_or(place.permits)).saturating_sub(pooled.free);
+        if 0 < missing {
+            let ways = std::iter::once(Node::Holders(key.clone())).chain(up_to(key, place));
+            let pool = pooled.pools[&(place.barges, place.passing)];
+            graph.need_of_pool(of, (pool, missing), ways, &(key.clone(), WaitsBecause::Holds));
+        }
+        let behind = (key.clone(), WaitsBecause::StandsAhead);
+        for grant in place.ahead.iter().flat_map(|ahead| self.grants_of(key, lock, *ahead)) {
+            graph.need(of, 1, vec![(grant, 1)], Some(&behind));
+        }
+    }
+}
+
+impl Place {
+    /// What somebody else there gives back that counts here: of one in the way, or of one that goes later in any case.
+    fn gains(&self, other: &Self) -> Option<(Party, u64)> {
+        let counts = !(self.barges && other.barges) && (!other.passes || other.passing < self.passing);
+        Some((other.party.clone()?, other.permits)).filter(|_| counts)
+    }
 }
 
 impl End {
     /// Who has to be granted before one that stands here, and what they may keep.
     fn ahead_of(&self, barges: bool) -> (Vec<u64>, u64) {
-        let fair = || self.fair.into_iter().collect();
         match barges {
-            true => (fair(), self.kept_by_fair),
-            false if self.barging.is_empty() => (fair(), self.kept),
-            false => (self.barging.clone(), self.kept),
+            true => (self.fair.clone(), self.kept_by_fair),
+            false => (self.fair.iter().chain(&self.barging).copied().collect(), self.kept),
         }
     }
 
-    fn add(&mut self, number: u64, barges: bool, keeps: u64) {
+    fn add(&mut self, place: &Place) {
+        let keeps = if place.party.is_some() { place.permits } else { 0 };
         self.kept += keeps;
-        if barges {
-            self.barging.push(number);
-        } else {
-            self.kept_by_fair += keeps;
-            self.barging.clear();
-            self.fair = Some(number);
+        self.passing += usize::from(place.passes);
+        if place.barges {
+            self.barging.push(place.number);
+            return;
         }
+        self.kept_by_fair += keeps;
+        if !place.passes {
+            self.barging.clear();
+            self.fair.clear();
+        }
+        self.fair.push(place.number);
     }
 
     /// Another stands for the last one, who keeps nothing.
@@ -140,28 +211,6 @@ impl End {
             self.barging.pop();
         }
     }
-}
-
-/// Says what there is in common, and what the last one of each place needs.
-fn say_all(graph: &mut Graph, key: &LockKey, lock: &Lock, places: Vec<Place>) -> Pooled {
-    let holders = || lock.holders.values().filter_map(|holder| Some((holding_party(holder)?, permits_of(holder.mode))));
-    graph.show(Node::Holders(key.clone()), holders().map(|(party, _)| Node::Party(party)));
-    let waiters = |place: &Place| Some((place.party.clone()?, place.permits));
-    let fair = graph.pool(holders().chain(places.iter().filter_map(waiters)));
-    let barging = match places.iter().any(|place| place.barges) {
-        true => graph.pool(holders().chain(places.iter().filter(|place| !place.barges).filter_map(waiters))),
-        false => fair,
-    };
-    // Whoever is no party can always go on, and gives back what it holds.
-    let free = u64::from(lock.limit.unwrap_or_default()) + lock.permits_held
-        - holders().map(|(_, permits)| permits).sum::<u64>();
-    let pooled = Pooled { fair, barging, free, places };
-    for (at, place) in pooled.places.iter().enumerate().filter(|(_, place)| place.last) {
-        pooled.say(graph, key, at, (place.number, None));
-        let party = place.party.clone().map(Node::Party);
-        graph.show(Node::UpTo(key.clone(), place.number), up_to(key, place).chain(party));
-    }
-    pooled
 }
 
 /// Whoever stands ahead of a place, and goes before it.
@@ -175,21 +224,5 @@ impl Pooled {
         let at = self.places.partition_point(|place| place.number <= number).checked_sub(1)?;
         let place = &self.places[at];
         (place.number != number || !place.last).then_some(at)
-    }
-
-    /// Says what is needed by one who stands there: so many permits, or as many as its place wants.
-    fn say(&self, graph: &mut Graph, key: &LockKey, at: usize, (number, permits): (u64, Option<u64>)) {
-        let place = &self.places[at];
-        let of = graph.number(Node::Wait(key.clone(), number));
-        let missing = (place.kept + permits.unwrap_or(place.permits)).saturating_sub(self.free);
-        if 0 < missing {
-            let ways = std::iter::once(Node::Holders(key.clone())).chain(up_to(key, place));
-            let pool = if place.barges { self.barging } else { self.fair };
-            graph.need_of_pool(of, (pool, missing), ways, &(key.clone(), WaitsBecause::Holds));
-        }
-        for ahead in &place.ahead {
-            let behind = (key.clone(), WaitsBecause::StandsAhead);
-            graph.need(of, 1, vec![(Node::Wait(key.clone(), *ahead), 1)], Some(&behind));
-        }
     }
 }

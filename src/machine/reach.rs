@@ -143,12 +143,13 @@ impl Machine {
     /// What others are granted of a semaphore may let a session that holds permits there pass a set, and so be waited for.
     fn permits_beside_sets(&self, way: Way, side: &mut Side, session: SessionId, found: &mut Vec<Party>) {
         let standings = self.sessions.get(&session).into_iter().flat_map(|session| session.standings());
-        for (_, key, _) in standings {
+        for (_, key, standing) in standings {
             let lock = self.locks.get(key).filter(|lock| lock.kind == Kind::Semaphore && 0 < lock.sets);
             let Some(lock) = lock else { continue };
-            match way {
-                Way::Forward => self.take_up(way, side, key, u64::MAX),
-                Way::Back => {
+            match (way, standing) {
+                (Way::Forward, Standing::Waits(_)) | (Way::Back, Standing::Holds(_)) => {}
+                (Way::Forward, Standing::Holds(_)) => self.take_up(way, side, key, u64::MAX),
+                (Way::Back, Standing::Waits(_)) => {
                     let holders = lock.holders.values().filter_map(|holder| holder.claim.session());
                     found.extend(holders.flat_map(|holder| self.waiting_parties(holder)));
                 }

@@ -105,10 +105,16 @@ fn a_wait_behind_many_is_cheap() {
     );
 }
 
-/// A circle that only holds because every holder of a permit waits is found behind a queue as long as they may be: what a
-/// search may look at is enough for it.
+/// A circle that only holds because every holder of a permit waits is found behind a queue as long as they may be, of sets as
+/// well: what a search may look at is enough for it.
 #[test]
 fn a_circle_over_permits_is_found_behind_many() {
+    for sets in [false, true] {
+        circle_over_permits(sets);
+    }
+}
+
+fn circle_over_permits(sets: bool) {
     let mut machine = Machine::new();
     for session in 1..=3 {
         apply(&mut machine, open(session));
@@ -123,7 +129,9 @@ fn a_circle_over_permits_is_found_behind_many() {
     }
     let many = WAITERS_A_LOCK_MAX as u64 - 10;
     for number in 1..=many {
-        apply(&mut machine, permit(2, number, &format!("waiter-{number}")));
+        let waits = if sets { with_a_permit(3 + number) } else { permit(2, number, &format!("waiter-{number}")) };
+        apply(&mut machine, open(3 + number));
+        apply(&mut machine, waits);
     }
     apply(&mut machine, acquire(3, 1, "own", Some("owner")));
     for (number, holder) in (4..).zip(holders) {
@@ -139,6 +147,16 @@ fn a_circle_over_permits_is_found_behind_many() {
     apply(&mut machine, gone);
     let waits = apply(&mut machine, permit(3, 2, "owner"));
     assert!(matches!(waits, Outcome::Queued(_)), "one holder goes on: {waits:?}");
+}
+
+/// A set of a permit and another lock.
+fn with_a_permit(session: u64) -> Command {
+    let idle = format!("idle-{session}");
+    let Command::AcquireSet(asks) = set(session, 1, std::slice::from_ref(&idle)) else { panic!("a set") };
+    let name = |name: &str| LockName::parse(name).expect("legal");
+    let members = [(name("pool"), Mode::Permits { count: 1, limit: Some(3) }), (name(&idle), Mode::Exclusive)];
+    let owner = Some(Owner::parse("waiter").expect("legal"));
+    Command::AcquireSet(AcquireSet { members: members.into(), owner, ..asks })
 }
 
 /// Releasing a lock is one step of bounded work, however many wait: the same few records change, and one waiter is granted.
