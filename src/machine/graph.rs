@@ -80,7 +80,7 @@ pub(super) struct Graph {
     /// How much more may be looked at.
     left: usize,
     /// Where a session stands beside waiting sets, by its requests; looked up once.
-    pub(super) beside_sets: BTreeMap<SessionId, Vec<Beside>>,
+    pub(super) beside_sets: BTreeMap<SessionId, BTreeMap<LockKey, Vec<Beside>>>,
 }
 
 impl Graph {

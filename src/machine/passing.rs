@@ -4,7 +4,7 @@
 //! changes with what it holds, with what sets wait, and with the permits that they lack: those changes are noted here, for
 //! they may leave a circle that nothing breaks any more.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Machine;
 use super::graph::{Beside, Graph, Node};
@@ -45,7 +45,8 @@ impl Machine {
         let Some((id, own)) = request_of(waiter.claim).filter(|_| self.sets_waiting != 0) else { return passing };
         let (most, mut looked_at) = (graph.left(), 0);
         let beside = graph.beside_sets.entry(id).or_insert_with(|| self.beside_sets(id));
-        for beside in beside.iter().filter(|beside| beside.key != *at && beside.number != own) {
+        let elsewhere = beside.iter().filter(|(key, _)| *key != at).flat_map(|(_, beside)| beside);
+        for beside in elsewhere.filter(|beside| beside.number != own) {
             looked_at += 1;
             if most <= looked_at {
                 break;
@@ -90,18 +91,27 @@ impl Machine {
         all_endless.then(|| others.into_iter().map(|at| Node::Grant(beside.key.clone(), at)).collect())
     }
 
-    /// Where this session stands beside waiting sets, by its requests, and in which mode.
-    fn beside_sets(&self, session: SessionId) -> Vec<Beside> {
+    /// Where this session stands beside waiting sets of others, by lock: its requests, and in which mode.
+    fn beside_sets(&self, session: SessionId) -> BTreeMap<LockKey, Vec<Beside>> {
         let standings = self.sessions.get(&session).into_iter().flat_map(|session| session.standings());
-        let beside = standings.filter_map(|(number, key, standing)| {
-            let lock = self.locks.get(key).filter(|lock| 0 < lock.sets)?;
-            let (mode, waits) = match standing {
-                Standing::Holds(token) => (lock.holders.get(&token)?.mode, None),
-                Standing::Waits(sequence) => (lock.queue.get(&sequence)?.mode, Some(sequence)),
+        let mut found: BTreeMap<LockKey, Vec<Beside>> = BTreeMap::new();
+        for (number, key, standing) in standings {
+            let Some(lock) = self.locks.get(key).filter(|lock| 0 < lock.sets) else { continue };
+            let (mode, waits, own) = match standing {
+                Standing::Holds(token) => {
+                    let Some(holder) = lock.holders.get(&token) else { continue };
+                    (holder.mode, None, 0)
+                }
+                Standing::Waits(sequence) => {
+                    let Some(waiter) = lock.queue.get(&sequence) else { continue };
+                    (waiter.mode, Some(sequence), usize::from(waiter.purpose == Purpose::Set))
+                }
             };
-            Some(Beside { key: key.clone(), number, mode, waits })
-        });
-        beside.collect()
+            if own < lock.sets {
+                found.entry(key.clone()).or_default().push(Beside { key: key.clone(), number, mode, waits });
+            }
+        }
+        found
     }
 
     /// A session stands at a lock where sets wait no longer as it did. Called before the change.

@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use super::Machine;
+use super::lock::Lock;
 use super::parties::{Party, holding_party, waiting_party};
-use super::state::Standing;
+use super::state::{Purpose, Standing};
 use crate::limits::REACH_STEP_MAX;
 use crate::model::{FencingToken, Kind, LockKey, SessionId};
 
@@ -30,8 +31,10 @@ struct Side {
     /// How much of a queue was taken up already: below this number going forward, from this number on going back.
     queues: BTreeMap<LockKey, u64>,
     holders: BTreeSet<LockKey>,
-    /// Sessions whose other waits were taken up: one that is granted may let another pass a set.
+    /// Sessions whose permits were taken up: what others are granted of a semaphore may let them pass a set.
     sessions: BTreeSet<SessionId>,
+    /// Sessions whose other waits were taken up, but those at one lock: one that is granted may let another pass a set.
+    others: BTreeSet<(SessionId, Option<LockKey>)>,
 }
 
 /// Which side.
@@ -132,12 +135,36 @@ impl Machine {
             }
         }
         let mut found: Vec<Party> = nested.keys().cloned().collect();
-        if self.sets_waiting != 0 && side.sessions.insert(party.0) {
-            // What it waits for elsewhere itself leads round only over others.
-            found.extend(self.waiting_parties(party.0).into_iter().filter(|other| other != party));
-            self.permits_beside_sets(way, side, party.0, &mut found);
+        if self.sets_waiting != 0 {
+            self.others_of_session(way, side, party, &mut found);
+            if side.sessions.insert(party.0) {
+                self.permits_beside_sets(way, side, party.0, &mut found);
+            }
         }
         found
+    }
+
+    /// Once a wait beside waiting sets is granted, another one of the session, elsewhere, may pass those ahead of it.
+    fn others_of_session(&self, way: Way, side: &mut Side, party: &Party, found: &mut Vec<Party>) {
+        let behind: fn(&Lock, u64) -> bool = |lock, sequence| lock.queue.range(..sequence).next().is_some();
+        let beside: fn(&Lock, u64) -> bool = |lock, sequence| {
+            let own = lock.queue.get(&sequence).is_some_and(|waiter| waiter.purpose == Purpose::Set);
+            usize::from(own) < lock.sets
+        };
+        let (here, there) = if way == Way::Forward { (behind, beside) } else { (beside, behind) };
+        let locks = |party: &Party, stands: fn(&Lock, u64) -> bool| -> BTreeSet<LockKey> {
+            let waits = self.parties.get(party).into_iter().flat_map(|ties| &ties.waits);
+            let waits = waits.filter(|(key, sequence)| self.locks.get(key).is_some_and(|lock| stands(lock, *sequence)));
+            waits.map(|(key, _)| key.clone()).collect()
+        };
+        let mut locks_here = locks(party, here);
+        let Some(first) = locks_here.pop_first() else { return };
+        let but = Some(first).filter(|_| locks_here.is_empty());
+        if side.others.insert((party.0, but.clone())) {
+            // What it waits for elsewhere itself leads round only over others.
+            let others = self.waiting_parties(party.0).into_iter().filter(|other| other != party);
+            found.extend(others.filter(|other| locks(other, there).iter().any(|key| Some(key) != but.as_ref())));
+        }
     }
 
     /// What others are granted of a semaphore may let a session that holds permits there pass a set, and so be waited for.
