@@ -14,9 +14,12 @@ use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder};
 use tonic_prost::ProstEncoder;
 
-use crate::limits::{LIST_ELEMENTS_MAX, REPLICATION_ENTRIES_MAX};
+use crate::limits::{
+    EXPLAINED_OBSTACLES_MAX, EXPLAINED_WAITS_MAX, HOLDERS_A_LOCK_MAX, LIST_ELEMENTS_MAX, LOCKS_A_SET_MAX, MEMBERS_MAX,
+    PAGE_ROWS_MAX, REPLICATION_ENTRIES_MAX, WAITERS_A_LOCK_MAX,
+};
 
-/// A repeated field of a request.
+/// A repeated field of a message.
 struct List {
     name: &'static str,
     /// The numbers of the fields that lead to it, its own last.
@@ -24,17 +27,42 @@ struct List {
     most: usize,
 }
 
-/// The lists of a message, those of the messages in it included. Only requests are counted: what a node answers is as long
-/// as what was asked for.
+/// The lists of a message, those of the messages in it included.
 const fn lists(message: &str) -> &'static [List] {
-    const fn of_client(name: &'static str, path: &'static [u32]) -> List {
-        List { name, path, most: LIST_ELEMENTS_MAX }
+    const fn list(name: &'static str, path: &'static [u32], most: usize) -> List {
+        List { name, path, most }
     }
+    const fn of_client(name: &'static str, path: &'static [u32]) -> List {
+        list(name, path, LIST_ELEMENTS_MAX)
+    }
+    const PAGE: &[List] = &[list("rows", &[4], PAGE_ROWS_MAX)];
     match message.as_bytes() {
         b"ClientFrame" => const { &[of_client("features", &[2, 3]), of_client("members", &[12, 3])] },
         b"SessionAcquireSetRequest" => const { &[of_client("members", &[4, 3])] },
         b"RenewRequest" => const { &[of_client("renewals", &[2])] },
-        b"AppendRequest" => const { &[List { name: "entries", path: &[4], most: REPLICATION_ENTRIES_MAX as usize }] },
+        b"AppendRequest" => const { &[list("entries", &[4], REPLICATION_ENTRIES_MAX as usize)] },
+        b"FindDocumentsReply" | b"ListReply" | b"PingsReply" | b"SessionsReply" => PAGE,
+        b"HistoryReply" => const { &[list("records", &[4], PAGE_ROWS_MAX)] },
+        b"InspectReply" => {
+            const { &[list("holders", &[7], HOLDERS_A_LOCK_MAX), list("waiters", &[8], WAITERS_A_LOCK_MAX)] }
+        }
+        b"ExplainReply" => {
+            const WAITS_FOR_MAX: usize = EXPLAINED_WAITS_MAX * EXPLAINED_OBSTACLES_MAX;
+            const {
+                &[
+                    list("chain", &[4], EXPLAINED_WAITS_MAX),
+                    list("waits_for", &[4, 7], WAITS_FOR_MAX),
+                    list("freed_by", &[5], WAITS_FOR_MAX),
+                ]
+            }
+        }
+        b"Reply" => const { &[list("members", &[21, 1], LOCKS_A_SET_MAX)] },
+        b"ClaimReply" => const { &[list("members", &[4, 21, 1], LOCKS_A_SET_MAX)] },
+        b"RenewReply" => {
+            const MEMBERS: usize = LIST_ELEMENTS_MAX * LOCKS_A_SET_MAX;
+            const { &[list("replies", &[2], LIST_ELEMENTS_MAX), list("members", &[2, 21, 1], MEMBERS)] }
+        }
+        b"StatusReply" => const { &[list("nodes", &[8], MEMBERS_MAX)] },
         _ => &[],
     }
 }
@@ -59,14 +87,18 @@ fn elements(mut bytes: &[u8], path: &[u32]) -> usize {
 /// The message that these bytes, which lie in one piece, are.
 ///
 /// # Errors
-/// A list with more elements than it may have is an invalid argument; what is no such message is an internal error, as its
-/// receiver may have acted on it before it answered.
+/// A list of a request with more elements than it may have is an invalid argument; one of an answer, and what is no such
+/// message, is an internal error, as its receiver may have acted on it before it answered.
 #[allow(clippy::result_large_err)] // tonic's decoders answer so.
 pub(crate) fn read<M: Message + Name + Default>(bytes: impl Buf) -> Result<M, Status> {
     for List { name, path, most } in lists(M::NAME) {
         let found = elements(bytes.chunk(), path);
         if found > *most {
-            return Err(Status::invalid_argument(format!("{name}: at most {most}, not {found}")));
+            let said = format!("{name}: at most {most}, not {found}");
+            return Err(match M::NAME.ends_with("Reply") {
+                true => Status::internal(said),
+                false => Status::invalid_argument(said),
+            });
         }
     }
     M::decode(bytes).map_err(|error| Status::internal(error.to_string()))
@@ -151,7 +183,8 @@ mod tests {
     fn paths(messages: &BTreeMap<&str, Vec<Field>>, message: &str, path: &[u32], found: &mut Vec<Vec<u32>>) {
         for (number, kind, repeated) in messages.get(message).into_iter().flatten() {
             let path = [path, &[*number]].concat();
-            if *repeated {
+            // A number takes eight times its shortest byte.
+            if *repeated && *kind != "uint64" {
                 found.push(path.clone());
             }
             paths(messages, kind, &path, found);
@@ -169,6 +202,23 @@ mod tests {
             let counted: Vec<_> = lists(request).iter().map(|list| list.path.to_vec()).collect();
             assert_eq!(found, counted, "{request}");
         }
+    }
+
+    /// No list of messages that an answer has is forgotten.
+    #[test]
+    fn every_list_of_an_answer_is_counted() {
+        let (messages, _) = described();
+        let answers: Vec<_> = messages.keys().filter(|name| name.ends_with("Reply")).copied().collect();
+        let found = answers.iter().map(|answer| {
+            let mut found = Vec::new();
+            paths(&messages, answer, &[], &mut found);
+            (*answer, found)
+        });
+        let counted = answers.iter().map(|answer| {
+            let counted: Vec<_> = lists(answer).iter().map(|list| list.path.to_vec()).collect();
+            (*answer, counted)
+        });
+        assert_eq!(found.collect::<BTreeMap<_, _>>(), counted.collect());
     }
 
     /// Parts of one message that are sent apart are one list all the same.

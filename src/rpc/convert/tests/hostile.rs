@@ -25,6 +25,9 @@ use crate::rpc::unary::Locks;
 use crate::service::MemberChange;
 use crate::service::ServerInfo;
 
+mod lists;
+pub(in crate::rpc) use lists::full_of_elements;
+
 /// How many answers and events are drawn to have some of each kind.
 const DRAWN: usize = 120;
 
@@ -458,43 +461,4 @@ async fn a_huge_length_in_a_request_takes_no_memory() {
             assert!(!understood, "{name}: nothing of it is there");
         }
     }
-}
-
-/// The request that repeats the shortest element of a list, inside the fields that lead to the list.
-pub(in crate::rpc) fn full_of_elements(path: &[u8], elements: usize) -> Vec<u8> {
-    let (list, around) = path.split_last().expect("a field");
-    let bytes = [list << 3 | 2, 0].repeat(elements);
-    around.iter().rev().fold(bytes, |bytes, field| {
-        let mut whole = vec![field << 3 | 2];
-        prost::encoding::encode_varint(bytes.len() as u64, &mut whole);
-        [whole, bytes].concat()
-    })
-}
-
-/// Lists of the shortest elements, as long as they may be and as long as a request can be: the place that each element has in
-/// memory is not taken before they are counted.
-#[tokio::test]
-async fn many_short_elements_take_no_more_memory_than_others() {
-    let server = Server::new();
-    for (name, path) in [("RenewRequest", &[2][..]), ("SessionAcquireSetRequest", &[4, 3])] {
-        for elements in [limits::LIST_ELEMENTS_MAX, limits::LIST_ELEMENTS_MAX + 1, limits::FRAME_BYTES_MAX / 2 - 8] {
-            let bytes = full_of_elements(path, elements);
-            assert!(bytes.len() <= limits::FRAME_BYTES_MAX);
-            let understood = frugal(name, bytes.len(), || server.understands(name, &bytes));
-            assert!(!understood, "{name}: nothing is in them");
-        }
-    }
-    let request = full_of_elements(&[2], limits::LIST_ELEMENTS_MAX + 1);
-    let (_, uncounted) = held(|| pb::RenewRequest::decode(&request.repeat(9)[..]));
-    assert!(10 * 9 * request.len() as u64 + 32 * 1024 < uncounted, "{uncounted}: counting them has no use");
-    let refused = protobuf::read::<pb::RenewRequest>(&request[..]).expect_err("one too many");
-    assert_eq!(refused.message(), "renewals: at most 100, not 101");
-}
-
-/// An answer full of the shortest records: each takes its place in memory before it is looked at.
-#[test]
-fn many_short_records_of_an_answer_take_a_bounded_multiple() {
-    let answer = [0x22, 0].repeat(50_000);
-    let (read, taken) = held(|| understood("HistoryReply", &answer));
-    assert!(!read && taken <= 512 * answer.len() as u64, "{taken} bytes of memory for {}", answer.len());
 }
