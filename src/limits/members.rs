@@ -6,6 +6,8 @@ pub const PROMOTE_LAG_ENTRIES_MAX: u64 = 1_000;
 pub const MEMBERSHIP_WAIT_MS_MAX: u64 = 5_000;
 /// A leader that asks a voter what it says of itself waits so long for its answer.
 pub const ANNOUNCE_WAIT_MS: u64 = 1_000;
+/// A leader that does not find in the state what it says of itself says it again after so long.
+pub const ANNOUNCE_AGAIN_MS: u64 = 100;
 /// A leader that hands over waits so long for a follower to have the whole log.
 pub const CATCH_UP_WAIT_MS: u64 = 500;
 /// A node that finds no leader to ask how the cluster is says after this what it sees itself.

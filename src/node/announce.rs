@@ -31,7 +31,8 @@ fn http(config: &Config) -> Option<String> {
     }
 }
 
-/// Asks at the start of each term of this node's, and then every [`limits::WATCH_MS`] while it leads.
+/// Asks at the start of each term of this node's, and then every [`limits::WATCH_MS`] while it leads; sooner where what it
+/// says of itself did not arrive, as nothing is proposed for it in the first moment of a term.
 pub(super) async fn keep(node: Node) {
     let mut views = node.core.consensus.watch();
     let mut stop = node.core.stop.subscribe();
@@ -51,13 +52,19 @@ pub(super) async fn keep(node: Node) {
             begun = views.wait_for(|view| view.own_term_applied && asked_in != Some(view.term)) => {
                 if begun.is_err() { return }
             }
-            () = tokio::time::sleep(Duration::from_millis(limits::WATCH_MS)) => {}
+            () = tokio::time::sleep(node.next_look()) => {}
             stopped = stop.wait_for(|stop| *stop) => { stopped.ok(); return }
         }
     }
 }
 
 impl Node {
+    fn next_look(&self) -> Duration {
+        let own = &self.core.announcement;
+        let told = self.core.consensus.machine(|machine| machine.announced(own.node) == Some(own));
+        Duration::from_millis(if told || !self.leads() { limits::WATCH_MS } else { limits::ANNOUNCE_AGAIN_MS })
+    }
+
     /// Asks every member at once; one that does not answer is asked again the next time.
     async fn learn_announcements(&self) {
         let members = self.core.consensus.watch().borrow().members.clone();
