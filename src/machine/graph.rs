@@ -79,7 +79,7 @@ pub(super) struct Graph {
     pub(super) pooled: BTreeMap<LockKey, Pooled>,
     /// How much more may be looked at.
     left: usize,
-    /// Where a session stands beside waiting sets, by its requests; looked up once.
+    /// Where a session stands beside waiting sets of others, by lock; looked up once.
     pub(super) beside_sets: BTreeMap<SessionId, BTreeMap<LockKey, Vec<Beside>>>,
 }
 

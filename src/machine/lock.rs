@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::state::{Delayed, Entered, Holder, HolderExtras, LimitOrigin, Waiter, permits_of, request_of};
+use super::state::{Delayed, Entered, Holder, HolderExtras, LimitOrigin, Purpose, Waiter, permits_of, request_of};
 use crate::model::{FencingToken, Grant, Handle, HolderView, Kind, LogTime, Mode, TakeId};
 
 /// One lock in use. A lock that nobody holds or waits for has no record at all.
@@ -83,6 +83,12 @@ impl Lock {
             Kind::Lock => self.holders.values().next().is_some_and(|holder| holder.mode == Mode::Exclusive),
             Kind::Semaphore => !self.admits(Mode::Permits { count: 1, limit: None }),
         }
+    }
+
+    /// Whether a set waits here, other than one that stands at this number.
+    pub(super) fn has_sets_beside(&self, sequence: u64) -> bool {
+        let own = self.queue.get(&sequence).is_some_and(|waiter| waiter.purpose == Purpose::Set);
+        usize::from(own) < self.sets
     }
 
     /// Whether this mode could be held if that one hold were not there.

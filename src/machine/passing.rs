@@ -96,18 +96,15 @@ impl Machine {
         let standings = self.sessions.get(&session).into_iter().flat_map(|session| session.standings());
         let mut found: BTreeMap<LockKey, Vec<Beside>> = BTreeMap::new();
         for (number, key, standing) in standings {
-            let Some(lock) = self.locks.get(key).filter(|lock| 0 < lock.sets) else { continue };
-            let (mode, waits, own) = match standing {
-                Standing::Holds(token) => {
-                    let Some(holder) = lock.holders.get(&token) else { continue };
-                    (holder.mode, None, 0)
+            let lock = self.locks.get(key).filter(|lock| 0 < lock.sets);
+            let stands = lock.and_then(|lock| match standing {
+                Standing::Holds(token) => Some((lock.holders.get(&token)?.mode, None)),
+                Standing::Waits(sequence) if lock.has_sets_beside(sequence) => {
+                    Some((lock.queue.get(&sequence)?.mode, Some(sequence)))
                 }
-                Standing::Waits(sequence) => {
-                    let Some(waiter) = lock.queue.get(&sequence) else { continue };
-                    (waiter.mode, Some(sequence), usize::from(waiter.purpose == Purpose::Set))
-                }
-            };
-            if own < lock.sets {
+                Standing::Waits(_) => None,
+            });
+            if let Some((mode, waits)) = stands {
                 found.entry(key.clone()).or_default().push(Beside { key: key.clone(), number, mode, waits });
             }
         }

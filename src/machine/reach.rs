@@ -10,7 +10,7 @@ use std::ops::Bound;
 use super::Machine;
 use super::lock::Lock;
 use super::parties::{Party, holding_party, waiting_party};
-use super::state::{Purpose, Standing};
+use super::state::Standing;
 use crate::limits::REACH_STEP_MAX;
 use crate::model::{FencingToken, Kind, LockKey, SessionId};
 
@@ -147,10 +147,7 @@ impl Machine {
     /// Once a wait beside waiting sets is granted, another one of the session, elsewhere, may pass those ahead of it.
     fn others_of_session(&self, way: Way, side: &mut Side, party: &Party, found: &mut Vec<Party>) {
         let behind: fn(&Lock, u64) -> bool = |lock, sequence| lock.queue.range(..sequence).next().is_some();
-        let beside: fn(&Lock, u64) -> bool = |lock, sequence| {
-            let own = lock.queue.get(&sequence).is_some_and(|waiter| waiter.purpose == Purpose::Set);
-            usize::from(own) < lock.sets
-        };
+        let beside: fn(&Lock, u64) -> bool = Lock::has_sets_beside;
         let (here, there) = if way == Way::Forward { (behind, beside) } else { (beside, behind) };
         let locks = |party: &Party, stands: fn(&Lock, u64) -> bool| -> BTreeSet<LockKey> {
             let waits = self.parties.get(party).into_iter().flat_map(|ties| &ties.waits);
