@@ -124,9 +124,7 @@ async fn a_planned_stop_fails_no_call() {
         let next = cluster.await_leader().await;
         assert_ne!(next, leader);
         cluster.spawn(leader);
-        while cluster.status_of(leader).await.is_none() {
-            tokio::time::sleep(LOOK).await;
-        }
+        cluster.await_answer(leader).await;
     }
     stop.send_replace(true);
     for worker in workers {
@@ -150,9 +148,7 @@ async fn a_leader_that_slept_ends_no_session() {
         tokio::time::sleep(LOOK).await;
     }
     cluster.signal(leader, Signal::CONT);
-    while cluster.status_of(leader).await.is_none() {
-        tokio::time::sleep(LOOK).await;
-    }
+    cluster.await_answer(leader).await;
     let view = seen(&client, "awake").await;
     assert_eq!(view.holders.iter().map(|holder| holder.token).collect::<Vec<_>>(), [guard.token()]);
     guard.release().await.expect("still held");
@@ -178,11 +174,7 @@ async fn a_damaged_mirror_is_rebuilt_and_a_damaged_log_is_refused() {
     }
     fs::write(&mirror, bytes).expect("damaged");
     cluster.spawn(node);
-    let started = Instant::now();
-    while cluster.status_of(node).await.is_none() {
-        assert!(started.elapsed() < PATIENCE, "{}", cluster.log(node));
-        tokio::time::sleep(LOOK).await;
-    }
+    cluster.await_answer(node).await;
     assert_eq!(cluster.stop(node), Some(0));
     let files = fs::read_dir(data.join("wal")).expect("a log").map(|entry| entry.expect("a file").path());
     let log = files.max_by_key(|path| fs::metadata(path).map_or(0, |about| about.len())).expect("a file");
