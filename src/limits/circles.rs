@@ -10,3 +10,7 @@ pub const REACH_STEP_MAX: usize = 32;
 pub const PLAIN_CIRCLE_LOOKED_AT_MAX: usize = 512;
 /// Needs that a search for any circle looks at; a wait whose search would be longer is taken for one that closes none.
 pub const CIRCLE_LOOKED_AT_MAX: usize = 262_144;
+/// Suspects that are searched for circles one by one; more are first looked at together.
+pub const SUSPECTS_ONE_BY_ONE_MAX: usize = 16;
+/// Needs that all searches of one command look at together: suspects beyond are taken for being in no circle.
+pub const SUSPECTS_LOOKED_AT_MAX: usize = 4 * CIRCLE_LOOKED_AT_MAX;

@@ -4,6 +4,7 @@ use super::Machine;
 use super::lock::Lock;
 use super::queue::{barging_among, sets_among};
 use super::state::{Holder, LimitOrigin, Purpose, Standing, TakeState, Usage, permits_of};
+use super::suspects::Suspects;
 use crate::model::{Claim, LockKey, Mode, RequestId, SessionId};
 
 impl Machine {
@@ -165,11 +166,13 @@ impl Machine {
         if self.parties != parties || self.entangled != entangled {
             return Err("the index of owners is wrong".into());
         }
+        if self.waiting_sets != self.derived_waiting_sets() {
+            return Err("the index of waiting sets is wrong".into());
+        }
         if self.documents != self.derived_documents() {
             return Err("the index of documents is wrong".into());
         }
-        if !self.suspects.is_empty() || !self.loosened.is_empty() || !self.touched.is_empty() || !self.events.is_empty()
-        {
+        if self.suspects != Suspects::default() || !self.touched.is_empty() || !self.events.is_empty() {
             return Err("an entry was left half applied".into());
         }
         Ok(())

@@ -14,16 +14,15 @@ use super::Machine;
 use super::graph::{Graph, Node, Told};
 use super::lock::Lock;
 use super::parties::{Party, holding_party, waiting_party};
+use super::passing::Passing;
 use super::queue::{conflict, request_of_set};
 use super::state::{Purpose, Waiter, permits_of};
 use crate::limits::{CIRCLE_LINKS_MAX, CIRCLE_LOOKED_AT_MAX};
-use crate::model::{
-    CircleLink, Claim, FencingToken, Kind, LeaveReason, LockKey, OnDeadlock, Outcome, Refusal, WaitsBecause,
-};
+use crate::model::{CircleLink, Claim, Kind, LockKey, OnDeadlock, Outcome, Refusal, WaitsBecause};
 
 impl Machine {
-    /// The circle that this party's waits close, if they do.
-    pub(super) fn circle_of(&self, party: &Party) -> Option<Vec<CircleLink>> {
+    /// The circle that this party's waits close, if they do and so much is enough to see it; what was looked at is taken off.
+    pub(super) fn circle_of(&self, party: &Party, look_at: &mut usize) -> Option<Vec<CircleLink>> {
         if !self.may_be_in_circle(party) {
             return None;
         }
@@ -31,18 +30,28 @@ impl Machine {
             let told = circle.iter().take(CIRCLE_LINKS_MAX);
             return Some(told.filter_map(|(node, told)| self.link(node, told)).collect());
         }
-        let mut graph = Graph::of(party.clone(), CIRCLE_LOOKED_AT_MAX);
-        let mut explored = 0;
-        while explored < graph.nodes.len() {
-            if graph.left() == 0 {
-                return None;
-            }
-            self.explore(&mut graph, explored);
-            explored += 1;
+        let mut graph = Graph::of([party.clone()].into(), *look_at);
+        let whole = self.explore_all(&mut graph);
+        *look_at = graph.left();
+        if !whole {
+            return None;
         }
         let left = graph.reduce();
         let circle = if left[0] { graph.circle(&left) } else { None };
         Some(circle?.into_iter().filter_map(|(node, told)| self.link(node, told)).collect())
+    }
+
+    /// Everything that is needed, directly or not. Answers `false` where that is more than may be looked at.
+    pub(super) fn explore_all(&self, graph: &mut Graph) -> bool {
+        let mut explored = 0;
+        while explored < graph.nodes.len() {
+            if graph.left() == 0 {
+                return false;
+            }
+            self.explore(graph, explored);
+            explored += 1;
+        }
+        true
     }
 
     /// How one in a circle is told.
@@ -158,7 +167,8 @@ impl Machine {
         if matches!(waiter.purpose, Purpose::Upgrade(_)) || lock.queue.range(..sequence).next().is_none() {
             return found;
         }
-        let passing = self.passing(graph, key, waiter);
+        // Who is passed stands behind a set, or is one.
+        let passing = if lock.sets == 0 { Passing::default() } else { self.passing(graph, key, waiter) };
         for (at, ahead) in lock.queue.range(..sequence).rev() {
             graph.spend(1);
             let fair = waiter.barges() && ahead.purpose == Purpose::Hold && !ahead.barges();
@@ -173,7 +183,7 @@ impl Machine {
             found.push(Blocker { at: *at, party, unless });
             let wide =
                 lock.kind == Kind::Lock && !ahead.barges() && conflict(ahead.mode, waiter.mode) && is_wide(ahead);
-            if sure && wide && self.passing(graph, key, ahead).is_empty() {
+            if sure && wide && (lock.sets == 0 || self.passing(graph, key, ahead).is_empty()) {
                 break;
             }
         }
@@ -188,7 +198,7 @@ impl Machine {
             return None;
         }
         let ancestor = self.held_by_ancestor(key, waiter);
-        ancestor.or_else(|| self.circle_of(&waiting_party(waiter)?))
+        ancestor.or_else(|| self.circle_of(&waiting_party(waiter)?, &mut { CIRCLE_LOOKED_AT_MAX }))
     }
 
     fn held_by_ancestor(&self, key: &LockKey, waiter: &Waiter) -> Option<Vec<CircleLink>> {
@@ -224,7 +234,7 @@ impl Machine {
         events: usize,
         circle: Vec<CircleLink>,
     ) -> Outcome {
-        let loosened = std::mem::take(&mut self.loosened);
+        let loosened = std::mem::take(&mut self.suspects.loosened);
         for key in keys {
             let Some(waiter) = self.remove_waiter(key, sequence) else { continue };
             if let Claim::Request(request) = waiter.claim
@@ -234,58 +244,12 @@ impl Machine {
             }
             self.touched.insert(key.clone());
         }
-        self.loosened = loosened;
+        self.suspects.loosened = loosened;
         self.events.truncate(events);
         if sequence != super::upgrade::HEAD {
             self.globals.sequences -= 1;
         }
         Outcome::Refused(Refusal::Deadlock { circle })
-    }
-
-    /// A holder that waits elsewhere, itself or by a nested run, may close a circle by what it holds now.
-    pub(super) fn suspect(&mut self, key: &LockKey, token: FencingToken) {
-        let holder = self.locks.get(key).and_then(|lock| lock.holders.get(&token)).map(Box::as_ref);
-        let Some(party) = holder.and_then(holding_party) else { return };
-        if self.parties.get(&party).is_some_and(|ties| !ties.waits.is_empty() || !ties.children.is_empty()) {
-            self.suspects.insert(party);
-        }
-    }
-
-    /// A semaphore's limit was lowered: each of its waiters may need more to be given back than before.
-    pub(super) fn suspect_waiters(&mut self, key: &LockKey) {
-        let queue = self.locks.get(key).into_iter().flat_map(|lock| lock.queue.values());
-        let parties: Vec<Party> = queue.filter_map(waiting_party).collect();
-        self.suspects.extend(parties);
-    }
-
-    /// After grants: a party that holds more now and waits elsewhere may have closed a circle. The newest of its waits that
-    /// does not want to wait all the same is refused; where it waits for nothing but its nested runs, one of theirs. Answers
-    /// whether one was.
-    pub(super) fn break_circles(&mut self) -> bool {
-        self.suspect_loosened();
-        let mut nesting = BTreeSet::new();
-        while let Some(party) = self.suspects.pop_first() {
-            let Some(circle) = self.circle_of(&party) else { continue };
-            let waits = self.parties.get(&party).into_iter().flat_map(|ties| &ties.waits);
-            let waits = waits.filter(|(key, sequence)| self.may_be_refused(key, *sequence));
-            let newest = waits.max_by_key(|(key, sequence)| (*sequence, key.clone())).cloned();
-            let Some((key, sequence)) = newest else {
-                let runs = self.parties.get(&party).into_iter().flat_map(|ties| ties.children.keys().cloned());
-                nesting.insert(party);
-                self.suspects.extend(runs.filter(|run| !nesting.contains(run)));
-                continue;
-            };
-            let refused = Outcome::Refused(Refusal::Deadlock { circle });
-            self.leave_with(&key, sequence, LeaveReason::Deadlock, refused);
-            self.suspects.insert(party);
-            return true;
-        }
-        false
-    }
-
-    fn may_be_refused(&self, key: &LockKey, sequence: u64) -> bool {
-        let waiter = self.locks.get(key).and_then(|lock| lock.queue.get(&sequence));
-        waiter.is_some_and(|waiter| waiter.choices().deadlock == OnDeadlock::Refuse)
     }
 }
 

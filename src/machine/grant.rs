@@ -145,6 +145,9 @@ impl Machine {
         if let Some(lock) = self.locks.get_mut(key) {
             lock.permits_held += permits_of(mode);
             lock.holders.insert(token, Box::new(holder));
+            if 0 < lock.sets {
+                self.waiting_sets_changed(key);
+            }
         }
         self.totals.holders += 1;
         // Its token is new: nothing else was ever kept under this key.
@@ -152,7 +155,7 @@ impl Machine {
         self.stands(key, claim, Standing::Holds(token), in_set);
         self.suspect(key, token);
         self.loosen_all(key);
-        self.holders_changed(key);
+        self.holder_came(key, claim, mode);
     }
 
     /// Puts it at the end of the lock's queue; answers its sequence number.
@@ -174,6 +177,9 @@ impl Machine {
             lock.barging += usize::from(waiter.barges());
             lock.sets += usize::from(in_set);
             lock.queue.insert(sequence, waiter);
+            if 0 < lock.sets {
+                self.waiting_sets_changed(key);
+            }
         }
         self.totals.waiters += 1;
         self.usage_of(&key.namespace).waiters += 1;
@@ -221,7 +227,11 @@ impl Machine {
         if let Some(mark) = holder.document() {
             lock.takes.remove(&mark.ts.handle());
         }
+        let sets_wait = 0 < lock.sets;
         self.tie_hold(key, token, &holder, false);
+        if sets_wait {
+            self.waiting_sets_changed(key);
+        }
         self.document_freed(key, token, &holder);
         if let Some(lease) = &holder.lease {
             self.move_due(Some(lease.deadline), None, Due::Lease(key.clone(), token));
@@ -302,11 +312,15 @@ impl Machine {
             }
         }
         let lock = self.locks.get_mut(key)?;
+        let sets_wait = 0 < lock.sets;
         let waiter = lock.queue.remove(&sequence)?;
         lock.barging -= usize::from(waiter.barges());
         lock.sets -= usize::from(waiter.purpose == Purpose::Set);
         self.sets_waiting -= usize::from(waiter.purpose == Purpose::Set);
         self.tie_wait(key, sequence, &waiter, false);
+        if sets_wait {
+            self.waiting_sets_changed(key);
+        }
         self.move_due(waiter.deadline, None, Due::Wait(key.clone(), sequence));
         self.totals.waiters -= 1;
         self.usage_of(&key.namespace).waiters -= 1;

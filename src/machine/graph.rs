@@ -1,7 +1,8 @@
 //! What has to come to an end before what: reduced until nothing changes, and searched for the way round.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
+use std::rc::Rc;
 
 use super::parties::Party;
 use super::pool::Pooled;
@@ -79,24 +80,29 @@ pub(super) struct Graph {
     pub(super) pooled: BTreeMap<LockKey, Pooled>,
     /// How much more may be looked at.
     left: usize,
+    /// Of whose needs it is.
+    whose: BTreeSet<Party>,
+    /// Sessions that stand beside waiting sets at another lock than this; looked up once.
+    pub(super) may_pass: BTreeMap<LockKey, Rc<BTreeSet<SessionId>>>,
     /// Where a session stands beside waiting sets of others, by lock; looked up once.
     pub(super) beside_sets: BTreeMap<SessionId, BTreeMap<LockKey, Vec<Beside>>>,
 }
 
 impl Graph {
-    /// Of what this party needs. It grows until about so much was looked at.
-    pub(super) fn of(party: Party, look_at: usize) -> Self {
+    /// Of what these parties need, who are its first nodes. It grows until about so much was looked at.
+    pub(super) fn of(parties: BTreeSet<Party>, look_at: usize) -> Self {
         let mut graph = Self { left: look_at, ..Self::default() };
-        graph.number(Node::Party(party));
+        for party in &parties {
+            graph.number(Node::Party(party.clone()));
+            graph.spend(1);
+        }
+        graph.whose = parties;
         graph
     }
 
     /// Of whose needs it is.
-    pub(super) fn whose(&self) -> Option<&Party> {
-        match self.nodes.first() {
-            Some(Node::Party(party)) => Some(party),
-            _ => None,
-        }
+    pub(super) fn whose(&self) -> &BTreeSet<Party> {
+        &self.whose
     }
 
     /// So much was looked at.
@@ -219,8 +225,7 @@ impl Graph {
         let mut work = VecDeque::from([0]);
         while let Some(party) = work.pop_front() {
             for (at, edge) in self.edges[party].iter().enumerate() {
-                let met = edge.need.is_some_and(|need| self.needs[need].missing == 0);
-                if met || !left[edge.to] || came.contains_key(&edge.to) {
+                if !self.is_open(edge) || !left[edge.to] || came.contains_key(&edge.to) {
                     continue;
                 }
                 came.insert(edge.to, (party, at));
@@ -231,6 +236,33 @@ impl Graph {
             }
         }
         None
+    }
+
+    /// Of those left, who is waited for by somebody left who is waited for in turn: nobody else is in a circle.
+    pub(super) fn waited_for(&self, mut left: Vec<bool>) -> Vec<bool> {
+        let mut waiting = vec![0_usize; left.len()];
+        let all = (0..left.len()).filter(|node| left[*node]);
+        all.flat_map(|node| self.open_ways(node)).for_each(|to| waiting[to] += 1);
+        let mut work: Vec<usize> = (0..left.len()).filter(|node| left[*node] && waiting[*node] == 0).collect();
+        while let Some(node) = work.pop() {
+            left[node] = false;
+            for to in self.open_ways(node) {
+                waiting[to] -= 1;
+                if waiting[to] == 0 && left[to] {
+                    work.push(to);
+                }
+            }
+        }
+        left
+    }
+
+    /// Where the ways by needs of this one that are not met lead to.
+    fn open_ways(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
+        self.edges[node].iter().filter(|edge| self.is_open(edge)).map(|edge| edge.to)
+    }
+
+    fn is_open(&self, edge: &Edge) -> bool {
+        edge.need.is_none_or(|need| self.needs[need].missing != 0)
     }
 
     fn way(&self, came: &BTreeMap<usize, (usize, usize)>) -> Vec<(&Node, &Told)> {

@@ -47,9 +47,11 @@ mod sessions;
 mod sets;
 mod standings;
 pub mod state;
+mod suspects;
 mod takes;
 mod upgrade;
 mod values;
+mod waiting_sets;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -73,6 +75,8 @@ use parties::{Party, Ties};
 use quotas::Quotas;
 use record::DirtyKeys;
 use state::{Globals, Session, Take, Tombstone, Usage};
+use suspects::Suspects;
+use waiting_sets::WaitingSets;
 
 /// What an entry did.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -109,14 +113,14 @@ pub struct Machine {
     quotas: Quotas,
     /// Waiters that stand in a queue for a set; derived.
     sets_waiting: usize,
+    /// What they are to the locks where they stand; derived.
+    waiting_sets: WaitingSets,
     /// Named owners by what they hold and wait for; derived.
     parties: BTreeMap<Party, Ties>,
     /// Those of them who may not be done when a wait of theirs is granted; derived.
     entangled: BTreeSet<Party>,
-    /// Owners whose newest hold may have closed a circle of waiters.
-    suspects: BTreeSet<Party>,
-    /// Sessions that may pass fewer waiters than before: something changed where they stand beside a waiting set.
-    loosened: BTreeSet<SessionId>,
+    /// Who may be in a circle of waiters since the present command.
+    suspects: Suspects,
     /// Records touched since they were last taken.
     dirty: DirtyKeys,
     /// What happened to the holders of locks.

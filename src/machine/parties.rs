@@ -17,6 +17,8 @@ pub(super) type Party = (SessionId, Owner);
 pub(super) struct Ties {
     /// Its waits that only a grant or a cancel ends, by queue.
     pub(super) waits: BTreeSet<(LockKey, u64)>,
+    /// How many of them lack nothing where they stand: they are a set's, which lacks another lock.
+    pub(super) ready: usize,
     /// Its holds that only a release ends.
     pub(super) holds: BTreeSet<(LockKey, FencingToken)>,
     /// Nested runs that have to finish first, with how many holds and waits name it.
@@ -26,9 +28,10 @@ pub(super) struct Ties {
 }
 
 impl Ties {
-    /// Whether it may not be done when a wait of it is granted: it waits elsewhere too, or for a nested run.
+    /// Whether it may not be done when what a wait of it lacks is there: it lacks something elsewhere too, or waits for a
+    /// nested run.
     fn is_entangled(&self) -> bool {
-        1 < self.waits.len() || !self.waits.is_empty() && !self.children.is_empty()
+        1 + self.ready < self.waits.len() || !self.waits.is_empty() && !self.children.is_empty()
     }
 }
 
@@ -71,6 +74,11 @@ impl Machine {
         self.tie_parent(child, holder.extras.as_ref().and_then(|extras| extras.parent.as_ref()), there);
     }
 
+    /// One of its waits lacks nothing where it stands, or does again.
+    pub(super) fn tie_ready(&mut self, party: Party, is: bool) {
+        self.tie(party, |ties| ties.ready = if is { ties.ready + 1 } else { ties.ready.saturating_sub(1) });
+    }
+
     fn tie_parent(&mut self, child: Option<Party>, parent: Option<&Parent>, there: bool) {
         let (Some(child), Some(parent)) = (child, parent) else { return };
         let parent = (parent.session, parent.owner.clone());
@@ -103,6 +111,7 @@ impl Machine {
         for (key, lock) in &self.locks {
             machine.tie_all(key, lock);
         }
+        self.tie_all_ready(&mut machine);
         (machine.parties, machine.entangled)
     }
 
@@ -116,7 +125,7 @@ impl Machine {
     }
 }
 
-fn put<T: Ord>(set: &mut BTreeSet<T>, item: T, there: bool) {
+pub(super) fn put<T: Ord>(set: &mut BTreeSet<T>, item: T, there: bool) {
     if there {
         set.insert(item);
     } else {

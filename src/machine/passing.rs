@@ -5,13 +5,14 @@
 //! they may leave a circle that nothing breaks any more.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use super::Machine;
 use super::graph::{Beside, Graph, Node};
-use super::parties::{Party, waiting_party};
+use super::parties::waiting_party;
 use super::queue::conflict;
 use super::state::{Purpose, Standing, Waiter, request_of};
-use crate::model::{Claim, Kind, LockKey, Mode, RequestId, SessionId};
+use crate::model::{Claim, LockKey, Mode, RequestId, SessionId};
 
 /// Whom a waiter passes, by place: now, and once something else is granted.
 #[derive(Default)]
@@ -43,6 +44,9 @@ impl Machine {
     pub(super) fn passing(&self, graph: &mut Graph, at: &LockKey, waiter: &Waiter) -> Passing {
         let mut passing = Passing::default();
         let Some((id, own)) = request_of(waiter.claim).filter(|_| self.sets_waiting != 0) else { return passing };
+        if !self.may_pass_at(graph, at).contains(&id) {
+            return passing;
+        }
         let (most, mut looked_at) = (graph.left(), 0);
         let beside = graph.beside_sets.entry(id).or_insert_with(|| self.beside_sets(id));
         let elsewhere = beside.iter().filter(|(key, _)| *key != at).flat_map(|(_, beside)| beside);
@@ -74,6 +78,24 @@ impl Machine {
         }
         graph.spend(looked_at);
         passing
+    }
+
+    /// Sessions that stand beside waiting sets at another lock than this one: nobody else passes anybody here.
+    pub(super) fn may_pass_at(&self, graph: &mut Graph, at: &LockKey) -> Rc<BTreeSet<SessionId>> {
+        if let Some(known) = graph.may_pass.get(at) {
+            return Rc::clone(known);
+        }
+        let mut sessions = BTreeSet::new();
+        for (_, lock) in self.shared_in(&at.namespace).filter(|(key, _)| *key != at) {
+            graph.spend(lock.holders.len() + lock.queue.len());
+            if graph.left() == 0 {
+                break;
+            }
+            sessions.extend(lock.claims().filter_map(|claim| claim.session()));
+        }
+        let sessions = Rc::new(sessions);
+        graph.may_pass.insert(at.clone(), Rc::clone(&sessions));
+        sessions
     }
 
     /// The grants of which one is needed before the set lacks what this request has there; `None` where none is.
@@ -109,35 +131,5 @@ impl Machine {
             }
         }
         found
-    }
-
-    /// A session stands at a lock where sets wait no longer as it did. Called before the change.
-    pub(super) fn loosen(&mut self, key: &LockKey, changed: Claim) {
-        if self.locks.get(key).is_some_and(|lock| 0 < lock.sets) {
-            self.loosened.extend(changed.session());
-        }
-    }
-
-    /// Other permits than before are free of a semaphore that sets wait for: they may lack none now.
-    pub(super) fn loosen_all(&mut self, key: &LockKey) {
-        let lock = self.locks.get(key).filter(|lock| 0 < lock.sets && lock.kind == Kind::Semaphore);
-        let Some(lock) = lock else { return };
-        let holders = lock.holders.values().map(|holder| holder.claim);
-        let all = holders.chain(lock.queue.values().map(|waiter| waiter.claim));
-        self.loosened.extend(all.filter_map(|claim| claim.session()));
-    }
-
-    /// A set waits no longer: nobody passes over it those who stood behind it. Called before the change.
-    pub(super) fn loosen_behind(&mut self, key: &LockKey, sequence: u64, set: Claim) {
-        let behind = self.and_behind(vec![(sequence, key.clone(), set)]);
-        self.loosened.extend(behind.into_values().filter_map(|claim| claim.session()));
-    }
-
-    /// Those who may pass fewer than before may be in a circle by now.
-    pub(super) fn suspect_loosened(&mut self) {
-        for session in std::mem::take(&mut self.loosened) {
-            let parties: Vec<Party> = self.waiting_parties(session);
-            self.suspects.extend(parties);
-        }
     }
 }

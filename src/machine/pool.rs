@@ -1,8 +1,8 @@
 //! What the waiters of a semaphore need, said of the whole queue at once: each needs the one before it to be granted, and then
 //! more permits to be given back than that one. So a queue costs as much to look at as it is long.
 //!
-//! Most waiters are done as soon as they are granted. Such neighbours count as one, the one of them that wants most permits;
-//! one of them is told apart once something else turns out to wait for it.
+//! Most waiters are done as soon as they are granted, a set as well that lacks nothing but the permits. Such neighbours count
+//! as one, the one of them that wants most permits; one of them is told apart once something else turns out to wait for it.
 //!
 //! Who barges passes others who barge. Whoever may come to pass waiting sets has its needs said elsewhere: here it is in the
 //! way of others alone.
@@ -84,11 +84,13 @@ impl Machine {
 
     fn places(&self, graph: &mut Graph, key: &LockKey, lock: &Lock) -> Vec<Place> {
         let apart = self.told_apart(graph, key, lock);
+        let may_pass = self.may_pass_at(graph, key);
         let mut places: Vec<Place> = Vec::new();
         let mut end = End { kept: lock.permits_held, kept_by_fair: lock.permits_held, ..End::default() };
         for (number, waiter) in lock.queue.iter().filter(|(_, waiter)| waiter.is_endless()) {
             let (number, permits, barges) = (*number, permits_of(waiter.mode), waiter.barges());
-            let passes = self.may_come_to_pass(graph, key, lock, waiter);
+            let may_pass = waiter.claim.session().is_some_and(|id| may_pass.contains(&id));
+            let passes = may_pass && self.may_come_to_pass(graph, key, lock, waiter);
             let alone = passes || apart.contains(&number);
             let party = waiting_party(waiter).filter(|_| alone);
             let beside = places.last_mut().filter(|last| !alone && last.party.is_none() && last.barges == barges);
@@ -111,8 +113,8 @@ impl Machine {
     /// The places in this queue of whom the search is for, and of everybody who may not be done when granted; found from the
     /// shorter side.
     fn told_apart(&self, graph: &Graph, key: &LockKey, lock: &Lock) -> BTreeSet<u64> {
-        if lock.queue.len() < self.entangled.len() {
-            let apart = |party: &Party| self.entangled.contains(party) || graph.whose() == Some(party);
+        if lock.queue.len() < self.entangled.len() + graph.whose().len() {
+            let apart = |party: &Party| self.entangled.contains(party) || graph.whose().contains(party);
             let alone =
                 lock.queue.iter().filter(|(_, waiter)| waiting_party(waiter).is_some_and(|party| apart(&party)));
             return alone.map(|(number, _)| *number).collect();

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Machine;
 use super::lock::Lock;
-use super::state::{Purpose, Standing, Waiter};
+use super::state::{Purpose, Standing, Waiter, permits_of};
 use crate::faults::{self, Fault};
 use crate::limits;
 use crate::model::{Claim, Fairness, LockKey, Mode, QuotaKind, RequestId, SessionId};
@@ -174,19 +174,30 @@ impl Machine {
         if members.is_empty() { vec![key] } else { members }
     }
 
-    /// Looks again at everything that those who hold this lock wait for: by what they hold they may pass waiting sets.
+    /// Somebody holds this lock now, too: it may pass sets elsewhere that lack it. Other holders may do so only now where a
+    /// set lacks these permits.
+    pub(super) fn holder_came(&mut self, key: &LockKey, claim: Claim, mode: Mode) {
+        let Some(lock) = self.locks.get(key).filter(|lock| 0 < lock.sets) else { return };
+        let free = u64::from(lock.limit.unwrap_or_default()).saturating_sub(lock.permits_held + lock.permits_reserved);
+        let lacks_now = |set: &Waiter| (free + 1..=free + permits_of(mode)).contains(&permits_of(set.mode));
+        if lock.queue.values().any(|waiter| waiter.purpose == Purpose::Set && lacks_now(waiter)) {
+            return self.holders_changed(key);
+        }
+        claim.session().into_iter().for_each(|id| self.look_again_for(id));
+    }
+
+    /// Sets that wait for this lock may lack only now what all its holders have, who may pass those sets elsewhere.
     pub(super) fn holders_changed(&mut self, key: &LockKey) {
-        if self.sets_waiting == 0 {
-            return;
-        }
-        let Some(lock) = self.locks.get(key) else { return };
+        let Some(lock) = self.locks.get(key).filter(|lock| 0 < lock.sets) else { return };
         let sessions: BTreeSet<SessionId> = lock.holders.values().filter_map(|holder| holder.claim.session()).collect();
-        for id in sessions {
-            let Some(session) = self.sessions.get(&id) else { continue };
-            let waits = session.standings().filter(|(_, _, standing)| matches!(standing, Standing::Waits(_)));
-            let keys: Vec<LockKey> = waits.map(|(_, key, _)| key.clone()).collect();
-            self.touched.extend(keys);
-        }
+        sessions.into_iter().for_each(|id| self.look_again_for(id));
+    }
+
+    /// Looks again at every queue where this session waits.
+    fn look_again_for(&mut self, id: SessionId) {
+        let standings = self.sessions.get(&id).into_iter().flat_map(|session| session.standings());
+        let waits = standings.filter(|(_, _, standing)| matches!(standing, Standing::Waits(_)));
+        self.touched.extend(waits.map(|(_, key, _)| key.clone()));
     }
 }
 

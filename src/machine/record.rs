@@ -343,6 +343,7 @@ impl Machine {
             }
         }
         (self.parties, self.entangled) = self.derived_parties();
+        self.waiting_sets = self.derived_waiting_sets();
         self.documents = self.derived_documents();
         self.due = self.derived_deadlines();
         self.usage = self.derived_usage();

@@ -21,6 +21,11 @@ impl Session {
         )
     }
 
+    /// How many of its requests wait or hold.
+    pub(super) fn requests(&self) -> usize {
+        self.live.len() + self.sets.len()
+    }
+
     /// How many locks its requests wait for or hold.
     pub(super) fn locks(&self) -> usize {
         self.live.len() + self.sets.values().map(BTreeMap::len).sum::<usize>()

@@ -26,13 +26,17 @@ enum Queue {
     Holding(u32),
     /// A lock, with another in a set.
     Sets,
+    /// A permit of so many, with a lock in a set.
+    SetsForPermits(u32),
 }
 
 impl Queue {
     /// Of a semaphore.
     fn limit(self) -> Option<u32> {
         match self {
-            Self::Permits(limit) | Self::Barging(limit) | Self::Holding(limit) => Some(limit),
+            Self::Permits(limit) | Self::Barging(limit) | Self::Holding(limit) | Self::SetsForPermits(limit) => {
+                Some(limit)
+            }
             Self::Lock | Self::Sets => None,
         }
     }
@@ -67,6 +71,7 @@ pub(crate) fn one_more_wait(criterion: &mut Criterion) {
         ("a semaphore of 3, barging", Queue::Barging(3)),
         ("a semaphore of 3, holding", Queue::Holding(3)),
         ("sets", Queue::Sets),
+        ("sets for a semaphore of 3", Queue::SetsForPermits(3)),
     ];
     let others = [
         ("nobody waits back", Others::Nobody),
@@ -93,7 +98,11 @@ impl Scene {
         // What the newcomer holds, and whoever waits back asks for.
         scene.apply(asks_for(sessions[0], 1, 1, "last"));
         for holder in 0..holders {
-            let held = if let Queue::Sets = queue { Queue::Lock } else { queue };
+            let held = match queue {
+                Queue::Sets => Queue::Lock,
+                Queue::SetsForPermits(limit) => Queue::Permits(limit),
+                Queue::Lock | Queue::Permits(_) | Queue::Barging(_) | Queue::Holding(_) => queue,
+            };
             let number = scene.number();
             scene.apply(asks(held, sessions[1], number, &format!("holder {holder}")));
         }
@@ -157,15 +166,21 @@ fn asks(queue: Queue, session: SessionId, number: u64, owner: &str) -> Command {
             let extras = Extras { fairness: Fairness::Barging, ..Extras::default() };
             Command::Acquire(Acquire { extras: Some(Box::new(extras)), ..permit(asked, limit) })
         }
-        Queue::Sets => Command::AcquireSet(AcquireSet {
-            request: asked.request,
-            answered_below: asked.answered_below,
-            members: [(asked.name, Mode::Exclusive), (name(1_000 + number), Mode::Exclusive)].into(),
-            owner: asked.owner,
-            patience: asked.patience,
-            metadata: asked.metadata,
-            extras: None,
-        }),
+        Queue::Sets => Command::AcquireSet(set(asked)),
+        Queue::SetsForPermits(limit) => Command::AcquireSet(set(permit(asked, limit))),
+    }
+}
+
+/// The same, with a lock of its own in a set.
+fn set(asked: Acquire) -> AcquireSet {
+    AcquireSet {
+        request: asked.request,
+        answered_below: asked.answered_below,
+        members: [(asked.name, asked.mode), (name(1_000 + asked.request.number), Mode::Exclusive)].into(),
+        owner: asked.owner,
+        patience: asked.patience,
+        metadata: asked.metadata,
+        extras: None,
     }
 }
 

@@ -39,7 +39,7 @@ pub(super) fn open(number: u64) -> Command {
     })
 }
 
-fn set_limit(limit: u32) -> Command {
+pub(super) fn set_limit(limit: u32) -> Command {
     let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("pool").expect("legal") };
     Command::Manage(Manage { lock, what: Managing::SetLimit { limit } })
 }

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::circles::open;
+use super::circles::{open, set_limit};
 use super::mirror::entry;
 use crate::limits::WAITERS_A_LOCK_MAX;
 use crate::machine::Machine;
@@ -106,47 +106,58 @@ fn a_wait_behind_many_is_cheap() {
 }
 
 /// A circle that only holds because every holder of a permit waits is found behind a queue as long as they may be, of sets as
-/// well: what a search may look at is enough for it.
+/// well: what a search may look at is enough for it. And a permit that is given back there is one step of bounded work, also
+/// where every session behind has another request, so that each may have come to pass somebody.
 #[test]
 fn a_circle_over_permits_is_found_behind_many() {
-    for sets in [false, true] {
-        circle_over_permits(sets);
+    for (sets, aside) in [(false, false), (true, false), (true, true)] {
+        circle_over_permits(sets, aside);
     }
 }
 
-fn circle_over_permits(sets: bool) {
+fn circle_over_permits(sets: bool, aside: bool) {
     let mut machine = Machine::new();
     for session in 1..=3 {
         apply(&mut machine, open(session));
     }
-    let permit = |session, number, owner: &str| {
-        let Command::Acquire(asks) = acquire(session, number, "pool", Some(owner)) else { panic!("an acquire") };
-        Command::Acquire(Acquire { mode: Mode::Permits { count: 1, limit: Some(3) }, ..asks })
-    };
     let holders = ["one", "two", "three"];
-    for (number, holder) in (1..).zip(holders) {
-        apply(&mut machine, permit(1, number, holder));
-    }
+    let tokens: Vec<_> =
+        (1..).zip(holders).map(|(number, holder)| apply(&mut machine, permit(1, number, holder))).collect();
     let many = WAITERS_A_LOCK_MAX as u64 - 10;
     for number in 1..=many {
         let waits = if sets { with_a_permit(3 + number) } else { permit(2, number, &format!("waiter-{number}")) };
         apply(&mut machine, open(3 + number));
         apply(&mut machine, waits);
+        if aside {
+            apply(&mut machine, acquire(3 + number, 2, &format!("aside-{number}"), Some("waiter")));
+        }
     }
     apply(&mut machine, acquire(3, 1, "own", Some("owner")));
     for (number, holder) in (4..).zip(holders) {
         let waits = apply(&mut machine, acquire(1, number, "own", Some(holder)));
         assert!(matches!(waits, Outcome::Queued(_)), "{waits:?}");
     }
-    let mut other = machine.clone();
-    let Outcome::Refused(Refusal::Deadlock { circle }) = apply(&mut other, permit(3, 2, "owner")) else {
-        panic!("every holder waits for the owner")
-    };
-    assert!(circle.iter().any(|link| link.why == WaitsBecause::Holds), "{circle:?}");
+    let asks = permit(3, 2, "owner");
+    let closing = fastest(&machine, &asks, |outcome| {
+        matches!(outcome, Outcome::Refused(Refusal::Deadlock { circle })
+            if circle.iter().any(|link| link.why == WaitsBecause::Holds))
+    });
     let gone = Command::Cancel { request: RequestId { session: SessionId::new(0, 1), number: 4 } };
     apply(&mut machine, gone);
-    let waits = apply(&mut machine, permit(3, 2, "owner"));
-    assert!(matches!(waits, Outcome::Queued(_)), "one holder goes on: {waits:?}");
+    let queued = |outcome: &Outcome| matches!(outcome, Outcome::Queued(_));
+    let waiting = fastest(&machine, &asks, queued);
+    let waits = apply(&mut machine, asks);
+    assert!(queued(&waits), "one holder goes on: {waits:?}");
+    let Outcome::Granted(held) = &tokens[0] else { panic!("free: {tokens:?}") };
+    let gives_back = release(1, 7, "pool", held.token);
+    let giving_back = fastest(&machine, &gives_back, |outcome| matches!(outcome, Outcome::Released { left: 0 }));
+    let what = ["waiters", "sets", "sets whose sessions hold something aside"][usize::from(sets) + usize::from(aside)];
+    eprintln!("behind {many} {what}: a circle {closing:?}, none {waiting:?}; a permit given back {giving_back:?}");
+}
+
+fn permit(session: u64, number: u64, owner: &str) -> Command {
+    let Command::Acquire(asks) = acquire(session, number, "pool", Some(owner)) else { panic!("an acquire") };
+    Command::Acquire(Acquire { mode: Mode::Permits { count: 1, limit: Some(3) }, ..asks })
 }
 
 /// A set of a permit and another lock.
@@ -181,6 +192,30 @@ fn a_release_is_bounded_work() {
     });
     assert_eq!(steps[0], steps[1], "as many for few as for many");
     assert_eq!(steps[1].1, 2, "released, granted");
+}
+
+/// Raising a limit over everybody who waits grants all of them in one command, sets as well.
+#[test]
+fn a_limit_over_all_grants_all() {
+    for sets in [false, true] {
+        let mut machine = Machine::new();
+        (1..=3).for_each(|session| drop(apply(&mut machine, open(session))));
+        for (number, holder) in (1..).zip(["one", "two", "three"]) {
+            apply(&mut machine, permit(1, number, holder));
+        }
+        let waiters = crowd();
+        for number in 1..=waiters {
+            apply(&mut machine, open(3 + number));
+            let waits = if sets { with_a_permit(3 + number) } else { permit(2, number, &format!("waiter-{number}")) };
+            assert!(matches!(apply(&mut machine, waits), Outcome::Queued(_)));
+        }
+        let (namespace, name) = (Namespace::default(), LockName::parse("pool").expect("legal"));
+        let lock = LockKey { namespace, name };
+        let began = Instant::now();
+        apply(&mut machine, set_limit(WAITERS_A_LOCK_MAX as u32));
+        eprintln!("{waiters} granted at once, sets {sets}: {:?}", began.elapsed());
+        assert!(machine.locks[&lock].queue.is_empty());
+    }
 }
 
 /// Who stands behind a set that lacks another lock is gone through when a lock is freed, whoever it belongs to: all of one

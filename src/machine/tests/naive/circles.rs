@@ -1,5 +1,7 @@
 //! Owners that wait for each other.
 
+use std::collections::BTreeSet;
+
 use super::*;
 
 impl Naive {
@@ -36,7 +38,7 @@ impl Naive {
     }
 
     /// Who may pass fewer than before may be in a circle by now: whoever stood where a set waited, and stands there no
-    /// longer or beside other permits; and whoever stood behind a set that is gone.
+    /// longer or beside other permits; and whoever stood behind a set that is gone. By one request alone nobody passes.
     fn suspect_loosened(&mut self) {
         let now = self.situation();
         let before = std::mem::replace(&mut self.before, now.clone());
@@ -55,6 +57,10 @@ impl Naive {
         let waits = |set: &&Wait| self.waits.iter().any(|wait| node_of(wait) == node_of(set));
         let gone = before.waits.iter().filter(|wait| wait.ask.set && !waits(wait));
         sessions.extend(grants::and_behind(&before.waits, gone).into_iter().filter_map(|(claim, _)| claim.session()));
+        let requests = |id: &SessionId| -> BTreeSet<Claim> {
+            before.standings.iter().filter(|(session, ..)| session == id).map(|(_, _, claim, ..)| *claim).collect()
+        };
+        sessions.retain(|id| 1 < requests(id).len());
         let suspects =
             self.waits.iter().filter(|wait| wait.ask.claim.session().is_some_and(|id| sessions.contains(&id)));
         self.suspects.extend(suspects.filter_map(endless_wait));
