@@ -6,6 +6,7 @@ mod product;
 mod report;
 mod usage;
 mod work;
+mod workers;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -79,9 +80,11 @@ impl Options {
     }
 }
 
-#[tokio::main]
-async fn main() -> Result<()> {
-    let options = Options::parse();
+fn main() -> Result<()> {
+    workers::spread()?.block_on(compare(Options::parse()))
+}
+
+async fn compare(options: Options) -> Result<()> {
     ensure!(0.0 < options.foreign, "--foreign: above 0, got {}", options.foreign);
     fs::create_dir_all(&options.out).with_context(|| format!("{} cannot be made", options.out.display()))?;
     fs::create_dir_all(&options.data).with_context(|| format!("{} cannot be made", options.data.display()))?;
