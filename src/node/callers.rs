@@ -71,7 +71,7 @@ impl Callers {
             return;
         }
         if untold.others.is_none() {
-            untold.others = Some(self.lanes.waiting(usize::MAX));
+            untold.others = Some(self.lanes.waiting(usize::MAX, false));
         }
         let replies = applied.renewals.iter().chain(&applied.commands).skip(told).cloned();
         let portion = Portion(replies.zip(&mut untold.answers).collect());

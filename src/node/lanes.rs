@@ -10,7 +10,7 @@ use super::log_clock::LogClock;
 use super::weight;
 use crate::clock::Instant;
 use crate::limits;
-use crate::model::{LogTime, Renewal, Reply, Submission};
+use crate::model::{LogTime, Renewal, RenewalTarget, Reply, Submission};
 use crate::service::{LeaderHint, NotSent, RenewalCall, ServiceError};
 
 /// Where a call waits for its answer.
@@ -51,15 +51,24 @@ struct Inside {
     /// Leadership is being handed over: nothing is taken out.
     paused: bool,
     renewals: VecDeque<Waiting<Renewal>>,
+    /// How many of them are sessions'.
+    sessions: usize,
     commands: VecDeque<Waiting<Submission>>,
     /// The proposer is woken when so many wait: each wake-up crosses from one thread to another.
     wake_at: usize,
+    /// Nobody is woken for sessions that are renewed: they wait for more of them.
+    sessions_gather: bool,
 }
 
 impl Inside {
     fn waiting(&self) -> usize {
-        self.renewals.len() + self.commands.len()
+        let gathering = if self.sessions_gather { self.sessions } else { 0 };
+        self.renewals.len() - gathering + self.commands.len()
     }
+}
+
+fn is_session(renewal: &Renewal) -> bool {
+    matches!(renewal.target, RenewalTarget::Session(_))
 }
 
 /// What the log clock is read against.
@@ -96,6 +105,7 @@ impl Lanes {
         let mut inside = self.inside();
         let renewals = std::mem::take(&mut inside.renewals);
         let commands = std::mem::take(&mut inside.commands);
+        inside.sessions = 0;
         drop(inside);
         let answers = renewals.into_iter().map(|w| w.answer).chain(commands.into_iter().map(|w| w.answer));
         for answer in answers {
@@ -160,6 +170,7 @@ impl Lanes {
         for call in calls {
             let (answer, reply) = oneshot::channel();
             let renewal = Renewal { target: call.target, attempt: call.attempt, receipt };
+            inside.sessions += usize::from(is_session(&renewal));
             inside.renewals.push_back(Waiting { what: renewal, answer });
             waiting.push(reply);
         }
@@ -173,10 +184,11 @@ impl Lanes {
         }
     }
 
-    /// How many wait. The proposer is woken when there are `wanted`.
-    pub(super) fn waiting(&self, wanted: usize) -> usize {
+    /// How many wait. The proposer is woken when there are `wanted`; while sessions gather, their renewals do not count.
+    pub(super) fn waiting(&self, wanted: usize, sessions_gather: bool) -> usize {
         let mut inside = self.inside();
         inside.wake_at = wanted;
+        inside.sessions_gather = sessions_gather;
         inside.waiting()
     }
 
@@ -189,6 +201,7 @@ impl Lanes {
         let (most, bytes) = (limits::RENEWALS_AN_ENTRY_MAX, limits::ENTRY_BYTES_MAX / 2);
         let (renewals, used) = fitting(&inside.renewals, most, bytes, weight::of_renewal);
         let renewals: Vec<_> = inside.renewals.drain(..renewals).collect();
+        inside.sessions -= renewals.iter().filter(|waiting| is_session(&waiting.what)).count();
         let (most, bytes) = (limits::COMMANDS_AN_ENTRY_MAX, limits::ENTRY_BYTES_MAX.saturating_sub(used));
         let (commands, _) = fitting(&inside.commands, most, bytes, weight::of_command);
         let commands = inside.commands.drain(..commands).collect();
@@ -225,8 +238,8 @@ mod tests {
     use super::*;
     use crate::codec::encode_entry;
     use crate::model::{
-        Command, Entry, Handle, LockKey, LockName, Metadata, Mode, Namespace, Patience, Principal, RenewalTarget,
-        TakeId, TakeLease, WallTime,
+        Command, Entry, Handle, LockKey, LockName, Metadata, Mode, Namespace, Patience, Principal, SessionId, TakeId,
+        TakeLease, WallTime,
     };
 
     const NOW: Now = Now { instant: Instant::from_nanos(0), applied: LogTime(0), timed: true };
@@ -271,7 +284,7 @@ mod tests {
         let renewals = 2 * limits::RENEWALS_AN_ENTRY_MAX as u64;
         lanes.renewals((0..renewals).map(renewal).collect(), || NOW).expect("room");
         let (mut renewed, mut taken) = (Vec::new(), Vec::new());
-        while 0 < lanes.waiting(1) {
+        while 0 < lanes.waiting(1, false) {
             let batch = lanes.take(NOW).expect("it leads");
             let (all_renewed, all_taken) = (renewed.len() as u64 == renewals, taken.len() as u64 == commands);
             assert_eq!((all_renewed, all_taken), (batch.renewals.is_empty(), batch.commands.is_empty()), "both go on");
@@ -289,5 +302,21 @@ mod tests {
         }
         assert!(renewed.into_iter().eq(0..renewals));
         assert!(taken.into_iter().eq((0..commands).map(submission)));
+    }
+    /// While sessions gather, only others count; all go together with what leaves.
+    #[test]
+    fn sessions_gather() {
+        let lanes = Lanes::default();
+        lanes.open(LogTime(0), NOW.instant, Duration::from_millis(150));
+        let renewal = |target| RenewalCall { target, proof: None, attempt: 1 };
+        let session = |number| renewal(RenewalTarget::Session(SessionId::new(0, number)));
+        lanes.renewals(vec![session(1), session(2)], || NOW).expect("room");
+        assert_eq!((lanes.waiting(1, true), lanes.waiting(1, false)), (0, 2));
+        let lease = RenewalTarget::Lease { lock: lock(), handle: handle(), lease_ms: 1_000 };
+        lanes.renewals(vec![renewal(lease)], || NOW).expect("room");
+        assert_eq!(lanes.waiting(1, true), 1, "a lease is renewed at once");
+        assert_eq!(lanes.take(NOW).expect("it leads").renewals.len(), 3);
+        lanes.renewals(vec![session(1)], || NOW).expect("room");
+        assert_eq!((lanes.waiting(1, true), lanes.waiting(1, false)), (0, 1));
     }
 }

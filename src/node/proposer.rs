@@ -91,23 +91,35 @@ fn follow_term(core: &Arc<Core>, view: &View, term: &mut Option<u64>) {
     core.submit_own(Command::LeaderlessGap { gap_ms: core.leaderless_ms() });
 }
 
-/// While any deadline exists a stamp is proposed at least every tick, and at once when one has passed.
+/// What waits is proposed at once; sessions that are renewed gather for a moment after the last entry, as it is not urgent
+/// for them, and many of them keep a cluster busy that does nothing else.
 fn next(core: &Core, in_flight: usize, last: TokioInstant, gathering: Gathering) -> Next {
     let idle = Duration::from_millis(limits::RETRY_MS_MAX);
     if limits::ENTRIES_IN_FLIGHT_MAX <= in_flight || core.lanes.is_paused() {
-        core.lanes.waiting(usize::MAX);
+        core.lanes.waiting(usize::MAX, false);
         return Next::Wait(idle);
     }
     let now = TokioInstant::now();
     let wanted = gathering.wanted(now);
-    let waiting = core.lanes.waiting(wanted);
+    let since = now - last;
+    let sessions_gather = Duration::from_millis(limits::RENEWALS_APART_MS).saturating_sub(since);
+    let waiting = core.lanes.waiting(wanted, !sessions_gather.is_zero());
     if wanted <= waiting {
         return Next::Propose;
     }
     if wanted != 1 {
         return Next::Wait(gathering.left(now));
     }
-    let since = now - last;
+    match tick(core, in_flight, since) {
+        Next::Propose => Next::Propose,
+        Next::Wait(pause) if sessions_gather.is_zero() => Next::Wait(pause),
+        Next::Wait(pause) => Next::Wait(pause.min(sessions_gather)),
+    }
+}
+
+/// While any deadline exists a stamp is proposed at least every tick, and at once when one has passed.
+fn tick(core: &Core, in_flight: usize, since: Duration) -> Next {
+    let idle = Duration::from_millis(limits::RETRY_MS_MAX);
     let (deadline, due) = core.consensus.machine(|machine| (machine.next_deadline(), machine.is_due()));
     let Some(deadline) = deadline else { return Next::Wait(idle) };
     if due && in_flight == 0 {
