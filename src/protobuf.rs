@@ -11,12 +11,12 @@ use bytes::Buf;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use prost::{Message, Name};
 use tonic::Status;
-use tonic::codec::{Codec, DecodeBuf, Decoder};
+use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder};
 use tonic_prost::ProstEncoder;
 
 use crate::limits::{
     EXPLAINED_OBSTACLES_MAX, EXPLAINED_WAITS_MAX, HOLDERS_A_LOCK_MAX, LIST_ELEMENTS_MAX, LOCKS_A_SET_MAX, MEMBERS_MAX,
-    PAGE_ROWS_MAX, REPLICATION_ENTRIES_MAX, WAITERS_A_LOCK_MAX,
+    MESSAGE_BUFFER_BYTES, PAGE_ROWS_MAX, REPLICATION_ENTRIES_MAX, WAITERS_A_LOCK_MAX, WRITTEN_TOGETHER_BYTES,
 };
 
 /// A repeated field of a message.
@@ -124,12 +124,17 @@ where
     type Decoder = CountingDecoder<U>;
 
     fn encoder(&mut self) -> Self::Encoder {
-        ProstEncoder::default()
+        ProstEncoder::new(buffers())
     }
 
     fn decoder(&mut self) -> Self::Decoder {
         CountingDecoder(PhantomData)
     }
+}
+
+/// What each stream and call has of memory before it has seen a message: by default sixteen kibibytes on either side.
+fn buffers() -> BufferSettings {
+    BufferSettings::new(MESSAGE_BUFFER_BYTES, WRITTEN_TOGETHER_BYTES)
 }
 
 /// Reads messages of one kind.
@@ -141,6 +146,10 @@ impl<U: Message + Name + Default> Decoder for CountingDecoder<U> {
 
     fn decode(&mut self, bytes: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
         read(bytes).map(Some)
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        buffers()
     }
 }
 

@@ -2,14 +2,14 @@
 
 use std::pin::Pin;
 
-use futures_util::{Stream, stream};
+use futures_util::{Stream, StreamExt, stream};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::convert::{error_to_status, known, lock_key, namespace, reply_to_answer, required, rows};
 use super::pb;
-use super::session::SessionStream;
+use super::session::{Outgoing, SessionStream};
 use super::tasks::Tasks;
 use super::tokens::{TokenStream, token_stream};
 use crate::limits;
@@ -160,11 +160,14 @@ fn event_stream(events: Events, stop: watch::Receiver<bool>) -> EventStream {
     }))
 }
 
+/// The frames of a session's stream as they are written.
+type Frames = stream::Map<ReceiverStream<Outgoing>, fn(Outgoing) -> Result<pb::ServerFrame, Status>>;
+
 type EventStream = Pin<Box<dyn Stream<Item = Result<pb::Event, Status>> + Send>>;
 
 #[tonic::async_trait]
 impl<S: LockService> pb::locks_server::Locks for Locks<S> {
-    type SessionStream = ReceiverStream<Result<pb::ServerFrame, Status>>;
+    type SessionStream = Frames;
     type WatchStream = EventStream;
     type WatchTokensStream = TokenStream;
 
@@ -172,7 +175,7 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
         let (outgoing, frames) = mpsc::channel(limits::STREAM_FRAMES_WAITING_MAX);
         let stream = SessionStream::new(self.service.clone(), self.info.clone(), self.stop.clone(), outgoing);
         self.tasks.run(stream.run(request.into_inner()));
-        Ok(Response::new(ReceiverStream::new(frames)))
+        Ok(Response::new(ReceiverStream::new(frames).map(|frame: Outgoing| frame.map(|frame| *frame))))
     }
 
     async fn acquire(&self, request: Request<pb::AcquireRequest>) -> Answers<pb::Reply> {

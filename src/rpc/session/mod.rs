@@ -26,6 +26,9 @@ use crate::limits;
 use crate::model::{Attachment, Command, EndReason, Invalid, Namespace, Outcome, Reply, SessionId};
 use crate::service::{Call, ClaimRef, LeaderHint, LockService, NotSent, ServerInfo, ServiceError};
 
+/// A frame on its way to the client. Boxed: a channel has room for 32 from the beginning, and most streams are idle.
+pub(super) type Outgoing = Result<Box<pb::ServerFrame>, Status>;
+
 /// One stream.
 ///
 /// - It is bound to at most one session, by the first open or attach that succeeds.
@@ -35,7 +38,7 @@ pub(super) struct SessionStream<S> {
     service: S,
     info: ServerInfo,
     stop: watch::Receiver<bool>,
-    outgoing: mpsc::Sender<Result<pb::ServerFrame, Status>>,
+    outgoing: mpsc::Sender<Outgoing>,
     namespace: Namespace,
     bound: Option<Bound>,
     /// An open or attach is under way.
@@ -83,7 +86,7 @@ impl<S: LockService> SessionStream<S> {
         service: S,
         info: ServerInfo,
         stop: watch::Receiver<bool>,
-        outgoing: mpsc::Sender<Result<pb::ServerFrame, Status>>,
+        outgoing: mpsc::Sender<Outgoing>,
     ) -> Self {
         Self {
             service,
@@ -239,7 +242,7 @@ impl<S: LockService> SessionStream<S> {
 
     /// A peer that takes nothing for long counts as gone: its session must not hang on it.
     async fn send(&mut self, frame: Result<pb::ServerFrame, Status>) -> Result<(), End> {
-        let frame = match self.outgoing.try_send(frame) {
+        let frame = match self.outgoing.try_send(frame.map(Box::new)) {
             Ok(()) => return Ok(()),
             Err(TrySendError::Closed(_)) => return Err(End::Broken),
             Err(TrySendError::Full(frame)) => frame,
