@@ -9,17 +9,18 @@ use std::collections::BTreeSet;
 use super::frame::{FORMAT, Kind};
 use super::tests::{samples_of_entries, samples_of_records, stored};
 use super::*;
+use crate::limits;
 use crate::machine::tests::random::Random;
-use crate::model::{Command, Entry, LogTime, Principal, Submission, WallTime};
+use crate::model::{Command, Entry, LogTime, Principal, Renewal, RenewalTarget, SessionId, Submission, WallTime};
 
 const HEADER_BYTES: usize = 10;
 const ROUNDS_DEFAULT: u64 = 3_000;
 /// What a decoder may hold beside ten times its input: the text of an error, a future, the first elements of a list.
 const BESIDE_BYTES: u64 = 32 * 1024;
 
-/// So many times its length takes a list of the shortest elements that there are, each of which has its place in memory; a
-/// list that grows is there twice for a moment. Of commands in an entry.
-const LIST_MULTIPLE_MAX: u64 = 64;
+/// What the longest lists of an entry take where their elements are the shortest that there are: each has its place in
+/// memory, and a list that grows is there twice for a moment.
+const LISTS_BYTES_MAX: u64 = 1024 * 1024;
 
 fn rounds() -> u64 {
     std::env::var("LOCKKEEPER_FUZZ").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(ROUNDS_DEFAULT)
@@ -175,14 +176,22 @@ fn a_huge_length_takes_no_memory() {
     }
 }
 
-/// The same for the shortest commands that there are, as many as an entry's bytes can hold: each takes its place in memory.
+/// An entry with as many of the shortest renewals and commands as it may have takes a fixed amount; one more is refused, and
+/// so is a set of too many locks.
 #[test]
-fn many_short_commands_take_a_bounded_multiple() {
-    let tick = |_| Submission { principal: Principal::default(), since: None, command: Command::Tick };
-    let commands = (0..10_000).map(tick).collect();
-    let entry = Entry { stamp: LogTime(1), wall: WallTime(1), renewals: vec![], commands, digest: None };
-    let bytes = encode_entry(&entry);
+fn lists_of_an_entry_are_bounded() {
+    let tick = || Submission { principal: Principal::default(), since: None, command: Command::Tick };
+    let renewal = || Renewal { target: RenewalTarget::Session(SessionId::new(0, 1)), attempt: 1, receipt: LogTime(1) };
+    let bytes_of = |renewals, commands| {
+        let (renewals, commands) = (vec![renewal(); renewals], vec![tick(); commands]);
+        encode_entry(&Entry { stamp: LogTime(1), wall: WallTime(1), renewals, commands, digest: None })
+    };
+    let (renewals, commands) = (limits::RENEWALS_AN_ENTRY_MAX, limits::COMMANDS_AN_ENTRY_MAX);
+    let bytes = bytes_of(renewals, commands);
     let (read, held) = held(|| decode_entry(&bytes));
-    assert_eq!(read, Ok(entry));
-    assert!(held <= LIST_MULTIPLE_MAX * bytes.len() as u64, "{held} bytes of memory for {}", bytes.len());
+    assert!(read.is_ok() && held <= LISTS_BYTES_MAX, "{held} bytes of memory for {}", bytes.len());
+    for (renewals, commands) in [(renewals + 1, 0), (0, commands + 1)] {
+        let refused = decode_entry(&bytes_of(renewals, commands)).expect_err("too many");
+        assert!(refused.to_string().contains(&format!("more than {}", renewals + commands - 1)), "{refused}");
+    }
 }

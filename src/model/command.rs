@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Alter, Announcement, Attachment, DocumentCommand, Extras, Fairness, FencingToken, Handle, Instance, Invalid,
-    LockKey, LockName, Manage, Metadata, Namespace, Owner, Reentry, RequestId, SessionId, TakeId,
+    LockKey, LockName, Manage, Metadata, Namespace, Owner, Reentry, RequestId, SessionId, TakeId, bounded,
 };
 use crate::limits;
 
@@ -218,6 +218,7 @@ pub struct AcquireSet {
     /// As in [`Acquire`].
     pub answered_below: u64,
     /// Which locks, in the session's namespace, and how each: 1 to 64.
+    #[serde(deserialize_with = "bounded::map::<{ limits::LOCKS_A_SET_MAX }, _, _, _>")]
     pub members: BTreeMap<LockName, Mode>,
     /// As in [`Acquire`].
     pub owner: Option<Owner>,

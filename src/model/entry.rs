@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Command, FencingToken, Handle, LockKey, LogTime, Principal, SessionId, WallTime};
+use super::{Command, FencingToken, Handle, LockKey, LogTime, Principal, SessionId, WallTime, bounded};
+use crate::limits::{COMMANDS_AN_ENTRY_MAX, RENEWALS_AN_ENTRY_MAX};
 
 /// A stamp of log time, renewals in a lane of their own, and a batch of commands. Made by the leader's proposer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -11,9 +12,11 @@ pub struct Entry {
     pub stamp: LogTime,
     /// The leader's wall clock, for people.
     pub wall: WallTime,
-    /// Applied first, before anything that is due is ended.
+    /// Applied first, before anything that is due is ended; no more than [`RENEWALS_AN_ENTRY_MAX`].
+    #[serde(deserialize_with = "bounded::list::<RENEWALS_AN_ENTRY_MAX, _, _>")]
     pub renewals: Vec<Renewal>,
-    /// Applied last, in order.
+    /// Applied last, in order; no more than [`COMMANDS_AN_ENTRY_MAX`].
+    #[serde(deserialize_with = "bounded::list::<COMMANDS_AN_ENTRY_MAX, _, _>")]
     pub commands: Vec<Submission>,
     /// A digest of the state after an earlier entry on which most voters agree; a node that has another one stops.
     pub digest: Option<DigestClaim>,

@@ -17,6 +17,7 @@
 //! | outcome, refusal | the machine's answer to a command, the same on every node |
 
 mod alter;
+mod bounded;
 mod circle;
 mod claim;
 mod command;
