@@ -20,6 +20,7 @@
 //! | disks | syncs end after a drawn time, in order, on the host's runtime |
 //! | the number of the process, which clients say of themselves | they have names instead |
 //! | dates in HTTP headers | not closed, and not in the trace: sizes of messages decide nothing here |
+//! | for how long `h2` knows that it gave a stream up | not closed: a second of the machine's time, longer than most runs take |
 
 #![allow(
     clippy::unwrap_used,
