@@ -24,7 +24,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     config.enable_type_names();
     tonic_prost_build::configure()
         .bytes(".")
-        .codec_path("crate::protobuf::Counted")
+        // What the module has that includes the generated code.
+        .codec_path("super::Counted")
         .compile_fds_with_config(compiler.file_descriptor_set(), config)?;
     Ok(())
 }

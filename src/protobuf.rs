@@ -5,6 +5,7 @@
 //!
 //! Knows: limits. Never: what messages mean.
 
+use std::fmt;
 use std::marker::PhantomData;
 
 use bytes::Buf;
@@ -84,44 +85,68 @@ fn elements(mut bytes: &[u8], path: &[u32]) -> usize {
     found
 }
 
+/// A list of a request with more elements than it may have.
+#[derive(Debug)]
+pub(crate) struct TooMany {
+    /// The list's field.
+    pub(crate) field: &'static str,
+    /// So many elements it may have.
+    pub(crate) most: usize,
+    /// So many it has.
+    pub(crate) found: usize,
+}
+
+impl fmt::Display for TooMany {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: at most {}, got {}", self.field, self.most, self.found)
+    }
+}
+
+/// How those who ask are told of a list that is too long: one service's errors say more than another's.
+pub(crate) trait Refuse: Send + 'static {
+    /// The status of the call.
+    fn refuse(list: &TooMany) -> Status;
+}
+
 /// The message that these bytes, which lie in one piece, are.
 ///
 /// # Errors
-/// A list of a request with more elements than it may have is an invalid argument; one of an answer, and what is no such
+/// A list of a request with more elements than it may have is refused as `R` says; one of an answer, and what is no such
 /// message, is an internal error, as its receiver may have acted on it before it answered.
 #[allow(clippy::result_large_err)] // tonic's decoders answer so.
-pub(crate) fn read<M: Message + Name + Default>(bytes: impl Buf) -> Result<M, Status> {
+pub(crate) fn read<M: Message + Name + Default, R: Refuse>(bytes: impl Buf) -> Result<M, Status> {
     for List { name, path, most } in lists(M::NAME) {
         let found = elements(bytes.chunk(), path);
         if found > *most {
-            let said = format!("{name}: at most {most}, not {found}");
+            let list = TooMany { field: name, most: *most, found };
             return Err(match M::NAME.ends_with("Reply") {
-                true => Status::internal(said),
-                false => Status::invalid_argument(said),
+                true => Status::internal(list.to_string()),
+                false => R::refuse(&list),
             });
         }
     }
     M::decode(bytes).map_err(|error| Status::internal(error.to_string()))
 }
 
-/// How the generated clients and servers write messages of kind `T` and read those of kind `U`.
-pub(crate) struct Counted<T, U>(PhantomData<(T, U)>);
+/// How generated clients and servers write messages of kind `T`, read those of kind `U`, and refuse as `R` says.
+pub(crate) struct Counted<T, U, R>(PhantomData<(T, U, R)>);
 
-impl<T, U> Default for Counted<T, U> {
+impl<T, U, R> Default for Counted<T, U, R> {
     fn default() -> Self {
         Self(PhantomData)
     }
 }
 
-impl<T, U> Codec for Counted<T, U>
+impl<T, U, R> Codec for Counted<T, U, R>
 where
     T: Message + Send + 'static,
     U: Message + Name + Default + Send + 'static,
+    R: Refuse,
 {
     type Encode = T;
     type Decode = U;
     type Encoder = ProstEncoder<T>;
-    type Decoder = CountingDecoder<U>;
+    type Decoder = CountingDecoder<U, R>;
 
     fn encoder(&mut self) -> Self::Encoder {
         ProstEncoder::new(buffers())
@@ -138,14 +163,14 @@ fn buffers() -> BufferSettings {
 }
 
 /// Reads messages of one kind.
-pub(crate) struct CountingDecoder<U>(PhantomData<U>);
+pub(crate) struct CountingDecoder<U, R>(PhantomData<(U, R)>);
 
-impl<U: Message + Name + Default> Decoder for CountingDecoder<U> {
+impl<U: Message + Name + Default, R: Refuse> Decoder for CountingDecoder<U, R> {
     type Item = U;
     type Error = Status;
 
     fn decode(&mut self, bytes: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
-        read(bytes).map(Some)
+        read::<U, R>(bytes).map(Some)
     }
 
     fn buffer_settings(&self) -> BufferSettings {

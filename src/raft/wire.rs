@@ -7,13 +7,25 @@ use tonic::Status;
 use super::disks::Disks;
 use super::payload;
 use super::types::{RaftEntry, RaftLogId, RaftVote, Types, from_log_id, from_vote, to_log_id, to_vote};
+use crate::protobuf::{Refuse, TooMany};
 use crate::storage::{self, Head};
 
 #[allow(missing_docs, unreachable_pub, clippy::all)]
 mod generated {
     tonic::include_proto!("lockkeeper.peer.v1");
+
+    pub(crate) type Counted<T, U> = crate::protobuf::Counted<T, U, super::InWords>;
 }
 pub(super) use generated::*;
+
+/// Nodes are told in words what is wrong with a message.
+pub(super) struct InWords;
+
+impl Refuse for InWords {
+    fn refuse(list: &TooMany) -> Status {
+        Status::invalid_argument(list.to_string())
+    }
+}
 
 /// Version of the messages between nodes.
 pub(super) const VERSION: u32 = 1;

@@ -98,7 +98,7 @@ fn refused(error: impl std::fmt::Display) -> Status {
 fn read(name: &str, bytes: &[u8]) -> Result<(), Status> {
     match name {
         "AppendRequest" => {
-            let request = protobuf::read::<wire::AppendRequest>(bytes)?;
+            let request = protobuf::read::<wire::AppendRequest, wire::InWords>(bytes)?;
             admitted(request.header.as_ref())?;
             let _ = request.acknowledged.as_ref().map(wire::read_stored_log_id);
             for entry in wire::read_append(request)?.entries {
@@ -173,6 +173,6 @@ fn many_short_entries_take_a_fixed_amount_of_memory() {
     for entries in [most + 1, PEER_MESSAGE_BYTES_MAX / 2] {
         let bytes = [0x22, 0].repeat(entries);
         let refused = frugal("AppendRequest", bytes.len(), || read("AppendRequest", &bytes)).expect_err("too many");
-        assert_eq!(refused.message(), format!("entries: at most {most}, not {entries}"));
+        assert_eq!(refused.message(), format!("entries: at most {most}, got {entries}"));
     }
 }

@@ -7,6 +7,7 @@ use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code, ConnectError, Status};
 
 use crate::model::{Invalid, LogTime, Outcome, Reply};
+use crate::protobuf::{Refuse, TooMany};
 use crate::rpc::pb;
 use crate::service::{Advice, LeaderHint, NotSent, ServiceError, Word};
 
@@ -29,6 +30,16 @@ struct Detail {
 /// An error as a call's status.
 pub(in crate::rpc) fn error_to_status(error: &ServiceError) -> Status {
     status(Detail { error: error.clone(), index: 0, stamp_ms: 0 })
+}
+
+/// Clients are told of a list that is too long as of any other input that is out of bounds.
+pub(crate) struct AsInvalid;
+
+impl Refuse for AsInvalid {
+    fn refuse(list: &TooMany) -> Status {
+        let TooMany { field, most, found } = list;
+        error_to_status(&Invalid::new(field, format!("at most {most}"), found).into())
+    }
 }
 
 /// A reply as a call's answer: a refusal is the call's error.

@@ -20,7 +20,8 @@ pub(super) use acting::stream_alter;
 pub(super) use command::{Sent, open_session, stream_acquire, stream_close, stream_open, stream_release};
 pub(super) use document::{documents, find_documents, find_pings, pings};
 pub(super) use error::{
-    decided, error_from_status, error_from_wire, error_to_status, error_to_wire, not_understood, reply_to_answer,
+    AsInvalid, decided, error_from_status, error_from_wire, error_to_status, error_to_wire, not_understood,
+    reply_to_answer,
 };
 pub(super) use part::{bytes_of, known, lock_key, namespace, required, rows};
 pub(super) use sets::stream_acquire_set;

@@ -10,7 +10,7 @@ use self::values::{
     alteration, answer, event_kind, extras, lock, managing, metadata, mode, outcome, owner, patience, refusal, session,
     token,
 };
-use super::{decided, error_from_status, error_from_wire, error_to_status, error_to_wire, reply_to_answer};
+use super::{AsInvalid, decided, error_from_status, error_from_wire, error_to_status, error_to_wire, reply_to_answer};
 use crate::model::{
     Acquire, AcquireSet, Alter, Answer, Answered, Command, Event, Handle, Instance, Invalid, LogTime, Manage, Mode,
     Namespace, OpenSession, Outcome, Patience, Position, Refusal, Release, Reply, RequestId, SessionId, TakeId,

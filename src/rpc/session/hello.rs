@@ -25,7 +25,8 @@ impl<S: LockService> SessionStream<S> {
                 let bound = format!("within {} ms", limits::HELLO_MS_MAX);
                 return Err(End::Refused(Invalid::new("hello", bound, "nothing")));
             }
-            Ok(Ok(None) | Err(_)) => return Err(End::Broken),
+            Ok(Ok(None)) => return Err(End::Broken),
+            Ok(Err(status)) => return Err(End::Unread(Box::new(status))),
         };
         let protocol = self.check(&hello).map_err(End::Refused)?;
         let leader = self.info.leader.borrow().as_ref().map(Into::into);

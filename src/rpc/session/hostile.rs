@@ -10,6 +10,7 @@ use crate::codec::hostile::{Sample, attack, frugal, kept};
 use crate::limits;
 use crate::model::{Attachment, SessionId};
 use crate::protobuf;
+use crate::rpc::convert::AsInvalid;
 use crate::rpc::convert::hostile::{full_acquire, full_alterations, full_of_elements, full_open, full_set};
 use crate::rpc::fake::{Fake, SESSION};
 use crate::rpc::pb;
@@ -46,7 +47,7 @@ fn samples() -> Vec<Sample> {
 
 /// Whether a frame was taken for what it is, by a stream that is at this point of its life.
 fn taken(at: &str, bytes: &[u8]) -> bool {
-    let Ok(frame) = protobuf::read::<pb::ClientFrame>(bytes) else { return false };
+    let Ok(frame) = protobuf::read::<pb::ClientFrame, AsInvalid>(bytes) else { return false };
     if at == "hello" {
         let Some(Body::Hello(hello)) = frame.body else { return false };
         return hello.expected_cluster().is_ok();

@@ -77,6 +77,8 @@ enum End {
     Broken,
     /// The client broke a rule.
     Refused(Invalid),
+    /// What the client sent could not be read; or it vanished, and is told in vain.
+    Unread(Box<Status>),
     /// The node stops or another one leads now.
     Moved(Option<LeaderHint>),
 }
@@ -118,6 +120,10 @@ impl<S: LockService> SessionStream<S> {
                 let _ = self.send(Err(error_to_status(&invalid.into()))).await;
                 self.disconnected().await;
             }
+            End::Unread(status) => {
+                let _ = self.send(Err(*status)).await;
+                self.disconnected().await;
+            }
             End::Broken => self.disconnected().await,
         }
     }
@@ -141,7 +147,7 @@ impl<S: LockService> SessionStream<S> {
                         reading = false;
                         Ok(())
                     }
-                    Err(_) => Err(End::Broken),
+                    Err(status) => Err(End::Unread(Box::new(status))),
                 },
                 leader = &mut due => Err(End::Moved(leader)),
                 () = &mut closed => Err(End::Broken),

@@ -114,6 +114,18 @@ async fn a_frame_beyond_the_credit_ends_the_stream() {
     assert!(status.message().contains(&limits::STREAM_FRAMES_IN_FLIGHT_MAX.to_string()), "{status:?}");
 }
 
+/// A frame with a list that is too long cannot be answered by its number, which was not read: the stream ends, and says why.
+#[tokio::test]
+async fn a_list_that_is_too_long_ends_the_stream_by_its_name() {
+    let mut node = Node::start(1).await;
+    let mut raw = Raw::bound(&mut node).await;
+    let members = vec![pb::SetMember::default(); limits::LIST_ELEMENTS_MAX + 1];
+    raw.send(2, Asked::AcquireSet(pb::StreamAcquireSet { members, ..Default::default() })).await;
+    let status = raw.ended().await;
+    assert_eq!((status.code(), word(&status)), (Code::InvalidArgument, "invalid"));
+    assert_eq!(status.message(), "members: at most 100, got 101");
+}
+
 /// Answers come as they are ready: one that is stuck holds up no other, and a queued one is answered twice.
 #[tokio::test]
 async fn frames_are_answered_as_they_complete() {

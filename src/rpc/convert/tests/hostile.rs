@@ -104,12 +104,12 @@ where
     M: Message + Name + Default,
     F: Future<Output = Result<R, GrpcStatus>>,
 {
-    let Ok(message) = protobuf::read::<M>(bytes) else { return false };
+    let Ok(message) = protobuf::read::<M, AsInvalid>(bytes) else { return false };
     !matches!(serve(Request::new(message)).now_or_never(), Some(Err(_)))
 }
 
 fn read<M: Message + Name + Default, T: TryFrom<M>>(bytes: &[u8]) -> bool {
-    protobuf::read::<M>(bytes).is_ok_and(|message| T::try_from(message).is_ok())
+    protobuf::read::<M, AsInvalid>(bytes).is_ok_and(|message| T::try_from(message).is_ok())
 }
 
 fn whole<M: Message>(name: &str, message: M) -> Sample {

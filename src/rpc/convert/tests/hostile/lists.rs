@@ -29,8 +29,10 @@ async fn many_short_elements_take_no_more_memory_than_others() {
     let request = full_of_elements(&[2], limits::LIST_ELEMENTS_MAX + 1);
     let (_, uncounted) = held(|| pb::RenewRequest::decode(&request.repeat(9)[..]));
     assert!(10 * 9 * request.len() as u64 + 32 * 1024 < uncounted, "{uncounted}: counting them has no use");
-    let refused = protobuf::read::<pb::RenewRequest>(&request[..]).expect_err("one too many");
-    assert_eq!(refused.message(), "renewals: at most 100, not 101");
+    let refused = protobuf::read::<pb::RenewRequest, AsInvalid>(&request[..]).expect_err("one too many");
+    assert_eq!(refused.message(), "renewals: at most 100, got 101");
+    let invalid = Invalid { field: "renewals".to_owned(), bound: "at most 100".to_owned(), value: "101".to_owned() };
+    assert_eq!(error_from_status(&refused), ServiceError::Invalid(invalid), "as any other input out of bounds");
 }
 
 /// The same for an answer: a page is as long as the longest that can be asked for.
@@ -39,6 +41,6 @@ fn many_short_records_of_an_answer_are_counted() {
     let answer = [0x22, 0].repeat(50_000);
     let read = frugal("HistoryReply", answer.len(), || understood("HistoryReply", &answer));
     assert!(!read, "too many");
-    let refused = protobuf::read::<pb::HistoryReply>(&answer[..]).expect_err("too many");
-    assert_eq!(refused.message(), "records: at most 1000, not 50000");
+    let refused = protobuf::read::<pb::HistoryReply, AsInvalid>(&answer[..]).expect_err("too many");
+    assert_eq!(refused.message(), "records: at most 1000, got 50000");
 }
