@@ -51,7 +51,7 @@ impl HoldNews {
         let mut table = self.0.lock();
         if let Some(told) = table.get_mut(&session) {
             // Who has no room loses its sender: its subscription ends there, and it subscribes and looks anew.
-            told.retain(|sender| sender.try_send(Ok(event.clone())).is_ok());
+            told.retain(|sender| sender.try_send(Ok(event.clone())));
         }
     }
 

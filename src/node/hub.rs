@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 use super::hold_news::HoldNews;
 use super::session_ends::SessionEnds;
 use crate::limits;
 use crate::model::{Event, Position, SessionId};
-use crate::service::{Events, Scope, ServiceError, Subscription};
+use crate::service::{EventSender, Events, Scope, ServiceError, Subscription};
 
 /// The newest events of a node.
 ///
@@ -139,30 +139,25 @@ impl Hub {
         self: &Arc<Self>,
         subscription: Subscription,
     ) -> (Events, impl Future<Output = ()> + use<>) {
-        let (sender, receiver) = mpsc::channel(BATCH);
+        let (sender, events) = Events::channel(BATCH);
         let cursor = subscription.after.unwrap_or_else(|| self.end());
         let feed = Arc::clone(self).feed(subscription.scope, cursor, sender);
-        (Events::new(receiver), feed)
+        (events, feed)
     }
 
-    async fn feed(
-        self: Arc<Self>,
-        scope: Scope,
-        mut cursor: Position,
-        sender: mpsc::Sender<Result<Event, ServiceError>>,
-    ) {
+    async fn feed(self: Arc<Self>, scope: Scope, mut cursor: Position, sender: EventSender) {
         let mut newest = self.newest.subscribe();
         loop {
             newest.borrow_and_update();
             match self.after(cursor, &scope) {
                 Batch::Missed(resume) => {
                     let why = "they are no longer kept on this node".to_owned();
-                    sender.send(Err(ServiceError::EventsMissed { why, resume })).await.ok();
+                    sender.send(Err(ServiceError::EventsMissed { why, resume })).await;
                     return;
                 }
                 Batch::Events(events, end) => {
                     for event in events {
-                        if sender.send(Ok(event)).await.is_err() {
+                        if !sender.send(Ok(event)).await {
                             return;
                         }
                     }

@@ -19,7 +19,7 @@ impl SessionEnds {
         let EventKind::SessionEnded { session, .. } = &event.kind else { return };
         for told in self.0.lock().remove(session).into_iter().flatten() {
             // Room for one is there, and one is all that comes; a receiver that is gone does not care.
-            told.try_send(Ok(event.clone())).ok();
+            told.try_send(Ok(event.clone()));
         }
     }
 

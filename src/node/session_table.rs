@@ -4,14 +4,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::mpsc;
-
 use crate::limits::SESSIONS_SWEPT_MIN;
-use crate::model::{Event, Position, SessionId};
-use crate::service::{Events, ServiceError};
-
-/// Where a subscriber is told.
-type Told = mpsc::Sender<Result<Event, ServiceError>>;
+use crate::model::{Position, SessionId};
+use crate::service::{EventSender, Events, ServiceError};
 
 /// Senders by session.
 ///
@@ -19,19 +14,19 @@ type Told = mpsc::Sender<Result<Event, ServiceError>>;
 /// will ever take away: such entries go, once their subscribers have, whenever the table has doubled.
 #[derive(Debug, Default)]
 pub(super) struct SessionTable {
-    told: Mutex<HashMap<SessionId, Vec<Told>>>,
+    told: Mutex<HashMap<SessionId, Vec<EventSender>>>,
     /// Entries that were left when it was last swept.
     swept: AtomicUsize,
 }
 
 impl SessionTable {
-    pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Vec<Told>>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Vec<EventSender>>> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a subscriber with room for so many events that it has not read.
     pub(super) fn subscribe(&self, session: SessionId, room: usize) -> Events {
-        let (sender, receiver) = mpsc::channel(room);
+        let (sender, events) = Events::channel(room);
         let mut table = self.lock();
         if 2 * self.swept.load(Ordering::Relaxed).max(SESSIONS_SWEPT_MIN) <= table.len() {
             table.retain(|_, told| told.iter().any(|sender| !sender.is_closed()));
@@ -40,7 +35,7 @@ impl SessionTable {
         let told = table.entry(session).or_default();
         told.retain(|sender| !sender.is_closed());
         told.push(sender);
-        Events::new(receiver)
+        events
     }
 
     /// Something may have been missed up to `resume`: everybody is told so, and subscribes anew.
@@ -49,7 +44,7 @@ impl SessionTable {
         all.sort_unstable_by_key(|(session, _)| *session);
         for told in all.into_iter().flat_map(|(_, told)| told) {
             let why = "a snapshot was installed on this node".to_owned();
-            told.try_send(Err(ServiceError::EventsMissed { why, resume })).ok();
+            told.try_send(Err(ServiceError::EventsMissed { why, resume }));
         }
     }
 }

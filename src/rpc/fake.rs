@@ -13,13 +13,13 @@ use crate::model::{
     Place, Query, Refusal, RenewalTarget, Reply, SessionId, TokenState,
 };
 use crate::service::{
-    Call, ClaimRef, Events, Freshness, LeaderHint, LockService, NotSent, RenewalCall, ServerInfo, ServiceError, Status,
-    Subscription,
+    Call, ClaimRef, EventSender, Events, Freshness, LeaderHint, LockService, NotSent, RenewalCall, ServerInfo,
+    ServiceError, Status, Subscription,
 };
 
 pub(super) const SESSION: u64 = 7;
 
-type Subscribers = Arc<Mutex<Vec<mpsc::Sender<Result<Event, ServiceError>>>>>;
+type Subscribers = Arc<Mutex<Vec<EventSender>>>;
 
 /// - `free…` is granted at once, `busy…` queued until [`Fake::grant`], `portions…` too but waited for in portions,
 ///   `stuck…` never answered, `full…` overloaded, `lost…` of unknown fate, `held…` refused.
@@ -154,9 +154,9 @@ impl LockService for Fake {
     }
 
     async fn subscribe(&self, _: Subscription) -> Result<Events, ServiceError> {
-        let (sender, receiver) = mpsc::channel(8);
+        let (sender, events) = Events::channel(8);
         self.subscribers.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
-        Ok(Events::new(receiver))
+        Ok(events)
     }
 
     async fn status(&self) -> Result<Status, ServiceError> {

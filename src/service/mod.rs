@@ -7,6 +7,7 @@
 
 mod download;
 mod error;
+mod events;
 mod info;
 mod members;
 mod table;
@@ -15,15 +16,15 @@ use std::future::Future;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc;
 
 use crate::model::{
-    Answered, Claim, Command, Event, Handle, LockKey, LogTime, Namespace, Position, Principal, Query, RenewalTarget,
-    Reply, SessionId,
+    Answered, Claim, Command, Handle, LockKey, LogTime, Namespace, Position, Principal, Query, RenewalTarget, Reply,
+    SessionId,
 };
 
 pub use download::Download;
 pub use error::{LeaderHint, NotSent, ServiceError};
+pub use events::{EventSender, Events};
 pub use info::ServerInfo;
 pub use members::MemberChange;
 pub use table::{Advice, ErrorRow, TABLE, Word};
@@ -164,25 +165,6 @@ pub enum Scope {
     /// asked for. Where it ends with an error, subscribe anew and look at the holds: something may have been missed. As
     /// cheap as [`SessionEnd`](Self::SessionEnd).
     Holds(SessionId),
-}
-
-/// A running subscription. Dropping it ends it.
-#[derive(Debug)]
-pub struct Events {
-    receiver: mpsc::Receiver<Result<Event, ServiceError>>,
-}
-
-impl Events {
-    /// From the channel that its service feeds; a channel that closes without an error means the service stopped.
-    #[must_use]
-    pub fn new(receiver: mpsc::Receiver<Result<Event, ServiceError>>) -> Self {
-        Self { receiver }
-    }
-
-    /// The next event, or why there are no more: the error names the position from which to go on.
-    pub async fn next(&mut self) -> Result<Event, ServiceError> {
-        self.receiver.recv().await.unwrap_or(Err(ServiceError::Stopping))
-    }
 }
 
 /// The cluster as its leader sees it, or as the asked node does where no leader can be reached.

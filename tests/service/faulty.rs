@@ -7,7 +7,7 @@ use lockkeeper::model::{Answered, Command, Position, Query, Reply};
 use lockkeeper::service::{
     Call, ClaimRef, Events, Freshness, LockService, NotSent, RenewalCall, ServiceError, Status, Subscription,
 };
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 
 /// See the module. Clones share their faults.
 #[derive(Clone)]
@@ -95,27 +95,27 @@ impl<S: LockService> LockService for Faulty<S> {
     async fn subscribe(&self, subscription: Subscription) -> Result<Events, ServiceError> {
         let missed = self.faults.missed.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(resume) = missed {
-            let (sender, receiver) = mpsc::channel(1);
+            let (sender, events) = Events::channel(1);
             let why = "they were not kept".to_owned();
-            sender.send(Err(ServiceError::EventsMissed { why, resume })).await.expect("room for one");
-            return Ok(Events::new(receiver));
-        }
-        let mut events = self.inner.subscribe(subscription).await?;
-        let before_cut = self.faults.events_before_cut.load(SeqCst);
-        if before_cut == 0 {
+            sender.send(Err(ServiceError::EventsMissed { why, resume })).await;
             return Ok(events);
         }
-        let (sender, receiver) = mpsc::channel(1);
+        let mut inner = self.inner.subscribe(subscription).await?;
+        let before_cut = self.faults.events_before_cut.load(SeqCst);
+        if before_cut == 0 {
+            return Ok(inner);
+        }
+        let (sender, events) = Events::channel(1);
         // Ends after its last event, or when nobody listens any more.
         tokio::spawn(async move {
             for _ in 0..before_cut {
                 tokio::select! {
-                    event = events.next() => if sender.send(event).await.is_err() { return },
+                    event = inner.next() => if !sender.send(event).await { return },
                     () = sender.closed() => return,
                 }
             }
         });
-        Ok(Events::new(receiver))
+        Ok(events)
     }
 
     async fn status(&self) -> Result<Status, ServiceError> {

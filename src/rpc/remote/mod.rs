@@ -18,7 +18,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use tokio::sync::mpsc;
 
 use self::endpoints::{Effect, Endpoints};
 use self::stream::StreamHandle;
@@ -295,7 +294,7 @@ impl LockService for RemoteService {
             endpoints::locks(at).watch(asked).await.map_err(|status| error_from_status(&status))
         };
         let mut wire = self.shared.endpoints.ask(Effect::Reads, asked, watch).await?.into_inner();
-        let (sender, receiver) = mpsc::channel(limits::EVENTS_WAITING_MAX);
+        let (sender, events) = Events::channel(limits::EVENTS_WAITING_MAX);
         self.shared.tasks.run(async move {
             loop {
                 let next: Result<Event, ServiceError> = tokio::select! {
@@ -307,12 +306,12 @@ impl LockService for RemoteService {
                     },
                 };
                 let last = next.is_err();
-                if sender.send(next).await.is_err() || last {
+                if !sender.send(next).await || last {
                     return;
                 }
             }
         });
-        Ok(Events::new(receiver))
+        Ok(events)
     }
 
     async fn status(&self) -> Result<Status, ServiceError> {

@@ -17,7 +17,21 @@ use crate::service::{Call, ClaimRef, LockService, RenewalCall, Scope, ServiceErr
 impl<S: LockService> SessionStream<S> {
     /// Starts what a frame asks for. A frame that breaks the stream's own rules ends it; one whose values are out of
     /// bounds is answered so.
-    pub(super) async fn frame(&mut self, frame: pb::ClientFrame) -> Result<(), End> {
+    pub(super) fn frame(
+        &mut self,
+        frame: pb::ClientFrame,
+    ) -> impl Future<Output = Result<(), End>> + Send + use<'_, S> {
+        let started = self.admit(frame);
+        async move {
+            match started? {
+                Ok(()) => Ok(()),
+                Err((number, invalid)) => self.answer(number, Err(invalid.into())).await,
+            }
+        }
+    }
+
+    /// Starts it; or says what is out of bounds in the frame of that number, or why the stream ends.
+    fn admit(&mut self, frame: pb::ClientFrame) -> Result<Result<(), (u64, Invalid)>, End> {
         let (number, bytes) = (frame.number, frame.encoded_len());
         if bytes > limits::FRAME_BYTES_MAX {
             return Err(End::Refused(Invalid::new(
@@ -35,10 +49,7 @@ impl<S: LockService> SessionStream<S> {
             return Err(End::Refused(Invalid::new("frames", bound, self.unanswered + 1)));
         }
         self.unanswered += 1;
-        match self.start(number, body) {
-            Ok(()) => Ok(()),
-            Err(invalid) => self.answer(number, Err(invalid.into())).await,
-        }
+        Ok(self.start(number, body).map_err(|invalid| (number, invalid)))
     }
 
     fn start(&mut self, number: u64, body: Body) -> Result<(), Invalid> {

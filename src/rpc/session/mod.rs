@@ -247,16 +247,24 @@ impl<S: LockService> SessionStream<S> {
     }
 
     /// A peer that takes nothing for long counts as gone: its session must not hang on it.
-    async fn send(&mut self, frame: Result<pb::ServerFrame, Status>) -> Result<(), End> {
-        let frame = match self.outgoing.try_send(frame.map(Box::new)) {
-            Ok(()) => return Ok(()),
-            Err(TrySendError::Closed(_)) => return Err(End::Broken),
-            Err(TrySendError::Full(frame)) => frame,
-        };
-        let longest = Duration::from_millis(limits::STREAM_SEND_MS_MAX);
-        match timeout(longest, self.outgoing.send(frame)).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(End::Broken),
+    ///
+    /// What is awaited holds no frame: every stream's task would have a place for it, idle or not.
+    fn send(
+        &mut self,
+        frame: Result<pb::ServerFrame, Status>,
+    ) -> impl Future<Output = Result<(), End>> + Send + use<'_, S> {
+        let queued = self.outgoing.try_send(frame.map(Box::new));
+        async move {
+            let frame = match queued {
+                Ok(()) => return Ok(()),
+                Err(TrySendError::Closed(_)) => return Err(End::Broken),
+                Err(TrySendError::Full(frame)) => frame,
+            };
+            let longest = Duration::from_millis(limits::STREAM_SEND_MS_MAX);
+            match Box::pin(timeout(longest, self.outgoing.send(frame))).await {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(_)) | Err(_) => Err(End::Broken),
+            }
         }
     }
 
