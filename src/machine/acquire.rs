@@ -1,7 +1,5 @@
 //! Acquire and cancel, for sessions.
 
-use std::sync::Arc;
-
 use super::Machine;
 use super::requests::of_acquire;
 use super::state::{Finished, Holder, HolderExtras, Lease, Purpose, Standing, Waiter, kind_of};
@@ -160,7 +158,7 @@ impl Machine {
             owner: acquire.owner.clone(),
             mode: acquire.mode,
             principal: principal.clone(),
-            metadata: Arc::new(acquire.metadata.clone()),
+            metadata: self.said(acquire.request, &acquire.metadata),
             since: self.globals.now,
             when: self.globals.wall,
             waited_ms: 0,
@@ -176,7 +174,7 @@ impl Machine {
             owner: acquire.owner.clone(),
             mode: acquire.mode,
             principal: principal.clone(),
-            metadata: Arc::new(acquire.metadata.clone()),
+            metadata: self.said(acquire.request, &acquire.metadata),
             since: self.globals.now,
             deadline: self.wait_deadline(acquire.patience),
             fingerprint,

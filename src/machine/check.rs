@@ -67,7 +67,7 @@ impl Machine {
         if lock.sets != sets_among(lock.queue.values()) {
             return Err(format!("{} waiters are said to stand for sets", lock.sets));
         }
-        let newest = lock.holders.keys().last().map_or(0, |token| token.counter());
+        let newest = lock.holders.last_key_value().map_or(0, |(token, _)| token.counter());
         let last = lock.queue.keys().last().copied().unwrap_or_default();
         if self.globals.tokens < newest || self.globals.sequences < last {
             return Err(format!("token {newest} or sequence {last} is above its counter"));

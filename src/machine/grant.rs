@@ -362,7 +362,7 @@ impl Machine {
                 self.touch(RecordKey::Semaphore(key.clone()));
             }
         }
-        self.locks.entry(key.clone()).or_insert_with(|| Lock::new(kind, limit))
+        self.locks.entry(key.clone()).or_insert_with(|| Box::new(Lock::new(kind, limit)))
     }
 
     /// When a session ends, for views of what it holds.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::few::Few;
 use super::state::{Delayed, Entered, Holder, HolderExtras, LimitOrigin, Purpose, Waiter, permits_of, request_of};
 use crate::model::{FencingToken, Grant, Handle, HolderView, Kind, LogTime, Mode, TakeId};
 
@@ -17,8 +18,8 @@ pub(super) struct Lock {
     pub limit: Option<u32>,
     /// Where the limit comes from.
     pub origin: LimitOrigin,
-    /// In the order of their grants. Boxed, because a tree's node has room for eleven and most locks have one.
-    pub holders: BTreeMap<FencingToken, Box<Holder>>,
+    /// In the order of their grants. Boxed, because a tree's node has room for eleven.
+    pub holders: Few<FencingToken, Box<Holder>>,
     /// By place number: first come, first served.
     pub queue: BTreeMap<u64, Waiter>,
     /// Lost holds that keep the name closed, or their permits reserved.
@@ -38,7 +39,7 @@ pub(super) struct Lock {
 impl Lock {
     /// A lock that nobody holds yet.
     pub(super) fn new(kind: Kind, limit: Option<u32>) -> Self {
-        let (holders, queue, takes) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let (holders, queue, takes) = (Few::new(), BTreeMap::new(), BTreeMap::new());
         let delays = BTreeMap::new();
         let origin = LimitOrigin::Asked;
         Self {

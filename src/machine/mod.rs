@@ -22,6 +22,7 @@ mod documents;
 mod events;
 mod expiry;
 mod explain;
+mod few;
 mod grant;
 mod graph;
 mod history;
@@ -93,8 +94,9 @@ pub struct Applied {
 #[derive(Debug, Clone, Default)]
 pub struct Machine {
     globals: Globals,
-    locks: BTreeMap<LockKey, Lock>,
-    sessions: BTreeMap<SessionId, Session>,
+    /// Boxed, as sessions are: a tree whose keys come in order is half empty.
+    locks: BTreeMap<LockKey, Box<Lock>>,
+    sessions: BTreeMap<SessionId, Box<Session>>,
     tombstones: BTreeMap<SessionId, Tombstone>,
     takes: BTreeMap<(LockKey, TakeId), Take>,
     /// Documents of free locks, and processes.

@@ -5,7 +5,6 @@
 //! Both sides take in more than really stands in the way, never less: where they do not meet, there is no circle.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 
 use super::Machine;
 use super::lock::Lock;
@@ -96,8 +95,7 @@ impl Machine {
             }
             Item::Holders(key, after) => {
                 let Some(lock) = self.locks.get(&key) else { return Vec::new() };
-                let first = after.map_or(Bound::Unbounded, Bound::Excluded);
-                let mut holders = lock.holders.range((first, Bound::Unbounded)).peekable();
+                let mut holders = lock.holders.after(after.as_ref()).peekable();
                 let (mut found, mut last) = (Vec::new(), None);
                 for (token, holder) in holders.by_ref().take(REACH_STEP_MAX) {
                     found.extend(holding_party(holder));

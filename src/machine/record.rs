@@ -2,6 +2,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -234,7 +235,7 @@ impl Machine {
                 (RecordKey::Holder(..), Record::Holder(_)) if faults::on(Fault::ForgottenHolders) => {}
                 (RecordKey::Semaphore(lock), Record::Semaphore { limit, origin }) => limits.push((lock, limit, origin)),
                 (RecordKey::Session(id), Record::Session(record)) => {
-                    machine.sessions.insert(id, Session::new(record));
+                    machine.sessions.insert(id, Box::new(Session::new(record)));
                 }
                 (RecordKey::Finished(..), Record::Finished(_)) if faults::on(Fault::RequestMemoryLost) => {}
                 (RecordKey::Finished(id, number), Record::Finished(done)) => finished.push((id, number, done)),
@@ -295,13 +296,19 @@ impl Machine {
     }
 
     fn lock_entry(&mut self, key: &LockKey, kind: Kind) -> &mut Lock {
-        self.locks.entry(key.clone()).or_insert_with(|| Lock::new(kind, None))
+        self.locks.entry(key.clone()).or_insert_with(|| Box::new(Lock::new(kind, None)))
     }
 
     /// Builds everything that is derived from the records.
     fn derive(&mut self) -> Result<(), CorruptRecords> {
         let mut standings = Vec::new();
         for (key, lock) in &mut self.locks {
+            for holder in lock.holders.values_mut() {
+                let session = holder.claim.session().and_then(|id| self.sessions.get(&id));
+                if let Some(session) = session.filter(|session| session.record.metadata == holder.metadata) {
+                    holder.metadata = Arc::clone(&session.record.metadata);
+                }
+            }
             for (token, holder) in &lock.holders {
                 lock.permits_held += state::permits_of(holder.mode);
                 let in_set = holder.extras.as_ref().is_some_and(|extras| extras.set);

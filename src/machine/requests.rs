@@ -47,9 +47,9 @@ impl Machine {
         }
         session.record.floor = below;
         self.dirty.touched(RecordKey::Session(id));
-        while let Some(oldest) = session.finished.first_entry().filter(|oldest| *oldest.key() < below) {
-            self.dirty.gone(RecordKey::Finished(id, *oldest.key()));
-            oldest.remove();
+        while let Some((oldest, _)) = session.finished.first_key_value().filter(|(oldest, _)| **oldest < below) {
+            self.dirty.gone(RecordKey::Finished(id, *oldest));
+            session.finished.pop_first();
         }
     }
 

@@ -44,7 +44,7 @@ impl Machine {
             accepts_hand_over: open.accepts_hand_over,
             floor: 0,
         };
-        self.sessions.insert(id, Session::new(record));
+        self.sessions.insert(id, Box::new(Session::new(record)));
         self.handles.insert((open.namespace.clone(), open.handle.clone()), id);
         self.move_due(None, Some(deadline), Due::Session(id));
         self.usage_of(&open.namespace).sessions += 1;

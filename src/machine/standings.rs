@@ -1,14 +1,17 @@
 //! Where a session's requests stand: one lock each, or several for a set.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use super::Machine;
+use super::few::Few;
 use super::state::{Session, SessionRecord, Standing};
-use crate::model::LockKey;
+use crate::model::{LockKey, Metadata, RequestId};
 
 impl Session {
     /// A session that has asked for nothing yet.
     pub(super) fn new(record: SessionRecord) -> Self {
-        Self { record, live: BTreeMap::new(), sets: BTreeMap::new(), finished: BTreeMap::new() }
+        Self { record, live: Few::new(), sets: BTreeMap::new(), finished: Few::new() }
     }
 
     /// Every lock that one of its requests waits for or holds, by request.
@@ -42,6 +45,12 @@ impl Session {
         single.or_else(|| self.sets.get(&number)?.first_key_value().map(|(key, standing)| (key, *standing)))
     }
 
+    /// What a request says of itself: its session's own where it says the same, as most do.
+    pub(super) fn said(&self, metadata: &Metadata) -> Arc<Metadata> {
+        let own = &self.record.metadata;
+        if **own == *metadata { Arc::clone(own) } else { Arc::new(metadata.clone()) }
+    }
+
     /// Notes where this request stands now.
     pub(super) fn stand(&mut self, number: u64, key: &LockKey, standing: Standing, in_set: bool) {
         if in_set {
@@ -63,5 +72,13 @@ impl Session {
             self.sets.remove(&number);
         }
         over
+    }
+}
+
+impl Machine {
+    /// As [`Session::said`], of the request's session.
+    pub(super) fn said(&self, request: RequestId, metadata: &Metadata) -> Arc<Metadata> {
+        let session = self.sessions.get(&request.session);
+        session.map_or_else(|| Arc::new(metadata.clone()), |session| session.said(metadata))
     }
 }

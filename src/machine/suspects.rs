@@ -161,6 +161,6 @@ impl Machine {
 }
 
 /// Only by another request than the one that waits does a session pass anybody.
-fn has_several(sessions: &BTreeMap<SessionId, Session>, id: SessionId) -> bool {
+fn has_several(sessions: &BTreeMap<SessionId, Box<Session>>, id: SessionId) -> bool {
     sessions.get(&id).is_some_and(|session| 1 < session.requests())
 }

@@ -67,7 +67,7 @@ impl Machine {
     /// Locks of this namespace where a set waits and somebody else stands as well.
     pub(super) fn shared_in(&self, namespace: &Namespace) -> impl Iterator<Item = (&LockKey, &Lock)> {
         let shared = self.waiting_sets.shared.get(namespace).into_iter().flatten();
-        shared.filter_map(|key| Some((key, self.locks.get(key)?)))
+        shared.filter_map(|key| Some((key, self.locks.get(key)?.as_ref())))
     }
 
     /// The index as the locks say that it should be.
@@ -79,6 +79,6 @@ impl Machine {
 
     /// Says of each set that lacks nothing somewhere, to an index of owners.
     pub(super) fn tie_all_ready(&self, to: &mut Self) {
-        self.locks.values().filter_map(Lock::ready).for_each(|party| to.tie_ready(party, true));
+        self.locks.values().filter_map(|lock| lock.ready()).for_each(|party| to.tie_ready(party, true));
     }
 }
