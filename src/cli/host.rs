@@ -116,7 +116,7 @@ async fn until(mut stop: watch::Receiver<bool>) {
 }
 
 async fn bind(address: SocketAddr, whom: &str) -> Result<TcpListener, Failure> {
-    TcpListener::bind(address).await.map_err(|error| {
+    ports::listen(address, ports::holder).await.map_err(|error| {
         let next = match ports::holder(address) {
             Some(holder) => format!("{holder} listens there: end it, or give this node another address to listen on"),
             None => "give this node another address to listen on".to_owned(),

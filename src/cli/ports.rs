@@ -1,8 +1,33 @@
-//! Who listens on a port, so that "in use" can say by whom. Linux only; elsewhere nobody knows.
+//! Listening on a port, and who does, so that "in use" can say by whom. Linux only; elsewhere nobody knows.
 
-use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::{Duration, Instant};
+use std::{fs, io};
+
+use tokio::net::TcpListener;
+
+use crate::limits::{LISTEN_PAUSE_MS, LISTEN_WAIT_MS};
+
+/// Listens on this address. Where it is in use and nobody can be seen who listens there, it may become free in a moment: the
+/// system takes a killed process's memory before its sockets, and whoever kills a node starts it again at once.
+pub(super) async fn listen(
+    address: SocketAddr,
+    holder: impl Fn(SocketAddr) -> Option<String>,
+) -> io::Result<TcpListener> {
+    let (began, longest) = (Instant::now(), Duration::from_millis(LISTEN_WAIT_MS));
+    loop {
+        match TcpListener::bind(address).await {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                if longest < began.elapsed() || holder(address).is_some() {
+                    return Err(error);
+                }
+            }
+            bound => return bound,
+        }
+        tokio::time::sleep(Duration::from_millis(LISTEN_PAUSE_MS)).await;
+    }
+}
 
 /// The process that listens on this address, as `NAME (process PID)`, where this user may see it.
 pub(super) fn holder(address: SocketAddr) -> Option<String> {
@@ -49,5 +74,25 @@ mod tests {
         assert!(found.ends_with(&format!("(process {})", std::process::id())), "{found}");
         drop(listener);
         assert_eq!(holder(address), None);
+    }
+
+    /// Who is seen to listen keeps the address; whom nobody sees is about to be gone.
+    #[tokio::test]
+    async fn an_address_that_nobody_is_seen_to_hold_is_waited_for() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let refused = listen(address, holder).await.expect_err("this process listens");
+        assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
+        let dying = std::cell::Cell::new(Some(listener));
+        let looks = std::cell::Cell::new(0);
+        let nobody = |_| {
+            looks.set(looks.get() + 1);
+            if looks.get() == 2 {
+                drop(dying.take());
+            }
+            None
+        };
+        let bound = listen(address, nobody).await.expect("it became free");
+        assert_eq!((bound.local_addr().expect("bound"), looks.get()), (address, 2));
     }
 }

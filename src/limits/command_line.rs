@@ -1,5 +1,10 @@
 //! Bounds of the command line.
 
+/// An address that is in use, though nobody is seen to listen there, is waited for so long: a process that was
+/// killed keeps its sockets until its memory is gone.
+pub const LISTEN_WAIT_MS: u64 = 2_000;
+/// It is tried this often.
+pub const LISTEN_PAUSE_MS: u64 = 50;
 /// A lock's command is ended this much before its hold could run out, besides the time for ending it in order.
 pub const LOSS_MARGIN_MS: u64 = 50;
 /// First pause between two looks whether a process group is gone.
