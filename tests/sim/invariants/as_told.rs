@@ -1,4 +1,4 @@
-//! A story ends as the manual says it must. (SEMANTICS A2 to A6.) What breaks it is found by the stories, each in its own place.
+//! A story ends as the manual says it must. What breaks it is found by the stories, each in its own place.
 
 use super::Invariant;
 

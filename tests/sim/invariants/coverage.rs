@@ -1,4 +1,4 @@
-//! A run whose faults did not bite proves nothing, and says so. (RELIABILITY 4.3.)
+//! A run whose faults did not bite proves nothing, and says so.
 
 use super::Invariant;
 

@@ -1,4 +1,4 @@
-//! Nodes that have applied the same entries have the same state, and no node stops by itself. (DESIGN 4.)
+//! Nodes that have applied the same entries have the same state, and no node stops by itself.
 
 use super::Invariant;
 

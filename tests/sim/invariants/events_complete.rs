@@ -1,4 +1,4 @@
-//! Events come in order, once and completely, the same on every node. (SEMANTICS A5.)
+//! Events come in order, once and completely, the same on every node.
 
 use super::Invariant;
 use crate::checker::Rule;

@@ -1,4 +1,4 @@
-//! Clients meet outages and lost sessions, and no other errors. (DESIGN 7.)
+//! Clients meet outages and lost sessions, and no other errors.
 
 use super::Invariant;
 

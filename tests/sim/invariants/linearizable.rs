@@ -1,5 +1,5 @@
 //! What clients saw of one lock could have happened one after the other. It asks the clients alone, and so cross-checks the
-//! replay of the log. (Promises 1 and 2; reads are linearizable, SEMANTICS A6.)
+//! replay of the log. (Promises 1 and 2; reads are linearizable.)
 
 use super::Invariant;
 use crate::checker::Rule;

@@ -1,4 +1,4 @@
-//! Nobody without a live session waits or holds, and a session that ends leaves nothing behind. (SEMANTICS A3 and A4.)
+//! Nobody without a live session waits or holds, and a session that ends leaves nothing behind.
 
 use super::Invariant;
 use crate::checker::Rule;

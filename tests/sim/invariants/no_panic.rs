@@ -1,4 +1,4 @@
-//! Nothing panics, openraft's own assertions included. (RELIABILITY 4.4, C8.)
+//! Nothing panics, openraft's own assertions included.
 
 use super::Invariant;
 

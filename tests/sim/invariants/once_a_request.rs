@@ -1,4 +1,4 @@
-//! A repeated request waits once and holds once. (SEMANTICS A2, retries.)
+//! A repeated request waits once and holds once.
 
 use super::Invariant;
 use crate::checker::Rule;

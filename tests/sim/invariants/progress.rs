@@ -1,4 +1,4 @@
-//! Once everything is healed the cluster serves again, and everybody comes to an end. (RELIABILITY 4.4, P1 to P3.)
+//! Once everything is healed the cluster serves again, and everybody comes to an end.
 //! What breaks it is found by the stories, each in its own place.
 
 use super::Invariant;

@@ -1,4 +1,4 @@
-//! The lock machine's own invariants hold on every node. (DESIGN 4.)
+//! The lock machine's own invariants hold on every node.
 
 use super::Invariant;
 
