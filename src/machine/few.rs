@@ -65,41 +65,42 @@ impl<K: Ord, V> Few<K, V> {
             Entries::One(only, old) if *only == key => return Some(std::mem::replace(old, value)),
             Entries::None | Entries::One(..) => {}
         }
-        self.0 = match std::mem::replace(&mut self.0, Entries::None) {
-            Entries::None => Entries::One(key, value),
-            Entries::One(only, old) => Entries::Many(BTreeMap::from([(only, old), (key, value)])),
-            Entries::Many(tree) => Entries::Many(tree),
+        self.0 = match self.pop_first() {
+            None => Entries::One(key, value),
+            Some(only) => Entries::Many(BTreeMap::from([only, (key, value)])),
         };
         None
     }
 
     pub(super) fn remove(&mut self, key: &K) -> Option<V> {
-        self.take_out(|tree| tree.remove_entry(key), |only| only == key).map(|(_, value)| value)
+        match &mut self.0 {
+            Entries::Many(tree) => {
+                let removed = tree.remove(key);
+                self.tidy();
+                removed
+            }
+            Entries::One(only, _) if only == key => self.pop_first().map(|(_, value)| value),
+            Entries::None | Entries::One(..) => None,
+        }
     }
 
     /// Takes out the entry with the lowest key.
     pub(super) fn pop_first(&mut self) -> Option<(K, V)> {
-        self.take_out(BTreeMap::pop_first, |_| true)
+        if let Entries::Many(tree) = &mut self.0 {
+            let first = tree.pop_first();
+            self.tidy();
+            return first;
+        }
+        match std::mem::take(self).0 {
+            Entries::One(only, value) => Some((only, value)),
+            Entries::None | Entries::Many(_) => None,
+        }
     }
 
-    fn take_out(
-        &mut self,
-        from_tree: impl FnOnce(&mut BTreeMap<K, V>) -> Option<(K, V)>,
-        is_it: impl FnOnce(&K) -> bool,
-    ) -> Option<(K, V)> {
-        match &mut self.0 {
-            Entries::Many(tree) => {
-                let taken = from_tree(tree);
-                if tree.is_empty() {
-                    self.0 = Entries::None;
-                }
-                taken
-            }
-            Entries::One(only, _) if is_it(only) => match std::mem::replace(&mut self.0, Entries::None) {
-                Entries::One(only, value) => Some((only, value)),
-                Entries::None | Entries::Many(_) => None,
-            },
-            Entries::None | Entries::One(..) => None,
+    /// An empty tree is none.
+    fn tidy(&mut self) {
+        if matches!(&self.0, Entries::Many(tree) if tree.is_empty()) {
+            self.0 = Entries::None;
         }
     }
 

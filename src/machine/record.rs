@@ -2,7 +2,6 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -305,8 +304,8 @@ impl Machine {
         for (key, lock) in &mut self.locks {
             for holder in lock.holders.values_mut() {
                 let session = holder.claim.session().and_then(|id| self.sessions.get(&id));
-                if let Some(session) = session.filter(|session| session.record.metadata == holder.metadata) {
-                    holder.metadata = Arc::clone(&session.record.metadata);
+                if let Some(shared) = session.and_then(|session| session.said_too(&holder.metadata)) {
+                    holder.metadata = shared;
                 }
             }
             for (token, holder) in &lock.holders {

@@ -45,10 +45,10 @@ impl Session {
         single.or_else(|| self.sets.get(&number)?.first_key_value().map(|(key, standing)| (key, *standing)))
     }
 
-    /// What a request says of itself: its session's own where it says the same, as most do.
-    pub(super) fn said(&self, metadata: &Metadata) -> Arc<Metadata> {
+    /// What it said of itself, for a request that says the same, as most do: both then share it.
+    pub(super) fn said_too(&self, metadata: &Metadata) -> Option<Arc<Metadata>> {
         let own = &self.record.metadata;
-        if **own == *metadata { Arc::clone(own) } else { Arc::new(metadata.clone()) }
+        (**own == *metadata).then(|| Arc::clone(own))
     }
 
     /// Notes where this request stands now.
@@ -76,9 +76,9 @@ impl Session {
 }
 
 impl Machine {
-    /// As [`Session::said`], of the request's session.
+    /// What a request says of itself, shared with its session where that said the same.
     pub(super) fn said(&self, request: RequestId, metadata: &Metadata) -> Arc<Metadata> {
-        let session = self.sessions.get(&request.session);
-        session.map_or_else(|| Arc::new(metadata.clone()), |session| session.said(metadata))
+        let shared = self.sessions.get(&request.session).and_then(|session| session.said_too(metadata));
+        shared.unwrap_or_else(|| Arc::new(metadata.clone()))
     }
 }
