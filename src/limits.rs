@@ -139,7 +139,7 @@ pub const GATHER_COMMANDS_MIN: usize = 8;
 pub const GATHER_MS_MAX: u64 = 2;
 /// Sessions are renewed in entries of their own this far from the entry before, so that many share one: far below the sixth
 /// of a TTL after which a client asks another node.
-pub const RENEWALS_APART_MS: u64 = 25;
+pub const RENEWALS_APART_MS: u64 = 50;
 /// So many callers of such an entry are told at once, while the commands of the next are being executed.
 pub const ANSWERS_AT_ONCE: usize = 16;
 /// Entries that the proposer has in flight. One: while it is on its way everything else gathers for the next, so load makes
@@ -195,6 +195,8 @@ pub const TTL_MIN_IN_ELECTIONS: u64 = 10;
 
 /// A session is renewed this many times within its TTL.
 pub const RENEWALS_A_TTL: u64 = 3;
+/// Moments within that third of a TTL at which the sessions of one client are renewed: enough that few come at once.
+pub const RENEWAL_BEATS: u32 = 32;
 /// Unanswered renewals of one session; late answers to them still count.
 pub const RENEWALS_IN_FLIGHT_MAX: usize = 8;
 /// A refresh of a lease that another caller's overtook is sent anew this often at most.
@@ -315,8 +317,13 @@ pub const DIAL_PAUSE_MS_MAX: u64 = 200;
 pub const DIAL_MS_MAX: u64 = 500;
 /// Applied entries after which a checkpoint is due.
 pub const CHECKPOINT_ENTRIES: u64 = 10_000;
-/// A checkpoint is due this long after the last one, if anything was applied.
-pub const CHECKPOINT_MS: u64 = 3_000;
+/// Records that wait for a checkpoint, after which one is due: they are in memory until it is made.
+pub const CHECKPOINT_RECORDS: usize = 32_768;
+/// A checkpoint is due this long after the last one, if anything was applied. A restart executes again what came later;
+/// sessions that are only renewed are written that often, each once: with 3 s that took a third of what 10,000 of them cost.
+pub const CHECKPOINT_MS: u64 = 10_000;
+/// The first one after a start is due so soon: a node that ends again must not execute the same entries each time.
+pub const CHECKPOINT_FIRST_MS: u64 = 1_000;
 /// A snapshot file is due when the log has outgrown the last one by that file's size, or by this where it is more.
 pub const SNAPSHOT_LOG_BYTES_MIN: u64 = 64 << 20;
 /// Log entries kept behind a snapshot file, for followers that lag.

@@ -1,7 +1,9 @@
 //! Connections, whatever they run over: how one is dialled and how one is accepted. The product uses TCP; a simulation
 //! brings its own network, for the same code above it.
 //!
-//! Knows: nothing of this crate. Never: what is said over a connection.
+//! Knows: limits. Never: what is said over a connection.
+
+mod gathered;
 
 use std::future::Future;
 use std::io;
@@ -14,6 +16,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tonic::codegen::{Service, http::Uri};
 use tonic::transport::server::Connected;
+
+pub use gathered::{Gathered, Gathering};
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}

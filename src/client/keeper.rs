@@ -69,7 +69,7 @@ enum Ending {
 
 impl<S: LockService> Keeper<S> {
     pub(super) fn new(service: S, presence: Arc<Presence>, inbox: mpsc::UnboundedReceiver<Errand>) -> Self {
-        let due = presence.validity().newest_answered().after(presence.interval);
+        let due = presence.beat().after(presence.validity().newest_answered());
         Self {
             service,
             presence,
@@ -180,7 +180,7 @@ impl<S: LockService> Keeper<S> {
         if now < self.due {
             return;
         }
-        self.due = now.after(self.presence.interval / 2);
+        self.due = now.after(self.presence.beat().interval / 2);
         if self.attempts.len() >= RENEWALS_IN_FLIGHT_MAX {
             return;
         }
@@ -230,7 +230,7 @@ impl<S: LockService> Keeper<S> {
             }) => {
                 presence.validity().answered(Answer { sent, index, stamp, deadline }, presence.clock.now());
                 if !outdated {
-                    self.due = sent.after(presence.interval);
+                    self.due = presence.beat().after(sent);
                     (self.last, self.backoff) = (Last::Answered, Backoff::new());
                 }
             }

@@ -46,7 +46,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, Instant, SystemClock};
 use crate::model::{LockKey, LockName, Metadata, Namespace};
 use crate::service::{LockService, REQUEST_WAIT};
 
@@ -87,6 +87,8 @@ pub struct Client<S: LockService> {
 struct Settings {
     namespace: Namespace,
     clock: Arc<dyn Clock>,
+    /// Where the beat begins on which its sessions are renewed.
+    begun: Instant,
     metadata: Metadata,
     request_wait: Duration,
 }
@@ -95,9 +97,11 @@ impl<S: LockService> Client<S> {
     /// A client in the namespace `default`, on the system's clock. Nothing is sent yet.
     pub fn new(service: S) -> Self {
         let metadata = Metadata { pid: std::process::id(), ..Metadata::default() };
+        let clock = SystemClock::new();
         let settings = Settings {
             namespace: Namespace::default(),
-            clock: Arc::new(SystemClock::new()),
+            begun: clock.now(),
+            clock: Arc::new(clock),
             metadata,
             request_wait: REQUEST_WAIT,
         };
@@ -113,7 +117,7 @@ impl<S: LockService> Client<S> {
     /// Another clock. It must count suspend, or a lease may run out during sleep without the client's knowledge.
     #[must_use]
     pub fn clock(self, clock: Arc<dyn Clock>) -> Self {
-        self.with(|settings| settings.clock = clock)
+        self.with(|settings| (settings.begun, settings.clock) = (clock.now(), clock))
     }
 
     /// What its sessions, locks and leases say of themselves unless told otherwise.

@@ -12,7 +12,7 @@ use super::hold::{Alone, Hold};
 use super::numbers::Numbers;
 use super::validity::Validity;
 use crate::clock::{Clock, Instant};
-use crate::limits::CLOCK_LOOK_MS_MAX;
+use crate::limits::{CLOCK_LOOK_MS_MAX, RENEWAL_BEATS};
 use crate::model::{Command, EndReason, Handle, Namespace, Reply, RequestId, SessionId};
 use crate::service::{Call, ServiceError};
 
@@ -51,6 +51,25 @@ pub(super) enum Errand {
     Close { done: oneshot::Sender<Result<(), ServiceError>> },
 }
 
+/// When a session is renewed. Sessions of one client that live equally long are renewed at the same moments: what leaves
+/// together shares messages, and comes to the cluster together.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Beat {
+    /// When the client was made. Others begin at other moments, and so do not all come at once.
+    pub(super) begun: Instant,
+    /// From one renewal to the next: a third of the TTL, or of the grace where that is shorter.
+    pub(super) interval: Duration,
+}
+
+impl Beat {
+    /// When to renew what was renewed at `last`: an interval later, or as little earlier as meets the beat.
+    pub(super) fn after(self, last: Instant) -> Instant {
+        let step = (self.interval / RENEWAL_BEATS).max(Duration::from_nanos(1)).as_nanos();
+        let due = last.after(self.interval).since(self.begun).as_nanos();
+        self.begun.after(Duration::from_nanos(u64::try_from(due - due % step).unwrap_or(u64::MAX)))
+    }
+}
+
 /// The shared state of one session.
 #[derive(Debug)]
 pub(super) struct Presence {
@@ -59,8 +78,8 @@ pub(super) struct Presence {
     pub(super) id: SessionId,
     pub(super) handle: Handle,
     pub(super) ttl: Duration,
-    /// Between two renewals: a third of the TTL, or of the grace where that is shorter.
-    pub(super) interval: Duration,
+    /// When it is renewed.
+    beat: Beat,
     /// Somebody was told that the session has no stream.
     pub(super) detached: Notify,
     validity: Mutex<Validity>,
@@ -74,7 +93,7 @@ impl Presence {
         clock: Arc<dyn Clock>,
         namespace: Namespace,
         (id, handle): (SessionId, Handle),
-        (ttl, interval): (Duration, Duration),
+        (ttl, beat): (Duration, Beat),
         validity: Validity,
     ) -> Self {
         Self {
@@ -83,13 +102,18 @@ impl Presence {
             id,
             handle,
             ttl,
-            interval,
+            beat,
             detached: Notify::new(),
             validity: Mutex::new(validity),
             numbers: Mutex::default(),
             hold_attempts: AtomicU64::new(0),
             end: watch::Sender::new(None),
         }
+    }
+
+    /// When it is renewed.
+    pub(super) fn beat(&self) -> Beat {
+        self.beat
     }
 
     /// The arithmetic of its deadline. Held for a few instructions, never across an await.
@@ -155,7 +179,7 @@ impl Presence {
             return HoldState::Lost;
         }
         let silent = self.clock.now().since(self.validity().newest_answered());
-        if silent > self.interval + self.interval / 2 { HoldState::Unsure } else { HoldState::Held }
+        if silent > self.beat.interval + self.beat.interval / 2 { HoldState::Unsure } else { HoldState::Held }
     }
 
     /// Waits for its end. It looks at the clock by itself, so it does not depend on the keeper being scheduled, and
@@ -249,5 +273,26 @@ impl Drop for Unanswered<'_> {
         if let Some(request) = self.request.take() {
             self.tie.leave(Errand::Perform(request, self.turn.take()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever was renewed between two moments of the beat is renewed at one moment again, an interval later at most and
+    /// hardly earlier.
+    #[test]
+    fn what_was_renewed_about_the_same_time_is_renewed_together() {
+        let (begun, interval) = (Instant::from_nanos(7_000_000_123), Duration::from_millis(3_200));
+        let beat = Beat { begun, interval };
+        let at = |ms| begun.after(Duration::from_millis(ms));
+        assert_eq!(beat.after(begun), at(3_200));
+        assert_eq!([1_000, 1_042, 1_099].map(|ms| beat.after(at(ms))), [at(4_200); 3]);
+        assert_eq!(beat.after(at(1_100)), at(4_300));
+        // Whoever keeps to the beat keeps to it for ever, for all the lateness of timers.
+        let late = |at: Instant| at.after(Duration::from_millis(2));
+        let fifth = (0..5).fold(at(300), |last, _| late(beat.after(last)));
+        assert_eq!(fifth, late(at(300 + 5 * 3_200)));
     }
 }

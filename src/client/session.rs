@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use super::keeper::Keeper;
-use super::presence::{Errand, Presence, Tie};
+use super::presence::{Beat, Errand, Presence, Tie};
 use super::validity::{Answer, Validity};
 use super::{Client, ClientError, HoldState, LockRequest, Settings};
 use crate::limits::{RENEWALS_A_TTL, TTL_MS_DEFAULT_MIN};
@@ -96,7 +96,8 @@ impl<S: LockService> SessionBuilder<S> {
         let ttl = Duration::from_millis(ttl_ms);
         let interval = self.grace.map_or(ttl, |grace| grace.min(ttl)) / RENEWALS_A_TTL as u32;
         let namespace = settings.namespace.clone();
-        let presence = Presence::new(clock, namespace, (session, handle), (ttl, interval), validity);
+        let beat = Beat { begun: settings.begun, interval };
+        let presence = Presence::new(clock, namespace, (session, handle), (ttl, beat), validity);
         Ok(Session::start(service, settings, presence))
     }
 }
@@ -112,7 +113,8 @@ pub(super) fn millis(duration: Duration) -> u64 {
 
 /// An open session. Clones are the same session; the last of them and of its guards to be dropped closes it.
 ///
-/// - It is renewed at a third of its TTL by a task of its own, and again and again where that is not answered.
+/// - It is renewed at a third of its TTL, or hardly earlier, by a task of its own; again and again where that is not
+///   answered. Sessions of one client that live equally long are renewed at the same moments.
 /// - When its deadline has passed on the client's clock it is lost for good: it is closed as *lost*, never renewed.
 #[derive(Clone)]
 pub struct Session<S: LockService> {

@@ -45,6 +45,8 @@ pub const ENDPOINTS_MAX: usize = 64;
 pub const STREAM_ASKS_WAITING_MAX: usize = 256;
 /// What a stream or call has of memory for messages that come in, and as much for those that go out; more is taken where it
 /// is needed. Most messages have some 50 bytes, and ten thousand streams may stand idle.
-pub const MESSAGE_BUFFER_BYTES: usize = 1024;
+pub const MESSAGE_BUFFER_BYTES: usize = 256;
+/// A connection on which nobody joins the messages that give way to others sends up to so many without giving way.
+pub const LONE_WRITES_MAX: u32 = 32;
 /// Messages that are ready at once are written together up to so many bytes.
 pub const WRITTEN_TOGETHER_BYTES: usize = 32 * 1024;

@@ -14,6 +14,7 @@ use super::state_machine::{Shared, StateMachine};
 use super::store::{awaited_file, synced};
 use super::types::Types;
 use crate::codec;
+use crate::limits::CHECKPOINT_FIRST_MS;
 use crate::storage::{Checkpoint, Head, SnapshotFile};
 
 impl Shared {
@@ -97,6 +98,7 @@ impl Shared {
 
 /// When checkpoints and snapshot files are due.
 pub(super) struct Pace {
+    first: Duration,
     every: Duration,
     snapshot_log_bytes_min: u64,
 }
@@ -104,18 +106,21 @@ pub(super) struct Pace {
 impl From<&RaftSettings> for Pace {
     fn from(settings: &RaftSettings) -> Self {
         let every = Duration::from_millis(settings.checkpoint_ms);
-        Self { every, snapshot_log_bytes_min: settings.snapshot_log_bytes_min }
+        let first = Duration::from_millis(CHECKPOINT_FIRST_MS).min(every);
+        Self { first, every, snapshot_log_bytes_min: settings.snapshot_log_bytes_min }
     }
 }
 
 /// Makes checkpoints and asks for snapshot files as they fall due. Ends with the first failure, which stops the node.
 pub(super) async fn keep(raft: Raft<Types, StateMachine>, shared: Arc<Shared>, pace: Pace) {
     let mut log_bytes_seen = shared.appended_bytes();
+    let mut wait = pace.first;
     loop {
         tokio::select! {
-            () = tokio::time::sleep(pace.every) => (),
+            () = tokio::time::sleep(wait) => (),
             () = shared.checkpoint_due.notified() => (),
         }
+        wait = pace.every;
         if let Err(error) = shared.checkpoint().await {
             shared.fail(&format!("a checkpoint could not be written: {error}"));
             return;

@@ -81,6 +81,11 @@ impl Ledger {
         self.hashes.len() as u64
     }
 
+    /// How many changes wait for the next checkpoint, as of the last fold.
+    pub(super) fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
     /// The changes since the last call, for a checkpoint.
     pub(super) fn take_pending(&mut self) -> Vec<(Bytes, Option<Bytes>)> {
         std::mem::take(&mut self.pending).into_iter().map(|(key, change)| (key, change.value)).collect()

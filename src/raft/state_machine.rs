@@ -23,7 +23,7 @@ use super::types::{
 };
 use super::wire::SelfIdentity;
 use crate::codec;
-use crate::limits::{CHECKPOINT_ENTRIES, DIGEST_MS, FOLD_RECORDS};
+use crate::limits::{CHECKPOINT_ENTRIES, CHECKPOINT_RECORDS, DIGEST_MS, FOLD_RECORDS};
 use crate::machine::{Applied, Machine};
 use crate::model::{Command, DigestClaim};
 use crate::storage::{Head, LogId, ReceivedSnapshot, Recovered, SnapshotFile};
@@ -234,7 +234,7 @@ impl Shared {
             self.fail(&removed(self.me.node));
         }
         self.follow_disks(&core);
-        if core.unwritten >= CHECKPOINT_ENTRIES {
+        if CHECKPOINT_ENTRIES <= core.unwritten || CHECKPOINT_RECORDS <= core.ledger.pending() {
             self.checkpoint_due.notify_one();
         }
         Ok(applied)

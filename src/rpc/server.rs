@@ -6,7 +6,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::timeout;
-use tokio_stream::Stream;
+use tokio_stream::{Stream, StreamExt};
 use tonic::transport::Server;
 use tonic::transport::server::{Connected, Router, TcpIncoming};
 
@@ -20,6 +20,7 @@ use super::tasks::Tasks;
 use super::tls::TlsSettings;
 use super::unary::Locks;
 use crate::limits;
+use crate::net::Gathered;
 use crate::service::{LockService, ServerInfo};
 
 /// Why serving did not begin, or ended otherwise than by the stop signal.
@@ -128,6 +129,7 @@ where
     IE: Into<tonic::codegen::StdError>,
 {
     let Routes { router, streams } = routes;
+    let incoming = incoming.map(|accepted| accepted.map(Gathered::new));
     let serving = router.serve_with_incoming_shutdown(incoming, stopped(stop.clone()));
     let bounded = async {
         stopped(stop).await;

@@ -10,7 +10,7 @@ const PLANTED: &[(Fault, &str, std::ops::Range<u64>)] = &[
     (Fault::LifoQueue, "mixed", 1..4),
     (Fault::ForgottenHolders, "mixed", 1..6),
     (Fault::TokensOfThisProcess, "mixed", 1..6),
-    (Fault::RetriesRunAgain, "mixed", 14..20),
+    (Fault::RetriesRunAgain, "mixed", 1..8),
     (Fault::EarlyExpiry, "mixed", 1..6),
     (Fault::LogTimeOfThisProcess, "mixed", 6..10),
     (Fault::AcknowledgedBeforeSync, "power_cut_of_all", 1..4),

@@ -14,7 +14,7 @@ use tonic::transport::{Channel, Endpoint};
 use super::RemoteSettings;
 use crate::limits;
 use crate::model::Invalid;
-use crate::net::Connector;
+use crate::net::{Connector, Gathering};
 use crate::rpc::pb::admin_client::AdminClient;
 use crate::rpc::pb::documents_client::DocumentsClient;
 use crate::rpc::pb::locks_client::LocksClient;
@@ -296,8 +296,8 @@ impl Endpoints {
         let longest = Duration::from_millis(limits::CONNECT_MS_MAX);
         let connecting = async {
             match self.connector.clone() {
-                Some(connector) => endpoint.connect_with_connector(connector).await,
-                None => endpoint.connect().await,
+                Some(connector) => endpoint.connect_with_connector(Gathering(connector)).await,
+                None => endpoint.connect_with_connector(Gathering::tcp()).await,
             }
         };
         let connected = timeout(longest, connecting).await.map_err(|_| "no connection in time")?;
@@ -315,8 +315,7 @@ impl Endpoints {
             .keep_alive_while_idle(true)
             .http2_max_header_list_size(limits::HEADER_LIST_BYTES_MAX)
             .initial_stream_window_size(limits::STREAM_WINDOW_BYTES)
-            .initial_connection_window_size(limits::CONNECTION_WINDOW_BYTES)
-            .tcp_nodelay(true);
+            .initial_connection_window_size(limits::CONNECTION_WINDOW_BYTES);
         match &self.tls {
             Some(tls) => endpoint.tls_config(tls.for_client()),
             None => Ok(endpoint),

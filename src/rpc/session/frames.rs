@@ -17,16 +17,10 @@ use crate::service::{Call, ClaimRef, LockService, RenewalCall, Scope, ServiceErr
 impl<S: LockService> SessionStream<S> {
     /// Starts what a frame asks for. A frame that breaks the stream's own rules ends it; one whose values are out of
     /// bounds is answered so.
-    pub(super) fn frame(
-        &mut self,
-        frame: pb::ClientFrame,
-    ) -> impl Future<Output = Result<(), End>> + Send + use<'_, S> {
-        let started = self.admit(frame);
-        async move {
-            match started? {
-                Ok(()) => Ok(()),
-                Err((number, invalid)) => self.answer(number, Err(invalid.into())).await,
-            }
+    pub(super) fn frame(&mut self, frame: pb::ClientFrame) -> Result<(), End> {
+        match self.admit(frame)? {
+            Ok(()) => Ok(()),
+            Err((number, invalid)) => self.answer(number, Err(invalid.into())),
         }
     }
 

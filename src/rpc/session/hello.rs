@@ -46,7 +46,6 @@ impl<S: LockService> SessionStream<S> {
             leader,
             endpoints,
         }))
-        .await
     }
 
     /// The protocol that both speak.

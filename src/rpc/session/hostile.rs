@@ -1,11 +1,10 @@
 //! Frames of a session's stream that somebody damaged: answered, or they end the stream; no panic, and no memory beyond
 //! ten times their length.
 
-use futures_util::FutureExt;
 use prost::Message;
 use tokio::sync::{mpsc, watch};
 
-use super::{Bound, SessionStream};
+use super::{Bound, Outgoing, SessionStream};
 use crate::codec::hostile::{Sample, attack, frugal, kept};
 use crate::limits;
 use crate::model::{Attachment, SessionId};
@@ -45,14 +44,9 @@ fn samples() -> Vec<Sample> {
     samples.into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).collect()
 }
 
-/// Whether a frame was taken for what it is, by a stream that is at this point of its life.
-fn taken(at: &str, bytes: &[u8]) -> bool {
-    let Ok(frame) = protobuf::read::<pb::ClientFrame, AsInvalid>(bytes) else { return false };
-    if at == "hello" {
-        let Some(Body::Hello(hello)) = frame.body else { return false };
-        return hello.expected_cluster().is_ok();
-    }
-    let (outgoing, mut answers) = mpsc::channel(limits::STREAM_FRAMES_WAITING_MAX);
+/// A stream that has room for so many frames, and what its connection would read.
+pub(super) fn stream_with_room(frames: usize) -> (SessionStream<Fake>, mpsc::Receiver<Outgoing>) {
+    let (outgoing, answers) = mpsc::channel(frames);
     let info = ServerInfo {
         cluster: "harbour".to_owned(),
         cluster_id: 0xabc,
@@ -60,11 +54,21 @@ fn taken(at: &str, bytes: &[u8]) -> bool {
         leader: watch::channel(None).1,
         endpoints: watch::channel(vec![]).1,
     };
-    let mut stream = SessionStream::new(Fake::new().0, info, watch::channel(false).1, outgoing);
+    (SessionStream::new(Fake::new().0, info, watch::channel(false).1, outgoing), answers)
+}
+
+/// Whether a frame was taken for what it is, by a stream that is at this point of its life.
+fn taken(at: &str, bytes: &[u8]) -> bool {
+    let Ok(frame) = protobuf::read::<pb::ClientFrame, AsInvalid>(bytes) else { return false };
+    if at == "hello" {
+        let Some(Body::Hello(hello)) = frame.body else { return false };
+        return hello.expected_cluster().is_ok();
+    }
+    let (mut stream, mut answers) = stream_with_room(limits::STREAM_FRAMES_WAITING_MAX);
     if at == "bound" {
         stream.bound = Some(Bound { session: SessionId::new(0, SESSION), attachment: Attachment(4) });
     }
-    let ended = stream.frame(frame).now_or_never().expect("there is room for its answer").is_err();
+    let ended = stream.frame(frame).is_err();
     // A refusal is answered at once; what was understood is on its way to the service.
     !ended && answers.try_recv().is_err()
 }

@@ -39,6 +39,8 @@ pub(super) struct SessionStream<S> {
     info: ServerInfo,
     stop: watch::Receiver<bool>,
     outgoing: mpsc::Sender<Outgoing>,
+    /// Frames for which there was no room, oldest first: those of one step at most.
+    unsent: Vec<Outgoing>,
     namespace: Namespace,
     bound: Option<Bound>,
     /// An open or attach is under way.
@@ -95,6 +97,7 @@ impl<S: LockService> SessionStream<S> {
             info,
             stop,
             outgoing,
+            unsent: Vec::new(),
             namespace: Namespace::default(),
             bound: None,
             binding: false,
@@ -105,26 +108,37 @@ impl<S: LockService> SessionStream<S> {
     }
 
     /// Serves the stream to its end.
-    pub(super) async fn run(mut self, mut incoming: Streaming<pb::ClientFrame>) {
-        let mut departure = Departure::new(&self.info, self.stop.clone());
-        let end = match self.greet(&mut incoming).await {
-            Ok(()) => self.serve(&mut incoming, &mut departure).await,
-            Err(end) => end,
-        };
-        match end {
+    ///
+    /// Ten thousand of these may stand idle. A block has its captures once where an `async fn` has its arguments twice,
+    /// and what is rarely awaited is boxed: so a stream that waits takes little more than what it knows.
+    pub(super) fn run(self, incoming: Streaming<pb::ClientFrame>) -> impl Future<Output = ()> + Send {
+        let (mut stream, mut incoming) = (self, incoming);
+        async move {
+            let mut departure = Departure::new(&stream.info, stream.stop.clone());
+            let end = match Box::pin(stream.greet(&mut incoming)).await {
+                Ok(()) => stream.serve(&mut incoming, &mut departure).await,
+                Err(end) => end,
+            };
+            Box::pin(stream.over(end)).await;
+        }
+    }
+
+    /// Says why the stream ends, and tells the service so unless the node ends it.
+    async fn over(&mut self, end: End) {
+        let (last, gone) = match end {
             End::Moved(leader) => {
                 let leader = leader.as_ref().map(Into::into);
-                let _ = self.push(Body::MoveTo(pb::MoveTo { leader })).await;
+                (self.push(Body::MoveTo(pb::MoveTo { leader })), false)
             }
-            End::Refused(invalid) => {
-                let _ = self.send(Err(error_to_status(&invalid.into()))).await;
-                self.disconnected().await;
-            }
-            End::Unread(status) => {
-                let _ = self.send(Err(*status)).await;
-                self.disconnected().await;
-            }
-            End::Broken => self.disconnected().await,
+            End::Refused(invalid) => (self.send(Err(error_to_status(&invalid.into()))), true),
+            End::Unread(status) => (self.send(Err(*status)), true),
+            End::Broken => (Err(End::Broken), true),
+        };
+        if last.is_ok() {
+            let _ = self.hand_over().await;
+        }
+        if gone {
+            self.disconnected().await;
         }
     }
 
@@ -140,9 +154,9 @@ impl<S: LockService> SessionStream<S> {
             let step = tokio::select! {
                 // What is ready most often first, so that the others are not looked at each time.
                 biased;
-                Some(done) = self.running.next() => self.finished(done).await,
+                Some(done) = self.running.next() => self.finished(done),
                 frame = incoming.message(), if reading => match frame {
-                    Ok(Some(frame)) => self.frame(frame).await,
+                    Ok(Some(frame)) => self.frame(frame),
                     Ok(None) => {
                         reading = false;
                         Ok(())
@@ -155,27 +169,32 @@ impl<S: LockService> SessionStream<S> {
             if let Err(end) = step {
                 return end;
             }
+            if !self.unsent.is_empty()
+                && let Err(end) = Box::pin(self.hand_over()).await
+            {
+                return end;
+            }
         }
     }
 
-    async fn finished(&mut self, done: Done) -> Result<(), End> {
+    fn finished(&mut self, done: Done) -> Result<(), End> {
         match done {
             Done::Bound { number, attaching, result } => {
                 self.bind(attaching, result.as_ref().ok());
-                self.answer(number, result).await
+                self.answer(number, result)
             }
             Done::Answered { number, claim: Some(claim), result: Ok(reply) }
                 if matches!(reply.outcome, Outcome::Queued(_)) =>
             {
                 self.unanswered -= 1;
                 self.settle(number, claim);
-                self.reply(number, &reply).await
+                self.reply(number, &reply)
             }
             Done::Answered { number, claim: _, result } => {
                 if matches!(&result, Ok(Reply { outcome: Outcome::Closed, .. })) {
                     self.bound = None;
                 }
-                self.answer(number, result).await
+                self.answer(number, result)
             }
             // Waited for in portions: its client hears of it when it has an end.
             Done::Settled { number, claim, result: Ok(Reply { outcome: Outcome::Queued(_), .. }) } => {
@@ -188,12 +207,12 @@ impl<S: LockService> SessionStream<S> {
                     Ok(reply) => Body::Settled((&reply).into()),
                     Err(error) => Body::Error(error_to_wire(&error)),
                 };
-                self.send(Ok(pb::ServerFrame { number, body: Some(body) })).await
+                self.send(Ok(pb::ServerFrame { number, body: Some(body) }))
             }
             Done::SessionEnded { session, reason } if self.bound.is_some_and(|bound| bound.session == session) => {
                 self.bound = None;
                 let reason = pb::EndReason::from(reason).into();
-                self.push(Body::SessionEnded(pb::SessionEnded { session: session.as_u64(), reason })).await
+                self.push(Body::SessionEnded(pb::SessionEnded { session: session.as_u64(), reason }))
             }
             Done::SessionEnded { .. } | Done::EventsOver => Ok(()),
         }
@@ -213,17 +232,17 @@ impl<S: LockService> SessionStream<S> {
         self.watch_session(bound.session);
     }
 
-    async fn answer(&mut self, number: u64, result: Result<Reply, ServiceError>) -> Result<(), End> {
+    fn answer(&mut self, number: u64, result: Result<Reply, ServiceError>) -> Result<(), End> {
         self.unanswered -= 1;
         self.numbers.remove(&number);
         match result {
-            Ok(reply) => self.reply(number, &reply).await,
+            Ok(reply) => self.reply(number, &reply),
             Err(error) => {
                 let body = Some(Body::Error(error_to_wire(&error)));
-                self.send(Ok(pb::ServerFrame { number, body })).await?;
+                self.send(Ok(pb::ServerFrame { number, body }))?;
                 match error {
                     ServiceError::NotSent { why: NotSent::Overloaded { pause_ms }, .. } => {
-                        self.push(Body::Overloaded(pb::Overloaded { pause_ms })).await
+                        self.push(Body::Overloaded(pb::Overloaded { pause_ms }))
                     }
                     ServiceError::NotSent { .. }
                     | ServiceError::Unknown { .. }
@@ -238,34 +257,41 @@ impl<S: LockService> SessionStream<S> {
         }
     }
 
-    async fn reply(&mut self, number: u64, reply: &Reply) -> Result<(), End> {
-        self.send(Ok(pb::ServerFrame { number, body: Some(Body::Reply(reply.into())) })).await
+    fn reply(&mut self, number: u64, reply: &Reply) -> Result<(), End> {
+        self.send(Ok(pb::ServerFrame { number, body: Some(Body::Reply(reply.into())) }))
     }
 
-    async fn push(&mut self, body: Body) -> Result<(), End> {
-        self.send(Ok(pb::ServerFrame { number: 0, body: Some(body) })).await
+    fn push(&mut self, body: Body) -> Result<(), End> {
+        self.send(Ok(pb::ServerFrame { number: 0, body: Some(body) }))
     }
 
-    /// A peer that takes nothing for long counts as gone: its session must not hang on it.
-    ///
-    /// What is awaited holds no frame: every stream's task would have a place for it, idle or not.
-    fn send(
-        &mut self,
-        frame: Result<pb::ServerFrame, Status>,
-    ) -> impl Future<Output = Result<(), End>> + Send + use<'_, S> {
-        let queued = self.outgoing.try_send(frame.map(Box::new));
-        async move {
-            let frame = match queued {
-                Ok(()) => return Ok(()),
-                Err(TrySendError::Closed(_)) => return Err(End::Broken),
-                Err(TrySendError::Full(frame)) => frame,
-            };
-            let longest = Duration::from_millis(limits::STREAM_SEND_MS_MAX);
-            match Box::pin(timeout(longest, self.outgoing.send(frame))).await {
-                Ok(Ok(())) => Ok(()),
-                Ok(Err(_)) | Err(_) => Err(End::Broken),
+    /// Gives a frame to the client's connection; behind those that it has not taken yet there may be no room.
+    fn send(&mut self, frame: Result<pb::ServerFrame, Status>) -> Result<(), End> {
+        let frame = frame.map(Box::new);
+        if !self.unsent.is_empty() {
+            self.unsent.push(frame);
+            return Ok(());
+        }
+        match self.outgoing.try_send(frame) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Closed(_)) => Err(End::Broken),
+            Err(TrySendError::Full(frame)) => {
+                self.unsent.push(frame);
+                Ok(())
             }
         }
+    }
+
+    /// Waits for room. A peer that takes nothing for long counts as gone: its session must not hang on it.
+    async fn hand_over(&mut self) -> Result<(), End> {
+        let longest = Duration::from_millis(limits::STREAM_SEND_MS_MAX);
+        for frame in std::mem::take(&mut self.unsent) {
+            match timeout(longest, self.outgoing.send(frame)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) | Err(_) => return Err(End::Broken),
+            }
+        }
+        Ok(())
     }
 
     /// Tells the service that the session's stream broke. An open or attach under way is waited for first: it would

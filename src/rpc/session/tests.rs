@@ -4,6 +4,8 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Streaming};
 
+use super::End;
+use super::hostile::stream_with_room;
 use crate::limits;
 use crate::model::{Attachment, Command, EndReason, Event, EventKind, LogTime, Position, SessionId, WallTime};
 use crate::rpc::fake::{Node, SESSION};
@@ -248,4 +250,35 @@ async fn the_end_of_the_session_is_pushed() {
     let position = Position { index: 11, n: 0 };
     node.service.tell(Event { position, at: LogTime(1), wall: WallTime(2), namespace: None, kind }).await;
     assert!(matches!(raw.next().await, (0, Told::SessionEnded(pb::SessionEnded { session: SESSION, reason: 2 }))));
+}
+
+/// Behind frames that its client has not read yet, others wait in their order.
+#[tokio::test]
+async fn frames_for_a_slow_reader_keep_their_order() {
+    let (mut stream, mut reader) = stream_with_room(1);
+    for number in 1..=3 {
+        assert!(stream.send(Ok(pb::ServerFrame { number, body: None })).is_ok());
+    }
+    let read = async {
+        let mut numbers = Vec::new();
+        while numbers.len() < 3 {
+            numbers.push(reader.recv().await.expect("a frame").expect("no error").number);
+        }
+        numbers
+    };
+    let (given, read) = tokio::join!(stream.hand_over(), read);
+    assert!(given.is_ok());
+    assert_eq!(read, [1, 2, 3]);
+}
+
+/// A client that reads nothing for the bound counts as gone.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_takes_nothing_counts_as_gone() {
+    let (mut stream, _reader) = stream_with_room(1);
+    for number in 1..=2 {
+        assert!(stream.send(Ok(pb::ServerFrame { number, body: None })).is_ok());
+    }
+    let begun = tokio::time::Instant::now();
+    assert!(matches!(stream.hand_over().await, Err(End::Broken)));
+    assert_eq!(begun.elapsed().as_millis() as u64 / 1_000, limits::STREAM_SEND_MS_MAX / 1_000);
 }

@@ -1,0 +1,216 @@
+//! What several calls of one connection say at the same moment leaves together.
+//!
+//! Answers of one log entry, renewals that are due at one moment: they are ready at once, each in a task of its own. But
+//! the task of their connection runs right behind the first of them, and writes; so each would leave in a packet and a
+//! system call of its own, which cost more than everything else about it. Here a connection that wants to write first
+//! lets go whatever else is ready to run, and then writes all that was said meanwhile.
+//!
+//! No clock is waited for. Who speaks alone loses one turn of the scheduler, and soon hardly ever that: each time that
+//! nobody joins, twice as many of the next messages leave at once.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tonic::codegen::{Service, http::Uri};
+use tonic::transport::server::Connected;
+
+use crate::limits::LONE_WRITES_MAX;
+
+/// A connection that lets others speak before it writes.
+#[derive(Debug)]
+pub struct Gathered<S> {
+    stream: S,
+    turn: Turn,
+    /// So many messages still leave at once...
+    alone: u32,
+    /// ...of so many, since nobody joined the last one that gave way.
+    lonely: u32,
+}
+
+/// Where the message stands that is being written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// There is none.
+    Silent,
+    /// With so many bytes it gave way to others.
+    GaveWay(usize),
+    /// It is on its way, until it is flushed.
+    Speaks,
+}
+
+impl<S> Gathered<S> {
+    /// Over this stream of bytes.
+    pub fn new(stream: S) -> Self {
+        Self { stream, turn: Turn::Silent, alone: 0, lonely: 0 }
+    }
+
+    /// Whether so many bytes may be written now. Otherwise the task is woken again, behind all that are ready.
+    fn may_speak(&mut self, cx: &Context<'_>, bytes: usize) -> bool {
+        match self.turn {
+            Turn::Silent if self.alone == 0 => {
+                self.turn = Turn::GaveWay(bytes);
+                cx.waker().wake_by_ref();
+                return false;
+            }
+            Turn::Silent => self.alone -= 1,
+            Turn::GaveWay(before) if bytes <= before => {
+                self.lonely = (2 * self.lonely).clamp(1, LONE_WRITES_MAX);
+                self.alone = self.lonely;
+            }
+            Turn::GaveWay(_) => self.lonely = 0,
+            Turn::Speaks => {}
+        }
+        self.turn = Turn::Speaks;
+        true
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Gathered<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Gathered<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if !self.may_speak(cx, bytes.len()) {
+            return Poll::Pending;
+        }
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if !self.may_speak(cx, parts.iter().map(|part| part.len()).sum()) {
+            return Poll::Pending;
+        }
+        Pin::new(&mut self.stream).poll_write_vectored(cx, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        self.turn = Turn::Silent;
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+impl<S: Connected> Connected for Gathered<S> {
+    type ConnectInfo = S::ConnectInfo;
+
+    fn connect_info(&self) -> Self::ConnectInfo {
+        self.stream.connect_info()
+    }
+}
+
+/// Dials as the one inside does; what it dials is gathered.
+#[derive(Debug, Clone)]
+pub struct Gathering<C>(pub C);
+
+impl Gathering<HttpConnector> {
+    /// TCP to one of the addresses that a name has, without delay for small messages.
+    #[must_use]
+    pub fn tcp() -> Self {
+        let mut connector = HttpConnector::new();
+        connector.enforce_http(false);
+        connector.set_nodelay(true);
+        Self(connector)
+    }
+}
+
+impl<C, S> Service<Uri> for Gathering<C>
+where
+    C: Service<Uri, Response = TokioIo<S>>,
+    C::Future: Send + 'static,
+{
+    type Response = TokioIo<Gathered<S>>;
+    type Error = C::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, C::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), C::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let dialling = self.0.call(uri);
+        Box::pin(async move { Ok(TokioIo::new(Gathered::new(dialling.await?.into_inner()))) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Wake, Waker};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// One message of so many bytes, and of so many more if it gives way. Answers whether it gave way.
+    fn message(stream: &mut Gathered<Vec<u8>>, bytes: usize, joining: usize) -> bool {
+        let wakes = Arc::new(Wakes::default());
+        let waker = Waker::from(wakes.clone());
+        let mut cx = Context::from_waker(&waker);
+        let before = stream.stream.len();
+        let gave_way = Pin::new(&mut *stream).poll_write(&mut cx, &vec![1; bytes]).is_pending();
+        if gave_way {
+            let all = vec![1; bytes + joining];
+            assert!(Pin::new(&mut *stream).poll_write(&mut cx, &all).is_ready(), "nobody gives way twice");
+        }
+        assert!(Pin::new(&mut *stream).poll_flush(&mut cx).is_ready());
+        assert_eq!(wakes.0.load(Ordering::Relaxed), usize::from(gave_way), "who gives way is woken again, once");
+        assert_eq!(stream.stream.len() - before, bytes + if gave_way { joining } else { 0 });
+        gave_way
+    }
+
+    /// While others join, every message gives way first; the longer nobody joins, the more of them leave at once.
+    #[test]
+    fn a_message_gives_way_for_as_long_as_others_join() {
+        let mut stream = Gathered::new(Vec::new());
+        for _ in 0..5 {
+            assert!(message(&mut stream, 30, 90));
+        }
+        let at_once = |stream: &mut Gathered<Vec<u8>>| (0..).take_while(|_| !message(stream, 30, 0)).count();
+        assert!(message(&mut stream, 30, 0));
+        assert_eq!([(); 7].map(|()| at_once(&mut stream)), [1, 2, 4, 8, 16, 32, 32]);
+        for _ in 0..LONE_WRITES_MAX {
+            assert!(!message(&mut stream, 30, 90));
+        }
+        assert!(message(&mut stream, 30, 90));
+        assert!(message(&mut stream, 30, 90), "somebody joined");
+    }
+
+    /// A message that the system takes in parts gives way once, not before each part.
+    #[test]
+    fn a_message_in_parts_gives_way_once() {
+        let mut stream = Gathered::new(Vec::new());
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(Pin::new(&mut stream).poll_write(&mut cx, b"one").is_pending());
+        assert!(Pin::new(&mut stream).poll_write(&mut cx, b"one and two").is_ready());
+        assert!(Pin::new(&mut stream).poll_write(&mut cx, b"three").is_ready());
+        assert!(Pin::new(&mut stream).poll_flush(&mut cx).is_ready());
+        assert!(Pin::new(&mut stream).poll_write(&mut cx, b"four").is_pending());
+    }
+}
