@@ -142,10 +142,13 @@ pub const GATHER_MS_MAX: u64 = 2;
 pub const RENEWALS_APART_MS: u64 = 50;
 /// So many callers of such an entry are told at once, while the commands of the next are being executed.
 pub const ANSWERS_AT_ONCE: usize = 16;
-/// Entries that the proposer has in flight. One: while it is on its way everything else gathers for the next, so load makes
-/// entries larger and not more numerous, and an entry costs far more than a command in it. A second one in flight cost a
-/// tenth to a quarter of the pairs with 64 clients on two cores.
-pub const ENTRIES_IN_FLIGHT_MAX: usize = 1;
+/// Entries that the proposer has in flight. Under load it is one: while it is on its way everything else gathers for the
+/// next, so load makes entries larger and not more numerous, and an entry costs far more than a command in it. A second one
+/// in flight cost a tenth to a quarter of the pairs with 64 clients on two cores.
+pub const ENTRIES_IN_FLIGHT_MAX: usize = 2;
+/// The second one leaves while the first has no more callers than these: one who passes a lock on does not wait for what
+/// another began a moment before.
+pub const FEW_IN_FLIGHT: usize = 2;
 /// The pause that an overloaded node asks for.
 pub const OVERLOADED_PAUSE_MS: u64 = 50;
 /// The longest that a submitted command waits for its commit before it is answered *unknown*. Short enough for a caller to

@@ -1,7 +1,7 @@
 //! The batching proposer: drains everything that waits into one log entry, and keeps log time going.
 //!
 //! One fsync and one consensus round are shared by everything that waits; a lone caller is proposed at once. While one
-//! entry is being committed the next one gathers.
+//! entry is being committed the next one gathers; behind one that few wait for it leaves at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ enum Next {
 /// Runs until the node stops: gathers, stamps and proposes while this node leads.
 pub(super) async fn run(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
     let mut views = core.consensus.watch();
-    let mut flights = JoinSet::new();
+    let mut flights = Flights::default();
     let mut term = None;
     let mut last = TokioInstant::now();
     let mut gathering = Gathering::none(last);
@@ -44,13 +44,13 @@ pub(super) async fn run(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
         let pause = if !leads {
             Duration::from_millis(limits::RETRY_MS_MAX)
         } else {
-            match next(&core, flights.len(), last, gathering) {
+            match next(&core, &flights, last, gathering) {
                 Next::Wait(pause) => pause,
                 Next::Propose => {
                     last = TokioInstant::now();
                     if let Some(batch) = core.lanes.take(core.now()) {
                         let flight = Flight::submit(&core, view.term, batch).await;
-                        flights.spawn(flight.land(Arc::clone(&core)));
+                        flights.begin(flight, &core);
                     }
                     continue;
                 }
@@ -58,7 +58,7 @@ pub(super) async fn run(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
         };
         tokio::select! {
             biased;
-            Some(landed) = flights.join_next() => {
+            Some(landed) = flights.landed() => {
                 let now = TokioInstant::now();
                 let after = |callers: Arc<Callers>| Gathering::after(callers.served(), callers.others(), now - last, now);
                 gathering = landed.map_or(Gathering::none(now), after);
@@ -70,7 +70,7 @@ pub(super) async fn run(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
         }
     }
     core.lanes.close(None);
-    while flights.join_next().await.is_some() {}
+    while flights.landed().await.is_some() {}
 }
 
 /// Leadership came or went: log time starts with the first entry of a term, and stops with its end.
@@ -93,9 +93,9 @@ fn follow_term(core: &Arc<Core>, view: &View, term: &mut Option<u64>) {
 
 /// What waits is proposed at once; sessions that are renewed gather for a moment after the last entry, as it is not urgent
 /// for them, and many of them keep a cluster busy that does nothing else.
-fn next(core: &Core, in_flight: usize, last: TokioInstant, gathering: Gathering) -> Next {
+fn next(core: &Core, flights: &Flights, last: TokioInstant, gathering: Gathering) -> Next {
     let idle = Duration::from_millis(limits::RETRY_MS_MAX);
-    if limits::ENTRIES_IN_FLIGHT_MAX <= in_flight || core.lanes.is_paused() {
+    if !flights.have_room() || core.lanes.is_paused() {
         core.lanes.waiting(usize::MAX, false);
         return Next::Wait(idle);
     }
@@ -110,7 +110,7 @@ fn next(core: &Core, in_flight: usize, last: TokioInstant, gathering: Gathering)
     if wanted != 1 {
         return Next::Wait(gathering.left(now));
     }
-    match tick(core, in_flight, since) {
+    match tick(core, flights.tasks.is_empty(), since) {
         Next::Propose => Next::Propose,
         Next::Wait(pause) if sessions_gather.is_zero() => Next::Wait(pause),
         Next::Wait(pause) => Next::Wait(pause.min(sessions_gather)),
@@ -118,21 +118,50 @@ fn next(core: &Core, in_flight: usize, last: TokioInstant, gathering: Gathering)
 }
 
 /// While any deadline exists a stamp is proposed at least every tick, and at once when one has passed.
-fn tick(core: &Core, in_flight: usize, since: Duration) -> Next {
+fn tick(core: &Core, nothing_flies: bool, since: Duration) -> Next {
     let idle = Duration::from_millis(limits::RETRY_MS_MAX);
     let (deadline, due) = core.consensus.machine(|machine| (machine.next_deadline(), machine.is_due()));
     let Some(deadline) = deadline else { return Next::Wait(idle) };
-    if due && in_flight == 0 {
+    if due && nothing_flies {
         return Next::Propose;
     }
     let now = core.lanes.log_time().unwrap_or(LogTime(0));
     let tick = Duration::from_millis(limits::TICK_MS_MAX);
     let until = Duration::from_millis(deadline.first_past().ms_since(now).max(1));
     let pause = tick.min(until);
-    if pause <= since && in_flight == 0 { Next::Propose } else { Next::Wait(pause.saturating_sub(since).max(MS)) }
+    if pause <= since && nothing_flies { Next::Propose } else { Next::Wait(pause.saturating_sub(since).max(MS)) }
 }
 
 const MS: Duration = Duration::from_millis(1);
+
+/// The batches that are on their way.
+#[derive(Default)]
+struct Flights {
+    tasks: JoinSet<Arc<Callers>>,
+    /// Who waits for them, all together.
+    callers: usize,
+}
+
+impl Flights {
+    /// Whether another may leave: while a few wait for the first, those who came behind it need not.
+    fn have_room(&self) -> bool {
+        self.tasks.is_empty()
+            || (self.tasks.len() < limits::ENTRIES_IN_FLIGHT_MAX && self.callers <= limits::FEW_IN_FLIGHT)
+    }
+
+    fn begin(&mut self, flight: Flight, core: &Arc<Core>) {
+        self.callers += flight.callers.served();
+        self.tasks.spawn(flight.land(Arc::clone(core)));
+    }
+
+    /// Waits until one has landed: its callers, unless it came to grief. `None` where nothing is on its way.
+    async fn landed(&mut self) -> Option<Option<Arc<Callers>>> {
+        let landed = self.tasks.join_next().await?.ok();
+        let told = landed.as_ref().map_or(0, |callers| callers.served());
+        self.callers = if self.tasks.is_empty() { 0 } else { self.callers - told };
+        Some(landed)
+    }
+}
 
 /// A batch on its way through the log, and who waits for it.
 struct Flight {
@@ -210,5 +239,27 @@ impl Core {
         let submission = Submission { principal: Principal::default(), since: None, command };
         // A full queue is no reason to worry: these commands only inform.
         self.lanes.command(submission, answer).ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    /// A second entry leaves behind one that few wait for, and no third.
+    #[tokio::test]
+    async fn a_second_entry_leaves_behind_a_small_one() {
+        let mut flights = Flights::default();
+        assert!(flights.have_room());
+        flights.tasks.spawn(pending());
+        flights.callers = limits::FEW_IN_FLIGHT;
+        assert!(flights.have_room());
+        flights.callers += 1;
+        assert!(!flights.have_room());
+        flights.callers = 0;
+        flights.tasks.spawn(pending());
+        assert!(!flights.have_room());
     }
 }
