@@ -9,9 +9,12 @@ mod report;
 mod scene;
 mod world;
 
+use std::pin::pin;
 use std::time::Duration;
 
 use lockkeeper::faults::Fault;
+use rustix::process::Signal;
+use tokio::time::timeout;
 
 use self::driver::Until;
 use self::faults::Blow;
@@ -26,6 +29,9 @@ const RUN: Duration = Duration::from_secs(25);
 const GRANTS_BEFORE_A_STOP: usize = 30;
 /// A kind of fault that struck so often must have changed something.
 const STRIKES_FOR_A_BITE: usize = 2;
+/// A request is on its way to nodes that do not hear it for so long before its leader dies; far less than what it would wait
+/// for them.
+const UNANSWERED: Duration = Duration::from_millis(60);
 /// A planted bug must be found within so long.
 const FIND: Duration = Duration::from_secs(90);
 
@@ -99,10 +105,32 @@ async fn the_checker_catches_tokens_of_a_process() {
     eprintln!("after {:?}: {found:?}", scene.run.now());
 }
 
-/// A request that is executed again when it is repeated is found.
+/// A request that is executed again when it is repeated is found. The leader dies between what it told the others and its
+/// answer: they stand still meanwhile, find the request in their sockets, and it is asked once more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_checker_catches_retries_that_run_again() {
-    catches(Fault::RetriesRunAgain, &[Rule::OnceARequest]).await;
+    let _turn = TURN.lock().await;
+    let mut cluster = Cluster::start_faulty(Some(Fault::RetriesRunAgain)).await;
+    let scene = Scene::watch(&cluster);
+    let session = cluster.client().session().open().await.expect("a session");
+    let found = loop {
+        let leader = cluster.await_leader().await;
+        let others = [1, 2, 3].into_iter().filter(|node| *node != leader);
+        others.clone().for_each(|node| cluster.halt(node));
+        let mut acquired = pin!(session.lock("red").acquire());
+        let early = timeout(UNANSWERED, &mut acquired).await;
+        assert!(early.is_err(), "nobody else hears the leader: {early:?}");
+        cluster.kill(leader);
+        others.for_each(|node| cluster.signal(node, Signal::CONT));
+        cluster.spawn(leader);
+        tokio::select! {
+            found = scene.broken(Rule::OnceARequest) => break found,
+            // It died with the leader, and is answered now as it should be.
+            acquired = acquired => drop(acquired.expect("granted").release().await.expect("released")),
+        }
+        assert!(scene.run.now() < FIND, "seed {}: no request was seen to run again", scene.seed);
+    };
+    eprintln!("after {:?}: {found:?}", scene.run.now());
 }
 
 /// Sessions that end before what their clients were told are found by the search for an order of the clients' calls, which

@@ -73,7 +73,8 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    pub(super) fn open(cluster: &Cluster) -> Self {
+    /// Watchers alone: who asks is the test's business.
+    pub(super) fn watch(cluster: &Cluster) -> Self {
         let seed = std::env::var("LOCKKEEPER_CRASH_SEED").ok().and_then(|text| text.parse().ok());
         let clock = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(1, |since| since.as_secs());
         let seed = seed.unwrap_or_else(clock);
@@ -88,7 +89,15 @@ impl Scene {
         let mut scene =
             Self { run, seed, random: Random::new(seed), clients: JoinSet::new(), witnesses: JoinSet::new() };
         for (node, endpoint) in cluster.endpoints().into_iter().enumerate() {
-            scene.witnesses.spawn(witness(scene.run.clone(), node, endpoint.clone()));
+            scene.witnesses.spawn(witness(scene.run.clone(), node, endpoint));
+        }
+        scene
+    }
+
+    /// Watchers, and clients who contend.
+    pub(super) fn open(cluster: &Cluster) -> Self {
+        let mut scene = Self::watch(cluster);
+        for (node, endpoint) in cluster.endpoints().into_iter().enumerate() {
             let random = scene.random.fork();
             scene.clients.spawn(look(scene.run.clone(), CLIENTS + node, endpoint, random));
         }
@@ -114,12 +123,16 @@ impl Scene {
         }
     }
 
+    /// How this rule was broken, as far as that can be seen yet.
+    pub(super) fn sees_broken(&self, rule: Rule) -> Option<Violation> {
+        check(&self.run.history(), false).into_iter().find(|violation| violation.rule == rule)
+    }
+
     /// Waits until this rule is seen broken.
     pub(super) async fn broken(&self, rule: Rule) -> Violation {
         let started = Instant::now();
         loop {
-            let violations = check(&self.run.history(), false);
-            if let Some(found) = violations.into_iter().find(|violation| violation.rule == rule) {
+            if let Some(found) = self.sees_broken(rule) {
                 return found;
             }
             assert!(started.elapsed() < 2 * PATIENCE, "seed {}: {rule:?} was not seen broken", self.seed);
