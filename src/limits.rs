@@ -180,7 +180,7 @@ pub const LAN_TIMING_MS: [u64; 3] = [50, 150, 300];
 /// Shortest TTL with `lan`.
 pub const LAN_TTL_MS_MIN: u64 = 3_000;
 /// `fast`: loopback and tests.
-pub const FAST_TIMING_MS: [u64; 3] = [30, 100, 150];
+pub const FAST_TIMING_MS: [u64; 3] = [30, 90, 120];
 /// Shortest TTL with `fast`.
 pub const FAST_TTL_MS_MIN: u64 = 1_000;
 /// `wan`: between sites.

@@ -27,7 +27,7 @@ async fn a_node_that_must_not_run_says_why_in_one_line() {
     let config = fs::read_to_string(cluster.folder().join(format!("n{node}.toml"))).expect("its config");
 
     let line = last_words(&cluster, &config.replace("\"fast\"", "\"wan\""));
-    assert!(line.contains("founded with the timing 30/100/150 ms") && line.contains("set [timing]"), "{line}");
+    assert!(line.contains("founded with the timing 30/90/120 ms") && line.contains("set [timing]"), "{line}");
     let data = |of: usize| format!("data = {:?}", cluster.folder().join(format!("n{of}")));
     let line = last_words(&cluster, &config.replace(&data(node), &data(leader)));
     assert!(line.contains("another process holds") && line.contains("directory of its own"), "{line}");
