@@ -1,11 +1,12 @@
 //! What the parts cost that every request goes through: the machine, its search for deadlocks, the codec, the log on
-//! disk. Run by `cargo bench --bench parts`, with a part of a name behind it for some of them. Figures mean something on a
-//! quiet machine.
+//! disk, the way to the cluster. Run by `cargo bench --bench parts`, with a part of a name behind it for some of them.
+//! Figures mean something on a quiet machine.
 
 mod codec;
 mod deadlock;
 mod machine;
 mod wal;
+mod ways;
 mod words;
 
 use std::time::Duration;
@@ -23,6 +24,6 @@ fn settings() -> Criterion {
 criterion_group! {
     name = parts;
     config = settings();
-    targets = machine::free_locks, machine::hand_over, machine::mass_expiry, deadlock::one_more_wait, codec::entries, wal::append_and_sync
+    targets = machine::free_locks, machine::hand_over, machine::mass_expiry, deadlock::one_more_wait, codec::entries, wal::append_and_sync, ways::embedded_and_remote
 }
 criterion_main!(parts);
