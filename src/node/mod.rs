@@ -38,11 +38,13 @@ mod weight;
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use self::core::Core;
+use crate::limits;
 use crate::service::ServerInfo;
 pub use open::{NodeOptions, OpenNodeError, PeerNetwork, Upkeep};
 
@@ -88,6 +90,19 @@ impl Node {
     pub fn leads(&self) -> bool {
         // Twice the longest election timeout: the others have had the time to elect somebody else.
         self.core.consensus.watch().borrow().leads_within(2 * self.core.election_max)
+    }
+
+    /// Whether this node leads, after it was elected and did not yet: it waits a moment until it does. Whoever was sent here
+    /// would otherwise settle at a node that passes everything on, for as long as nothing sends it away again.
+    async fn begins(&self) -> bool {
+        let settled = |view: &crate::raft::View| {
+            view.leader != Some(self.core.id) || view.own_term_applied || view.fatal.is_some()
+        };
+        let mut views = self.core.consensus.watch();
+        let wait = Duration::from_millis(limits::LEADER_WAIT_MS);
+        // It may also have lost its leadership meanwhile, or be as far as before.
+        drop(tokio::time::timeout(wait, views.wait_for(settled)).await);
+        self.leads()
     }
 
     /// What this node sees of its cluster, and every change of it.

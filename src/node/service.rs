@@ -27,7 +27,7 @@ impl LockService for Node {
     fn submit(&self, call: Call) -> impl Future<Output = Result<Reply, ServiceError>> + Send {
         async move {
             bounds::check(&call)?;
-            if self.leads() {
+            if self.leads() || Box::pin(self.begins()).await {
                 return answered(self.propose_here(call)?).await;
             }
             // Boxed, so that the future of a call that is served here has no room for the way to another node.
@@ -39,7 +39,7 @@ impl LockService for Node {
     }
 
     async fn renew(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
-        if self.leads() {
+        if self.leads() || Box::pin(self.begins()).await {
             return self.renew_here(renewals).await;
         }
         let Forwarded::Replies(replies) = Box::pin(self.pass_on(Forward::Renew(renewals), None)).await? else {
@@ -51,7 +51,7 @@ impl LockService for Node {
     async fn settled(&self, claim: ClaimRef) -> Result<Reply, ServiceError> {
         let wait_ms = limits::SETTLED_WAIT_MS;
         loop {
-            let reply = if self.leads() {
+            let reply = if self.leads() || Box::pin(self.begins()).await {
                 self.settled_here(&claim, Duration::from_millis(wait_ms)).await?
             } else {
                 let settled = Forward::Settled { claim: claim.clone(), wait_ms };
@@ -69,8 +69,10 @@ impl LockService for Node {
     async fn query(&self, query: Query, freshness: Freshness) -> Result<Answered, ServiceError> {
         match freshness {
             Freshness::Stale => Ok(self.core.consensus.machine(|machine| machine.query(&query))),
-            Freshness::Linearizable if self.leads() => self.query_here(&query).await,
             Freshness::Linearizable => {
+                if self.leads() || Box::pin(self.begins()).await {
+                    return self.query_here(&query).await;
+                }
                 let answer = Box::pin(self.pass_on(Forward::Query(query), None)).await?;
                 let Forwarded::Answered(answered) = answer else { return Err(unexpected()) };
                 Ok(answered)
@@ -148,7 +150,8 @@ fn unexpected() -> ServiceError {
 impl Node {
     /// Serves a call that another node passed on; it is not passed on again.
     pub(super) async fn serve_forwarded(&self, forward: Forward) -> Forwarded {
-        if !matches!(forward, Forward::Hello | Forward::Digests) && !self.leads() {
+        let anywhere = matches!(forward, Forward::Hello | Forward::Digests);
+        if !(anywhere || self.leads() || Box::pin(self.begins()).await) {
             let leader = self.core.leader_hint();
             return Forwarded::Error(ServiceError::NotSent { why: NotSent::NotLeader, leader });
         }

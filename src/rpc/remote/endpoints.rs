@@ -151,6 +151,10 @@ impl Endpoints {
                     if let Some(leader) = leader
                         && first_try
                     {
+                        if leader.client == address {
+                            // It was elected, and begins in a moment.
+                            sleep(Duration::from_millis(limits::RETRY_MS_MIN)).await;
+                        }
                         candidates.push_back(address);
                         candidates.push_front(leader.client);
                     }

@@ -333,7 +333,8 @@ impl Departure {
         Self { node: info.node, leader, leaders, stop }
     }
 
-    /// Waits until the node stops or the leadership that the stream began under is over, and tells who leads now.
+    /// Waits until the node stops, or the leadership that the stream began under is over and not this node's now, and tells
+    /// who leads. A client that is sent away avoids the node that it comes from: with the leader's it would go astray.
     async fn due(&mut self) -> Option<LeaderHint> {
         loop {
             let changed = tokio::select! {
@@ -352,7 +353,7 @@ impl Departure {
             let same = now.as_ref().map(|leader| leader.node) == self.leader.as_ref().map(|leader| leader.node);
             let here = now.as_ref().is_some_and(|leader| leader.node == self.node);
             let led_here = self.leader.as_ref().is_some_and(|leader| leader.node == self.node);
-            if same || (here && self.leader.is_none()) || (now.is_none() && !led_here) {
+            if same || here || (now.is_none() && !led_here) {
                 self.leader = now.or(self.leader.take());
                 continue;
             }

@@ -238,6 +238,22 @@ async fn a_new_leader_moves_streams_to_it() {
     assert_eq!((leader.node, leader.client.as_str()), (2, "elsewhere:1"));
 }
 
+/// Streams stay at the node that begins to lead: a client that is sent away avoids the node that it comes from.
+#[tokio::test]
+async fn a_node_that_begins_to_lead_keeps_its_streams() {
+    let mut node = Node::start(1).await;
+    let led_by = |node, client: &str| Some(LeaderHint { node, client: client.to_owned() });
+    node.leader.send_replace(led_by(2, "elsewhere:1"));
+    let mut raw = Raw::bound(&mut node).await;
+    node.leader.send_replace(led_by(1, "here:1"));
+    tokio::task::yield_now().await;
+    raw.send(2, Asked::Close(pb::StreamClose { end: pb::SessionClose::Done.into() })).await;
+    let (number, told) = raw.next().await;
+    assert!(number == 2 && matches!(told, Told::Reply(_)), "{told:?}");
+    node.leader.send_replace(led_by(2, "elsewhere:1"));
+    assert!(matches!(raw.next().await, (0, Told::MoveTo(pb::MoveTo { leader: Some(leader) })) if leader.node == 2));
+}
+
 /// The end of the session itself is pushed, and its stream is no longer called disconnected.
 #[tokio::test]
 async fn the_end_of_the_session_is_pushed() {
