@@ -135,9 +135,12 @@ impl<S: LockService> Keeper<S> {
         }
     }
 
-    /// Somebody was told that there is no stream. An attach that is under way will mend that, and one that failed keeps
-    /// to its pause, however many callers ask.
+    /// Somebody found that there is no stream. An attach that is under way will mend that, and one that failed keeps to
+    /// its pause, however many callers ask; one that was answered since then has mended it.
     fn hear_of_detachment(&mut self) {
+        if self.service.is_attached(self.presence.id) {
+            return;
+        }
         match self.last {
             Last::Attaching => {}
             Last::Failed => self.detached = true,
@@ -266,7 +269,8 @@ impl<S: LockService> Keeper<S> {
     }
 }
 
-/// Submits a command of a session; an error that says that the session has no stream wakes the keeper.
+/// Submits a command of a session, and wakes the keeper where the session turns out to have no stream: its commands are
+/// answered all the same, but through whichever node they come to, and nobody would notice that the client is gone.
 pub(super) async fn submit<S: LockService>(
     service: &S,
     presence: &Presence,
@@ -274,7 +278,7 @@ pub(super) async fn submit<S: LockService>(
 ) -> Result<Reply, ServiceError> {
     // Boxed: those who try again and set bounds pass it on by value, several times.
     let answer = Box::pin(service.submit(call.clone())).await;
-    if answer.as_ref().is_err_and(is_detached) {
+    if !service.is_attached(presence.id) {
         presence.detached.notify_one();
     }
     answer
@@ -287,7 +291,7 @@ pub(super) async fn settled<S: LockService>(
     claim: &ClaimRef,
 ) -> Result<Reply, ServiceError> {
     let answer = service.settled(claim.clone()).await;
-    if answer.as_ref().is_err_and(is_detached) {
+    if !service.is_attached(presence.id) {
         presence.detached.notify_one();
     }
     answer

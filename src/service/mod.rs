@@ -44,6 +44,13 @@ pub trait LockService: Clone + Send + Sync + 'static {
         None
     }
 
+    /// Whether a session has what it was opened or attached with: over a network a stream, which tells the cluster when its
+    /// client is gone. Without one its commands still arrive, each by itself and by whatever way it finds; so it should be
+    /// attached again at once. `true` where there is nothing that could break.
+    fn is_attached(&self, _session: SessionId) -> bool {
+        true
+    }
+
     /// Renews many sessions and leases, each answered in its place. Never deduplicated, never from memory.
     fn renew(&self, renewals: Vec<RenewalCall>) -> impl Future<Output = Result<Vec<Reply>, ServiceError>> + Send;
 

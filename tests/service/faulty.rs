@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lockkeeper::model::{Answered, Command, Position, Query, Reply};
+use lockkeeper::model::{Answered, Command, Position, Query, Reply, SessionId};
 use lockkeeper::service::{
     Call, ClaimRef, Events, Freshness, LockService, NotSent, RenewalCall, ServiceError, Status, Subscription,
 };
@@ -33,6 +33,10 @@ pub(crate) struct Faults {
     pub(crate) events_before_cut: AtomicU32,
     /// The session's stream is broken: nothing is passed on before an attach.
     pub(crate) detached: AtomicBool,
+    /// The session's stream is gone until an attach was answered. Its commands are passed on all the same.
+    pub(crate) streamless: AtomicBool,
+    /// So many attaches were answered.
+    pub(crate) attaches: AtomicU32,
     /// The next subscription finds that nothing up to this position is kept any more.
     pub(crate) missed: Mutex<Option<Position>>,
 }
@@ -60,7 +64,10 @@ impl<S: LockService> LockService for Faulty<S> {
                 return std::future::pending().await;
             }
             self.faults.detached.store(false, SeqCst);
-            return self.inner.submit(call).await;
+            let reply = self.inner.submit(call).await;
+            self.faults.attaches.fetch_add(1, SeqCst);
+            self.faults.streamless.store(false, SeqCst);
+            return reply;
         }
         self.is_detached()?;
         if matches!(call.command, Command::Acquire(_)) {
@@ -68,6 +75,11 @@ impl<S: LockService> LockService for Faulty<S> {
         }
         let reply = self.inner.submit(call).await?;
         if strikes(&self.faults.answers_lost) { Err(ServiceError::unknown("the answer got lost")) } else { Ok(reply) }
+    }
+
+    fn is_attached(&self, session: SessionId) -> bool {
+        let broken = self.faults.detached.load(SeqCst) || self.faults.streamless.load(SeqCst);
+        !broken && self.inner.is_attached(session)
     }
 
     async fn renew(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {

@@ -266,6 +266,10 @@ impl LockService for RemoteService {
         Some(self.shared.endpoints.request_wait)
     }
 
+    fn is_attached(&self, session: SessionId) -> bool {
+        self.stream(session).is_some()
+    }
+
     async fn renew(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
         try_join_all(renewals.into_iter().map(|renewal| self.renew_one(renewal))).await
     }

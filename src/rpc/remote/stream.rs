@@ -223,11 +223,12 @@ impl Stream {
             line.outgoing = None;
             (std::mem::take(&mut line.unanswered), std::mem::take(&mut line.settling))
         };
+        // Over before anybody is told so: whoever then looks for the stream finds that it is.
+        self.asked.close();
         // In order, as every wake of many: a simulation repeats it.
         for asker in unanswered.into_values().map(|sent| sent.answer).chain(settling.into_values()) {
             let _ = asker.send(Err(over.clone()));
         }
-        self.asked.close();
         if let Some(ask) = self.held.take() {
             let _ = ask.answer.send(Err(ServiceError::not_sent(NotSent::Detached)));
         }

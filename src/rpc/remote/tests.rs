@@ -181,6 +181,7 @@ async fn a_detached_session_attaches_anew() {
     let remote = connect([&node.address]);
     let detached = ServiceError::not_sent(NotSent::Detached);
     assert_eq!(remote.submit(acquire("free", 1)).await, Err(detached));
+    assert!(!remote.is_attached(session()));
     let attach = |attempt| Call::new(Command::Attach(Attach { session: session(), handle: handle(), attempt }));
     remote.submit(attach(1)).await.expect("attached");
     assert_eq!(node.asked().await, attach(1).command);
@@ -188,6 +189,7 @@ async fn a_detached_session_attaches_anew() {
     assert_eq!(node.asked().await, attach(2).command);
     let first_broke = Command::Disconnected { session: session(), attachment: Attachment(1) };
     assert_eq!(node.asked().await, first_broke);
+    assert!(remote.is_attached(session()));
     assert_eq!(remote.submit(acquire("free", 2)).await, Ok(reply(granted())));
 }
 
@@ -228,6 +230,7 @@ async fn an_unanswered_frame_is_unknown_and_cuts_the_stream() {
     remote.submit(open()).await.expect("opened");
     let stuck = remote.submit(acquire("stuck", 1)).await;
     assert!(matches!(stuck, Err(ServiceError::Unknown { .. })), "{stuck:?}");
+    assert!(!remote.is_attached(session()), "known by the time that anybody is told");
     assert_eq!(remote.submit(acquire("free", 2)).await, Err(ServiceError::not_sent(NotSent::Detached)));
 }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-use lockkeeper::model::{Answered, Command, DocumentCommand, LogTime, Query, Reply};
+use lockkeeper::model::{Answered, Command, DocumentCommand, LogTime, Query, Reply, SessionId};
 use lockkeeper::service::{
     Call, ClaimRef, Events, Freshness, LockService, RenewalCall, ServiceError, Status, Subscription,
 };
@@ -74,6 +74,10 @@ impl<S: LockService> LockService for Probe<S> {
             self.seen.pings.lock().expect("nobody panics with it").push(reply.stamp);
         }
         reply
+    }
+
+    fn is_attached(&self, session: SessionId) -> bool {
+        self.inner.is_attached(session)
     }
 
     async fn renew(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {

@@ -7,7 +7,7 @@ use lockkeeper::client::{ClientError, HoldState};
 use lockkeeper::model::{EventKind, Position};
 use lockkeeper::service::{LockService, ServiceError, Word};
 
-use super::{LONG, LOOK, SHORT, client, in_use, session, short_session};
+use super::{LONG, LOOK, PATIENT, SHORT, client, in_use, session, short_session};
 use crate::faulty::Faulty;
 
 /// When renewals are no longer answered, work under a guard is cancelled before the lock can be granted to another,
@@ -185,6 +185,28 @@ pub(crate) async fn a_broken_stream_is_attached_again<S: LockService>(service: S
     }
     assert_eq!(guard.state(), HoldState::Held);
     guard.release().await.expect("released");
+}
+
+/// A session whose stream is gone while its commands are answered all the same is attached at its next command, long before
+/// it has to be renewed; and once: a second attach leaves the node of the first one, which is mostly the leader.
+pub(crate) async fn a_session_without_a_stream_is_attached_once<S: LockService>(service: S) {
+    let (faulty, faults) = Faulty::new(service);
+    let session = &client(faulty, "streamless").session().ttl(PATIENT).open().await.expect("opened");
+    let pairs = |lock: u32| {
+        let faults = faults.clone();
+        async move {
+            let name = format!("a{lock}");
+            while faults.streamless.load(SeqCst) {
+                session.lock(&name).acquire().await.expect("free").release().await.expect("released");
+            }
+        }
+    };
+    for round in 1..=20 {
+        faults.streamless.store(true, SeqCst);
+        futures_util::future::join_all((0..8).map(pairs)).await;
+        session.lock("a").acquire().await.expect("free").release().await.expect("released");
+        assert_eq!(faults.attaches.load(SeqCst), round);
+    }
 }
 
 /// A release that nobody waits for any more goes on: its first try found no stream, and its caller left before another.
