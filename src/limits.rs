@@ -304,6 +304,9 @@ pub const DECODED_ENTRIES_MAX: usize = 8;
 pub const REPLICATION_BYTES_MAX: usize = 1 << 20;
 /// Entries of one replication request.
 pub const REPLICATION_ENTRIES_MAX: u64 = 2_048;
+/// A new leader's guess of where a follower's log ends is answered without the follower, if that has voted and its log ends
+/// more than so many entries later. Openraft's guesses go forward by halves until as many are left.
+pub const GUESS_ENTRIES: u64 = 16;
 /// Largest message between nodes; one entry may exceed [`REPLICATION_BYTES_MAX`].
 pub const PEER_MESSAGE_BYTES_MAX: usize = 4 << 20;
 /// Bytes of a snapshot in one message.

@@ -24,14 +24,10 @@ pub(super) type Answer = StreamAppendResult<Types>;
 
 /// A stream to one follower. Dropping it ends the stream; with an append unanswered it drops the connection, too.
 pub(super) struct Pipeline<S> {
-    /// The request for which the stream was opened, until it is taken.
-    first: Option<AppendEntriesRequest<Types>>,
     input: S,
     input_ended: bool,
     network: Network,
     target: u64,
-    /// The follower was told in this stream what it has acknowledged.
-    reminded: bool,
     outgoing: mpsc::Sender<wire::AppendRequest>,
     incoming: Streaming<wire::AppendResponse>,
     /// News of a commit, which waits a moment for entries that carry it along.
@@ -59,32 +55,42 @@ struct Sent {
     brought: Option<RaftVote>,
 }
 
+impl Sent {
+    fn new(request: &AppendEntriesRequest<Types>, rode_along: bool) -> Self {
+        let last = request.entries.last().map(|entry| entry.log_id).or(request.prev_log_id);
+        let deadline = TokioInstant::now() + Duration::from_millis(APPEND_MS_MAX);
+        let brought = request.entries.last().map(|_| request.vote);
+        Self { previous: request.prev_log_id, last, deadline, rode_along, brought }
+    }
+}
+
 impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> Pipeline<S> {
-    /// Opens the stream, within the time that an append may take.
-    ///
-    /// The first request is awaited before anything is dialled: openraft waits there after a failure. Who fails without
-    /// asking for a request is called again at once, for as long as the other node is down.
-    pub(super) async fn open(peer: &Peer, mut input: S) -> Result<Self, String> {
-        let first = input.next().await;
+    /// Opens the stream with a request, within the time that an append may take. The request leaves with the call: the
+    /// follower's word that it takes the stream is not awaited first.
+    pub(super) async fn open(peer: &Peer, first: AppendEntriesRequest<Types>, input: S) -> Result<Self, String> {
         let opening = async {
             let (target, address, purpose) = peer.at(Purpose::Entries);
             let connection =
                 peer.network.links.borrow(target, address, purpose).await.map_err(|error| error.to_string())?;
             let (outgoing, messages) = mpsc::channel(APPENDS_IN_FLIGHT_MAX);
+            let mut waiting = VecDeque::with_capacity(2 * APPENDS_IN_FLIGHT_MAX);
+            waiting.push_back(Sent::new(&first, false));
+            // The follower is told once in every stream what it has acknowledged.
+            let acknowledged = peer.network.acknowledged.of(target, &first.vote);
+            let first = wire::append(peer.network.header(target), &first, acknowledged);
+            outgoing.send(first).await.map_err(|_| "the stream of appends takes nothing".to_owned())?;
             let mut client = connection.client.clone();
             let opened = client.appends(ReceiverStream::new(messages)).await;
             let incoming = opened.map_err(|status| status.message().to_owned())?.into_inner();
             Ok(Self {
-                input_ended: first.is_none(),
-                first,
                 input,
+                input_ended: false,
                 network: peer.network.clone(),
                 target,
-                reminded: false,
                 outgoing,
                 incoming,
                 held: None,
-                waiting: VecDeque::with_capacity(2 * APPENDS_IN_FLIGHT_MAX),
+                waiting,
                 told: None,
                 connection,
             })
@@ -112,7 +118,7 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> Pipeline<S> {
             }
             tokio::select! {
                 biased;
-                request = following(&mut self.first, &mut self.input), if may_send => match request {
+                request = self.input.next(), if may_send => match request {
                     Some(request) => if let Err(error) = self.take(request).await {
                         return Some((Err(error), None));
                     },
@@ -133,7 +139,7 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> Pipeline<S> {
     async fn take(&mut self, request: AppendEntriesRequest<Types>) -> Result<(), String> {
         let same_place = |held: &Held| held.request.prev_log_id == request.prev_log_id;
         match self.held.take() {
-            Some(held) if same_place(&held) => self.note(&held.request, true),
+            Some(held) if same_place(&held) => self.waiting.push_back(Sent::new(&held.request, true)),
             Some(held) => self.send(held.request).await?,
             None => {}
         }
@@ -153,20 +159,11 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> Pipeline<S> {
     }
 
     async fn send(&mut self, request: AppendEntriesRequest<Types>) -> Result<(), String> {
-        self.note(&request, false);
+        self.waiting.push_back(Sent::new(&request, false));
         // Anew for each: what is known of the follower's disk may have come meanwhile.
         let header = self.network.header(self.target);
-        let remind = !std::mem::replace(&mut self.reminded, true);
-        let acknowledged = self.network.acknowledged.of(self.target, &request.vote).filter(|_| remind);
-        let sent = self.outgoing.send(wire::append(header, &request, acknowledged)).await;
+        let sent = self.outgoing.send(wire::append(header, &request, None)).await;
         sent.map_err(|_| "the stream of appends takes no more".to_owned())
-    }
-
-    fn note(&mut self, request: &AppendEntriesRequest<Types>, rode_along: bool) {
-        let last = request.entries.last().map(|entry| entry.log_id).or(request.prev_log_id);
-        let deadline = TokioInstant::now() + Duration::from_millis(APPEND_MS_MAX);
-        let brought = request.entries.last().map(|_| request.vote);
-        self.waiting.push_back(Sent { previous: request.prev_log_id, last, deadline, rode_along, brought });
     }
 
     /// Reads the answer for the front of those that wait; one that rode along leaves it for the next.
@@ -207,16 +204,6 @@ async fn reached(until: Option<TokioInstant>) {
     match until {
         Some(until) => tokio::time::sleep_until(until).await,
         None => std::future::pending().await,
-    }
-}
-
-async fn following<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin>(
-    first: &mut Option<AppendEntriesRequest<Types>>,
-    input: &mut S,
-) -> Option<AppendEntriesRequest<Types>> {
-    match first.take() {
-        Some(first) => Some(first),
-        None => input.next().await,
     }
 }
 

@@ -2,7 +2,8 @@
 //! an older copy. It has forgotten what others count on, and must not go on as if nothing had happened.
 //!
 //! The leader remembers, for as long as it leads, up to which entry each follower acknowledged its log as durable, and says
-//! so in the first message of every stream of entries and in every heartbeat. A follower that has less stops.
+//! so in the first message of every stream of entries and in every heartbeat. A follower that has less stops. A vote is such
+//! an acknowledgement, too; so a new leader knows from the beginning where the logs of its voters end.
 //!
 //! What remains: only the leader that was told knows. Where it is gone, too, nobody does; then a disk and a leader are lost
 //! at once, which is one more than three nodes bear.
@@ -24,7 +25,21 @@ impl Acknowledged {
 
     /// The node said that its log is durable up to here. The terms of a leader only grow.
     pub(super) fn note(&self, node: u64, vote: &RaftVote, upto: &RaftLogId) {
-        let news = (to_vote(vote), to_log_id(upto));
+        self.learn(node, (to_vote(vote), to_log_id(upto)));
+    }
+
+    /// The node has voted for this one, and said where its own log ends. A vote is written behind the entries before it and
+    /// synced with them, and a voter takes entries from nobody else afterwards.
+    ///
+    /// Where both logs end in entries of one leader, the shorter one is the beginning of the longer one, by Raft's log matching
+    /// property: such an end is in the log of this node and is never cut off. Another one might be.
+    pub(super) fn voted(&self, node: u64, candidate: &RaftVote, theirs: &RaftLogId, ours: &RaftLogId) {
+        if theirs.leader_id == ours.leader_id && theirs.index <= ours.index {
+            self.learn(node, (Vote { committed: true, ..to_vote(candidate) }, to_log_id(theirs)));
+        }
+    }
+
+    fn learn(&self, node: u64, news: (Vote, LogId)) {
         let mut table = self.table();
         let known = table.entry(node).or_insert(news);
         *known = news.max(*known);
@@ -78,6 +93,22 @@ mod tests {
         assert!(is_short(&WalState::default(), vote(2), UPTO));
         assert!(!is_short(&log(2, at(20), at(3)), vote(2), UPTO));
         assert!(!is_short(&log(2, at(25), at(25)), vote(2), UPTO));
+    }
+
+    /// A vote tells where the voter's log ends, to the leader that comes of it; an end that the candidate's log may lack says
+    /// nothing, for it may be cut off.
+    #[test]
+    fn a_vote_acknowledges_what_both_logs_have() {
+        let (acknowledged, ours) = (Acknowledged::default(), from_log_id(UPTO));
+        let candidate = from_vote(Vote { committed: false, ..vote(3) });
+        let known = || acknowledged.of(3, &from_vote(vote(3)));
+        let of_another_leader = LogId { term: 1, node: 1, index: 15 };
+        acknowledged.voted(3, &candidate, &from_log_id(of_another_leader), &ours);
+        assert_eq!(known(), None);
+        let behind = LogId { index: 15, ..UPTO };
+        acknowledged.voted(3, &candidate, &from_log_id(behind), &ours);
+        assert_eq!(known(), Some(behind));
+        assert_eq!(acknowledged.of(3, &from_vote(vote(2))), None);
     }
 
     /// A tail that a later leader replaced is nobody's loss, whatever the old one still says.

@@ -86,6 +86,37 @@ async fn leadership_is_handed_over() {
     assert_eq!(refused, ProposeError::NotSent { leader: Some(to) });
 }
 
+/// A new leader knows from their votes where the logs of its followers end: of the guesses with which openraft looks for that,
+/// each with eight entries, only the last ones are sent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_leader_does_not_search_where_it_knows() {
+    let cluster = Cluster::start(|_| ()).await;
+    let leader = cluster.leader().await;
+    let large = |stamp| {
+        let entry = tick(stamp);
+        Entry { commands: vec![entry.commands[0].clone(); 100], ..entry }
+    };
+    let before = cluster.lossy.bytes();
+    for stamp in 1..=1_000 {
+        cluster.node(leader).propose(large(stamp)).await.unwrap();
+    }
+    for node in 1..=3 {
+        cluster.caught_up(node).await;
+    }
+    let an_entry = (cluster.lossy.bytes() - before) / 2_000;
+    let to = leader % 3 + 1;
+    let before = cluster.lossy.bytes();
+    cluster.node(leader).transfer(to).await.unwrap();
+    cluster.propose(1_001).await;
+    for node in 1..=3 {
+        cluster.caught_up(node).await;
+    }
+    let entries = (cluster.lossy.bytes() - before) / an_entry;
+    // Openraft alone halves a thousand entries six times, and goes through what is left in two or three steps.
+    let (steps, followers, entries_each) = (4, 2, 8);
+    assert!(entries < steps * followers * entries_each, "as many bytes as {entries} entries have");
+}
+
 /// The target of a hand-over vanishes at that moment. Raft never takes the hand-over back, so the old leader takes no more
 /// entries; but it is silent, too, and the follower that is left is elected with its vote. Whoever stepped down so can
 /// lead again.

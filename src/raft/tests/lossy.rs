@@ -1,33 +1,43 @@
-//! Links that lose everything to and from one node, until they are mended.
+//! Links that lose everything to and from one node, until they are mended, and count what is sent.
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-/// Which node is cut off. Clones are the same.
+/// Which node is cut off, and what all of them have sent. Clones are the same.
 #[derive(Clone)]
-pub(super) struct Lossy(watch::Sender<Option<u64>>);
+pub(super) struct Lossy {
+    cut: watch::Sender<Option<u64>>,
+    bytes: Arc<AtomicU64>,
+}
 
 impl Default for Lossy {
     fn default() -> Self {
-        Self(watch::Sender::new(None))
+        Self { cut: watch::Sender::new(None), bytes: Arc::default() }
     }
 }
 
 impl Lossy {
     /// Cuts this node off, or mends all links.
     pub(super) fn cut(&self, node: Option<u64>) {
-        self.0.send_replace(node);
+        self.cut.send_replace(node);
     }
 
     /// Waits until the link between these two is not cut.
     pub(super) async fn not_cut(&self, from: u64, to: u64) {
-        let mut cut = self.0.subscribe();
+        let mut cut = self.cut.subscribe();
         cut.wait_for(|cut| !concerns(*cut, from, to)).await.expect("the sender is here");
+    }
+
+    /// Bytes that nodes have sent to each other, answers left out.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
     }
 
     /// A stream over that link.
@@ -50,7 +60,7 @@ pub(super) struct Link {
 
 impl Link {
     fn is_cut(&self) -> bool {
-        concerns(*self.lossy.0.borrow(), self.from, self.to)
+        concerns(*self.lossy.cut.borrow(), self.from, self.to)
     }
 }
 
@@ -73,7 +83,11 @@ impl AsyncWrite for Link {
         if self.is_cut() {
             return Poll::Ready(Ok(buf.len()));
         }
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        if let Poll::Ready(Ok(bytes)) = written {
+            self.lossy.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+        written
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
