@@ -235,6 +235,8 @@ const _: () = assert!(SESSIONLESS_AGE_MS_MAX <= SESSIONLESS_MEMORY_MS, "a late d
 pub const SETTLED_WAIT_MS: u64 = 20_000;
 /// A call that finds no leader waits so long for one before it is refused.
 pub const LEADER_WAIT_MS: u64 = 1_000;
+/// A stream that is sent to the next leader is kept so long for what it has not answered yet.
+pub const LAST_ANSWERS_MS_MAX: u64 = 250;
 /// A command that was passed on to a leader that was replaced since is waited for so long, then its end is unknown.
 pub const REPLACED_WAIT_MS: u64 = 250;
 /// How long a closing node waits for what runs for it.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::Instant as TokioInstant;
 
 use super::Node;
 use crate::clock::Instant;
@@ -14,12 +15,20 @@ pub(super) async fn follow_views(node: Node) {
     let mut views = node.core.consensus.watch();
     let mut stop = node.core.stop.subscribe();
     let mut led = None;
+    let mut until_named: Option<TokioInstant> = None;
     loop {
         let view = views.borrow_and_update().clone();
         let leads = node.leads();
         node.core.shared.metrics.term.set(view.term as f64);
         node.core.shared.metrics.leader.set(f64::from(u8::from(leads)));
-        if led != Some((leads, view.leader)) {
+        let now = TokioInstant::now();
+        if view.leader.is_none() && led.is_some_and(|(led, _)| led) && node.core.lanes.is_paused() {
+            // Handed over: whoever leads next has a name in a moment, and clients go straight there.
+            until_named.get_or_insert(now + node.core.election_max);
+        } else {
+            until_named = None;
+        }
+        if led != Some((leads, view.leader)) && until_named.is_none_or(|until| until <= now) {
             led = Some((leads, view.leader));
             node.core.shared.parked.wake_all();
             // A leader that nobody follows any more sends its clients away.

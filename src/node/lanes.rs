@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 
 use super::log_clock::LogClock;
 use super::weight;
@@ -42,6 +42,10 @@ pub(super) struct Lanes {
     inside: Mutex<Inside>,
     /// As many wait as the proposer waits for.
     pub(super) wake: Notify,
+    /// Commands wait for the next leader.
+    pub(super) left: Notify,
+    /// Whether anything may be put in: a moment after this node began to lead.
+    opened: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
@@ -54,6 +58,8 @@ struct Inside {
     /// How many of them are sessions'.
     sessions: usize,
     commands: VecDeque<Waiting<Submission>>,
+    /// Commands that waited when leadership had been handed over.
+    left: Vec<Waiting<Submission>>,
     /// The proposer is woken when so many wait: each wake-up crosses from one thread to another.
     wake_at: usize,
     /// Nobody is woken for sessions that are renewed: they wait for more of them.
@@ -92,25 +98,49 @@ impl Lanes {
         let mut inside = self.inside();
         inside.clock = Some(LogClock::start(stamp, now, election_max));
         inside.paused = false;
+        self.opened.send_replace(true);
+    }
+
+    /// Tells whether they are open, and when they are.
+    pub(super) fn opened(&self) -> watch::Receiver<bool> {
+        self.opened.subscribe()
+    }
+
+    /// Whether they are open now.
+    pub(super) fn are_open(&self) -> bool {
+        *self.opened.borrow()
     }
 
     /// This node does not lead (any more): what waits was never sent, and its callers are told so.
     pub(super) fn close(&self, leader: Option<LeaderHint>) {
-        self.inside().clock = None;
+        let mut inside = self.inside();
+        inside.clock = None;
+        self.opened.send_replace(false);
+        drop(inside);
         self.turn_away(leader);
     }
 
-    /// Nobody follows this node for now: what waits was never sent, and is better asked for elsewhere.
+    /// Nobody follows this node for now: what waits was never sent, and is better asked for elsewhere. Where leadership
+    /// was handed over the next leader is near, and commands are left for it: their callers need not ask again.
     pub(super) fn turn_away(&self, leader: Option<LeaderHint>) {
         let mut inside = self.inside();
         let renewals = std::mem::take(&mut inside.renewals);
-        let commands = std::mem::take(&mut inside.commands);
+        let mut commands = std::mem::take(&mut inside.commands);
         inside.sessions = 0;
+        if inside.paused && !commands.is_empty() {
+            inside.left.extend(commands.drain(..));
+            self.left.notify_one();
+        }
         drop(inside);
         let answers = renewals.into_iter().map(|w| w.answer).chain(commands.into_iter().map(|w| w.answer));
         for answer in answers {
             answer.send(Err(ServiceError::NotSent { why: NotSent::NotLeader, leader: leader.clone() })).ok();
         }
+    }
+
+    /// Takes out what waits for the next leader.
+    pub(super) fn take_left(&self) -> Vec<Waiting<Submission>> {
+        std::mem::take(&mut self.inside().left)
     }
 
     /// Leadership is being handed over: log time stands still, and what waits is kept until it is known where it
@@ -303,6 +333,29 @@ mod tests {
         assert!(renewed.into_iter().eq(0..renewals));
         assert!(taken.into_iter().eq((0..commands).map(submission)));
     }
+    /// What waits when leadership is lost is told to ask elsewhere; after a hand-over its commands are kept for the next leader.
+    #[test]
+    fn commands_are_left_for_the_next_leader() {
+        let lanes = Lanes::default();
+        let command = || {
+            lanes.open(LogTime(0), NOW.instant, Duration::from_millis(150));
+            let (answer, mut reply) = oneshot::channel();
+            lanes.command(submission(1), answer).expect("room");
+            assert!(lanes.are_open() && reply.try_recv().is_err());
+            reply
+        };
+        let mut lost = command();
+        lanes.close(None);
+        assert!(matches!(lost.try_recv(), Ok(Err(ServiceError::NotSent { why: NotSent::NotLeader, .. }))));
+        let mut handed_over = command();
+        lanes.pause();
+        lanes.close(None);
+        assert!(!lanes.are_open() && handed_over.try_recv().is_err());
+        let left = lanes.take_left();
+        assert_eq!(left.iter().map(|left| &left.what).collect::<Vec<_>>(), [&submission(1)]);
+        assert!(lanes.take_left().is_empty());
+    }
+
     /// While sessions gather, only others count; all go together with what leaves.
     #[test]
     fn sessions_gather() {

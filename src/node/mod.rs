@@ -15,6 +15,7 @@ mod callers;
 mod core;
 mod digests;
 mod duties;
+mod elsewhere;
 mod features;
 mod forward;
 mod gather;
@@ -92,17 +93,27 @@ impl Node {
         self.core.consensus.watch().borrow().leads_within(2 * self.core.election_max)
     }
 
+    /// Whether this node serves calls itself, and does not pass them on: it leads, or does in a moment.
+    async fn serves(&self) -> bool {
+        (self.leads() && self.core.lanes.are_open()) || Box::pin(self.begins()).await
+    }
+
     /// Whether this node leads, after it was elected and did not yet: it waits a moment until it does. Whoever was sent here
     /// would otherwise settle at a node that passes everything on, for as long as nothing sends it away again.
     async fn begins(&self) -> bool {
-        let settled = |view: &crate::raft::View| {
-            view.leader != Some(self.core.id) || view.own_term_applied || view.fatal.is_some()
+        let elsewhere = |view: &crate::raft::View| view.leader != Some(self.core.id) || view.fatal.is_some();
+        let (mut views, mut later) = (self.core.consensus.watch(), self.core.consensus.watch());
+        let mut opened = self.core.lanes.opened();
+        let begun = async {
+            drop(views.wait_for(|view| elsewhere(view) || view.own_term_applied).await);
+            // The proposer hears of it, too, and opens the lanes; or it was too late.
+            tokio::select! {
+                opened = opened.wait_for(|open| *open) => drop(opened),
+                late = later.wait_for(elsewhere) => drop(late),
+            }
         };
-        let mut views = self.core.consensus.watch();
-        let wait = Duration::from_millis(limits::LEADER_WAIT_MS);
-        // It may also have lost its leadership meanwhile, or be as far as before.
-        drop(tokio::time::timeout(wait, views.wait_for(settled)).await);
-        self.leads()
+        drop(tokio::time::timeout(Duration::from_millis(limits::LEADER_WAIT_MS), begun).await);
+        self.leads() && self.core.lanes.are_open()
     }
 
     /// What this node sees of its cluster, and every change of it.

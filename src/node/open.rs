@@ -13,7 +13,7 @@ use super::core::{Core, Shared};
 use super::digests::Agreed;
 use super::hooks::NodeHooks;
 use super::rates::Rates;
-use super::{Node, Tasks, announce, digests, duties, proposer};
+use super::{Node, Tasks, announce, digests, duties, elsewhere, proposer};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Config};
 use crate::limits;
@@ -311,6 +311,7 @@ fn assemble(
     let node = Node { core: Arc::clone(&core), tasks };
     node.own(proposer::run(Arc::clone(&core), core.stop.subscribe()));
     node.own(duties::follow_views(node.clone()));
+    node.own(elsewhere::pass_on_left(node.clone()));
     node.own(duties::keep_watch(node.clone()));
     node.own(announce::keep(node.clone()));
     node.own(digests::compare(node.clone()));

@@ -1,6 +1,5 @@
 //! The lock service as a node gives it: in-process where it leads, through the leader where it does not.
 
-use std::io;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -13,7 +12,7 @@ use crate::model::{
     Answer, Answered, Command, Invalid, LockKey, LogTime, Outcome, Query, Refusal, RenewalTarget, Reply, SessionId,
     Submission,
 };
-use crate::raft::{ProposeError, View};
+use crate::raft::ProposeError;
 use crate::service::{
     Call, ClaimRef, Download, Events, Freshness, LockService, MemberChange, NotSent, RenewalCall, Scope, ServiceError,
     Status, Subscription,
@@ -27,19 +26,16 @@ impl LockService for Node {
     fn submit(&self, call: Call) -> impl Future<Output = Result<Reply, ServiceError>> + Send {
         async move {
             bounds::check(&call)?;
-            if self.leads() || Box::pin(self.begins()).await {
+            if self.serves().await {
                 return answered(self.propose_here(call)?).await;
             }
             // Boxed, so that the future of a call that is served here has no room for the way to another node.
-            let Forwarded::Reply(reply) = Box::pin(self.pass_on(Forward::Submit(call), None)).await? else {
-                return Err(unexpected());
-            };
-            Ok(reply)
+            Box::pin(self.submit_elsewhere(call)).await
         }
     }
 
     async fn renew(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
-        if self.leads() || Box::pin(self.begins()).await {
+        if self.serves().await {
             return self.renew_here(renewals).await;
         }
         let Forwarded::Replies(replies) = Box::pin(self.pass_on(Forward::Renew(renewals), None)).await? else {
@@ -51,7 +47,7 @@ impl LockService for Node {
     async fn settled(&self, claim: ClaimRef) -> Result<Reply, ServiceError> {
         let wait_ms = limits::SETTLED_WAIT_MS;
         loop {
-            let reply = if self.leads() || Box::pin(self.begins()).await {
+            let reply = if self.serves().await {
                 self.settled_here(&claim, Duration::from_millis(wait_ms)).await?
             } else {
                 let settled = Forward::Settled { claim: claim.clone(), wait_ms };
@@ -70,7 +66,7 @@ impl LockService for Node {
         match freshness {
             Freshness::Stale => Ok(self.core.consensus.machine(|machine| machine.query(&query))),
             Freshness::Linearizable => {
-                if self.leads() || Box::pin(self.begins()).await {
+                if self.serves().await {
                     return self.query_here(&query).await;
                 }
                 let answer = Box::pin(self.pass_on(Forward::Query(query), None)).await?;
@@ -143,7 +139,7 @@ impl LockService for Node {
     }
 }
 
-fn unexpected() -> ServiceError {
+pub(super) fn unexpected() -> ServiceError {
     ServiceError::Internal("the leader answered another call".to_owned())
 }
 
@@ -151,7 +147,7 @@ impl Node {
     /// Serves a call that another node passed on; it is not passed on again.
     pub(super) async fn serve_forwarded(&self, forward: Forward) -> Forwarded {
         let anywhere = matches!(forward, Forward::Hello | Forward::Digests);
-        if !(anywhere || self.leads() || Box::pin(self.begins()).await) {
+        if !(anywhere || self.serves().await) {
             let leader = self.core.leader_hint();
             return Forwarded::Error(ServiceError::NotSent { why: NotSent::NotLeader, leader });
         }
@@ -287,69 +283,6 @@ impl Node {
             // A read changes nothing: whatever broke, it may be repeated.
             Err(ProposeError::Unknown(_)) => Err(ServiceError::not_sent(NotSent::NoLeader)),
         }
-    }
-
-    /// Passes a call to the leader; `wait_ms` is how long it may take there beyond a usual call.
-    pub(super) async fn pass_on(&self, forward: Forward, wait_ms: Option<u64>) -> Result<Forwarded, ServiceError> {
-        let wait = Duration::from_millis(limits::COMMIT_WAIT_MS_MAX + wait_ms.unwrap_or_default());
-        let idempotent = matches!(forward, Forward::Settled { .. } | Forward::Query(_) | Forward::Status);
-        // What callers ask again by itself. Whether a hand-over went well, only the old leader can say.
-        let repeatable = idempotent || matches!(forward, Forward::Submit(_) | Forward::Renew(_));
-        let payload = forward.encode();
-        let mut leader = self.leader_elsewhere(None).await?;
-        let mut views = self.core.consensus.watch();
-        loop {
-            // An answer may be long in coming, and never come: it is asked elsewhere as soon as another node leads.
-            let replaced = async {
-                let elsewhere = |view: &View| repeatable && view.leader.is_some_and(|now| now != leader);
-                let replaced = views.wait_for(elsewhere).await.is_ok();
-                if replaced && !idempotent {
-                    // One that has just handed over still tells what became of it.
-                    tokio::time::sleep(Duration::from_millis(limits::REPLACED_WAIT_MS)).await;
-                }
-            };
-            let forwarded = tokio::select! {
-                biased;
-                forwarded = self.core.consensus.forward(leader, payload.clone(), wait) => forwarded,
-                () = replaced => {
-                    if idempotent {
-                        return Err(self.not_sent(NotSent::NotLeader));
-                    }
-                    let why = format!("passed on to node {leader}, which leads no longer");
-                    return Err(ServiceError::Unknown { why, leader: self.core.leader_hint() });
-                }
-            };
-            match forwarded {
-                Ok(bytes) => {
-                    let answer = Forwarded::decode(&bytes)?;
-                    return if let Forwarded::Error(error) = answer { Err(error) } else { Ok(answer) };
-                }
-                // The leader is gone and has heard nothing of this: the next one is asked as soon as there is one.
-                Err(error) if error.kind() == io::ErrorKind::NotConnected => {
-                    leader = self.leader_elsewhere(Some(leader)).await?;
-                }
-                // A question changes nothing: whatever broke, it may be repeated.
-                Err(_) if idempotent => return Err(self.not_sent(NotSent::NotLeader)),
-                Err(error) => return Err(ServiceError::unknown(format!("passed on to node {leader}: {error}"))),
-            }
-        }
-    }
-
-    /// The leader, if it is another node; waits a moment where nobody leads but one that is `gone`, so that a caller need
-    /// not poll.
-    async fn leader_elsewhere(&self, gone: Option<u64>) -> Result<u64, ServiceError> {
-        let mut views = self.core.consensus.watch();
-        let known =
-            views.wait_for(|view| view.leader.is_some_and(|leader| gone != Some(leader)) || view.fatal.is_some());
-        let wait = Duration::from_millis(limits::LEADER_WAIT_MS);
-        let leader = match tokio::time::timeout(wait, known).await {
-            Ok(Ok(view)) => view.leader,
-            Ok(Err(_)) => return Err(ServiceError::Stopping),
-            Err(_) => None,
-        };
-        leader
-            .filter(|leader| ![Some(self.core.id), gone].contains(&Some(*leader)))
-            .ok_or_else(|| self.not_sent(NotSent::NoLeader))
     }
 
     pub(super) fn not_sent(&self, why: NotSent) -> ServiceError {

@@ -22,7 +22,7 @@ pub(super) const SESSION: u64 = 7;
 type Subscribers = Arc<Mutex<Vec<EventSender>>>;
 
 /// - `free…` is granted at once, `busy…` queued until [`Fake::grant`], `portions…` too but waited for in portions,
-///   `stuck…` never answered, `full…` overloaded, `lost…` of unknown fate, `held…` refused.
+///   `late…` answered then, `stuck…` never answered, `full…` overloaded, `lost…` of unknown fate, `held…` refused.
 /// - Releases are refused as *not held*, token by token of the lock `free`.
 #[derive(Clone)]
 pub(super) struct Fake {
@@ -80,6 +80,11 @@ impl LockService for Fake {
                     Outcome::Queued(Place { lock: acquire.name, place: 1, sequence: 9, held_by: None })
                 }
                 "stuck" => std::future::pending().await,
+                "late" => {
+                    let mut granted_now = self.granted.subscribe();
+                    granted_now.wait_for(|granted| *granted).await.expect("it lives as long as its clones");
+                    granted()
+                }
                 "full" => return Err(ServiceError::not_sent(NotSent::Overloaded { pause_ms: 50 })),
                 "lost" => return Err(ServiceError::unknown("the leader changed")),
                 "held" => Outcome::Refused(Refusal::LimitUnknown { lock: lock(acquire.name.as_str()) }),

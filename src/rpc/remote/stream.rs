@@ -229,13 +229,29 @@ impl Stream {
         for asker in unanswered.into_values().map(|sent| sent.answer).chain(settling.into_values()) {
             let _ = asker.send(Err(over.clone()));
         }
+        self.turn_back().await;
+        locked(&self.settlements).waiting.clear();
+    }
+
+    /// Tells those whose frames were not sent. Nobody else gets in line.
+    async fn turn_back(&mut self) {
+        self.asked.close();
         if let Some(ask) = self.held.take() {
             let _ = ask.answer.send(Err(ServiceError::not_sent(NotSent::Detached)));
         }
         while let Some(ask) = self.asked.recv().await {
             let _ = ask.answer.send(Err(ServiceError::not_sent(NotSent::Detached)));
         }
-        locked(&self.settlements).waiting.clear();
+    }
+
+    /// The node sends the stream away: nothing more is sent over it, and the node is told that this was all. What is
+    /// unanswered may have its answer yet, where the next leader is known.
+    async fn sent_away(&mut self, leader: Option<&LeaderHint>) {
+        locked(&self.line).outgoing = None;
+        self.turn_back().await;
+        if let Some(leader) = leader {
+            self.endpoints.prefer(&leader.client);
+        }
     }
 
     /// Until it is over; the error is what the unanswered ones are told.
@@ -243,26 +259,42 @@ impl Stream {
         // One timer for all frames: it looks at the oldest.
         let mut look = pin!(sleep(self.longest));
         let replaced = Arc::clone(&self.replaced);
+        let mut leaving: Option<ServiceError> = None;
         loop {
             if let Err(over) = self.send_held().await {
+                return over;
+            }
+            if let Some(over) = leaving.take_if(|_| locked(&self.line).unanswered.is_empty()) {
                 return over;
             }
             tokio::select! {
                 biased;
                 frame = incoming.message() => match frame {
+                    Ok(Some(pb::ServerFrame { body: Some(Told::MoveTo(pb::MoveTo { leader })), .. })) => {
+                        let leader: Option<LeaderHint> = leader.map(Into::into);
+                        self.sent_away(leader.as_ref()).await;
+                        let nowhere = leader.is_none();
+                        let over = ServiceError::Unknown { why: "the node sends its streams away".to_owned(), leader };
+                        if nowhere {
+                            return over;
+                        }
+                        leaving = Some(over);
+                    }
                     Ok(Some(frame)) => {
                         if let Err(over) = self.told(frame) {
                             return over;
                         }
                     }
-                    Ok(None) => return ServiceError::unknown("the node ended the session's stream"),
-                    Err(status) => return broken(&error_from_status(&status)),
+                    Ok(None) => {
+                        return leaving.unwrap_or_else(|| ServiceError::unknown("the node ended the session's stream"));
+                    }
+                    Err(status) => return leaving.unwrap_or_else(|| broken(&error_from_status(&status))),
                 },
-                ask = self.asked.recv(), if self.held.is_none() => match ask {
+                ask = self.asked.recv(), if self.held.is_none() && leaving.is_none() => match ask {
                     Some(ask) => self.held = Some(ask),
                     None => return ServiceError::unknown("the session's stream was dropped"),
                 },
-                () = replaced.notified() => return ServiceError::unknown("the session has a newer stream"),
+                () = replaced.notified(), if leaving.is_none() => return ServiceError::unknown("the session has a newer stream"),
                 () = &mut look => {
                     let now = TokioInstant::now();
                     let due = locked(&self.line).oldest().unwrap_or(now) + self.longest;
@@ -321,14 +353,7 @@ impl Stream {
                 }
             }
             Some(Told::SessionEnded(_)) => return Err(ServiceError::unknown("the session has ended")),
-            Some(Told::MoveTo(pb::MoveTo { leader })) => {
-                let leader: Option<LeaderHint> = leader.map(Into::into);
-                if let Some(leader) = &leader {
-                    self.endpoints.prefer(&leader.client);
-                }
-                return Err(ServiceError::Unknown { why: "the node sends its streams away".to_owned(), leader });
-            }
-            Some(Told::Hello(_) | Told::Overloaded(_)) | None => {}
+            Some(Told::Hello(_) | Told::Overloaded(_) | Told::MoveTo(_)) | None => {}
         }
         Ok(())
     }

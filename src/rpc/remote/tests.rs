@@ -193,6 +193,27 @@ async fn a_detached_session_attaches_anew() {
     assert_eq!(remote.submit(acquire("free", 2)).await, Ok(reply(granted())));
 }
 
+/// A session that is sent to the next leader asks nothing more over its stream, and hears what became of what it has asked.
+#[tokio::test]
+async fn what_was_asked_before_a_move_is_answered() {
+    let mut node = Node::start(1).await;
+    let remote = connect([&node.address]);
+    remote.submit(open()).await.expect("opened");
+    node.asked().await;
+    let late = tokio::spawn({
+        let remote = remote.clone();
+        async move { remote.submit(acquire("late", 1)).await }
+    });
+    node.asked().await;
+    node.leader.send_replace(Some(LeaderHint { node: 2, client: "127.0.0.1:1".to_owned() }));
+    while remote.is_attached(session()) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(remote.submit(acquire("free", 2)).await, Err(ServiceError::not_sent(NotSent::Detached)));
+    node.service.grant();
+    assert_eq!(late.await.expect("no panic"), Ok(reply(granted())));
+}
+
 /// An attach that is answered late does not replace the stream of a newer one, and the late stream is dropped.
 #[tokio::test]
 async fn a_late_attach_does_not_replace_a_newer_stream() {

@@ -1,5 +1,6 @@
 //! One session's stream on the serving side: frames in, answers and pushes out, until it breaks or the node ends it.
 
+mod departure;
 mod frames;
 mod hello;
 #[cfg(test)]
@@ -19,6 +20,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tonic::{Status, Streaming};
 
+use self::departure::Departure;
 use super::convert::{error_to_status, error_to_wire};
 use super::pb;
 use super::pb::server_frame::Body;
@@ -116,10 +118,23 @@ impl<S: LockService> SessionStream<S> {
         async move {
             let mut departure = Departure::new(&stream.info, stream.stop.clone());
             let end = match Box::pin(stream.greet(&mut incoming)).await {
-                Ok(()) => stream.serve(&mut incoming, &mut departure).await,
+                Ok(()) => stream.serve(&mut incoming, departure.due()).await,
                 Err(end) => end,
             };
+            if let End::Moved(Some(leader)) = &end {
+                return Box::pin(stream.leave(leader, &mut incoming)).await;
+            }
             Box::pin(stream.over(end)).await;
+        }
+    }
+
+    /// Sends the stream to the next leader, and serves it on until its client has ended it and everything is answered: what is
+    /// passed on has its answer in a moment, and who has none knows nothing, pauses, and asks again.
+    async fn leave(&mut self, leader: &LeaderHint, incoming: &mut Streaming<pb::ClientFrame>) {
+        if self.push(Body::MoveTo(pb::MoveTo { leader: Some(leader.into()) })).is_ok() && self.hand_over().await.is_ok()
+        {
+            let longest = Duration::from_millis(limits::LAST_ANSWERS_MS_MAX);
+            let _ = timeout(longest, self.serve(incoming, std::future::pending())).await;
         }
     }
 
@@ -142,11 +157,16 @@ impl<S: LockService> SessionStream<S> {
         }
     }
 
-    async fn serve(&mut self, incoming: &mut Streaming<pb::ClientFrame>, departure: &mut Departure) -> End {
+    /// Until the stream ends, or is `due` to be sent away.
+    async fn serve(
+        &mut self,
+        incoming: &mut Streaming<pb::ClientFrame>,
+        due: impl Future<Output = Option<LeaderHint>>,
+    ) -> End {
         let mut reading = true;
         let outgoing = self.outgoing.clone();
         let mut closed = pin!(outgoing.closed());
-        let mut due = pin!(departure.due());
+        let mut due = pin!(due);
         loop {
             if !reading && self.unanswered == 0 {
                 return End::Broken;
@@ -315,58 +335,4 @@ impl<S: LockService> SessionStream<S> {
             }
         }
     }
-}
-
-/// When this node should send its streams away.
-struct Departure {
-    node: u64,
-    /// Who led when the stream was opened, or later where nobody did.
-    leader: Option<LeaderHint>,
-    leaders: watch::Receiver<Option<LeaderHint>>,
-    stop: watch::Receiver<bool>,
-}
-
-impl Departure {
-    fn new(info: &ServerInfo, stop: watch::Receiver<bool>) -> Self {
-        let mut leaders = info.leader.clone();
-        let leader = leaders.borrow_and_update().clone();
-        Self { node: info.node, leader, leaders, stop }
-    }
-
-    /// Waits until the node stops, or the leadership that the stream began under is over and not this node's now, and tells
-    /// who leads. A client that is sent away avoids the node that it comes from: with the leader's it would go astray.
-    async fn due(&mut self) -> Option<LeaderHint> {
-        loop {
-            let changed = tokio::select! {
-                () = stopped(&mut self.stop) => None,
-                changed = self.leaders.changed() => Some(changed),
-            };
-            match changed {
-                None => return self.other_leader(),
-                Some(Ok(())) => {}
-                Some(Err(_)) => {
-                    stopped(&mut self.stop).await;
-                    return self.other_leader();
-                }
-            }
-            let now = self.leaders.borrow_and_update().clone();
-            let same = now.as_ref().map(|leader| leader.node) == self.leader.as_ref().map(|leader| leader.node);
-            let here = now.as_ref().is_some_and(|leader| leader.node == self.node);
-            let led_here = self.leader.as_ref().is_some_and(|leader| leader.node == self.node);
-            if same || here || (now.is_none() && !led_here) {
-                self.leader = now.or(self.leader.take());
-                continue;
-            }
-            return now;
-        }
-    }
-
-    fn other_leader(&self) -> Option<LeaderHint> {
-        self.leaders.borrow().clone().filter(|leader| leader.node != self.node)
-    }
-}
-
-/// Waits for the stop signal; a vanished sender is one.
-async fn stopped(stop: &mut watch::Receiver<bool>) {
-    let _ = stop.wait_for(|stopped| *stopped).await;
 }

@@ -238,6 +238,25 @@ async fn a_new_leader_moves_streams_to_it() {
     assert_eq!((leader.node, leader.client.as_str()), (2, "elsewhere:1"));
 }
 
+/// A stream that is sent to the next leader goes on until its client has ended it, and everything asked has its answer.
+#[tokio::test]
+async fn a_stream_that_is_sent_away_answers_what_was_asked() {
+    let mut node = Node::start(1).await;
+    let mut raw = Raw::bound(&mut node).await;
+    raw.acquire(2, "late").await;
+    node.asked().await;
+    node.leader.send_replace(Some(LeaderHint { node: 2, client: "elsewhere:1".to_owned() }));
+    assert!(matches!(raw.next().await, (0, Told::MoveTo(_))));
+    raw.acquire(3, "free").await;
+    assert!(matches!(raw.next().await, (3, Told::Reply(_))), "sent before the client heard of the move");
+    let Raw { frames, mut told } = raw;
+    drop(frames);
+    node.service.grant();
+    let last = told.message().await.expect("no error").expect("an answer");
+    assert!(last.number == 2 && matches!(last.body, Some(Told::Reply(_))), "{last:?}");
+    assert!(told.message().await.expect("no error").is_none(), "that was all");
+}
+
 /// Streams stay at the node that begins to lead: a client that is sent away avoids the node that it comes from.
 #[tokio::test]
 async fn a_node_that_begins_to_lead_keeps_its_streams() {
