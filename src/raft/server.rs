@@ -175,10 +175,16 @@ impl Peer for Server {
         message.leadership_transfer = request.transfer;
         let answer = if request.pre_vote { self.raft.pre_vote(message).await } else { self.raft.vote(message).await };
         let answer = answer.map_err(stopped)?;
+        // While a snapshot is installed Raft's log ends with it, and the one on disk does not yet.
+        let log = self.shared.wal.state();
         Ok(Response::new(wire::VoteResponse {
             vote: Some(wire::ballot(&answer.vote)),
             granted: answer.vote_granted,
-            last: answer.last_log_id.as_ref().map(wire::log_id),
+            last: answer
+                .last_log_id
+                .filter(|last| !answer.vote_granted || tails::reaches(&log, last))
+                .as_ref()
+                .map(wire::log_id),
         }))
     }
 

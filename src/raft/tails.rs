@@ -59,6 +59,11 @@ pub(super) fn is_short(log: &WalState, vote: Vote, acknowledged: LogId) -> bool 
     !outvoted && log.last.max(log.purged) < Some(acknowledged)
 }
 
+/// Whether the log has this entry, or had it before it was purged: only then a node may say that its log ends there.
+pub(super) fn reaches(log: &WalState, end: &RaftLogId) -> bool {
+    log.last.max(log.purged) >= Some(to_log_id(end))
+}
+
 /// What a node with such a log says when it stops.
 pub(super) fn short(node: u64, log: &WalState, acknowledged: LogId) -> String {
     let last = log.last.max(log.purged).map_or_else(|| "nothing".to_owned(), |last| format!("log entry {last}"));
@@ -93,6 +98,17 @@ mod tests {
         assert!(is_short(&WalState::default(), vote(2), UPTO));
         assert!(!is_short(&log(2, at(20), at(3)), vote(2), UPTO));
         assert!(!is_short(&log(2, at(25), at(25)), vote(2), UPTO));
+    }
+
+    /// A log that a snapshot has not replaced yet does not reach as far as the snapshot.
+    #[test]
+    fn a_log_reaches_what_it_has_or_had() {
+        let at = |index| Some(LogId { index, ..UPTO });
+        let end = from_log_id(UPTO);
+        assert!(!reaches(&log(2, None, None), &end));
+        assert!(!reaches(&log(2, at(19), at(3)), &end));
+        assert!(reaches(&log(2, at(20), at(3)), &end));
+        assert!(reaches(&log(2, None, at(20)), &end));
     }
 
     /// A vote tells where the voter's log ends, to the leader that comes of it; an end that the candidate's log may lack says
