@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Machine;
 use super::lock::Lock;
-use super::state::{Purpose, Standing, Waiter, permits_of};
+use super::state::{Holder, Purpose, Standing, Waiter, permits_of};
 use crate::faults::{self, Fault};
 use crate::limits;
 use crate::model::{Claim, Fairness, LockKey, Mode, QuotaKind, RequestId, SessionId};
@@ -112,23 +112,30 @@ impl Machine {
         })
     }
 
+    /// The other locks that a session holds, and its hold there.
+    fn held_elsewhere<'a>(
+        &'a self,
+        session: SessionId,
+        at: &'a LockKey,
+    ) -> impl Iterator<Item = (&'a LockKey, &'a Lock, &'a Holder)> {
+        let standings = self.sessions.get(&session).into_iter().flat_map(|session| session.standings());
+        standings.filter(move |(_, key, _)| *key != at).filter_map(|(_, key, standing)| {
+            let Standing::Holds(token) = standing else { return None };
+            let lock: &Lock = self.locks.get(key)?;
+            let holder: &Holder = lock.holders.get(&token)?;
+            Some((key, lock, holder))
+        })
+    }
+
     /// Whether a session holds something elsewhere that a set waits for: nobody else passes a waiter that is in its way.
     fn may_pass(&self, session: SessionId, at: &LockKey) -> bool {
-        let mut standings = self.sessions.get(&session).into_iter().flat_map(|session| session.standings());
-        standings.any(|(_, key, standing)| {
-            let holds = matches!(standing, Standing::Holds(_)) && key != at;
-            holds && self.locks.get(key).is_some_and(|lock| 0 < lock.sets)
-        })
+        self.held_elsewhere(session, at).any(|(_, lock, _)| 0 < lock.sets)
     }
 
     /// Whom a session passes at this lock: sets that lack what it holds elsewhere, and everybody behind them.
     pub(super) fn passable(&self, session: SessionId, at: &LockKey) -> BTreeMap<u64, Claim> {
         let mut sets = Vec::new();
-        let standings = self.sessions.get(&session).into_iter().flat_map(|session| session.standings());
-        for (_, key, standing) in standings.filter(|(_, key, _)| *key != at) {
-            let Standing::Holds(token) = standing else { continue };
-            let Some(lock) = self.locks.get(key) else { continue };
-            let Some(holder) = lock.holders.get(&token) else { continue };
+        for (key, lock, holder) in self.held_elsewhere(session, at) {
             for (sequence, waiter) in &lock.queue {
                 let lacks = conflict(holder.mode, waiter.mode) && !lock.admits(waiter.mode);
                 if waiter.purpose == Purpose::Set && lacks {

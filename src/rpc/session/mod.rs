@@ -131,20 +131,20 @@ impl<S: LockService> SessionStream<S> {
     /// Sends the stream to the next leader, and serves it on until its client has ended it and everything is answered: what is
     /// passed on has its answer in a moment, and who has none knows nothing, pauses, and asks again.
     async fn leave(&mut self, leader: &LeaderHint, incoming: &mut Streaming<pb::ClientFrame>) {
-        if self.push(Body::MoveTo(pb::MoveTo { leader: Some(leader.into()) })).is_ok() && self.hand_over().await.is_ok()
-        {
+        if self.send_away(Some(leader)).is_ok() && self.hand_over().await.is_ok() {
             let longest = Duration::from_millis(limits::LAST_ANSWERS_MS_MAX);
             let _ = timeout(longest, self.serve(incoming, std::future::pending())).await;
         }
     }
 
+    fn send_away(&mut self, leader: Option<&LeaderHint>) -> Result<(), End> {
+        self.push(Body::MoveTo(pb::MoveTo { leader: leader.map(Into::into) }))
+    }
+
     /// Says why the stream ends, and tells the service so unless the node ends it.
     async fn over(&mut self, end: End) {
         let (last, gone) = match end {
-            End::Moved(leader) => {
-                let leader = leader.as_ref().map(Into::into);
-                (self.push(Body::MoveTo(pb::MoveTo { leader })), false)
-            }
+            End::Moved(leader) => (self.send_away(leader.as_ref()), false),
             End::Refused(invalid) => (self.send(Err(error_to_status(&invalid.into()))), true),
             End::Unread(status) => (self.send(Err(*status)), true),
             End::Broken => (Err(End::Broken), true),
