@@ -20,9 +20,9 @@ use crate::net::Connector;
 /// What a connection is for: each purpose has its own, so that bulk never delays a heartbeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Purpose {
-    /// Heartbeats and votes.
+    /// Votes, and leadership that is handed over.
     Pulse,
-    /// Log entries.
+    /// Log entries and heartbeats, which are entries' own proof of life.
     Entries,
     /// Snapshot files.
     Snapshot,

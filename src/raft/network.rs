@@ -24,7 +24,7 @@ use super::store::on_files;
 use super::tails::Acknowledged;
 use super::types::{Member, RaftLogId, RaftVote, Snapshot, Types};
 use super::wire;
-use crate::limits::{APPEND_MS_MAX, GUESS_ENTRIES, PEER_MESSAGE_BYTES_MAX, SNAPSHOT_CHUNK_BYTES};
+use crate::limits::{GUESS_ENTRIES, PEER_MESSAGE_BYTES_MAX, SNAPSHOT_CHUNK_BYTES};
 use crate::storage::SnapshotFile;
 
 /// The answers to a stream of appends.
@@ -189,46 +189,16 @@ impl Peer {
     }
 }
 
-pub(super) fn read_append(answer: wire::AppendResponse) -> Result<AppendEntriesResponse<Types>, Status> {
-    use wire::append_response::Result as Answer;
-    match answer.result {
-        Some(Answer::Accepted(_)) => Ok(AppendEntriesResponse::Success),
-        Some(Answer::Partly(id)) => Ok(AppendEntriesResponse::PartialSuccess(Some(wire::read_log_id(&id)))),
-        Some(Answer::Conflict(_)) => Ok(AppendEntriesResponse::Conflict),
-        Some(Answer::HigherVote(vote)) => Ok(AppendEntriesResponse::HigherVote(wire::read_ballot(Some(&vote))?)),
-        None => Err(Status::invalid_argument("an answer without a result")),
-    }
-}
-
 impl RaftNetworkV2<Types> for Peer {
     type SnapshotData = SnapshotData;
 
     async fn append_entries(
         &mut self,
-        request: AppendEntriesRequest<Types>,
-        option: RPCOption,
+        _request: AppendEntriesRequest<Types>,
+        _option: RPCOption,
     ) -> Result<AppendEntriesResponse<Types>, RPCError<Types>> {
-        let (purpose, deadline) = if request.entries.is_empty() {
-            (Purpose::Pulse, option.hard_ttl())
-        } else {
-            // The other end answers after its fsync, which may be slow without being broken.
-            (Purpose::Entries, option.hard_ttl().max(Duration::from_millis(APPEND_MS_MAX)))
-        };
-        let acknowledged = &self.network.acknowledged;
-        let message = wire::append(self.header(), &request, acknowledged.of(self.target, &request.vote));
-        let run = |mut client: wire::peer_client::PeerClient<_>| async move { client.append(message).await };
-        let answer = call(&self.network, self.at(purpose), deadline, run).await.map_err(unreachable)?;
-        let answer = read_append(answer).map_err(|status| unreachable(status.message()))?;
-        // An append without entries says nothing of the disk.
-        if let Some(last) = request.entries.last() {
-            let durable = match &answer {
-                AppendEntriesResponse::Success => Some(&last.log_id),
-                AppendEntriesResponse::PartialSuccess(upto) => upto.as_ref(),
-                AppendEntriesResponse::Conflict | AppendEntriesResponse::HigherVote(_) => None,
-            };
-            durable.inspect(|upto| acknowledged.note(self.target, &request.vote, upto));
-        }
-        Ok(answer)
+        // openraft asks for it and calls it nowhere: entries and heartbeats go through `stream_append`.
+        Err(unreachable("entries are sent on a stream").into())
     }
 
     fn stream_append<'s, S>(

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::{Stream, StreamExt};
 use openraft::Raft;
 use openraft::async_runtime::watch::WatchReceiver;
-use openraft::raft::{AppendEntriesResponse, StreamAppendError, TransferLeaderRequest, VoteRequest};
+use openraft::raft::{StreamAppendError, TransferLeaderRequest, VoteRequest};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::disks::wiped;
@@ -118,24 +118,6 @@ impl Server {
 
 #[tonic::async_trait]
 impl Peer for Server {
-    async fn append(&self, request: Request<wire::AppendRequest>) -> Result<Response<wire::AppendResponse>, Status> {
-        let request = request.into_inner();
-        self.admit(request.header.as_ref())?;
-        self.check_tail(&request)?;
-        let last = request.entries.last().and_then(|entry| entry.id);
-        let message = wire::read_append(request)?;
-        let result = match self.raft.append_entries(message).await.map_err(stopped)? {
-            AppendEntriesResponse::Success => Answer::Accepted(wire::Accepted {}),
-            AppendEntriesResponse::PartialSuccess(id) => match id.as_ref().map(wire::log_id).or(last) {
-                Some(id) => Answer::Partly(id),
-                None => Answer::Accepted(wire::Accepted {}),
-            },
-            AppendEntriesResponse::Conflict => Answer::Conflict(wire::Conflict {}),
-            AppendEntriesResponse::HigherVote(vote) => Answer::HigherVote(wire::ballot(&vote)),
-        };
-        Ok(Response::new(wire::AppendResponse { result: Some(result) }))
-    }
-
     type AppendsStream = Pin<Box<dyn Stream<Item = Result<wire::AppendResponse, Status>> + Send>>;
 
     async fn appends(

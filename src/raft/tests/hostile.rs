@@ -7,7 +7,6 @@ use prost::Message;
 use tonic::Status;
 
 use super::super::disks::Disks;
-use super::super::network::read_append;
 use super::super::payload::{Origin, encode, encode_head_meta};
 use super::super::state_machine::meta_of;
 use super::super::types::{Member, Proposal, RaftMembership, RaftPayload, StoredMembership};
@@ -129,9 +128,12 @@ fn read(name: &str, bytes: &[u8]) -> Result<(), Status> {
         "ForwardRequest" => {
             admitted(wire::ForwardRequest::decode(bytes).map_err(refused)?.header.as_ref())?;
         }
-        "AppendResponse" => {
-            read_append(wire::AppendResponse::decode(bytes).map_err(refused)?)?;
-        }
+        "AppendResponse" => match wire::AppendResponse::decode(bytes).map_err(refused)?.result {
+            Some(wire::append_response::Result::Partly(id)) => drop(wire::read_log_id(&id)),
+            Some(wire::append_response::Result::HigherVote(vote)) => drop(wire::read_ballot(Some(&vote))?),
+            Some(wire::append_response::Result::Accepted(_) | wire::append_response::Result::Conflict(_)) => {}
+            None => return Err(Status::invalid_argument("nothing")),
+        },
         "VoteResponse" => {
             let answer = wire::VoteResponse::decode(bytes).map_err(refused)?;
             let _ = (wire::read_ballot(answer.vote.as_ref())?, answer.last.as_ref().map(wire::read_log_id));
