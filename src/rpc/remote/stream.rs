@@ -136,7 +136,8 @@ impl StreamHandle {
         self.ask(Body::Settle(pb::StreamSettle { request, lock }), None).await
     }
 
-    /// Ends it: its session has a newer one. Whoever waits for something over it is told so.
+    /// Ends it: its session has a newer one. Whoever waits for something over it is told so; where the node has sent it away,
+    /// they have a moment left.
     pub(super) fn replaced(&self) {
         self.replaced.notify_one();
     }
@@ -244,14 +245,28 @@ impl Stream {
         }
     }
 
-    /// The node sends the stream away: nothing more is sent over it, and the node is told that this was all. What is
-    /// unanswered may have its answer yet, where the next leader is known.
-    async fn sent_away(&mut self, leader: Option<&LeaderHint>) {
+    /// The node sends the stream away: nothing more is sent over it, and the node is told that this was all. Where the next
+    /// leader is known, what is unanswered may have its answer yet; for a moment only, as the node may stand still by now.
+    async fn sent_away(
+        &mut self,
+        leader: Option<LeaderHint>,
+        incoming: &mut Streaming<pb::ServerFrame>,
+    ) -> ServiceError {
         locked(&self.line).outgoing = None;
         self.turn_back().await;
-        if let Some(leader) = leader {
+        if let Some(leader) = &leader {
             self.endpoints.prefer(&leader.client);
+            let last_answers = async {
+                while !locked(&self.line).unanswered.is_empty() {
+                    let Ok(Some(frame)) = incoming.message().await else { break };
+                    if self.told(frame).is_err() {
+                        break;
+                    }
+                }
+            };
+            let _ = timeout(2 * Duration::from_millis(limits::LAST_ANSWERS_MS_MAX), last_answers).await;
         }
+        ServiceError::Unknown { why: "the node sends its streams away".to_owned(), leader }
     }
 
     /// Until it is over; the error is what the unanswered ones are told.
@@ -259,42 +274,29 @@ impl Stream {
         // One timer for all frames: it looks at the oldest.
         let mut look = pin!(sleep(self.longest));
         let replaced = Arc::clone(&self.replaced);
-        let mut leaving: Option<ServiceError> = None;
         loop {
             if let Err(over) = self.send_held().await {
-                return over;
-            }
-            if let Some(over) = leaving.take_if(|_| locked(&self.line).unanswered.is_empty()) {
                 return over;
             }
             tokio::select! {
                 biased;
                 frame = incoming.message() => match frame {
                     Ok(Some(pb::ServerFrame { body: Some(Told::MoveTo(pb::MoveTo { leader })), .. })) => {
-                        let leader: Option<LeaderHint> = leader.map(Into::into);
-                        self.sent_away(leader.as_ref()).await;
-                        let nowhere = leader.is_none();
-                        let over = ServiceError::Unknown { why: "the node sends its streams away".to_owned(), leader };
-                        if nowhere {
-                            return over;
-                        }
-                        leaving = Some(over);
+                        return Box::pin(self.sent_away(leader.map(Into::into), incoming)).await;
                     }
                     Ok(Some(frame)) => {
                         if let Err(over) = self.told(frame) {
                             return over;
                         }
                     }
-                    Ok(None) => {
-                        return leaving.unwrap_or_else(|| ServiceError::unknown("the node ended the session's stream"));
-                    }
-                    Err(status) => return leaving.unwrap_or_else(|| broken(&error_from_status(&status))),
+                    Ok(None) => return ServiceError::unknown("the node ended the session's stream"),
+                    Err(status) => return broken(&error_from_status(&status)),
                 },
-                ask = self.asked.recv(), if self.held.is_none() && leaving.is_none() => match ask {
+                ask = self.asked.recv(), if self.held.is_none() => match ask {
                     Some(ask) => self.held = Some(ask),
                     None => return ServiceError::unknown("the session's stream was dropped"),
                 },
-                () = replaced.notified(), if leaving.is_none() => return ServiceError::unknown("the session has a newer stream"),
+                () = replaced.notified() => return ServiceError::unknown("the session has a newer stream"),
                 () = &mut look => {
                     let now = TokioInstant::now();
                     let due = locked(&self.line).oldest().unwrap_or(now) + self.longest;

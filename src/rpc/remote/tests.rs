@@ -1,6 +1,12 @@
 //! The remote service against nodes that are nothing but a client port.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 use super::{RemoteService, RemoteSettings};
 use crate::model::{
@@ -212,6 +218,56 @@ async fn what_was_asked_before_a_move_is_answered() {
     assert_eq!(remote.submit(acquire("free", 2)).await, Err(ServiceError::not_sent(NotSent::Detached)));
     node.service.grant();
     assert_eq!(late.await.expect("no panic"), Ok(reply(granted())));
+}
+
+/// A node that sends a stream away and stands still from then on keeps nobody waiting: what it has not answered is asked
+/// elsewhere, long before it would count as unanswered.
+#[tokio::test]
+async fn a_node_that_stands_still_after_a_move_is_left() {
+    let mut node = Node::start(1).await;
+    let still = Arc::new(AtomicBool::new(false));
+    let relay = relay(node.address.clone(), Arc::clone(&still)).await;
+    let remote = RemoteService::new(RemoteSettings { request_wait: 2 * LONG, ..RemoteSettings::new([relay]) });
+    let remote = remote.expect("legal");
+    remote.submit(open()).await.expect("opened");
+    node.asked().await;
+    let late = tokio::spawn({
+        let remote = remote.clone();
+        async move { remote.submit(acquire("late", 1)).await }
+    });
+    node.asked().await;
+    let leader = LeaderHint { node: 2, client: "127.0.0.1:1".to_owned() };
+    node.leader.send_replace(Some(leader.clone()));
+    while remote.is_attached(session()) {
+        tokio::task::yield_now().await;
+    }
+    still.store(true, SeqCst);
+    let told = tokio::time::timeout(LONG, late).await.expect("long before").expect("no panic");
+    assert!(matches!(told, Err(ServiceError::Unknown { leader: Some(next), .. }) if next == leader));
+}
+
+const LONG: Duration = Duration::from_secs(30);
+
+/// Passes one connection on to `node`, byte for byte, and nothing back once it is to stand `still`.
+async fn relay(node: String, still: Arc<AtomicBool>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("bound").to_string();
+    tokio::spawn(async move {
+        let (mut client, _) = listener.accept().await.expect("a client");
+        let mut server = TcpStream::connect(node).await.expect("the node");
+        let ((mut from_client, mut to_client), (mut from_server, mut to_server)) = (client.split(), server.split());
+        let answers = async {
+            let mut bytes = [0; 4096];
+            while let Ok(read @ 1..) = from_server.read(&mut bytes).await {
+                if !still.load(SeqCst) && to_client.write_all(&bytes[..read]).await.is_err() {
+                    break;
+                }
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::join!(tokio::io::copy(&mut from_client, &mut to_server), answers)
+    });
+    address
 }
 
 /// An attach that is answered late does not replace the stream of a newer one, and the late stream is dropped.

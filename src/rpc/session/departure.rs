@@ -7,7 +7,7 @@ use crate::service::{LeaderHint, ServerInfo};
 /// When this node should send its streams away.
 pub(super) struct Departure {
     node: u64,
-    /// Who led when the stream was opened, or later where nobody did.
+    /// Who led when the stream was opened; this node, once it came to lead afterwards.
     leader: Option<LeaderHint>,
     leaders: watch::Receiver<Option<LeaderHint>>,
     stop: watch::Receiver<bool>,
