@@ -176,7 +176,7 @@ impl<S: LockService> Keeper<S> {
         let _ = followed.send(hold);
     }
 
-    /// Makes an attempt if one is due. After an attempt without any answer the next one attaches: another stream, and
+    /// Makes an attempt if one is due: a renewal, or an attach where the session has no stream to renew it over. After an attempt without any answer the next one attaches: another stream, and
     /// so perhaps another node, may be luckier. Late answers to earlier ones count all the same.
     fn look(&mut self) {
         let now = self.presence.clock.now();
@@ -189,7 +189,8 @@ impl<S: LockService> Keeper<S> {
         }
         self.attempt += 1;
         let unanswered = matches!(self.last, Last::Renewing | Last::Attaching);
-        if self.detached || unanswered {
+        let detached = self.detached || !self.service.is_attached(self.presence.id);
+        if detached || unanswered {
             self.attach(now);
             (self.detached, self.last) = (false, Last::Attaching);
         } else {

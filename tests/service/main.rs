@@ -90,6 +90,7 @@ behaviours! {
     an_outage_is_reported
     a_broken_stream_is_attached_again
     a_session_without_a_stream_is_attached_once
+    an_idle_session_without_a_stream_is_attached
     an_abandoned_release_goes_on
     a_release_waits_for_an_abandoned_upgrade
     a_handle_opens_one_session

@@ -209,6 +209,22 @@ pub(crate) async fn a_session_without_a_stream_is_attached_once<S: LockService>(
     }
 }
 
+/// A session that only holds, and has no stream, is attached when it would be renewed.
+pub(crate) async fn an_idle_session_without_a_stream_is_attached<S: LockService>(service: S) {
+    let (faulty, faults) = Faulty::new(service);
+    let session = short_session(faulty, "idle").await;
+    let guard = session.lock("a").acquire().await.expect("free");
+    faults.streamless.store(true, SeqCst);
+    let attached = async {
+        while faults.streamless.load(SeqCst) {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::time::timeout(LONG, attached).await.expect("attached");
+    assert_eq!((faults.attaches.load(SeqCst), guard.state()), (1, HoldState::Held));
+    guard.release().await.expect("released");
+}
+
 /// A release that nobody waits for any more goes on: its first try found no stream, and its caller left before another.
 pub(crate) async fn an_abandoned_release_goes_on<S: LockService>(service: S) {
     let (faulty, faults) = Faulty::new(service.clone());
