@@ -66,6 +66,18 @@ pub(super) fn check(call: &Call) -> Result<(), ServiceError> {
     Ok(())
 }
 
+/// Whether it is one that a node makes for itself, and nobody may pass on.
+pub(super) fn only_nodes_make(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Tick
+            | Command::LeaderlessGap { .. }
+            | Command::Configure(_)
+            | Command::Announce(_)
+            | Command::RaiseFeatures(_)
+    )
+}
+
 fn metadata(metadata: &Metadata) -> Result<(), ServiceError> {
     Ok(metadata.clone().checked().map(|_| ())?)
 }

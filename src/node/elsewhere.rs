@@ -85,12 +85,14 @@ impl Node {
     }
 }
 
-/// Passes on what waited when leadership had been handed over. Its callers were told nothing yet, and hear from the next
-/// leader what became of it.
+/// Passes on what waited when this node, handing leadership over, led no longer. Its callers were told nothing yet, and hear
+/// from the next leader what became of it. Each is on its way by itself, as if its caller had asked there: they may change
+/// places.
 pub(super) async fn pass_on_left(node: Node) {
     let mut stop = node.core.stop.subscribe();
     loop {
         tokio::select! {
+            biased;
             () = node.core.lanes.left.notified() => {}
             stopped = stop.wait_for(|stop| *stop) => { stopped.ok(); return }
         }

@@ -1,4 +1,4 @@
-//! Calls from node to node: any node serves any call by passing it to the leader, once.
+//! Calls from node to node: any node serves any call by passing it to the leader.
 
 use serde::{Deserialize, Serialize};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
 
 use super::log_clock::LogClock;
-use super::weight;
+use super::{bounds, weight};
 use crate::clock::Instant;
 use crate::limits;
 use crate::model::{LogTime, Renewal, RenewalTarget, Reply, Submission};
@@ -58,7 +58,7 @@ struct Inside {
     /// How many of them are sessions'.
     sessions: usize,
     commands: VecDeque<Waiting<Submission>>,
-    /// Commands that waited when leadership had been handed over.
+    /// Commands that waited when this node led no longer, while it handed leadership over.
     left: Vec<Waiting<Submission>>,
     /// The proposer is woken when so many wait: each wake-up crosses from one thread to another.
     wake_at: usize,
@@ -111,7 +111,7 @@ impl Lanes {
         *self.opened.borrow()
     }
 
-    /// This node does not lead (any more): what waits was never sent, and its callers are told so.
+    /// This node does not lead (any more), and log time stops: what waits is turned away.
     pub(super) fn close(&self, leader: Option<LeaderHint>) {
         let mut inside = self.inside();
         inside.clock = None;
@@ -120,22 +120,33 @@ impl Lanes {
         self.turn_away(leader);
     }
 
+    /// The node stops: nobody passes anything on any more, and whoever still waits is told so.
+    pub(super) fn end(&self) {
+        self.inside().paused = false;
+        self.close(None);
+        for Waiting { answer, .. } in self.take_left() {
+            not_sent(answer, None);
+        }
+    }
+
     /// Nobody follows this node for now: what waits was never sent, and is better asked for elsewhere. Where leadership
-    /// was handed over the next leader is near, and commands are left for it: their callers need not ask again.
+    /// is being handed over the next leader is near, and commands are left for it: their callers need not ask again. What
+    /// a node says for itself is not, as only the leader itself may.
     pub(super) fn turn_away(&self, leader: Option<LeaderHint>) {
         let mut inside = self.inside();
         let renewals = std::mem::take(&mut inside.renewals);
         let mut commands = std::mem::take(&mut inside.commands);
         inside.sessions = 0;
-        if inside.paused && !commands.is_empty() {
-            inside.left.extend(commands.drain(..));
+        if inside.paused {
+            let (own, left): (Vec<_>, Vec<_>) =
+                commands.into_iter().partition(|waiting| bounds::only_nodes_make(&waiting.what.command));
+            commands = own.into();
+            inside.left.extend(left);
             self.left.notify_one();
         }
         drop(inside);
-        let answers = renewals.into_iter().map(|w| w.answer).chain(commands.into_iter().map(|w| w.answer));
-        for answer in answers {
-            answer.send(Err(ServiceError::NotSent { why: NotSent::NotLeader, leader: leader.clone() })).ok();
-        }
+        renewals.into_iter().for_each(|waiting| not_sent(waiting.answer, leader.clone()));
+        commands.into_iter().for_each(|waiting| not_sent(waiting.answer, leader.clone()));
     }
 
     /// Takes out what waits for the next leader.
@@ -250,6 +261,10 @@ impl Lanes {
     }
 }
 
+fn not_sent(answer: Answer, leader: Option<LeaderHint>) {
+    answer.send(Err(ServiceError::NotSent { why: NotSent::NotLeader, leader })).ok();
+}
+
 /// How many from the front fit into so many and so many bytes, and their bytes. The first one is taken in any case.
 fn fitting<T>(queue: &VecDeque<Waiting<T>>, most: usize, bytes: usize, weigh: impl Fn(&T) -> usize) -> (usize, usize) {
     let mut used = 0;
@@ -333,27 +348,45 @@ mod tests {
         assert!(renewed.into_iter().eq(0..renewals));
         assert!(taken.into_iter().eq((0..commands).map(submission)));
     }
-    /// What waits when leadership is lost is told to ask elsewhere; after a hand-over its commands are kept for the next leader.
+
+    /// What waits when leadership is lost is told to ask elsewhere; in a hand-over its commands are kept for the next leader,
+    /// but for those that a node makes for itself. Where the node stops first, nobody waits for ever.
     #[test]
     fn commands_are_left_for_the_next_leader() {
         let lanes = Lanes::default();
-        let command = || {
-            lanes.open(LogTime(0), NOW.instant, Duration::from_millis(150));
+        let put = |submission| {
             let (answer, mut reply) = oneshot::channel();
-            lanes.command(submission(1), answer).expect("room");
+            lanes.command(submission, answer).expect("room");
             assert!(lanes.are_open() && reply.try_recv().is_err());
             reply
         };
-        let mut lost = command();
+        let command = || {
+            lanes.open(LogTime(0), NOW.instant, Duration::from_millis(150));
+            put(submission(1))
+        };
+        let is_told = |mut reply: oneshot::Receiver<Result<Reply, ServiceError>>| {
+            assert!(matches!(reply.try_recv(), Ok(Err(ServiceError::NotSent { why: NotSent::NotLeader, .. }))));
+        };
+        let lost = command();
         lanes.close(None);
-        assert!(matches!(lost.try_recv(), Ok(Err(ServiceError::NotSent { why: NotSent::NotLeader, .. }))));
+        is_told(lost);
         let mut handed_over = command();
+        let own = put(Submission { command: Command::Tick, ..submission(2) });
         lanes.pause();
         lanes.close(None);
         assert!(!lanes.are_open() && handed_over.try_recv().is_err());
         let left = lanes.take_left();
         assert_eq!(left.iter().map(|left| &left.what).collect::<Vec<_>>(), [&submission(1)]);
         assert!(lanes.take_left().is_empty());
+        is_told(own);
+        let (left, waits) = (command(), {
+            lanes.pause();
+            lanes.turn_away(None);
+            put(submission(2))
+        });
+        lanes.end();
+        is_told(left);
+        is_told(waits);
     }
 
     /// While sessions gather, only others count; all go together with what leaves.

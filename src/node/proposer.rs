@@ -69,7 +69,7 @@ pub(super) async fn run(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
             stopped = stop.changed() => if stopped.is_err() { break },
         }
     }
-    core.lanes.close(None);
+    core.lanes.end();
     while flights.landed().await.is_some() {}
 }
 

@@ -144,7 +144,8 @@ pub(super) fn unexpected() -> ServiceError {
 }
 
 impl Node {
-    /// Serves a call that another node passed on; it is not passed on again.
+    /// Serves a call that another node passed on. It is refused where this node does not lead, and passed on again only where
+    /// it waited while leadership was handed over.
     pub(super) async fn serve_forwarded(&self, forward: Forward) -> Forwarded {
         let anywhere = matches!(forward, Forward::Hello | Forward::Digests);
         if !(anywhere || self.serves().await) {

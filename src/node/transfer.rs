@@ -35,10 +35,18 @@ impl Node {
         let voters = members.into_iter().filter(|(_, member)| member.voter).map(|(node, _)| node);
         let others: Vec<_> = voters.filter(|node| *node != self.core.id).collect();
         match self.hand_to_one_of(&others).await {
-            Ok(Ok(())) => {}
+            Ok(Ok(())) => self.until_clients_are_told().await,
             Ok(Err(error)) => tracing::warn!(node = self.core.id, %error, "could not hand leadership over"),
             Err(Unready) => tracing::warn!(node = self.core.id, "nobody could take leadership over"),
         }
+    }
+
+    /// Waits until this node's servers know that another one leads: who stops before that has nowhere to send its clients.
+    async fn until_clients_are_told(&self) {
+        let mut told = self.core.leader.subscribe();
+        let moved = told.wait_for(|leader| leader.as_ref().is_none_or(|leader| leader.node != self.core.id));
+        // Clients of a node that stops without it find the leader by themselves.
+        let _ = tokio::time::timeout(self.core.election_max, moved).await;
     }
 
     /// Nothing new is proposed while the candidates catch up; the first that has the whole log takes over.
