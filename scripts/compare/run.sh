@@ -31,7 +31,10 @@ done
 wanted() { [ -z "$products" ] || [[ ,$products, == *,$1,* ]]; }
 missing=()
 lacks() { ! command -v "$1" > /dev/null; }
+# Debian has the compiler's own .proto files in a package that it only recommends.
+knows_its_own() { echo 'syntax = "proto3"; import "google/protobuf/descriptor.proto";' | protoc -I/dev /dev/stdin -o /dev/null; }
 lacks protoc && missing+=(protobuf-compiler)
+knows_its_own 2> /dev/null || missing+=(libprotobuf-dev)
 wanted etcd && lacks "${ETCD:-etcd}" && missing+=(etcd-server)
 wanted redis && lacks "${REDIS_SERVER:-redis-server}" && missing+=(redis-server)
 if wanted zookeeper; then
