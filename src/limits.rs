@@ -99,6 +99,9 @@ pub const EXPLAINED_WAITS_MAX: usize = 64;
 pub const EXPLAINED_OBSTACLES_MAX: usize = 8;
 /// How often one hold may be entered by its owner.
 pub const HOLD_DEPTH_MAX: usize = 1_000;
+/// A session that stands at more locks than these is not searched for one of them when it is only asked whether an acquire of
+/// its own can wait a moment.
+pub const STANDINGS_LOOKED_AT_MAX: usize = 16;
 /// Barging waiters that one grant looks at: what it passes over waits for the next one.
 pub const BARGING_LOOKED_AT_MAX: usize = 64;
 /// Most permits of one semaphore.
@@ -140,6 +143,12 @@ pub const GATHER_MS_MAX: u64 = 2;
 /// Sessions are renewed in entries of their own this far from the entry before, so that many share one: far below the sixth
 /// of a TTL after which a client asks another node.
 pub const RENEWALS_APART_MS: u64 = 50;
+/// Acquires that would only join a queue do not leave alone this soon after an entry: where a lock goes from hand to hand, who
+/// has just given it back asks again while the next one is about to give it back, and both go into one entry. With 16 and 128
+/// clients that is one entry a hand-over, where it was four for three.
+pub const QUEUERS_APART_MS: u64 = 2;
+/// The proposer looks at so many commands at most to see whether they would only join a queue.
+pub const QUEUERS_LOOKED_AT_MAX: usize = 8;
 /// So many callers of such an entry are told at once, while the commands of the next are being executed.
 pub const ANSWERS_AT_ONCE: usize = 16;
 /// Entries that the proposer has in flight. Under load it is one: while it is on its way everything else gathers for the

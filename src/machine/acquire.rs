@@ -4,6 +4,7 @@ use super::Machine;
 use super::requests::of_acquire;
 use super::state::{Finished, Holder, HolderExtras, Lease, Purpose, Standing, Waiter, kind_of};
 use crate::faults::{self, Fault};
+use crate::limits::STANDINGS_LOOKED_AT_MAX;
 use crate::model::{
     Acquire, Claim, DurationField, EndReason, Fairness, FencingToken, Grant, HolderView, Kind, LeaveReason, LockKey,
     Mode, Outcome, Patience, Place, Principal, QuotaKind, Refusal, RequestId, SessionId,
@@ -103,6 +104,25 @@ impl Machine {
             Some(admission) => Ok(admission),
             None => self.admission(key, acquire.mode, acquire.patience, choices.fairness, Some(id)),
         }
+    }
+
+    /// Whether this acquire, executed now, would join the queue and do nothing else: its caller loses nothing if it is executed a
+    /// moment later, together with what frees the lock. With `freed`: also if whoever holds the lock gives it back before, for
+    /// others wait already. In doubt it would not: a session that stands at many locks is not searched for this one.
+    #[must_use]
+    pub fn would_queue(&self, acquire: &Acquire, freed: bool) -> bool {
+        let id = acquire.request.session;
+        let Some(session) = self.sessions.get(&id) else { return false };
+        if acquire.patience == Patience::Try || STANDINGS_LOOKED_AT_MAX < session.locks() {
+            return false;
+        }
+        let key = LockKey { namespace: session.record.namespace.clone(), name: acquire.name.clone() };
+        let stands_there = session.standings().any(|(_, other, _)| *other == key);
+        if stands_there || freed && self.locks.get(&key).is_none_or(|lock| lock.queue.is_empty()) {
+            return false;
+        }
+        let fairness = acquire.choices().fairness;
+        matches!(self.admission(&key, acquire.mode, acquire.patience, fairness, Some(id)), Ok(Admission::Queue))
     }
 
     /// What holds for sessions and takes alike: kind, limits, quotas, queue.

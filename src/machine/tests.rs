@@ -7,6 +7,7 @@ mod history;
 pub(crate) mod mirror;
 mod naive;
 mod property;
+mod queuers;
 pub(crate) mod random;
 mod records;
 mod refused;

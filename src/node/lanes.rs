@@ -233,6 +233,15 @@ impl Lanes {
         inside.waiting()
     }
 
+    /// Whether nothing is to leave but so many commands at most, each of them such a one.
+    pub(super) fn are_only(&self, at_most: usize, such: impl Fn(&Submission) -> bool) -> bool {
+        let inside = self.inside();
+        let commands = &inside.commands;
+        inside.waiting() == commands.len()
+            && commands.len() <= at_most
+            && commands.iter().all(|waiting| such(&waiting.what))
+    }
+
     /// Takes out what fits one entry. Its stamp is the clock's, but not later than the receipt of a renewal that had
     /// to be left behind. `None` while this node does not lead.
     pub(super) fn take(&self, now: Now) -> Option<Batch> {
@@ -387,6 +396,22 @@ mod tests {
         lanes.end();
         is_told(left);
         is_told(waits);
+    }
+
+    /// Few commands are looked at one by one; more of them, and renewals that are urgent, are not.
+    #[test]
+    fn a_few_commands_are_looked_at() {
+        let lanes = Lanes::default();
+        lanes.open(LogTime(0), NOW.instant, Duration::from_millis(150));
+        for number in 1..=2 {
+            lanes.command(submission(number), oneshot::channel().0).expect("room");
+        }
+        let is_take = |submission: &Submission| matches!(submission.command, Command::TakeLease(_));
+        assert!(lanes.are_only(2, is_take));
+        assert!(!lanes.are_only(1, is_take) && !lanes.are_only(2, |told| told == &submission(1)));
+        let target = RenewalTarget::Lease { lock: lock(), handle: handle(), lease_ms: 1_000 };
+        lanes.renewals(vec![RenewalCall { target, proof: None, attempt: 1 }], || NOW).expect("room");
+        assert!(!lanes.are_only(2, is_take));
     }
 
     /// While sessions gather, only others count; all go together with what leaves.

@@ -20,12 +20,37 @@ use crate::model::{Command, Entry, LogTime, Principal, Submission};
 use crate::raft::{Listener, ProposeError, Submitted, View};
 use crate::service::{NotSent, ServiceError};
 
+/// What the proposer goes by, out of all that is seen of Raft.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    /// This node leads and has applied an entry of its own term.
+    leads: bool,
+    term: u64,
+    leader: Option<u64>,
+}
+
+impl Part {
+    fn of(view: &View) -> Self {
+        Self { leads: view.own_term_applied, term: view.term, leader: view.leader }
+    }
+}
+
 /// What the proposer does next.
 enum Next {
     /// Propose now.
     Propose,
     /// Wait for something to happen, at most so long.
     Wait(Duration),
+}
+
+impl Next {
+    /// The same, but what is waited for lasts no longer than this.
+    fn within(self, longest: Duration) -> Self {
+        match self {
+            Self::Propose => Self::Propose,
+            Self::Wait(pause) => Self::Wait(pause.min(longest)),
+        }
+    }
 }
 
 /// Runs until the node stops: gathers, stamps and proposes while this node leads.
@@ -36,10 +61,10 @@ pub(super) async fn run(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
     let mut last = TokioInstant::now();
     let mut gathering = Gathering::none(last);
     while !*stop.borrow() {
-        let view = views.borrow_and_update().clone();
-        let leads = view.own_term_applied;
-        if !leads || term != Some(view.term) {
-            follow_term(&core, &view, &mut term);
+        let part = Part::of(&views.borrow_and_update());
+        let leads = part.leads;
+        if !leads || term != Some(part.term) {
+            follow_term(&core, part, &mut term);
         }
         let pause = if !leads {
             Duration::from_millis(limits::RETRY_MS_MAX)
@@ -49,7 +74,7 @@ pub(super) async fn run(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
                 Next::Propose => {
                     last = TokioInstant::now();
                     if let Some(batch) = core.lanes.take(core.now()) {
-                        let flight = Flight::submit(&core, view.term, batch).await;
+                        let flight = Flight::submit(&core, part.term, batch).await;
                         flights.begin(flight, &core);
                     }
                     continue;
@@ -74,17 +99,17 @@ pub(super) async fn run(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
 }
 
 /// Leadership came or went: log time starts with the first entry of a term, and stops with its end.
-fn follow_term(core: &Arc<Core>, view: &View, term: &mut Option<u64>) {
-    if !view.own_term_applied {
-        core.lanes.close(core.hint(view.leader));
+fn follow_term(core: &Arc<Core>, part: Part, term: &mut Option<u64>) {
+    if !part.leads {
+        core.lanes.close(core.hint(part.leader));
         *term = None;
         return;
     }
     let (stamp, unset) = core.consensus.machine(|machine| (machine.now(), machine.settings().is_none()));
     core.lanes.close(None);
     core.lanes.open(stamp, core.clock.now(), core.election_max);
-    *term = Some(view.term);
-    core.leads_since(view.term);
+    *term = Some(part.term);
+    core.leads_since(part.term);
     if unset {
         core.submit_own(Command::Configure(core.settings));
     }
@@ -92,7 +117,8 @@ fn follow_term(core: &Arc<Core>, view: &View, term: &mut Option<u64>) {
 }
 
 /// What waits is proposed at once; sessions that are renewed gather for a moment after the last entry, as it is not urgent
-/// for them, and many of them keep a cluster busy that does nothing else.
+/// for them, and many of them keep a cluster busy that does nothing else. So do, for a far shorter one, acquires that would
+/// only join a queue.
 fn next(core: &Core, flights: &Flights, last: TokioInstant, gathering: Gathering) -> Next {
     let idle = Duration::from_millis(limits::RETRY_MS_MAX);
     if !flights.have_room() || core.lanes.is_paused() {
@@ -105,16 +131,32 @@ fn next(core: &Core, flights: &Flights, last: TokioInstant, gathering: Gathering
     let sessions_gather = Duration::from_millis(limits::RENEWALS_APART_MS).saturating_sub(since);
     let waiting = core.lanes.waiting(wanted, !sessions_gather.is_zero());
     if wanted <= waiting {
-        return Next::Propose;
+        return match patience(wanted, since, || only_queue(core, flights)) {
+            None => Next::Propose,
+            Some(patience) => tick(core, flights.tasks.is_empty(), since).within(patience),
+        };
     }
     if wanted != 1 {
         return Next::Wait(gathering.left(now));
     }
-    match tick(core, flights.tasks.is_empty(), since) {
-        Next::Propose => Next::Propose,
-        Next::Wait(pause) if sessions_gather.is_zero() => Next::Wait(pause),
-        Next::Wait(pause) => Next::Wait(pause.min(sessions_gather)),
-    }
+    let next = tick(core, flights.tasks.is_empty(), since);
+    if sessions_gather.is_zero() { next } else { next.within(sessions_gather) }
+}
+
+/// How long what waits may wait for more, so soon after the last entry; `None` where it leaves at once.
+fn patience(wanted: usize, since: Duration, only_queue: impl FnOnce() -> bool) -> Option<Duration> {
+    let left = Duration::from_millis(limits::QUEUERS_APART_MS).saturating_sub(since);
+    (wanted == 1 && !left.is_zero() && only_queue()).then_some(left)
+}
+
+/// Whether all that waits are a few acquires of locks that others hold. What flies may free their locks.
+fn only_queue(core: &Core, flights: &Flights) -> bool {
+    let freed = !flights.tasks.is_empty();
+    core.consensus.machine(|machine| {
+        core.lanes.are_only(limits::QUEUERS_LOOKED_AT_MAX, |submission| {
+            matches!(&submission.command, Command::Acquire(acquire) if machine.would_queue(acquire, freed))
+        })
+    })
 }
 
 /// While any deadline exists a stamp is proposed at least every tick, and at once when one has passed.
@@ -247,6 +289,17 @@ mod tests {
     use std::future::pending;
 
     use super::*;
+
+    /// Acquires that only queue wait for the rest of a moment after an entry; nobody else does, and nobody who came later or
+    /// completed what was gathered for.
+    #[test]
+    fn who_only_queues_waits_a_moment() {
+        let (all, some) = (Duration::from_millis(limits::QUEUERS_APART_MS), Duration::from_micros(300));
+        assert_eq!(patience(1, some, || true), Some(all - some));
+        assert_eq!(patience(1, some, || false), None);
+        assert_eq!(patience(1, all, || true), None);
+        assert_eq!(patience(48, some, || true), None);
+    }
 
     /// A second entry leaves behind one that few wait for, and no third.
     #[tokio::test]

@@ -24,7 +24,7 @@ async fn every_workload_comes_to_figures() {
     let short = ["--secs", "1", "--warm-up", "0s", "--clients", "4", "--json"];
     let runs: [(&[&str], &[&str]); 5] = [
         (&["--workload", "pairs", "--rate", "40", "--in-flight", "2", "--connections", "2"], &["pairs", "p999_us"]),
-        (&["--workload", "handoff"], &["pairs", "handoffs", "gap_p99_us"]),
+        (&["--workload", "handoff"], &["pairs", "handoffs", "gap_p99_us", "log_entries"]),
         (&["--workload", "drain"], &["rounds", "drained_per_second", "gap_max_us"]),
         (&["--workload", "sessions", "--ttl", "2s"], &["opened_per_second", "closed_per_second"]),
         (&["--workload", "held", "--held", "50"], &["pairs", "held", "taken_per_second", "let_go_per_second"]),

@@ -100,12 +100,16 @@ pub(super) struct HandoffFigures {
     /// From the call of a release to the next grant.
     gap_p50_us: u64,
     gap_p99_us: u64,
+    /// Log entries for each; null where no node said how many there were.
+    entries_a_handoff: Option<f64>,
     pub(super) violations: u64,
 }
 
 impl HandoffFigures {
-    pub(super) fn new(sample: &Sample, length: Duration) -> Self {
+    pub(super) fn new(sample: &Sample, length: Duration, usage: &Usage) -> Self {
+        let entries = usage.log_entries.map(|entries| entries as f64 / sample.handoffs.max(1) as f64);
         Self {
+            entries_a_handoff: entries.map(|entries| (entries * 100.0).round() / 100.0),
             handoffs: sample.handoffs,
             handoffs_per_second: a_second(sample.handoffs, length),
             gap_p50_us: sample.gaps.us(50.0),

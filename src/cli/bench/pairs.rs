@@ -68,7 +68,7 @@ pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Repo
 
 fn figures(options: &BenchOptions, ran: &Ran) -> Figures {
     let (sample, span) = (&ran.sample, ran.load.span);
-    let handoff = ran.load.baton.as_ref().map(|_| HandoffFigures::new(sample, span.length()));
+    let handoff = ran.load.baton.as_ref().map(|_| HandoffFigures::new(sample, span.length(), &ran.usage));
     let told =
         |outages: &Outages| FailoverFigures::new(options.gap, &outages.all(span.end), span.counted, BENCH_NAMED_MAX);
     let failover = ran.load.outages.as_ref().map(told);

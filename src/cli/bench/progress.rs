@@ -16,11 +16,17 @@ impl<S: LockService> Bench<'_, S> {
     pub(super) async fn watch(&self, span: Span, told: impl Fn() -> String) -> (Look, Look) {
         let bar = self.bar(span.end.since(span.began));
         self.draw_until(span.counted, span, &bar, &told).await;
-        let first = self.servers.look();
+        let first = self.look().await;
         self.draw_until(span.end, span, &bar, &told).await;
-        let last = self.servers.look();
+        let last = self.look().await;
         bar.finish_and_clear();
         (first, last)
+    }
+
+    async fn look(&self) -> Look {
+        let mut look = self.servers.look();
+        look.applied = self.clients[0].status().await.ok().map(|status| status.applied);
+        look
     }
 
     async fn draw_until(&self, until: Instant, span: Span, bar: &ProgressBar, told: &impl Fn() -> String) {

@@ -29,6 +29,8 @@ pub(super) struct Look {
     used: BTreeMap<u32, (u64, u64)>,
     /// CPU of this process, in milliseconds.
     own_ms: u64,
+    /// The newest log entry that was applied; `None` where nobody said.
+    pub(super) applied: Option<u64>,
 }
 
 /// What one process used between two looks.
@@ -56,6 +58,8 @@ pub(super) struct Usage {
     pub(super) server_cores: Option<f64>,
     /// CPU time of all nodes, in milliseconds; null unless all of them run here.
     pub(super) server_cpu_ms: Option<u64>,
+    /// Entries that came into the log; null where no node said.
+    pub(super) log_entries: Option<u64>,
     /// The processes that are known.
     pub(super) servers: Vec<Used>,
 }
@@ -91,7 +95,7 @@ impl Servers {
         let of = |pid: &u32| Some((*pid, used(*pid)?));
         let used = self.processes.keys().filter_map(of).collect();
         let own_ms = used_by(Path::new("/proc/self")).map_or(0, |(cpu_ms, _)| cpu_ms);
-        Look { at: SystemClock::new().now(), used, own_ms }
+        Look { at: SystemClock::new().now(), used, own_ms, applied: None }
     }
 
     /// What was used between two looks. A process that ended in between counts as unknown.
@@ -108,7 +112,8 @@ impl Servers {
         let all = self.unknown.is_empty() && servers.len() == self.processes.len() && !servers.is_empty();
         let server_cpu_ms = all.then(|| servers.iter().map(|used| used.cpu_ms).sum::<u64>());
         let client_cores = cores(second.own_ms.saturating_sub(first.own_ms));
-        Usage { client_cores, server_cores: server_cpu_ms.map(cores), server_cpu_ms, servers }
+        let log_entries = first.applied.zip(second.applied).map(|(first, second)| second.saturating_sub(first));
+        Usage { client_cores, server_cores: server_cpu_ms.map(cores), server_cpu_ms, log_entries, servers }
     }
 }
 
@@ -236,10 +241,12 @@ mod tests {
             at: Instant::from_nanos(ms * 1_000_000),
             used: BTreeMap::from([(7, (cpu_ms, memory))]),
             own_ms: cpu_ms * 2,
+            applied: Some(ms / 10),
         };
         let mut servers = Servers { processes: BTreeMap::from([(7, vec![1, 2])]), unknown: Vec::new() };
         let usage = servers.between(&look(1_000, 100, 5_000), &look(3_000, 600, 4_000));
         assert_eq!((usage.server_cores, usage.client_cores, usage.server_cpu_ms), (Some(0.25), 0.5, Some(500)));
+        assert_eq!(usage.log_entries, Some(200));
         assert_eq!((usage.servers[0].memory_bytes, usage.servers[0].memory_grown_bytes), (4_000, -1_000));
         servers.unknown.push(3);
         assert_eq!(servers.between(&look(1_000, 100, 0), &look(3_000, 600, 0)).server_cores, None);

@@ -1,0 +1,44 @@
+//! What the proposer asks before it lets an acquire wait a moment: would it only join the queue?
+
+use super::mirror::{Watched, entry};
+use super::random::Story;
+use crate::model::{Command, EventKind, Outcome};
+
+const STORIES: u64 = 60;
+const ENTRIES: usize = 300;
+
+/// In random stories: an acquire that was said to queue is never granted at once, and who would queue behind others would queue.
+#[test]
+fn who_would_queue_is_not_granted() {
+    let (mut queued, mut behind) = (0, 0);
+    for seed in 4_000..4_000 + STORIES {
+        let (mut story, mut watched) = (Story::new(seed), Watched::default());
+        for _ in 0..ENTRIES {
+            let mut told = story.entry(watched.machine.next_deadline());
+            let commands = std::mem::take(&mut told.commands);
+            let applied = watched.apply(&told);
+            story.learn(&told, &applied);
+            for submission in commands {
+                let one = entry(told.stamp.0, vec![], vec![submission.command]);
+                let said = |freed| match &one.commands[0].command {
+                    Command::Acquire(acquire) => watched.machine.would_queue(acquire, freed),
+                    _ => false,
+                };
+                let (queues, queues_behind) = (said(false), said(true));
+                assert!(queues || !queues_behind, "story {seed}: {one:?}");
+                let applied = watched.apply(&one);
+                story.learn(&one, &applied);
+                if !queues {
+                    continue;
+                }
+                let granted = applied.events.iter().any(|event| matches!(event.kind, EventKind::Granted { .. }));
+                assert!(!granted, "story {seed}: {one:?} came to {applied:?}");
+                if matches!(applied.commands[0].outcome, Outcome::Queued(_)) {
+                    queued += 1;
+                    behind += usize::from(queues_behind);
+                }
+            }
+        }
+    }
+    assert!(500 < queued && 100 < behind && behind < queued, "{queued} queued, {behind} of them behind others");
+}
