@@ -20,9 +20,9 @@ fn who_would_queue_is_not_granted() {
             story.learn(&told, &applied);
             for submission in commands {
                 let one = entry(told.stamp.0, vec![], vec![submission.command]);
-                let said = |freed| match &one.commands[0].command {
-                    Command::Acquire(acquire) => watched.machine.would_queue(acquire, freed),
-                    _ => false,
+                let said = |freed| {
+                    let Command::Acquire(acquire) = &one.commands[0].command else { return false };
+                    watched.machine.would_queue(acquire, freed)
                 };
                 let (queues, queues_behind) = (said(false), said(true));
                 assert!(queues || !queues_behind, "story {seed}: {one:?}");
