@@ -178,7 +178,7 @@ pub(super) async fn keep_lease<S: LockService>(service: S, presence: Arc<Presenc
         }
         let (token, attempt) = (hold.token(), presence.next_hold_attempt());
         let target = RenewalTarget::Hold { lock: lock.clone(), session: presence.id, token, lease_ms };
-        let renewal = RenewalCall { target, proof: Some(presence.handle.clone()), attempt };
+        let renewal = RenewalCall { target, proof: presence.proof(), attempt };
         let answer = tokio::time::timeout(interval, service.renew(vec![renewal])).await;
         let answer = answer.unwrap_or_else(|_| Err(ServiceError::unknown("a renewal was not answered in time")));
         match answer.map(|replies| replies.into_iter().next()) {

@@ -111,6 +111,7 @@ impl From<Refusal> for ClientError {
             | Refusal::StaleAttempt { .. }
             | Refusal::TooOld { .. }
             | Refusal::RequestReused { .. }
+            | Refusal::OtherNamespace { .. }
             | Refusal::OutOfBounds { .. }
             | Refusal::OtherDisk { .. }
             | Refusal::FeaturesUnsupported { .. }

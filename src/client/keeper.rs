@@ -202,7 +202,7 @@ impl<S: LockService> Keeper<S> {
     fn renew(&mut self, sent: Instant) {
         let renewal = RenewalCall {
             target: RenewalTarget::Session(self.presence.id),
-            proof: Some(self.presence.handle.clone()),
+            proof: self.presence.proof(),
             attempt: self.attempt,
         };
         let service = self.service.clone();
@@ -217,7 +217,9 @@ impl<S: LockService> Keeper<S> {
 
     fn attach(&mut self, sent: Instant) {
         self.presence.validity().attaching(sent);
-        let attach = Attach { session: self.presence.id, handle: self.presence.handle.clone(), attempt: self.attempt };
+        let Presence { namespace, id, handle, .. } = &*self.presence;
+        let (namespace, handle) = (namespace.clone(), handle.clone());
+        let attach = Attach { namespace, session: *id, handle, attempt: self.attempt };
         let call = self.presence.call(Command::Attach(attach));
         let service = self.service.clone();
         self.attempts.push(Box::pin(async move { Attempted { sent, answer: service.submit(call).await } }));

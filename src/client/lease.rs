@@ -10,7 +10,7 @@ use super::{Client, ClientError, Released};
 use crate::clock::{Clock, Instant};
 use crate::limits::REFRESH_TRIES_MAX;
 use crate::model::{Command, FencingToken, Handle, LockKey, LockName, LogTime, Outcome, Refusal, RenewalTarget, Reply};
-use crate::service::{Call, LockService, RenewalCall, ServiceError};
+use crate::service::{Call, LockService, Proof, RenewalCall, ServiceError};
 
 /// A sessionless command says since when it is under way, so that a late duplicate is never executed.
 pub(super) fn aged(command: Command, clock: &dyn Clock, began: Instant, since: LogTime) -> (Call, Instant) {
@@ -136,7 +136,8 @@ impl<S: LockService> Client<S> {
         let mut tries = 0;
         loop {
             let attempt = || {
-                let renewal = RenewalCall { target: target.clone(), proof: None, attempt: attempts.next(&**clock) };
+                let renewal =
+                    RenewalCall { target: target.clone(), proof: Proof::Trusted, attempt: attempts.next(&**clock) };
                 let (sent, answer) = (clock.now(), self.service.renew(vec![renewal]));
                 async move { Ok((sent, answer.await?)) }
             };

@@ -14,7 +14,7 @@ use super::validity::Validity;
 use crate::clock::{Clock, Instant};
 use crate::limits::{CLOCK_LOOK_MS_MAX, RENEWAL_BEATS};
 use crate::model::{Command, EndReason, Handle, Namespace, Reply, RequestId, SessionId};
-use crate::service::{Call, ServiceError};
+use crate::service::{Call, Proof, ServiceError};
 
 /// How sure a hold is, by the client's own clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -139,7 +139,12 @@ impl Presence {
 
     /// A command of this session, with its proof.
     pub(super) fn call(&self, command: Command) -> Call {
-        Call { proof: Some(self.handle.clone()), ..Call::new(command) }
+        Call { proof: self.proof(), ..Call::new(command) }
+    }
+
+    /// What shows that this client may act for the session.
+    pub(super) fn proof(&self) -> Proof {
+        Proof::Handle { handle: self.handle.clone(), namespace: self.namespace.clone() }
     }
 
     /// A number as the cluster knows it.

@@ -225,7 +225,7 @@ pub(super) fn samples_of_entries() -> Vec<(String, Entry)> {
             metadata: metadata.clone(),
             accepts_hand_over: true,
         }),
-        Command::Attach(Attach { session, handle: handle.clone(), attempt: 6 }),
+        Command::Attach(Attach { namespace: lock.namespace.clone(), session, handle: handle.clone(), attempt: 6 }),
         Command::Disconnected { session, attachment: Attachment(2) },
         Command::CloseSession { session, end: SessionClose::Done },
         Command::CloseSession { session, end: SessionClose::Lost },

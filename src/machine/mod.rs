@@ -65,8 +65,8 @@ pub use record::{CorruptRecords, Record, RecordKey};
 use crate::faults::{self, Fault};
 use crate::limits;
 use crate::model::{
-    Announcement, ClusterSettings, Event, Handle, LockKey, LogTime, Namespace, Position, Reply, SessionId, TakeId,
-    Totals,
+    Announcement, ClusterSettings, Event, Handle, LockKey, LogTime, Namespace, Position, Refusal, Reply, SessionId,
+    TakeId, Totals,
 };
 use document_index::Documents;
 use expiry::Due;
@@ -174,10 +174,25 @@ impl Machine {
         self.next_deadline().is_some_and(|deadline| deadline < self.now().after_ms(early))
     }
 
-    /// Whether this handle proves that session. A session that has ended is proven by nothing.
-    #[must_use]
-    pub fn proves(&self, session: SessionId, handle: &Handle) -> bool {
-        self.sessions.get(&session).is_some_and(|session| session.record.handle == *handle)
+    /// Refuses a handle that does not prove that session, and a namespace in which the session does not live. A session
+    /// that has ended is not refused here: its end is the answer to the command.
+    pub fn proves(&self, id: SessionId, handle: &Handle, namespace: &Namespace) -> Result<(), Refusal> {
+        let Some(Session { record, .. }) = self.sessions.get(&id).map(|session| &**session) else { return Ok(()) };
+        if record.handle != *handle {
+            return Err(Refusal::WrongHandle);
+        }
+        self.lives_in(id, namespace)
+    }
+
+    /// Refuses a namespace in which that session does not live.
+    fn lives_in(&self, id: SessionId, namespace: &Namespace) -> Result<(), Refusal> {
+        match self.namespace_of(id).filter(|own| *own != namespace) {
+            Some(own) => {
+                let (namespace, asked) = (own.clone(), namespace.clone());
+                Err(Refusal::OtherNamespace { session: id, namespace, asked })
+            }
+            None => Ok(()),
+        }
     }
 
     /// Where that session lives, while it is open.

@@ -138,7 +138,10 @@ impl Machine {
 
     fn claim(&self, lock: Option<&LockKey>, claim: Claim) -> Option<Outcome> {
         match claim {
-            Claim::Request(request) => self.request_outcome(request),
+            Claim::Request(request) => match lock.map(|lock| self.lives_in(request.session, &lock.namespace)) {
+                Some(Err(refusal)) => Some(Outcome::Refused(refusal)),
+                Some(Ok(())) | None => self.request_outcome(request),
+            },
             Claim::Take(take) => self.take_query(lock?, take),
         }
     }

@@ -89,13 +89,13 @@ impl Machine {
         if let Err(refusal) = self.live_session(id) {
             return Outcome::Refused(refusal);
         }
+        if let Err(refusal) = self.proves(id, &attach.handle, &attach.namespace) {
+            return Outcome::Refused(refusal);
+        }
         let Some(session) = self.sessions.get_mut(&id) else {
             return Outcome::Refused(Refusal::SessionEnded { session: id, reason: EndReason::Expired });
         };
         let record = &mut session.record;
-        if record.handle != attach.handle {
-            return Outcome::Refused(Refusal::WrongHandle);
-        }
         if attach.attempt <= record.attempt {
             return Outcome::Refused(Refusal::StaleAttempt { newest: record.attempt });
         }

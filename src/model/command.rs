@@ -164,6 +164,8 @@ pub struct OpenSession {
 /// See [`Command::Attach`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attach {
+    /// The namespace in which the caller takes the session to live. Another one than the session's own is refused.
+    pub namespace: Namespace,
     /// Which session.
     pub session: SessionId,
     /// Proof.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CircleLink, EndReason, FencingToken, HolderView, Kind, LockKey, LockValue, SessionId};
+use super::{CircleLink, EndReason, FencingToken, HolderView, Kind, LockKey, LockValue, Namespace, SessionId};
 
 /// Why a command was refused. Each names what stands in the way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -218,6 +218,16 @@ pub enum Refusal {
         held: u32,
         /// The caller's count.
         asked: u32,
+    },
+    /// The caller named another namespace than the one in which the session lives; nothing was changed.
+    #[error("session {session} lives in the namespace {namespace}, and the call is for {asked}")]
+    OtherNamespace {
+        /// Which session.
+        session: SessionId,
+        /// Where it lives.
+        namespace: Namespace,
+        /// The one that the caller named.
+        asked: Namespace,
     },
 }
 

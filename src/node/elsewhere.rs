@@ -10,7 +10,7 @@ use super::service::unexpected;
 use crate::limits;
 use crate::model::{Reply, Submission};
 use crate::raft::View;
-use crate::service::{Call, NotSent, ServiceError};
+use crate::service::{Call, NotSent, Proof, ServiceError};
 
 impl Node {
     /// Puts a command through the leader's log.
@@ -97,7 +97,7 @@ pub(super) async fn pass_on_left(node: Node) {
             stopped = stop.wait_for(|stop| *stop) => { stopped.ok(); return }
         }
         for Waiting { what: Submission { principal, since, command }, answer } in node.core.lanes.take_left() {
-            let (node, call) = (node.clone(), Call { principal, proof: None, age_ms: 0, since, command });
+            let (node, call) = (node.clone(), Call { principal, proof: Proof::Trusted, age_ms: 0, since, command });
             node.clone().own(async move {
                 answer.send(node.submit_elsewhere(call).await).ok();
             });

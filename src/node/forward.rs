@@ -89,12 +89,12 @@ mod tests {
     use crate::model::{
         Claim, Command, LockKey, LockName, LogTime, Namespace, Outcome, RenewalTarget, SessionId, TakeId,
     };
-    use crate::service::NotSent;
+    use crate::service::{NotSent, Proof};
 
     fn calls() -> Vec<Forward> {
         let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("nightly").expect("a name") };
         let target = RenewalTarget::Session(SessionId::new(0, 3));
-        let renewal = || RenewalCall { target: target.clone(), proof: None, attempt: 7 };
+        let renewal = || RenewalCall { target: target.clone(), proof: Proof::Trusted, attempt: 7 };
         vec![
             Forward::Submit(Call::new(Command::Tick)),
             Forward::Renew(vec![renewal(), renewal()]),

@@ -295,6 +295,7 @@ mod tests {
         Command, Entry, Handle, LockKey, LockName, Metadata, Mode, Namespace, Patience, Principal, SessionId, TakeId,
         TakeLease, WallTime,
     };
+    use crate::service::Proof;
 
     const NOW: Now = Now { instant: Instant::from_nanos(0), applied: LogTime(0), timed: true };
 
@@ -333,7 +334,7 @@ mod tests {
         }
         let renewal = |attempt| {
             let target = RenewalTarget::Lease { lock: lock(), handle: handle(), lease_ms: 1_000 };
-            RenewalCall { target, proof: None, attempt }
+            RenewalCall { target, proof: Proof::Trusted, attempt }
         };
         let renewals = 2 * limits::RENEWALS_AN_ENTRY_MAX as u64;
         lanes.renewals((0..renewals).map(renewal).collect(), || NOW).expect("room");
@@ -410,7 +411,7 @@ mod tests {
         assert!(lanes.are_only(2, is_take));
         assert!(!lanes.are_only(1, is_take) && !lanes.are_only(2, |told| told == &submission(1)));
         let target = RenewalTarget::Lease { lock: lock(), handle: handle(), lease_ms: 1_000 };
-        lanes.renewals(vec![RenewalCall { target, proof: None, attempt: 1 }], || NOW).expect("room");
+        lanes.renewals(vec![RenewalCall { target, proof: Proof::Trusted, attempt: 1 }], || NOW).expect("room");
         assert!(!lanes.are_only(2, is_take));
     }
 
@@ -419,7 +420,7 @@ mod tests {
     fn sessions_gather() {
         let lanes = Lanes::default();
         lanes.open(LogTime(0), NOW.instant, Duration::from_millis(150));
-        let renewal = |target| RenewalCall { target, proof: None, attempt: 1 };
+        let renewal = |target| RenewalCall { target, proof: Proof::Trusted, attempt: 1 };
         let session = |number| renewal(RenewalTarget::Session(SessionId::new(0, number)));
         lanes.renewals(vec![session(1), session(2)], || NOW).expect("room");
         assert_eq!((lanes.waiting(1, true), lanes.waiting(1, false)), (0, 2));

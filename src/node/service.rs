@@ -14,8 +14,8 @@ use crate::model::{
 };
 use crate::raft::ProposeError;
 use crate::service::{
-    Call, ClaimRef, Download, Events, Freshness, LockService, MemberChange, NotSent, RenewalCall, Scope, ServiceError,
-    Status, Subscription,
+    Call, ClaimRef, Download, Events, Freshness, LockService, MemberChange, NotSent, Proof, RenewalCall, Scope,
+    ServiceError, Status, Subscription,
 };
 
 impl LockService for Node {
@@ -180,9 +180,7 @@ impl Node {
     }
 
     fn propose_here(&self, call: Call) -> Result<oneshot::Receiver<Result<Reply, ServiceError>>, ServiceError> {
-        if let Some(handle) = &call.proof {
-            self.proven(session_of(&call.command), handle)?;
-        }
+        self.proven(session_of(&call.command), &call.proof)?;
         self.core.admits(&call.command)?;
         self.core.within_rate(&call.command)?;
         let (answer, reply) = oneshot::channel();
@@ -207,9 +205,7 @@ impl Node {
                 RenewalTarget::Session(id) | RenewalTarget::Hold { session: id, .. } => Some(*id),
                 RenewalTarget::Lease { .. } => None,
             };
-            if let Some(handle) = &call.proof {
-                self.proven(session, handle)?;
-            }
+            self.proven(session, &call.proof)?;
         }
         let (applied, timed) =
             self.core.consensus.machine(|machine| (machine.now(), machine.next_deadline().is_some()));
@@ -229,11 +225,10 @@ impl Node {
         Ok(replies)
     }
 
-    /// Refuses a handle that does not prove a session that lives here; one that has ended is the machine's to answer.
-    fn proven(&self, session: Option<SessionId>, handle: &crate::model::Handle) -> Result<(), ServiceError> {
-        let Some(session) = session else { return Ok(()) };
-        let wrong = self.core.consensus.machine(|machine| machine.lives(session) && !machine.proves(session, handle));
-        if wrong { Err(Refusal::WrongHandle.into()) } else { Ok(()) }
+    /// Refuses a proof that is not that session's, before anything reaches the log.
+    fn proven(&self, session: Option<SessionId>, proof: &Proof) -> Result<(), ServiceError> {
+        let (Some(session), Proof::Handle { handle, namespace }) = (session, proof) else { return Ok(()) };
+        Ok(self.core.consensus.machine(|machine| machine.proves(session, handle, namespace))?)
     }
 
     /// Where a claim stands: at once when it is settled, otherwise when it is, or after `wait` as it stands then.

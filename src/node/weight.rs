@@ -20,7 +20,7 @@ pub(super) fn of_command(submission: &Submission) -> usize {
         Command::OpenSession(OpenSession { namespace, handle, metadata, .. }) => {
             namespace.as_str().len() + handle.reveal().len() + of_metadata(metadata)
         }
-        Command::Attach(attach) => attach.handle.reveal().len(),
+        Command::Attach(attach) => attach.namespace.as_str().len() + attach.handle.reveal().len(),
         Command::Acquire(Acquire { name, owner, metadata, extras, .. }) => {
             let owner = owner.as_ref().map_or(0, |owner: &Owner| owner.as_str().len());
             name.as_str().len() + owner + of_metadata(metadata) + extras.as_deref().map_or(0, of_extras)

@@ -17,7 +17,7 @@ use crate::model::{
     Answer, Answered, EventKind, FencingToken, Handle, Invalid, ListFilter, LockKey, Query, RenewalTarget, SessionId,
 };
 use crate::service::{
-    Call, ClaimRef, Events, Freshness, LockService, RenewalCall, Scope, ServerInfo, ServiceError, Subscription,
+    Call, ClaimRef, Events, Freshness, LockService, Proof, RenewalCall, Scope, ServerInfo, ServiceError, Subscription,
 };
 
 /// `Locks` over any service.
@@ -123,22 +123,25 @@ fn refused(invalid: Invalid) -> Status {
 
 fn renewal(namespace_text: &str, renewal: pb::Renewal) -> Result<RenewalCall, Invalid> {
     let handle = Handle::parse(&renewal.handle)?;
-    let (target, proof) = match required("target", renewal.target)? {
-        pb::renewal::Target::Session(session) => (RenewalTarget::Session(SessionId::from_u64(session)?), Some(handle)),
+    let proof = |handle, of: &str| Ok(Proof::Handle { handle, namespace: namespace(of)? });
+    let (target, proven) = match required("target", renewal.target)? {
+        pb::renewal::Target::Session(session) => {
+            (RenewalTarget::Session(SessionId::from_u64(session)?), proof(handle, namespace_text)?)
+        }
         pb::renewal::Target::Lease(pb::LeaseTarget { lock, lease_ms }) => {
             let lock = required("lock", lock)?;
             let of = if lock.namespace.is_empty() { namespace_text } else { &lock.namespace };
-            (RenewalTarget::Lease { lock: lock_key(of, &lock.name)?, handle, lease_ms }, None)
+            (RenewalTarget::Lease { lock: lock_key(of, &lock.name)?, handle, lease_ms }, Proof::Trusted)
         }
         pb::renewal::Target::Hold(pb::HoldTarget { lock, session, token, lease_ms }) => {
             let lock = required("lock", lock)?;
             let of = if lock.namespace.is_empty() { namespace_text } else { &lock.namespace };
             let (lock, session) = (lock_key(of, &lock.name)?, SessionId::from_u64(session)?);
             let token = FencingToken::from_u64(token)?;
-            (RenewalTarget::Hold { lock, session, token, lease_ms }, Some(handle))
+            (RenewalTarget::Hold { lock, session, token, lease_ms }, proof(handle, of)?)
         }
     };
-    Ok(RenewalCall { target, proof, attempt: renewal.attempt })
+    Ok(RenewalCall { target, proof: proven, attempt: renewal.attempt })
 }
 
 fn renewals(asked: pb::RenewRequest) -> Result<Vec<RenewalCall>, Invalid> {

@@ -90,9 +90,8 @@ pub trait LockService: Clone + Send + Sync + 'static {
 pub struct Call {
     /// Who the cluster says that the caller is.
     pub principal: Principal,
-    /// The handle of the session that the command names. `None` where the way to the service already proved it: a
-    /// stream that was opened or attached with the handle, or an application that embeds the node.
-    pub proof: Option<Handle>,
+    /// What shows that the caller may act for the session that the command names.
+    pub proof: Proof,
     /// For sessionless commands: how long ago the caller first sent it, in milliseconds of its own clock.
     pub age_ms: u64,
     /// For sessionless commands: log time as the caller knew it before it first sent it. With it no copy can come so late
@@ -107,8 +106,23 @@ impl Call {
     /// A first try by the caller itself.
     #[must_use]
     pub fn new(command: Command) -> Self {
-        Self { principal: Principal::default(), proof: None, age_ms: 0, since: None, command }
+        Self { principal: Principal::default(), proof: Proof::Trusted, age_ms: 0, since: None, command }
     }
+}
+
+/// What shows that a caller may act for a session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Proof {
+    /// The way to the service has proved it: a stream that was opened or attached with the handle, or an application
+    /// that embeds the node.
+    Trusted,
+    /// The caller shows the session's handle with the call.
+    Handle {
+        /// The session's own.
+        handle: Handle,
+        /// Where the caller takes the session to live. The call is refused if the session lives in another namespace.
+        namespace: Namespace,
+    },
 }
 
 /// One renewal as its caller asks for it; the leader adds when it received it.
@@ -116,8 +130,8 @@ impl Call {
 pub struct RenewalCall {
     /// What to prolong.
     pub target: RenewalTarget,
-    /// The session's handle, as in [`Call::proof`].
-    pub proof: Option<Handle>,
+    /// As in [`Call::proof`]. A token lease has its handle in the target and needs no other proof.
+    pub proof: Proof,
     /// The caller's own count, echoed in the answer.
     pub attempt: u64,
 }

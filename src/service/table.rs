@@ -155,7 +155,7 @@ impl Word {
             Refusal::StaleAttempt { .. } => Word::StaleAttempt,
             Refusal::TooOld { .. } => Word::TooOld,
             Refusal::RequestReused { .. } => Word::RequestReused,
-            Refusal::OutOfBounds { .. } => Word::Invalid,
+            Refusal::OutOfBounds { .. } | Refusal::OtherNamespace { .. } => Word::Invalid,
             Refusal::OtherDisk { .. } => Word::NotPermitted,
             Refusal::MembersUnfit { .. } => Word::MembersUnfit,
             Refusal::FeaturesUnsupported { .. } | Refusal::FeatureLevel { .. } => Word::FeatureLevel,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lockkeeper::client::{Asked, Client, ClientError, HoldState, LockGuard, Session};
 use lockkeeper::model::{Command, EndReason, Reentry, SessionClose, TokenState};
-use lockkeeper::service::{Call, LockService, Word};
+use lockkeeper::service::{Call, LockService, Proof, Word};
 
 use crate::faulty::Faulty;
 use crate::suite::{LONG, LOOK, SHORT, client, in_use, session, short_session};
@@ -160,7 +160,8 @@ pub(crate) async fn a_value_is_shown_and_changed<S: LockService>(service: S) {
 /// Ends a session as its client does that finds its own deadline passed.
 pub(crate) async fn lose<S: LockService>(service: &S, session: &Session<S>) {
     let close = Command::CloseSession { session: session.id(), end: SessionClose::Lost };
-    let call = Call { proof: Some(session.handle().clone()), ..Call::new(close) };
+    let proof = Proof::Handle { handle: session.handle().clone(), namespace: session.namespace().clone() };
+    let call = Call { proof, ..Call::new(close) };
     // The session's stream may end before the answer; what became of it is looked at by the caller.
     drop(service.submit(call).await);
 }

@@ -82,3 +82,94 @@ async fn a_unary_wait_ends_when_the_name_is_free() {
     let reply = waits.await.expect("answered").into_inner();
     assert!(reply.holders.is_empty() && reply.waiters.is_empty(), "{reply:?}");
 }
+
+/// Opens a session in the namespace `default`, by a call.
+async fn opened(locks: &mut LocksClient<Channel>, handle: &str) -> u64 {
+    let open = pb::StreamOpen {
+        handle: handle.to_owned(),
+        instance: vec![7; 16].into(),
+        ttl_ms: 10_000,
+        ..pb::StreamOpen::default()
+    };
+    let asked = pb::OpenSessionRequest { namespace: String::new(), open: Some(open) };
+    let reply = locks.open_session(asked).await.expect("opened").into_inner();
+    let Some(pb::reply::Outcome::Opened(opened)) = reply.outcome else { panic!("not opened: {reply:?}") };
+    opened.session
+}
+
+fn acquire_of(lock: &str, request: u64) -> pb::StreamAcquire {
+    let mode = Some(lockkeeper::model::Mode::Exclusive.into());
+    let patience = Some(lockkeeper::model::Patience::Try.into());
+    pb::StreamAcquire { request, lock: lock.to_owned(), mode, patience, ..pb::StreamAcquire::default() }
+}
+
+/// A call that names another namespace than the one in which its session lives is refused, and the refusal names both.
+/// Every call that has a session beside a namespace is tried, with the right handle each time; none changes anything.
+#[tokio::test]
+async fn a_session_is_refused_in_another_namespace() {
+    let mut locks = LocksClient::new(node().await);
+    let handle = "of-default".to_owned();
+    let session = opened(&mut locks, &handle).await;
+    let namespace = "billing".to_owned();
+    let (lock, request) = ("only-in-default".to_owned(), 1);
+
+    let acquire = Some(acquire_of(&lock, request));
+    let asked = pb::SessionAcquireRequest { namespace: String::new(), session, handle: handle.clone(), acquire };
+    let held = locks.session_acquire(asked.clone()).await.expect("its own namespace").into_inner();
+    let Some(pb::reply::Outcome::Granted(pb::Granted { token, .. })) = held.outcome else { panic!("{held:?}") };
+
+    let of = || (namespace.clone(), session, handle.clone());
+    let mut refusals = Vec::new();
+    let acquire = Some(acquire_of("elsewhere", 2));
+    let (namespace, session, handle) = of();
+    let asked = pb::SessionAcquireRequest { namespace, session, handle, acquire };
+    refusals.push(("acquire", locks.session_acquire(asked).await.map(drop)));
+    let pb::StreamAcquire { mode, patience, .. } = acquire_of("elsewhere", 3);
+    let members = vec![pb::SetMember { lock: "elsewhere".to_owned(), mode }];
+    let acquire = Some(pb::StreamAcquireSet { request: 3, members, patience, ..Default::default() });
+    let (namespace, session, handle) = of();
+    let asked = pb::SessionAcquireSetRequest { namespace, session, handle, acquire };
+    refusals.push(("acquire a set", locks.session_acquire_set(asked).await.map(drop)));
+    let release = Some(pb::StreamRelease { request: 4, answered_below: 0, lock: lock.clone(), token });
+    let (namespace, session, handle) = of();
+    let asked = pb::SessionReleaseRequest { namespace, session, handle, release };
+    refusals.push(("release", locks.session_release(asked).await.map(drop)));
+    let what = Some(pb::stream_alter::What::SetValue(pb::SetValue { token, value: Some("x".to_owned()) }));
+    let alter = Some(pb::StreamAlter { request: 5, answered_below: 0, lock: lock.clone(), what });
+    let (namespace, session, handle) = of();
+    refusals.push((
+        "alter",
+        locks.session_alter(pb::SessionAlterRequest { namespace, session, handle, alter }).await.map(drop),
+    ));
+    let (namespace, session, handle) = of();
+    let asked = pb::SessionCancelRequest { namespace, session, handle, request };
+    refusals.push(("cancel", locks.session_cancel(asked).await.map(drop)));
+    let (namespace, session, handle) = of();
+    let end = pb::SessionClose::Done.into();
+    refusals.push((
+        "close",
+        locks.close_session(pb::CloseSessionRequest { namespace, session, handle, end }).await.map(drop),
+    ));
+    let (namespace, session, handle) = of();
+    let target = Some(pb::renewal::Target::Session(session));
+    let renewals = vec![pb::Renewal { target, handle, attempt: 1 }];
+    refusals.push(("renew", locks.renew(pb::RenewRequest { namespace, renewals }).await.map(drop)));
+    let claim = || Some(pb::Claim { who: Some(pb::claim::Who::Request(pb::RequestId { session, number: request })) });
+    let (namespace, ..) = of();
+    let asked = pb::SettledRequest { namespace, lock: lock.clone(), claim: claim() };
+    refusals.push(("settled", locks.settled(asked).await.map(drop)));
+
+    for (call, refused) in refusals {
+        let status = refused.expect_err(call);
+        let text = status.message();
+        assert_eq!(status.code(), Code::InvalidArgument, "{call}: {text}");
+        assert!(text.contains("default") && text.contains("billing"), "{call}: {text}");
+    }
+    let seen = pb::InspectRequest { lock: "elsewhere".to_owned(), ..Default::default() };
+    let seen = locks.inspect(seen).await.expect("answered").into_inner();
+    assert!(seen.holders.is_empty(), "it was locked in the session's own namespace: {seen:?}");
+    let seen = pb::InspectRequest { lock, ..Default::default() };
+    let seen = locks.inspect(seen).await.expect("answered").into_inner();
+    let kept: Vec<_> = seen.holders.iter().map(|holder| holder.token).collect();
+    assert_eq!((kept, seen.value), (vec![token], None), "the hold is as it was");
+}

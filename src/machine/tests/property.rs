@@ -54,7 +54,7 @@ fn answer(outcome: &Outcome) -> String {
 /// Everything that can be answered, apart from quotas, which have tests of their own.
 const POSSIBLE: [(&str, &str); 38] = [
     ("OpenSession", "Opened AlreadyOpen Tombstoned OutOfBounds_ttl OutOfBounds_disconnect_grace"),
-    ("Attach", "Attached WrongHandle StaleAttempt SessionEnded"),
+    ("Attach", "Attached WrongHandle OtherNamespace StaleAttempt SessionEnded"),
     ("Disconnected", "DisconnectNoted"),
     ("CloseSession", "Closed"),
     (

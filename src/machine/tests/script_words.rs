@@ -143,6 +143,7 @@ impl Names {
             | Refusal::StaleAttempt { .. }
             | Refusal::TooOld { .. }
             | Refusal::RequestReused { .. }
+            | Refusal::OtherNamespace { .. }
             | Refusal::OutOfBounds { .. }
             | Refusal::OtherDisk { .. }
             | Refusal::FeaturesUnsupported { .. }

@@ -1,5 +1,6 @@
 //! Changes of holds, and what is done to a lock from outside: as they come in, and as they are sent.
 
+use super::command::call;
 use super::part::{lock_key, required};
 use crate::model::{
     Alter, Alteration, Command, FencingToken, Handle, Invalid, LockName, LockValue, Manage, Managing, Reason,
@@ -65,7 +66,7 @@ impl TryFrom<pb::SessionAlterRequest> for Call {
     type Error = Invalid;
     fn try_from(asked: pb::SessionAlterRequest) -> Result<Self, Invalid> {
         let alter = stream_alter(SessionId::from_u64(asked.session)?, required("alter", asked.alter)?)?;
-        Ok(Call { proof: Some(Handle::parse(&asked.handle)?), ..Call::new(Command::Alter(alter)) })
+        call(&asked.handle, &asked.namespace, Command::Alter(alter))
     }
 }
 

@@ -9,7 +9,7 @@ use crate::model::{
     Namespace, OpenSession, Patience, Query, Release, RequestId, SessionId, TakeLease,
 };
 use crate::rpc::pb;
-use crate::service::{Call, ClaimRef, Scope, Subscription};
+use crate::service::{Call, ClaimRef, Proof, Scope, Subscription};
 
 /// A command to open a session.
 pub(in crate::rpc) fn open_session(namespace: Namespace, open: pb::StreamOpen) -> Result<OpenSession, Invalid> {
@@ -92,8 +92,10 @@ pub(in crate::rpc) fn stream_close(session: SessionId, end: i32) -> Result<Comma
     Ok(Command::CloseSession { session, end })
 }
 
-fn call(handle: &str, age_ms: u64, command: Command) -> Result<Call, Invalid> {
-    Ok(Call { proof: Some(Handle::parse(handle)?), age_ms, ..Call::new(command) })
+/// A session's command that brings its proof along.
+pub(super) fn call(handle: &str, namespace_text: &str, command: Command) -> Result<Call, Invalid> {
+    let proof = Proof::Handle { handle: Handle::parse(handle)?, namespace: namespace(namespace_text)? };
+    Ok(Call { proof, ..Call::new(command) })
 }
 
 fn sessionless(age_ms: u64, since_ms: Option<u64>, command: Command) -> Call {
@@ -176,7 +178,7 @@ impl TryFrom<pb::OpenSessionRequest> for Call {
 impl TryFrom<pb::CloseSessionRequest> for Call {
     type Error = Invalid;
     fn try_from(asked: pb::CloseSessionRequest) -> Result<Self, Invalid> {
-        call(&asked.handle, 0, stream_close(SessionId::from_u64(asked.session)?, asked.end)?)
+        call(&asked.handle, &asked.namespace, stream_close(SessionId::from_u64(asked.session)?, asked.end)?)
     }
 }
 
@@ -184,7 +186,11 @@ impl TryFrom<pb::SessionAcquireRequest> for Call {
     type Error = Invalid;
     fn try_from(asked: pb::SessionAcquireRequest) -> Result<Self, Invalid> {
         let session = SessionId::from_u64(asked.session)?;
-        call(&asked.handle, 0, Command::Acquire(stream_acquire(session, required("acquire", asked.acquire)?)?))
+        call(
+            &asked.handle,
+            &asked.namespace,
+            Command::Acquire(stream_acquire(session, required("acquire", asked.acquire)?)?),
+        )
     }
 }
 
@@ -192,7 +198,11 @@ impl TryFrom<pb::SessionReleaseRequest> for Call {
     type Error = Invalid;
     fn try_from(asked: pb::SessionReleaseRequest) -> Result<Self, Invalid> {
         let session = SessionId::from_u64(asked.session)?;
-        call(&asked.handle, 0, Command::Release(stream_release(session, required("release", asked.release)?)?))
+        call(
+            &asked.handle,
+            &asked.namespace,
+            Command::Release(stream_release(session, required("release", asked.release)?)?),
+        )
     }
 }
 
@@ -200,7 +210,7 @@ impl TryFrom<pb::SessionCancelRequest> for Call {
     type Error = Invalid;
     fn try_from(asked: pb::SessionCancelRequest) -> Result<Self, Invalid> {
         let request = RequestId { session: SessionId::from_u64(asked.session)?, number: asked.request };
-        call(&asked.handle, 0, Command::Cancel { request })
+        call(&asked.handle, &asked.namespace, Command::Cancel { request })
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::command::call;
 use super::part::{extras, metadata, owner, required};
-use crate::model::{AcquireSet, Command, Handle, Invalid, LockName, RequestId, SessionId};
+use crate::model::{AcquireSet, Command, Invalid, LockName, RequestId, SessionId};
 use crate::rpc::pb;
 use crate::service::Call;
 
@@ -48,6 +49,6 @@ impl TryFrom<pb::SessionAcquireSetRequest> for Call {
     type Error = Invalid;
     fn try_from(asked: pb::SessionAcquireSetRequest) -> Result<Self, Invalid> {
         let set = stream_acquire_set(SessionId::from_u64(asked.session)?, required("acquire", asked.acquire)?)?;
-        Ok(Call { proof: Some(Handle::parse(&asked.handle)?), ..Call::new(Command::AcquireSet(set)) })
+        call(&asked.handle, &asked.namespace, Command::AcquireSet(set))
     }
 }

@@ -17,7 +17,7 @@ use crate::model::{
     TakeLease, Totals, WallTime,
 };
 use crate::rpc::pb;
-use crate::service::{Call, LeaderHint, NotSent, Role, ServiceError, Status, TABLE, Word};
+use crate::service::{Call, LeaderHint, NotSent, Proof, Role, ServiceError, Status, TABLE, Word};
 
 fn over_the_wire(answered: Answered) -> Result<Answered, ServiceError> {
     let back = match &answered.answer {
@@ -80,9 +80,9 @@ proptest! {
         let alter = Alter { request, answered_below, name: lock.name.clone(), what: alteration };
         prop_assert_eq!(super::stream_alter(session, (&alter).into()), Ok(alter.clone()));
         let asked = pb::SessionAlterRequest {
-            namespace: String::new(), session: session.as_u64(), handle: proof.clone(), alter: Some((&alter).into()),
+            namespace: lock.namespace.to_string(), session: session.as_u64(), handle: proof.clone(), alter: Some((&alter).into()),
         };
-        let proof = Some(Handle::parse(&proof).expect("legal"));
+        let proof = Proof::Handle { handle: Handle::parse(&proof).expect("legal"), namespace: lock.namespace.clone() };
         prop_assert_eq!(Call::try_from(asked), Ok(Call { proof, ..Call::new(Command::Alter(alter)) }));
         let manage = Manage { lock, what: managing };
         prop_assert_eq!(Call::try_from(pb::ManageRequest::from(&manage)), Ok(Call::new(Command::Manage(manage))));
@@ -109,9 +109,9 @@ proptest! {
         let set = AcquireSet { request, answered_below, members, owner, patience, metadata: metadata.clone(), extras };
         prop_assert_eq!(super::stream_acquire_set(session, (&set).into()), Ok(set.clone()));
         let asked = pb::SessionAcquireSetRequest {
-            namespace: String::new(), session: session.as_u64(), handle: handle.reveal().to_owned(), acquire: Some((&set).into()),
+            namespace: lock.namespace.to_string(), session: session.as_u64(), handle: handle.reveal().to_owned(), acquire: Some((&set).into()),
         };
-        let proof = Some(handle.clone());
+        let proof = Proof::Handle { handle: handle.clone(), namespace: lock.namespace.clone() };
         prop_assert_eq!(Call::try_from(asked), Ok(Call { proof, ..Call::new(Command::AcquireSet(set)) }));
         let release = Release { request, answered_below, name, token };
         prop_assert_eq!(super::stream_release(session, (&release).into()), Ok(release));

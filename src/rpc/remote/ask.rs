@@ -9,7 +9,7 @@ use crate::model::{
 };
 use crate::rpc::convert::{Sent, bytes_of, decided, error_from_status, not_understood};
 use crate::rpc::pb;
-use crate::service::{ClaimRef, Freshness, RenewalCall, ServiceError};
+use crate::service::{ClaimRef, Freshness, Proof, RenewalCall, ServiceError};
 
 impl RemoteService {
     pub(super) async fn take(&self, take: &TakeLease, sent: Sent) -> Result<Reply, ServiceError> {
@@ -59,9 +59,10 @@ impl RemoteService {
         &self,
         session: SessionId,
         handle: &Handle,
+        namespace: String,
         command: &Command,
     ) -> Result<Reply, ServiceError> {
-        let (session, handle, namespace) = (session.as_u64(), handle.reveal().to_owned(), String::new());
+        let (session, handle) = (session.as_u64(), handle.reveal().to_owned());
         let endpoints = &self.shared.endpoints;
         match command {
             Command::Acquire(acquire) => {
@@ -117,23 +118,25 @@ impl RemoteService {
 
     pub(super) async fn unary_renewal(&self, renewal: RenewalCall) -> Result<Reply, ServiceError> {
         let attempt = renewal.attempt;
-        let (target, handle) = match (renewal.target, renewal.proof) {
-            (RenewalTarget::Session(session), Some(proof)) => (pb::renewal::Target::Session(session.as_u64()), proof),
-            (RenewalTarget::Session(_) | RenewalTarget::Hold { .. }, None) => {
+        let (target, handle, namespace) = match (renewal.target, renewal.proof) {
+            (RenewalTarget::Session(session), Proof::Handle { handle, namespace }) => {
+                (pb::renewal::Target::Session(session.as_u64()), handle, namespace)
+            }
+            (RenewalTarget::Session(_) | RenewalTarget::Hold { .. }, Proof::Trusted) => {
                 let missing = Invalid::new("handle", "the session's proof", "nothing");
                 return Err(ServiceError::Invalid(missing));
             }
-            (RenewalTarget::Hold { lock, session, token, lease_ms }, Some(proof)) => {
+            (RenewalTarget::Hold { lock, session, token, lease_ms }, Proof::Handle { handle, namespace }) => {
                 let (lock, session, token) = (Some((&lock).into()), session.as_u64(), token.as_u64());
-                (pb::renewal::Target::Hold(pb::HoldTarget { lock, session, token, lease_ms }), proof)
+                (pb::renewal::Target::Hold(pb::HoldTarget { lock, session, token, lease_ms }), handle, namespace)
             }
             (RenewalTarget::Lease { lock, handle, lease_ms }, _) => {
                 let lease = pb::LeaseTarget { lock: Some((&lock).into()), lease_ms };
-                (pb::renewal::Target::Lease(lease), handle)
+                (pb::renewal::Target::Lease(lease), handle, lock.namespace)
             }
         };
         let renewal = pb::Renewal { target: Some(target), handle: handle.reveal().to_owned(), attempt };
-        let asked = pb::RenewRequest { namespace: String::new(), renewals: vec![renewal] };
+        let asked = pb::RenewRequest { namespace: namespace.to_string(), renewals: vec![renewal] };
         let call = |asked, at| async move {
             let answered = locks(at).renew(asked).await;
             let replies = answered.map_err(|status| error_from_status(&status))?.into_inner().replies;

@@ -33,7 +33,7 @@ use crate::model::{
 };
 use crate::net::Connector;
 use crate::service::{
-    Call, ClaimRef, Download, Events, Freshness, LeaderHint, LockService, MemberChange, NotSent, RenewalCall,
+    Call, ClaimRef, Download, Events, Freshness, LeaderHint, LockService, MemberChange, NotSent, Proof, RenewalCall,
     ServiceError, Status, Subscription,
 };
 
@@ -137,7 +137,7 @@ impl RemoteService {
     }
 
     /// Keeps a session's stream and drops the older one of the two that it has then, which is not always the one that was
-    /// answered first. Streams that are over are kept for their namespace until there are many.
+    /// answered first. Streams that are over stay until there are many: their sessions attach anew.
     fn keep(&self, session: SessionId, stream: StreamHandle) {
         let mut streams = self.streams();
         if streams.len() >= limits::STREAMS_A_CONNECTION_MAX as usize {
@@ -154,8 +154,11 @@ impl RemoteService {
     async fn session_command(&self, session: SessionId, call: &Call) -> Result<Reply, ServiceError> {
         let Some(stream) = self.stream(session) else {
             return match &call.proof {
-                Some(handle) => Box::pin(self.unary_session_command(session, handle, &call.command)).await,
-                None => Err(ServiceError::not_sent(NotSent::Detached)),
+                Proof::Handle { handle, namespace } => {
+                    let namespace = namespace.to_string();
+                    Box::pin(self.unary_session_command(session, handle, namespace, &call.command)).await
+                }
+                Proof::Trusted => Err(ServiceError::not_sent(NotSent::Detached)),
             };
         };
         let sent = stream_body(&call.command).map(|(body, request)| stream.send(body, request))?;
@@ -174,14 +177,13 @@ impl RemoteService {
                 Box::pin(self.bind(open.namespace.clone(), body, None)).await
             }
             Command::Attach(attach) => {
-                let namespace = self.streams().get(&attach.session).map(|stream| stream.namespace.clone());
                 let body = Body::Attach(pb::StreamAttach {
                     session: attach.session.as_u64(),
                     handle: attach.handle.reveal().to_owned(),
                     attempt: attach.attempt,
                 });
                 let attaching = Some((attach.session, attach.attempt));
-                Box::pin(self.bind(namespace.unwrap_or_default(), body, attaching)).await
+                Box::pin(self.bind(attach.namespace.clone(), body, attaching)).await
             }
             Command::CloseSession { session, .. } => self.session_command(*session, call).await,
             Command::Acquire(acquire) => self.session_command(acquire.request.session, call).await,
@@ -214,7 +216,7 @@ impl RemoteService {
                 return stream.ask(body, None).await;
             }
             // A session that had a stream attaches again: only a stream tells the cluster when its client is gone.
-            if renewal.proof.is_none() || self.streams().contains_key(&session) {
+            if renewal.proof == Proof::Trusted || self.streams().contains_key(&session) {
                 return Err(ServiceError::not_sent(NotSent::Detached));
             }
         }

@@ -30,7 +30,6 @@ pub(super) struct StreamHandle {
     asks: mpsc::Sender<Ask>,
     settlements: Arc<Mutex<Settlements>>,
     replaced: Arc<Notify>,
-    pub(super) namespace: Namespace,
     /// The endpoint that it was opened at.
     pub(super) address: String,
     /// The client's count of the attach that bound it; 0 where the session was opened on it.
@@ -103,7 +102,7 @@ impl StreamHandle {
         shared.endpoints.learn(&hello.endpoints);
         let led_elsewhere = led_elsewhere(&hello);
         shared.tasks.run(stream.run(incoming));
-        let stream = StreamHandle { line, asks, settlements, replaced, namespace, address: opened_at, attempt: 0 };
+        let stream = StreamHandle { line, asks, settlements, replaced, address: opened_at, attempt: 0 };
         Ok(Opened { stream, led_elsewhere })
     }
 

@@ -15,7 +15,7 @@ use crate::model::{
 };
 use crate::rpc::fake::{Node, SESSION, granted, lock, reply};
 use crate::service::{
-    Call, ClaimRef, Freshness, LeaderHint, LockService, NotSent, RenewalCall, Scope, ServiceError, Subscription,
+    Call, ClaimRef, Freshness, LeaderHint, LockService, NotSent, Proof, RenewalCall, Scope, ServiceError, Subscription,
 };
 
 fn connect<'a>(addresses: impl IntoIterator<Item = &'a String>) -> RemoteService {
@@ -80,7 +80,7 @@ async fn a_session_works_over_its_stream() {
     assert_eq!(remote.submit(acquire("free", 1)).await, Ok(reply(granted())));
     assert_eq!(node.asked().await, acquire("free", 1).command);
 
-    let renewal = RenewalCall { target: RenewalTarget::Session(session()), proof: None, attempt: 8 };
+    let renewal = RenewalCall { target: RenewalTarget::Session(session()), proof: Proof::Trusted, attempt: 8 };
     let renewed = remote.renew(vec![renewal]).await.expect("answered");
     assert_eq!(renewed, [reply(Outcome::Renewed { deadline: LogTime(12_000), attempt: 8, token: None })]);
 }
@@ -122,7 +122,6 @@ async fn a_long_wait_is_settled_once() {
 #[tokio::test]
 async fn a_wait_goes_on_over_the_newer_stream() {
     let (first, second) = (Node::start(1).await, Node::start(1).await);
-    let attach = |attempt| Call::new(Command::Attach(Attach { session: session(), handle: handle(), attempt }));
     let remote = connect([&first.address, &second.address]);
     remote.submit(attach(1)).await.expect("attached");
     remote.submit(acquire("busy", 1)).await.expect("queued");
@@ -188,7 +187,6 @@ async fn a_detached_session_attaches_anew() {
     let detached = ServiceError::not_sent(NotSent::Detached);
     assert_eq!(remote.submit(acquire("free", 1)).await, Err(detached));
     assert!(!remote.is_attached(session()));
-    let attach = |attempt| Call::new(Command::Attach(Attach { session: session(), handle: handle(), attempt }));
     remote.submit(attach(1)).await.expect("attached");
     assert_eq!(node.asked().await, attach(1).command);
     remote.submit(attach(2)).await.expect("attached");
@@ -274,7 +272,6 @@ async fn relay(node: String, still: Arc<AtomicBool>) -> String {
 #[tokio::test]
 async fn a_late_attach_does_not_replace_a_newer_stream() {
     let (mut first, mut second) = (Node::start(1).await, Node::start(1).await);
-    let attach = |attempt| Call::new(Command::Attach(Attach { session: session(), handle: handle(), attempt }));
     let remote = connect([&first.address, &second.address]);
     remote.submit(attach(5)).await.expect("attached");
     assert_eq!(first.asked().await, attach(5).command);
@@ -292,7 +289,7 @@ async fn a_late_attach_does_not_replace_a_newer_stream() {
 async fn a_proof_stands_in_for_a_stream() {
     let mut node = Node::start(1).await;
     let remote = connect([&node.address]);
-    let call = Call { proof: Some(handle()), ..acquire("free", 1) };
+    let call = Call { proof: Proof::Handle { handle: handle(), namespace: batch() }, ..acquire("free", 1) };
     assert_eq!(remote.submit(call.clone()).await, Ok(reply(granted())));
     assert_eq!(node.calls.recv().await, Some(call));
 }

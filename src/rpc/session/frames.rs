@@ -12,7 +12,7 @@ use crate::rpc::convert::{
 };
 use crate::rpc::pb;
 use crate::rpc::pb::client_frame::Body;
-use crate::service::{Call, ClaimRef, LockService, RenewalCall, Scope, ServiceError, Subscription};
+use crate::service::{Call, ClaimRef, LockService, Proof, RenewalCall, Scope, ServiceError, Subscription};
 
 impl<S: LockService> SessionStream<S> {
     /// Starts what a frame asks for. A frame that breaks the stream's own rules ends it; one whose values are out of
@@ -57,7 +57,8 @@ impl<S: LockService> SessionStream<S> {
             Body::Attach(pb::StreamAttach { session, handle, attempt }) => {
                 self.may_bind()?;
                 let session = SessionId::from_u64(session)?;
-                let attach = Attach { session, handle: Handle::parse(&handle)?, attempt };
+                let attach =
+                    Attach { namespace: self.namespace.clone(), session, handle: Handle::parse(&handle)?, attempt };
                 self.start_binding(number, Some(session), Command::Attach(attach));
             }
             Body::Acquire(acquire) => {
@@ -86,7 +87,7 @@ impl<S: LockService> SessionStream<S> {
             }
             Body::Renew(pb::StreamRenew { attempt }) => {
                 let target = RenewalTarget::Session(self.session()?);
-                self.start_renewal(number, RenewalCall { target, proof: None, attempt });
+                self.start_renewal(number, RenewalCall { target, proof: Proof::Trusted, attempt });
             }
             Body::Close(pb::StreamClose { end }) => {
                 let close = stream_close(self.session()?, end)?;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use lockkeeper::client::{Client, Session};
 use lockkeeper::model::{Command, Handle, LockName, LockView, Outcome, Reply, RequestId, SessionId};
 use lockkeeper::rpc::RemoteService;
-use lockkeeper::service::{Call, LockService, ServiceError};
+use lockkeeper::service::{Call, LockService, Proof, ServiceError};
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, sleep};
 
@@ -40,7 +40,8 @@ impl Caller {
     }
 
     pub(super) fn call(&self, command: Command) -> Call {
-        Call { proof: Some(self.handle()), ..Call::new(command) }
+        let namespace = self.session.namespace().clone();
+        Call { proof: Proof::Handle { handle: self.handle(), namespace }, ..Call::new(command) }
     }
 }
 

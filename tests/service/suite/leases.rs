@@ -5,7 +5,7 @@ use std::time::Duration;
 use lockkeeper::model::{
     Command, Handle, LockKey, Metadata, Mode, Namespace, Outcome, Patience, Refusal, RenewalTarget, TakeId, TakeLease,
 };
-use lockkeeper::service::{Call, LockService, RenewalCall, Word};
+use lockkeeper::service::{Call, LockService, Proof, RenewalCall, Word};
 
 use super::{LONG, SHORT, WAY, client, in_use};
 
@@ -74,7 +74,7 @@ pub(crate) async fn a_refresh_held_up_on_its_way_changes_nothing<S: LockService>
         name: lease.name().clone(),
     };
     let target = RenewalTarget::Lease { lock, handle: lease.handle().clone(), lease_ms: 1 };
-    let late = service.renew(vec![RenewalCall { target, proof: None, attempt: 1 }]).await.expect("answered");
+    let late = service.renew(vec![RenewalCall { target, proof: Proof::Trusted, attempt: 1 }]).await.expect("answered");
     let Outcome::Renewed { deadline, attempt: 1, token } = late[0].outcome else { panic!("{late:?}") };
     assert_eq!((deadline, token), (lease.deadline(), Some(lease.token())));
     client.refresh("a", lease.handle(), LONG * 4).await.expect("its handle");

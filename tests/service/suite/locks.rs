@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkeeper::client::{ClientError, HoldState};
 use lockkeeper::model::{Command, Outcome, Refusal};
-use lockkeeper::service::{Call, LockService, Word};
+use lockkeeper::service::{Call, LockService, Proof, Word};
 
 use super::{LONG, SHORT, client, in_use, session};
 
@@ -137,7 +137,8 @@ pub(crate) async fn a_foreign_release_is_refused<S: LockService>(service: S) {
         name: guard.name().clone(),
         token: guard.token(),
     };
-    let call = Call { proof: Some(two.handle().clone()), ..Call::new(Command::Release(release)) };
+    let proof = Proof::Handle { handle: two.handle().clone(), namespace: two.namespace().clone() };
+    let call = Call { proof, ..Call::new(Command::Release(release)) };
     let reply = service.submit(call).await.expect("answered");
     assert!(matches!(reply.outcome, Outcome::Refused(Refusal::HeldByOther { .. })), "{reply:?}");
     guard.release().await.expect("still held");

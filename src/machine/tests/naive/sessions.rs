@@ -51,6 +51,10 @@ impl Naive {
         if session.open.handle != attach.handle {
             return Outcome::Refused(Refusal::WrongHandle);
         }
+        if session.open.namespace != attach.namespace {
+            let (session, namespace, asked) = (session.id, session.open.namespace.clone(), attach.namespace.clone());
+            return Outcome::Refused(Refusal::OtherNamespace { session, namespace, asked });
+        }
         if attach.attempt <= session.attempt {
             return Outcome::Refused(Refusal::StaleAttempt { newest: session.attempt });
         }

@@ -46,7 +46,11 @@ impl Story {
         let attempt = known.attempt + 2 - self.random.below(3).min(known.attempt + 1);
         let stranger = self.random.percent(15);
         let handle = if stranger { handle(u128::MAX) } else { known.open.handle.clone() };
-        Command::Attach(Attach { session: known.id, handle, attempt })
+        let elsewhere = self.random.percent(10);
+        let known = &self.known[at];
+        let namespace =
+            if elsewhere { Namespace::parse("elsewhere").expect("legal") } else { known.open.namespace.clone() };
+        Command::Attach(Attach { namespace, session: known.id, handle, attempt })
     }
 
     pub(super) fn disconnected(&mut self) -> Command {

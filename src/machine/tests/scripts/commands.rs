@@ -14,7 +14,9 @@ impl Script {
             "attach" => {
                 let (session, handle) = self.session(who)?;
                 let handle = args.take_key("handle").map_or(Ok(handle), Handle::parse)?;
-                Command::Attach(Attach { session, handle, attempt: required(args, "attempt")?.parse()? })
+                let own = self.watched.machine.namespace_of(session).cloned().unwrap_or_default();
+                let namespace = args.take_key("ns").map_or(Ok(own), Namespace::parse)?;
+                Command::Attach(Attach { namespace, session, handle, attempt: required(args, "attempt")?.parse()? })
             }
             "disconnected" => {
                 let attachment = Attachment(required(args, "attachment")?.parse()?);
