@@ -359,6 +359,28 @@ mod tests {
         assert!(taken.into_iter().eq((0..commands).map(submission)));
     }
 
+    /// A renewal that is left for a later entry must not be late there: the stamp of every entry before is at most its
+    /// receipt. Of several that are left behind the oldest counts, as the newest was received later than the others.
+    #[test]
+    fn an_entry_is_stamped_no_later_than_the_oldest_renewal_left_behind() {
+        let at = |ms: u64| Now { instant: Instant::from_nanos(ms * 1_000_000), ..NOW };
+        let lanes = Lanes::default();
+        lanes.open(LogTime(0), NOW.instant, Duration::from_millis(150));
+        let renewal = |number| {
+            let target = RenewalTarget::Session(SessionId::new(0, number));
+            RenewalCall { target, proof: Proof::Trusted, attempt: 1 }
+        };
+        let full = limits::RENEWALS_AN_ENTRY_MAX as u64;
+        lanes.renewals((0..full).map(renewal).collect(), || at(0)).expect("room");
+        for (number, ms) in [(full, 10), (full + 1, 20), (full + 2, 30)] {
+            lanes.renewals(vec![renewal(number)], || at(ms)).expect("room");
+        }
+        let first = lanes.take(at(40)).expect("it leads");
+        assert_eq!((first.renewals.len() as u64, first.stamp), (full, LogTime(10)));
+        let second = lanes.take(at(40)).expect("it leads");
+        assert_eq!((second.renewals.len(), second.stamp), (3, LogTime(40)), "none is left behind");
+    }
+
     /// What waits when leadership is lost is told to ask elsewhere; in a hand-over its commands are kept for the next leader,
     /// but for those that a node makes for itself. Where the node stops first, nobody waits for ever.
     #[test]
