@@ -46,11 +46,11 @@ impl Window {
         }
     }
 
-    /// What follows a position, oldest first.
-    fn after(&self, cursor: Position) -> impl Iterator<Item = &Event> {
+    /// The entries with what follows a position, oldest first: a batch at most.
+    fn after(&self, cursor: Position) -> Vec<Arc<[Event]>> {
         let newer = |event: &&Event| cursor < event.position;
         let seen = self.entries.partition_point(|events| !events.last().as_ref().is_some_and(newer));
-        self.entries.range(seen..).flat_map(|events| events.iter()).skip_while(move |event| event.position <= cursor)
+        self.entries.range(seen..).take(BATCH).cloned().collect()
     }
 }
 
@@ -115,14 +115,19 @@ impl Hub {
         window.entries.back().and_then(|events| events.last()).map_or(window.floor, |event| event.position)
     }
 
+    /// The window is held only while a few entries are taken from it, for `apply` waits for it: each subscriber looks for
+    /// its own events afterwards.
     fn after(&self, cursor: Position, scope: &Scope) -> Batch {
-        let window = self.window();
-        if cursor < window.floor {
-            return Batch::Missed(window.floor);
-        }
-        let mut end = cursor;
-        let mut found = Vec::new();
-        for event in window.after(cursor).take(limits::EVENTS_WAITING_MAX) {
+        let entries = {
+            let window = self.window();
+            if cursor < window.floor {
+                return Batch::Missed(window.floor);
+            }
+            window.after(cursor)
+        };
+        let (mut end, mut found) = (cursor, Vec::new());
+        let events = entries.iter().flat_map(|events| events.iter());
+        for event in events.skip_while(|event| event.position <= cursor).take(limits::EVENTS_WAITING_MAX) {
             end = event.position;
             if concerns(event, scope) {
                 found.push(event.clone());
@@ -218,6 +223,25 @@ mod tests {
         assert_eq!(events.next().await, Ok(event(2, 0)));
         hub.publish(&[event(5, 0)].into());
         assert_eq!(events.next().await, Ok(event(5, 0)));
+        drop(events);
+        feed.await.expect("the feed ends with its subscriber");
+    }
+
+    /// One entry with more events than a subscriber takes at once, and many entries with few for it, arrive whole and in
+    /// order.
+    #[tokio::test]
+    async fn large_entries_and_many_entries_arrive_whole() {
+        let hub = Arc::new(Hub::new());
+        let large = limits::EVENTS_WAITING_MAX as u32 + BATCH as u32;
+        hub.publish(&(0..large).map(|n| event(1, n)).collect());
+        let many = 2 + 3 * BATCH as u64;
+        (2..many).for_each(|index| hub.publish(&[event(index, 0), event(index, 1)].into()));
+        let (mut events, feed) = hub.subscribe(everything(Some(Position::default())));
+        let feed = tokio::spawn(feed);
+        let expected = (0..large).map(|n| (1, n)).chain((2..many).flat_map(|index| [(index, 0), (index, 1)]));
+        for (index, n) in expected.filter(|at| *at != (0, 0)) {
+            assert_eq!(events.next().await, Ok(event(index, n)));
+        }
         drop(events);
         feed.await.expect("the feed ends with its subscriber");
     }
