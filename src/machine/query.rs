@@ -35,7 +35,7 @@ impl Machine {
         let holders = self.locks.get(key).map(|lock| &lock.holders);
         let next = FencingToken::new(self.globals.epoch, self.globals.tokens + 1);
         let lowest_valid = holders.and_then(|holders| holders.keys().next().copied()).unwrap_or(next);
-        let state = if self.globals.epoch < token.epoch() {
+        let state = if next <= token {
             TokenState::UnknownEpoch
         } else if holders.is_some_and(|holders| holders.contains_key(&token)) {
             TokenState::Valid

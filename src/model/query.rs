@@ -179,11 +179,11 @@ pub struct Checked {
 /// See [`Checked`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TokenState {
-    /// Somebody holds the lock with it now.
+    /// A holder has the lock with it now.
     Valid,
-    /// Nobody does, or no longer.
+    /// Its hold has ended, or it is a grant of another lock.
     Stale,
-    /// It comes from an epoch that this cluster has not had.
+    /// This cluster has not granted it: it is of a later epoch, or above every grant.
     UnknownEpoch,
 }
 
