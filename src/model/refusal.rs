@@ -133,7 +133,7 @@ pub enum Refusal {
         number: u64,
     },
     /// A value that only the machine could judge was out of bounds.
-    #[error("{field} must be {low} to {high} ms, got {value}: {advice}")]
+    #[error("{field} must be {} to {}, got {}{}", short(*.low), short(*.high), short(*.value), advised(*.field, *.value, *.low, *.advice))]
     OutOfBounds {
         /// Which field.
         field: DurationField,
@@ -164,7 +164,7 @@ pub enum Refusal {
     },
     /// The cluster's feature level is too low for the command; nothing reached the log.
     #[error(
-        "this needs feature level {needed}, and the cluster's is {active}: raise it with `lockkeeper features --raise-to {needed}`"
+        "this needs feature level {needed}, and the cluster's is {active}: raise it with `lockkeeper features raise {needed}`"
     )]
     FeatureLevel {
         /// The level that the command needs.
@@ -324,14 +324,58 @@ pub enum BoundAdvice {
     AskAnew,
 }
 
-impl fmt::Display for BoundAdvice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            BoundAdvice::RaiseToFloor => "a shorter one would not outlive a failover with this timing profile",
-            BoundAdvice::HoldASession => {
-                "the cluster's setting ttl_max bounds it; long work holds a session, which is renewed"
-            }
-            BoundAdvice::AskAnew => "an older one might be a late duplicate; ask anew",
-        })
+/// A duration in the largest unit that leaves no rest.
+fn short(ms: u64) -> String {
+    const UNITS: [(u64, &str); 3] = [(3_600_000, "h"), (60_000, "m"), (1_000, "s")];
+    let unit = UNITS.into_iter().find(|(size, _)| ms != 0 && ms % size == 0);
+    unit.map_or_else(|| format!("{ms}ms"), |(size, unit)| format!("{}{unit}", ms / size))
+}
+
+/// The next step that fits the bound which was missed.
+fn advised(field: DurationField, value: u64, low: u64, advice: BoundAdvice) -> &'static str {
+    match (advice, field) {
+        (BoundAdvice::RaiseToFloor, DurationField::DisconnectGrace) if low <= value => {
+            ": it cannot be longer than the session's ttl"
+        }
+        (BoundAdvice::RaiseToFloor, _) => ": a shorter one would not outlive a failover with this timing profile",
+        (BoundAdvice::HoldASession, _) if value < low => "",
+        (BoundAdvice::HoldASession, DurationField::Ttl) => {
+            ": the most is the cluster's setting ttl_max; a session is renewed while its client lives, so that long work \
+             needs no longer ttl"
+        }
+        (BoundAdvice::HoldASession, _) => {
+            ": the most is the cluster's setting ttl_max; for longer work hold a session, which is renewed"
+        }
+        (BoundAdvice::AskAnew, _) => ": an older one might be a late duplicate; send a new request",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is out of bounds is shown with units, and with a next step that fits: one above the largest TTL, one below the
+    /// smallest, a lease and a disconnect grace each have another.
+    #[test]
+    fn the_next_step_fits_the_bound() {
+        let text =
+            |field, low, high, value, advice| Refusal::OutOfBounds { field, low, high, value, advice }.to_string();
+        let ttl = |value| {
+            let advice = if value < 3_000 { BoundAdvice::RaiseToFloor } else { BoundAdvice::HoldASession };
+            text(DurationField::Ttl, 3_000, 600_000, value, advice)
+        };
+        assert!(ttl(2_999).starts_with("ttl must be 3s to 10m, got 2999ms: a shorter one would not outlive"));
+        let long = ttl(3_600_000);
+        assert!(long.starts_with("ttl must be 3s to 10m, got 1h: ") && long.contains("ttl_max"), "{long}");
+        assert!(long.contains("needs no longer ttl") && !long.contains("hold a session"), "{long}");
+        let lease = |value| text(DurationField::Lease, 1, 600_000, value, BoundAdvice::HoldASession);
+        assert!(
+            lease(3_600_000)
+                .ends_with("the cluster's setting ttl_max; for longer work hold a session, which is renewed")
+        );
+        assert_eq!(lease(0), "lease must be 1ms to 10m, got 0ms");
+        let grace = |value| text(DurationField::DisconnectGrace, 1_000, 5_000, value, BoundAdvice::RaiseToFloor);
+        assert!(grace(5_001).ends_with("longer than the session's ttl"));
+        assert!(grace(999).contains("would not outlive a failover"));
     }
 }
