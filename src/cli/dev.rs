@@ -8,7 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
 use super::failure::Failure;
-use super::host::{Host, Instruments};
+use super::host::{Host, Instruments, Ports};
 use super::options::DevOptions;
 use super::output::Output;
 use crate::config::{Config, Listen, Member, Profile};
@@ -38,13 +38,18 @@ pub(super) async fn dev(options: &DevOptions, output: &Output) -> Result<u8, Fai
     let endpoints: Vec<_> = cluster.nodes.iter().map(|node| node.listen.client.to_string()).collect();
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let instruments = Instruments::install()?;
+    // All ports before the first node: a port in use must not leave a part of a cluster behind.
+    let mut ports = Vec::new();
+    for config in &cluster.nodes {
+        ports.push(Ports::bind(&config.listen).await?);
+    }
     let mut hosts = Vec::new();
-    for config in cluster.nodes {
-        hosts.push(Host::start(config, cluster.ephemeral, &instruments).await?);
+    for (config, ports) in cluster.nodes.into_iter().zip(ports) {
+        hosts.push(Host::start(config, ports, cluster.ephemeral, &instruments).await?);
     }
     welcome(options, &endpoints, output)?;
     let mut watching = JoinSet::new();
-    watching.spawn(tell_leadership(hosts[0].node.clone(), *output));
+    watching.spawn(print_leadership(hosts[0].node.clone(), *output));
     let ended = tokio::select! {
         why = any_failed(&mut hosts) => Err(Failure::new(Word::Internal, why)),
         _ = term.recv() => Ok(super::YES),
@@ -72,25 +77,35 @@ fn welcome(options: &DevOptions, endpoints: &[String], output: &Output) -> Resul
     output.line(format!("  try       {variable}lockkeeper lock nightly -- echo \"only me\""))
 }
 
-/// One short line whenever leadership changes.
-async fn tell_leadership(node: Node, output: Output) {
+/// Prints a line whenever leadership changes, from the first leader on.
+async fn print_leadership(node: Node, output: Output) {
     let mut leaders = node.info().leader;
-    let mut told = String::new();
+    let mut printed = None;
     loop {
         let leader = leaders.borrow_and_update().clone();
         let term = node.views().borrow().term;
-        let line = match leader {
-            Some(leader) => format!("node {} leads (term {term})", leader.node),
-            None => "nobody leads".to_owned(),
-        };
-        if line != told && output.line(&line).is_err() {
-            return;
+        let line = leadership(leader.map(|leader| leader.node), term);
+        if let Some(line) = news(printed.as_deref(), line) {
+            if output.line(&line).is_err() {
+                return;
+            }
+            printed = Some(line);
         }
-        told = line;
         if leaders.changed().await.is_err() {
             return;
         }
     }
+}
+
+const NO_LEADER: &str = "no node leads";
+
+fn leadership(leader: Option<u64>, term: u64) -> String {
+    leader.map_or(NO_LEADER.to_owned(), |node| format!("node {node} leads (term {term})"))
+}
+
+/// The line, if it says something new: a cluster that has just started has no leader yet, which is no news.
+fn news(printed: Option<&str>, line: String) -> Option<String> {
+    (line != printed.unwrap_or(NO_LEADER)).then_some(line)
 }
 
 async fn any_failed(hosts: &mut [Host]) -> String {
@@ -161,6 +176,18 @@ mod tests {
         assert_eq!(second.data, Path::new(".lockkeeper/n2"));
         assert_eq!(second.members.len(), 3);
         assert_eq!(second.members[&3].peer, "127.0.0.1:7613");
+    }
+
+    /// The first line about leadership names a leader: a cluster that starts has none yet. A loss of it is printed, and nothing
+    /// twice.
+    #[test]
+    fn the_first_news_is_a_leader() {
+        let (none, first) = (leadership(None, 0), leadership(Some(2), 1));
+        assert_eq!(news(None, none.clone()), None);
+        assert_eq!(news(None, first.clone()), Some("node 2 leads (term 1)".into()));
+        assert_eq!(news(Some(&first), first.clone()), None);
+        assert_eq!(news(Some(&first), none.clone()), Some("no node leads".into()));
+        assert_eq!(news(Some(&none), leadership(Some(1), 2)), Some("node 1 leads (term 2)".into()));
     }
 
     /// The base moves every port, and a single node is a cluster too.

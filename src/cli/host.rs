@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use super::failure::Failure;
 use super::ports;
-use crate::config::Config;
+use crate::config::{Config, Listen};
 use crate::http::{self, Render};
 use crate::limits;
 use crate::node::{Node, NodeOptions};
@@ -57,26 +57,44 @@ impl Instruments {
     }
 }
 
-impl Host {
-    /// Binds the node's ports, opens the node and serves.
-    pub(super) async fn start(config: Config, ephemeral: bool, instruments: &Instruments) -> Result<Self, Failure> {
-        let listen = config.listen.clone();
-        let peer_listener = bind(listen.peer, "the other nodes").await?.into_std()?;
-        let client_listener = bind(listen.client, "clients").await?;
-        let http_listener = match listen.http {
+/// The ports of one node, which it has before it does anything else.
+pub(super) struct Ports {
+    peer: std::net::TcpListener,
+    client: TcpListener,
+    http: Option<TcpListener>,
+}
+
+impl Ports {
+    /// Binds all ports of a node, or names the first that is in use.
+    pub(super) async fn bind(listen: &Listen) -> Result<Self, Failure> {
+        let peer = bind(listen.peer, "the other nodes").await?.into_std()?;
+        let client = bind(listen.client, "clients").await?;
+        let http = match listen.http {
             Some(address) => Some(bind(address, "HTTP").await?),
             None => None,
         };
-        let options = NodeOptions { ephemeral, peer_listener: Some(peer_listener), ..NodeOptions::default() };
+        Ok(Self { peer, client, http })
+    }
+}
+
+impl Host {
+    /// Opens the node and serves on its ports.
+    pub(super) async fn start(
+        config: Config,
+        ports: Ports,
+        ephemeral: bool,
+        instruments: &Instruments,
+    ) -> Result<Self, Failure> {
+        let Ports { peer, client, http } = ports;
+        let options = NodeOptions { ephemeral, peer_listener: Some(peer), ..NodeOptions::default() };
         let node = Node::open_with(config, options).await.map_err(|error| Failure::stopped(error.to_string()))?;
         let (stop, stopped) = watch::channel(false);
         let mut servers = JoinSet::new();
         let routes = rpc::routes(node.service(), node.info(), stopped.clone(), None).await;
         let routes = routes.map_err(|error| Failure::new(Word::Internal, error.to_string()))?;
         let ended = stopped.clone();
-        servers
-            .spawn(async move { rpc::serve(routes, client_listener, ended).await.map_err(|error| error.to_string()) });
-        if let Some(listener) = http_listener {
+        servers.spawn(async move { rpc::serve(routes, client, ended).await.map_err(|error| error.to_string()) });
+        if let Some(listener) = http {
             let (service, render) = (node.service(), instruments.render());
             servers.spawn(async move {
                 http::serve(listener, service, render, until(stopped)).await.map_err(|error| error.to_string())
@@ -115,13 +133,13 @@ async fn until(mut stop: watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-async fn bind(address: SocketAddr, whom: &str) -> Result<TcpListener, Failure> {
+async fn bind(address: SocketAddr, peers: &str) -> Result<TcpListener, Failure> {
     ports::listen(address, ports::holder).await.map_err(|error| {
         let next = match ports::holder(address) {
             Some(holder) => format!("{holder} listens there: end it, or give this node another address to listen on"),
             None => "give this node another address to listen on".to_owned(),
         };
-        let detail = format!("cannot listen on {address} for {whom}: {error}; {next}");
+        let detail = format!("cannot listen on {address} for {peers}: {error}; {next}");
         Failure { says_next: true, ..Failure::new(Word::Unreachable, detail) }
     })
 }

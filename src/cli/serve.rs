@@ -3,7 +3,7 @@
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::failure::Failure;
-use super::host::{Host, Instruments};
+use super::host::{Host, Instruments, Ports};
 use super::options::ServeOptions;
 use crate::config::Config;
 
@@ -16,7 +16,8 @@ pub(super) async fn serve(options: &ServeOptions) -> Result<u8, Failure> {
     let mut hup = signal(SignalKind::hangup())?;
     let instruments = Instruments::install()?;
     let (node, client) = (config.node, config.listen.client);
-    let mut host = Host::start(config, false, &instruments).await?;
+    let ports = Ports::bind(&config.listen).await?;
+    let mut host = Host::start(config, ports, false, &instruments).await?;
     tracing::info!(node, %client, "serving");
     let ended = loop {
         tokio::select! {
