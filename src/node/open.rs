@@ -20,7 +20,7 @@ use crate::limits;
 use crate::model::{Announcement, ClusterSettings};
 use crate::net::{Connector, Incoming, accepted};
 use crate::raft::{Consensus, Member, ProposeError, RaftSettings, StartError, Timing};
-use crate::storage::{self, Claim, Identity, MemoryDisk, OpenError, SyncObserver};
+use crate::storage::{self, Claim, Identity, MemoryDisk, OpenError, StateStore, SyncObserver, Wal};
 
 /// How a node is opened, beside its settings.
 #[derive(Debug)]
@@ -211,27 +211,23 @@ async fn open_here(
     settings.purge_margin_entries = upkeep.purge_margin_entries;
     let founds = config.cluster_id.is_none();
     let PeerNetwork { connector, incoming } = network.network()?;
-    let (shared, consensus) = if let Some(MemoryDisk { wal, state, id }) = memory {
-        let recovered = state.recover(&wal)?;
-        settings.disk = id;
-        let shared = Arc::new(Shared::new(config.node, Arc::clone(&clock)));
-        let hooks = hooks(&shared, &tasks);
-        let consensus = Consensus::start(settings.clone(), wal, state, &recovered, hooks, connector).await?;
-        (shared, consensus)
+    let shared = Arc::new(Shared::new(config.node, Arc::clone(&clock)));
+    let (wal, state, recovered): (Arc<dyn Wal>, Arc<dyn StateStore>, _) = if let Some(disk) = memory {
+        let recovered = disk.state.recover(&disk.wal)?;
+        settings.disk = disk.id;
+        (Arc::new(disk.wal), Arc::new(disk.state), recovered)
     } else {
         let opened = open_directory(&config, &settings, clock.random_u128()).await?;
         if let Some(note) = &opened.recovered.note {
             tracing::warn!(node = config.node, note, "recovered");
         }
-        let shared = Arc::new(Shared::new(config.node, Arc::clone(&clock)));
         opened.wal.on_sync(Arc::clone(&shared) as Arc<dyn SyncObserver>);
-        let hooks = hooks(&shared, &tasks);
         shared.keep(opened.lock);
         settings.disk = opened.identity.disk;
-        let (wal, state, recovered) = (opened.wal, opened.state, opened.recovered);
-        let consensus = Consensus::start(settings.clone(), wal, state, &recovered, hooks, connector).await?;
-        (shared, consensus)
+        (Arc::new(opened.wal), Arc::new(opened.state), opened.recovered)
     };
+    let hooks = hooks(&shared, &tasks);
+    let consensus = Consensus::start(settings.clone(), wal, state, &recovered, hooks, connector).await?;
     let announcement = announce::own(&config, settings.disk);
     let node = assemble(config, settings, announcement, clock, shared, consensus, tasks);
     node.own(serve_peers(node.clone(), incoming));

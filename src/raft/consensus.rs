@@ -22,7 +22,6 @@ use super::payload::Origin;
 use super::server::Server;
 use super::settings::RaftSettings;
 use super::state_machine::{Shared, StateMachine};
-use super::store::{AnyStore, AnyWal};
 use super::types::{LeaderId, Listener, Proposal, Types};
 use super::view::{self, View};
 use super::wire::SelfIdentity;
@@ -110,21 +109,19 @@ impl Consensus {
     ///
     /// # Errors
     /// See [`StartError`].
-    pub async fn start<W: Wal, S: StateStore>(
+    pub async fn start(
         settings: RaftSettings,
-        wal: W,
-        store: S,
+        wal: Arc<dyn Wal>,
+        store: Arc<dyn StateStore>,
         recovered: &Recovered,
         hooks: Arc<dyn Hooks>,
         connector: Connector,
     ) -> Result<Self, StartError> {
         let config = Arc::new(settings.config()?);
-        let any_wal: Arc<dyn AnyWal> = Arc::new(wal.clone());
-        let any_store: Arc<dyn AnyStore> = Arc::new(store);
         let RaftSettings { cluster_id, group_id, node, disk, .. } = settings;
         let origin = Origin { cluster: settings.cluster.clone(), cluster_id };
         let me = SelfIdentity { cluster_id, group_id, node, disk };
-        let shared = Shared::new(me, origin, recovered, any_store, any_wal, hooks);
+        let shared = Shared::new(me, origin, recovered, store, Arc::clone(&wal), hooks);
         let shared = Arc::new(shared.map_err(|error| StartError::Stored(error.to_string()))?);
         let (links, acknowledged) = (Arc::new(Links::new(connector)), Arc::default());
         let network = Network { shared: Arc::clone(&shared), links, acknowledged };

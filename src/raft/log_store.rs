@@ -21,8 +21,8 @@ use crate::storage::{Done, Wal};
 
 /// A handle; all of them share one log.
 #[derive(Clone)]
-pub(super) struct LogStore<W> {
-    wal: W,
+pub(super) struct LogStore {
+    wal: Arc<dyn Wal>,
     ring: Arc<Mutex<Ring>>,
 }
 
@@ -36,8 +36,8 @@ pub(super) fn awaited() -> (Done, impl Future<Output = io::Result<()>> + Send) {
     (done, async move { receiver.await.unwrap_or_else(|_| Err(io::Error::other("the log's writer has stopped"))) })
 }
 
-impl<W: Wal> LogStore<W> {
-    pub(super) fn new(wal: W) -> Self {
+impl LogStore {
+    pub(super) fn new(wal: Arc<dyn Wal>) -> Self {
         Self { wal, ring: Arc::default() }
     }
 
@@ -87,7 +87,7 @@ fn hole(from: u64, to: u64, found: u64) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-impl<W: Wal> RaftLogReader<Types> for LogStore<W> {
+impl RaftLogReader<Types> for LogStore {
     async fn try_get_log_entries<R: RangeBounds<u64> + Clone + Debug + OptionalSend>(
         &mut self,
         range: R,
@@ -114,7 +114,7 @@ impl<W: Wal> RaftLogReader<Types> for LogStore<W> {
     }
 }
 
-impl<W: Wal> RaftLogStorage<Types> for LogStore<W> {
+impl RaftLogStorage<Types> for LogStore {
     type LogReader = Self;
 
     async fn get_log_state(&mut self) -> io::Result<LogState<Types>> {

@@ -16,7 +16,7 @@ use super::ledger::Ledger;
 use super::members::removed;
 use super::payload::{self, Origin};
 use super::ring::size_bytes;
-use super::store::{AnyStore, AnyWal, on_files, synced};
+use super::store::{on_files, synced};
 use super::types::{
     Proposal, RaftEntry, RaftLogId, RaftPayload, Snapshot, SnapshotMeta, StoredMembership, Types, from_log_id,
     to_log_id,
@@ -26,7 +26,7 @@ use crate::codec;
 use crate::limits::{CHECKPOINT_ENTRIES, CHECKPOINT_RECORDS, DIGEST_MS, FOLD_RECORDS};
 use crate::machine::{Applied, Machine};
 use crate::model::{Command, DigestClaim};
-use crate::storage::{Head, LogId, ReceivedSnapshot, Recovered, SnapshotFile};
+use crate::storage::{Head, LogId, ReceivedSnapshot, Recovered, SnapshotFile, StateStore, Wal};
 
 /// A snapshot on its way: a finished file of this node, or one that was received and waits to be installed.
 pub(super) enum SnapshotData {
@@ -156,8 +156,8 @@ pub(super) struct Shared {
     pub(super) core: Mutex<Core>,
     /// Kept beside the machine, as it is applied.
     pub(super) disks: Disks,
-    pub(super) store: Arc<dyn AnyStore>,
-    pub(super) wal: Arc<dyn AnyWal>,
+    pub(super) store: Arc<dyn StateStore>,
+    pub(super) wal: Arc<dyn Wal>,
     pub(super) hooks: Arc<dyn Hooks>,
     /// One checkpoint, export or install at a time.
     pub(super) gate: tokio::sync::Mutex<()>,
@@ -174,8 +174,8 @@ impl Shared {
         me: SelfIdentity,
         origin: Origin,
         recovered: &Recovered,
-        store: Arc<dyn AnyStore>,
-        wal: Arc<dyn AnyWal>,
+        store: Arc<dyn StateStore>,
+        wal: Arc<dyn Wal>,
         hooks: Arc<dyn Hooks>,
     ) -> io::Result<Self> {
         let core = Core::load(&origin, &recovered.head, &recovered.records)?;

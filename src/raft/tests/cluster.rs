@@ -169,7 +169,7 @@ async fn a_stranger_is_refused() {
     let leader = cluster.leader().await;
     let term = cluster.node(leader).watch().borrow().term;
     let settings = RaftSettings { node: 2, cluster_id: 43, ..cluster.settings.clone() };
-    let (wal, state) = (MemoryWal::default(), MemoryState::default());
+    let (wal, state) = (Arc::new(MemoryWal::default()), Arc::new(MemoryState::default()));
     let stranger =
         Consensus::start(settings, wal, state, &nothing(), Arc::new(Deaf), cluster.connector(2)).await.unwrap();
     let deadline = Duration::from_secs(5);

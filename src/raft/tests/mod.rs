@@ -106,8 +106,16 @@ impl Cluster {
         let (wal, state) = self.storages[&node].clone();
         let recovered = state.recover(&wal).unwrap();
         let settings = RaftSettings { node, disk: u128::from(node), ..self.settings.clone() };
-        let consensus =
-            Consensus::start(settings, wal, state, &recovered, Arc::new(Deaf), self.connector(node)).await.unwrap();
+        let consensus = Consensus::start(
+            settings,
+            Arc::new(wal),
+            Arc::new(state),
+            &recovered,
+            Arc::new(Deaf),
+            self.connector(node),
+        )
+        .await
+        .unwrap();
         let (stop, stopped) = oneshot::channel();
         let serving = consensus.clone();
         let server = tokio::spawn(async move {

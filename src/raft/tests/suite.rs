@@ -11,7 +11,7 @@ use super::super::state_machine::{Shared, StateMachine};
 use super::super::types::Types;
 use super::super::wire::SelfIdentity;
 use super::{Deaf, nothing};
-use crate::storage::{self, Claim, DirectoryLock, DiskWal, Identity, MemoryState, MemoryWal, Options};
+use crate::storage::{self, Claim, DirectoryLock, Identity, MemoryState, MemoryWal, Options};
 
 const ME: SelfIdentity = SelfIdentity { cluster_id: 7, group_id: 0, node: 1, disk: 11 };
 
@@ -21,31 +21,27 @@ fn origin() -> Origin {
 
 struct InMemory;
 
-impl StoreBuilder<Types, LogStore<MemoryWal>, StateMachine, ()> for InMemory {
-    async fn build(&self) -> Result<((), LogStore<MemoryWal>, StateMachine), StorageError<Types>> {
-        let (wal, state) = (MemoryWal::default(), MemoryState::default());
-        let shared =
-            Shared::new(ME, origin(), &nothing(), Arc::new(state), Arc::new(wal.clone()), Arc::new(Deaf)).unwrap();
+impl StoreBuilder<Types, LogStore, StateMachine, ()> for InMemory {
+    async fn build(&self) -> Result<((), LogStore, StateMachine), StorageError<Types>> {
+        let (wal, state) = (Arc::new(MemoryWal::default()), Arc::new(MemoryState::default()));
+        let shared = Shared::new(ME, origin(), &nothing(), state, wal.clone(), Arc::new(Deaf)).unwrap();
         Ok(((), LogStore::new(wal), StateMachine(Arc::new(shared))))
     }
 }
 
 struct OnDisk;
 
-impl StoreBuilder<Types, LogStore<DiskWal>, StateMachine, (DirectoryLock, tempfile::TempDir)> for OnDisk {
+impl StoreBuilder<Types, LogStore, StateMachine, (DirectoryLock, tempfile::TempDir)> for OnDisk {
     #[allow(clippy::type_complexity)]
-    async fn build(
-        &self,
-    ) -> Result<((DirectoryLock, tempfile::TempDir), LogStore<DiskWal>, StateMachine), StorageError<Types>> {
+    async fn build(&self) -> Result<((DirectoryLock, tempfile::TempDir), LogStore, StateMachine), StorageError<Types>> {
         let dir = tempfile::tempdir().unwrap();
         let claim = Claim { cluster: "suite".to_owned(), node: 1, cluster_id: None, group_id: None };
         let identity = || Identity::new("suite".to_owned(), 7, 0, 1, 11);
         let opened = storage::open(&dir.path().join("node"), &claim, identity, &Options::default()).unwrap();
-        let wal = opened.wal;
+        let wal = Arc::new(opened.wal);
         wal.assume_snapshot_of_everything();
         let shared =
-            Shared::new(ME, origin(), &opened.recovered, Arc::new(opened.state), Arc::new(wal.clone()), Arc::new(Deaf))
-                .unwrap();
+            Shared::new(ME, origin(), &opened.recovered, Arc::new(opened.state), wal.clone(), Arc::new(Deaf)).unwrap();
         Ok(((opened.lock, dir), LogStore::new(wal), StateMachine(Arc::new(shared))))
     }
 }

@@ -56,7 +56,7 @@ pub type Probe = Arc<dyn Fn(Step) + Send + Sync>;
 /// The one owner of mirror and snapshot files. Calls are queued and done in order; a `done` is called exactly once.
 ///
 /// A failed write stops the mirror until a `rebuild` or an `install` makes it anew.
-pub trait StateStore: Clone + Send + Sync + 'static {
+pub trait StateStore: Send + Sync + 'static {
     /// Writes the changes into the mirror. The caller has seen `head.log_id` synced in the log.
     /// A crash in the middle makes the next start set the mirror aside.
     fn checkpoint(&self, checkpoint: Checkpoint, done: Done);

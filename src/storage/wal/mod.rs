@@ -31,7 +31,7 @@ pub struct WalState {
     pub committed: Option<LogId>,
 }
 
-/// A log. A handle is cheap to clone; all calls take effect in the order in which they were made.
+/// A log. All calls take effect in the order in which they were made.
 ///
 /// A vote, an entry, a truncation and a purge reach the disk in that order, so that no later one is durable without
 /// the earlier ones. `done` is called exactly once, whatever the call itself returned. The first failed write or
@@ -39,7 +39,7 @@ pub struct WalState {
 ///
 /// Refused with `InvalidInput`, and without effect: a lower vote, an entry that does not follow the last one, a commit
 /// that goes back or lies beyond the end, a truncation of what was committed.
-pub trait Wal: Clone + Send + Sync + 'static {
+pub trait Wal: Send + Sync + 'static {
     /// Where the log stands. No I/O.
     fn state(&self) -> WalState;
 
