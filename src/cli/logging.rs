@@ -2,29 +2,34 @@
 
 use std::sync::OnceLock;
 
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Registry, reload};
+use tracing_subscriber::{Registry, reload};
 
 static LEVEL: OnceLock<Level> = OnceLock::new();
 
 struct Level {
-    handle: reload::Handle<EnvFilter, Registry>,
+    handle: reload::Handle<Targets, Registry>,
     /// Asked for on the command line or in the environment, and so stronger than a config.
     fixed: bool,
 }
 
-/// Starts telling, at the level of `-v` or of `LOCKKEEPER_LOG`.
+fn by_verbosity(verbose: u8) -> Targets {
+    let targets = Targets::new();
+    match verbose {
+        0 => targets,
+        1 => targets.with_target("lockkeeper", LevelFilter::INFO),
+        2 => targets.with_target("lockkeeper", LevelFilter::DEBUG),
+        _ => targets.with_default(LevelFilter::DEBUG),
+    }
+}
+
+/// Starts to log, at the level of `-v` or by `LOCKKEEPER_LOG`: a level, or `TARGET=LEVEL` pairs separated by commas.
 pub(super) fn start(verbose: u8) {
-    let level = match verbose {
-        0 => "off",
-        1 => "lockkeeper=info",
-        2 => "lockkeeper=debug",
-        _ => "debug",
-    };
-    let wanted = EnvFilter::try_from_env("LOCKKEEPER_LOG");
-    let fixed = wanted.is_ok() || 0 < verbose;
-    let (filter, handle) = reload::Layer::new(wanted.unwrap_or_else(|_| EnvFilter::new(level)));
+    let wanted = std::env::var("LOCKKEEPER_LOG").ok().and_then(|text| text.parse().ok());
+    let fixed = wanted.is_some() || 0 < verbose;
+    let (filter, handle) = reload::Layer::new(wanted.unwrap_or_else(|| by_verbosity(verbose)));
     let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let ansi = colour && std::io::IsTerminal::is_terminal(&std::io::stderr());
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(ansi);
@@ -36,6 +41,8 @@ pub(super) fn start(verbose: u8) {
 /// Follows a node's config, unless the command line or the environment asked for something else.
 pub(super) fn set_level(level: &str) {
     let Some(known) = LEVEL.get().filter(|known| !known.fixed) else { return };
-    // A level was checked when the config was read; the handle lives as long as the process.
-    let _ = known.handle.reload(EnvFilter::new(format!("lockkeeper={level}")));
+    // A level was checked when the config was read.
+    let level = level.parse().unwrap_or(LevelFilter::INFO);
+    // The handle lives as long as the process.
+    let _ = known.handle.reload(Targets::new().with_target("lockkeeper", level));
 }

@@ -2,10 +2,10 @@
 
 use std::hint::black_box;
 
-use criterion::{Criterion, Throughput};
 use lockkeeper::codec::{decode_entry, encode_entry};
 use lockkeeper::model::{Entry, SessionId};
 
+use super::timer::{Timer, repeat};
 use super::words::{COMMANDS, acquire, entry, name};
 
 /// A busy leader's entry: acquires, each by a session of its own.
@@ -14,12 +14,9 @@ pub(crate) fn full() -> Entry {
 }
 
 /// Encoding and decoding.
-pub(crate) fn entries(criterion: &mut Criterion) {
+pub(crate) fn entries(timer: &Timer) {
     let entry = full();
     let bytes = encode_entry(&entry);
-    let mut group = criterion.benchmark_group("codec");
-    group.throughput(Throughput::Elements(COMMANDS));
-    group.bench_function("encode an entry of 50", |bencher| bencher.iter(|| encode_entry(black_box(&entry))));
-    group.bench_function("decode an entry of 50", |bencher| bencher.iter(|| decode_entry(black_box(&bytes))));
-    group.finish();
+    timer.measure("codec/encode an entry of 50", COMMANDS, |rounds| repeat(rounds, || encode_entry(black_box(&entry))));
+    timer.measure("codec/decode an entry of 50", COMMANDS, |rounds| repeat(rounds, || decode_entry(black_box(&bytes))));
 }

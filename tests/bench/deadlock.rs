@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use criterion::Criterion;
 use lockkeeper::machine::Machine;
 use lockkeeper::model::{
     Acquire, AcquireSet, Command, Extras, Fairness, Mode, Outcome, Owner, Refusal, RequestId, SessionId,
 };
 
 use super::machine::timed;
+use super::timer::Timer;
 use super::words::{apply, entry, name, open, wish};
 
 const QUEUE: u64 = 9_990;
@@ -62,8 +62,7 @@ struct Scene {
 }
 
 /// One more wait: behind holders who wait for nobody, behind one that waits for the newcomer, and behind nothing else.
-pub(crate) fn one_more_wait(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("one more wait behind 9990");
+pub(crate) fn one_more_wait(timer: &Timer) {
     let queues = [
         ("a lock", Queue::Lock),
         ("a semaphore of 1", Queue::Permits(1)),
@@ -80,13 +79,13 @@ pub(crate) fn one_more_wait(criterion: &mut Criterion) {
     ];
     for (queue_name, queue) in queues {
         for (others_name, others) in others {
-            let mut scene = Scene::set(queue, others);
-            group.bench_function(format!("{queue_name}, {others_name}"), |bencher| {
-                bencher.iter_custom(|times| (0..times).map(|_| scene.ask(others)).sum());
-            });
+            let part = format!("one more wait behind {QUEUE}/{queue_name}, {others_name}");
+            if timer.wants(&part) {
+                let mut scene = Scene::set(queue, others);
+                timer.measure(&part, 1, |rounds| (0..rounds).map(|_| scene.ask(others)).sum());
+            }
         }
     }
-    group.finish();
 }
 
 impl Scene {

@@ -2,25 +2,22 @@
 
 use std::time::{Duration, Instant};
 
-use criterion::{BatchSize, Criterion, Throughput};
 use lockkeeper::machine::{Applied, Machine};
 use lockkeeper::model::{Command, Entry, EventKind, FencingToken, SessionId};
 
+use super::timer::Timer;
 use super::words::{COMMANDS, TTL_MS, acquire, apply, entry, name, open, release, token};
 
 const ENDING: u64 = 1_000;
 
 /// An entry of acquires of free locks and one of their releases, each by a session of its own. The rate counts pairs.
-pub(crate) fn free_locks(criterion: &mut Criterion) {
+pub(crate) fn free_locks(timer: &Timer) {
     let mut machine = Machine::new();
     let sessions = open(&mut machine, COMMANDS);
     let mut number = 0;
-    let mut group = criterion.benchmark_group("machine");
-    group.throughput(Throughput::Elements(COMMANDS));
-    group.bench_function("acquire+release of a free lock", |bencher| {
-        bencher.iter_custom(|times| (0..times).map(|_| pairs(&mut machine, &sessions, &mut number)).sum());
+    timer.measure("machine/acquire+release of a free lock", COMMANDS, |rounds| {
+        (0..rounds).map(|_| pairs(&mut machine, &sessions, &mut number)).sum()
     });
-    group.finish();
 }
 
 fn pairs(machine: &mut Machine, sessions: &[SessionId], number: &mut u64) -> Duration {
@@ -34,31 +31,26 @@ fn pairs(machine: &mut Machine, sessions: &[SessionId], number: &mut u64) -> Dur
 }
 
 /// A release that passes a lock on to the first of a full queue; the releaser's way back into the queue is not timed.
-pub(crate) fn hand_over(criterion: &mut Criterion) {
+pub(crate) fn hand_over(timer: &Timer) {
     let mut machine = Machine::new();
     let sessions = open(&mut machine, COMMANDS);
     let queue = sessions.iter().map(|session| acquire(*session, 1, &name(0)));
     let mut holding = token(&apply(&mut machine, &entry(0, queue)).commands[0].outcome);
     let (mut at, mut number) = (0, 1);
-    let mut group = criterion.benchmark_group("machine");
-    group.throughput(Throughput::Elements(1));
-    group.bench_function("hand-over in a queue", |bencher| {
-        bencher.iter_custom(|times| {
-            let mut spent = Duration::ZERO;
-            for _ in 0..times {
-                let session = sessions[at];
-                number += 2;
-                let given = entry(0, [release(session, number - 1, &name(0), holding)]);
-                let (passed, took) = timed(&mut machine, &given);
-                spent += took;
-                holding = passed_on(&passed);
-                apply(&mut machine, &entry(0, [acquire(session, number, &name(0))]));
-                at = (at + 1) % sessions.len();
-            }
-            spent
-        });
+    timer.measure("machine/hand-over in a queue", 1, |rounds| {
+        let mut spent = Duration::ZERO;
+        for _ in 0..rounds {
+            let session = sessions[at];
+            number += 2;
+            let given = entry(0, [release(session, number - 1, &name(0), holding)]);
+            let (passed, took) = timed(&mut machine, &given);
+            spent += took;
+            holding = passed_on(&passed);
+            apply(&mut machine, &entry(0, [acquire(session, number, &name(0))]));
+            at = (at + 1) % sessions.len();
+        }
+        spent
     });
-    group.finish();
 }
 
 fn passed_on(applied: &Applied) -> FencingToken {
@@ -70,24 +62,23 @@ fn passed_on(applied: &Applied) -> FencingToken {
 }
 
 /// Sessions that all end in one entry, each with a lock that it held.
-pub(crate) fn mass_expiry(criterion: &mut Criterion) {
+pub(crate) fn mass_expiry(timer: &Timer) {
     let mut full = Machine::new();
     let sessions = open(&mut full, ENDING);
     let held = sessions.iter().zip(0..).map(|(session, lock)| acquire(*session, 1, &name(lock)));
     apply(&mut full, &entry(0, held));
     let end = entry(TTL_MS + 1, [Command::Tick]);
-    let mut group = criterion.benchmark_group("machine");
-    group.throughput(Throughput::Elements(ENDING));
-    group.bench_function("sessions that end with a lock", |bencher| {
-        let ended = |mut machine: Machine| {
+    timer.measure("machine/sessions that end with a lock", ENDING, |rounds| {
+        let ended = |_| {
+            let mut machine = full.clone();
+            let begun = Instant::now();
             while machine.totals().sessions != 0 {
                 apply(&mut machine, &end);
             }
-            machine
+            begun.elapsed()
         };
-        bencher.iter_batched(|| full.clone(), ended, BatchSize::LargeInput);
+        (0..rounds).map(ended).sum()
     });
-    group.finish();
 }
 
 pub(crate) fn timed(machine: &mut Machine, entry: &Entry) -> (Applied, Duration) {

@@ -5,25 +5,21 @@
 mod codec;
 mod deadlock;
 mod machine;
+mod timer;
 mod wal;
 mod ways;
 mod words;
 
-use std::time::Duration;
+use self::timer::Timer;
 
-use criterion::{Criterion, criterion_group, criterion_main};
-
-const WARM_UP: Duration = Duration::from_secs(1);
-const MEASURED: Duration = Duration::from_secs(3);
-const SAMPLES: usize = 30;
-
-fn settings() -> Criterion {
-    Criterion::default().warm_up_time(WARM_UP).measurement_time(MEASURED).sample_size(SAMPLES).without_plots()
+fn main() {
+    let timer = Timer::from_arguments();
+    println!("{:<64} {:>10} {:>10} {:>10} {:>16}", "PART", "QUARTILE", "MEDIAN", "QUARTILE", "MEDIAN RATE");
+    machine::free_locks(&timer);
+    machine::hand_over(&timer);
+    machine::mass_expiry(&timer);
+    deadlock::one_more_wait(&timer);
+    codec::entries(&timer);
+    wal::append_and_sync(&timer);
+    ways::embedded_and_remote(&timer);
 }
-
-criterion_group! {
-    name = parts;
-    config = settings();
-    targets = machine::free_locks, machine::hand_over, machine::mass_expiry, deadlock::one_more_wait, codec::entries, wal::append_and_sync, ways::embedded_and_remote
-}
-criterion_main!(parts);

@@ -3,30 +3,27 @@
 use std::sync::mpsc;
 
 use bytes::Bytes;
-use criterion::{Criterion, Throughput};
 use lockkeeper::codec::encode_entry;
 use lockkeeper::storage::{Claim, DiskWal, Identity, LogId, Options, Wal, open};
 
 use super::codec::full;
+use super::timer::{Timer, repeat};
 use super::words::COMMANDS;
 
 /// One entry of 50 commands after the other: appended, written, synced, told.
-pub(crate) fn append_and_sync(criterion: &mut Criterion) {
+pub(crate) fn append_and_sync(timer: &Timer) {
     let directory = tempfile::tempdir().expect("a folder");
     let claim = Claim { cluster: "bench".to_owned(), node: 1, cluster_id: None, group_id: None };
     let identity = || Identity::new("bench".to_owned(), 1, 1, 1, 1);
     let opened = open(directory.path(), &claim, identity, &Options::default()).expect("an empty directory opens");
     let bytes = encode_entry(&full());
     let mut index = 0;
-    let mut group = criterion.benchmark_group("wal");
-    group.throughput(Throughput::Elements(COMMANDS));
-    group.bench_function("append and sync an entry of 50", |bencher| {
-        bencher.iter(|| {
+    timer.measure("wal/append and sync an entry of 50", COMMANDS, |rounds| {
+        repeat(rounds, || {
             durable(&opened.wal, index, &bytes);
             index += 1;
-        });
+        })
     });
-    group.finish();
 }
 
 fn durable(wal: &DiskWal, index: u64, bytes: &Bytes) {

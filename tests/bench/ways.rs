@@ -4,8 +4,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use criterion::measurement::WallTime;
-use criterion::{BenchmarkGroup, Criterion, Throughput};
 use lockkeeper::client::{Client, Session};
 use lockkeeper::rpc::{RemoteService, RemoteSettings};
 use lockkeeper::service::LockService;
@@ -13,45 +11,41 @@ use lockkeeper::testing::Cluster;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
+use super::timer::Timer;
+
 /// So many at once, each with a session and a lock of its own.
 const CLIENTS: [u64; 2] = [1, 64];
 /// Pairs that each makes in a row, so that few of them wait for the last one's last.
 const PAIRS: u64 = 20;
 
 /// Pairs by an application that embeds the leader, and by one that reaches it over a connection for each client.
-pub(crate) fn embedded_and_remote(criterion: &mut Criterion) {
+pub(crate) fn embedded_and_remote(timer: &Timer) {
+    if !timer.wants("pairs/") {
+        return;
+    }
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let directory = tempfile::tempdir().expect("a folder");
     let started = Cluster::start(3, Some(directory.path()));
     let cluster = runtime.block_on(started).expect("a cluster");
     let leader = runtime.block_on(cluster.leader());
-    let mut group = criterion.benchmark_group("pairs");
     for clients in CLIENTS {
-        measure(&mut group, &runtime, "embedded", clients, || Client::new(leader.service()));
-        measure(&mut group, &runtime, "remote", clients, || {
+        measure(timer, &runtime, "embedded", clients, || Client::new(leader.service()));
+        measure(timer, &runtime, "remote", clients, || {
             let settings = RemoteSettings::new(cluster.endpoints().to_vec());
             Client::new(RemoteService::new(settings).expect("endpoints"))
         });
     }
-    group.finish();
     assert!(leader.leads(), "the figures tell nothing: another node leads now");
     runtime.block_on(cluster.close());
 }
 
-fn measure<S: LockService>(
-    group: &mut BenchmarkGroup<'_, WallTime>,
-    runtime: &Runtime,
-    way: &str,
-    clients: u64,
-    client: impl Fn() -> Client<S>,
-) {
+fn measure<S: LockService>(timer: &Timer, runtime: &Runtime, way: &str, clients: u64, client: impl Fn() -> Client<S>) {
     let open = async |_| client().session().open().await.expect("a session");
     let sessions: Vec<Session<S>> =
         runtime.block_on(async { futures_util::future::join_all((0..clients).map(open)).await });
     let sessions = Arc::new(sessions);
-    group.throughput(Throughput::Elements(clients * PAIRS));
-    group.bench_function(format!("{way}, {clients} clients"), |bencher| {
-        bencher.iter_custom(|times| runtime.block_on(pairs(&sessions, times * PAIRS)));
+    timer.measure(&format!("pairs/{way}, {clients} clients"), clients * PAIRS, |rounds| {
+        runtime.block_on(pairs(&sessions, rounds * PAIRS))
     });
 }
 

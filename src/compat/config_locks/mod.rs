@@ -6,6 +6,7 @@
 //! | two processes may both believe that they hold it after a pause | each grant has a fencing token, and natively held locks exclude it |
 //! | a lost answer leaves a lock without an owner | a repeated grab is the first one, and a `ts` that was unlocked is spent |
 
+#[cfg(feature = "bson")]
 mod bson;
 mod keeper;
 mod legacy;
@@ -20,6 +21,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
+#[cfg(feature = "bson")]
 pub use bson::{locks_document, locks_json, ping_document};
 pub use observer::{Era, Look, Observer, Verdict};
 pub use scoped::ScopedLock;
