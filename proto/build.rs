@@ -7,6 +7,7 @@ use std::{env, fs};
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=proto");
+    println!("cargo:rustc-env=LOCKKEEPER_PROFILE={}", profile()?);
     let mut files = Vec::new();
     for entry in fs::read_dir("proto")? {
         let path = entry?.path();
@@ -28,4 +29,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         .codec_path("super::Counted")
         .compile_fds_with_config(compiler.file_descriptor_set(), config)?;
     Ok(())
+}
+
+/// The profile's folder below `target`: cargo's own variable says `release` for every profile that inherits from it.
+fn profile() -> Result<String, Box<dyn Error>> {
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    let folder = out.ancestors().nth(3).and_then(|folder| folder.file_name());
+    Ok(folder.map_or_else(|| env::var("PROFILE"), |name| Ok(name.to_string_lossy().into_owned()))?)
 }

@@ -1,15 +1,53 @@
 #!/usr/bin/env bash
-# The whole law, read-only: format, lints, tests, documentation. It changes nothing but the build directory.
+# The whole law, read-only: format, lints, tests, documentation, the first build. It changes nothing but the build directory.
+#
+#   scripts/check.sh                  everything; prints how long each step took
+#   scripts/check.sh quick MODULE     the unit tests of one module, such as machine or client::lease; with tidy, the house rules
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-step() { printf '\n== %s\n' "$*"; }
+usage() { sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 64; }
+
+current="" begun=0 durations=()
+finish() { if [ -n "$current" ]; then durations+=("$(printf '%5d s  %s' $((SECONDS - begun)) "$current")"); fi; }
+step() {
+  finish
+  current=$*
+  begun=$SECONDS
+  printf '\n== %s\n' "$*"
+}
+report() {
+  finish
+  current=""
+  printf '\n'
+  printf '%s\n' "${durations[@]}"
+}
+
+case ${1-} in
+  "") ;;
+  quick)
+    [ $# = 2 ] || usage
+    if [ "$2" = tidy ]; then exec cargo test --locked --test tidy; fi
+    exec cargo test --locked --lib -- "$2::"
+    ;;
+  *) usage ;;
+esac
+trap report EXIT
 
 step "format"
 cargo fmt --check
 
 step "lockfile is the one that is committed"
 cargo metadata --locked --format-version 1 > /dev/null
+
+step "packages are as many as the manual says"
+packages() { cargo tree --locked --edges normal,build --prefix none "$@" | cut -d' ' -f1,2 | sort -u | wc -l; }
+counted="$(packages) packages with the feature \`cli\`, $(packages --no-default-features) without"
+printf '%s\n' "$counted"
+tr '\n' ' ' < src/manual/measuring.md | grep -qF "$counted" || {
+  echo "src/manual/measuring.md has other numbers" >&2
+  exit 1
+}
 
 step "tests"
 cargo test --locked
@@ -22,5 +60,20 @@ cargo check --locked --lib --no-default-features
 
 step "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
+
+step "the first build: cargo build --release"
+cargo build --release --locked
+ls -l "${CARGO_TARGET_DIR:-target}/release/lockkeeper" | awk '{ printf "%.1f MB\n", $5 / 1e6 }'
+
+step "the first minutes: dev, and a lock"
+built=${CARGO_TARGET_DIR:-target}/release/lockkeeper
+"$built" dev --ephemeral --port-base 27600 &
+trap 'kill $! 2> /dev/null || true; report' EXIT
+export LOCKKEEPER_ENDPOINTS=127.0.0.1:27601,127.0.0.1:27602,127.0.0.1:27603
+said=$("$built" lock --timeout 30s nightly -- echo "only me")
+printf '%s\n' "$said"
+[ "$said" = "only me" ]
+kill -INT $!
+wait $!
 
 printf '\nall checks passed\n'

@@ -60,9 +60,10 @@ fi
 
 if [ -z "${LOCKKEEPER_BIN:-}" ]; then
   echo "building lockkeeper" >&2
-  cargo build --release --locked --manifest-path "$root/Cargo.toml"
-  export LOCKKEEPER_BIN=${CARGO_TARGET_DIR:-$root/target}/release/lockkeeper
+  cargo build --profile dist --locked --manifest-path "$root/Cargo.toml"
+  export LOCKKEEPER_BIN=${CARGO_TARGET_DIR:-$root/target}/dist/lockkeeper
 fi
+"$LOCKKEEPER_BIN" version >&2
 echo "building the clients" >&2
 # Not locked: the crate is one of its dependencies, and what that needs may have grown since.
 cargo build --release --manifest-path "$here/Cargo.toml" --target-dir "$here/target"

@@ -109,10 +109,10 @@ pub(super) async fn features<S: LockService>(
 /// The versions of everything that another version may have to read.
 pub(super) fn version(output: &Output) -> Result<u8, Failure> {
     let (protocol, protocol_min, protocol_max) = PROTOCOL;
-    let version = env!("CARGO_PKG_VERSION");
-    let versions = shapes::Versions { version, protocol, protocol_min, protocol_max, format: FORMAT };
+    let (version, profile) = (env!("CARGO_PKG_VERSION"), env!("LOCKKEEPER_PROFILE"));
+    let versions = shapes::Versions { version, profile, protocol, protocol_min, protocol_max, format: FORMAT };
     output.answer(&versions, || {
-        format!("lockkeeper {version}\nprotocol {protocol}, versions {protocol_min} to {protocol_max}\nformat of stored bytes {FORMAT}")
+        format!("lockkeeper {version}, built with profile {profile}\nprotocol {protocol}, versions {protocol_min} to {protocol_max}\nformat of stored bytes {FORMAT}")
     })?;
     Ok(YES)
 }

@@ -175,6 +175,8 @@ struct Node {
 #[derive(Debug, Serialize)]
 pub(super) struct Versions {
     pub(super) version: &'static str,
+    /// The cargo profile of the build.
+    pub(super) profile: &'static str,
     pub(super) protocol: &'static str,
     pub(super) protocol_min: u32,
     pub(super) protocol_max: u32,

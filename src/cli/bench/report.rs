@@ -14,6 +14,8 @@ use super::servers::{Servers, Usage};
 /// The figures of a run.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
+    /// The cargo profile of this program: figures of two profiles cannot be compared.
+    profile: &'static str,
     workload: &'static str,
     clients: u32,
     connections: u32,
@@ -52,6 +54,7 @@ impl Report {
     /// Of a run without errors and losses.
     pub(super) fn new(options: &BenchOptions, figures: Figures, usage: Usage, servers: &Servers) -> Self {
         Self {
+            profile: env!("LOCKKEEPER_PROFILE"),
             workload: options.workload.name(),
             clients: options.clients,
             connections: options.connections(),
@@ -126,7 +129,7 @@ impl Report {
     }
 
     fn notes(&self) -> Vec<String> {
-        let mut notes = Vec::new();
+        let mut notes = vec![format!("clients built with profile {}", self.profile)];
         if !self.unknown_nodes.is_empty() {
             let nodes: Vec<_> = self.unknown_nodes.iter().map(u64::to_string).collect();
             notes.push(format!(
