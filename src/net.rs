@@ -3,6 +3,7 @@
 //!
 //! Knows: limits. Never: what is said over a connection.
 
+mod arrivals;
 mod gathered;
 
 use std::future::Future;
@@ -11,12 +12,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use futures_util::StreamExt;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tonic::codegen::{Service, http::Uri};
 use tonic::transport::server::Connected;
 
+pub use arrivals::{Greeted, arrivals};
 pub use gathered::{Gathered, Gathering};
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -105,13 +108,7 @@ impl Service<Uri> for Connector {
 /// Connections as they are accepted.
 pub type Incoming = Pin<Box<dyn futures_util::Stream<Item = io::Result<Connection>> + Send>>;
 
-/// Connections accepted by a TCP listener, without delay for small messages.
+/// Connections from other nodes, accepted by a TCP listener: see [`arrivals`].
 pub fn accepted(listener: TcpListener) -> Incoming {
-    Box::pin(futures_util::stream::unfold(listener, |listener| async move {
-        let accepted = match listener.accept().await {
-            Ok((stream, _)) => stream.set_nodelay(true).map(|()| Connection::new(stream)),
-            Err(error) => Err(error),
-        };
-        Some((accepted, listener))
-    }))
+    Box::pin(arrivals(listener, "peer").map(|stream| Ok(Connection::new(stream))))
 }

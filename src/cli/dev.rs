@@ -8,7 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
 use super::failure::Failure;
-use super::host::{Host, Instruments, Ports};
+use super::host::{Host, Instruments, Ports, raise_descriptor_limit};
 use super::options::DevOptions;
 use super::output::Output;
 use crate::config::{Config, Listen, Member, Profile};
@@ -37,6 +37,7 @@ pub(super) async fn dev(options: &DevOptions, output: &Output) -> Result<u8, Fai
     let cluster = plan(options);
     let endpoints: Vec<_> = cluster.nodes.iter().map(|node| node.listen.client.to_string()).collect();
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    raise_descriptor_limit();
     let instruments = Instruments::install()?;
     // All ports before the first node: a port in use must not leave a part of a cluster behind.
     let mut ports = Vec::new();

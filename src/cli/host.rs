@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -28,6 +29,17 @@ pub(super) struct Host {
 /// The process's metrics, installed once.
 pub(super) struct Instruments {
     handle: PrometheusHandle,
+}
+
+/// Lets this process have as many descriptors as its hard limit allows: each connection takes one, and the usual soft limit
+/// is small.
+pub(super) fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => tracing::debug!(from = limit.current, to = limit.maximum, "descriptors that this process may have"),
+        Err(error) => tracing::debug!(limit = limit.current, %error, "the limit of descriptors stays as it is"),
+    }
 }
 
 impl Instruments {

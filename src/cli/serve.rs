@@ -3,7 +3,7 @@
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::failure::Failure;
-use super::host::{Host, Instruments, Ports};
+use super::host::{Host, Instruments, Ports, raise_descriptor_limit};
 use super::options::ServeOptions;
 use crate::config::Config;
 
@@ -12,6 +12,7 @@ use crate::config::Config;
 pub(super) async fn serve(options: &ServeOptions) -> Result<u8, Failure> {
     let config = Config::from_file(&options.config)?;
     super::logging::set_level(&config.log_level);
+    raise_descriptor_limit();
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut hup = signal(SignalKind::hangup())?;
     let instruments = Instruments::install()?;

@@ -1,8 +1,9 @@
 //! The HTTP port: health, readiness and metrics.
 //!
-//! Knows: limits, model, service. Never: the machine, storage, consensus.
+//! Knows: limits, model, net, service. Never: the machine, storage, consensus.
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,10 +12,12 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use tokio::net::TcpListener;
+use futures_util::{Stream, StreamExt};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::limits;
 use crate::model::Query;
+use crate::net::{Greeted, arrivals};
 use crate::service::{Freshness, LockService, ServiceError};
 
 /// Writes all metrics in Prometheus' text format.
@@ -42,7 +45,36 @@ pub async fn serve<S: LockService>(
         .route("/readyz", get(readyz::<S>))
         .route("/metrics", get(metrics::<S>))
         .with_state(Port { service, render });
-    axum::serve(listener, routes).with_graceful_shutdown(stop).await
+    serve_routes(listener, routes, stop).await
+}
+
+async fn serve_routes(
+    listener: TcpListener,
+    routes: Router,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()> {
+    let arrivals = Arrivals(Box::pin(arrivals(listener, "http")));
+    axum::serve(arrivals, routes).with_graceful_shutdown(stop).await
+}
+
+/// The port's connections, as axum takes them.
+struct Arrivals(Pin<Box<dyn Stream<Item = Greeted<TcpStream>> + Send>>);
+
+impl axum::serve::Listener for Arrivals {
+    type Io = Greeted<TcpStream>;
+    type Addr = ();
+
+    async fn accept(&mut self) -> (Self::Io, ()) {
+        match self.0.next().await {
+            Some(stream) => (stream, ()),
+            // They do not end.
+            None => std::future::pending().await,
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 async fn healthz<S: LockService>(State(port): State<Port<S>>) -> Response {
@@ -71,4 +103,24 @@ async fn metrics<S: LockService>(State(port): State<Port<S>>) -> Response {
 
 fn unavailable(error: &ServiceError) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {error}\n")).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// The HTTP port closes a connection on which nothing is asked.
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_connection_is_closed() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        tokio::spawn(serve_routes(listener, Router::new(), std::future::pending()));
+        let mut silent = TcpStream::connect(address).await.expect("connected");
+        let longest = Duration::from_millis(2 * limits::FIRST_BYTES_MS_MAX);
+        let read = timeout(longest, silent.read_u8()).await.expect("closed in time");
+        assert!(read.is_err(), "the port said something: {read:?}");
+    }
 }

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_stream::{Stream, StreamExt};
 use tonic::transport::Server;
-use tonic::transport::server::{Connected, Router, TcpIncoming};
+use tonic::transport::server::{Connected, Router};
 
 use super::admin::Admin;
 use super::documents::Documents;
@@ -20,7 +20,7 @@ use super::tasks::Tasks;
 use super::tls::TlsSettings;
 use super::unary::Locks;
 use crate::limits;
-use crate::net::Gathered;
+use crate::net::{Gathered, arrivals};
 use crate::service::{LockService, ServerInfo};
 
 /// Why serving did not begin, or ended otherwise than by the stop signal.
@@ -112,7 +112,7 @@ fn bounded_server() -> Server {
 
 /// Serves a TCP listener until the stop signal.
 pub async fn serve(routes: Routes, listener: TcpListener, stop: watch::Receiver<bool>) -> Result<(), ServeError> {
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let incoming = arrivals(listener, "client").map(Ok::<_, std::convert::Infallible>);
     serve_incoming(routes, incoming, stop).await
 }
 
@@ -147,4 +147,24 @@ where
 /// Waits for the stop signal; a vanished sender is one.
 async fn stopped(mut stop: watch::Receiver<bool>) {
     let _ = stop.wait_for(|stopped| *stopped).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpStream;
+
+    use super::*;
+    use crate::rpc::fake::Node;
+
+    /// The client port closes a connection on which nothing is asked, after its own greeting.
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_connection_is_closed() {
+        let node = Node::start(1).await;
+        let mut silent = TcpStream::connect(&node.address).await.expect("connected");
+        let longest = Duration::from_millis(2 * limits::FIRST_BYTES_MS_MAX);
+        let mut greeting = Vec::new();
+        // However it ends: by the end of the stream, or by a reset.
+        let _ = timeout(longest, silent.read_to_end(&mut greeting)).await.expect("closed in time");
+    }
 }

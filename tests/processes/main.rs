@@ -9,6 +9,7 @@ mod bench;
 mod checker;
 mod cluster;
 mod crash;
+mod descriptors;
 mod digests;
 mod disconnect;
 mod disk_full;

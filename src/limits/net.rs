@@ -1,0 +1,8 @@
+//! Bounds of the ports: how they accept connections, and how long a new one may be silent.
+
+/// A port that cannot accept a connection, because no descriptor is left, tries again after this pause.
+pub const ACCEPT_PAUSE_MS: u64 = 100;
+/// A port that could accept everything for so long logs the next failure as a new one.
+pub const ACCEPT_QUIET_MS: u64 = 10_000;
+/// A connection whose peer has sent nothing for so long after it was accepted is closed.
+pub const FIRST_BYTES_MS_MAX: u64 = 10_000;

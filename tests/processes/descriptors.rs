@@ -1,0 +1,65 @@
+//! A node that runs out of descriptors: what still works, what is logged, and what it takes to go on.
+
+use std::net::TcpStream;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use lockkeeper::client::Client;
+use lockkeeper::limits;
+
+use crate::cluster::PATIENCE;
+use crate::http::get;
+use crate::lone::Lone;
+use crate::ports::free_ports;
+
+/// What a node may have in this test: enough for its files.
+const DESCRIPTORS: usize = 256;
+
+/// A node of its own with this limit, of which its shell gives it only a quarter at first.
+fn limited(folder: &std::path::Path) -> (Lone, String) {
+    let [client, peer, http] = free_ports().map(|port| format!("127.0.0.1:{port}"));
+    let config = format!(
+        "cluster = \"few\"\nnode = 1\ndata = {:?}\n[listen]\nclient = \"{client}\"\npeer = \"{peer}\"\nhttp = \"{http}\"\n\
+         [[member]]\nid = 1\nclient = \"{client}\"\npeer = \"{peer}\"\n[timing]\nprofile = \"fast\"\n",
+        folder.join("data")
+    );
+    let mut shell = Command::new("sh");
+    let script = format!("ulimit -n {DESCRIPTORS}; ulimit -Sn {}; exec \"$0\" \"$@\"", DESCRIPTORS / 4);
+    shell.args(["-c", &script, env!("CARGO_BIN_EXE_lockkeeper")]).env("LOCKKEEPER_LOG", "lockkeeper=debug");
+    (Lone::start_by(shell, folder, "few", &config, &client), http)
+}
+
+/// A node raises its soft limit of descriptors when it starts. Where connections use up the hard one it logs that once and
+/// tries again now and then instead of all the time, serves those that it has, and accepts again once some are closed.
+#[tokio::test]
+async fn a_node_without_descriptors_goes_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (node, http) = limited(folder.path());
+    let known = node.leads().await;
+    known.totals().await.expect("it is connected");
+    let raised = format!("from={} to={DESCRIPTORS}", DESCRIPTORS / 4);
+    assert!(node.said().contains(&raised), "the soft limit is not raised:\n{}", node.said());
+
+    let begun = Instant::now();
+    let silent: Vec<_> =
+        (0..DESCRIPTORS).map(|_| TcpStream::connect(&node.client).expect("in the kernel's queue")).collect();
+    while !node.said().contains("cannot accept connections") {
+        assert!(begun.elapsed() < PATIENCE, "descriptors are left:\n{}", node.said());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    known.lock("a").acquire().await.expect("by a connection from before").release().await.expect("released");
+
+    drop(silent);
+    let late = Client::connect([&node.client]).await.expect("an address").request_wait(PATIENCE);
+    late.lock("a").acquire().await.expect("by a new connection").release().await.expect("released");
+    let metrics = get(&http, "/metrics");
+    let failures = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("lockkeeper_accept_failures_total{port=\"client\"} "))
+        .expect("counted");
+    let failures: u128 = failures.parse().expect("a number");
+    let pauses = begun.elapsed().as_millis() / u128::from(limits::ACCEPT_PAUSE_MS) + 1;
+    assert!((1..=pauses).contains(&failures), "{failures} tries in {pauses} pauses");
+    let lines = node.said().matches("cannot accept connections").count();
+    assert_eq!(lines, 1, "one line for one outage:\n{}", node.said());
+}
