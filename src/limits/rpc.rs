@@ -9,6 +9,8 @@ pub const LIST_ELEMENTS_MAX: usize = 100;
 pub const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Frames of one session's stream that may be unanswered; one more ends the stream.
 pub const STREAM_FRAMES_IN_FLIGHT_MAX: usize = 256;
+/// Requests that one stream may wait for without credit: as many as a session may have. A settle beyond is turned away.
+pub const STREAM_WAITS_MAX: usize = super::LOCKS_A_SESSION_MAX;
 /// Frames that may wait to be written to one stream.
 pub const STREAM_FRAMES_WAITING_MAX: usize = 512;
 /// Streams and calls at a time on one connection.

@@ -12,7 +12,7 @@ use crate::rpc::convert::{
 };
 use crate::rpc::pb;
 use crate::rpc::pb::client_frame::Body;
-use crate::service::{Call, ClaimRef, LockService, Proof, RenewalCall, Scope, ServiceError, Subscription};
+use crate::service::{Call, ClaimRef, LockService, NotSent, Proof, RenewalCall, Scope, ServiceError, Subscription};
 
 impl<S: LockService> SessionStream<S> {
     /// Starts what a frame asks for. A frame that breaks the stream's own rules ends it; one whose values are out of
@@ -96,8 +96,7 @@ impl<S: LockService> SessionStream<S> {
             Body::Settle(pb::StreamSettle { request, lock }) => {
                 let request = RequestId { session: self.session()?, number: request };
                 let claim = self.claim(&LockName::parse(&lock)?, request);
-                self.unanswered -= 1;
-                self.settle(number, claim);
+                self.start_settling(number, claim);
             }
         }
         Ok(())
@@ -143,6 +142,18 @@ impl<S: LockService> SessionStream<S> {
             let result = service.renew(vec![renewal]).await.and_then(only_one);
             Done::Answered { number, claim: None, result }
         }));
+    }
+
+    /// Gives the frame's credit back and waits; or answers at once that the stream waits for too much already.
+    fn start_settling(&mut self, number: u64, claim: ClaimRef) {
+        if limits::STREAM_WAITS_MAX <= self.numbers.len() - self.unanswered {
+            let overloaded = NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS };
+            let result = Err(ServiceError::not_sent(overloaded));
+            self.running.push(Box::pin(async move { Done::Answered { number, claim: None, result } }));
+            return;
+        }
+        self.unanswered -= 1;
+        self.settle(number, claim);
     }
 
     /// Waits for a queued acquire, at no cost to the client's credit.

@@ -180,6 +180,31 @@ async fn a_broken_stream_submits_disconnected() {
     assert_eq!(node.asked().await, disconnected);
 }
 
+/// A settle costs no credit, but a stream waits for no more requests than a session may have: what is beyond is turned away
+/// at once, however often the same request is asked for, and everything before is still answered.
+#[tokio::test]
+async fn settles_are_bounded() {
+    let mut node = Node::start(1).await;
+    let mut raw = Raw::bound(&mut node).await;
+    let most = limits::STREAM_WAITS_MAX as u64;
+    for number in 0..2 * most {
+        let settle = pb::StreamSettle { request: 1, lock: "busy".to_owned() };
+        raw.send(100 + number, Asked::Settle(settle)).await;
+        // Those that are turned away cost credit until they are.
+        if most <= number {
+            let (turned_away, told) = raw.next().await;
+            let Told::Error(error) = told else { panic!("settle {number} is waited for: {told:?}") };
+            assert_eq!((turned_away, error.word.as_str()), (100 + number, "overloaded"));
+            assert!(matches!(raw.next().await, (0, Told::Overloaded(_))));
+        }
+    }
+    node.service.grant();
+    for _ in 0..most {
+        let (number, told) = raw.next().await;
+        assert!((100..100 + most).contains(&number) && matches!(told, Told::Settled(_)), "{number}: {told:?}");
+    }
+}
+
 /// After a stream broke and its session was called disconnected, nothing is answered for it any more, not even to a client
 /// that would still hear it: a grant that comes in then would be believed by one whose grace is running.
 #[tokio::test]
