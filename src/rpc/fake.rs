@@ -1,6 +1,7 @@
 //! A lock service for the tests of this room: it answers by the lock's name and tells what it was asked.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::net::TcpListener;
@@ -29,12 +30,27 @@ pub(super) struct Fake {
     asked: mpsc::UnboundedSender<Call>,
     granted: Arc<watch::Sender<bool>>,
     subscribers: Subscribers,
+    /// So many disconnects find no leader.
+    leaderless: Arc<AtomicUsize>,
 }
 
 impl Fake {
     pub(super) fn new() -> (Self, mpsc::UnboundedReceiver<Call>) {
         let (asked, calls) = mpsc::unbounded_channel();
-        (Self { asked, granted: Arc::new(watch::channel(false).0), subscribers: Arc::default() }, calls)
+        (
+            Self {
+                asked,
+                granted: Arc::new(watch::channel(false).0),
+                subscribers: Arc::default(),
+                leaderless: Arc::default(),
+            },
+            calls,
+        )
+    }
+
+    /// Answers so many disconnects that nobody leads.
+    pub(super) fn lose_leader_for(&self, disconnects: usize) {
+        self.leaderless.store(disconnects, SeqCst);
     }
 
     /// Settles every queued acquire.
@@ -98,7 +114,13 @@ impl LockService for Fake {
             Command::Alter(_) | Command::Manage(_) | Command::AcquireSet(_) | Command::Document(_) => Outcome::Done,
             Command::Release(_) | Command::DropLease { .. } => Outcome::Released { left: 0 },
             Command::CloseSession { .. } => Outcome::Closed,
-            Command::Disconnected { .. } => Outcome::DisconnectNoted,
+            Command::Disconnected { .. } => {
+                let less = |left: usize| left.checked_sub(1);
+                if self.leaderless.fetch_update(SeqCst, SeqCst, less).is_ok() {
+                    return Err(ServiceError::not_sent(NotSent::NoLeader));
+                }
+                Outcome::DisconnectNoted
+            }
             Command::Tick
             | Command::LeaderlessGap { .. }
             | Command::Configure(_)

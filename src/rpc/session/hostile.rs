@@ -66,7 +66,7 @@ fn taken(at: &str, bytes: &[u8]) -> bool {
     }
     let (mut stream, mut answers) = stream_with_room(limits::STREAM_FRAMES_WAITING_MAX);
     if at == "bound" {
-        stream.bound = Some(Bound { session: SessionId::new(0, SESSION), attachment: Attachment(4) });
+        stream.bound = Some(Bound { session: SessionId::new(0, SESSION), attachment: Attachment(4), ttl_ms: 10_000 });
     }
     let ended = stream.frame(frame).is_err();
     // A refusal is answered at once; what was understood is on its way to the service.

@@ -17,7 +17,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant as TokioInstant, sleep, timeout};
 use tonic::{Status, Streaming};
 
 use self::departure::Departure;
@@ -26,7 +26,7 @@ use super::pb;
 use super::pb::server_frame::Body;
 use crate::limits;
 use crate::model::{Attachment, Command, EndReason, Invalid, Namespace, Outcome, Reply, SessionId};
-use crate::service::{Call, ClaimRef, LeaderHint, LockService, NotSent, ServerInfo, ServiceError};
+use crate::service::{Advice, Call, ClaimRef, LeaderHint, LockService, NotSent, ServerInfo, ServiceError};
 
 /// A frame on its way to the client. Boxed: a channel has room for 32 from the beginning, and most streams are idle.
 pub(super) type Outgoing = Result<Box<pb::ServerFrame>, Status>;
@@ -59,6 +59,8 @@ pub(super) struct SessionStream<S> {
 struct Bound {
     session: SessionId,
     attachment: Attachment,
+    /// The session has ended so long after its last renewal.
+    ttl_ms: u64,
 }
 
 /// What a running piece of work came to.
@@ -242,10 +244,13 @@ impl<S: LockService> SessionStream<S> {
     fn bind(&mut self, attaching: Option<SessionId>, reply: Option<&Reply>) {
         self.binding = false;
         let bound = match (reply.map(|reply| &reply.outcome), attaching) {
-            (Some(Outcome::Opened { session, .. }), _) => {
-                Bound { session: *session, attachment: Attachment::default() }
+            (Some(Outcome::Opened { session, ttl_ms, .. }), _) => {
+                Bound { session: *session, attachment: Attachment::default(), ttl_ms: *ttl_ms }
             }
-            (Some(Outcome::Attached { attachment, .. }), Some(session)) => Bound { session, attachment: *attachment },
+            (Some(Outcome::Attached { attachment, deadline }), Some(session)) => {
+                let ttl_ms = reply.map_or(0, |reply| deadline.ms_since(reply.stamp));
+                Bound { session, attachment: *attachment, ttl_ms }
+            }
             (Some(_) | None, _) => return,
         };
         self.bound = Some(bound);
@@ -328,11 +333,29 @@ impl<S: LockService> SessionStream<S> {
             }
         })
         .await;
-        if let Some(Bound { session, attachment }) = self.bound.take() {
+        if let Some(bound) = self.bound.take() {
+            self.note_break(bound).await;
+        }
+    }
+
+    /// Puts into the log that the stream of this attachment broke. While nobody leads that fails, and is tried again: else
+    /// the session would last for its whole TTL although its client is gone. Each try says the same, and says nothing
+    /// about a newer attachment; after a TTL the session has ended by itself.
+    async fn note_break(&mut self, Bound { session, attachment, ttl_ms }: Bound) {
+        let ends = TokioInstant::now() + Duration::from_millis(ttl_ms);
+        let mut pause = Duration::from_millis(limits::RETRY_MS_MIN);
+        loop {
             let call = Call::new(Command::Disconnected { session, attachment });
-            if let Err(error) = self.service.submit(call).await {
+            let Err(error) = self.service.submit(call).await else { return };
+            if error.advice() == Advice::GiveUp || ends <= TokioInstant::now() {
                 tracing::debug!(%session, %error, "a broken stream could not be noted; the session lasts for its TTL");
+                return;
             }
+            tokio::select! {
+                () = sleep(pause) => {}
+                _ = self.stop.wait_for(|stopped| *stopped) => return,
+            }
+            pause = (2 * pause).min(Duration::from_millis(limits::RETRY_MS_MAX));
         }
     }
 }

@@ -74,6 +74,9 @@ impl Raw {
     }
 }
 
+/// How long a test waits for what must happen.
+const LONG: std::time::Duration = std::time::Duration::from_secs(20);
+
 fn word(status: &tonic::Status) -> &str {
     status.metadata().get("lockkeeper-error").expect("our metadata").to_str().expect("text")
 }
@@ -178,6 +181,24 @@ async fn a_broken_stream_submits_disconnected() {
     drop(Raw::bound(&mut node).await);
     let disconnected = Command::Disconnected { session: SessionId::new(0, SESSION), attachment: Attachment(4) };
     assert_eq!(node.asked().await, disconnected);
+}
+
+/// While nobody leads a broken stream cannot be noted. It is tried again until it is, or the session would keep its locks
+/// for a whole TTL although its client is gone.
+#[tokio::test]
+async fn a_disconnect_is_repeated_until_there_is_a_leader() {
+    let mut node = Node::start(1).await;
+    let raw = Raw::bound(&mut node).await;
+    node.service.lose_leader_for(2);
+    drop(raw);
+    let disconnected = Command::Disconnected { session: SessionId::new(0, SESSION), attachment: Attachment(4) };
+    for nth in 1..=3 {
+        let asked = tokio::time::timeout(LONG, node.asked()).await;
+        assert_eq!(asked.as_ref(), Ok(&disconnected), "try {nth}");
+    }
+    node.stop.send_replace(true);
+    (&mut node.serving).await.expect("served to the end");
+    assert!(node.calls.try_recv().is_err(), "it was noted the third time");
 }
 
 /// A settle costs no credit, but a stream waits for no more requests than a session may have: what is beyond is turned away
