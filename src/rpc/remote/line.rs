@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant as TokioInstant;
+use tokio::time::{Instant as TokioInstant, timeout_at};
 
+use crate::limits;
 use crate::model::Reply;
 use crate::rpc::pb;
 use crate::rpc::pb::client_frame::Body;
@@ -86,4 +88,10 @@ impl Line {
     pub(super) fn oldest(&self) -> Option<TokioInstant> {
         self.unanswered.first_key_value().map(|(_, sent)| sent.since)
     }
+}
+
+/// Waits until the transport takes another frame. False where it is over, or was full for too long, counted from `since`.
+pub(super) async fn has_room(outgoing: mpsc::Sender<pb::ClientFrame>, since: TokioInstant) -> bool {
+    let longest = Duration::from_millis(limits::STREAM_SEND_MS_MAX);
+    matches!(timeout_at(since + longest, outgoing.reserve()).await, Ok(Ok(_)))
 }

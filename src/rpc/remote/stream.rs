@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::OptionFuture;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{Instant as TokioInstant, sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
 use super::endpoints::{At, Endpoints, locks};
-use super::line::{Answer, Ask, Line, Sending, Unanswered};
+use super::line::{Answer, Ask, Line, Sending, Unanswered, has_room};
 use super::{Shared, led_elsewhere};
 use crate::limits;
 use crate::model::{LockKey, Namespace, Outcome, Reply};
@@ -273,10 +274,13 @@ impl Stream {
         // One timer for all frames: it looks at the oldest.
         let mut look = pin!(sleep(self.longest));
         let replaced = Arc::clone(&self.replaced);
+        let mut full_since = None;
         loop {
-            if let Err(over) = self.send_held().await {
-                return over;
-            }
+            // What comes in is read while the transport is full: the node may wait for that before it takes more.
+            let outgoing = self.send_held();
+            full_since = outgoing.as_ref().map(|_| full_since.unwrap_or_else(TokioInstant::now));
+            let room = outgoing.zip(full_since).map(|(outgoing, since)| Box::pin(has_room(outgoing, since)));
+            let mut room = OptionFuture::from(room);
             tokio::select! {
                 biased;
                 frame = incoming.message() => match frame {
@@ -295,6 +299,12 @@ impl Stream {
                     Some(ask) => self.held = Some(ask),
                     None => return ServiceError::unknown("the session's stream was dropped"),
                 },
+                Some(has_room) = &mut room => {
+                    if !has_room {
+                        return ServiceError::unknown("the session's stream takes no more frames");
+                    }
+                    full_since = None;
+                }
                 () = replaced.notified() => return ServiceError::unknown("the session has a newer stream"),
                 () = &mut look => {
                     let now = TokioInstant::now();
@@ -308,28 +318,17 @@ impl Stream {
         }
     }
 
-    /// Sends what found no room before, if the node lets it be unanswered by now. A transport that takes nothing for long
-    /// counts as broken.
-    async fn send_held(&mut self) -> Result<(), ServiceError> {
-        while let Some(ask) = self.held.take() {
-            let sending = locked(&self.line).send(ask);
-            let outgoing = match sending {
-                Sending::Sent => break,
-                Sending::Waits(ask) => {
-                    self.held = Some(ask);
-                    break;
-                }
-                Sending::Full(ask, outgoing) => {
-                    self.held = Some(ask);
-                    outgoing
-                }
-            };
-            let longest = Duration::from_millis(limits::STREAM_SEND_MS_MAX);
-            if !matches!(timeout(longest, outgoing.reserve()).await, Ok(Ok(_))) {
-                return Err(ServiceError::unknown("the session's stream takes no more frames"));
-            }
-        }
-        Ok(())
+    /// Sends what found no room before, if the node lets it be unanswered by now. Where the transport is full, this returns
+    /// the transport.
+    fn send_held(&mut self) -> Option<mpsc::Sender<pb::ClientFrame>> {
+        let sending = locked(&self.line).send(self.held.take()?);
+        let (ask, outgoing) = match sending {
+            Sending::Sent => return None,
+            Sending::Waits(ask) => (ask, None),
+            Sending::Full(ask, outgoing) => (ask, Some(outgoing)),
+        };
+        self.held = Some(ask);
+        outgoing
     }
 
     fn told(&mut self, frame: pb::ServerFrame) -> Result<(), ServiceError> {

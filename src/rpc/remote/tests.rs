@@ -1,14 +1,19 @@
 //! The remote service against nodes that are nothing but a client port.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::{RemoteService, RemoteSettings};
+use crate::limits;
 use crate::model::{
     Acquire, Answer, Attach, Attachment, Claim, Command, Handle, Instance, LockName, LogTime, Metadata, Mode,
     Namespace, OpenSession, Outcome, Patience, Query, Refusal, RenewalTarget, RequestId, SessionId, TakeId, TakeLease,
@@ -40,6 +45,14 @@ fn open() -> Call {
         accepts_hand_over: false,
         metadata: Metadata::default(),
     }))
+}
+
+fn batch() -> Namespace {
+    Namespace::parse("batch").expect("legal")
+}
+
+fn attach(attempt: u64) -> Call {
+    Call::new(Command::Attach(Attach { namespace: batch(), session: session(), handle: handle(), attempt }))
 }
 
 fn acquire(name: &str, number: u64) -> Call {
@@ -224,7 +237,7 @@ async fn what_was_asked_before_a_move_is_answered() {
 async fn a_node_that_stands_still_after_a_move_is_left() {
     let mut node = Node::start(1).await;
     let still = Arc::new(AtomicBool::new(false));
-    let relay = relay(node.address.clone(), Arc::clone(&still)).await;
+    let relay = relay(node.address.clone(), Arc::default(), Arc::clone(&still)).await;
     let remote = RemoteService::new(RemoteSettings { request_wait: 2 * LONG, ..RemoteSettings::new([relay]) });
     let remote = remote.expect("legal");
     remote.submit(open()).await.expect("opened");
@@ -246,26 +259,58 @@ async fn a_node_that_stands_still_after_a_move_is_left() {
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// Passes one connection on to `node`, byte for byte, and nothing back once it is to stand `still`.
-async fn relay(node: String, still: Arc<AtomicBool>) -> String {
+/// A node that takes no more frames, and still sends some, is read from: what it says may be what its client waits for.
+#[tokio::test]
+async fn a_client_reads_while_its_frames_find_no_room() {
+    let node = Node::start(1).await;
+    let deaf = Arc::new(AtomicBool::new(false));
+    let relay = relay(node.address.clone(), Arc::clone(&deaf), Arc::default()).await;
+    let remote = RemoteService::new(RemoteSettings { request_wait: LONG, ..RemoteSettings::new([relay]) });
+    let remote = remote.expect("legal");
+    remote.submit(open()).await.expect("opened");
+    remote.submit(acquire("busy", 1)).await.expect("queued");
+    let request = |number| Claim::Request(RequestId { session: session(), number });
+    let mut granted = Box::pin(remote.settled(ClaimRef { lock: lock("busy"), claim: request(1) }));
+    assert!(futures_util::poll!(&mut granted).is_pending());
+
+    deaf.store(true, SeqCst);
+    // Far more than what the way to the node has room for.
+    let (long, frames) = (lock(&"x".repeat(limits::LOCK_NAME_BYTES_MAX)), 4 * limits::STREAM_FRAMES_WAITING_MAX as u64);
+    let claims = (2..frames).map(|number| ClaimRef { lock: long.clone(), claim: request(number) });
+    let waits: FuturesUnordered<_> = claims.map(|claim| remote.settled(claim)).collect();
+    let mut waits = pin!(waits.collect::<Vec<_>>());
+    for _ in 0..frames {
+        assert!(futures_util::poll!(&mut waits).is_pending());
+        tokio::task::yield_now().await;
+    }
+    node.service.grant();
+    // A transport that stays full ends the stream; so the answer has to come before.
+    assert_eq!(granted.await, Ok(reply(crate::rpc::fake::granted())));
+}
+
+/// Passes one connection on to `node`, byte for byte: nothing of the client's once the node is to be `deaf`, and nothing
+/// back once it is to stand `still`.
+async fn relay(node: String, deaf: Arc<AtomicBool>, still: Arc<AtomicBool>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("bound").to_string();
     tokio::spawn(async move {
         let (mut client, _) = listener.accept().await.expect("a client");
         let mut server = TcpStream::connect(node).await.expect("the node");
-        let ((mut from_client, mut to_client), (mut from_server, mut to_server)) = (client.split(), server.split());
-        let answers = async {
-            let mut bytes = [0; 4096];
-            while let Ok(read @ 1..) = from_server.read(&mut bytes).await {
-                if !still.load(SeqCst) && to_client.write_all(&bytes[..read]).await.is_err() {
-                    break;
-                }
-            }
-            std::future::pending::<()>().await;
-        };
-        tokio::join!(tokio::io::copy(&mut from_client, &mut to_server), answers)
+        let ((from_client, to_client), (from_server, to_server)) = (client.split(), server.split());
+        tokio::join!(carry(from_client, to_server, deaf), carry(from_server, to_client, still))
     });
     address
+}
+
+/// Passes on what comes in until it is `stopped`; from then on that is lost.
+async fn carry(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, stopped: Arc<AtomicBool>) {
+    let mut bytes = [0; 4096];
+    while let Ok(read @ 1..) = from.read(&mut bytes).await {
+        if !stopped.load(SeqCst) && to.write_all(&bytes[..read]).await.is_err() {
+            break;
+        }
+    }
+    std::future::pending::<()>().await;
 }
 
 /// An attach that is answered late does not replace the stream of a newer one, and the late stream is dropped.
