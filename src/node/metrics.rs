@@ -37,35 +37,56 @@ pub(super) struct Metrics {
 impl Metrics {
     pub(super) fn new(node: u64) -> Self {
         let node = node.to_string();
-        let counter = |name: &'static str| metrics::counter!(name, "node" => node.clone());
-        let gauge = |name: &'static str| metrics::gauge!(name, "node" => node.clone());
-        let histogram = |name: &'static str| metrics::histogram!(name, "node" => node.clone());
+        let counter = |name: &'static str, help: &'static str| {
+            metrics::describe_counter!(name, help);
+            metrics::counter!(name, "node" => node.clone())
+        };
+        let gauge = |name: &'static str, help: &'static str| {
+            metrics::describe_gauge!(name, help);
+            metrics::gauge!(name, "node" => node.clone())
+        };
+        let histogram = |name: &'static str, help: &'static str| {
+            metrics::describe_histogram!(name, help);
+            metrics::histogram!(name, "node" => node.clone())
+        };
         Self {
-            grants: counter("lockkeeper_grants_total"),
-            releases: counter("lockkeeper_releases_total"),
-            expiries: counter("lockkeeper_expiries_total"),
-            waits: counter("lockkeeper_waits_total"),
-            timeouts: counter("lockkeeper_wait_timeouts_total"),
-            sessions_opened: counter("lockkeeper_sessions_opened_total"),
-            sessions_ended: counter("lockkeeper_sessions_ended_total"),
-            leader_changes: counter("lockkeeper_leader_changes_total"),
-            wait_seconds: histogram("lockkeeper_wait_seconds"),
-            hold_seconds: histogram("lockkeeper_hold_seconds"),
-            entries: counter("lockkeeper_entries_applied_total"),
-            commands_an_entry: histogram("lockkeeper_commands_an_entry"),
-            fsync_seconds: histogram("lockkeeper_fsync_seconds"),
-            commit_seconds: histogram("lockkeeper_commit_seconds"),
-            term: gauge("lockkeeper_term"),
-            leader: gauge("lockkeeper_is_leader"),
-            applied: gauge("lockkeeper_applied_index"),
-            log_time_lag_seconds: gauge("lockkeeper_log_time_uncounted_seconds"),
-            wal_bytes: gauge("lockkeeper_wal_bytes"),
-            snapshot_bytes: gauge("lockkeeper_snapshot_bytes"),
-            tasks: gauge("lockkeeper_tasks"),
-            sessions: gauge("lockkeeper_sessions"),
-            locks: gauge("lockkeeper_locks"),
-            holders: gauge("lockkeeper_holders"),
-            waiters: gauge("lockkeeper_waiters"),
+            grants: counter("lockkeeper_grants_total", "Grants of locks and permits, to sessions and as token leases"),
+            releases: counter("lockkeeper_releases_total", "Holds that their holders gave back"),
+            expiries: counter("lockkeeper_expiries_total", "Holds that ran out or were broken"),
+            waits: counter("lockkeeper_waits_total", "Requests that had to join a queue"),
+            timeouts: counter(
+                "lockkeeper_wait_timeouts_total",
+                "Requests that left a queue because their time was over",
+            ),
+            sessions_opened: counter("lockkeeper_sessions_opened_total", "Sessions that were opened"),
+            sessions_ended: counter("lockkeeper_sessions_ended_total", "Sessions that ended, for any reason"),
+            leader_changes: counter("lockkeeper_leader_changes_total", "How often a new leader began to serve"),
+            wait_seconds: histogram("lockkeeper_wait_seconds", "How long granted requests had waited, in log time"),
+            hold_seconds: histogram("lockkeeper_hold_seconds", "How long ended holds had lasted, in log time"),
+            entries: counter("lockkeeper_entries_applied_total", "Log entries that this node has applied"),
+            commands_an_entry: histogram("lockkeeper_commands_an_entry", "Commands and renewals in one log entry"),
+            fsync_seconds: histogram(
+                "lockkeeper_fsync_seconds",
+                "From the write of a log entry on this node until it is durable",
+            ),
+            commit_seconds: histogram(
+                "lockkeeper_commit_seconds",
+                "From the proposal of an entry on this leader until it is applied or has failed",
+            ),
+            term: gauge("lockkeeper_term", "Raft term that this node knows"),
+            leader: gauge("lockkeeper_is_leader", "1 while this node leads, otherwise 0"),
+            applied: gauge("lockkeeper_applied_index", "Newest log index that this node has applied"),
+            log_time_lag_seconds: gauge(
+                "lockkeeper_log_time_uncounted_seconds",
+                "Real time of the last minute that did not become log time although a deadline ran",
+            ),
+            wal_bytes: gauge("lockkeeper_wal_bytes", "Size of the log files"),
+            snapshot_bytes: gauge("lockkeeper_snapshot_bytes", "Size of the newest snapshot file"),
+            tasks: gauge("lockkeeper_tasks", "Tasks that run for this node"),
+            sessions: gauge("lockkeeper_sessions", "Open sessions"),
+            locks: gauge("lockkeeper_locks", "Locks in use"),
+            holders: gauge("lockkeeper_holders", "Holders of all locks"),
+            waiters: gauge("lockkeeper_waiters", "Requests in all queues"),
         }
     }
 

@@ -33,7 +33,7 @@ pub(crate) fn get(address: &str, path: &str) -> String {
 }
 
 /// A node that serves says so, is ready while it has a quorum and not ready without one, and its metrics have every
-/// name that was promised.
+/// name that was promised, each with its text of help.
 #[tokio::test]
 async fn health_readiness_and_metrics_tell_how_a_node_is() {
     let mut cluster = Cluster::start().await;
@@ -46,6 +46,10 @@ async fn health_readiness_and_metrics_tell_how_a_node_is() {
     let metrics = get(&address, "/metrics");
     let missing: Vec<_> = PROMISED.iter().filter(|name| !metrics.contains(**name)).collect();
     assert!(missing.is_empty(), "{missing:?} are missing in\n{metrics}");
+    let families: Vec<_> = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    let unexplained: Vec<_> =
+        families.iter().filter(|family| !metrics.contains(&format!("# HELP {family} "))).collect();
+    assert!(PROMISED.len() <= families.len() && unexplained.is_empty(), "no HELP for {unexplained:?} in\n{metrics}");
     for node in (1..=3).filter(|node| *node != leader) {
         cluster.kill(node);
     }
