@@ -10,7 +10,7 @@ use thiserror::Error;
 use super::directory::{create_directory, sync_directory};
 use super::head::Head;
 use super::identity::Identity;
-use super::snapshot::{Builder, SnapshotFile, file_name};
+use super::snapshot::{Builder, SnapshotFile, received_name};
 
 /// Why a backup was not read, or not restored. Whatever was there is as it was.
 #[derive(Debug, Error)]
@@ -78,7 +78,7 @@ pub fn lay_out(
         return Err(BackupError::NotEmpty { path: dir.to_path_buf() });
     }
     create_directory(&snapshots).map_err(BackupError::io("create", &snapshots))?;
-    let path = snapshots.join(file_name(head.log_id));
+    let path = snapshots.join(received_name(head.log_id));
     write_snapshot(&path, head, records).map_err(BackupError::io("write", &path))?;
     sync_directory(&snapshots).map_err(BackupError::io("sync", &snapshots))?;
     let path = dir.join("identity");

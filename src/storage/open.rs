@@ -12,7 +12,7 @@ use super::head::Head;
 use super::identity::{Claim, Identity};
 use super::ids::{LogId, next_index, shown};
 use super::open_error::OpenError;
-use super::snapshot::SnapshotFile;
+use super::snapshot::{SnapshotFile, received_name};
 use super::state::{Actor, DiskState, Mirror, Probe};
 use super::wal::{DiskWal, Floor, Wal, WalOptions, cut_torn_tail};
 use crate::limits::MIRRORS_SET_ASIDE;
@@ -94,11 +94,12 @@ pub fn open(
     let identity = identify(dir, &wal_dir, claim, create)?;
     remove_leftovers(dir, &snapshots).map_err(|error| OpenError::io("clean", dir, error))?;
 
-    let snapshot = newest_snapshot(&snapshots)?;
+    let (snapshot, received) = newest_snapshot(&snapshots)?.unzip();
     let (mut mirror, mut found) = open_mirror(&state);
     let snapshot_id = snapshot.as_ref().and_then(|file| file.head().log_id);
     let mirror_id = found.as_ref().ok().and_then(|(head, _)| head.log_id);
-    let cut = cut_torn_tail(&wal_dir, Floor { mirror: mirror_id, snapshot: snapshot_id })?;
+    let proven = Floor { mirror: mirror_id, snapshot: snapshot_id, received: received == Some(true) };
+    let cut = cut_torn_tail(&wal_dir, proven)?;
     let floor = Arc::new(Mutex::new(snapshot_id));
     let wal = DiskWal::open(&wal_dir, &options.wal, floor.clone())
         .map_err(|error| OpenError::io("open the log in", &wal_dir, error))?;
@@ -167,8 +168,8 @@ fn remove_leftovers(dir: &Path, snapshots: &Path) -> io::Result<()> {
     if old.exists() { fs::remove_dir_all(old) } else { Ok(()) }
 }
 
-/// The newest snapshot file, read and verified whole; older ones are removed then.
-fn newest_snapshot(snapshots: &Path) -> Result<Option<SnapshotFile>, OpenError> {
+/// The newest snapshot file, read and verified whole, and whether it was received; older ones are removed then.
+fn newest_snapshot(snapshots: &Path) -> Result<Option<(SnapshotFile, bool)>, OpenError> {
     let entries = fs::read_dir(snapshots).and_then(Iterator::collect::<io::Result<Vec<_>>>);
     let entries = entries.map_err(|error| OpenError::io("list", snapshots, error))?;
     let mut names: Vec<_> = entries.iter().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
@@ -186,7 +187,8 @@ fn newest_snapshot(snapshots: &Path) -> Result<Option<SnapshotFile>, OpenError> 
     })?;
     let removed = remove_files(snapshots, |name| name.ends_with(".snapshot") && name != newest);
     removed.map_err(|error| OpenError::io("clean", snapshots, error))?;
-    Ok(Some(file))
+    let received = *newest == received_name(file.head().log_id);
+    Ok(Some((file, received)))
 }
 
 /// Errors of the snapshot reader begin with "offset N:".
@@ -254,6 +256,12 @@ fn contradiction(wal: &impl Wal, head: &Head, snapshot: Option<&SnapshotFile>) -
         return Ok(Some(format!("the mirror at {at} is behind the purge point {}", shown(state.purged))));
     }
     if next > next_index(state.last) {
+        if next > next_index(newest) {
+            return Err(format!(
+                "the log ends at {}, and the mirror holds {at}, which was synced in it",
+                shown(state.last)
+            ));
+        }
         return Ok(Some(format!("the mirror at {at} is ahead of the log at {}", shown(state.last))));
     }
     let Some(id) = head.log_id else { return Ok(None) };

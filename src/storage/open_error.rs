@@ -7,6 +7,10 @@ use thiserror::Error;
 
 use super::trouble::mend;
 
+/// What to do with a directory whose data is not whole.
+const WAY_OUT: &str = "Put back what was removed. Otherwise replace the node: move the directory away, then `lockkeeper member add`; \
+     or, where the cluster has no other node, start from the last backup: `lockkeeper restore`";
+
 /// Why a directory was not opened. Nothing in it was changed, but for what a crash had left half-written.
 #[derive(Debug, Error)]
 pub enum OpenError {
@@ -47,7 +51,7 @@ pub enum OpenError {
         readable: u32,
     },
     /// A file is not what was written.
-    #[error("damaged record at offset {offset} of {}: {what}; it may have been acknowledged, so nothing was cut. Replace the node: move the directory away, then `lockkeeper member add`", path.display())]
+    #[error("{} is damaged at offset {offset}: {what}; it may have been acknowledged, so nothing was cut. {}", path.display(), WAY_OUT)]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -57,7 +61,7 @@ pub enum OpenError {
         what: String,
     },
     /// There is data, but no complete state can be made of it.
-    #[error("{} cannot be recovered: {what}. Replace the node: move the directory away, then `lockkeeper member add`", path.display())]
+    #[error("{} cannot be recovered: {what}. {}", path.display(), WAY_OUT)]
     Incomplete {
         /// The directory.
         path: PathBuf,

@@ -106,6 +106,11 @@ pub(in crate::storage) fn file_name(id: Option<LogId>) -> String {
     format!("{:020}-{:020}-{:020}.snapshot", id.index, id.term, id.node)
 }
 
+/// The name of a received file, at which the log may not have arrived yet.
+pub(in crate::storage) fn received_name(id: Option<LogId>) -> String {
+    file_name(id).replace(".snapshot", ".received.snapshot")
+}
+
 /// A place in the content; many may read one file.
 struct Cursor {
     source: Source,

@@ -7,6 +7,6 @@ mod receive;
 mod tests;
 
 pub use file::SnapshotFile;
-pub(super) use file::file_name;
+pub(super) use file::{file_name, received_name};
 pub(super) use format::Builder;
 pub use receive::{ReceivedSnapshot, SnapshotWriter};

@@ -14,7 +14,7 @@ use crate::limits::MIRRORS_SET_ASIDE;
 use crate::storage::directory::{remove_files, set_aside, sync_directory};
 use crate::storage::head::Head;
 use crate::storage::ids::{LogId, next_index, shown};
-use crate::storage::snapshot::{ReceivedSnapshot, SnapshotFile, file_name};
+use crate::storage::snapshot::{ReceivedSnapshot, SnapshotFile, file_name, received_name};
 use crate::storage::trouble::explained;
 use crate::storage::{Done, copy_error};
 
@@ -91,7 +91,21 @@ impl Actor {
     fn checkpoint(&mut self, checkpoint: Checkpoint) -> io::Result<()> {
         let probe = self.probe.clone();
         let mirror = self.mirror.as_mut().ok_or_else(no_mirror)?;
-        mirror.write(checkpoint.changes.into_iter().map(Ok), checkpoint.head, &*probe)
+        let at = checkpoint.head.log_id;
+        mirror.write(checkpoint.changes.into_iter().map(Ok), checkpoint.head, &*probe)?;
+        self.settle(at)
+    }
+
+    /// A checkpoint beyond a received snapshot says that the log has arrived there: from now on a log that ends before it
+    /// has lost something.
+    fn settle(&self, at: Option<LogId>) -> io::Result<()> {
+        let id = self.current().and_then(|current| current.head().log_id);
+        let received = self.snapshots.join(received_name(id));
+        if next_index(at) <= next_index(id) || !received.exists() {
+            return Ok(());
+        }
+        fs::rename(received, self.snapshots.join(file_name(id)))?;
+        sync_directory(&self.snapshots)
     }
 
     fn export(&mut self) -> io::Result<SnapshotFile> {
@@ -126,7 +140,7 @@ impl Actor {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
         (self.probe)(Step::SnapshotWritten);
-        let path = self.snapshots.join(file_name(id));
+        let path = self.snapshots.join(received_name(id));
         let file = file.rename(&path)?;
         self.make_newest(file, &path)
     }

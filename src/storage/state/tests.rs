@@ -2,6 +2,8 @@
 
 #![allow(clippy::type_complexity, reason = "a list of what was seen needs no name")]
 
+mod short_logs;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -233,19 +235,6 @@ fn a_purged_log_without_a_snapshot_is_refused() {
     fs::remove_dir_all(dir.path().join("snapshot")).unwrap();
     fs::remove_dir_all(dir.path().join("state")).unwrap();
     assert!(matches!(try_open(dir.path(), &Options::default()).err().unwrap(), OpenError::Incomplete { .. }));
-}
-
-/// A mirror that is ahead of the log (a disk that lied) does not count.
-#[test]
-fn a_mirror_ahead_of_the_log_does_not_count() {
-    let dir = tempfile::tempdir().unwrap();
-    prepared(dir.path());
-    let opened = reopen(dir.path());
-    opened.wal.truncate_after(Some(id(7))).unwrap();
-    close(opened);
-    let opened = reopen(dir.path());
-    assert_eq!((opened.recovered.source, opened.recovered.head.log_id), (Source::Snapshot, Some(id(5))));
-    assert!(opened.recovered.note.unwrap().contains("ahead of the log"));
 }
 
 /// A mirror that is older than the snapshot file (its directory was put back from a copy) does not count: the file does.

@@ -6,6 +6,8 @@
 //! - no intact record behind it says that the damaged bytes were synced before (`Payload::window_start`);
 //! - it looks like lost writes: the file ends, or a page of it (or what the damage covers of one) is all zeros;
 //! - what remains reaches the mirror's head, the newest snapshot file and the last recorded commit.
+//!
+//! The last rule holds without damage, too: a log that was cut exactly at the end of a record looks whole.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -20,11 +22,13 @@ use crate::storage::directory::sync_directory;
 use crate::storage::ids::{LogId, next_index, shown};
 use crate::storage::open_error::OpenError;
 
-/// What the log must still reach after a cut.
+/// What the log must reach: both are written only of what the log has synced.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::storage) struct Floor {
     pub(in crate::storage) mirror: Option<LogId>,
     pub(in crate::storage) snapshot: Option<LogId>,
+    /// The snapshot file came from elsewhere, and the log may end before it: its install was not finished.
+    pub(in crate::storage) received: bool,
 }
 
 /// One file of the log.
@@ -50,7 +54,8 @@ struct Replay {
     first: Option<u64>,
 }
 
-/// Reads the whole log in `dir`, cuts a torn tail (synced), and returns what was cut, for people.
+/// Reads the whole log in `dir`, cuts a torn tail (synced), and returns what was cut, for people. Refuses a log that ends
+/// before `floor`.
 pub(in crate::storage) fn cut_torn_tail(dir: &Path, floor: Floor) -> Result<Option<String>, OpenError> {
     let mut files = list(dir)?;
     let mut notes = Vec::new();
@@ -68,6 +73,7 @@ pub(in crate::storage) fn cut_torn_tail(dir: &Path, floor: Floor) -> Result<Opti
     let mut replay = Replay::default();
     let mut expected_start = None;
     let count = files.len();
+    let mut end = (dir.to_path_buf(), 0);
     for (position, (path, start)) in files.into_iter().enumerate() {
         if expected_start.is_some_and(|expected| expected != start) {
             let what = format!("begins at {start} of the log, {} expected", expected_start.unwrap_or(0));
@@ -75,15 +81,23 @@ pub(in crate::storage) fn cut_torn_tail(dir: &Path, floor: Floor) -> Result<Opti
         }
         let chunk = Chunk { bytes: read(&path)?, path, start };
         expected_start = Some(start + chunk.bytes.len() as u64);
-        let Some(damage) = replay.chunk(&chunk)? else { continue };
+        let Some(damage) = replay.chunk(&chunk)? else {
+            end = (chunk.path, chunk.bytes.len() as u64);
+            continue;
+        };
         if position + 1 < count {
             return Err(OpenError::damaged(&chunk.path, damage.offset as u64, damage.what.to_string()));
         }
         replay.judge(&chunk, &damage, floor)?;
         notes.push(format!("{}: {} torn bytes cut", chunk.path.display(), chunk.bytes.len() - damage.offset));
         cut(dir, &chunk, damage.offset)?;
+        end = (chunk.path, damage.offset as u64);
     }
     replay.no_hole(dir)?;
+    if let Some(lost) = replay.lacks(floor) {
+        let (path, offset) = end;
+        return Err(OpenError::damaged(&path, offset, format!("the log ends here; {lost}")));
+    }
     Ok((!notes.is_empty()).then(|| notes.join("; ")))
 }
 
@@ -142,18 +156,24 @@ impl Replay {
         if let Some(evidence) = self.synced_after(chunk, damage.offset, tail) {
             return refuse(evidence);
         }
-        let end = next_index(self.last);
-        for (what, id) in [("commit", self.committed), ("mirror", floor.mirror), ("snapshot file", floor.snapshot)] {
-            // A snapshot or mirror behind a log that ends earlier is an install that was not finished, unless the
-            // log had already been there: a commit always had.
-            if what == "commit" && next_index(id) > end {
-                return refuse(format!("entries up to {} were committed, {} remains", shown(id), shown(self.last)));
-            }
-            if what == "mirror" && next_index(id) > end && next_index(floor.snapshot) < next_index(id) {
-                return refuse(format!("the mirror holds {}, which was synced here", shown(id)));
-            }
+        self.lacks(floor).map_or(Ok(()), refuse)
+    }
+
+    /// What the log had and does not reach any more.
+    fn lacks(&self, floor: Floor) -> Option<String> {
+        let lacking = |id: Option<LogId>| next_index(id) > next_index(self.last);
+        if lacking(self.committed) {
+            let (committed, last) = (shown(self.committed), shown(self.last));
+            return Some(format!("entries up to {committed} were committed, {last} remains"));
         }
-        Ok(())
+        if lacking(floor.snapshot) && !floor.received {
+            return Some(format!("the snapshot file holds {}, which was synced here", shown(floor.snapshot)));
+        }
+        // A mirror of a received snapshot is as far as its install got; one beyond it was written of the log.
+        if lacking(floor.mirror) && next_index(floor.snapshot) < next_index(floor.mirror) {
+            return Some(format!("the mirror holds {}, which was synced here", shown(floor.mirror)));
+        }
+        None
     }
 
     /// An intact record behind the damage that could only be written after the damaged bytes had been synced.

@@ -109,9 +109,9 @@ fn a_tail_that_the_mirror_knows_is_not_cut() {
     let path = last_file(dir.path());
     let length = fs::metadata(&path).unwrap().len();
     fs::File::options().write(true).open(&path).unwrap().set_len(length - 3).unwrap();
-    let floor = Floor { mirror: Some(id(1, 9)), snapshot: None };
+    let floor = Floor { mirror: Some(id(1, 9)), ..Floor::default() };
     assert!(matches!(cut_torn_tail(dir.path(), floor), Err(OpenError::Damaged { .. })));
-    let floor = Floor { mirror: Some(id(1, 8)), snapshot: None };
+    let floor = Floor { mirror: Some(id(1, 8)), ..Floor::default() };
     assert!(cut_torn_tail(dir.path(), floor).unwrap().is_some());
 }
 
