@@ -56,7 +56,7 @@ impl Actor {
         let (state, snapshots) = (self.state.clone(), self.snapshots.clone());
         // Why there is no mirror: told to every job that needs one.
         let mut failure = refill.then(|| self.refill().err()).flatten();
-        for job in queue {
+        while let Ok(job) = queue.recv() {
             if let (Some(error), Job::Checkpoint(..) | Job::Export(_)) = (&failure, &job) {
                 job.fail(copy_error(error));
                 continue;
@@ -78,7 +78,8 @@ impl Actor {
                 Job::Close(done) => {
                     self.mirror = None;
                     done(Ok(()));
-                    return;
+                    // A job may have come behind it: its caller waits for an answer, too.
+                    return queue.into_iter().for_each(|job| job.fail(closed()));
                 }
             };
             if result.is_err() {
@@ -202,6 +203,11 @@ fn tell<T>(result: io::Result<T>, done: Box<dyn FnOnce(io::Result<T>) + Send>) -
     let kept = result.as_ref().err().map(copy_error);
     done(result);
     kept.map_or(Ok(()), Err)
+}
+
+/// What a job is answered that came after the end.
+pub(super) fn closed() -> io::Error {
+    io::Error::other("the state store is closed")
 }
 
 fn no_mirror() -> io::Error {

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use bytes::Bytes;
 
-use super::actor::{Actor, Job};
+use super::actor::{Actor, Job, closed};
 use super::{Checkpoint, ExportDone, StateStore};
 use crate::limits::STATE_THREAD_NICE;
 use crate::storage::Done;
@@ -67,7 +67,7 @@ impl DiskState {
             None => Some(job),
         };
         if let Some(job) = refused {
-            job.fail(io::Error::other("the state store is closed"));
+            job.fail(closed());
         }
     }
 }

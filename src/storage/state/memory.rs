@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-use super::actor::Job;
+use super::actor::{Job, closed};
 use super::{Checkpoint, ExportDone, StateStore};
 use crate::storage::Done;
 use crate::storage::head::{Head, Tally};
@@ -97,7 +97,7 @@ impl MemoryState {
         let mut inner = self.lock();
         if inner.closed {
             drop(inner);
-            return job.fail(io::Error::other("the state store is closed"));
+            return job.fail(closed());
         }
         match job {
             Job::Checkpoint(checkpoint, done) => {

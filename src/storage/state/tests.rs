@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{channel, sync_channel};
 
 use tempfile::TempDir;
 
+use super::actor::Job;
 use super::*;
 use crate::storage::head::Tally;
 use crate::storage::{Claim, Identity, LogId, MemoryWal, OpenError, Opened, Options, Source, Wal, open, record_hash};
@@ -349,6 +350,33 @@ fn a_crash_of_the_memory_state_forgets_what_was_held() {
     wait(|done| state.install(file, done)).unwrap();
     let recovered = state.recover(&wal).unwrap();
     assert_eq!((recovered.source, wal.state().last), (Source::Snapshot, Some(id(50))));
+}
+
+/// A job that comes between the end of the writer and the end of its queue is answered, so that its caller does not wait without end.
+#[test]
+fn a_job_behind_the_end_is_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    let (jobs, queue) = channel();
+    let (sender, answers) = sync_channel(8);
+    let report = |name: &'static str| {
+        let sender = sender.clone();
+        move |failed: bool| sender.send((name, failed)).unwrap()
+    };
+    let (close, export, again) = (report("close"), report("export"), report("close again"));
+    jobs.send(Job::Close(Box::new(move |done| close(done.is_err())))).unwrap();
+    jobs.send(Job::Export(Box::new(move |file| export(file.is_err())))).unwrap();
+    jobs.send(Job::Close(Box::new(move |done| again(done.is_err())))).unwrap();
+    drop((jobs, sender));
+    let actor = Actor {
+        state: dir.path().join("state"),
+        snapshots: dir.path().join("snapshot"),
+        mirror: None,
+        snapshot: Arc::default(),
+        floor: Arc::default(),
+        probe: Arc::new(|_| ()),
+    };
+    actor.run(queue, false);
+    assert_eq!(answers.iter().collect::<Vec<_>>(), [("close", false), ("export", true), ("close again", true)]);
 }
 
 /// Everything queued is told, also when the store is closed first.
