@@ -247,8 +247,12 @@ impl Wal for MemoryWal {
 
     fn synced(&self) -> Option<LogId> {
         let inner = self.lock();
-        // An entry that a later truncation took away is no longer of use to anybody.
-        inner.durable.state.last.min(inner.now.state.last)
+        let (now, durable) = (&inner.now, &inner.durable);
+        // A later truncation took entries away, and those in their place may have lower ids: only what is in both counts.
+        let kept = |id: &LogId| {
+            next_index(now.state.purged) > id.index || now.entries.get(&id.index).is_some_and(|(held, _)| held == id)
+        };
+        durable.entries.values().rev().map(|(id, _)| *id).find(kept).or(durable.state.purged)
     }
 
     fn size_bytes(&self) -> u64 {

@@ -167,6 +167,47 @@ fn held_syncs_end_in_order() {
     assert!(!wal.release_one_sync());
 }
 
+/// Cuts off the entries from 5 on, and puts one of an earlier term in their place.
+fn replace_tail(wal: &impl Wal) {
+    wal.truncate_after(Some(id(1, 4))).unwrap();
+    wal.append(entries(2, 5..6), Box::new(drop)).unwrap();
+}
+
+/// A sync that was asked for before a truncation says nothing about what was cut off, nor about the entries that took its
+/// place: those may have lower ids, where their leader is of a later term than they are.
+#[test]
+fn a_truncation_outdates_the_syncs_before_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = open(dir.path());
+    let (go, gone) = channel::<()>();
+    let (enter, entered) = channel();
+    // It runs on the flush thread, so that nothing behind the first request is synced before the truncation was asked for.
+    let held = move |_| {
+        enter.send(()).unwrap();
+        gone.recv().unwrap();
+    };
+    disk.append(entries(1, 0..5), Box::new(held)).unwrap();
+    entered.recv().unwrap();
+    let (sender, seen) = channel();
+    let watched = disk.clone();
+    disk.append(entries(3, 5..10), Box::new(move |_| sender.send(watched.synced()).unwrap())).unwrap();
+    replace_tail(&disk);
+    go.send(()).unwrap();
+    assert_eq!(seen.recv().unwrap(), Some(id(1, 4)), "on disk");
+    disk.sync_and_wait().unwrap();
+    assert_eq!(disk.synced(), Some(id(2, 5)));
+
+    let memory = MemoryWal::default();
+    wait(|done| memory.append(entries(1, 0..5), done)).unwrap();
+    memory.hold_syncs();
+    memory.append(entries(3, 5..10), Box::new(drop)).unwrap();
+    replace_tail(&memory);
+    assert!(memory.release_one_sync());
+    assert_eq!(memory.synced(), Some(id(1, 4)), "in memory");
+    memory.release_syncs();
+    assert_eq!(memory.synced(), Some(id(2, 5)));
+}
+
 /// A missing file at the front is noticed: its entries were never purged.
 #[test]
 fn a_missing_file_at_the_front_is_refused() {
