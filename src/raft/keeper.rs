@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::Bytes;
 use openraft::Raft;
 
+use super::ledger::{Changes, written};
 use super::log_store::awaited;
 use super::settings::RaftSettings;
-use super::state_machine::{Shared, StateMachine};
+use super::state_machine::{Core, Shared, StateMachine};
 use super::store::{awaited_file, synced};
 use super::types::Types;
 use crate::codec;
@@ -45,20 +45,17 @@ impl Shared {
     }
 
     async fn checkpoint_gated(&self, even_if_unchanged: bool) -> io::Result<()> {
-        let checkpoint = {
+        let (taken, head) = {
             let mut core = self.core();
             if core.unwritten == 0 && !even_if_unchanged {
                 return Ok(());
             }
-            let core = &mut *core;
-            core.ledger.fold(&mut core.machine);
-            core.unwritten = 0;
-            Checkpoint { changes: core.ledger.take_pending(), head: core.head() }
+            self.take(&mut core)
         };
-        self.wait_synced(&checkpoint.head).await?;
-        let (done, written) = awaited();
-        self.store.checkpoint(checkpoint, done);
-        match written.await {
+        self.wait_synced(&head).await?;
+        let (done, finished) = awaited();
+        self.store.checkpoint(Checkpoint { changes: written(taken.handed_over()), head }, done);
+        match finished.await {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => self.rebuild_gated().await,
             result => result,
         }
@@ -66,20 +63,25 @@ impl Shared {
 
     /// Replaces the mirror by the table in memory.
     async fn rebuild_gated(&self) -> io::Result<()> {
-        let (records, head): (Vec<(Bytes, Bytes)>, Head) = {
+        let (records, taken, head) = {
             let mut core = self.core();
-            let core = &mut *core;
-            core.ledger.fold(&mut core.machine);
-            // The whole table contains every pending change.
-            drop(core.ledger.take_pending());
-            core.unwritten = 0;
+            let (taken, head) = self.take(&mut core);
             let records = core.machine.records().map(|(key, record)| codec::encode_record(&key, &record)).collect();
-            (records, core.head())
+            (records, taken, head)
         };
         self.wait_synced(&head).await?;
+        // The whole table contains every pending change.
+        drop(taken.handed_over());
         let (done, rebuilt) = awaited();
         self.store.rebuild(records, head, done);
         rebuilt.await
+    }
+
+    /// Everything that changed since the last checkpoint, and what the state is with it.
+    fn take(&self, core: &mut Core) -> (Taken<'_>, Head) {
+        core.ledger.fold(&mut core.machine);
+        let unwritten = std::mem::take(&mut core.unwritten);
+        (Taken { shared: self, changes: core.ledger.take_pending(), unwritten }, core.head())
     }
 
     /// Log bytes applied since the start, about: what replaying the log would cost.
@@ -93,6 +95,29 @@ impl Shared {
             return Ok(());
         }
         synced(&*self.wal).await
+    }
+}
+
+/// Changes on their way to the mirror. Dropped before they were handed over, they go back into the ledger: the caller of a
+/// backup may go away at any moment, and the next checkpoint must write what this one would have.
+struct Taken<'s> {
+    shared: &'s Shared,
+    changes: Changes,
+    unwritten: u64,
+}
+
+impl Taken<'_> {
+    fn handed_over(mut self) -> Changes {
+        self.unwritten = 0;
+        std::mem::take(&mut self.changes)
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let mut core = self.shared.core();
+        core.ledger.put_back(std::mem::take(&mut self.changes));
+        core.unwritten += self.unwritten;
     }
 }
 

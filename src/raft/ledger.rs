@@ -17,16 +17,24 @@ pub(super) struct Ledger {
     /// Hash of each record, under the hash of its key.
     hashes: HashMap<u128, u128, foldhash::fast::FixedState>,
     digest: u128,
-    pending: BTreeMap<Bytes, Change>,
+    pending: Changes,
     claims: VecDeque<DigestClaim>,
 }
 
+/// Changes by the keys of their records.
+pub(super) type Changes = BTreeMap<Bytes, Change>;
+
 /// What the next checkpoint will write under a key.
-struct Change {
+pub(super) struct Change {
     /// The record; `None` when it is gone.
     value: Option<Bytes>,
     /// The last checkpoint has a record under the key.
     stored: bool,
+}
+
+/// The changes as they are written: `None` where the record is gone.
+pub(super) fn written(changes: Changes) -> Vec<(Bytes, Option<Bytes>)> {
+    changes.into_iter().map(|(key, change)| (key, change.value)).collect()
 }
 
 impl Ledger {
@@ -87,8 +95,20 @@ impl Ledger {
     }
 
     /// The changes since the last call, for a checkpoint.
-    pub(super) fn take_pending(&mut self) -> Vec<(Bytes, Option<Bytes>)> {
-        std::mem::take(&mut self.pending).into_iter().map(|(key, change)| (key, change.value)).collect()
+    pub(super) fn take_pending(&mut self) -> Changes {
+        std::mem::take(&mut self.pending)
+    }
+
+    /// Takes changes back that no checkpoint wrote, as if they had never been taken.
+    pub(super) fn put_back(&mut self, taken: Changes) {
+        let newer = std::mem::replace(&mut self.pending, taken);
+        for (key, change) in newer {
+            match self.pending.entry(key) {
+                Entry::Occupied(found) if change.value.is_none() && !found.get().stored => drop(found.remove()),
+                Entry::Occupied(mut found) => found.get_mut().value = change.value,
+                Entry::Vacant(free) => drop(free.insert(change)),
+            }
+        }
     }
 
     /// Remembers the digest as the state's after the entry at `index`.

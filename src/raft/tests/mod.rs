@@ -1,5 +1,6 @@
 //! Tests of the room: openraft's suite, and three nodes in one process over loopback.
 
+mod checkpoints;
 mod cluster;
 mod hostile;
 mod links;
