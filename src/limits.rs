@@ -317,6 +317,8 @@ pub const DECODED_ENTRIES_MAX: usize = 8;
 pub const REPLICATION_BYTES_MAX: usize = 1 << 20;
 /// Entries of one replication request.
 pub const REPLICATION_ENTRIES_MAX: u64 = 2_048;
+/// Entries that are no longer in memory are read in pieces of so many bytes: an append waits for one of them at most.
+pub const LOG_READ_BYTES: usize = 128 << 10;
 /// A new leader's guess of where a follower's log ends is answered without the follower, if that has voted and its log ends
 /// more than so many entries later. Openraft's guesses go forward by halves until as many are left.
 pub const GUESS_ENTRIES: u64 = 16;
@@ -338,6 +340,8 @@ pub const DIAL_MS_MAX: u64 = 500;
 pub const CHECKPOINT_ENTRIES: u64 = 10_000;
 /// Records that wait for a checkpoint, after which one is due: they are in memory until it is made.
 pub const CHECKPOINT_RECORDS: usize = 32_768;
+/// Records of the table that are read at once for a new mirror: entries are applied between two such pieces.
+pub const REBUILD_RECORDS: usize = 512;
 /// A checkpoint is due this long after the last one, if anything was applied. A restart executes again what came later;
 /// sessions that are only renewed are written that often, each once: with 3 s that took a third of what 10,000 of them cost.
 pub const CHECKPOINT_MS: u64 = 10_000;

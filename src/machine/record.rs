@@ -179,6 +179,11 @@ impl Machine {
 
     /// Every record, in key order within each kind.
     pub fn records(&self) -> impl Iterator<Item = (RecordKey, Record)> + '_ {
+        self.record_keys().filter_map(|key| self.record(&key).map(|record| (key, record)))
+    }
+
+    /// The key of every record, in order within each kind.
+    pub fn record_keys(&self) -> impl Iterator<Item = RecordKey> + '_ {
         let globals = std::iter::once(RecordKey::Globals);
         let semaphores = self.locks.iter().filter(|(_, lock)| lock.limit.is_some());
         let semaphores = semaphores.map(|(key, _)| RecordKey::Semaphore(key.clone()));
@@ -218,7 +223,6 @@ impl Machine {
             .chain(self.history.keys())
             .chain(documents)
             .chain(processes)
-            .filter_map(|key| self.record(&key).map(|record| (key, record)))
     }
 
     /// The machine that these records describe, in whatever order they come. Everything derived is built anew;

@@ -1,5 +1,6 @@
 //! Checkpoints of the state and snapshot files: when they are due, and in which order they are made.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,10 +12,11 @@ use super::ledger::{Changes, written};
 use super::log_store::awaited;
 use super::settings::RaftSettings;
 use super::state_machine::{Core, Shared, StateMachine};
-use super::store::{awaited_file, synced};
+use super::store::{awaited_file, on_files, synced};
 use super::types::Types;
 use crate::codec;
-use crate::limits::CHECKPOINT_FIRST_MS;
+use crate::limits::{CHECKPOINT_FIRST_MS, REBUILD_RECORDS};
+use crate::machine::RecordKey;
 use crate::storage::{Checkpoint, Head, SnapshotFile};
 
 impl Shared {
@@ -61,17 +63,40 @@ impl Shared {
         }
     }
 
-    /// Replaces the mirror by the table in memory.
-    async fn rebuild_gated(&self) -> io::Result<()> {
-        let (records, taken, head) = {
+    /// Replaces the mirror by the table in memory. The table is read in pieces, between which entries are applied: what they
+    /// change is pending like every change, and is put over what was read. Abandoned, it leaves a mirror that has failed.
+    pub(super) async fn rebuild_gated(&self) -> io::Result<()> {
+        let keys: Vec<RecordKey> = {
             let mut core = self.core();
-            let (taken, head) = self.take(&mut core);
-            let records = core.machine.records().map(|(key, record)| codec::encode_record(&key, &record)).collect();
-            (records, taken, head)
+            let core = &mut *core;
+            core.ledger.fold(&mut core.machine);
+            // The whole table contains every pending change.
+            drop(core.ledger.take_pending());
+            core.machine.record_keys().collect()
         };
+        let mut records = BTreeMap::new();
+        for piece in keys.chunks(REBUILD_RECORDS) {
+            {
+                let core = self.core();
+                let found = piece.iter().filter_map(|key| Some((key, core.machine.record(key)?)));
+                records.extend(found.map(|(key, record)| codec::encode_record(key, &record)));
+            }
+            tokio::task::yield_now().await;
+        }
+        let (taken, head) = self.take(&mut self.core());
         self.wait_synced(&head).await?;
-        // The whole table contains every pending change.
-        drop(taken.handed_over());
+        let changes = taken.handed_over();
+        let put_together = move || {
+            for (key, value) in written(changes) {
+                match value {
+                    Some(value) => drop(records.insert(key, value)),
+                    None => drop(records.remove(&key)),
+                }
+            }
+            drop(keys);
+            records.into_iter().collect()
+        };
+        let records = on_files(&*self.store, put_together).await?;
         let (done, rebuilt) = awaited();
         self.store.rebuild(records, head, done);
         rebuilt.await

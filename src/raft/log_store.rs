@@ -8,15 +8,17 @@ use std::io;
 use std::ops::{Bound, RangeBounds};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use futures_util::{Stream, TryStreamExt, stream};
 use openraft::storage::{IOFlushed, RaftLogStorage};
 use openraft::{LogState, OptionalSend, RaftLogReader};
 use tokio::sync::oneshot;
 
 use super::payload;
 use super::ring::Ring;
+use super::store::may_wait;
 use super::types::{RaftEntry, RaftLogId, RaftVote, Types, from_log_id, from_vote, to_log_id, to_vote};
 use crate::faults::{self, Fault};
-use crate::limits::{REPLICATION_BYTES_MAX, REPLICATION_ENTRIES_MAX};
+use crate::limits::{LOG_READ_BYTES, REPLICATION_BYTES_MAX, REPLICATION_ENTRIES_MAX};
 use crate::storage::{Done, Wal};
 
 /// A handle; all of them share one log.
@@ -46,7 +48,7 @@ impl LogStore {
     }
 
     /// Entries from `from` to before `to`; a prefix of them when they exceed `max_bytes`, but at least one.
-    fn read(&self, from: u64, to: u64, max_bytes: usize) -> io::Result<Vec<RaftEntry>> {
+    async fn read(&self, from: u64, to: u64, max_bytes: usize) -> io::Result<Vec<RaftEntry>> {
         let (from, to, cached_from) = {
             // State and ring are looked at under one lock, so that no truncation comes between them.
             let ring = self.ring();
@@ -62,17 +64,11 @@ impl LogStore {
                 None => (from, to, to),
             }
         };
-        let mut entries = Vec::new();
-        let mut next = from;
-        while next < cached_from {
-            let records = self.wal.read(next, cached_from, max_bytes)?;
-            for (id, bytes) in records {
-                next = id.index + 1;
-                entries.push(payload::decode(id, bytes)?);
-            }
-            if max_bytes < usize::MAX {
-                return Ok(entries);
-            }
+        let wal = self.wal.clone();
+        let reading = move || from_files(&*wal, from, cached_from, max_bytes);
+        let mut entries = may_wait(self.wal.may_block(), reading).await??;
+        if max_bytes < usize::MAX {
+            return Ok(entries);
         }
         if cached_from < to {
             entries.extend(self.ring().range(cached_from, to, max_bytes));
@@ -80,6 +76,38 @@ impl LogStore {
         let found = entries.len() as u64;
         if found == to - from { Ok(entries) } else { Err(hole(from, to, found)) }
     }
+
+    /// A first part of those entries, which fits into one message and little memory.
+    async fn read_part(&self, from: u64, to: u64) -> io::Result<Vec<RaftEntry>> {
+        self.read(from, to.min(from.saturating_add(REPLICATION_ENTRIES_MAX)), REPLICATION_BYTES_MAX).await
+    }
+}
+
+/// Entries that are not in the ring, in pieces: an append waits for one piece at most.
+fn from_files(wal: &dyn Wal, from: u64, to: u64, max_bytes: usize) -> io::Result<Vec<RaftEntry>> {
+    let (mut entries, mut next, mut bytes) = (Vec::new(), from, 0_usize);
+    while next < to && bytes < max_bytes {
+        for (id, payload) in wal.read(next, to, (max_bytes - bytes).min(LOG_READ_BYTES))? {
+            next = id.index + 1;
+            bytes = bytes.saturating_add(payload.len());
+            entries.push(payload::decode(id, payload)?);
+        }
+    }
+    Ok(entries)
+}
+
+fn bounds(range: &impl RangeBounds<u64>) -> (u64, u64) {
+    let from = match range.start_bound() {
+        Bound::Included(index) => *index,
+        Bound::Excluded(index) => index.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let to = match range.end_bound() {
+        Bound::Included(index) => index.saturating_add(1),
+        Bound::Excluded(index) => *index,
+        Bound::Unbounded => u64::MAX,
+    };
+    (from, to)
 }
 
 fn hole(from: u64, to: u64, found: u64) -> io::Error {
@@ -92,21 +120,26 @@ impl RaftLogReader<Types> for LogStore {
         &mut self,
         range: R,
     ) -> io::Result<Vec<RaftEntry>> {
-        let from = match range.start_bound() {
-            Bound::Included(index) => *index,
-            Bound::Excluded(index) => index.saturating_add(1),
-            Bound::Unbounded => 0,
-        };
-        let to = match range.end_bound() {
-            Bound::Included(index) => index.saturating_add(1),
-            Bound::Excluded(index) => *index,
-            Bound::Unbounded => u64::MAX,
-        };
-        self.read(from, to, usize::MAX)
+        let (from, to) = bounds(&range);
+        self.read(from, to, usize::MAX).await
+    }
+
+    /// What is applied, part after part: the next one is read when the one before it was applied.
+    async fn entries_stream<R: RangeBounds<u64> + Clone + Debug + OptionalSend>(
+        &mut self,
+        range: R,
+    ) -> impl Stream<Item = io::Result<RaftEntry>> + OptionalSend {
+        let (from, to) = bounds(&range);
+        let parts = stream::try_unfold((self.clone(), from), move |(log, from)| async move {
+            let part = if from < to { log.read_part(from, to).await? } else { Vec::new() };
+            let next = part.last().map(|last| last.log_id.index + 1);
+            io::Result::Ok(next.map(|next| (stream::iter(part.into_iter().map(Ok)), (log, next))))
+        });
+        parts.try_flatten()
     }
 
     async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<RaftEntry>> {
-        self.read(start, end.min(start.saturating_add(REPLICATION_ENTRIES_MAX)), REPLICATION_BYTES_MAX)
+        self.read_part(start, end).await
     }
 
     async fn read_vote(&mut self) -> io::Result<Option<RaftVote>> {

@@ -247,7 +247,10 @@ impl Shared {
         synced(&*self.wal).await?;
         let received = match data {
             SnapshotData::Received(received) => received,
-            SnapshotData::File(file) => self.copied(&file)?,
+            SnapshotData::File(file) => {
+                let store = Arc::clone(&self.store);
+                on_files(&*self.store, move || copied(&*store, &file)).await??
+            }
         };
         let announced = meta.last_log_id.as_ref().map(to_log_id);
         if received.head().log_id != announced {
@@ -270,16 +273,17 @@ impl Shared {
             self.fail(&removed(self.me.node));
         }
         self.hooks.installed(newest);
-        Ok(())
+        // A large table takes a while to go.
+        on_files(&*self.store, move || drop(before)).await
     }
+}
 
-    fn copied(&self, file: &SnapshotFile) -> io::Result<ReceivedSnapshot> {
-        let mut writer = self.store.receive()?;
-        for chunk in file.chunks(crate::limits::SNAPSHOT_CHUNK_BYTES)? {
-            writer.write(&chunk?)?;
-        }
-        writer.finish()
+fn copied(store: &dyn StateStore, file: &SnapshotFile) -> io::Result<ReceivedSnapshot> {
+    let mut writer = store.receive()?;
+    for chunk in file.chunks(crate::limits::SNAPSHOT_CHUNK_BYTES)? {
+        writer.write(&chunk?)?;
     }
+    writer.finish()
 }
 
 /// A finished file as openraft hands it about.

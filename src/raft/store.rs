@@ -10,7 +10,15 @@ pub(super) async fn on_files<T: Send + 'static>(
     store: &dyn StateStore,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
-    if store.may_block() { tokio::task::spawn_blocking(work).await.map_err(io::Error::other) } else { Ok(work()) }
+    may_wait(store.may_block(), work).await
+}
+
+/// Does work on a thread of its own where it may wait for a disk, and at once where it never does.
+pub(super) async fn may_wait<T: Send + 'static>(
+    may_block: bool,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<T> {
+    if may_block { tokio::task::spawn_blocking(work).await.map_err(io::Error::other) } else { Ok(work()) }
 }
 
 /// Waits until everything in the log is durable.

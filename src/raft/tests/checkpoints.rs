@@ -1,9 +1,19 @@
-//! What reaches the mirror.
+//! What reaches the mirror, and how much of the state is looked at in one go.
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, StreamExt, stream};
+use openraft::RaftLogReader;
+use openraft::storage::RaftStateMachine;
 
+use super::super::log_store::LogStore;
+use super::super::payload::Origin;
+use super::super::state_machine::{Shared, StateMachine};
+use super::super::types::{Proposal, RaftEntry, RaftPayload, from_log_id};
+use super::super::wire::SelfIdentity;
 use super::*;
-use crate::model::{Handle, Instance, Metadata, OpenSession};
+use crate::codec::hostile::held;
+use crate::limits::REBUILD_RECORDS;
+use crate::model::{Handle, Instance, Metadata, OpenSession, SessionClose, SessionId};
+use crate::storage::{self, Claim, Identity, LogId, Options, Wal};
 
 /// An entry of these commands.
 fn entry(stamp: u64, commands: impl IntoIterator<Item = Command>) -> Entry {
@@ -56,4 +66,102 @@ async fn an_abandoned_backup_loses_no_change() {
     assert_eq!((recovered.source, recovered.note), (Source::Mirror, None));
     let sessions = recovered.records.iter().filter(|(key, _)| key.starts_with(b"s")).count();
     assert_eq!(sessions, 3);
+}
+
+/// One node's state without a Raft, and the entries that it is given.
+struct Alone {
+    wal: MemoryWal,
+    state: MemoryState,
+    shared: Arc<Shared>,
+}
+
+impl Alone {
+    fn new() -> Self {
+        let (wal, state) = (MemoryWal::default(), MemoryState::default());
+        let me = SelfIdentity { cluster_id: 7, group_id: 0, node: 1, disk: 11 };
+        let origin = Origin { cluster: "alone".to_owned(), cluster_id: 7 };
+        let (any_state, any_wal) = (Arc::new(state.clone()), Arc::new(wal.clone()));
+        let shared = Shared::new(me, origin, &nothing(), any_state, any_wal, Arc::new(Deaf)).unwrap();
+        Self { wal, state, shared: Arc::new(shared) }
+    }
+
+    /// Appends and applies an entry.
+    async fn apply(&self, index: u64, commands: impl IntoIterator<Item = Command>) {
+        let id = LogId::new(1, 1, index);
+        let proposal = Proposal::new(entry(index, commands), None);
+        self.wal.append(vec![(id, proposal.bytes.clone())], Box::new(drop)).unwrap();
+        let entry = RaftEntry { log_id: from_log_id(id), payload: RaftPayload::Normal(proposal) };
+        StateMachine(Arc::clone(&self.shared)).apply(stream::iter([Ok((entry, None))])).await.unwrap();
+    }
+}
+
+/// A new mirror is made of the table in pieces: entries are applied between them, and what these change, make and remove is in
+/// the mirror as it is at its head.
+#[tokio::test]
+async fn a_new_mirror_is_read_from_the_table_in_pieces() {
+    let alone = Arc::new(Alone::new());
+    let pieces = 6;
+    let sessions = (pieces * REBUILD_RECORDS) as u64;
+    alone.apply(1, (1..=sessions).map(open)).await;
+    let (other, applied) = (Arc::clone(&alone), Arc::new(AtomicU64::new(0)));
+    let count = Arc::clone(&applied);
+    let applying = tokio::spawn(async move {
+        for number in 1.. {
+            // One of the first records goes, one of the last, and one comes, which is gone again with the next entry.
+            let close = |number| Command::CloseSession { session: SessionId::new(0, number), end: SessionClose::Done };
+            let gone = [number, sessions + 1 - number, sessions + number - 1].map(close);
+            other.apply(number + 1, gone.into_iter().chain([open(sessions + number)])).await;
+            count.fetch_add(1, Ordering::Relaxed);
+            tokio::task::yield_now().await;
+        }
+    });
+    alone.shared.rebuild_gated().await.unwrap();
+    applying.abort();
+    assert!(applying.await.unwrap_err().is_cancelled());
+    let between = applied.load(Ordering::Relaxed);
+    assert!(between >= pieces as u64, "{between} entries were applied while {pieces} pieces were read");
+    let recovered = alone.state.recover(&alone.wal).unwrap();
+    assert_eq!((recovered.source, recovered.note), (Source::Mirror, None));
+    let at = recovered.head.log_id.unwrap().index;
+    assert!(at >= pieces as u64, "the mirror is at {at}: its head is as old as the first piece");
+}
+
+const BLANK: Bytes = Bytes::from_static(&[0]);
+
+/// What is applied is read part by part: of a range of 200,000 entries a small part is in memory at a time.
+#[test]
+fn a_long_range_is_applied_part_by_part() {
+    let wal = MemoryWal::default();
+    let entries = 200_000;
+    wal.append((0..entries).map(|index| (LogId::new(1, 1, index), BLANK)).collect(), Box::new(drop)).unwrap();
+    let mut log = LogStore::new(Arc::new(wal));
+    let (count, bytes) = held(|| {
+        let counting = async { log.entries_stream(0..entries).await.map(Result::unwrap).count().await };
+        counting.now_or_never().expect("memory never waits")
+    });
+    assert_eq!(count as u64, entries);
+    let an_entry = size_of::<RaftEntry>() as u64;
+    assert!(bytes < entries * an_entry / 10, "{bytes} bytes of memory, {an_entry} for an entry");
+}
+
+/// Entries that are no longer in memory are read from the disk on a thread of its own: heartbeats go on meanwhile.
+#[test]
+fn the_disk_is_read_on_a_thread_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let claim = Claim { cluster: "alone".to_owned(), node: 1, cluster_id: None, group_id: None };
+    let identity = || Identity::new("alone".to_owned(), 7, 0, 1, 11);
+    let opened = storage::open(dir.path(), &claim, identity, &Options::default()).unwrap();
+    let entries = (0..10).map(|index| (LogId::new(1, 1, index), BLANK)).collect();
+    opened.wal.append(entries, Box::new(drop)).unwrap();
+    let threads = Arc::new(AtomicU64::new(0));
+    let started = Arc::clone(&threads);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .on_thread_start(move || {
+            started.fetch_add(1, Ordering::Relaxed);
+        })
+        .build()
+        .unwrap();
+    let mut log = LogStore::new(Arc::new(opened.wal.clone()));
+    let read = runtime.block_on(log.limited_get_log_entries(0, 10)).unwrap();
+    assert_eq!((read.len(), threads.load(Ordering::Relaxed)), (10, 1));
 }

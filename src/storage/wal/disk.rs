@@ -303,6 +303,10 @@ impl Wal for DiskWal {
         if records.is_empty() { Err(hole(from)) } else { Ok(records) }
     }
 
+    fn may_block(&self) -> bool {
+        true
+    }
+
     fn sync(&self, done: Done) -> io::Result<()> {
         self.write_and_sync(done, |_, _| Ok(None))
     }

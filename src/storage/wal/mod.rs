@@ -64,6 +64,11 @@ pub trait Wal: Send + Sync + 'static {
     /// `NotFound` when the log does not hold `from`; the disk's own errors.
     fn read(&self, from: u64, to: u64, max_bytes: usize) -> io::Result<Vec<(LogId, Bytes)>>;
 
+    /// Whether [`read`](Self::read) may wait for a disk, and belongs on a thread of its own.
+    fn may_block(&self) -> bool {
+        false
+    }
+
     /// `done` after everything so far is durable.
     fn sync(&self, done: Done) -> io::Result<()>;
 
