@@ -328,8 +328,14 @@ pub const PEER_MESSAGE_BYTES_MAX: usize = 4 << 20;
 pub const SNAPSHOT_CHUNK_BYTES: usize = 512 << 10;
 /// How long a replication request may take, fsync at the other end included.
 pub const APPEND_MS_MAX: u64 = 2_000;
-/// How long the transfer and installation of a snapshot may take.
+/// A snapshot on its way is given up when no part of it moved for so long. The whole may take as long as it takes.
+pub const SNAPSHOT_STALL_MS_MAX: u64 = 10_000;
+/// How long the installation of a snapshot may take, once the whole of it was sent...
 pub const INSTALL_SNAPSHOT_MS_MAX: u64 = 60_000;
+/// ...and a millisecond more for so many bytes.
+pub const INSTALL_SNAPSHOT_BYTES_A_MS: u64 = 4 << 10;
+/// Snapshots that a node receives at a time: that of the leader, and that of a leader before it which goes away.
+pub const SNAPSHOTS_RECEIVED_MAX: usize = 2;
 /// First pause before an unreachable node is dialled again; it doubles.
 pub const DIAL_PAUSE_MS_MIN: u64 = 10;
 /// Longest pause before an unreachable node is dialled again.

@@ -15,6 +15,7 @@ use openraft::raft::{
     VoteRequest, VoteResponse,
 };
 use openraft::{OptionalSend, RaftNetworkFactory, RaftNetworkV2};
+use tokio::sync::watch;
 use tonic::{Code, Response, Status};
 
 use super::link::{Borrowed, Links, Purpose, pause};
@@ -24,7 +25,10 @@ use super::store::on_files;
 use super::tails::Acknowledged;
 use super::types::{Member, RaftLogId, RaftVote, Snapshot, Types};
 use super::wire;
-use crate::limits::{GUESS_ENTRIES, PEER_MESSAGE_BYTES_MAX, SNAPSHOT_CHUNK_BYTES};
+use crate::limits::{
+    GUESS_ENTRIES, INSTALL_SNAPSHOT_BYTES_A_MS, INSTALL_SNAPSHOT_MS_MAX, PEER_MESSAGE_BYTES_MAX, SNAPSHOT_CHUNK_BYTES,
+    SNAPSHOT_STALL_MS_MAX,
+};
 use crate::storage::SnapshotFile;
 
 /// The answers to a stream of appends.
@@ -81,6 +85,24 @@ where
     F: FnOnce(wire::peer_client::PeerClient<tonic::transport::Channel>) -> Fut,
     Fut: Future<Output = Result<Response<T>, Status>>,
 {
+    let late = async {
+        tokio::time::sleep(deadline).await;
+        format!("no answer within {} ms", deadline.as_millis())
+    };
+    call_until(network, (target, address, purpose), late, run).await
+}
+
+/// Runs a call on a connection until the other future says why it is given up.
+async fn call_until<T, F, Fut>(
+    network: &Network,
+    (target, address, purpose): (u64, &str, Purpose),
+    given_up: impl Future<Output = String>,
+    run: F,
+) -> io::Result<T>
+where
+    F: FnOnce(wire::peer_client::PeerClient<tonic::transport::Channel>) -> Fut,
+    Fut: Future<Output = Result<Response<T>, Status>>,
+{
     if let Some(why) = network.shared.fault.borrow().as_ref() {
         return Err(io::Error::other(format!("this node must stop: {why}")));
     }
@@ -103,13 +125,27 @@ where
             }
         }
     };
-    match tokio::time::timeout(deadline, calling).await {
-        Ok(result) => result,
-        Err(_) => {
-            let why = format!("node {target} at {address}: no answer within {} ms", deadline.as_millis());
-            Err(io::Error::new(io::ErrorKind::TimedOut, why))
+    tokio::select! {
+        biased;
+        result = calling => result,
+        why = given_up => Err(io::Error::new(io::ErrorKind::TimedOut, format!("node {target} at {address}: {why}"))),
+    }
+}
+
+/// Ends when a snapshot of so many bytes comes to nothing, and says why: no part of it moved for too long, or all of them did
+/// and no answer came.
+pub(super) async fn stalled(mut moves: watch::Receiver<()>, bytes: u64) -> String {
+    let limit = Duration::from_millis(SNAPSHOT_STALL_MS_MAX);
+    loop {
+        match tokio::time::timeout(limit, moves.changed()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => break,
+            Err(_) => return format!("it took no part of the snapshot within {SNAPSHOT_STALL_MS_MAX} ms"),
         }
     }
+    let install_ms = INSTALL_SNAPSHOT_MS_MAX + bytes / INSTALL_SNAPSHOT_BYTES_A_MS;
+    tokio::time::sleep(Duration::from_millis(install_ms)).await;
+    format!("it did not install the snapshot within {install_ms} ms")
 }
 
 impl Peer {
@@ -165,15 +201,18 @@ impl Peer {
         Ok(VoteResponse::new(vote, last, answer.granted))
     }
 
-    async fn send_snapshot(&self, vote: RaftVote, file: SnapshotFile, deadline: Duration) -> io::Result<RaftVote> {
-        let announcement = wire::announcement(self.header(), &vote, file.head());
+    async fn send_snapshot(&self, vote: RaftVote, file: SnapshotFile) -> io::Result<RaftVote> {
+        let bytes = file.size_bytes();
+        let announcement = wire::announcement(self.header(), &vote, file.head(), bytes);
         let (sender, receiver) = tokio::sync::mpsc::channel(2);
+        let (moved, moves) = watch::channel(());
         let shared = Arc::clone(&self.network.shared);
         // Ends with the file, or as soon as the receiver is dropped.
         let reading = tokio::spawn(async move {
             let mut part = Some(wire::snapshot_part::Part::Announcement(announcement));
             let mut chunks = file.chunks(SNAPSHOT_CHUNK_BYTES)?;
             while part.is_some() && sender.send(wire::SnapshotPart { part: part.take() }).await.is_ok() {
+                moved.send_replace(());
                 let (next, rest) = on_files(&*shared.store, move || (chunks.next(), chunks)).await?;
                 chunks = rest;
                 part = next.transpose()?.map(wire::snapshot_part::Part::Chunk);
@@ -182,7 +221,7 @@ impl Peer {
         });
         let parts = tokio_stream::wrappers::ReceiverStream::new(receiver);
         let run = |mut client: wire::peer_client::PeerClient<_>| async move { client.install_snapshot(parts).await };
-        let answer = call(&self.network, self.at(Purpose::Snapshot), deadline, run).await;
+        let answer = call_until(&self.network, self.at(Purpose::Snapshot), stalled(moves, bytes), run).await;
         // A file that cannot be read ends the stream early; its own error says more than the receiver's.
         reading.await.map_err(io::Error::other)??;
         wire::read_ballot(answer?.vote.as_ref()).map_err(|status| io::Error::other(status.message().to_owned()))
@@ -251,14 +290,14 @@ impl RaftNetworkV2<Types> for Peer {
         vote: RaftVote,
         snapshot: Snapshot,
         cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
-        option: RPCOption,
+        _option: RPCOption,
     ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
         let SnapshotData::File(file) = snapshot.snapshot else {
             return Err(unreachable("only a finished snapshot can be sent").into());
         };
         tokio::select! {
             closed = cancel => Err(closed.into()),
-            sent = self.send_snapshot(vote, file, option.hard_ttl()) => {
+            sent = self.send_snapshot(vote, file) => {
                 Ok(SnapshotResponse::new(sent.map_err(unreachable)?))
             }
         }

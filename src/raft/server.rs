@@ -20,8 +20,8 @@ use super::types::{Snapshot, Types, to_vote};
 use super::wire::append_response::Result as Answer;
 use super::wire::peer_server::{Peer, PeerServer};
 use super::wire::{self, BadHeader};
-use crate::limits::{INSTALL_SNAPSHOT_MS_MAX, PEER_MESSAGE_BYTES_MAX};
-use crate::storage::{Head, ReceivedSnapshot};
+use crate::limits::{PEER_MESSAGE_BYTES_MAX, SNAPSHOT_STALL_MS_MAX, SNAPSHOTS_RECEIVED_MAX};
+use crate::storage::{Head, ReceivedSnapshot, StateStore};
 
 /// The node's side of the calls between nodes.
 #[derive(Clone)]
@@ -93,27 +93,41 @@ impl Server {
         self.check_not_removed(sender)?;
         Err(Status::permission_denied(format!("node {sender} is not a member of this cluster")))
     }
+}
 
-    async fn receive(
-        &self,
-        announced: Head,
-        mut parts: Streaming<wire::SnapshotPart>,
-    ) -> Result<ReceivedSnapshot, Status> {
-        let failed = |error: io::Error| Status::aborted(format!("the snapshot could not be received: {error}"));
-        let mut writer = self.shared.store.receive().map_err(failed)?;
-        while let Some(part) = parts.next().await {
-            let Some(wire::snapshot_part::Part::Chunk(chunk)) = part?.part else {
-                return Err(Status::invalid_argument("a snapshot with a part that is no chunk"));
-            };
-            let write = move || writer.write(&chunk).map(|()| writer);
-            writer = on_files(&*self.shared.store, write).await.flatten().map_err(failed)?;
-        }
-        let received = on_files(&*self.shared.store, move || writer.finish()).await.flatten().map_err(failed)?;
-        if *received.head() != announced {
-            return Err(Status::invalid_argument("the snapshot's own head is not the one that was announced"));
-        }
-        Ok(received)
+/// Receives a file of so many bytes, for as long as parts of it come.
+pub(super) async fn receive(
+    store: &dyn StateStore,
+    (announced, bytes): (Head, u64),
+    mut parts: impl Stream<Item = Result<wire::SnapshotPart, Status>> + Unpin,
+) -> Result<ReceivedSnapshot, Status> {
+    let failed = |error: io::Error| Status::aborted(format!("the snapshot could not be received: {error}"));
+    let mut writer = store.receive().map_err(failed)?;
+    let mut left = bytes;
+    while let Some(part) = in_time(parts.next()).await? {
+        let Some(wire::snapshot_part::Part::Chunk(chunk)) = part?.part else {
+            return Err(Status::invalid_argument("a snapshot with a part that is no chunk"));
+        };
+        let Some(rest) = left.checked_sub(chunk.len() as u64) else {
+            return Err(Status::invalid_argument(format!("a snapshot of more than the announced {bytes} bytes")));
+        };
+        left = rest;
+        let write = move || writer.write(&chunk).map(|()| writer);
+        writer = on_files(store, write).await.flatten().map_err(failed)?;
     }
+    let received = on_files(store, move || writer.finish()).await.flatten().map_err(failed)?;
+    if *received.head() != announced {
+        return Err(Status::invalid_argument("the snapshot's own head is not the one that was announced"));
+    }
+    Ok(received)
+}
+
+/// Waits for the next part of a snapshot.
+async fn in_time<T>(part: impl Future<Output = T>) -> Result<T, Status> {
+    let limit = Duration::from_millis(SNAPSHOT_STALL_MS_MAX);
+    tokio::time::timeout(limit, part).await.map_err(|_| {
+        Status::deadline_exceeded(format!("no part of the snapshot came within {SNAPSHOT_STALL_MS_MAX} ms"))
+    })
 }
 
 #[tonic::async_trait]
@@ -176,7 +190,7 @@ impl Peer for Server {
     ) -> Result<Response<wire::SnapshotResponse>, Status> {
         let mut parts = request.into_inner();
         let Some(wire::snapshot_part::Part::Announcement(announced)) =
-            parts.message().await?.and_then(|part| part.part)
+            in_time(parts.message()).await??.and_then(|part| part.part)
         else {
             return Err(Status::invalid_argument("a snapshot without its announcement"));
         };
@@ -184,10 +198,10 @@ impl Peer for Server {
         let vote = wire::read_ballot(announced.vote.as_ref())?;
         let head = wire::read_head(&announced)?;
         let meta = meta_of(&head).map_err(|error| Status::invalid_argument(error.to_string()))?;
-        let limit = Duration::from_millis(INSTALL_SNAPSHOT_MS_MAX);
-        let received = tokio::time::timeout(limit, self.receive(head, parts))
-            .await
-            .map_err(|_| Status::deadline_exceeded("the snapshot did not arrive in time"))??;
+        let _place = self.shared.receiving.try_acquire().map_err(|_| {
+            Status::resource_exhausted(format!("this node receives {SNAPSHOTS_RECEIVED_MAX} snapshots already"))
+        })?;
+        let received = receive(&*self.shared.store, (head, announced.bytes), parts).await?;
         let snapshot = Snapshot { meta, snapshot: SnapshotData::Received(received) };
         let answer = self.raft.install_full_snapshot(vote, snapshot).await.map_err(stopped)?;
         Ok(Response::new(wire::SnapshotResponse { vote: Some(wire::ballot(&answer.vote)) }))

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use openraft::OptionalSend;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 
 use super::consensus::Hooks;
 use super::disks::{Disks, wiped};
@@ -23,7 +23,7 @@ use super::types::{
 };
 use super::wire::SelfIdentity;
 use crate::codec;
-use crate::limits::{CHECKPOINT_ENTRIES, CHECKPOINT_RECORDS, DIGEST_MS, FOLD_RECORDS};
+use crate::limits::{CHECKPOINT_ENTRIES, CHECKPOINT_RECORDS, DIGEST_MS, FOLD_RECORDS, SNAPSHOTS_RECEIVED_MAX};
 use crate::machine::{Applied, Machine};
 use crate::model::{Command, DigestClaim};
 use crate::storage::{Head, LogId, ReceivedSnapshot, Recovered, SnapshotFile, StateStore, Wal};
@@ -161,6 +161,8 @@ pub(super) struct Shared {
     pub(super) hooks: Arc<dyn Hooks>,
     /// One checkpoint, export or install at a time.
     pub(super) gate: tokio::sync::Mutex<()>,
+    /// Places for snapshots that are being received.
+    pub(super) receiving: Semaphore,
     /// Enough was applied for a checkpoint.
     pub(super) checkpoint_due: Notify,
     /// Payload bytes of all entries applied since the start.
@@ -188,6 +190,7 @@ impl Shared {
             wal,
             hooks,
             gate: tokio::sync::Mutex::default(),
+            receiving: Semaphore::new(SNAPSHOTS_RECEIVED_MAX),
             checkpoint_due: Notify::new(),
             applied_bytes: AtomicU64::new(0),
             fault: watch::Sender::new(None),

@@ -172,7 +172,7 @@ pub(super) fn read_entry(entry: LogEntry) -> Result<RaftEntry, Status> {
     payload::decode(read_stored_log_id(id), entry.payload).map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
-pub(super) fn announcement(header: Header, vote: &RaftVote, head: &Head) -> SnapshotAnnouncement {
+pub(super) fn announcement(header: Header, vote: &RaftVote, head: &Head, bytes: u64) -> SnapshotAnnouncement {
     SnapshotAnnouncement {
         header: Some(header),
         vote: Some(ballot(vote)),
@@ -180,6 +180,7 @@ pub(super) fn announcement(header: Header, vote: &RaftVote, head: &Head) -> Snap
         records: head.records,
         digest: bytes_of(head.digest),
         meta: head.meta.clone(),
+        bytes,
     }
 }
 

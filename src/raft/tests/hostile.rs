@@ -49,6 +49,7 @@ fn samples() -> Vec<Sample> {
         records: 1_000,
         digest: vec![5; 16].into(),
         meta: encode_head_meta(&origin, &StoredMembership::default()),
+        bytes: 70_000,
     };
     let append = wire::AppendRequest {
         header: header(),

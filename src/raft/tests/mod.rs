@@ -5,6 +5,7 @@ mod cluster;
 mod hostile;
 mod links;
 mod lossy;
+mod snapshots;
 mod suite;
 
 use std::collections::BTreeMap;

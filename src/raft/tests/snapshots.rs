@@ -1,0 +1,133 @@
+//! Snapshots on their way: for how long, and how much of them.
+
+use futures_util::StreamExt;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep};
+use tonic::{Code, Status};
+
+use super::super::network::stalled;
+use super::super::server::receive;
+use super::super::types::from_vote;
+use super::super::wire::{self, SelfIdentity};
+use super::*;
+use crate::limits::{
+    INSTALL_SNAPSHOT_BYTES_A_MS, INSTALL_SNAPSHOT_MS_MAX, SNAPSHOT_STALL_MS_MAX, SNAPSHOTS_RECEIVED_MAX,
+};
+use crate::storage::{SnapshotFile, StateStore, Vote, record_hash};
+
+/// A file with so many records.
+async fn file(records: u64) -> SnapshotFile {
+    let records: Vec<_> = (0..records).map(|n| (Bytes::from(format!("k{n:06}")), Bytes::from(vec![7; 60]))).collect();
+    let digest = records.iter().fold(0_u128, |sum, (key, value)| sum.wrapping_add(record_hash(key, value)));
+    let head = Head { records: records.len() as u64, digest, ..Head::default() };
+    let state = MemoryState::default();
+    state.rebuild(records, head, Box::new(|done| done.unwrap()));
+    let (sender, exported) = oneshot::channel();
+    state.export(Box::new(move |file| sender.send(file.unwrap()).unwrap()));
+    exported.await.unwrap()
+}
+
+type Parts = mpsc::Sender<Result<wire::SnapshotPart, Status>>;
+
+fn part(chunk: Bytes) -> Result<wire::SnapshotPart, Status> {
+    Ok(wire::SnapshotPart { part: Some(wire::snapshot_part::Part::Chunk(chunk)) })
+}
+
+/// Receives what is sent into the channel as a file of so many bytes.
+async fn received(file: &SnapshotFile, bytes: u64, send: impl AsyncFnOnce(Parts)) -> Result<Head, Status> {
+    let (sender, receiver) = mpsc::channel(1);
+    let parts = tokio_stream::wrappers::ReceiverStream::new(receiver);
+    let state = MemoryState::default();
+    let receiving = receive(&state, (file.head().clone(), bytes), parts);
+    let (received, ()) = tokio::join!(receiving, send(sender));
+    received.map(|received| received.head().clone())
+}
+
+const ALMOST: Duration = Duration::from_millis(SNAPSHOT_STALL_MS_MAX - 1);
+
+/// A snapshot over a slow link arrives, however long it takes, as long as parts of it come; one whose sender falls silent is
+/// given up. (The clock is stopped: it goes on by itself where everything waits.)
+#[tokio::test(start_paused = true)]
+async fn a_slow_snapshot_is_received_and_a_silent_one_is_given_up() {
+    let file = file(1_000).await;
+    let began = Instant::now();
+    let slowly = async |parts: Parts| {
+        for chunk in file.chunks(1_000).unwrap() {
+            sleep(ALMOST).await;
+            parts.send(part(chunk.unwrap())).await.unwrap();
+        }
+    };
+    assert_eq!(&received(&file, file.size_bytes(), slowly).await.unwrap(), file.head());
+    assert!(began.elapsed() > 5 * Duration::from_millis(INSTALL_SNAPSHOT_MS_MAX), "it was fast");
+
+    let half = async |parts: Parts| {
+        parts.send(part(file.chunks(1_000).unwrap().next().unwrap().unwrap())).await.unwrap();
+        parts.closed().await;
+    };
+    let given_up = received(&file, file.size_bytes(), half).await.unwrap_err();
+    assert_eq!(given_up.code(), Code::DeadlineExceeded, "{given_up}");
+}
+
+/// A file that is longer than its sender announced is refused with the first part that is too much, before that is written.
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_longer_than_announced_is_refused() {
+    let file = file(1_000).await;
+    let whole = async |parts: Parts| {
+        for chunk in file.chunks(1_000).unwrap() {
+            if parts.send(part(chunk.unwrap())).await.is_err() {
+                return;
+            }
+        }
+    };
+    for announced in [0, 1_500, file.size_bytes() - 1] {
+        let refused = received(&file, announced, whole).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+        assert!(refused.message().contains(&format!("the announced {announced} bytes")), "{refused}");
+    }
+    assert!(received(&file, file.size_bytes(), whole).await.is_ok());
+}
+
+/// A sender waits as long as parts move, then as long as a file of that size may take to be installed, and no longer.
+#[tokio::test(start_paused = true)]
+async fn a_sender_gives_up_when_nothing_moves() {
+    let (moved, moves) = watch::channel(());
+    let moving = async {
+        for _ in 0..100 {
+            sleep(ALMOST).await;
+            moved.send_replace(());
+        }
+        Instant::now()
+    };
+    let (why, last_move) = tokio::join!(stalled(moves, 1), moving);
+    assert!(why.contains("took no part"), "{why}");
+    assert_eq!(last_move.elapsed(), Duration::from_millis(SNAPSHOT_STALL_MS_MAX));
+
+    let (moved, moves) = watch::channel(());
+    drop(moved);
+    let (sent, bytes) = (Instant::now(), 1 << 30);
+    assert!(stalled(moves, bytes).await.contains("did not install"));
+    let allowed = INSTALL_SNAPSHOT_MS_MAX + bytes / INSTALL_SNAPSHOT_BYTES_A_MS;
+    assert_eq!(sent.elapsed(), Duration::from_millis(allowed));
+}
+
+/// A node receives a few snapshots at a time, each in a file: one more is refused at once, and takes no place on the disk.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_snapshots_than_there_are_places_are_refused() {
+    let cluster = Cluster::start(|_| ()).await;
+    cluster.propose(1).await;
+    let address = format!("http://{}", cluster.settings.members[&1].peer);
+    let client = wire::peer_client::PeerClient::connect(address).await.unwrap();
+    let sender = SelfIdentity { cluster_id: 42, group_id: 0, node: 2, disk: 2 };
+    let vote = from_vote(Vote { term: 1, node: 2, committed: true });
+    let calls = (0..=SNAPSHOTS_RECEIVED_MAX).map(|_| {
+        let announcement = wire::announcement(sender.header(1, None), &vote, &Head::default(), 1_000);
+        let first = wire::SnapshotPart { part: Some(wire::snapshot_part::Part::Announcement(announcement)) };
+        let parts = futures_util::stream::iter([first]).chain(futures_util::stream::pending());
+        let mut client = client.clone();
+        Box::pin(async move { client.install_snapshot(parts).await })
+    });
+    let (answer, _, others) = soon(futures_util::future::select_all(calls)).await;
+    let refused = answer.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+    assert_eq!(others.len(), SNAPSHOTS_RECEIVED_MAX);
+}
