@@ -303,6 +303,19 @@ pub const SNAPSHOT_BLOCK_MAX_BYTES: usize = 32 * 1024 * 1024;
 
 const _: () = assert!(WAL_RECORD_BYTES < WAL_CHUNK_BYTES && WAL_RECORD_BYTES < WAL_QUEUE_BYTES);
 const _: () = assert!(MIRROR_VALUE_BYTES * 2 <= 128 * 1024, "sled writes larger values to files of their own");
+const _: () = assert!(
+    20 * HOLD_DEPTH_MAX + LOCK_VALUE_BYTES_MAX + METADATA_BYTES_MAX + 1024 <= MIRROR_VALUE_BYTES,
+    "a hold that was entered as often as it may be is one value"
+);
+const _: () = assert!(
+    LOCKS_A_SET_MAX * (LOCK_NAME_BYTES_MAX + 32) + 1024 <= MIRROR_VALUE_BYTES,
+    "the answer to a set is one value"
+);
+const _: () = assert!(
+    CIRCLE_LINKS_MAX * (OWNER_BYTES_MAX + 2 * CIRCLE_TEXT_BYTES_MAX + NAMESPACE_BYTES_MAX + LOCK_NAME_BYTES_MAX + 32)
+        <= MIRROR_VALUE_BYTES,
+    "the refusal of a deadlock is one value"
+);
 const _: () = assert!(SNAPSHOT_BLOCK_BYTES + 2 * WAL_RECORD_BYTES <= SNAPSHOT_BLOCK_MAX_BYTES);
 
 // Raft.

@@ -12,6 +12,8 @@ mod frame;
 pub(crate) mod hostile;
 #[cfg(test)]
 mod kept_log;
+#[cfg(test)]
+mod largest;
 mod message;
 mod payload;
 mod record;

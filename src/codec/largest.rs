@@ -1,0 +1,296 @@
+//! The largest record of each kind: no command makes one that the mirror refuses, for that would stop every node.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::encode_record;
+use crate::audit::{self, Draft, Facts};
+use crate::limits;
+use crate::machine::state::{
+    Delayed, DocumentMark, Entered, Finished, FreeDocument, Globals, Holder, HolderExtras, Lease, LimitOrigin,
+    ProcessRecord, Purpose, SessionRecord, Take, TakeState, Tombstone, Waiter,
+};
+use crate::machine::{Record, RecordKey, Segment};
+use crate::model::*;
+
+const TIME: LogTime = LogTime(u64::MAX);
+const WALL: WallTime = WallTime(u64::MAX);
+const TAKE: TakeId = TakeId(u128::MAX);
+
+fn text(bytes: usize) -> String {
+    "x".repeat(bytes)
+}
+
+fn lock() -> LockKey {
+    let namespace = Namespace::parse(&text(limits::NAMESPACE_BYTES_MAX)).expect("legal");
+    LockKey { namespace, name: LockName::parse(&text(limits::LOCK_NAME_BYTES_MAX)).expect("legal") }
+}
+
+fn session() -> SessionId {
+    SessionId::new(limits::EPOCH_MAX, (1 << limits::COUNTER_BITS) - 1)
+}
+
+fn token() -> FencingToken {
+    FencingToken::from_u64(i64::MAX as u64).expect("legal")
+}
+
+fn owner() -> Owner {
+    Owner::parse(&text(limits::OWNER_BYTES_MAX)).expect("legal")
+}
+
+fn principal() -> Principal {
+    Principal::parse(&text(limits::PRINCIPAL_BYTES_MAX)).expect("legal")
+}
+
+fn handle() -> Handle {
+    Handle::parse(&text(limits::HANDLE_BYTES_MAX)).expect("legal")
+}
+
+fn value() -> Option<LockValue> {
+    Some(LockValue::parse(&text(limits::LOCK_VALUE_BYTES_MAX)).expect("legal"))
+}
+
+fn mode() -> Mode {
+    Mode::Permits { count: u32::MAX, limit: Some(u32::MAX) }
+}
+
+fn mark() -> DocumentMark {
+    DocumentMark { ts: DocumentId([255; 12]), term: Some(u64::MAX), prepared: true }
+}
+
+fn metadata() -> Metadata {
+    let why = text(limits::METADATA_BYTES_MAX).as_str().into();
+    let metadata = Metadata { why, pid: u32::MAX, ..Metadata::default() };
+    metadata.checked().expect("legal")
+}
+
+fn parent() -> Option<Parent> {
+    Some(Parent { session: session(), owner: owner() })
+}
+
+fn holder() -> Holder {
+    let entered = Entered { number: u64::MAX, fingerprint: u64::MAX };
+    let extras = HolderExtras {
+        again: vec![entered; limits::HOLD_DEPTH_MAX],
+        upgrade: Some(entered),
+        set: true,
+        delay_ms: u64::MAX,
+        value: value(),
+        parent: parent(),
+        document: Some(mark()),
+    };
+    Holder {
+        claim: Claim::Take(TAKE),
+        owner: Some(owner()),
+        mode: mode(),
+        principal: principal(),
+        metadata: Arc::new(metadata()),
+        since: TIME,
+        when: WALL,
+        waited_ms: u64::MAX,
+        fingerprint: u64::MAX,
+        lease: Some(Lease { handle: Some(handle()), deadline: TIME, attempt: u64::MAX }),
+        extras: Some(Box::new(extras)),
+    }
+}
+
+fn waiter() -> Waiter {
+    let extras =
+        Extras { lease_ms: Some(u64::MAX), delay_ms: u64::MAX, value: value(), parent: parent(), ..Extras::default() };
+    Waiter {
+        claim: Claim::Take(TAKE),
+        owner: Some(owner()),
+        mode: mode(),
+        principal: principal(),
+        metadata: Arc::new(metadata()),
+        since: TIME,
+        deadline: Some(TIME),
+        fingerprint: u64::MAX,
+        lease: Some((handle(), u64::MAX)),
+        extras: Some(Box::new(extras)),
+        purpose: Purpose::Upgrade(token()),
+    }
+}
+
+fn seen() -> HolderView {
+    HolderView {
+        session: Some(session()),
+        owner: Some(owner()),
+        principal: principal(),
+        token: token(),
+        mode: mode(),
+        metadata: metadata(),
+        since: TIME,
+        deadline: TIME,
+    }
+}
+
+/// The answers with texts or lists in them; each other one has a few numbers and at most one name.
+fn outcomes() -> Vec<Outcome> {
+    let grant = Grant { token: token(), deadline: Some(TIME), waited_ms: u64::MAX };
+    let next = WaiterView {
+        place: u64::MAX,
+        sequence: u64::MAX,
+        session: Some(session()),
+        owner: Some(owner()),
+        mode: mode(),
+        metadata: metadata(),
+        since: TIME,
+    };
+    let says = Metadata { who: text(999).as_str().into(), ..metadata() };
+    let says = Metadata { why: says.who.clone(), ..says };
+    let link = CircleLink::new((session(), owner()), &says, lock(), WaitsBecause::Closed);
+    let breach = Breach { done: true, holder: seen(), last_seen: Some(TIME), next: Some(next) };
+    let place = Place { lock: lock().name, place: u64::MAX, sequence: u64::MAX, held_by: Some(Box::new(seen())) };
+    vec![
+        Outcome::GrantedSet(vec![(lock().name, grant); limits::LOCKS_A_SET_MAX]),
+        Outcome::Queued(place),
+        Outcome::Broken(Box::new(breach)),
+        Outcome::Refused(Refusal::Held { lock: lock(), holder: Some(Box::new(seen())) }),
+        Outcome::Refused(Refusal::HeldByOther { lock: lock(), holder: Box::new(seen()) }),
+        Outcome::Refused(Refusal::Changed { lock: lock(), value: value() }),
+        Outcome::Refused(Refusal::Deadlock { circle: vec![link; limits::CIRCLE_LINKS_MAX] }),
+    ]
+}
+
+/// A segment that was one byte short of its bound when the longest note came.
+fn segment() -> Segment {
+    let (lock, says) = (lock(), text(limits::METADATA_BYTES_MAX));
+    let (owner, principal) = (owner(), principal());
+    let why = Reason::parse(&text(limits::REASON_BYTES_MAX)).expect("legal");
+    let claim = Claim::Take(TAKE);
+    let kind =
+        EventKind::Broken { lock: lock.clone(), claim, token: token(), by: principal.clone(), why, held_ms: u64::MAX };
+    let facts = Facts {
+        arrival: Arrival { sequence: u64::MAX, queued: true },
+        fairness: Fairness::Barging,
+        set: true,
+        passing: true,
+        owner: Some(owner.as_str()),
+        principal: principal.as_str(),
+        who: &says,
+        why: &says,
+    };
+    let draft = Draft {
+        position: Position { index: u64::MAX, n: u32::MAX },
+        at: TIME,
+        wall: WALL,
+        lock: &lock.name,
+        kind: &kind,
+        mode: Some(mode()),
+        facts: Some(facts),
+        previous: ChainHash([255; 16]),
+    };
+    let mut segment = Segment { records: u32::MAX, after: draft.position, ..Segment::default() };
+    segment.bytes.0 = vec![7; limits::HISTORY_SEGMENT_BYTES - 1];
+    let mut note = Vec::new();
+    audit::bytes::write(&mut note, &draft);
+    audit::bytes::number(&mut segment.bytes.0, note.len() as u64);
+    segment.bytes.0.extend(note);
+    segment
+}
+
+fn nodes_and_sessions() -> Vec<(RecordKey, Record)> {
+    let settings = ClusterSettings { timing_ms: [u64::MAX; 3], ttl_ms_min: u64::MAX, ttl_ms_max: u64::MAX };
+    let announcement = Announcement {
+        node: u64::MAX,
+        disk: u128::MAX,
+        features: u32::MAX,
+        version: text(limits::VERSION_BYTES_MAX),
+        http: Some(text(limits::ADDRESS_BYTES_MAX)),
+    };
+    let record = SessionRecord {
+        namespace: lock().namespace,
+        handle: handle(),
+        instance: Instance(u128::MAX),
+        principal: principal(),
+        metadata: Arc::new(metadata()),
+        ttl_ms: u64::MAX,
+        disconnect_grace_ms: Some(u64::MAX),
+        opened: TIME,
+        deadline: TIME,
+        attachment: u64::MAX,
+        attempt: u64::MAX,
+        renewal: u64::MAX,
+        disconnected: true,
+        seen: TIME,
+        seen_at: WALL,
+        leaderless_ms: u64::MAX,
+        accepts_hand_over: true,
+        floor: u64::MAX,
+    };
+    let reason = EndReason::Overtaken;
+    let tombstone = Tombstone { namespace: lock().namespace, handle: handle(), reason, deadline: TIME };
+    let globals = Globals { settings: Some(settings), closed_until: Some(TIME), ..Globals::default() };
+    vec![
+        (RecordKey::Globals, Record::Globals(globals)),
+        (RecordKey::Node(u64::MAX), Record::Node(announcement.checked().expect("legal"))),
+        (RecordKey::Session(session()), Record::Session(record)),
+        (RecordKey::Tombstone(session()), Record::Tombstone(tombstone)),
+    ]
+}
+
+/// One of each kind, as large as its parts may be.
+fn largest() -> Vec<(RecordKey, Record)> {
+    let process = ProcessId::parse(&text(limits::PROCESS_BYTES_MAX)).expect("legal");
+    let semaphore = Record::Semaphore { limit: u32::MAX, origin: LimitOrigin::Removed };
+    let free = FreeDocument { mark: mark(), metadata: Arc::new(metadata()), when: WALL, token: token() };
+    let mut records = vec![
+        (RecordKey::Semaphore(lock()), semaphore),
+        (RecordKey::Holder(lock(), token()), Record::Holder(holder())),
+        (RecordKey::Waiter(lock(), u64::MAX), Record::Waiter(waiter())),
+        (RecordKey::Delay(lock(), token()), Record::Delay(Delayed { holder: holder(), until: TIME })),
+        (RecordKey::Document(lock()), Record::Document(free)),
+        (RecordKey::Process(lock().namespace, process), Record::Process(ProcessRecord { ping: WALL, kept: TIME })),
+        (RecordKey::History(lock().namespace, u64::MAX), Record::History(segment())),
+    ];
+    records.extend(nodes_and_sessions());
+    for outcome in outcomes() {
+        let fingerprint = Some(u64::MAX);
+        let finished = Finished { fingerprint, outcome: outcome.clone() };
+        records.push((RecordKey::Finished(session(), u64::MAX), Record::Finished(finished)));
+        let take = Take { handle: handle(), fingerprint, state: TakeState::Over { outcome, forget: TIME } };
+        records.push((RecordKey::Take(lock(), TAKE), Record::Take(take)));
+    }
+    records
+}
+
+/// How many kinds there are. A new one does not compile before it has its number here, and its largest record above.
+fn kind(record: &Record) -> usize {
+    match record {
+        Record::Globals(_) => 0,
+        Record::Semaphore { .. } => 1,
+        Record::Session(_) => 2,
+        Record::Finished(_) => 3,
+        Record::Tombstone(_) => 4,
+        Record::Holder(_) => 5,
+        Record::Waiter(_) => 6,
+        Record::Take(_) => 7,
+        Record::Node(_) => 8,
+        Record::Delay(_) => 9,
+        Record::History(_) => 10,
+        Record::Document(_) => 11,
+        Record::Process(_) => 12,
+    }
+}
+
+/// The largest record of each kind fits into the mirror, key and value. What goes into it is bounded where it comes in: names,
+/// texts and lists by their types, the rest by what the machine refuses.
+#[test]
+fn the_largest_record_of_each_kind_fits_into_the_mirror() {
+    let mut kinds = BTreeSet::new();
+    for (key, record) in largest() {
+        let (key_bytes, value) = encode_record(&key, &record);
+        let most = limits::MIRROR_VALUE_BYTES;
+        assert!(key_bytes.len() <= most && value.len() <= most, "{key:?} takes {} bytes", value.len());
+        kinds.insert(kind(&record));
+    }
+    assert_eq!(kinds, (0..=12).collect(), "one of each");
+}
+
+/// A note of the history is no longer than what a segment leaves for its last one.
+#[test]
+fn the_longest_note_fits_behind_a_segment() {
+    let most = limits::HISTORY_SEGMENT_BYTES + limits::HISTORY_NOTE_BYTES_MAX;
+    assert!(segment().bytes.0.len() <= most, "{} bytes", segment().bytes.0.len());
+}
