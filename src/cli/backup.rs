@@ -8,15 +8,15 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use super::YES;
 use super::failure::Failure;
 use super::output::Output;
+use super::{REFUSED, YES};
 use crate::client::Client;
-use crate::clock::SystemClock;
+use crate::clock::{Clock, SystemClock};
 use crate::config::{Joining, Member};
 use crate::limits;
 use crate::node::backup::{BackupView, Restore, RestoreError, Restored, examine, restore};
-use crate::service::{LockService, Word};
+use crate::service::LockService;
 
 #[derive(Debug, Args)]
 pub(super) struct BackupOptions {
@@ -82,12 +82,12 @@ pub(super) async fn backup<S: LockService>(
 ) -> Result<u8, Failure> {
     let file = &options.file;
     if file.exists() {
-        return Err(Failure::usage(format!("{} is there already: name another file", file.display())));
+        return Err(taken(file));
     }
-    let partial = Partial(partial_of(file));
-    fetch(client, &partial.0, output).await?;
+    let (partial, opened) = Partial::begin(file)?;
+    fetch(client, &partial.0, opened, output).await?;
     let view = examine(&partial.0)?;
-    fs::rename(&partial.0, file).map_err(failed("rename", &partial.0))?;
+    named(&partial.0, file)?;
     sync_parent(file)?;
     let line = BackupLine {
         file: file.display().to_string(),
@@ -117,20 +117,56 @@ impl Drop for Partial {
     }
 }
 
-fn partial_of(file: &Path) -> PathBuf {
-    let mut name = file.file_name().unwrap_or_default().to_owned();
-    name.push(".partial");
-    file.with_file_name(name)
+impl Partial {
+    /// Makes a file beside the final one, under a name that no other run has.
+    fn begin(file: &Path) -> Result<(Self, File), Failure> {
+        let mut name = file.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{:08x}.partial", SystemClock::new().random_below(1 << 32)));
+        let path = file.with_file_name(name);
+        let opened = File::create_new(&path).map_err(|error| {
+            let directory = parent_of(file).display();
+            let detail = format!(
+                "cannot write into {directory}: {error}; make that directory writable, or name a file elsewhere"
+            );
+            Failure { says_next: true, ..Failure::usage(detail) }
+        })?;
+        Ok((Self(path), opened))
+    }
+}
+
+fn taken(file: &Path) -> Failure {
+    let detail = format!("{} is there already and stays as it is; name another file", file.display());
+    Failure { says_next: true, ..Failure::usage(detail) }
+}
+
+/// Gives the whole file its final name, unless another file got that name meanwhile.
+fn named(partial: &Path, file: &Path) -> Result<(), Failure> {
+    let exists = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
+    let linked = fs::hard_link(partial, file).or_else(|error| {
+        if exists(&error) {
+            return Err(error);
+        }
+        // Not every file system knows a second name for a file: there an empty file keeps the name until the rename.
+        File::create_new(file).and_then(|_| fs::rename(partial, file))
+    });
+    linked.map_err(|error| if exists(&error) { taken(file) } else { failed("write", file)(error) })
 }
 
 fn failed(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> Failure {
     let path = path.display().to_string();
-    move |error| Failure::new(Word::Internal, format!("cannot {doing} {path}: {error}"))
+    move |error| {
+        let next = "look after that disk, or name a file on another one";
+        Failure::stopped(format!("cannot {doing} {path}: {error}; {next}"))
+    }
 }
 
-async fn fetch<S: LockService>(client: &Client<S>, path: &Path, output: &Output) -> Result<(), Failure> {
+async fn fetch<S: LockService>(
+    client: &Client<S>,
+    path: &Path,
+    mut file: File,
+    output: &Output,
+) -> Result<(), Failure> {
     let mut download = client.service().backup().await?;
-    let mut file = File::create(path).map_err(failed("create", path))?;
     let bar = if output.watched && !output.json { ProgressBar::no_length() } else { ProgressBar::hidden() };
     if let Ok(style) = ProgressStyle::with_template("{spinner} {bytes} ({bytes_per_sec})") {
         bar.set_style(style);
@@ -143,8 +179,12 @@ async fn fetch<S: LockService>(client: &Client<S>, path: &Path, output: &Output)
     file.sync_all().map_err(failed("sync", path))
 }
 
+fn parent_of(file: &Path) -> &Path {
+    file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 fn sync_parent(file: &Path) -> Result<(), Failure> {
-    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent = parent_of(file);
     File::open(parent).and_then(|directory| directory.sync_all()).map_err(failed("sync", parent))
 }
 
@@ -212,7 +252,46 @@ impl From<RestoreError> for Failure {
     fn from(error: RestoreError) -> Self {
         match error {
             RestoreError::Invalid(invalid) => invalid.into(),
-            RestoreError::Backup(error) => Failure::new(Word::Invalid, error.to_string()),
+            error @ RestoreError::Backup(_) => {
+                let exit = error.is_damage().then_some(REFUSED);
+                Failure { exit, says_next: true, ..Failure::usage(error.to_string()) }
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two runs that write the same backup have a file of their own each; the first to end gets the name, and the other one is
+    /// refused and leaves nothing behind.
+    #[test]
+    fn two_runs_never_share_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("harbour.backup");
+        let runs = ["one", "two"].map(|content| {
+            let (partial, mut opened) = Partial::begin(&file).unwrap();
+            opened.write_all(content.as_bytes()).unwrap();
+            partial
+        });
+        let [first, second] = runs;
+        named(&second.0, &file).unwrap();
+        let refused = named(&first.0, &file).unwrap_err();
+        assert!(refused.detail.contains("is there already"), "{refused:?}");
+        assert_eq!(refused.exit(), 64);
+        drop((first, second));
+        assert_eq!(fs::read_to_string(&file).unwrap(), "two");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "the partial files are gone");
+    }
+
+    /// A directory that is not there is a mistake of the command line: the directory is named, with what to do.
+    #[test]
+    fn a_missing_directory_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path().join("nope");
+        let refused = Partial::begin(&directory.join("x")).err().unwrap();
+        assert!(refused.detail.contains(&format!("into {}: ", directory.display())), "{refused:?}");
+        assert_eq!((refused.exit(), refused.says_next), (64, true));
     }
 }

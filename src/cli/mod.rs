@@ -49,6 +49,8 @@ const YES: u8 = 0;
 const NO: u8 = 1;
 /// The command line is wrong.
 const USAGE: u8 = 64;
+/// Exit code where what was given is not acceptable: a damaged backup.
+const REFUSED: u8 = 65;
 
 /// Runs the program to its exit code.
 #[must_use]

@@ -173,6 +173,14 @@ pub enum RestoreError {
     Invalid(#[from] Invalid),
 }
 
+impl RestoreError {
+    /// Whether the backup is not what a backup wrote.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Self::Backup(BackupError::Damaged { .. }))
+    }
+}
+
 /// Makes the data directory of the one node of a new cluster, with the backup's state: all sessions ended, tokens larger
 /// than every earlier one, and nothing granted for as long as an unknown grant may last. The backup itself stays.
 ///

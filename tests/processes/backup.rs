@@ -27,9 +27,15 @@ fn answer(cluster: &Cluster, arguments: &[&str]) -> Value {
 
 /// What a command that must be refused as a usage error says.
 fn refused(cluster: &Cluster, arguments: &[&str]) -> String {
+    failed(cluster, 64, arguments)
+}
+
+/// What a command says that must end with this exit code. Every message says itself what to do next.
+fn failed(cluster: &Cluster, code: i32, arguments: &[&str]) -> String {
     let output = run(cluster, arguments);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(64), "{arguments:?}: {said}");
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+    assert!(!said.contains("please report it"), "{said}");
     said
 }
 
@@ -108,10 +114,14 @@ async fn what_must_not_be_restored_is_refused_by_name() {
     answer(&cluster, &["backup", backup]);
     let (bad_name, data_name) = (bad.to_str().unwrap(), data.to_str().unwrap());
     flipped(&file, &bad);
-    let said = refused(&cluster, &["restore", bad_name, "--data", data_name]);
+    let said = failed(&cluster, 65, &["restore", bad_name, "--data", data_name]);
     assert!(said.contains(bad_name) && said.contains("offset"), "{said}");
+    assert!(said.contains("use another one") && !said.contains("--help"), "{said}");
     fs::write(&bad, "notes").unwrap();
-    assert!(refused(&cluster, &["restore", bad_name, "--data", data_name]).contains("is not a whole backup"));
+    assert!(failed(&cluster, 65, &["restore", bad_name, "--data", data_name]).contains("is not a whole backup"));
+    let nowhere = cluster.folder().join("nope").join("x");
+    let said = refused(&cluster, &["backup", nowhere.to_str().unwrap()]);
+    assert!(said.contains(&format!("{}: ", nowhere.parent().unwrap().display())) && !said.contains("--help"), "{said}");
     let said = refused(&cluster, &["restore", backup, "--data", data_name, "--cluster", "elsewhere"]);
     assert!(said.contains("the backup is of, \"test\""), "{said}");
     let said = refused(&cluster, &["restore", backup, "--data", data_name, "--node", "9"]);
