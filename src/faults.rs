@@ -43,11 +43,21 @@ pub enum Fault {
     UpgradeKeepsToken,
     /// A cancel of a number that was never seen is not remembered.
     CancelForgotten,
+    /// A client counts a renewed session from the arrival of the answer.
+    SessionFromArrival,
+    /// A client counts the renewed lease of a hold from the arrival of the answer.
+    HoldFromArrival,
+    /// A client counts a refreshed token lease from the arrival of the answer.
+    LeaseFromArrival,
+    /// A client counts the disconnect grace from the arrival of the answer.
+    GraceFromArrival,
+    /// An entry that leaves renewals behind is stamped up to the receipt of the newest of them, not of the oldest.
+    StampOfTheNewest,
 }
 
 impl Fault {
     /// Every one.
-    pub const ALL: [Fault; 19] = [
+    pub const ALL: [Fault; 24] = [
         Fault::LifoQueue,
         Fault::ForgottenHolders,
         Fault::TokensOfThisProcess,
@@ -67,6 +77,11 @@ impl Fault {
         Fault::ReaderPassesWriter,
         Fault::UpgradeKeepsToken,
         Fault::CancelForgotten,
+        Fault::SessionFromArrival,
+        Fault::HoldFromArrival,
+        Fault::LeaseFromArrival,
+        Fault::GraceFromArrival,
+        Fault::StampOfTheNewest,
     ];
 
     /// Its word in the environment variable [`VARIABLE`].
@@ -92,6 +107,11 @@ impl Fault {
             Fault::ReaderPassesWriter => "reader-passes-writer",
             Fault::UpgradeKeepsToken => "upgrade-keeps-token",
             Fault::CancelForgotten => "cancel-forgotten",
+            Fault::SessionFromArrival => "session-from-arrival",
+            Fault::HoldFromArrival => "hold-from-arrival",
+            Fault::LeaseFromArrival => "lease-from-arrival",
+            Fault::GraceFromArrival => "grace-from-arrival",
+            Fault::StampOfTheNewest => "stamp-of-the-newest",
         }
     }
 }

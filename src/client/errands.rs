@@ -13,6 +13,7 @@ use super::presence::Presence;
 use super::presence::pause_until;
 use super::validity::Answer;
 use super::waiting::settled;
+use crate::faults::{self, Fault};
 use crate::model::{
     Alter, Alteration, Claim, Command, FencingToken, LockKey, LockValue, Outcome, Patience, Refusal, Release,
     RenewalTarget, Reply,
@@ -183,7 +184,8 @@ pub(super) async fn keep_lease<S: LockService>(service: S, presence: Arc<Presenc
         let answer = answer.unwrap_or_else(|_| Err(ServiceError::unknown("a renewal was not answered in time")));
         match answer.map(|replies| replies.into_iter().next()) {
             Ok(Some(Reply { index, stamp, outcome: Outcome::Renewed { deadline, .. } })) => {
-                hold.renewed(Answer { sent: now, index, stamp, deadline }, &presence);
+                let sent = if faults::on(Fault::HoldFromArrival) { presence.clock.now() } else { now };
+                hold.renewed(Answer { sent, index, stamp, deadline }, &presence);
                 (due, backoff) = (now.after(interval), Backoff::new());
             }
             Ok(Some(Reply { outcome: Outcome::Refused(refusal), .. })) | Err(ServiceError::Refused(refusal)) => {

@@ -16,6 +16,7 @@ use super::presence::{End, Errand, Presence, pause_until};
 use super::validity::Answer;
 use super::{errands, witness};
 use crate::clock::Instant;
+use crate::faults::{self, Fault};
 use crate::limits::RENEWALS_IN_FLIGHT_MAX;
 use crate::model::{Attach, Command, Outcome, Refusal, RenewalTarget, Reply, SessionClose};
 use crate::service::{Call, ClaimRef, LockService, NotSent, RenewalCall, ServiceError};
@@ -234,7 +235,9 @@ impl<S: LockService> Keeper<S> {
                 stamp,
                 outcome: Outcome::Renewed { deadline, .. } | Outcome::Attached { deadline, .. },
             }) => {
-                presence.validity().answered(Answer { sent, index, stamp, deadline }, presence.clock.now());
+                let now = presence.clock.now();
+                let counted = if faults::on(Fault::SessionFromArrival) { now } else { sent };
+                presence.validity().answered(Answer { sent: counted, index, stamp, deadline }, now);
                 if !outdated {
                     self.due = presence.beat().after(sent);
                     (self.last, self.backoff) = (Last::Answered, Backoff::new());

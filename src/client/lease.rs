@@ -8,6 +8,7 @@ use super::session::millis;
 use super::validity::{Answer, Validity};
 use super::{Client, ClientError, Released};
 use crate::clock::{Clock, Instant};
+use crate::faults::{self, Fault};
 use crate::limits::REFRESH_TRIES_MAX;
 use crate::model::{Command, FencingToken, Handle, LockKey, LockName, LogTime, Outcome, Refusal, RenewalTarget, Reply};
 use crate::service::{Call, LockService, Proof, RenewalCall, ServiceError};
@@ -76,8 +77,11 @@ impl<S: LockService> Lease<S> {
     /// Lets it end so long from now, be that sooner or later than before. An answer proves that it was held all along.
     pub async fn refresh_for(&mut self, duration: Duration) -> Result<Refreshed, ClientError> {
         let renewed = self.client.renew_lease(&self.lock, &self.handle, duration, &mut self.attempts).await?;
-        let (answer, refreshed) = renewed;
+        let (mut answer, refreshed) = renewed;
         let now = self.client.settings.clock.now();
+        if faults::on(Fault::LeaseFromArrival) {
+            answer.sent = now;
+        }
         if self.validity.is_passed(now) {
             self.validity = Validity::new(answer, None);
         }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::clock::Instant;
+use crate::faults::{self, Fault};
 use crate::limits::DRIFT_MARGIN_PERMILLE;
 use crate::model::LogTime;
 
@@ -78,7 +79,8 @@ impl Validity {
             self.deadline = self.deadline.min(answer.deadline);
         }
         if answer.sent >= self.stream_since {
-            self.answered = self.answered.max(answer.sent);
+            let proof = if faults::on(Fault::GraceFromArrival) { now } else { answer.sent };
+            self.answered = self.answered.max(proof);
         }
     }
 

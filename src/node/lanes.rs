@@ -9,6 +9,7 @@ use tokio::sync::{Notify, oneshot, watch};
 use super::log_clock::LogClock;
 use super::{bounds, weight};
 use crate::clock::Instant;
+use crate::faults::{self, Fault};
 use crate::limits;
 use crate::model::{LogTime, Renewal, RenewalTarget, Reply, Submission};
 use crate::service::{LeaderHint, NotSent, RenewalCall, ServiceError};
@@ -55,6 +56,8 @@ struct Inside {
     /// Leadership is being handed over: nothing is taken out.
     paused: bool,
     renewals: VecDeque<Waiting<Renewal>>,
+    /// An entry takes so many of them, where that is fewer than the limit.
+    fewer: Option<usize>,
     /// How many of them are sessions'.
     sessions: usize,
     commands: VecDeque<Waiting<Submission>>,
@@ -99,6 +102,11 @@ impl Lanes {
         inside.clock = Some(LogClock::start(stamp, now, election_max));
         inside.paused = false;
         self.opened.send_replace(true);
+    }
+
+    /// An entry takes at most so many renewals from now on.
+    pub(super) fn bound_renewals(&self, most: usize) {
+        self.inside().fewer = Some(most);
     }
 
     /// Tells whether they are open, and when they are.
@@ -248,14 +256,19 @@ impl Lanes {
         let mut inside = self.inside();
         let stamp = inside.clock.as_mut()?.read(now.instant, now.applied, now.timed);
         // Renewals have half of the bytes at most, so that they never keep out every command.
-        let (most, bytes) = (limits::RENEWALS_AN_ENTRY_MAX, limits::ENTRY_BYTES_MAX / 2);
+        let most = limits::RENEWALS_AN_ENTRY_MAX.min(inside.fewer.unwrap_or(usize::MAX));
+        let bytes = limits::ENTRY_BYTES_MAX / 2;
         let (renewals, used) = fitting(&inside.renewals, most, bytes, weight::of_renewal);
         let renewals: Vec<_> = inside.renewals.drain(..renewals).collect();
         inside.sessions -= renewals.iter().filter(|waiting| is_session(&waiting.what)).count();
         let (most, bytes) = (limits::COMMANDS_AN_ENTRY_MAX, limits::ENTRY_BYTES_MAX.saturating_sub(used));
         let (commands, _) = fitting(&inside.commands, most, bytes, weight::of_command);
         let commands = inside.commands.drain(..commands).collect();
-        let left_behind = inside.renewals.front().map(|waiting| waiting.what.receipt);
+        let left_behind = match faults::on(Fault::StampOfTheNewest) {
+            false => inside.renewals.front(),
+            true => inside.renewals.back(),
+        };
+        let left_behind = left_behind.map(|waiting| waiting.what.receipt);
         Some(Batch { stamp: left_behind.map_or(stamp, |receipt| receipt.min(stamp)), renewals, commands })
     }
 

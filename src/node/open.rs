@@ -35,7 +35,7 @@ pub struct NodeOptions {
     pub own_runtime: bool,
     /// A listener for the other nodes; `None` binds the one that the settings name.
     pub peer_listener: Option<std::net::TcpListener>,
-    /// How often checkpoints and snapshot files are made, and how much of the log is kept behind them.
+    /// How often checkpoints and snapshot files are made, how much of the log is kept behind them, and what fits an entry.
     pub upkeep: Upkeep,
     /// Another network than TCP between the nodes; it goes before `peer_listener` and the address of the settings.
     pub peer_network: Option<PeerNetwork>,
@@ -51,6 +51,8 @@ pub struct Upkeep {
     pub snapshot_log_bytes_min: u64,
     /// Entries that are kept behind a snapshot file, see [`limits::PURGE_MARGIN_ENTRIES`].
     pub purge_margin_entries: u64,
+    /// Renewals in one entry, see [`limits::RENEWALS_AN_ENTRY_MAX`].
+    pub renewals_an_entry_max: usize,
 }
 
 impl Default for Upkeep {
@@ -59,6 +61,7 @@ impl Default for Upkeep {
             checkpoint_ms: limits::CHECKPOINT_MS,
             snapshot_log_bytes_min: limits::SNAPSHOT_LOG_BYTES_MIN,
             purge_margin_entries: limits::PURGE_MARGIN_ENTRIES,
+            renewals_an_entry_max: limits::RENEWALS_AN_ENTRY_MAX,
         }
     }
 }
@@ -230,6 +233,7 @@ async fn open_here(
     let consensus = Consensus::start(settings.clone(), wal, state, &recovered, hooks, connector).await?;
     let announcement = announce::own(&config, settings.disk);
     let node = assemble(config, settings, announcement, clock, shared, consensus, tasks);
+    node.core.lanes.bound_renewals(upkeep.renewals_an_entry_max);
     node.own(serve_peers(node.clone(), incoming));
     if let Some(why) = duties::unfit(&node) {
         node.close().await;

@@ -13,6 +13,7 @@ use crate::clock::{SimClock, truth};
 use crate::net::{CLIENT_PORT, connector};
 use crate::random::Random;
 use crate::run::{NODE_HOSTS, Run};
+use crate::sure::Thing;
 
 /// Names of the hosts of clients.
 pub(crate) const CLIENT_HOSTS: [&str; 6] = ["c1", "c2", "c3", "c4", "c5", "c6"];
@@ -51,10 +52,14 @@ impl Caller {
 
     /// Writes down until when the session's client is sure of it.
     pub(crate) fn sure(&self, session: &Session<RemoteService>) {
-        let left = session.valid_for();
-        if !left.is_zero() {
-            self.run.sure(session.id(), truth() + self.clock.in_truth(left));
-        }
+        self.sure_of(Thing::Session(session.id()), session.valid_for());
+    }
+
+    /// Writes down that the client is sure of something for so long by its clock, and returns until when that is.
+    pub(crate) fn sure_of(&self, thing: Thing, left: Duration) -> Duration {
+        let until = truth() + self.clock.in_truth(left);
+        self.run.sure(thing, until);
+        until
     }
 }
 
@@ -124,9 +129,10 @@ async fn hold(
     let long = caller.random.below(100) < 5;
     let length = if long { caller.random.ms(300, 900) } else { caller.random.ms(1, 40) };
     let mut valid;
+    let own = Thing::Hold(guard.token());
     loop {
         let now = truth();
-        valid = now + caller.clock.in_truth(guard.valid_for());
+        valid = caller.sure_of(own, guard.valid_for());
         caller.sure(session);
         let left = (begin + length).saturating_sub(now);
         if left.is_zero() {
@@ -140,6 +146,8 @@ async fn hold(
     }
     let (lock, token, session) = (guard.name().clone(), guard.token(), guard.session());
     let end = truth().min(valid);
+    // It is given back from here on.
+    caller.sure_of(own, Duration::ZERO);
     let client = caller.index;
     let belief = Belief { client, lock: lock.clone(), token, session, mode, asked, begin, end };
     caller.run.trace(CLIENT_HOSTS[client], || format!("held {lock} by {token} from {begin:?} to {end:?}"));

@@ -45,6 +45,7 @@ mod random;
 mod run;
 mod settle;
 mod stories;
+mod sure;
 mod world;
 
 /// Clocks go wrong by at most so many millionths: within the margin that clients keep.

@@ -1,16 +1,21 @@
 //! The simulated network below the product's own connector and acceptor.
 
+use std::collections::VecDeque;
+use std::future::Future;
 use std::io;
 use std::net::Ipv4Addr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use lockkeeper::net::{Connection, Connector, Incoming};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant as TokioInstant, Sleep, sleep};
 use turmoil::net::{TcpListener, TcpStream};
 
 use crate::clients::CLIENT_HOSTS;
+use crate::clock::truth;
 use crate::run::{NODE_HOSTS, Run};
 
 /// Where clients reach a node.
@@ -26,7 +31,7 @@ pub(crate) fn connector(run: Arc<Run>, from: &'static str) -> Connector {
             let to = address.split(':').next().and_then(known);
             run.sent(from, to);
             let stream = TcpStream::connect(address).await?;
-            Ok(Connection::new(Traced { stream, run, host: from, other: to, port: None }))
+            Ok(Connection::new(Traced::new(stream, run, (from, to), None)))
         })
     })
 }
@@ -42,7 +47,7 @@ pub(crate) async fn incoming(run: Arc<Run>, host: &'static str, port: u16) -> io
     Ok(Box::pin(futures_util::stream::unfold((listener, run), move |(listener, run)| async move {
         let accepted = listener.accept().await.map(|(stream, peer)| {
             let other = turmoil::reverse_lookup(peer.ip()).as_deref().and_then(known);
-            Connection::new(Traced { stream, run: Arc::clone(&run), host, other, port: Some(port) })
+            Connection::new(Traced::new(stream, Arc::clone(&run), (host, other), Some(port)))
         });
         Some((accepted, (listener, run)))
     })))
@@ -57,11 +62,81 @@ struct Traced {
     other: Option<&'static str>,
     /// Where it was accepted; `None` where it was dialled.
     port: Option<u16>,
+    late: Late,
+    /// Ends when the connection is to break here; `None` once it has.
+    broken: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+/// What has arrived and is read later, in its order; the end of the connection, too.
+struct Late {
+    waiting: VecDeque<(Duration, io::Result<Vec<u8>>)>,
+    pause: Pin<Box<Sleep>>,
+    ended: bool,
+}
+
+impl Traced {
+    fn new(
+        stream: TcpStream,
+        run: Arc<Run>,
+        (host, other): (&'static str, Option<&'static str>),
+        port: Option<u16>,
+    ) -> Self {
+        let late = Late { waiting: VecDeque::new(), pause: Box::pin(sleep(Duration::ZERO)), ended: false };
+        let mut resets = run.reset.subscribe();
+        // It takes nothing of what its task may do in one turn: runs without a reset are as if it were not there.
+        let broken = tokio::task::unconstrained(async move {
+            if resets.wait_for(|client| port.is_some() && client.is_some() && *client == other).await.is_err() {
+                std::future::pending().await
+            }
+        });
+        Self { stream, run, host, other, port, late, broken: Some(Box::pin(broken)) }
+    }
+
+    /// Reads what has arrived, as late as this way is just now.
+    fn read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.broken.as_mut().is_some_and(|broken| broken.as_mut().poll(cx).is_ready()) {
+            self.broken = None;
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
+        let by = self.other.and_then(|other| self.run.notes().late.get(&(other, self.host)).copied());
+        if by.is_none() && self.late.waiting.is_empty() {
+            return Pin::new(&mut self.stream).poll_read(cx, buf);
+        }
+        self.let_wait(cx, by.unwrap_or_default());
+        let Some((due, _)) = self.late.waiting.front() else { return Poll::Pending };
+        let left = due.saturating_sub(truth());
+        if !left.is_zero() {
+            self.late.pause.as_mut().reset(TokioInstant::now() + left);
+            ready!(self.late.pause.as_mut().poll(cx));
+        }
+        let Some((due, arrived)) = self.late.waiting.pop_front() else { return Poll::Pending };
+        let mut bytes = arrived?;
+        let rest = bytes.split_off(bytes.len().min(buf.remaining()));
+        buf.put_slice(&bytes);
+        if !rest.is_empty() {
+            self.late.waiting.push_front((due, Ok(rest)));
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Puts everything that has arrived among what waits.
+    fn let_wait(&mut self, cx: &mut Context<'_>, by: Duration) {
+        while !self.late.ended {
+            let mut bytes = [0; 4_096];
+            let mut read = ReadBuf::new(&mut bytes);
+            let Poll::Ready(result) = Pin::new(&mut self.stream).poll_read(cx, &mut read) else { return };
+            let before = self.late.waiting.back().map_or(Duration::ZERO, |(due, _)| *due);
+            self.late.ended = result.is_err() || read.filled().is_empty();
+            let arrived = result.map(|()| read.filled().to_vec());
+            self.late.waiting.push_back((before.max(truth() + by), arrived));
+            self.run.notes().late_arrivals += 1;
+        }
+    }
 }
 
 impl AsyncRead for Traced {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        let read = self.read(cx, buf);
         if let Some(port) = self.port.filter(|_| read.is_ready()) {
             self.run.trace(self.host, || format!("arrival at {port}"));
             let node = NODE_HOSTS.iter().position(|host| *host == self.host);

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lockkeeper::client::{Client, ClientError};
 use lockkeeper::config::{Config, Listen, Member, Profile, Rates};
+use lockkeeper::limits::RENEWALS_AN_ENTRY_MAX;
 use lockkeeper::model::Position;
 use lockkeeper::node::{Node, NodeOptions, PeerNetwork, Upkeep};
 use lockkeeper::rpc;
@@ -36,6 +37,8 @@ pub(crate) struct Place {
     pub(crate) clock: Arc<SimClock>,
     /// Syncs of its disk do not end.
     pub(crate) stalled: AtomicBool,
+    /// An entry takes so many renewals, from the next boot on.
+    pub(crate) renewals_an_entry_max: AtomicUsize,
     random: std::sync::Mutex<Random>,
     running: std::sync::Mutex<Option<(Node, mpsc::UnboundedSender<Order>)>>,
     run: Arc<Run>,
@@ -46,7 +49,17 @@ impl Place {
         let clock = Arc::new(SimClock::new(random, crate::DRIFT_MILLIONTHS));
         let disk = MemoryDisk::new(u128::from(random.next()));
         let (stalled, running) = (AtomicBool::new(false), std::sync::Mutex::default());
-        Self { index, disk, clock, stalled, random: std::sync::Mutex::new(random.fork()), running, run }
+        let renewals_an_entry_max = AtomicUsize::new(RENEWALS_AN_ENTRY_MAX);
+        Self {
+            index,
+            disk,
+            clock,
+            stalled,
+            renewals_an_entry_max,
+            random: std::sync::Mutex::new(random.fork()),
+            running,
+            run,
+        }
     }
 
     pub(crate) fn node(&self) -> Option<Node> {
@@ -99,7 +112,12 @@ pub(crate) async fn boot(place: Arc<Place>) -> turmoil::Result {
         memory: Some(place.disk.clone()),
         own_runtime: false,
         peer_network: Some(PeerNetwork { connector: connector(Arc::clone(&run), place.host()), incoming: peers }),
-        upkeep: Upkeep { checkpoint_ms: 400, snapshot_log_bytes_min: 12 << 10, purge_margin_entries: 30 },
+        upkeep: Upkeep {
+            checkpoint_ms: 400,
+            snapshot_log_bytes_min: 12 << 10,
+            purge_margin_entries: 30,
+            renewals_an_entry_max: place.renewals_an_entry_max.load(Ordering::Relaxed),
+        },
         ..NodeOptions::default()
     };
     let node = Node::open_with(config(place.index), options).await?;

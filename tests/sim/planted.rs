@@ -17,6 +17,11 @@ const PLANTED: &[(Fault, &str, std::ops::Range<u64>)] = &[
     (Fault::RenewalDeduplicated, "mass_expiry", 1..3),
     (Fault::DeadWaiterLeft, "mass_expiry", 1..4),
     (Fault::PurgedTooEarly, "mixed", 1..4),
+    (Fault::SessionFromArrival, "late_answers", 1..4),
+    (Fault::HoldFromArrival, "late_answers", 1..4),
+    (Fault::LeaseFromArrival, "late_answers", 1..4),
+    (Fault::GraceFromArrival, "late_answers_with_grace", 1..4),
+    (Fault::StampOfTheNewest, "renewals_left_behind", 1..4),
 ];
 
 /// Every planted bug is caught by an invariant. The table says by which.

@@ -10,10 +10,12 @@ use std::time::Duration;
 use lockkeeper::client::ClientError;
 use lockkeeper::model::{EndReason, Event, EventKind, Position, SessionId};
 use lockkeeper::service::ServiceError;
+use tokio::sync::watch;
 
 use crate::bites::Bites;
 use crate::checker::{History, Telling};
 use crate::clock::truth;
+use crate::sure::{Sure, Thing};
 
 pub(crate) const NODES: usize = 3;
 
@@ -25,6 +27,8 @@ pub(crate) const NODE_HOSTS: [&str; NODES] = ["n1", "n2", "n3"];
 pub(crate) struct Run {
     notes: Mutex<Notes>,
     stopping: AtomicBool,
+    /// The client whose connections break on the side of their nodes.
+    pub(crate) reset: watch::Sender<Option<&'static str>>,
     /// Where the trace goes in full, for people.
     lines: Option<Mutex<File>>,
 }
@@ -39,8 +43,10 @@ pub(crate) struct Notes {
     pub(crate) saw_marker: [bool; NODES],
     /// Errors that no client should meet.
     pub(crate) odd: Vec<String>,
-    /// Until when a session's client was sure of it, at most, in true time.
-    pub(crate) sure_until: BTreeMap<SessionId, Duration>,
+    /// What clients were sure of, and until when, in true time.
+    pub(crate) sure: Sure,
+    /// When a node first reported the event at a position.
+    first_reported: BTreeMap<Position, Duration>,
     /// When a node first told that a session had expired.
     pub(crate) expired: BTreeMap<SessionId, Duration>,
     /// Grants, each counted where it is first told.
@@ -56,9 +62,22 @@ pub(crate) struct Notes {
     pub(crate) installs: usize,
     /// Faults that were tried, and those that did something.
     pub(crate) bites: Bites,
+    /// Ways on which what arrives waits before it is read, and for how long.
+    pub(crate) late: BTreeMap<(&'static str, &'static str), Duration>,
+    /// How often something was read late.
+    pub(crate) late_arrivals: usize,
     /// What single stories found.
     pub(crate) found: Vec<(&'static str, String)>,
     digest: u64,
+}
+
+impl Notes {
+    /// Events in the order of the log, each with the moment when a node first reported it.
+    pub(crate) fn log(&self) -> impl Iterator<Item = (Duration, &Event)> {
+        let reported = self.history.tellings.iter().flat_map(|telling| &telling.events);
+        let events: BTreeMap<Position, &Event> = reported.map(|event| (event.position, event)).collect();
+        events.into_iter().map(|(position, event)| (self.first_reported[&position], event))
+    }
 }
 
 impl Run {
@@ -67,7 +86,7 @@ impl Run {
         let notes = Mutex::new(Notes { history, ..Notes::default() });
         let path = std::env::var_os("LOCKKEEPER_TRACE");
         let lines = path.map(|path| Mutex::new(File::create(path).expect("a file for the trace")));
-        Self { notes, stopping: AtomicBool::new(false), lines }
+        Self { notes, stopping: AtomicBool::new(false), reset: watch::Sender::default(), lines }
     }
 
     /// All of a run takes place on one thread: who asks for the notes while they are taken would wait for ever.
@@ -136,6 +155,7 @@ impl Run {
         if matches!(event.kind, EventKind::SessionEnded { .. }) && event.kind.session() == notes.marker {
             notes.saw_marker[node] = true;
         }
+        notes.first_reported.entry(event.position).or_insert(truth());
         let telling = &mut notes.history.tellings[node];
         if let Some((_, to)) = telling.stretches.last_mut() {
             *to = event.position;
@@ -148,11 +168,9 @@ impl Run {
         self.notes().history.tellings[node].stretches.push((from, from));
     }
 
-    /// A client is sure of its session until then.
-    pub(crate) fn sure(&self, session: SessionId, until: Duration) {
-        let mut notes = self.notes();
-        let known = notes.sure_until.entry(session).or_default();
-        *known = until.max(*known);
+    /// From now on a client is sure of something until then.
+    pub(crate) fn sure(&self, thing: Thing, until: Duration) {
+        self.notes().sure.note(thing, truth(), until);
     }
 
     /// Outages and lost sessions are part of the game; refusals are not.

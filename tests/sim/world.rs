@@ -278,6 +278,18 @@ impl World {
         self.sim.release(one, other);
     }
 
+    /// What arrives from one host at the other is read so much later; the other way nothing changes.
+    pub(crate) fn delay(&mut self, from: &'static str, to: &'static str, by: Duration) {
+        self.trace(|| format!("what {from} sends to {to} is read {by:?} late"));
+        self.run.notes().late.insert((from, to), by);
+    }
+
+    /// The connections of a client break on the side of the nodes, as by a box between them; `None`: no more.
+    pub(crate) fn reset(&mut self, client: Option<&'static str>) {
+        self.trace(|| format!("connections break at the nodes: {client:?}"));
+        self.run.reset.send_replace(client);
+    }
+
     /// Syncs of a node's disk end no more, or go on.
     pub(crate) fn stall(&mut self, node: usize, stalled: bool) {
         self.trace(|| format!("disk of {} stalls: {stalled}", NODE_HOSTS[node]));

@@ -7,6 +7,7 @@ mod equal_states;
 mod events_complete;
 mod expected_errors;
 mod first_come;
+pub(crate) mod in_time;
 mod linearizable;
 mod live_sessions;
 pub(crate) mod mute;
@@ -61,6 +62,7 @@ pub(crate) const ALL: &[Invariant] = &[
     events_complete::THIS,
     expected_errors::THIS,
     first_come::THIS,
+    in_time::THIS,
     linearizable::THIS,
     live_sessions::THIS,
     mute::THIS,

@@ -7,6 +7,7 @@ use super::{end_of_story, holds_until_lost};
 use crate::clients::{CLIENT_HOSTS, TTL};
 use crate::invariants::mute;
 use crate::run::{NODE_HOSTS, NODES};
+use crate::sure::Thing;
 use crate::world::World;
 
 pub(super) fn tell(world: &mut World) {
@@ -19,12 +20,12 @@ pub(super) fn tell(world: &mut World) {
     world.cut_from_peers(leader);
     let cut = world.now();
     world.await_other_leader(leader);
-    let sessions: Vec<_> = world.run.notes().sure_until.keys().copied().collect();
+    let sessions: Vec<_> = world.run.notes().sure.sessions();
     let [cut_off] = sessions[..] else { panic!("one session holds the lock, not {sessions:?}") };
     let next = world.add_client(1, |caller| holds_until_lost(caller, "red", Duration::from_millis(50)));
     world.must("the next holder", Duration::from_secs(10), |_| next.is_done());
     world.must("the end of the first", Duration::from_secs(2), |_| holds.is_done());
-    let sure = world.run.notes().sure_until[&cut_off];
+    let sure = world.run.notes().sure.at_most(Thing::Session(cut_off));
     // A renewal that was answered had been sent before the cut, at the latest.
     if cut + TTL + Duration::from_millis(20) < sure {
         world.run.found(mute::NAME, format!("cut off at {cut:?}, and a client was sure until {sure:?}"));

@@ -36,7 +36,7 @@ pub(super) fn tell(world: &mut World) {
         world.restart(leader);
     }
     world.until(GRACE, |_| false);
-    let sure = world.run.notes().sure_until.values().copied().max().unwrap_or_default();
+    let sure = world.run.notes().sure.of_any_session();
     if sure < cut || cut + GRACE + Duration::from_millis(20) < sure {
         world.run.found(as_told::NAME, format!("cut off at {cut:?}, and sure until {sure:?}"));
     }

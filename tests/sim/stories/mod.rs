@@ -10,6 +10,7 @@ mod grant_meets_cancel;
 mod install_cut_short;
 mod leaders_clock;
 mod leaders_in_turn;
+mod late_answers;
 mod lease_renewed;
 mod lost_tail;
 mod mass_expiry;
@@ -17,13 +18,14 @@ mod mixed;
 mod parked_through_a_snapshot;
 mod power_cut_of_all;
 mod renewal_answer_lost;
+mod renewals_left_behind;
 mod restarted_voter;
 mod slow_majority;
 mod tail_replaced;
 
 use std::time::Duration;
 
-use lockkeeper::client::{Session, SessionBuilder};
+use lockkeeper::client::{LockRequest, Session, SessionBuilder};
 use lockkeeper::model::Mode;
 use lockkeeper::rpc::RemoteService;
 use tokio::time::sleep;
@@ -33,6 +35,7 @@ use crate::clients::{CLIENT_HOSTS, Caller, TTL};
 use crate::clock::truth;
 use crate::nodes::Order;
 use crate::settle::settle;
+use crate::sure::Thing;
 use crate::world::World;
 
 /// A story's name, and what happens in it.
@@ -59,6 +62,9 @@ pub(crate) const ALL: &[Story] = &[
     ("install_cut_short", install_cut_short::tell),
     ("leaders_clock", leaders_clock::tell),
     ("lease_renewed", lease_renewed::tell),
+    ("late_answers", late_answers::of_renewals),
+    ("late_answers_with_grace", late_answers::of_a_broken_stream),
+    ("renewals_left_behind", renewals_left_behind::tell),
     ("lost_tail", lost_tail::of_one),
     ("lost_tail_of_two", lost_tail::of_two),
 ];
@@ -101,9 +107,19 @@ async fn opened(caller: &Caller, ask: impl Fn() -> SessionBuilder<RemoteService>
 
 /// The same in a session that is there.
 async fn holds_in(caller: Caller, session: Session<RemoteService>, name: &'static str, length: Duration) {
+    holds_as(caller, session, |session| session.lock(name), length).await;
+}
+
+/// The same, asked for in another way.
+async fn holds_as(
+    caller: Caller,
+    session: Session<RemoteService>,
+    ask: impl Fn(&Session<RemoteService>) -> LockRequest<RemoteService>,
+    length: Duration,
+) {
     let asked = truth();
     let guard = loop {
-        match session.lock(name).acquire().await {
+        match ask(&session).acquire().await {
             Ok(guard) => break guard,
             Err(error) if session.valid_for().is_zero() => return caller.run.met("acquire", &error),
             Err(error) => caller.run.met("acquire", &error),
@@ -111,12 +127,13 @@ async fn holds_in(caller: Caller, session: Session<RemoteService>, name: &'stati
     };
     let begin = truth();
     let mut until = begin;
+    let own = Thing::Hold(guard.token());
     while truth() < begin.saturating_add(length) {
         let left = guard.valid_for();
         if left.is_zero() {
             break;
         }
-        until = truth() + caller.clock.in_truth(left);
+        until = caller.sure_of(own, left);
         caller.sure(&session);
         tokio::select! {
             biased;
@@ -126,10 +143,15 @@ async fn holds_in(caller: Caller, session: Session<RemoteService>, name: &'stati
     }
     let (lock, token, of) = (guard.name().clone(), guard.token(), guard.session());
     let (client, end) = (caller.index, truth().min(until));
+    caller.sure_of(own, Duration::ZERO);
     caller.run.trace(CLIENT_HOSTS[client], || format!("held {lock} by {token} from {begin:?} to {end:?}"));
     let belief = Belief { client, lock, token, session: of, mode: Mode::Exclusive, asked, begin, end };
     caller.run.notes().history.beliefs.push(belief);
-    if let Err(error) = guard.release().await {
+    // What ended by its own lease is not given back.
+    let lost = guard.valid_for().is_zero() && !session.valid_for().is_zero();
+    if lost {
+        drop(guard);
+    } else if let Err(error) = guard.release().await {
         caller.run.met("release", &error);
     }
     if let Err(error) = session.close().await {

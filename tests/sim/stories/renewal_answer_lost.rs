@@ -39,7 +39,7 @@ pub(super) fn tell(world: &mut World) {
         world.cut_one_way(node, CLIENT_HOSTS[0]);
     }
     world.pass(Duration::from_millis(20));
-    let sure = |world: &World| world.run.notes().sure_until.values().copied().max().unwrap_or_default();
+    let sure = |world: &World| world.run.notes().sure.of_any_session();
     let before = sure(world);
     world.pass(SILENCE);
     if before < sure(world) {

@@ -1,0 +1,12 @@
+//! A renewal that its leader received in time counts, however long it waits for an entry. What breaks it is found by the
+//! stories, each in its own place.
+
+use super::Invariant;
+
+pub(crate) const NAME: &str = "in time";
+
+pub(super) const THIS: Invariant = Invariant {
+    name: NAME,
+    sentence: "A renewal that its leader received in time counts, however long it waits for an entry.",
+    broken: |evidence| evidence.found_by_story(NAME),
+};

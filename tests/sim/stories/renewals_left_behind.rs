@@ -1,0 +1,90 @@
+//! More renewals wait than fit an entry, again and again: the disks of both followers stand still for moments, too short for
+//! the leader to be in doubt, and nothing is committed meanwhile. A renewal that the leader received in time counts, however many entries go before its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use lockkeeper::client::{Client, ClientError};
+use lockkeeper::rpc::RemoteService;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::end_of_story;
+use crate::clients::{Caller, REQUEST_WAIT};
+use crate::clock::truth;
+use crate::invariants::{coverage, in_time};
+use crate::net::CLIENT_PORT;
+use crate::run::{NODE_HOSTS, NODES};
+use crate::sure::Thing;
+use crate::world::World;
+
+const LEASES: usize = 64;
+const AN_ENTRY: usize = 1;
+const STALLS: usize = 6;
+/// A request arrives within so long, as nothing is wrong with its way.
+const ARRIVES: Duration = Duration::from_millis(15);
+
+pub(super) fn tell(world: &mut World) {
+    world.places.iter().for_each(|place| place.renewals_an_entry_max.store(AN_ENTRY, Ordering::Relaxed));
+    let leader = world.await_leader();
+    let ending = Arc::new(AtomicBool::new(false));
+    let ends = Arc::clone(&ending);
+    let refreshes = world.add_client(0, move |caller| many(caller, NODE_HOSTS[leader], ends));
+    world.must("the grants", Duration::from_secs(5), |world| world.run.notes().granted == LEASES);
+    let followers: Vec<usize> = (0..NODES).filter(|node| *node != leader).collect();
+    for _ in 0..STALLS {
+        let (pause, stalled) = (world.random.ms(150, 400), world.random.ms(70, 120));
+        world.pass(pause);
+        followers.iter().for_each(|node| world.stall(*node, true));
+        world.pass(stalled);
+        followers.iter().for_each(|node| world.stall(*node, false));
+    }
+    ending.store(true, Ordering::Relaxed);
+    world.must("the end of the leases", Duration::from_secs(10), |_| refreshes.is_done());
+    if world.leader() != Some(leader) || world.run.notes().leaders.len() != 1 {
+        world.run.found(coverage::NAME, "another node came to lead".to_owned());
+    }
+    end_of_story(world);
+}
+
+/// Takes leases, and refreshes each shortly before its end.
+async fn many(mut caller: Caller, leader: &'static str, ending: Arc<AtomicBool>) {
+    let connection = caller.connect_to(vec![format!("{leader}:{CLIENT_PORT}")], REQUEST_WAIT);
+    let mut leases = JoinSet::new();
+    for number in 0..LEASES {
+        let random = caller.random.fork();
+        leases.spawn(one(Caller { random, ..caller.clone() }, connection.clone(), number, Arc::clone(&ending)));
+    }
+    while leases.join_next().await.is_some() {}
+}
+
+async fn one(mut caller: Caller, connection: Client<RemoteService>, number: usize, ending: Arc<AtomicBool>) {
+    let length = caller.random.ms(500, 1_200);
+    let taken = connection.lease(&format!("of-{number}")).duration(length).take().await;
+    let mut lease = match taken {
+        Ok(lease) => lease,
+        Err(error) => return caller.run.found(coverage::NAME, format!("a lease was not taken: {error:?}")),
+    };
+    let own = Thing::Hold(lease.token());
+    while !ending.load(Ordering::Relaxed) {
+        let until = caller.sure_of(own, lease.valid_for());
+        sleep((until - truth()).saturating_sub(ARRIVES + caller.random.ms(2, 40))).await;
+        let arrives = truth() + ARRIVES;
+        let refreshed = lease.refresh().await;
+        match refreshed {
+            Ok(_) => {}
+            Err(ClientError::Refused(refusal)) => {
+                if arrives < until {
+                    let what = format!("arrived by {arrives:?}, sure until {until:?}, and refused: {refusal:?}");
+                    caller.run.found(in_time::NAME, what);
+                }
+                return;
+            }
+            Err(error) => caller.run.met("refresh", &error),
+        }
+    }
+    if let Err(error) = lease.release().await {
+        caller.run.met("release", &error);
+    }
+}

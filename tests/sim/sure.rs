@@ -1,0 +1,181 @@
+//! What clients were sure of, moment by moment, compared with what the log ended and granted.
+//!
+//! A client is sure of a session or of a hold until a moment that it computes on its own clock. Its word is written down
+//! as steps, in true time: from this moment on it is sure until that one. The log knows when each entry was applied.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use lockkeeper::model::{EndReason, Event, EventKind, FencingToken, LockKey, Mode, SessionId};
+
+/// What a client may be sure of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Thing {
+    Session(SessionId),
+    /// A hold in a session, with a lease of its own or without one, or a token lease.
+    Hold(FencingToken),
+}
+
+/// Two readings that differ by no more are the same: conversions between clocks round.
+const SAME: Duration = Duration::from_micros(10);
+
+/// What all clients were sure of.
+#[derive(Debug, Default)]
+pub(crate) struct Sure(BTreeMap<Thing, Vec<Step>>);
+
+/// From `since` on a client is sure until `until`.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    since: Duration,
+    until: Duration,
+}
+
+impl Sure {
+    /// Writes down a step, where it is another one than the last. A client that has given something up is sure of it until
+    /// now.
+    pub(crate) fn note(&mut self, thing: Thing, since: Duration, until: Duration) {
+        let steps = self.0.entry(thing).or_default();
+        if steps.last().is_none_or(|last| SAME < last.until.abs_diff(until)) {
+            steps.push(Step { since, until });
+        }
+    }
+
+    /// Every session that a client was sure of.
+    pub(crate) fn sessions(&self) -> Vec<SessionId> {
+        let sessions = self.0.keys().filter_map(|thing| match thing {
+            Thing::Session(session) => Some(*session),
+            Thing::Hold(_) => None,
+        });
+        sessions.collect()
+    }
+
+    /// Until when a client was ever sure of this, at most.
+    pub(crate) fn at_most(&self, thing: Thing) -> Duration {
+        self.0.get(&thing).into_iter().flatten().map(|step| step.until).max().unwrap_or_default()
+    }
+
+    /// Until when a client was sure of any session, at most.
+    pub(crate) fn of_any_session(&self) -> Duration {
+        let each = self.sessions().into_iter().map(|session| self.at_most(Thing::Session(session)));
+        each.max().unwrap_or_default()
+    }
+
+    /// The step that counted at a moment, where the client was still sure then.
+    fn at(&self, thing: Thing, now: Duration) -> Option<Step> {
+        let last = self.0.get(&thing)?.iter().rev().find(|step| step.since <= now)?;
+        (now < last.until).then_some(*last)
+    }
+
+    /// What the log ended by time, or granted to another, while a client was sure of it. The log comes in its order, each
+    /// event with the moment when it was first known to be applied.
+    pub(crate) fn ended_early<'a>(&self, log: impl IntoIterator<Item = (Duration, &'a Event)>) -> Vec<String> {
+        let mut held: BTreeMap<LockKey, Vec<(FencingToken, Mode)>> = BTreeMap::new();
+        let mut taken = BTreeSet::new();
+        let mut early = Vec::new();
+        for (now, event) in log {
+            let mut must_not_be_sure = |thing, what: &str| {
+                if let Some(Step { since, until }) = self.at(thing, now) {
+                    let why = format!("from {since:?} on its client was sure of it until {until:?}");
+                    early.push(format!("{thing:?} {what} at {now:?}, and {why}"));
+                }
+            };
+            match &event.kind {
+                EventKind::SessionEnded { session, reason: EndReason::Expired } => {
+                    must_not_be_sure(Thing::Session(*session), "expired");
+                }
+                EventKind::Expired { token, reason: EndReason::Expired, .. } => {
+                    must_not_be_sure(Thing::Hold(*token), "expired");
+                }
+                // A break or a hand-over takes a hold from a client that is sure of it.
+                EventKind::Broken { token, .. } | EventKind::HandedOver { from: token, .. } => {
+                    taken.insert(*token);
+                }
+                EventKind::Granted { lock, token, mode, .. } => {
+                    let before = held.entry(lock.clone()).or_default();
+                    let excluded = before.iter().filter(|(_, held)| [*mode, *held].contains(&Mode::Exclusive));
+                    for (other, _) in excluded.filter(|(other, _)| !taken.contains(other)) {
+                        must_not_be_sure(Thing::Hold(*other), &format!("gave way to {token}"));
+                    }
+                    before.push((*token, *mode));
+                }
+                _ => {}
+            }
+        }
+        early
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockkeeper::model::{Claim, LockName, LogTime, Namespace, Position, Principal, Reason, RequestId, WallTime};
+
+    use super::*;
+
+    fn session() -> SessionId {
+        SessionId::new(0, 7)
+    }
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn token(number: u64) -> FencingToken {
+        FencingToken::new(0, number)
+    }
+
+    fn event(kind: EventKind) -> Event {
+        let (position, namespace) = (Position::default(), None);
+        Event { position, at: LogTime(0), wall: WallTime(0), namespace, kind }
+    }
+
+    fn lock() -> LockKey {
+        LockKey { namespace: Namespace::default(), name: LockName::parse("red").expect("a name") }
+    }
+
+    fn claim() -> Claim {
+        Claim::Request(RequestId { session: session(), number: 1 })
+    }
+
+    fn granted(number: u64, mode: Mode) -> Event {
+        event(EventKind::Granted { lock: lock(), claim: claim(), token: token(number), mode, waited_ms: 0 })
+    }
+
+    fn expired(number: u64, reason: EndReason) -> Event {
+        event(EventKind::Expired { lock: lock(), claim: claim(), token: token(number), reason, held_ms: 0 })
+    }
+
+    /// A session that expires while its client is sure of it ended early. What counts is the step of that moment: neither
+    /// an older one that promised more, nor what the client learns afterwards.
+    #[test]
+    fn a_session_must_not_end_while_its_client_is_sure() {
+        let ended = |reason| event(EventKind::SessionEnded { session: session(), reason });
+        let expires = ended(EndReason::Expired);
+        let (mine, mut sure) = (Thing::Session(session()), Sure::default());
+        sure.note(mine, ms(0), ms(1_000));
+        assert_eq!(sure.ended_early([(ms(999), &expires)]).len(), 1);
+        assert!(sure.ended_early([(ms(1_000), &expires)]).is_empty());
+        assert!(sure.ended_early([(ms(500), &ended(EndReason::Lost))]).is_empty(), "its client knew");
+        sure.note(mine, ms(600), ms(700));
+        sure.note(mine, ms(900), ms(2_000));
+        assert!(sure.ended_early([(ms(800), &expires)]).is_empty());
+        assert_eq!(sure.ended_early([(ms(1_500), &expires)]).len(), 1);
+    }
+
+    /// A hold must not expire, nor its lock be granted to another, while its client is sure of it. Readers share, and what an
+    /// operator broke is the operator's doing.
+    #[test]
+    fn a_hold_must_not_give_way_while_its_client_is_sure() {
+        let mut sure = Sure::default();
+        sure.note(Thing::Hold(token(1)), ms(0), ms(1_000));
+        let (mine, next) = (granted(1, Mode::Exclusive), granted(2, Mode::Exclusive));
+        assert_eq!(sure.ended_early([(ms(1), &expired(1, EndReason::Expired))]).len(), 1);
+        assert_eq!(sure.ended_early([(ms(0), &mine), (ms(999), &next)]).len(), 1);
+        assert!(sure.ended_early([(ms(0), &mine), (ms(1_001), &next)]).is_empty());
+        let (read, reads) = (granted(1, Mode::Shared), granted(2, Mode::Shared));
+        assert!(sure.ended_early([(ms(0), &read), (ms(1), &reads)]).is_empty());
+        assert_eq!(sure.ended_early([(ms(0), &read), (ms(1), &next)]).len(), 1);
+        let (by, why) = (Principal::default(), Reason::parse("stuck").expect("a reason"));
+        let broken = EventKind::Broken { lock: lock(), claim: claim(), token: token(1), by, why, held_ms: 0 };
+        assert!(sure.ended_early([(ms(0), &mine), (ms(1), &event(broken)), (ms(2), &next)]).is_empty());
+    }
+}
