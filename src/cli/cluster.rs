@@ -6,6 +6,7 @@ use super::YES;
 use super::failure::Failure;
 use super::options::{CompletionsOptions, ConfigCheckOptions, FeaturesOptions, Options, TransferOptions};
 use super::output::Output;
+use super::position::cluster_id_text;
 use super::shapes::{self, role_word};
 use crate::client::Client;
 use crate::codec::FORMAT;
@@ -45,6 +46,7 @@ fn health_word(node: &NodeStatus) -> &'static str {
 fn status_lines(status: &Status, output: &Output) -> Result<(), Failure> {
     let leader = status.leader.map_or("nobody leads".to_owned(), |leader| format!("node {leader} leads"));
     let totals = &status.totals;
+    output.line(format!("cluster_id {}", cluster_id_text(status.cluster_id)))?;
     output.line(format!(
         "{}: {leader}, term {}, feature level {}; {} sessions, {} locks, {} waiters",
         status.cluster, status.term, status.features, totals.sessions, totals.locks, totals.waiters

@@ -1,20 +1,44 @@
 //! From endpoints to a client. The only place of the command line that knows which service it talks to.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use super::failure::Failure;
 use super::options::Common;
+use super::output::Output;
 use crate::client::Client;
 use crate::limits;
-use crate::model::Metadata;
+use crate::model::{Metadata, parse_cluster_id};
 use crate::rpc::{RemoteService, RemoteSettings, TlsSettings};
+
+/// Names the only cluster to believe, as `--cluster` does.
+pub(super) const CLUSTER_VARIABLE: &str = "LOCKKEEPER_CLUSTER";
 
 /// A client of the named cluster, who says who and where it is. Nothing is sent yet.
 pub(super) fn connect(common: &Common) -> Result<Client<RemoteService>, Failure> {
     let mut settings = RemoteSettings::new(common.endpoints.clone());
+    settings.cluster = cluster(common)?;
+    settings.on_left_out = Some(warn_of_left_out);
     (settings.tls, settings.request_wait) = (tls(common)?, common.timeout);
     let service = RemoteService::new(settings)?;
     Ok(Client::new(service).namespace(common.namespace.clone()).request_wait(common.timeout).metadata(metadata()?))
+}
+
+/// The id of the only cluster to believe, where the command line or the environment names one.
+pub(super) fn cluster(common: &Common) -> Result<Option<u128>, Failure> {
+    let named = common.cluster.clone().or_else(|| std::env::var(CLUSTER_VARIABLE).ok());
+    let Some(named) = named.filter(|named| !named.is_empty()) else { return Ok(None) };
+    let refused = |invalid| Failure::usage(format!("--cluster ({CLUSTER_VARIABLE}): {invalid}"));
+    parse_cluster_id(&named).map(Some).map_err(refused)
+}
+
+/// Warns of an endpoint once, however many clients the command has.
+fn warn_of_left_out(sentence: &str) {
+    static WARNED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    if WARNED.lock().unwrap_or_else(PoisonError::into_inner).insert(sentence.to_owned()) {
+        Output::new(false).warn(&format!("lockkeeper: {sentence}"));
+    }
 }
 
 /// An option that would be ignored is refused: somebody relies on it.

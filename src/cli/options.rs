@@ -40,6 +40,10 @@ pub(super) struct Common {
         value_name = "HOST:PORT,…"
     )]
     pub(super) endpoints: Vec<String>,
+    /// The only cluster to believe: its cluster_id, as `status` shows it [env: LOCKKEEPER_CLUSTER]
+    // Read from the environment where it is used: `restore` has an option of this name, which must not be set by it.
+    #[arg(long, global = true, value_name = "ID")]
+    pub(super) cluster: Option<String>,
     /// Namespace of the locks
     #[arg(long, global = true, env = "LOCKKEEPER_NAMESPACE", default_value = "default", value_parser = namespace)]
     pub(super) namespace: Namespace,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::position::cluster_id_text;
 use crate::model::{HolderView, Kind, LockSummary, LockView, LogTime, Mode, SessionView, TokenState, WaiterView};
 use crate::service::{NodeStatus, Role, Status};
 
@@ -137,6 +138,7 @@ pub(super) struct Session {
 #[derive(Debug, Serialize)]
 pub(super) struct Cluster {
     cluster: String,
+    cluster_id: String,
     leader: Option<u64>,
     term: u64,
     log_time_ms: u64,
@@ -313,6 +315,7 @@ impl Cluster {
     pub(super) fn new(status: &Status) -> Self {
         Self {
             cluster: status.cluster.clone(),
+            cluster_id: cluster_id_text(status.cluster_id),
             leader: status.leader,
             term: status.term,
             log_time_ms: status.log_time.0,

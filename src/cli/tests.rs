@@ -28,6 +28,22 @@ fn common_options_stand_anywhere() {
     assert!(parsed(&["--cert", "c.pem", "status"]).is_err(), "a certificate needs its key");
 }
 
+/// The cluster to believe is named by its id, before and after the command, and refused otherwise. `restore` has its own
+/// option of that name: there it is the name of the backup's cluster.
+#[test]
+fn the_cluster_to_believe_is_named_by_its_id() {
+    let id = "0a".repeat(16);
+    for arguments in [["--cluster", &id, "status"], ["status", "--cluster", &id]] {
+        let common = parsed(&arguments).unwrap().common;
+        assert_eq!(connect::cluster(&common), Ok(Some(u128::from_str_radix(&id, 16).unwrap())));
+    }
+    let refused = connect::cluster(&parsed(&["--cluster", "harbour", "status"]).unwrap().common).expect_err("a name");
+    assert_eq!(refused.exit(), USAGE);
+    let restore = parsed(&["restore", "file", "--data", "new", "--cluster", "harbour"]).unwrap();
+    let Command::Restore(options) = restore.command else { panic!("another command") };
+    assert_eq!(options.cluster.as_deref(), Some("harbour"));
+}
+
 /// A bare number is asked for its unit, and the usage exit code is 64.
 #[test]
 fn a_bare_number_is_refused_with_a_proposal() {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use super::draft::{At, Draft, DraftMember};
 use super::{Config, ConfigError, Listen, Member, Profile, Timing};
 use crate::limits;
-use crate::model::Namespace;
+use crate::model::{Invalid, Namespace, parse_cluster_id};
 
 type Checked<T> = Result<T, ConfigError>;
 
@@ -56,13 +56,11 @@ fn cluster(draft: &Draft) -> Checked<String> {
 
 fn cluster_id(draft: &Draft) -> Checked<Option<u128>> {
     let Some(at) = &draft.cluster_id else { return Ok(None) };
-    let digits = at.value.len() == 32 && at.value.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let number = digits.then(|| u128::from_str_radix(&at.value, 16).ok()).flatten();
-    let refused = || {
-        let problem = format!("cluster_id must be 32 hexadecimal digits, got {:?}", at.value);
+    let refused = |invalid: Invalid| {
+        let problem = format!("cluster_id must be {}, got {:?}", invalid.bound, at.value);
         ConfigError::new(&at.place, problem, "take it from `lockkeeper member add` or `lockkeeper restore`")
     };
-    number.map(Some).ok_or_else(refused)
+    parse_cluster_id(&at.value).map(Some).map_err(refused)
 }
 
 fn log_level(draft: &Draft) -> Checked<String> {

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::ConfigError;
+use crate::model::parse_cluster_id;
 
 /// What was written, before it is checked.
 #[derive(Debug)]
@@ -164,6 +165,11 @@ impl Draft {
                 continue;
             };
             // Other variables of the command line share the prefix; only a name with a section can be a mistake.
+            let of_clients = key == "cluster" && parse_cluster_id(&value).is_ok();
+            if of_clients {
+                // The same variable names the cluster that a client believes, by its id. No name of a cluster looks so.
+                continue;
+            }
             if SCALARS.contains(&key.as_str()) {
                 self.set(&key, At { value, place: format!("environment variable {name}") })?;
             } else if key.contains('.') {

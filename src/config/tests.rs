@@ -172,6 +172,9 @@ fn the_environment_lies_over_the_file() {
     assert_eq!(with("LOCKKEEPER_TIMING__PROFILE", "fast").unwrap().timing, Profile::Fast.timing());
     assert_eq!(with("LOCKKEEPER_DATA", "/var/lib/lockkeeper").unwrap().data, PathBuf::from("/var/lib/lockkeeper"));
     assert_eq!(with("LOCKKEEPER_ENDPOINTS", "a,b").unwrap(), read(GOOD).unwrap());
+    assert_eq!(with("LOCKKEEPER_CLUSTER", "port").unwrap().cluster, "port");
+    let of_clients = with("LOCKKEEPER_CLUSTER", &"0a".repeat(16)).unwrap();
+    assert_eq!(of_clients, read(GOOD).unwrap(), "an id is for clients");
     let error = with("LOCKKEEPER_TIMING__PROFILE", "slow").expect_err("no such profile");
     assert_eq!(error.place, "environment variable LOCKKEEPER_TIMING__PROFILE");
     let error = with("LOCKKEEPER_TIMING__PROFIL", "lan").expect_err("no such key");

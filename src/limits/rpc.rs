@@ -33,6 +33,8 @@ pub const KEEPALIVE_WAIT_MS: u64 = 5_000;
 pub const HANDSHAKE_MS_MAX: u64 = 10_000;
 /// Connecting to one endpoint takes at most so long; the next one is tried then.
 pub const CONNECT_MS_MAX: u64 = 1_000;
+/// When a client begins and one endpoint has named its cluster, the others have so long to name theirs.
+pub const CLUSTER_LOOK_MS: u64 = 250;
 /// One endpoint keeps a call that could be asked elsewhere for half of the request's time, and not less than that.
 pub const ENDPOINT_WAIT_MS_MIN: u64 = 1_000;
 /// A stream's hello comes within so long.

@@ -47,6 +47,13 @@ impl fmt::Debug for Handle {
     }
 }
 
+/// A cluster's id from its 32 hexadecimal digits, as `status` shows it.
+pub fn parse_cluster_id(text: &str) -> Result<u128, Invalid> {
+    let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let number = digits.then(|| u128::from_str_radix(text, 16).ok()).flatten();
+    number.ok_or_else(|| Invalid::new("cluster_id", "32 hexadecimal digits", format!("{text:?}")))
+}
+
 /// One run of a client, drawn at random: another instance with the same handle is told that the session is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Instance(pub u128);

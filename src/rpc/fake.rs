@@ -19,6 +19,8 @@ use crate::service::{
 };
 
 pub(super) const SESSION: u64 = 7;
+/// The cluster of a node that is started without another one.
+pub(super) const CLUSTER: u128 = 0xabc;
 
 type Subscribers = Arc<Mutex<Vec<EventSender>>>;
 
@@ -217,14 +219,19 @@ pub(super) struct Node {
 impl Node {
     /// Serves on a free port; this node leads unless told otherwise.
     pub(super) async fn start(id: u64) -> Self {
+        Self::start_in(CLUSTER, id, "127.0.0.1:0").await
+    }
+
+    /// Serves as a node of this cluster at this address.
+    pub(super) async fn start_in(cluster_id: u128, id: u64, address: &str) -> Self {
         let (service, calls) = Fake::new();
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let listener = TcpListener::bind(address).await.expect("a free port");
         let address = listener.local_addr().expect("bound").to_string();
         let (leader, leaders) = watch::channel(Some(LeaderHint { node: id, client: address.clone() }));
         let (stop, stopped) = watch::channel(false);
         let info = ServerInfo {
             cluster: "harbour".to_owned(),
-            cluster_id: 0xabc,
+            cluster_id,
             node: id,
             leader: leaders,
             endpoints: watch::channel(vec![]).1,
@@ -232,6 +239,13 @@ impl Node {
         let routes = routes(service.clone(), info, stopped.clone(), None).await.expect("routes");
         let serving = tokio::spawn(async move { serve(routes, listener, stopped).await.expect("served") });
         Self { service, calls, address, leader, stop, serving }
+    }
+
+    /// Ends it, and with it its connections; its address is free then. Answers what its service was asked.
+    pub(super) async fn end(mut self) -> Vec<Call> {
+        self.stop.send_replace(true);
+        self.serving.await.expect("served");
+        std::iter::from_fn(|| self.calls.try_recv().ok()).collect()
     }
 
     /// The next call that the service was asked.

@@ -11,6 +11,7 @@ mod convert;
 mod documents;
 #[cfg(test)]
 mod fake;
+mod naming;
 mod remote;
 mod server;
 mod session;

@@ -12,6 +12,7 @@ use tonic::transport::server::{Connected, Router};
 
 use super::admin::Admin;
 use super::documents::Documents;
+use super::naming::Named;
 use super::pb;
 use super::pb::admin_server::AdminServer;
 use super::pb::documents_server::DocumentsServer;
@@ -60,6 +61,7 @@ pub async fn routes<S: LockService>(
     tls: Option<&TlsSettings>,
 ) -> Result<Routes, ServeError> {
     let streams = Tasks::default();
+    let cluster_id = info.cluster_id;
     let locks = Locks { service: service.clone(), info, stop, tasks: streams.clone() };
     let locks = LocksServer::new(locks)
         .max_decoding_message_size(limits::FRAME_BYTES_MAX)
@@ -87,11 +89,11 @@ pub async fn routes<S: LockService>(
         server = server.tls_config(tls.for_server())?;
     }
     let router = server
-        .add_service(locks)
-        .add_service(documents)
-        .add_service(admin)
-        .add_service(health_service)
-        .add_service(reflection);
+        .add_service(Named::new(locks, cluster_id))
+        .add_service(Named::new(documents, cluster_id))
+        .add_service(Named::new(admin, cluster_id))
+        .add_service(Named::new(health_service, cluster_id))
+        .add_service(Named::new(reflection, cluster_id));
     Ok(Routes { router, streams })
 }
 

@@ -8,6 +8,7 @@ mod bench;
 #[path = "../checker/mod.rs"]
 mod checker;
 mod cluster;
+mod clusters;
 mod crash;
 mod descriptors;
 mod digests;

@@ -5,6 +5,7 @@
 #[macro_use]
 mod ways;
 mod changes;
+mod clusters;
 mod compat;
 mod faulty;
 mod lost_time;

@@ -26,7 +26,7 @@ use self::child::{Hold, Orders, Report};
 use self::result::RunResult;
 use self::signals::Signals;
 use super::YES;
-use super::connect::connect;
+use super::connect::{CLUSTER_VARIABLE, connect};
 use super::failure::Failure;
 use super::options::Common;
 use super::output::Output;
@@ -188,7 +188,9 @@ fn environment<S: LockService>(
         ("LOCKKEEPER_OWNER", Some(asking.owner.to_owned())),
         ("LOCKKEEPER_ENDPOINTS", Some(common.endpoints.join(","))),
     ];
-    variables.map(|(name, value)| (name.to_owned(), value.map(Into::into))).to_vec()
+    // Inherited where it comes from the environment.
+    let cluster = common.cluster.clone().map(|cluster| (CLUSTER_VARIABLE, Some(cluster)));
+    variables.into_iter().chain(cluster).map(|(name, value)| (name.to_owned(), value.map(Into::into))).collect()
 }
 
 /// Without a command: prints the grant, a line each lock, and holds until standard input closes, a signal comes or a lock is

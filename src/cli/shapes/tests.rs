@@ -138,7 +138,7 @@ fn status_has_every_field() {
     };
     let status = Status {
         cluster: "harbour".into(),
-        cluster_id: 1,
+        cluster_id: 0xabc,
         node: 2,
         leader: None,
         term: 4,
@@ -153,7 +153,8 @@ fn status_has_every_field() {
         closed_ms: 8,
     };
     let expected = json!({
-        "cluster": "harbour", "leader": null, "term": 4, "log_time_ms": 9, "sessions": 1, "locks": 2, "waiters": 3,
+        "cluster": "harbour", "cluster_id": "00000000000000000000000000000abc", "leader": null, "term": 4,
+        "log_time_ms": 9, "sessions": 1, "locks": 2, "waiters": 3,
         "nodes": [{"id": 2, "role": "follower", "client": "c", "peer": "p", "http": "h", "applied": null, "healthy": false,
             "version": null, "features": null}], "features": 1, "closed_ms": 8,
     });

@@ -5,13 +5,14 @@ use std::error::Error;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Sleep, sleep, timeout};
 use tonic::transport::{Channel, Endpoint};
 
 use super::RemoteSettings;
+use super::pin::{Believed, Pin as Cluster};
 use crate::limits;
 use crate::model::Invalid;
 use crate::net::{Connector, Gathering};
@@ -38,6 +39,7 @@ pub(super) struct Endpoints {
     configured: Vec<String>,
     /// Members that a node told of, beside the configured ones: those that came later are found so.
     learnt: Mutex<Vec<String>>,
+    pub(super) cluster: Arc<Cluster>,
     tls: Option<TlsSettings>,
     connector: Option<Connector>,
     pub(super) request_wait: Duration,
@@ -45,13 +47,13 @@ pub(super) struct Endpoints {
     preferred: Mutex<Option<String>>,
     /// Which of the configured ones comes first when none is preferred; moves on with every failure.
     first: AtomicUsize,
-    channels: Mutex<BTreeMap<String, Channel>>,
+    channels: Mutex<BTreeMap<String, Believed>>,
 }
 
 /// An endpoint that is connected.
 pub(super) struct At {
     pub(super) address: String,
-    channel: Channel,
+    pub(super) channel: Believed,
 }
 
 /// What came of asking one endpoint.
@@ -69,7 +71,7 @@ enum Step<T> {
 impl Endpoints {
     /// Refuses endpoints that no connection could be made to.
     pub(super) fn new(settings: RemoteSettings) -> Result<Self, Invalid> {
-        let RemoteSettings { endpoints: configured, tls, request_wait, connector } = settings;
+        let RemoteSettings { endpoints: configured, cluster, on_left_out, tls, request_wait, connector } = settings;
         if configured.is_empty() || configured.len() > limits::ENDPOINTS_MAX {
             let bound = format!("1 to {} endpoints", limits::ENDPOINTS_MAX);
             return Err(Invalid::new("endpoints", bound, configured.len()));
@@ -77,6 +79,7 @@ impl Endpoints {
         let endpoints = Self {
             configured,
             learnt: Mutex::default(),
+            cluster: Arc::new(Cluster::new(cluster, on_left_out)),
             tls,
             connector,
             request_wait,
@@ -123,6 +126,12 @@ impl Endpoints {
         F: Future<Output = Result<T, ServiceError>>,
     {
         let mut limit = pin!(sleep(self.request_wait));
+        if self.cluster.believed().is_none() {
+            tokio::select! {
+                found = Box::pin(self.find_cluster()) => found?,
+                () = &mut limit => return Err(self.cluster.unserved("no endpoint answered in time".to_owned())),
+            }
+        }
         let mut candidates = self.candidates();
         if let Some(address) = last_choice {
             candidates.retain(|candidate| candidate != address);
@@ -146,7 +155,7 @@ impl Endpoints {
                 }
                 Step::Final(error) => return Err(error),
                 Step::Next { why, error, leader } => {
-                    failures.push(format!("{address}: {why}"));
+                    failures.push(if why.starts_with(&address) { why } else { format!("{address}: {why}") });
                     last = error.or(last);
                     if let Some(leader) = leader
                         && first_try
@@ -164,8 +173,7 @@ impl Endpoints {
                 break;
             }
         }
-        let failures = failures.join("; ");
-        Err(last.unwrap_or_else(|| ServiceError::not_sent(NotSent::Unreachable(failures))))
+        Err(last.unwrap_or_else(|| self.cluster.unserved(failures.join("; "))))
     }
 
     async fn step<T, F>(
@@ -292,10 +300,22 @@ impl Endpoints {
     }
 
     /// The shared connection to an endpoint, made now if there is none. The error is for people.
-    async fn channel(&self, address: &str) -> Result<Channel, String> {
+    async fn channel(&self, address: &str) -> Result<Believed, String> {
         if let Some(channel) = self.channels().get(address) {
             return Ok(channel.clone());
         }
+        Box::pin(self.connected(address)).await
+    }
+
+    /// Keeps a connection to share it.
+    pub(super) fn keep(&self, address: &str, channel: Channel) -> Believed {
+        let channel = Believed::new(channel, address, Arc::clone(&self.cluster));
+        self.channels().insert(address.to_owned(), channel.clone());
+        channel
+    }
+
+    /// A new connection. The error is for people.
+    pub(super) async fn dial(&self, address: &str) -> Result<Channel, String> {
         let endpoint = self.endpoint(address).map_err(|error| cause(&error))?;
         let longest = Duration::from_millis(limits::CONNECT_MS_MAX);
         let connecting = async {
@@ -305,9 +325,7 @@ impl Endpoints {
             }
         };
         let connected = timeout(longest, connecting).await.map_err(|_| "no connection in time")?;
-        let channel = connected.map_err(|error| cause(&error))?;
-        self.channels().insert(address.to_owned(), channel.clone());
-        Ok(channel)
+        connected.map_err(|error| cause(&error))
     }
 
     fn endpoint(&self, address: &str) -> Result<Endpoint, tonic::transport::Error> {
@@ -330,13 +348,13 @@ impl Endpoints {
         self.preferred.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn channels(&self) -> MutexGuard<'_, BTreeMap<String, Channel>> {
+    fn channels(&self) -> MutexGuard<'_, BTreeMap<String, Believed>> {
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The innermost cause: "connection refused" rather than "transport error".
-fn cause(error: &dyn Error) -> String {
+pub(super) fn cause(error: &dyn Error) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {
         innermost = source;
@@ -345,21 +363,21 @@ fn cause(error: &dyn Error) -> String {
 }
 
 /// The `Locks` client with its bounds.
-pub(super) fn locks(at: At) -> LocksClient<Channel> {
+pub(super) fn locks(at: At) -> LocksClient<Believed> {
     LocksClient::new(at.channel)
         .max_decoding_message_size(limits::ANSWER_BYTES_MAX)
         .max_encoding_message_size(limits::FRAME_BYTES_MAX)
 }
 
 /// The `Documents` client with its bounds.
-pub(super) fn documents(at: At) -> DocumentsClient<Channel> {
+pub(super) fn documents(at: At) -> DocumentsClient<Believed> {
     DocumentsClient::new(at.channel)
         .max_decoding_message_size(limits::ANSWER_BYTES_MAX)
         .max_encoding_message_size(limits::FRAME_BYTES_MAX)
 }
 
 /// The `Admin` client with its bounds.
-pub(super) fn admin(at: At) -> AdminClient<Channel> {
+pub(super) fn admin(at: At) -> AdminClient<Believed> {
     AdminClient::new(at.channel)
         .max_decoding_message_size(limits::ANSWER_BYTES_MAX)
         .max_encoding_message_size(limits::FRAME_BYTES_MAX)

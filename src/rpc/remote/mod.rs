@@ -8,6 +8,8 @@ mod cluster;
 mod documents;
 mod endpoints;
 mod line;
+mod look;
+mod pin;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -42,6 +44,11 @@ use crate::service::{
 pub struct RemoteSettings {
     /// Where its nodes may be, `HOST:PORT` each; one that answers is enough.
     pub endpoints: Vec<String>,
+    /// The only cluster to believe, by its id; endpoints of others are left out. With `None` it is the one that the
+    /// endpoints name at first, which is an error where they name two. A client stays with its cluster for its whole life.
+    pub cluster: Option<u128>,
+    /// Is called with a sentence about each endpoint that is left out, as another cluster or something else answers there.
+    pub on_left_out: Option<fn(&str)>,
     /// Encryption; `None` for plain text.
     pub tls: Option<TlsSettings>,
     /// Connecting plus one request takes at most so long. Waits have no bound of their own.
@@ -55,6 +62,8 @@ impl RemoteSettings {
     pub fn new(endpoints: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self {
             endpoints: endpoints.into_iter().map(Into::into).collect(),
+            cluster: None,
+            on_left_out: None,
             tls: None,
             request_wait: crate::service::REQUEST_WAIT,
             connector: None,

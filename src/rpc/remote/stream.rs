@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::future::OptionFuture;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{Instant as TokioInstant, sleep, timeout};
@@ -18,7 +17,7 @@ use super::line::{Answer, Ask, Line, Sending, Unanswered, has_room};
 use super::{Shared, led_elsewhere};
 use crate::limits;
 use crate::model::{LockKey, Namespace, Outcome, Reply};
-use crate::rpc::convert::{error_from_status, error_from_wire, not_understood};
+use crate::rpc::convert::{bytes_of, error_from_status, error_from_wire, not_understood};
 use crate::rpc::pb::client_frame::Body;
 use crate::rpc::pb::server_frame::Body as Told;
 use crate::rpc::{PROTOCOL_MAX, PROTOCOL_MIN, pb};
@@ -60,7 +59,7 @@ impl StreamHandle {
             protocol_max: PROTOCOL_MAX,
             features: Vec::new(),
             namespace: namespace.to_string(),
-            cluster_id: Bytes::new(),
+            cluster_id: at.channel.cluster_id().map(bytes_of).unwrap_or_default(),
         };
         let address = at.address.clone();
         let opened_at = address.clone();

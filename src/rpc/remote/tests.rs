@@ -31,11 +31,11 @@ fn handle() -> Handle {
     Handle::parse("secret").expect("legal")
 }
 
-fn session() -> SessionId {
+pub(super) fn session() -> SessionId {
     SessionId::new(0, SESSION)
 }
 
-fn open() -> Call {
+pub(super) fn open() -> Call {
     Call::new(Command::OpenSession(OpenSession {
         namespace: Namespace::default(),
         handle: handle(),
@@ -51,11 +51,7 @@ fn batch() -> Namespace {
     Namespace::parse("batch").expect("legal")
 }
 
-fn attach(attempt: u64) -> Call {
-    Call::new(Command::Attach(Attach { namespace: batch(), session: session(), handle: handle(), attempt }))
-}
-
-fn acquire(name: &str, number: u64) -> Call {
+pub(super) fn acquire(name: &str, number: u64) -> Call {
     Call::new(Command::Acquire(Acquire {
         request: RequestId { session: session(), number },
         answered_below: number,
@@ -68,7 +64,7 @@ fn acquire(name: &str, number: u64) -> Call {
     }))
 }
 
-fn take(name: &str) -> Call {
+pub(super) fn take(name: &str) -> Call {
     Call::new(Command::TakeLease(TakeLease {
         lock: lock(name),
         take: TakeId(5),
@@ -78,6 +74,10 @@ fn take(name: &str) -> Call {
         patience: Patience::Try,
         metadata: Metadata::default(),
     }))
+}
+
+pub(super) fn attach(attempt: u64) -> Call {
+    Call::new(Command::Attach(Attach { namespace: batch(), session: session(), handle: handle(), attempt }))
 }
 
 /// Commands and renewals of a session go over its stream and arrive exactly as they were asked.
@@ -147,31 +147,44 @@ async fn a_wait_goes_on_over_the_newer_stream() {
 }
 
 /// An endpoint that takes calls and answers none leaves time to ask another one: for a question at once, for a command as
-/// soon as its caller repeats it.
+/// soon as its caller repeats it. It answered when it was first connected.
 #[tokio::test]
 async fn a_silent_endpoint_leaves_time_for_another() {
-    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = silent.local_addr().expect("bound").to_string();
-    let kept = tokio::spawn(async move {
-        let mut connections = Vec::new();
-        while let Ok(connection) = silent.accept().await {
-            connections.push(connection);
-        }
-    });
-    let node = Node::start(1).await;
-    let remote = || {
-        let mut settings = RemoteSettings::new([address.clone(), node.address.clone()]);
+    let (first, node) = (Node::start(1).await, Node::start(1).await);
+    let connected = async || {
+        let still = Arc::new(AtomicBool::new(false));
+        let silent = relay(first.address.clone(), Arc::default(), Arc::clone(&still)).await;
+        let mut settings = RemoteSettings::new([silent, node.address.clone()]);
         settings.request_wait = Duration::from_secs(2);
-        RemoteService::new(settings).expect("legal")
+        let remote = RemoteService::new(settings).expect("legal");
+        remote.submit(take("free")).await.expect("granted by the first");
+        still.store(true, SeqCst);
+        remote
     };
-    let asks = async { assert!(remote().query(Query::Totals, Freshness::Linearizable).await.is_ok()) };
+    let asks = async { assert!(connected().await.query(Query::Totals, Freshness::Linearizable).await.is_ok()) };
     let takes = async {
-        let remote = remote();
+        let remote = connected().await;
         let silence = remote.submit(take("free")).await;
         assert!(matches!(silence, Err(ServiceError::Unknown { .. })), "{silence:?}");
         assert_eq!(remote.submit(take("free")).await, Ok(reply(granted())));
     };
     tokio::join!(asks, takes);
+}
+
+/// An endpoint that takes connections and never says which cluster it belongs to is asked nothing: where another one has
+/// answered, the first command goes there.
+#[tokio::test]
+async fn an_endpoint_that_is_silent_from_the_beginning_is_asked_nothing() {
+    let silent = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = silent.local_addr().expect("bound").to_string();
+    let kept = tokio::spawn(async move {
+        let mut connections = Vec::new();
+        while let Ok((connection, _)) = silent.accept().await {
+            connections.push(connection);
+        }
+    });
+    let node = Node::start(1).await;
+    assert_eq!(connect([&address, &node.address]).submit(take("free")).await, Ok(reply(granted())));
     kept.abort();
 }
 

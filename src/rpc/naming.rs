@@ -1,0 +1,88 @@
+//! Every call and every answer names its cluster in its headers, and an error does so, too. So a receiver knows whether to
+//! believe it before anything in it is read.
+//!
+//! A call that names another cluster is refused here, before the service sees it. A call that names none is served: other
+//! programs than this crate's client may leave the name out.
+
+use std::convert::Infallible;
+use std::task::{Context, Poll};
+
+use futures_util::future::{Either, ready};
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
+use tonic::codegen::{BoxFuture, Service};
+use tonic::server::NamedService;
+
+use super::convert::error_to_status;
+use crate::model::{Invalid, parse_cluster_id};
+
+/// Of a call: the cluster that it is meant for. Of an answer: the cluster of the node that gives it.
+pub(super) const CLUSTER: HeaderName = HeaderName::from_static("lockkeeper-cluster");
+/// Of an answer: the Raft group that gives it.
+const GROUP: HeaderName = HeaderName::from_static("lockkeeper-group");
+/// There is one group.
+const GROUP_ID: HeaderValue = HeaderValue::from_static("0");
+
+/// A cluster's id as it stands in a header: 32 hexadecimal digits.
+pub(super) fn header_of(cluster_id: u128) -> HeaderValue {
+    HeaderValue::try_from(format!("{cluster_id:032x}")).expect("hexadecimal digits may stand in a header")
+}
+
+/// The cluster that these headers name; `None` where they name none.
+pub(super) fn named(headers: &HeaderMap) -> Option<u128> {
+    parse_cluster_id(headers.get(CLUSTER)?.to_str().ok()?).ok()
+}
+
+/// A gRPC service of a node of this cluster.
+#[derive(Clone)]
+pub(super) struct Named<S> {
+    service: S,
+    cluster_id: HeaderValue,
+}
+
+impl<S> Named<S> {
+    pub(super) fn new(service: S, cluster_id: u128) -> Self {
+        Self { service, cluster_id: header_of(cluster_id) }
+    }
+
+    /// The refusal of a call that is meant for another cluster.
+    fn refused(&self, headers: &HeaderMap) -> Option<Status> {
+        let meant = headers.get(CLUSTER).filter(|meant| *meant != self.cluster_id)?;
+        let bound = format!("{}, which this node belongs to", String::from_utf8_lossy(self.cluster_id.as_bytes()));
+        let invalid = Invalid::new("cluster_id", bound, String::from_utf8_lossy(meant.as_bytes()));
+        Some(error_to_status(&invalid.into()))
+    }
+}
+
+impl<S: NamedService> NamedService for Named<S> {
+    const NAME: &'static str = S::NAME;
+}
+
+impl<S> Service<Request<Body>> for Named<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<Response<Body>, Infallible>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.service.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let cluster_id = self.cluster_id.clone();
+        let answering = match self.refused(request.headers()) {
+            Some(status) => Either::Left(ready(Ok(status.into_http()))),
+            None => Either::Right(self.service.call(request)),
+        };
+        Box::pin(async move {
+            let mut response = answering.await?;
+            response.headers_mut().insert(CLUSTER, cluster_id);
+            response.headers_mut().insert(GROUP, GROUP_ID);
+            Ok(response)
+        })
+    }
+}

@@ -1,0 +1,96 @@
+//! The first look at a new connection, and at all endpoints: which cluster is there?
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::time::timeout;
+use tonic::transport::Channel;
+
+use super::endpoints::Endpoints;
+use super::pin::{Believed, Found, Unfit, asked_for_its_cluster};
+use crate::limits;
+use crate::service::ServiceError;
+
+type Greeted = Result<(Channel, u128), Unfit>;
+
+impl Endpoints {
+    /// Looks at all endpoints for the cluster to believe. Once one has answered, the others have a moment left: where they
+    /// belong to two clusters, a lock could be granted once in each.
+    pub(super) async fn find_cluster(&self) -> Result<(), ServiceError> {
+        let _alone = self.cluster.looking.lock().await;
+        if self.cluster.believed().is_some() {
+            return Ok(());
+        }
+        let look = |address| async move { (address, self.greeted(address).await) };
+        let mut looks: FuturesUnordered<_> = self.addresses().iter().map(|address| look(address.as_str())).collect();
+        let mut greeted: BTreeMap<&str, Greeted> = BTreeMap::new();
+        while let Some((address, found)) = looks.next().await {
+            let enough = matches!(found, Ok((_, cluster_id)) if self.cluster.takes(cluster_id));
+            greeted.insert(address, found);
+            if enough {
+                break;
+            }
+        }
+        let rest = async {
+            while let Some((address, found)) = looks.next().await {
+                greeted.insert(address, found);
+            }
+        };
+        let _ = timeout(Duration::from_millis(limits::CLUSTER_LOOK_MS), rest).await;
+        let found = |address: &String| match greeted.get(address.as_str()) {
+            Some(Ok((_, cluster_id))) => Ok(*cluster_id),
+            Some(Err(unfit)) => Err(unfit.clone()),
+            None => Err(late()),
+        };
+        let found: Vec<(&str, Found)> =
+            self.addresses().iter().map(|address| (address.as_str(), found(address))).collect();
+        let believed = self.cluster.decide(&found)?;
+        // One connection is enough until another one is needed.
+        let first = found.iter().find(|(_, found)| *found == Ok(believed));
+        if let Some((address, _)) = first
+            && let Some(Ok((channel, _))) = greeted.remove(address)
+        {
+            self.keep(address, channel);
+            self.prefer(address);
+        }
+        Ok(())
+    }
+
+    /// A new connection of the believed cluster. The error is for people.
+    pub(super) async fn connected(&self, address: &str) -> Result<Believed, String> {
+        let greeted = self.greeted(address).await;
+        let found = match &greeted {
+            Ok((_, cluster_id)) => Ok(*cluster_id),
+            Err(unfit) => Err(unfit.clone()),
+        };
+        self.cluster.note(address, &found);
+        match greeted {
+            Ok((channel, cluster_id)) if self.cluster.takes(cluster_id) => Ok(self.keep(address, channel)),
+            Ok((_, cluster_id)) => Err(Unfit::Foreign(cluster_id).about(address)),
+            Err(unfit) => Err(unfit.about(address)),
+        }
+    }
+
+    /// Connects and asks which cluster is there. Where the connection ends without an answer, that may be a node which ends
+    /// at this moment: a second attempt is refused then, and otherwise it shows that something else answers there.
+    async fn greeted(&self, address: &str) -> Greeted {
+        let twice = async {
+            let mut before = None;
+            loop {
+                let channel = self.dial(address).await.map_err(Unfit::Unreached)?;
+                match (asked_for_its_cluster(channel.clone()).await, before) {
+                    (Ok(cluster_id), _) => return Ok((channel, cluster_id)),
+                    (Err(why), None) => before = Some(why),
+                    (Err(why), Some(_)) => return Err(Unfit::NoClientPort(why)),
+                }
+            }
+        };
+        timeout(Duration::from_millis(limits::CONNECT_MS_MAX), twice).await.unwrap_or_else(|_| Err(late()))
+    }
+}
+
+fn late() -> Unfit {
+    Unfit::Unreached("no answer in time".to_owned())
+}

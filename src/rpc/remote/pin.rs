@@ -1,0 +1,221 @@
+//! Which cluster a client believes: the one that its user named, or the first one that its endpoints named. It stays with
+//! that one for its whole life.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll};
+
+use tonic::body::Body;
+use tonic::codegen::http::{HeaderMap, HeaderValue, Request, Response};
+use tonic::codegen::{BoxFuture, Service, StdError};
+use tonic::transport::Channel;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+
+use super::endpoints::cause;
+use crate::model::{Invalid, parse_cluster_id};
+use crate::rpc::convert::error_to_status;
+use crate::rpc::naming::{CLUSTER, header_of, named};
+use crate::service::{NotSent, ServiceError};
+
+/// See the module.
+pub(super) struct Pin {
+    /// The one that the user named.
+    wanted: Option<u128>,
+    /// The one that is believed, once an endpoint was found that belongs to it.
+    believed: OnceLock<(u128, HeaderValue)>,
+    /// One caller looks at the endpoints, the others wait for what it finds.
+    pub(super) looking: tokio::sync::Mutex<()>,
+    /// Endpoints that were found to be of no use, and why.
+    unfit: Mutex<BTreeMap<String, Unfit>>,
+    /// Is called with a sentence about each of them.
+    on_left_out: Option<fn(&str)>,
+}
+
+/// Why an endpoint is of no use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Unfit {
+    /// Another cluster answers there.
+    Foreign(u128),
+    /// Something else than a node's client port answers there.
+    NoClientPort(String),
+    /// Nothing answers there at the moment.
+    Unreached(String),
+}
+
+impl Unfit {
+    /// A sentence about the endpoint at this address.
+    pub(super) fn about(&self, address: &str) -> String {
+        match self {
+            Unfit::Foreign(cluster_id) => format!("{address} belongs to cluster {cluster_id:032x}"),
+            Unfit::NoClientPort(why) => format!("{address} is not a lockkeeper client port ({why})"),
+            Unfit::Unreached(why) => format!("{address}: {why}"),
+        }
+    }
+}
+
+/// What a look at an endpoint found: its cluster, or why it is of no use.
+pub(super) type Found = Result<u128, Unfit>;
+
+impl Pin {
+    pub(super) fn new(wanted: Option<u128>, on_left_out: Option<fn(&str)>) -> Self {
+        let (believed, looking, unfit) = (OnceLock::new(), tokio::sync::Mutex::default(), Mutex::default());
+        Self { wanted, believed, looking, unfit, on_left_out }
+    }
+
+    /// The cluster that is believed, once it is known.
+    pub(super) fn believed(&self) -> Option<u128> {
+        self.believed.get().map(|(cluster_id, _)| *cluster_id)
+    }
+
+    /// Whether this cluster may be the one to believe.
+    pub(super) fn takes(&self, cluster_id: u128) -> bool {
+        self.believed().or(self.wanted).is_none_or(|known| known == cluster_id)
+    }
+
+    /// Decides which cluster to believe by what was found at the endpoints, in the order in which the user named them.
+    pub(super) fn decide(&self, found: &[(&str, Found)]) -> Result<u128, ServiceError> {
+        let mut clusters: Vec<u128> = found.iter().filter_map(|(_, found)| found.clone().ok()).collect();
+        clusters.sort_unstable();
+        clusters.dedup();
+        let about = |(address, found): &(&str, Found)| match found {
+            Ok(cluster_id) => Unfit::Foreign(*cluster_id).about(address),
+            Err(unfit) => unfit.about(address),
+        };
+        let all = || found.iter().map(about).collect::<Vec<_>>().join("; ");
+        let foreign = || found.iter().filter(|(_, found)| found.is_ok()).map(about).collect::<Vec<_>>().join("; ");
+        let cluster_id = match (self.wanted, clusters.as_slice()) {
+            (Some(wanted), clusters) if clusters.contains(&wanted) => wanted,
+            (Some(wanted), [_, ..]) if found.iter().all(|(_, found)| found.is_ok()) => {
+                let bound = format!("a cluster of the endpoints ({})", all());
+                return Err(Invalid::new("cluster", bound, format!("{wanted:032x}")).into());
+            }
+            (Some(wanted), _) => {
+                return Err(unreachable(format!("no endpoint of cluster {wanted:032x} answers: {}", all())));
+            }
+            (None, [only]) => *only,
+            (None, []) => return Err(unreachable(all())),
+            (None, [_, _, ..]) => {
+                let bound = format!("nodes of one cluster; name the one to believe with --cluster ID ({})", foreign());
+                return Err(Invalid::new("endpoints", bound, format!("{} clusters", clusters.len())).into());
+            }
+        };
+        let (cluster_id, _) = self.believed.get_or_init(|| (cluster_id, header_of(cluster_id)));
+        for (address, found) in found {
+            self.note(address, found);
+        }
+        Ok(*cluster_id)
+    }
+
+    /// Takes note of what was found at an endpoint.
+    pub(super) fn note(&self, address: &str, found: &Found) {
+        let unfit = match found {
+            Ok(cluster_id) if self.takes(*cluster_id) => None,
+            Ok(cluster_id) => Some(Unfit::Foreign(*cluster_id)),
+            Err(Unfit::Unreached(_)) => return,
+            Err(unfit) => Some(unfit.clone()),
+        };
+        let before = match &unfit {
+            Some(unfit) => self.unfit().insert(address.to_owned(), unfit.clone()),
+            None => self.unfit().remove(address),
+        };
+        let Some(unfit) = unfit.filter(|unfit| before.as_ref() != Some(unfit)) else { return };
+        let sentence = format!("{} and is left out", unfit.about(address));
+        tracing::warn!("{sentence}");
+        if let Some(on_left_out) = self.on_left_out {
+            on_left_out(&sentence);
+        }
+    }
+
+    /// The error where no endpoint served a call.
+    pub(super) fn unserved(&self, mut failures: String) -> ServiceError {
+        let foreign = self.unfit().values().any(|unfit| matches!(unfit, Unfit::Foreign(_)));
+        if let Some(cluster_id) = self.believed().filter(|_| foreign) {
+            failures += &format!(
+                "; this client stays with cluster {cluster_id:032x}: if that was restored from a backup, start again \
+                 with a new process or a new Client"
+            );
+        }
+        unreachable(failures)
+    }
+
+    /// Why an answer with these headers must not be believed; `None` where it is of the right cluster.
+    fn doubt(&self, address: &str, headers: &HeaderMap) -> Option<ServiceError> {
+        let (believed, header) = self.believed.get()?;
+        if headers.get(CLUSTER) == Some(header) {
+            return None;
+        }
+        let Some(cluster_id) = named(headers) else {
+            let said = headers.get("grpc-message").and_then(|text| text.to_str().ok()).unwrap_or("nothing more");
+            return Some(ServiceError::unknown(format!("the answer of {address} names no cluster: {said}")));
+        };
+        self.note(address, &Ok(cluster_id));
+        Some(unreachable(format!("{address} belongs to cluster {cluster_id:032x}, not to {believed:032x}")))
+    }
+
+    fn unfit(&self) -> MutexGuard<'_, BTreeMap<String, Unfit>> {
+        self.unfit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn unreachable(why: String) -> ServiceError {
+    ServiceError::not_sent(NotSent::Unreachable(why))
+}
+
+/// Asks over a new connection which cluster is at its other end. The question changes nothing there. An error is the text
+/// of what went wrong.
+pub(super) async fn asked_for_its_cluster(channel: Channel) -> Result<u128, String> {
+    let asked = HealthCheckRequest { service: String::new() };
+    let answered = HealthClient::new(channel).check(asked).await;
+    let metadata = answered.as_ref().map_or_else(|status| status.metadata(), |answer| answer.metadata());
+    let cluster_id = metadata.get(CLUSTER.as_str()).and_then(|text| parse_cluster_id(text.to_str().ok()?).ok());
+    cluster_id.ok_or_else(|| answered.map_or_else(|status| cause(&status), |_| "it names no cluster".to_owned()))
+}
+
+/// A connection for calls that are meant for the believed cluster. Each call names it, and each answer is checked before
+/// anything else of it is read. An answer of another cluster counts as no answer: nothing was sent to the right one.
+#[derive(Clone)]
+pub(super) struct Believed {
+    channel: Channel,
+    address: Arc<str>,
+    pin: Arc<Pin>,
+}
+
+impl Believed {
+    pub(super) fn new(channel: Channel, address: &str, pin: Arc<Pin>) -> Self {
+        Self { channel, address: address.into(), pin }
+    }
+
+    /// The cluster that its calls are meant for.
+    pub(super) fn cluster_id(&self) -> Option<u128> {
+        self.pin.believed()
+    }
+}
+
+impl Service<Request<Body>> for Believed {
+    type Response = Response<Body>;
+    type Error = StdError;
+    type Future = BoxFuture<Response<Body>, StdError>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), StdError>> {
+        self.channel.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let Self { address, pin, .. } = self.clone();
+        if let Some((_, header)) = pin.believed.get() {
+            request.headers_mut().insert(CLUSTER, header.clone());
+        }
+        let answering = self.channel.call(request);
+        Box::pin(async move {
+            let response = answering.await?;
+            match pin.doubt(&address, response.headers()) {
+                None => Ok(response),
+                Some(error) => Err(error_to_status(&error).into()),
+            }
+        })
+    }
+}

@@ -1,0 +1,241 @@
+//! Clients whose endpoints belong to two clusters, or to something else.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tonic::codegen::http::HeaderMap;
+use tonic::transport::Endpoint;
+use tonic::{Code, Request};
+
+use super::super::tests::{acquire, attach, open, session, take};
+use super::super::{RemoteService, RemoteSettings};
+use super::Pin;
+use crate::model::Query;
+use crate::rpc::fake::{CLUSTER, Node, granted, reply};
+use crate::rpc::naming::{self, header_of};
+use crate::rpc::pb::locks_client::LocksClient;
+use crate::rpc::{convert, pb};
+use crate::service::{Freshness, LeaderHint, LockService, NotSent, ServiceError};
+
+const FOREIGN: u128 = 0xdef;
+const ANY_PORT: &str = "127.0.0.1:0";
+
+/// What was said of endpoints that were left out, by any test of this program.
+static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn said_of(address: &str) -> Vec<String> {
+    let said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    said.iter().filter(|sentence| sentence.starts_with(address)).cloned().collect()
+}
+
+fn connect(cluster: Option<u128>, endpoints: &[&str]) -> RemoteService {
+    let settings = RemoteSettings {
+        cluster,
+        on_left_out: Some(|said| SAID.lock().unwrap_or_else(PoisonError::into_inner).push(said.to_owned())),
+        ..RemoteSettings::new(endpoints.iter().copied())
+    };
+    RemoteService::new(settings).expect("legal endpoints")
+}
+
+fn unreachable(answer: Result<impl std::fmt::Debug, ServiceError>) -> String {
+    match answer {
+        Err(ServiceError::NotSent { why: NotSent::Unreachable(text), .. }) => text,
+        other => panic!("not unreachable: {other:?}"),
+    }
+}
+
+/// Endpoints of two clusters are an error before anything is asked of either: a lock could be granted in both. It names both
+/// ids, who belongs to which, and the way out.
+#[tokio::test]
+async fn endpoints_of_two_clusters_are_refused() {
+    let own = Node::start(1).await;
+    let foreign = Node::start_in(FOREIGN, 1, ANY_PORT).await;
+    let dead = "127.0.0.1:1";
+    for endpoints in [[&own.address, dead, &foreign.address], [dead, &foreign.address, &own.address]] {
+        let refused = connect(None, &endpoints).submit(take("free")).await;
+        let Err(ServiceError::Invalid(invalid)) = refused else { panic!("{refused:?}") };
+        let said = invalid.to_string();
+        for (address, cluster_id) in [(&own.address, CLUSTER), (&foreign.address, FOREIGN)] {
+            assert!(said.contains(&format!("{address} belongs to cluster {cluster_id:032x}")), "{said}");
+        }
+        assert!(said.starts_with("endpoints: ") && said.contains("--cluster"), "{said}");
+    }
+    assert_eq!((own.end().await, foreign.end().await), (vec![], vec![]));
+}
+
+/// With the cluster named, endpoints of another one are left out, and said to be; nothing is asked of them.
+#[tokio::test]
+async fn only_the_named_cluster_is_asked() {
+    let own = Node::start(1).await;
+    let foreign = Node::start_in(FOREIGN, 1, ANY_PORT).await;
+    let remote = connect(Some(CLUSTER), &[&foreign.address, &own.address]);
+    assert_eq!(remote.submit(take("free")).await, Ok(reply(granted())));
+    let said = format!("{} belongs to cluster {FOREIGN:032x} and is left out", foreign.address);
+    assert_eq!((said_of(&foreign.address), said_of(&own.address)), (vec![said], vec![]));
+    assert_eq!(own.end().await, [take("free")]);
+    assert_eq!(foreign.end().await, []);
+}
+
+/// Where no endpoint belongs to the named cluster, the error names it and what was met. It is the caller's where all
+/// endpoints have answered; otherwise the right one may come back.
+#[tokio::test]
+async fn a_cluster_that_is_not_there_is_named() {
+    let foreign = Node::start_in(FOREIGN, 1, ANY_PORT).await;
+    let met = format!("{} belongs to cluster {FOREIGN:032x}", foreign.address);
+    let refused = connect(Some(CLUSTER), &[&foreign.address]).submit(take("free")).await;
+    let Err(ServiceError::Invalid(invalid)) = refused else { panic!("{refused:?}") };
+    assert!(invalid.to_string().contains(&met) && invalid.value == format!("{CLUSTER:032x}"), "{invalid}");
+    let dead = "127.0.0.1:1";
+    let said = unreachable(connect(Some(CLUSTER), &[&foreign.address, dead]).submit(take("free")).await);
+    assert!(said.contains(&met) && said.contains(dead) && said.contains(&format!("{CLUSTER:032x}")), "{said}");
+    assert_eq!(foreign.end().await, []);
+}
+
+/// A client stays with its first cluster. When another one answers at its only endpoint, as after a restore, that is no
+/// answer: sessions neither end nor go on by it, nothing is granted there, and the error says to start again. When its own
+/// cluster is back, it goes on.
+#[tokio::test]
+async fn a_client_stays_with_its_first_cluster() {
+    let own = Node::start(1).await;
+    let address = own.address.clone();
+    let remote = connect(None, &[&address]);
+    remote.submit(open()).await.expect("opened");
+    own.end().await;
+
+    let foreign = Node::start_in(FOREIGN, 1, &address).await;
+    let totals = || remote.query(Query::Totals, Freshness::Stale);
+    for said in [
+        unreachable(remote.submit(take("free")).await),
+        unreachable(remote.submit(attach(1)).await),
+        unreachable(remote.submit(take("held")).await),
+        unreachable(totals().await),
+        unreachable(remote.status().await),
+    ] {
+        let (theirs, ours) = (format!("belongs to cluster {FOREIGN:032x}"), format!("cluster {CLUSTER:032x}"));
+        assert!(said.contains(&theirs) && said.contains(&ours) && said.contains("start again"), "{said}");
+    }
+    assert_eq!(foreign.end().await, []);
+
+    let own = Node::start_in(CLUSTER, 1, &address).await;
+    remote.submit(attach(2)).await.expect("attached");
+    assert_eq!(own.end().await.first(), Some(&attach(2)));
+}
+
+/// A call that reaches another cluster over an old connection was not sent: the next endpoint is asked, also for what is not
+/// asked twice otherwise.
+#[tokio::test]
+async fn another_endpoint_is_asked_instead_of_a_foreign_one() {
+    let (first, second) = (Node::start(1).await, Node::start(1).await);
+    let remote = connect(None, &[&first.address, &second.address]);
+    remote.submit(take("free")).await.expect("granted");
+    let address = first.address.clone();
+    assert_eq!(first.end().await, [take("free")]);
+    let foreign = Node::start_in(FOREIGN, 1, &address).await;
+    assert_eq!(remote.submit(take("free")).await, Ok(reply(granted())));
+    assert_eq!(remote.transfer(1).await, Ok(()));
+    assert_eq!((second.end().await, foreign.end().await), (vec![take("free")], vec![]));
+}
+
+/// A leader that is said to be at another cluster's node is not followed there: the node that said so serves.
+#[tokio::test]
+async fn a_hint_to_another_cluster_is_not_followed() {
+    let own = Node::start(2).await;
+    let foreign = Node::start_in(FOREIGN, 1, ANY_PORT).await;
+    own.leader.send_replace(Some(LeaderHint { node: 1, client: foreign.address.clone() }));
+    let remote = connect(None, &[&own.address]);
+    remote.submit(open()).await.expect("opened");
+    assert!(remote.is_attached(session()));
+    assert_eq!(remote.submit(acquire("free", 1)).await, Ok(reply(granted())));
+    assert_eq!(foreign.end().await, []);
+}
+
+/// What is no client port of a node is left out and named: other servers answer in their own way, or hang up. Alone it is
+/// an error that says so.
+#[tokio::test]
+async fn what_is_no_client_port_is_named() {
+    let own = Node::start(1).await;
+    let web = something_else(Some("HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")).await;
+    let redis = something_else(Some("-ERR unknown command 'PRI'\r\n")).await;
+    let mute = something_else(None).await;
+    let remote = connect(None, &[&web, &redis, &mute, &own.address]);
+    assert_eq!(remote.submit(take("free")).await, Ok(reply(granted())));
+    for address in [&web, &redis, &mute] {
+        let said = said_of(address).concat();
+        assert!(said.starts_with(&format!("{address} is not a lockkeeper client port (")), "{said}");
+        let alone = unreachable(connect(None, &[address]).submit(take("free")).await);
+        assert!(alone.starts_with(&format!("{address} is not a lockkeeper client port (")), "{alone}");
+    }
+}
+
+/// A server that says this to whoever connects, and hangs up.
+async fn something_else(says: Option<&'static str>) -> String {
+    let listener = TcpListener::bind(ANY_PORT).await.expect("a free port");
+    let address = listener.local_addr().expect("bound").to_string();
+    tokio::spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            let mut asked = [0; 1024];
+            let _ = connection.read(&mut asked).await;
+            if let Some(says) = says {
+                let _ = connection.write_all(says.as_bytes()).await;
+            }
+        }
+    });
+    address
+}
+
+/// An answer counts only where its headers name the believed cluster. One of another cluster is as if nothing had been sent;
+/// of one that names none, which something on the way may have made, nothing is known. Neither is read, whatever it says.
+#[test]
+fn an_answer_is_believed_by_its_headers() {
+    let pin = Pin::new(Some(CLUSTER), None);
+    pin.decide(&[("a:1", Ok(CLUSTER))]).expect("found");
+    let headers = |cluster_id| HeaderMap::from_iter([(naming::CLUSTER, header_of(cluster_id))]);
+    assert_eq!(pin.doubt("a:1", &headers(CLUSTER)), None);
+    let said = unreachable(Err::<(), _>(pin.doubt("a:1", &headers(FOREIGN)).expect("foreign")));
+    assert!(said.starts_with("a:1 belongs to cluster") && said.ends_with(&format!("not to {CLUSTER:032x}")), "{said}");
+    assert!(matches!(pin.doubt("a:1", &HeaderMap::new()), Some(ServiceError::Unknown { .. })));
+}
+
+/// Over any call a node names its cluster in each answer and error, and refuses a call that is meant for another one before
+/// its service sees it.
+#[tokio::test]
+async fn a_node_names_its_cluster_and_refuses_calls_for_others() {
+    let mut node = Node::start(1).await;
+    let channel = Endpoint::from_shared(format!("http://{}", node.address)).expect("legal").connect().await;
+    let mut locks = LocksClient::new(channel.expect("connected"));
+    let asked = |lock: &str, meant: Option<u128>| {
+        let asked = pb::AcquireRequest::from((&take_of(lock), convert::Sent::from(&take(lock))));
+        let mut request = Request::new(asked);
+        request.set_timeout(Duration::from_secs(10));
+        if let Some(meant) = meant {
+            request.metadata_mut().insert("lockkeeper-cluster", format!("{meant:032x}").parse().expect("digits"));
+        }
+        request
+    };
+    let own = format!("{CLUSTER:032x}");
+    let named = |metadata: &tonic::metadata::MetadataMap| {
+        ["lockkeeper-cluster", "lockkeeper-group"]
+            .map(|key| metadata.get(key).map(|text| text.to_str().expect("a text").to_owned()).unwrap_or_default())
+    };
+    for meant in [None, Some(CLUSTER)] {
+        let answer = locks.acquire(asked("free", meant)).await.expect("granted");
+        assert_eq!(named(answer.metadata()), [own.as_str(), "0"]);
+        node.asked().await;
+        let error = locks.acquire(asked("held", meant)).await.expect_err("held");
+        assert_eq!(named(error.metadata()), [own.as_str(), "0"]);
+        node.asked().await;
+    }
+    let refused = locks.acquire(asked("free", Some(FOREIGN))).await.expect_err("meant for another");
+    assert_eq!((refused.code(), named(refused.metadata())), (Code::InvalidArgument, [own, "0".to_owned()]));
+    assert!(refused.message().starts_with("cluster_id: "), "{refused:?}");
+    assert_eq!(node.end().await, []);
+}
+
+fn take_of(lock: &str) -> crate::model::TakeLease {
+    match take(lock).command {
+        crate::model::Command::TakeLease(take) => take,
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,120 @@
+//! Commands that are given endpoints of two clusters, or ports where something else answers.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::lone::Lone;
+use crate::ports::free_ports;
+
+/// A cluster of one process.
+struct One {
+    node: Lone,
+    /// Where it answers HTTP and its peers.
+    others: [String; 2],
+    cluster_id: String,
+}
+
+impl One {
+    async fn start(name: &str, folder: &std::path::Path) -> Self {
+        let [client, peer, http] = free_ports().map(|port| format!("127.0.0.1:{port}"));
+        let config = format!(
+            "cluster = {name:?}\nnode = 1\ndata = {:?}\n[listen]\nclient = {client:?}\npeer = {peer:?}\nhttp = {http:?}\n\
+             [[member]]\nid = 1\nclient = {client:?}\npeer = {peer:?}\n[timing]\nprofile = \"fast\"\n",
+            folder.join(name)
+        );
+        let node = Lone::start(folder, &format!("{name}-node"), &config, &client);
+        let status = node.told(|status| status.leader.is_some()).await;
+        Self { node, others: [http, peer], cluster_id: format!("{:032x}", status.cluster_id) }
+    }
+}
+
+/// A command with these endpoints.
+fn command(endpoints: &[&str], arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
+    command.args(["--endpoints", &endpoints.join(",")]).args(arguments);
+    command.env_remove("LOCKKEEPER_CLUSTER").env_remove("LOCKKEEPER_LOG");
+    command
+}
+
+/// Its exit code, and what it said on standard output and standard error.
+fn ran(mut command: Command) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = command.output().expect("ran");
+    (status.code(), String::from_utf8_lossy(&stdout).into_owned(), String::from_utf8_lossy(&stderr).into_owned())
+}
+
+/// Endpoints of two clusters are a usage error that names both, also as JSON. With `--cluster`, or its variable, the named
+/// cluster is asked, and the other one is named in a warning. An id that no endpoint has is a usage error, as is a text that
+/// is no id.
+#[tokio::test]
+async fn two_clusters_behind_one_list_are_a_usage_error() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (one, other) = (One::start("one", folder.path()).await, One::start("other", folder.path()).await);
+    let mixed = [other.node.client.as_str(), one.node.client.as_str()];
+    let lock = ["lock", "nightly", "--", "true"];
+
+    let (code, _, said) = ran(command(&mixed, &lock));
+    assert_eq!(code, Some(64), "{said}");
+    for named in [&one.cluster_id, &other.cluster_id, &one.node.client, &other.node.client] {
+        assert!(said.contains(named) && said.contains("--cluster"), "{said}");
+    }
+    let (code, _, said) = ran(command(&mixed, &["status", "--json"]));
+    let error: Value = serde_json::from_str(&said).expect("one object");
+    assert_eq!((code, &error["error"], &error["exit"]), (Some(64), &"invalid".into(), &64.into()));
+    assert!(error["detail"].as_str().expect("a text").contains(&one.cluster_id), "{error}");
+
+    let warning = format!("{} belongs to cluster {} and is left out", other.node.client, other.cluster_id);
+    let (code, _, said) = ran(command(&mixed, &[&["--cluster", &one.cluster_id], &lock[..]].concat()));
+    assert_eq!((code, said.matches(&warning).count()), (Some(0), 1), "{said}");
+    let mut by_variable = command(&mixed, &["status", "--json"]);
+    by_variable.env("LOCKKEEPER_CLUSTER", &one.cluster_id);
+    let (code, shown, said) = ran(by_variable);
+    let status: Value = serde_json::from_str(&shown).expect("an object");
+    assert_eq!((code, &status["cluster_id"]), (Some(0), &Value::from(one.cluster_id.as_str())), "{said}");
+    assert_eq!(status["cluster"], "one");
+
+    let unknown = "0123456789abcdef".repeat(2);
+    let (code, _, said) = ran(command(&mixed, &[&["--cluster", &unknown], &lock[..]].concat()));
+    assert_eq!(code, Some(64), "{said}");
+    assert!([&unknown, &one.cluster_id, &other.cluster_id].iter().all(|id| said.contains(id.as_str())), "{said}");
+    let (code, _, said) = ran(command(&mixed, &["--cluster", "one", "status"]));
+    assert_eq!(code, Some(64), "{said}");
+    assert!(said.contains("--cluster") && said.contains("32 hexadecimal digits"), "{said}");
+}
+
+/// `status` begins with the id that `--cluster` takes. A command under `lock` finds that id in its environment, where the run
+/// around it was given one.
+#[tokio::test]
+async fn status_shows_the_id_that_names_a_cluster() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let one = One::start("one", folder.path()).await;
+    let (code, shown, said) = ran(command(&[&one.node.client], &["status"]));
+    assert_eq!((code, shown.lines().next()), (Some(0), Some(&*format!("cluster_id {}", one.cluster_id))), "{said}");
+    let script = "echo \"<$LOCKKEEPER_CLUSTER>\"";
+    for (named, expected) in [(&["--cluster", &one.cluster_id][..], &*one.cluster_id), (&[], "")] {
+        let lock = [named, &["lock", "nightly", "--", "sh", "-c", script]].concat();
+        let (code, shown, said) = ran(command(&[&one.node.client], &lock));
+        assert_eq!((code, shown.trim()), (Some(0), &*format!("<{expected}>")), "{said}");
+    }
+}
+
+/// The HTTP port and the peer port of a node, in the list by mistake, are left out and named in a warning. Alone they are an
+/// error that says what is wrong with them.
+#[tokio::test]
+async fn a_wrong_port_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let one = One::start("one", folder.path()).await;
+    let [http, peer] = one.others.each_ref().map(String::as_str);
+    let (code, _, said) = ran(command(&[http, peer, &one.node.client], &["lock", "nightly", "--", "true"]));
+    assert_eq!(code, Some(0), "{said}");
+    for port in [http, peer] {
+        assert!(said.contains(&format!("{port} is not a lockkeeper client port")), "{said}");
+    }
+    let (code, _, said) = ran(command(&[http, peer], &["--timeout", "1s", "status", "--json"]));
+    let error: Value = serde_json::from_str(&said).expect("one object");
+    assert_eq!((code, &error["error"]), (Some(69), &"unreachable".into()));
+    for port in [http, peer] {
+        let sentence = format!("{port} is not a lockkeeper client port");
+        assert!(error["detail"].as_str().expect("a text").contains(&sentence), "{error}");
+    }
+}

@@ -1,0 +1,137 @@
+//! Clients that can reach two clusters, as after a mistake in a list of endpoints: both are real.
+
+use std::time::Duration;
+
+use lockkeeper::client::{Client, ClientError, HoldState};
+use lockkeeper::rpc::{RemoteService, RemoteSettings};
+use lockkeeper::service::{LockService, Word};
+use lockkeeper::testing::Cluster;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use crate::suite::{LONG, LOOK};
+
+/// A cluster of one node.
+async fn lone() -> Cluster {
+    let cluster = Cluster::start(1, None).await.expect("a cluster");
+    cluster.leader().await;
+    cluster
+}
+
+async fn id_of(cluster: &Cluster) -> u128 {
+    cluster.leader().await.service().status().await.expect("its status").cluster_id
+}
+
+/// How many grants a cluster has made.
+async fn grants(cluster: &Cluster) -> u64 {
+    Client::new(cluster.leader().await.service()).totals().await.expect("totals").value.grants
+}
+
+fn settings(cluster: Option<u128>, endpoints: impl IntoIterator<Item = String>) -> RemoteSettings {
+    RemoteSettings { cluster, ..RemoteSettings::new(endpoints) }
+}
+
+/// Two clients have endpoints of two clusters in one list, in another order each. None of them gets a lock so; once they name
+/// the cluster, one of them gets it, and the other cluster is left alone.
+#[tokio::test]
+async fn a_lock_is_granted_in_one_cluster_only() {
+    let (one, other) = (lone().await, lone().await);
+    let mixed = [one.endpoints()[0].clone(), other.endpoints()[0].clone()];
+    let reversed = [mixed[1].clone(), mixed[0].clone()];
+    let (id, other_id) = (id_of(&one).await, id_of(&other).await);
+    assert_ne!(id, other_id);
+    for endpoints in [&mixed, &reversed] {
+        let refused = Client::connect(endpoints.clone()).await.expect_err("two clusters");
+        let said = refused.to_string();
+        assert_eq!(refused.word(), Word::Invalid);
+        assert!([id, other_id].iter().all(|id| said.contains(&format!("{id:032x}"))), "{said}");
+    }
+    let first = Client::connect_with(settings(Some(id), mixed)).await.expect("connected");
+    let second = Client::connect_with(settings(Some(id), reversed)).await.expect("connected");
+    let guard = first.lock("nightly").acquire().await.expect("free");
+    let held = second.lock("nightly").try_once().acquire().await.expect_err("held");
+    assert!(matches!(held, ClientError::NotAcquired { .. }), "{held:?}");
+    guard.release().await.expect("released");
+    assert_eq!((grants(&one).await, grants(&other).await), (1, 0));
+}
+
+/// A way to a node that can be led to another one: what goes over it then is cut off.
+async fn passage(target: watch::Receiver<String>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("bound").to_string();
+    tokio::spawn(async move {
+        while let Ok((mut here, _)) = listener.accept().await {
+            let mut target = target.clone();
+            let to = target.borrow_and_update().clone();
+            tokio::spawn(async move {
+                let Ok(mut there) = TcpStream::connect(to).await else { return };
+                tokio::select! {
+                    _ = copy_bidirectional(&mut here, &mut there) => {}
+                    _ = target.changed() => {}
+                }
+            });
+        }
+    });
+    address
+}
+
+/// The node at a known endpoint is replaced by one of another cluster, which knows neither the session nor its lock. What that
+/// one says does not end the hold: it goes on over the other endpoint, past the end that it had without a renewal.
+#[tokio::test]
+async fn a_hold_survives_a_foreign_node_at_a_known_endpoint() {
+    let (own, foreign) = (lone().await, lone().await);
+    let (lead, target) = watch::channel(own.endpoints()[0].clone());
+    let endpoints = [passage(target).await, own.endpoints()[0].clone()];
+    let client = Client::connect_with(settings(None, endpoints)).await.expect("connected");
+    let ttl = Duration::from_millis(own.leader().await.service().status().await.expect("its status").ttl_ms_min);
+    let session = client.session().ttl(ttl).open().await.expect("opened");
+    let guard = session.lock("held").acquire().await.expect("free");
+
+    lead.send_replace(foreign.endpoints()[0].clone());
+    let embedded = Client::new(own.leader().await.service());
+    let log_time = async || embedded.status().await.expect("its status").log_time;
+    let led_away = log_time().await;
+    while log_time().await.ms_since(led_away) <= 2 * u64::try_from(ttl.as_millis()).expect("short") {
+        assert_ne!(guard.state(), HoldState::Lost);
+        tokio::time::sleep(LOOK).await;
+    }
+    let holders = embedded.inspect("held").await.expect("inspected").value.holders;
+    assert_eq!(holders.iter().map(|holder| holder.token).collect::<Vec<_>>(), [guard.token()]);
+    guard.release().await.expect("released");
+    assert_eq!(grants(&foreign).await, 0);
+}
+
+/// When another cluster answers at all endpoints, as after a restore, a session that was opened before is not said to have
+/// ended: its client asks for a new start, and a new client is served.
+#[tokio::test]
+async fn a_client_of_a_replaced_cluster_is_to_start_again() {
+    let (old, new) = (lone().await, lone().await);
+    let (lead, target) = watch::channel(old.endpoints()[0].clone());
+    let endpoint = passage(target).await;
+    let client = Client::connect_with(settings(None, [endpoint.clone()])).await.expect("connected");
+    let client: Client<RemoteService> = client.request_wait(Duration::from_millis(500));
+    let session = client.session().ttl(LONG).open().await.expect("opened");
+    let guard = session.lock("held").acquire().await.expect("free");
+
+    lead.send_replace(new.endpoints()[0].clone());
+    while client.inspect("held").await.is_ok() {
+        // The old connection is not cut off yet.
+        tokio::time::sleep(LOOK).await;
+    }
+    let asked = [
+        client.inspect("held").await.map(drop).expect_err("another cluster"),
+        client.lease("other").take().await.map(drop).expect_err("another cluster"),
+        session.client().lock("other").try_once().acquire().await.map(drop).expect_err("another cluster"),
+    ];
+    for error in asked {
+        let said = error.to_string();
+        assert_eq!(error.word(), Word::Unreachable, "{said}");
+        assert!(said.contains(&format!("{:032x}", id_of(&old).await)) && said.contains("start again"), "{said}");
+    }
+    assert_ne!(guard.state(), HoldState::Lost);
+    let again = Client::connect([endpoint]).await.expect("connected");
+    again.lock("held").acquire().await.expect("free").release().await.expect("released");
+    assert_eq!((grants(&old).await, grants(&new).await), (1, 1));
+    drop(guard);
+}
