@@ -9,23 +9,32 @@ use crate::limits::{RETRY_MS_MAX, RETRY_MS_MIN};
 use crate::service::{Advice, NotSent, REQUEST_WAIT, ServiceError};
 
 /// Pauses that double from [`RETRY_MS_MIN`] to [`RETRY_MS_MAX`], each shortened by up to a half at random, so that
-/// many clients of one leader do not come back together.
+/// many clients of one leader do not come back together. They start over after a second without a failure: a
+/// service that works for a moment and fails again, over and over, is asked once a second.
 #[derive(Debug, Clone)]
 pub(super) struct Backoff {
     next_ms: u64,
+    /// When the last pause was over.
+    over: Option<Instant>,
 }
 
 impl Backoff {
     pub(super) fn new() -> Self {
-        Self { next_ms: RETRY_MS_MIN }
+        Self { next_ms: RETRY_MS_MIN, over: None }
     }
 
     /// The pause before the next try, at least what an overloaded node asked for.
     pub(super) fn pause(&mut self, error: &ServiceError, clock: &dyn Clock) -> Duration {
+        let now = clock.now();
+        if self.over.is_some_and(|over| Duration::from_millis(RETRY_MS_MAX) <= now.since(over)) {
+            *self = Self::new();
+        }
         let full_ms = self.next_ms;
         self.next_ms = (full_ms * 2).min(RETRY_MS_MAX);
         let jittered_ms = full_ms - clock.random_below(full_ms / 2 + 1);
-        Duration::from_millis(jittered_ms.max(asked_ms(error)))
+        let pause = Duration::from_millis(jittered_ms.max(asked_ms(error)));
+        self.over = Some(now.after(pause));
+        pause
     }
 }
 
@@ -95,10 +104,9 @@ impl Retry {
         }
     }
 
-    /// Something was answered: the outage, if there was one, is over.
+    /// Something was answered: the outage, if there was one, is over. The pauses stay as they are, see [`Backoff`].
     pub(super) fn answered(&mut self) {
         self.failing_since = None;
-        self.backoff = Backoff::new();
     }
 
     /// Waits before the next try, or gives the error back. For waits that broke off: however long they were in order,
@@ -114,6 +122,8 @@ impl Retry {
         let told = matches!(error, ServiceError::NotSent { why: NotSent::NotLeader | NotSent::Detached, .. });
         let since = *self.failing_since.get_or_insert_with(|| if told { self.clock.now() } else { began });
         if error.advice() == Advice::GiveUp || self.clock.now().since(since) >= self.patience {
+            // The caller knows of this outage. If it asks again, it is patient again.
+            self.failing_since = None;
             return Err(error);
         }
         tokio::time::sleep(self.backoff.pause(&error, &*self.clock)).await;
@@ -146,6 +156,40 @@ mod tests {
         }
         let overloaded = ServiceError::not_sent(NotSent::Overloaded { pause_ms: 5_000 });
         assert_eq!(backoff.pause(&overloaded, &clock), Duration::from_secs(5));
+    }
+
+    /// A service that works for a moment and fails again is asked less and less often; after a second in order the pauses
+    /// start over.
+    #[test]
+    fn a_moment_in_order_does_not_shorten_the_pauses() {
+        let clock = ManualClock::new(1);
+        let mut backoff = Backoff::new();
+        let error = ServiceError::not_sent(NotSent::NoLeader);
+        let mut pause_after = |moment| {
+            clock.advance(moment);
+            let pause = backoff.pause(&error, &clock);
+            clock.advance(pause);
+            pause.as_millis()
+        };
+        let longest = Duration::from_millis(RETRY_MS_MAX);
+        for full in [10, 20, 40, 80, 160, 320, 640, 1_000, 1_000] {
+            let pause = pause_after(longest - Duration::from_millis(1));
+            assert!(full / 2 <= pause && pause <= full, "{pause} of {full}");
+        }
+        assert!(pause_after(longest) <= 10);
+    }
+
+    /// After its error was given back, a service has the whole patience again.
+    #[tokio::test]
+    async fn patience_is_whole_after_giving_up() {
+        let clock = Arc::new(ManualClock::new(1));
+        let mut retry = Retry::new(clock.clone(), Duration::from_secs(5));
+        let error = || ServiceError::not_sent(NotSent::NoLeader);
+        for _ in 0..2 {
+            retry.broke_off(error()).await.expect("patient");
+            clock.advance(Duration::from_secs(5));
+            assert_eq!(retry.broke_off(error()).await, Err(error()));
+        }
     }
 
     /// An error that trying again cannot mend is given back at once; others only when patience is over, and an

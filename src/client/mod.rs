@@ -33,6 +33,8 @@ mod pursuit;
 mod session;
 mod sets;
 mod take;
+#[cfg(test)]
+mod tests;
 mod tokens;
 mod validity;
 mod waiting;

@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::backoff::Backoff;
 use super::look::misplaced;
 use super::{Client, ClientError, Watch};
 use crate::model::{Answer, FencingToken, LockKey, LockName, Position, Query, TokenState, TokenVerdict, ValidTokens};
@@ -32,12 +33,18 @@ impl<S: LockService> Client<S> {
     pub async fn tokens(&self, name: &str) -> Result<TokenFilter<S>, ClientError> {
         let lock = LockName::parse(name)?;
         let client = self.without_session();
-        // The events come from before the state is asked for: what is in both is seen by its position.
-        let watch = client.watch(name, None).await?;
-        let (sender, valid) = watch::channel(client.valid_tokens(client.key(lock.clone())).await?);
+        let (watch, valid) = client.begin_tokens(&lock).await?;
+        let (sender, valid) = watch::channel(valid);
         let mut follower = JoinSet::new();
-        follower.spawn(follow(client.clone(), client.key(lock.clone()), watch, sender));
+        follower.spawn(follow(client.clone(), lock.clone(), watch, sender));
         Ok(TokenFilter { client, lock, valid, follower: Mutex::new(follower) })
+    }
+
+    /// The valid tokens of a lock, and what happens after. The events come from before the state is asked for: what is in
+    /// both is seen by its position.
+    async fn begin_tokens(&self, lock: &LockName) -> Result<(Watch<S>, ValidTokens), ClientError> {
+        let watch = self.watch(lock.as_str(), None).await?;
+        Ok((watch, self.valid_tokens(self.key(lock.clone())).await?))
     }
 
     /// The valid tokens of a lock, as true as a read can be.
@@ -48,29 +55,42 @@ impl<S: LockService> Client<S> {
     }
 }
 
-/// Takes up every event; asks anew where some were missed.
+/// Takes up every event. Where the events end it starts over, from what is valid then: some were missed, the service did not
+/// answer, or the cluster is another one, restored from a backup. Until then no event is taken up: after a gap it would say
+/// that nothing older is valid, although that may have been granted in the gap.
 async fn follow<S: LockService>(
     client: Client<S>,
-    lock: LockKey,
+    lock: LockName,
     mut watch: Watch<S>,
     valid: watch::Sender<ValidTokens>,
 ) {
-    let mut missed = false;
+    let mut backoff = Backoff::new();
     loop {
-        if missed && let Ok(now) = client.valid_tokens(lock.clone()).await {
-            valid.send_replace(now);
-            missed = false;
-        }
-        match watch.next().await {
+        let mut error = match watch.next().await {
             Ok(event) => {
-                // Who waits for a change is woken by changes only; the position is followed all the same.
+                // Waiters for a change are notified of changes only; the position is followed all the same.
                 valid.send_if_modified(|valid| valid.follow(&event).is_some());
+                continue;
             }
-            Err(ClientError::Service(ServiceError::EventsMissed { .. })) => missed = true,
-            // It has tried for as long as a request waits: it goes on trying.
-            Err(_) => {}
+            Err(error) => error,
+        };
+        loop {
+            tracing::debug!(%lock, %error, "the valid tokens are read again");
+            tokio::time::sleep(backoff.pause(&in_service(error), &**client.time())).await;
+            match client.begin_tokens(&lock).await {
+                Ok((begun, now)) => {
+                    watch = begun;
+                    valid.send_replace(now);
+                    break;
+                }
+                Err(again) => error = again,
+            }
         }
     }
+}
+
+fn in_service(error: ClientError) -> ServiceError {
+    if let ClientError::Service(error) = error { error } else { ServiceError::Internal(error.to_string()) }
 }
 
 impl<S: LockService> TokenFilter<S> {

@@ -24,17 +24,22 @@ impl<S: LockService> Watch<S> {
     /// not answer for the client's request wait; calling it again tries again. Dropping the future loses nothing.
     pub async fn next(&mut self) -> Result<Event, ClientError> {
         loop {
-            let error = match self.step().await {
-                Ok(Some(event)) => return Ok(event),
-                Ok(None) => continue,
-                Err(error) => error,
+            let Some(events) = &mut self.events else {
+                self.events = Some(self.subscribe().await?);
+                continue;
             };
-            self.events = None;
-            if let ServiceError::EventsMissed { resume, .. } = error {
-                self.after = self.after.max(resume);
-                return Err(error.into());
+            match events.next().await {
+                Ok(event) if event.position <= self.after => {}
+                Ok(event) => {
+                    self.after = event.position;
+                    return Ok(event);
+                }
+                Err(error) => {
+                    self.events = None;
+                    let error = self.missed(error)?;
+                    self.retry.broke_off(error).await?;
+                }
             }
-            self.retry.broke_off(error).await?;
         }
     }
 
@@ -50,21 +55,24 @@ impl<S: LockService> Watch<S> {
         self.cluster_id
     }
 
-    /// Subscribes, or takes one event; `None` where that gave nothing new.
-    async fn step(&mut self) -> Result<Option<Event>, ServiceError> {
-        let Some(events) = &mut self.events else {
-            let subscription =
-                Subscription { scope: self.scope.clone(), after: Some(self.after), cluster_id: Some(self.cluster_id) };
-            self.events = Some(self.service.subscribe(subscription).await?);
-            return Ok(None);
-        };
-        let event = events.next().await?;
-        self.retry.answered();
-        if event.position <= self.after {
-            return Ok(None);
+    /// Subscribes after its position. A subscription that begins ends an outage, even if no event follows for long.
+    async fn subscribe(&mut self) -> Result<Events, ServiceError> {
+        let subscription =
+            Subscription { scope: self.scope.clone(), after: Some(self.after), cluster_id: Some(self.cluster_id) };
+        let subscribed = self.retry.until_answered(|| self.service.subscribe(subscription.clone())).await;
+        match subscribed {
+            Ok(events) => Ok(events),
+            Err(error) => Err(self.missed(error)?),
         }
-        self.after = event.position;
-        Ok(Some(event))
+    }
+
+    /// Goes on from where missed events end, and returns their error; passes any other error on as the answer.
+    fn missed(&mut self, error: ServiceError) -> Result<ServiceError, ServiceError> {
+        if let ServiceError::EventsMissed { resume, .. } = error {
+            self.after = self.after.max(resume);
+            return Err(error);
+        }
+        Ok(error)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Follows what others do to a session's holds: one subscription a session, from the first guard that asks.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use futures_util::StreamExt;
@@ -9,10 +10,11 @@ use tokio::sync::mpsc;
 use super::backoff::{Backoff, Retry};
 use super::hold::{Asked, Hold};
 use super::presence::Presence;
+use crate::limits::{HOLD_LOOKS_AT_ONCE, HOLDS_FOLLOWED_SWEEP_MIN};
 use crate::model::{Answer, EndReason, EventKind, FencingToken, LockKey, Query, TokenState};
 use crate::service::{Events, Freshness, LockService, Scope, ServiceError, Subscription};
 
-/// Holds that are followed. A guard that is gone leaves an empty place, which the next newcomer clears away.
+/// Holds that are followed. A guard that is gone leaves an empty place, which is cleared away when there are twice as many.
 type Followed = Vec<Weak<Hold>>;
 
 /// Until the keeper is gone. After every beginning of a subscription each hold is looked at once: what happened before is
@@ -28,7 +30,6 @@ pub(super) async fn follow<S: LockService>(
         let scope = Scope::Holds(presence.id);
         match service.subscribe(Subscription { scope, after: None, cluster_id: None }).await {
             Ok(events) => {
-                backoff = Backoff::new();
                 let Some(error) = listen(&service, &presence, events, &mut newcomers, &mut holds).await else { return };
                 tokio::time::sleep(backoff.pause(&error, &*presence.clock)).await;
             }
@@ -45,15 +46,25 @@ async fn listen<S: LockService>(
     newcomers: &mut mpsc::UnboundedReceiver<Arc<Hold>>,
     holds: &mut Followed,
 ) -> Option<ServiceError> {
-    let mut looks: FuturesUnordered<_> =
-        holds.iter().filter_map(Weak::upgrade).map(|hold| look(service, presence, hold)).collect();
+    // A session may hold thousands of locks: its looks must not come to the cluster all at once.
+    let mut unseen: VecDeque<Weak<Hold>> = holds.iter().cloned().collect();
+    let mut looks = FuturesUnordered::new();
+    let mut sweep_at = HOLDS_FOLLOWED_SWEEP_MIN.max(2 * holds.len());
     loop {
+        while looks.len() < HOLD_LOOKS_AT_ONCE
+            && let Some(hold) = unseen.pop_front()
+        {
+            looks.extend(hold.upgrade().map(|hold| look(service, presence, hold)));
+        }
         tokio::select! {
             newcomer = newcomers.recv() => {
                 let newcomer = newcomer?;
-                holds.retain(|hold| hold.strong_count() > 0);
+                if sweep_at <= holds.len() {
+                    holds.retain(|hold| hold.strong_count() > 0);
+                    sweep_at = HOLDS_FOLLOWED_SWEEP_MIN.max(2 * holds.len());
+                }
                 holds.push(Arc::downgrade(&newcomer));
-                looks.push(look(service, presence, newcomer));
+                unseen.push_back(Arc::downgrade(&newcomer));
             }
             Some(()) = looks.next(), if !looks.is_empty() => {}
             event = events.next() => match event {

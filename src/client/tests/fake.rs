@@ -1,0 +1,464 @@
+//! A lock service whose answers a test directs, and a clock that follows tokio's.
+//!
+//! Its log time is the client's own time, so that it is known to the millisecond when a deadline passes.
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::client::Client;
+use crate::clock::{Clock, Instant};
+use crate::model::{
+    Answer, Answered, Attachment, Checked, Command, Event, EventKind, FencingToken, Grant, LockKey, LockName, LockView,
+    LogTime, Namespace, Outcome, Position, Principal, Query, RenewalTarget, Reply, SessionId, TokenState, Totals,
+    ValidTokens, WallTime,
+};
+use crate::service::{
+    Call, ClaimRef, EventSender, Events, Freshness, LockService, RenewalCall, ServiceError, Status, Subscription,
+};
+
+/// Time as tokio has it, which a test may have paused.
+#[derive(Debug)]
+pub(super) struct TokioClock {
+    begun: tokio::time::Instant,
+    draws: AtomicU64,
+}
+
+const HOUR_MS: u64 = 3_600_000;
+/// Between two looks at a condition, in simulated time.
+pub(super) const TICK: Duration = Duration::from_millis(1);
+
+/// Waits for the condition, for a few minutes of simulated time.
+pub(super) async fn until(condition: impl Fn() -> bool) {
+    for _ in 0..300_000 {
+        if condition() {
+            return;
+        }
+        tokio::time::sleep(TICK).await;
+    }
+    panic!("it never came to that");
+}
+
+impl Clock for TokioClock {
+    fn now(&self) -> Instant {
+        Instant::from_nanos(0).after(Duration::from_millis(HOUR_MS) + self.begun.elapsed())
+    }
+
+    fn wall(&self) -> WallTime {
+        WallTime(0)
+    }
+
+    fn random_u128(&self) -> u128 {
+        u128::from(self.draws.fetch_add(1, SeqCst))
+    }
+}
+
+/// What the service was asked.
+#[derive(Debug, Clone)]
+pub(super) enum Asked {
+    Submit(Command),
+    Renew(RenewalCall),
+    Settled,
+    Query(Query),
+    Subscribe(Subscription),
+    Status,
+}
+
+/// What becomes of it.
+pub(super) enum Fate {
+    /// It is served as a healthy cluster would.
+    Serve,
+    /// A command or renewal has this outcome.
+    Outcome(Outcome),
+    /// So much later than usual.
+    Late(Duration, Outcome),
+    /// A question has this answer.
+    Answer(Answer),
+    Fail(ServiceError),
+    Silence,
+}
+
+type Rule = Box<dyn FnMut(&Asked) -> Fate + Send>;
+
+/// See the module. Clones are the same service.
+#[derive(Clone)]
+pub(super) struct Fake {
+    pub(super) clock: Arc<TokioClock>,
+    inner: Arc<Mutex<Inner>>,
+}
+
+struct Inner {
+    /// How long a call is on its way, and its answer.
+    ways: (Duration, Duration),
+    rule: Rule,
+    asked: Vec<(Instant, Asked)>,
+    index: u64,
+    tokens: u64,
+    ttl_ms: u64,
+    attached: bool,
+    cluster_id: u128,
+    /// Questions under way, and the most that there were at once.
+    questions: (usize, usize),
+    valid: Vec<FencingToken>,
+    subscribers: Vec<EventSender>,
+    /// Subscriptions end as soon as they begin.
+    curt: bool,
+    /// Commands and renewals that were answered.
+    answered: usize,
+}
+
+impl Fake {
+    pub(super) fn new() -> Self {
+        let clock = Arc::new(TokioClock { begun: tokio::time::Instant::now(), draws: AtomicU64::new(0) });
+        let inner = Inner {
+            ways: (Duration::from_millis(1), Duration::from_millis(1)),
+            rule: Box::new(|_| Fate::Serve),
+            asked: Vec::new(),
+            index: 0,
+            tokens: 0,
+            ttl_ms: 0,
+            attached: true,
+            cluster_id: 1,
+            questions: (0, 0),
+            valid: Vec::new(),
+            subscribers: Vec::new(),
+            curt: false,
+            answered: 0,
+        };
+        Self { clock, inner: Arc::new(Mutex::new(inner)) }
+    }
+
+    /// A client of it that goes by its clock.
+    pub(super) fn client(&self) -> Client<Self> {
+        Client::new(self.clone()).clock(self.clock.clone())
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls are so long on their way, and their answers.
+    pub(super) fn ways(&self, there: Duration, back: Duration) {
+        self.inner().ways = (there, back);
+    }
+
+    /// What becomes of calls from now on.
+    pub(super) fn rule(&self, rule: impl FnMut(&Asked) -> Fate + Send + 'static) {
+        self.inner().rule = Box::new(rule);
+    }
+
+    /// Whether its sessions have a stream.
+    pub(super) fn attached(&self, attached: bool) {
+        self.inner().attached = attached;
+    }
+
+    /// It is another cluster from now on, restored from a backup.
+    pub(super) fn restored(&self) {
+        let mut inner = self.inner();
+        inner.cluster_id += 1;
+        inner.subscribers.clear();
+    }
+
+    /// The tokens that are valid.
+    pub(super) fn valid(&self, tokens: &[u64]) {
+        let mut inner = self.inner();
+        inner.valid = tokens.iter().map(|token| FencingToken::new(0, *token)).collect();
+        inner.tokens = inner.tokens.max(tokens.iter().copied().max().unwrap_or(0));
+    }
+
+    /// How many of the calls so far meet the condition.
+    pub(super) fn count(&self, of: impl Fn(&Asked) -> bool) -> usize {
+        self.inner().asked.iter().filter(|(_, asked)| of(asked)).count()
+    }
+
+    /// The calls so far that meet the condition, with the moments at which they were sent.
+    pub(super) fn asked(&self, of: impl Fn(&Asked) -> bool) -> Vec<(Instant, Asked)> {
+        self.inner().asked.iter().filter(|(_, asked)| of(asked)).cloned().collect()
+    }
+
+    /// When the last such call was sent.
+    pub(super) fn sent(&self, of: impl Fn(&Asked) -> bool) -> Instant {
+        self.asked(of).last().expect("it was asked").0
+    }
+
+    /// Waits until so many more commands and renewals were answered, and their callers have the answers.
+    pub(super) async fn answers(&self, more: usize) {
+        let before = self.inner().answered;
+        until(|| before + more <= self.inner().answered).await;
+        tokio::time::sleep(TICK).await;
+    }
+
+    /// The most questions that were under way at once.
+    pub(super) fn most_questions(&self) -> usize {
+        self.inner().questions.1
+    }
+
+    /// Sends this to all subscribers.
+    pub(super) async fn publish(&self, published: Result<Event, ServiceError>) {
+        let subscribers = self.inner().subscribers.clone();
+        for subscriber in subscribers {
+            subscriber.send(published.clone()).await;
+        }
+    }
+
+    /// Ends all subscriptions.
+    pub(super) fn cut(&self) {
+        self.inner().subscribers.clear();
+    }
+
+    /// Subscriptions end as soon as they begin.
+    pub(super) fn curt(&self) {
+        self.inner().curt = true;
+    }
+
+    /// Log time now.
+    pub(super) fn stamp(&self) -> LogTime {
+        LogTime(1_000 + u64::try_from(self.clock.begun.elapsed().as_millis()).expect("a short test"))
+    }
+
+    /// How long from now until log time passes this deadline.
+    pub(super) fn left(&self, deadline: LogTime) -> Duration {
+        Duration::from_millis(deadline.ms_since(self.stamp()))
+    }
+
+    /// A call comes to the service, and its fate is decided there.
+    async fn reach(&self, asked: Asked) -> Result<Fate, ServiceError> {
+        let ways = self.inner().ways;
+        let sent = self.clock.now();
+        self.inner().asked.push((sent, asked.clone()));
+        tokio::time::sleep(ways.0).await;
+        let fate = (self.inner().rule)(&asked);
+        match fate {
+            Fate::Silence => std::future::pending().await,
+            Fate::Fail(error) => {
+                tokio::time::sleep(ways.1).await;
+                Err(error)
+            }
+            Fate::Late(late, outcome) => {
+                tokio::time::sleep(late).await;
+                Ok(Fate::Outcome(outcome))
+            }
+            Fate::Serve | Fate::Outcome(_) | Fate::Answer(_) => Ok(fate),
+        }
+    }
+
+    /// Its answer, decided now.
+    async fn reply(&self, outcome: Outcome) -> Reply {
+        let (index, ways) = {
+            let mut inner = self.inner();
+            inner.index += 1;
+            (inner.index, inner.ways)
+        };
+        let reply = Reply { index, stamp: self.stamp(), outcome };
+        tokio::time::sleep(ways.1).await;
+        self.inner().answered += 1;
+        reply
+    }
+
+    fn done(&self, command: &Command) -> Outcome {
+        let stamp = self.stamp();
+        let mut inner = self.inner();
+        let granted = |inner: &mut Inner, lease_ms: Option<u64>| {
+            inner.tokens += 1;
+            let (token, deadline) = (FencingToken::new(0, inner.tokens), lease_ms.map(|ms| stamp.after_ms(ms)));
+            Grant { token, deadline, waited_ms: 0 }
+        };
+        match command {
+            Command::OpenSession(open) => {
+                inner.ttl_ms = open.ttl_ms;
+                Outcome::Opened { session: session(), ttl_ms: open.ttl_ms, deadline: stamp.after_ms(open.ttl_ms) }
+            }
+            Command::Attach(attach) => {
+                inner.attached = true;
+                Outcome::Attached { attachment: Attachment(attach.attempt), deadline: stamp.after_ms(inner.ttl_ms) }
+            }
+            Command::Acquire(acquire) => {
+                let lease_ms = acquire.extras.as_ref().and_then(|extras| extras.lease_ms);
+                Outcome::Granted(granted(&mut inner, lease_ms))
+            }
+            Command::TakeLease(take) => Outcome::Granted(granted(&mut inner, Some(take.lease_ms))),
+            Command::Cancel { .. } | Command::CancelTake { .. } => Outcome::Withdrawn,
+            Command::Release(_) | Command::DropLease { .. } => Outcome::Released { left: 0 },
+            Command::Alter(_) => Outcome::Done,
+            Command::CloseSession { .. } => Outcome::Closed,
+            Command::Disconnected { .. }
+            | Command::AcquireSet(_)
+            | Command::Manage(_)
+            | Command::Document(_)
+            | Command::Tick
+            | Command::LeaderlessGap { .. }
+            | Command::Configure(_)
+            | Command::Announce(_)
+            | Command::RaiseFeatures(_) => unreachable!("no test of this module asks for {command:?}"),
+        }
+    }
+
+    fn renewed(&self, renewal: &RenewalCall) -> Outcome {
+        let (ttl_ms, newest) = {
+            let inner = self.inner();
+            (inner.ttl_ms, FencingToken::new(0, inner.tokens))
+        };
+        let (length_ms, token) = match &renewal.target {
+            RenewalTarget::Session(_) => (ttl_ms, None),
+            RenewalTarget::Hold { lease_ms, token, .. } => (*lease_ms, Some(*token)),
+            RenewalTarget::Lease { lease_ms, .. } => (*lease_ms, Some(newest)),
+        };
+        Outcome::Renewed { deadline: self.stamp().after_ms(length_ms), attempt: renewal.attempt, token }
+    }
+
+    fn answer(&self, query: &Query) -> Answer {
+        let inner = self.inner();
+        match query {
+            Query::Totals => Answer::Totals(Totals::default()),
+            Query::Inspect { lock } => Answer::Lock(LockView::free(lock.clone())),
+            Query::Check { token, .. } => Answer::Checked(Checked { state: TokenState::Valid, lowest_valid: *token }),
+            Query::Claim { .. } => Answer::Claim(None),
+            Query::Tokens { lock } => Answer::Tokens(ValidTokens {
+                lock: lock.clone(),
+                seen: Position { index: inner.index, n: 0 },
+                tokens: inner.valid.iter().copied().collect(),
+                next: FencingToken::new(0, inner.tokens + 1),
+            }),
+            Query::List(_)
+            | Query::Sessions { .. }
+            | Query::Explain(_)
+            | Query::History { .. }
+            | Query::Documents { .. }
+            | Query::Pings { .. } => unreachable!("no test of this module asks {query:?}"),
+        }
+    }
+
+    /// A grant of the lock `a`, as an event after all that was answered.
+    pub(super) fn granted(&self, token: u64) -> Event {
+        let mut inner = self.inner();
+        inner.index += 1;
+        inner.tokens = inner.tokens.max(token);
+        let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("a").expect("a name") };
+        let kind = EventKind::Granted {
+            lock,
+            claim: crate::model::Claim::Request(crate::model::RequestId { session: session(), number: token }),
+            token: FencingToken::new(0, token),
+            mode: crate::model::Mode::Shared,
+            waited_ms: 0,
+        };
+        let position = Position { index: inner.index, n: 0 };
+        Event { position, at: LogTime(1), wall: WallTime(1), namespace: Some(Namespace::default()), kind }
+    }
+}
+
+/// The only session that it opens.
+pub(super) fn session() -> SessionId {
+    SessionId::new(0, 7)
+}
+
+/// Counts a question for as long as its caller waits.
+struct UnderWay(Fake);
+
+impl UnderWay {
+    fn new(fake: &Fake) -> Self {
+        let mut inner = fake.inner();
+        inner.questions.0 += 1;
+        inner.questions.1 = inner.questions.1.max(inner.questions.0);
+        Self(fake.clone())
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.inner().questions.0 -= 1;
+    }
+}
+
+impl LockService for Fake {
+    async fn submit(&self, call: Call) -> Result<Reply, ServiceError> {
+        let fate = self.reach(Asked::Submit(call.command.clone())).await?;
+        let outcome = if let Fate::Outcome(outcome) = fate { outcome } else { self.done(&call.command) };
+        Ok(self.reply(outcome).await)
+    }
+
+    fn is_attached(&self, _: SessionId) -> bool {
+        self.inner().attached
+    }
+
+    async fn renew(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
+        let [renewal] = &renewals[..] else { unreachable!("clients renew one at a time") };
+        let fate = self.reach(Asked::Renew(renewal.clone())).await?;
+        let outcome = if let Fate::Outcome(outcome) = fate { outcome } else { self.renewed(renewal) };
+        Ok(vec![self.reply(outcome).await])
+    }
+
+    async fn settled(&self, _: ClaimRef) -> Result<Reply, ServiceError> {
+        let Fate::Outcome(outcome) = self.reach(Asked::Settled).await? else { return std::future::pending().await };
+        Ok(self.reply(outcome).await)
+    }
+
+    async fn query(&self, query: Query, _: Freshness) -> Result<Answered, ServiceError> {
+        let _under_way = UnderWay::new(self);
+        let fate = self.reach(Asked::Query(query.clone())).await?;
+        let answer = if let Fate::Answer(answer) = fate { answer } else { self.answer(&query) };
+        let now = self.stamp();
+        let (index, (_, back)) = {
+            let inner = self.inner();
+            (inner.index, inner.ways)
+        };
+        tokio::time::sleep(back).await;
+        Ok(Answered { index, now, answer })
+    }
+
+    async fn subscribe(&self, subscription: Subscription) -> Result<Events, ServiceError> {
+        self.reach(Asked::Subscribe(subscription.clone())).await?;
+        let mut inner = self.inner();
+        if subscription.cluster_id.is_some_and(|id| id != inner.cluster_id) {
+            return Err(crate::model::Invalid::new("position", "of this cluster", "another one").into());
+        }
+        let (sender, events) = Events::channel(4_096);
+        if !inner.curt {
+            inner.subscribers.push(sender);
+        }
+        Ok(events)
+    }
+
+    async fn status(&self) -> Result<Status, ServiceError> {
+        self.reach(Asked::Status).await?;
+        Ok(Status {
+            cluster: String::new(),
+            cluster_id: self.inner().cluster_id,
+            node: 1,
+            leader: Some(1),
+            term: 1,
+            log_time: self.stamp(),
+            applied: 1,
+            nodes: Vec::new(),
+            totals: Totals::default(),
+            ttl_ms_min: 1_000,
+            ttl_ms_max: HOUR_MS,
+            features: 1,
+            timing_ms: [1; 3],
+            closed_ms: 0,
+        })
+    }
+
+    async fn transfer(&self, _: u64) -> Result<(), ServiceError> {
+        Ok(())
+    }
+
+    async fn raise_features(&self, _: u32) -> Result<(), ServiceError> {
+        Ok(())
+    }
+}
+
+/// A holder of the lock `a` that the fake's session has under this token, until then.
+pub(super) fn view(token: FencingToken, deadline: LogTime) -> Answer {
+    let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("a").expect("a name") };
+    let holder = crate::model::HolderView {
+        session: Some(session()),
+        owner: None,
+        principal: Principal::default(),
+        token,
+        mode: crate::model::Mode::Exclusive,
+        metadata: crate::model::Metadata::default(),
+        since: LogTime(1),
+        deadline,
+    };
+    Answer::Lock(LockView { holders: vec![holder], ..LockView::free(lock) })
+}

@@ -1,0 +1,182 @@
+//! Following what happens: through outages without a hot loop, and through gaps without a wrong word.
+
+use std::time::Duration;
+
+use super::fake::{Asked, Fake, Fate, TICK, until};
+use crate::limits::HOLD_LOOKS_AT_ONCE;
+use crate::model::{Answer, FencingToken, Invalid, Outcome, Place, Position, Query, TokenVerdict};
+use crate::service::ServiceError;
+
+const SECOND: Duration = Duration::from_secs(1);
+/// Longer than any caller's patience.
+const MINUTE: Duration = Duration::from_secs(60);
+/// Calls in a minute of pauses that double up to a second, each shortened by up to a half, and some to begin with.
+const CALLS_A_MINUTE: usize = 2 * 60 + 20;
+
+fn is_subscription(asked: &Asked) -> bool {
+    matches!(asked, Asked::Subscribe(_))
+}
+
+fn is_question_for_tokens(asked: &Asked) -> bool {
+    matches!(asked, Asked::Query(Query::Tokens { .. }))
+}
+
+fn is_check(asked: &Asked) -> bool {
+    matches!(asked, Asked::Query(Query::Check { .. }))
+}
+
+fn token(number: u64) -> FencingToken {
+    FencingToken::new(0, number)
+}
+
+/// A service that does not answer is asked again for the request wait after every error that was given back, not once.
+#[tokio::test(start_paused = true)]
+async fn a_watch_is_patient_after_each_error() {
+    let fake = Fake::new();
+    fake.rule(|asked| if is_subscription(asked) { Fate::Fail(ServiceError::unknown("away")) } else { Fate::Serve });
+    let mut watch = fake.client().watch_of(1, "a", Position::default());
+    for _ in 0..3 {
+        let before = fake.count(is_subscription);
+        watch.next().await.expect_err("nothing answers");
+        let calls = fake.count(is_subscription) - before;
+        assert!((5..CALLS_A_MINUTE).contains(&calls), "{calls}");
+    }
+}
+
+/// A subscription that breaks long after another did is taken up again: that it was quiet in between was no outage.
+#[tokio::test(start_paused = true)]
+async fn a_quiet_subscription_is_no_outage() {
+    let fake = Fake::new();
+    let mut watch = fake.client().watch_of(1, "a", Position::default());
+    let breaks = async {
+        for subscriptions in 1..=3 {
+            until(|| fake.count(is_subscription) == subscriptions).await;
+            tokio::time::sleep(6 * SECOND).await;
+            if subscriptions < 3 {
+                fake.cut();
+            }
+        }
+        fake.publish(Ok(fake.granted(3))).await;
+    };
+    let (event, ()) = tokio::join!(watch.next(), breaks);
+    assert_eq!(event.expect("taken up again").kind.token(), Some(token(3)));
+}
+
+/// Subscriptions that end as soon as they begin are asked for once a second in the end: by a watch, and by what follows the
+/// holds of a session, which looks at each of them every time.
+#[tokio::test(start_paused = true)]
+async fn a_subscription_that_ends_at_once_is_no_hot_loop() {
+    let fake = Fake::new();
+    let session = fake.client().session().ttl(MINUTE).open().await.expect("opened");
+    let guard = session.lock("a").acquire().await.expect("free");
+    fake.curt();
+    let mut watch = fake.client().watch_of(1, "a", Position::default());
+    tokio::time::timeout(MINUTE, watch.next()).await.expect_err("nothing happens");
+    let of_watch = fake.count(is_subscription);
+    tokio::time::timeout(MINUTE, guard.lost()).await.expect_err("held");
+    let of_guard = fake.count(is_subscription) - of_watch;
+    let looks = fake.count(is_check);
+    for calls in [of_watch, of_guard, looks] {
+        assert!((30..CALLS_A_MINUTE).contains(&calls), "{of_watch} {of_guard} {looks}");
+    }
+}
+
+/// A wait for a grant that breaks off at once, over and over, is taken up once a second in the end, although the cluster
+/// answers each time where the waiter stands.
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_breaks_off_at_once_is_no_hot_loop() {
+    let fake = Fake::new();
+    let session = fake.client().session().ttl(MINUTE).open().await.expect("opened");
+    let name = crate::model::LockName::parse("a").expect("a name");
+    let queued = Outcome::Queued(Place { lock: name, place: 1, sequence: 1, held_by: None });
+    fake.rule(move |asked| match asked {
+        Asked::Submit(crate::model::Command::Acquire(_)) => Fate::Outcome(queued.clone()),
+        Asked::Query(Query::Claim { .. }) => Fate::Answer(Answer::Claim(Some(queued.clone()))),
+        Asked::Settled => Fate::Fail(ServiceError::unknown("broken")),
+        Asked::Submit(_) | Asked::Renew(_) | Asked::Query(_) | Asked::Subscribe(_) | Asked::Status => Fate::Serve,
+    });
+    tokio::time::timeout(MINUTE, session.lock("a").acquire()).await.expect_err("never granted");
+    let waits = fake.count(|asked| matches!(asked, Asked::Settled));
+    assert!((30..CALLS_A_MINUTE).contains(&waits), "{waits}");
+}
+
+/// A filter that has missed events calls no valid token stale before it has read them all again: one that was granted in the gap
+/// may be older than the next one that an event names.
+#[tokio::test(start_paused = true)]
+async fn a_filter_with_a_gap_calls_no_valid_token_stale() {
+    let fake = Fake::new();
+    fake.valid(&[5]);
+    let mut filter = fake.client().tokens("a").await.expect("followed");
+    until(|| fake.count(is_subscription) == 1).await;
+    tokio::time::sleep(TICK).await;
+    fake.rule(|asked| match asked {
+        Asked::Query(Query::Tokens { .. }) => Fate::Fail(ServiceError::unknown("away")),
+        Asked::Submit(_) | Asked::Renew(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe(_) | Asked::Status => {
+            Fate::Serve
+        }
+    });
+    fake.valid(&[5, 6]);
+    let resume = fake.granted(6).position;
+    fake.publish(Err(ServiceError::EventsMissed { why: "a gap".to_owned(), resume })).await;
+    for _ in 0..20 {
+        fake.publish(Ok(fake.granted(7))).await;
+        tokio::time::sleep(SECOND).await;
+    }
+    assert!(fake.count(is_question_for_tokens) > 2, "it tries to read them again");
+    let known = [4, 5, 6, 7].map(|number| filter.judge(token(number)));
+    assert_eq!(known, [TokenVerdict::Stale, TokenVerdict::Valid, TokenVerdict::Ahead, TokenVerdict::Ahead]);
+    fake.valid(&[6, 7]);
+    fake.rule(|_| Fate::Serve);
+    filter.wait_for(|valid| valid.tokens.contains(&token(6))).await.expect("read again");
+    let known = [4, 5, 6, 7].map(|number| filter.judge(token(number)));
+    assert_eq!(known, [TokenVerdict::Stale, TokenVerdict::Stale, TokenVerdict::Valid, TokenVerdict::Valid]);
+}
+
+/// A filter whose subscriptions are refused or fail asks once a second in the end, however long that lasts.
+#[tokio::test(start_paused = true)]
+async fn a_filter_in_an_outage_is_no_hot_loop() {
+    let refused = || Invalid::new("position", "of this cluster", "another one").into();
+    for error in [ServiceError::unknown("away"), refused()] {
+        let fake = Fake::new();
+        let filter = fake.client().tokens("a").await.expect("followed");
+        fake.rule(move |asked| if is_subscription(asked) { Fate::Fail(error.clone()) } else { Fate::Serve });
+        tokio::time::sleep(2 * MINUTE).await;
+        let before = fake.count(|_| true);
+        tokio::time::sleep(MINUTE).await;
+        let calls = fake.count(|_| true) - before;
+        // Each time it asks who the cluster is, how far it has come, and for the valid tokens.
+        assert!((30..4 * CALLS_A_MINUTE).contains(&calls), "{calls}");
+        drop(filter);
+    }
+}
+
+/// A filter follows the cluster that was restored from a backup, too: there it starts over.
+#[tokio::test(start_paused = true)]
+async fn a_filter_follows_a_restored_cluster() {
+    let fake = Fake::new();
+    fake.valid(&[5]);
+    let mut filter = fake.client().tokens("a").await.expect("followed");
+    until(|| fake.count(is_subscription) == 1).await;
+    fake.valid(&[100]);
+    fake.restored();
+    let seen = filter.wait_for(|valid| valid.tokens.contains(&token(100)));
+    tokio::time::timeout(MINUTE, seen).await.expect("soon").expect("read again");
+    assert_eq!(filter.judge(token(5)), TokenVerdict::Stale);
+}
+
+/// A session that holds a thousand locks looks at some of them at a time, at the beginning and after a cut, and at each once.
+#[tokio::test(start_paused = true)]
+async fn many_holds_are_looked_at_by_and_by() {
+    let fake = Fake::new();
+    let session = fake.client().session().ttl(MINUTE).open().await.expect("opened");
+    let names = (0..1_000).map(|number| format!("a{number}"));
+    let guards = futures_util::future::join_all(names.map(|name| session.lock(&name).acquire())).await;
+    let guards: Vec<_> = guards.into_iter().map(|guard| guard.expect("free")).collect();
+    let _watches: Vec<_> = guards.iter().map(crate::client::LockGuard::watch).collect();
+    for looks in [1_000, 2_000] {
+        until(|| fake.count(is_check) == looks).await;
+        tokio::time::sleep(SECOND).await;
+        assert_eq!((fake.count(is_check), fake.most_questions()), (looks, HOLD_LOOKS_AT_ONCE));
+        fake.cut();
+    }
+}

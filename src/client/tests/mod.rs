@@ -1,0 +1,4 @@
+//! The client against a service that a test directs, in simulated time: nothing waits, and every count is exact.
+
+mod fake;
+mod following;
