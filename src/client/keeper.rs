@@ -54,6 +54,8 @@ enum Last {
 
 /// One attempt to prolong the session, with its answer.
 struct Attempted {
+    /// Its number.
+    attempt: u64,
     sent: Instant,
     answer: Result<Reply, ServiceError>,
 }
@@ -117,7 +119,7 @@ impl<S: LockService> Keeper<S> {
             tokio::select! {
                 biased;
                 end = &mut lost => return Ending::Lost(end),
-                Some(attempted) = self.attempts.next(), if !self.attempts.is_empty() => self.hear(attempted),
+                Some(attempted) = self.attempts.next(), if !self.attempts.is_empty() => self.on_answer(attempted),
                 errand = self.inbox.recv() => match errand {
                     None => return Ending::Left,
                     Some(Errand::Close { done }) => return Ending::Asked(done),
@@ -206,13 +208,13 @@ impl<S: LockService> Keeper<S> {
             proof: self.presence.proof(),
             attempt: self.attempt,
         };
-        let service = self.service.clone();
+        let (attempt, service) = (self.attempt, self.service.clone());
         self.attempts.push(Box::pin(async move {
             let answer = service.renew(vec![renewal]).await;
             let answer = answer.and_then(|replies| {
                 replies.into_iter().next().ok_or_else(|| ServiceError::Internal("a renewal without an answer".into()))
             });
-            Attempted { sent, answer }
+            Attempted { attempt, sent, answer }
         }));
     }
 
@@ -222,12 +224,14 @@ impl<S: LockService> Keeper<S> {
         let (namespace, handle) = (namespace.clone(), handle.clone());
         let attach = Attach { namespace, session: *id, handle, attempt: self.attempt };
         let call = self.presence.call(Command::Attach(attach));
-        let service = self.service.clone();
-        self.attempts.push(Box::pin(async move { Attempted { sent, answer: service.submit(call).await } }));
+        let (attempt, service) = (self.attempt, self.service.clone());
+        self.attempts.push(Box::pin(async move { Attempted { attempt, sent, answer: service.submit(call).await } }));
     }
 
-    fn hear(&mut self, Attempted { sent, answer }: Attempted) {
+    fn on_answer(&mut self, Attempted { attempt, sent, answer }: Attempted) {
         let presence = self.presence.clone();
+        // While a newer attempt is under way, or was answered, the failure of an older one says nothing.
+        let superseded = attempt < self.attempt;
         let outdated = sent < presence.validity().newest_answered();
         match answer {
             Ok(Reply {
@@ -243,31 +247,28 @@ impl<S: LockService> Keeper<S> {
                     (self.last, self.backoff) = (Last::Answered, Backoff::new());
                 }
             }
-            Ok(Reply { outcome: Outcome::Refused(Refusal::SessionEnded { reason, .. }), .. }) => {
-                presence.end_as(End::Told(reason));
-            }
+            Ok(Reply { outcome: Outcome::Refused(Refusal::SessionEnded { reason, .. }), .. })
+            | Err(ServiceError::Refused(Refusal::SessionEnded { reason, .. })) => presence.end_as(End::Told(reason)),
             Ok(Reply { outcome: Outcome::Refused(Refusal::StaleAttempt { newest }), .. }) => {
-                if newest >= self.attempt {
-                    (self.attempt, self.detached) = (newest, true);
+                // Late answers to older attaches name the newest one of this session itself, which is as it should be.
+                let foreign = self.attempt < newest;
+                if foreign || !superseded {
+                    (self.attempt, self.detached) = (self.attempt.max(newest), true);
+                    self.again(ServiceError::not_sent(NotSent::Detached));
                 }
-                self.again(ServiceError::not_sent(NotSent::Detached), outdated);
             }
-            Ok(Reply { outcome, .. }) => self.again(ServiceError::Internal(format!("{outcome:?}")), outdated),
-            Err(ServiceError::Refused(Refusal::SessionEnded { reason, .. })) => presence.end_as(End::Told(reason)),
+            Ok(_) | Err(_) if superseded => {}
+            Ok(Reply { outcome, .. }) => self.again(ServiceError::Internal(format!("{outcome:?}"))),
             Err(error) => {
                 // A node that does not lead, or leads nobody, is left for another one.
                 self.detached |= is_detached(&error) || leads_nobody(&error);
-                self.again(error, outdated);
+                self.again(error);
             }
         }
     }
 
-    /// Tries again after a pause; never gives up, for only the deadline ends a session. A failure that is older than
-    /// an answer says nothing.
-    fn again(&mut self, error: ServiceError, outdated: bool) {
-        if outdated {
-            return;
-        }
+    /// Tries again after a pause; never gives up, for only the deadline ends a session.
+    fn again(&mut self, error: ServiceError) {
         self.last = Last::Failed;
         let pause = self.backoff.pause(&error, &*self.presence.clock);
         self.due = self.presence.clock.now().after(pause);

@@ -1,0 +1,76 @@
+//! How a session is kept: what the answers to its attaches make its keeper do.
+
+use std::time::Duration;
+
+use super::fake::{Asked, Fake, Fate, until};
+use crate::model::{Attachment, Command, Outcome, Refusal};
+use crate::service::{NotSent, ServiceError};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn is_attach(asked: &Asked) -> bool {
+    matches!(asked, Asked::Submit(Command::Attach(_)))
+}
+
+fn is_attempt(asked: &Asked) -> bool {
+    is_attach(asked) || matches!(asked, Asked::Renew(_))
+}
+
+fn attempts(fake: &Fake) -> Vec<u64> {
+    let attempt = |asked| if let Asked::Submit(Command::Attach(attach)) = asked { Some(attach.attempt) } else { None };
+    fake.asked(is_attach).into_iter().filter_map(|(_, asked)| attempt(asked)).collect()
+}
+
+fn stale(newest: u64) -> Outcome {
+    Outcome::Refused(Refusal::StaleAttempt { newest })
+}
+
+/// Opens a session for 9 s, whose first renewal finds that it has no stream; then each attach has the next of these answers,
+/// so much later, and the last ones are served.
+async fn attaching(answers: Vec<(Duration, Outcome)>) -> (Fake, crate::client::Session<Fake>) {
+    let fake = Fake::new();
+    let (mut answers, mut renewals) = (answers.into_iter(), 0);
+    fake.rule(move |asked| match asked {
+        Asked::Renew(_) => {
+            renewals += 1;
+            if renewals == 1 { Fate::Fail(ServiceError::not_sent(NotSent::Detached)) } else { Fate::Serve }
+        }
+        Asked::Submit(Command::Attach(_)) => match answers.next() {
+            Some((late, outcome)) => Fate::Late(late, outcome),
+            None => Fate::Serve,
+        },
+        Asked::Submit(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe(_) | Asked::Status => Fate::Serve,
+    });
+    let session = fake.client().session().ttl(9 * SECOND).open().await.expect("opened");
+    (fake, session)
+}
+
+/// An attach is not answered in time, and a second one is made. A late answer to the first one says nothing about the
+/// second: no third one follows, which would leave the node of the second for another one.
+#[tokio::test(start_paused = true)]
+async fn a_late_answer_to_an_older_attach_causes_no_other() {
+    let attached = |at_ms: u64| {
+        let deadline = crate::model::LogTime(at_ms).after_ms(9_000);
+        Outcome::Attached { attachment: Attachment(3), deadline }
+    };
+    for first in [stale(3), Outcome::Refused(Refusal::WrongHandle)] {
+        for (late, second) in [(4 * SECOND, Duration::ZERO), (2 * SECOND, SECOND)] {
+            let (fake, session) = attaching(vec![(late, first.clone()), (second, attached(6_000))]).await;
+            until(|| fake.count(is_attempt) == 5).await;
+            assert_eq!(attempts(&fake), [2, 3], "{first:?} {late:?} late, and {second:?}");
+            drop(session);
+        }
+    }
+}
+
+/// An attach that is refused because a copy of it was applied, or because the cluster counts further than the client, is made
+/// again, above everything that was counted.
+#[tokio::test(start_paused = true)]
+async fn a_newest_attach_that_is_stale_is_made_again() {
+    for (newest, again) in [(2, 3), (10, 11)] {
+        let (fake, session) = attaching(vec![(Duration::ZERO, stale(newest))]).await;
+        until(|| fake.count(is_attempt) == 4).await;
+        assert_eq!(attempts(&fake), [2, again]);
+        drop(session);
+    }
+}
