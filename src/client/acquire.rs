@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use super::hold::Hold;
 use super::pursuit::{Asker, Pursuit, Ready};
+use super::validity::{self, Validity};
 use super::wanted::{Choices, Wait, Wanted, choice_methods, mode_methods, wanted_methods};
 use super::{Client, ClientError, LockGuard, Retry, Session};
+use crate::limits::LEASE_MS_MIN;
 use crate::model::{
     Acquire, Alter, Alteration, Answer, Command, Fairness, FencingToken, Grant, Handle, HolderView, Invalid, LockKey,
-    LockName, Mode, Query, Reentry, Refusal,
+    LockName, Mode, Outcome, Query, Reentry, Refusal, RenewalTarget, Reply,
 };
-use crate::service::{Freshness, LockService, ServiceError};
+use crate::service::{Freshness, LockService, RenewalCall, ServiceError};
 
 /// How a lock is to be acquired: exclusive, and waited for as long as the session lives, by default.
 /// [`acquire`](Self::acquire) asks for it; values are checked there.
@@ -94,7 +96,7 @@ impl<S: LockService> Session<S> {
         let retry = Retry::for_ever(presence.clock.clone());
         let mode = tokio::select! {
             biased;
-            mode = self.mode_of(guard.name(), guard.token(), retry) => mode?,
+            held = self.held(guard.name(), guard.token(), retry) => held?.map(|(mode, _)| mode),
             _ = presence.told_of_its_end() => None,
         };
         Ok(match mode {
@@ -105,32 +107,75 @@ impl<S: LockService> Session<S> {
 
     /// The guard of a hold that was handed over to this session without its having asked. Refused where the session does not
     /// hold the lock under this token. Two guards of one hold both give it back: adopt it once.
+    ///
+    /// Where the hold has a lease of its own, it has one from now on of the length that was left of it.
     pub async fn adopt(&self, name: &str, token: FencingToken) -> Result<LockGuard, ClientError> {
-        let lock = LockKey { namespace: self.namespace().clone(), name: LockName::parse(name)? };
-        let retry = Retry::new(self.settings.clock.clone(), self.settings.request_wait);
-        let Some(mode) = self.mode_of(&lock.name, token, retry).await? else {
-            return Err(Refusal::NotHeld { lock }.into());
-        };
+        let name = LockName::parse(name)?;
+        let (mode, left_ms) = self.surely_held(&name, token).await?;
+        let lease = self.lease_of(&name, token, left_ms.max(LEASE_MS_MIN)).await?;
+        if lease.is_none() {
+            // Its lease may have run out just before it could be renewed: then the hold is gone by now.
+            self.surely_held(&name, token).await?;
+        }
         let grant = Grant { token, deadline: None, waited_ms: 0 };
-        let hold = Arc::new(Hold::new(lock.name, &grant, None));
+        let hold = Arc::new(Hold::new(name, &grant, lease));
         Ok(LockGuard::new(self.tie.clone(), hold, Duration::ZERO).held_in(mode))
     }
 
-    /// How this session holds the lock under this token; `None` where it does not.
-    async fn mode_of(
+    /// How this session holds the lock under this token, and for how long if it is not renewed; refused where it does not.
+    async fn surely_held(&self, name: &LockName, token: FencingToken) -> Result<(Mode, u64), ClientError> {
+        let retry = Retry::new(self.settings.clock.clone(), self.settings.request_wait);
+        let held = self.held(name, token, retry).await?;
+        held.ok_or_else(|| Refusal::NotHeld { lock: self.key(name) }.into())
+    }
+
+    /// Renews the lease of a hold for so long; `None` where it has none. Only a renewal says whether it has.
+    async fn lease_of(
+        &self,
+        name: &LockName,
+        token: FencingToken,
+        lease_ms: u64,
+    ) -> Result<Option<(u64, Validity)>, ClientError> {
+        let presence = &self.tie.presence;
+        let target = RenewalTarget::Hold { lock: self.key(name), session: self.id(), token, lease_ms };
+        let attempt = || {
+            let (proof, attempt) = (presence.proof(), presence.next_hold_attempt());
+            let renewal = RenewalCall { target: target.clone(), proof, attempt };
+            let (sent, answer) = (presence.clock.now(), self.service.renew(vec![renewal]));
+            async move { Ok((sent, answer.await?)) }
+        };
+        let mut retry = Retry::new(presence.clock.clone(), self.settings.request_wait);
+        let (sent, replies) = retry.until_answered(attempt).await?;
+        let Some(Reply { index, stamp, outcome }) = replies.into_iter().next() else {
+            return Err(ServiceError::Internal("a renewal without an answer".to_owned()).into());
+        };
+        if let Outcome::Renewed { deadline, .. } = outcome {
+            let answer = validity::Answer { sent, index, stamp, deadline };
+            return Ok(Some((lease_ms, Validity::new(answer, None))));
+        }
+        let without = matches!(outcome, Outcome::Refused(Refusal::NotHeld { .. } | Refusal::HeldByOther { .. }));
+        if without { Ok(None) } else { Err(ClientError::unexpected(outcome)) }
+    }
+
+    fn key(&self, name: &LockName) -> LockKey {
+        LockKey { namespace: self.namespace().clone(), name: name.clone() }
+    }
+
+    /// How this session holds the lock under this token, and for how many milliseconds if it is not renewed; `None` where it
+    /// does not.
+    async fn held(
         &self,
         name: &LockName,
         token: FencingToken,
         mut retry: Retry,
-    ) -> Result<Option<Mode>, ClientError> {
-        let lock = LockKey { namespace: self.namespace().clone(), name: name.clone() };
-        let query = Query::Inspect { lock };
+    ) -> Result<Option<(Mode, u64)>, ClientError> {
+        let query = Query::Inspect { lock: self.key(name) };
         let answered = retry.until_answered(|| self.service.query(query.clone(), Freshness::Linearizable)).await?;
         let Answer::Lock(view) = answered.answer else {
             return Err(ServiceError::Internal("the service answered another question".to_owned()).into());
         };
         let own = |holder: &&HolderView| holder.token == token && holder.session == Some(self.id());
-        Ok(view.holders.iter().find(own).map(|holder| holder.mode))
+        Ok(view.holders.iter().find(own).map(|holder| (holder.mode, holder.deadline.ms_since(answered.now))))
     }
 }
 

@@ -116,7 +116,7 @@ impl LockGuard {
     /// How sure it is.
     #[must_use]
     pub fn state(&self) -> HoldState {
-        if self.hold.ended(&self.tie.presence).is_some() { HoldState::Lost } else { self.tie.presence.state() }
+        self.hold.state(&self.tie.presence)
     }
 
     /// Waits until it is lost, and tells so before another may be granted the lock; after a break or a hand-over by

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, watch};
 
-use super::presence::{Presence, pause_until};
+use super::presence::{HoldState, Presence, pause_until};
 use super::validity::{Answer, Validity};
 use crate::limits::RENEWALS_A_TTL;
 use crate::model::{EndReason, FencingToken, Grant, LockName, Principal, Reason};
@@ -149,6 +149,22 @@ impl Hold {
     /// What is left of it by its own lease; `None` where it has none.
     pub(super) fn left(&self, presence: &Presence) -> Option<Duration> {
         self.lease().map(|lease| lease.validity.left(presence.clock.now()))
+    }
+
+    /// How sure it is: as its session is, or less where its own lease was not renewed for half of its length.
+    pub(super) fn state(&self, presence: &Presence) -> HoldState {
+        if self.ended(presence).is_some() {
+            return HoldState::Lost;
+        }
+        let interval = self.lease_length().map(|(_, interval)| interval);
+        let answered = self.lease().map(|lease| lease.validity.newest_answered());
+        let overdue = interval
+            .zip(answered)
+            .is_some_and(|(interval, answered)| interval + interval / 2 < presence.clock.now().since(answered));
+        match presence.state() {
+            HoldState::Held if overdue => HoldState::Unsure,
+            state @ (HoldState::Held | HoldState::Unsure | HoldState::Lost) => state,
+        }
     }
 
     /// Waits for its own end. As a session's end it is found by the clock, too, however the keeper is scheduled.

@@ -25,8 +25,7 @@ impl HoldWatch {
     /// How sure the hold is. One that was given back is lost.
     #[must_use]
     pub fn state(&self) -> HoldState {
-        let ended = self.hold.is_given_back() || self.hold.ended(&self.presence).is_some();
-        if ended { HoldState::Lost } else { self.presence.state() }
+        if self.hold.is_given_back() { HoldState::Lost } else { self.hold.state(&self.presence) }
     }
 
     /// Waits until the hold is lost, as [`LockGuard::lost`](super::LockGuard::lost) does. One that is given back is never

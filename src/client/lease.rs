@@ -11,7 +11,7 @@ use crate::clock::{Clock, Instant};
 use crate::faults::{self, Fault};
 use crate::limits::REFRESH_TRIES_MAX;
 use crate::model::{Command, FencingToken, Handle, LockKey, LockName, LogTime, Outcome, Refusal, RenewalTarget, Reply};
-use crate::service::{Call, LockService, Proof, RenewalCall, ServiceError};
+use crate::service::{Call, LockService, Proof, RenewalCall, ServiceError, Word};
 
 /// A sessionless command says since when it is under way, so that a late duplicate is never executed.
 pub(super) fn aged(command: Command, clock: &dyn Clock, began: Instant, since: LogTime) -> (Call, Instant) {
@@ -74,10 +74,20 @@ impl<S: LockService> Lease<S> {
         self.refresh_for(self.duration).await
     }
 
-    /// Lets it end so long from now, be that sooner or later than before. An answer proves that it was held all along.
+    /// Lets it end so long from now, be that sooner or later than before. An answer proves that it was held all along. Where
+    /// the handle holds the lock by another grant by now, this one is *not held*.
     pub async fn refresh_for(&mut self, duration: Duration) -> Result<Refreshed, ClientError> {
-        let renewed = self.client.renew_lease(&self.lock, &self.handle, duration, &mut self.attempts).await?;
-        let (mut answer, refreshed) = renewed;
+        let renewed = self.client.renew_lease(&self.lock, &self.handle, duration, &mut self.attempts).await;
+        let renewed = renewed.and_then(|(answer, refreshed)| match refreshed.token {
+            Some(token) if token == self.token => Ok((answer, refreshed)),
+            Some(_) | None => Err(Refusal::NotHeld { lock: self.lock.clone() }.into()),
+        });
+        let gone = |error: &ClientError| matches!(error.word(), Word::NotHeld | Word::HeldByOther);
+        let (mut answer, refreshed) = renewed.inspect_err(|error| {
+            if gone(error) {
+                self.validity.end();
+            }
+        })?;
         let now = self.client.settings.clock.now();
         if faults::on(Fault::LeaseFromArrival) {
             answer.sent = now;

@@ -42,8 +42,7 @@ impl Permit {
     /// How sure it is.
     #[must_use]
     pub fn state(&self) -> HoldState {
-        let presence = &self.tie.presence;
-        if self.hold.ended(presence).is_some() { HoldState::Lost } else { presence.state() }
+        self.hold.state(&self.tie.presence)
     }
 
     /// A look at the hold, which ends with the last of its permits.

@@ -155,7 +155,7 @@ impl Pursued {
 fn guard(tie: Tie, at: (LogTime, u64), name: LockName, grant: &Grant, lease_ms: Option<u64>) -> LockGuard {
     let lease = grant.deadline.map(|deadline| {
         let length_ms = lease_ms.unwrap_or_else(|| deadline.ms_since(at.0));
-        (length_ms, tie.presence.validity().beside(at, deadline))
+        (length_ms, tie.presence.validity().beside(at, deadline, tie.presence.clock.now()))
     });
     let hold = Arc::new(Hold::new(name, grant, lease));
     LockGuard::new(tie, hold, Duration::from_millis(grant.waited_ms))

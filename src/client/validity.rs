@@ -60,9 +60,10 @@ impl Validity {
         }
     }
 
-    /// Another end of the same client, set by an entry that was waited for: what is known of the clocks holds for it, too.
-    pub(super) fn beside(&self, (stamp, index): (LogTime, u64), deadline: LogTime) -> Self {
-        Self { newest: (stamp, index), deadline, grace: None, passed: false, ..self.clone() }
+    /// Another end of the same client, set by an entry that was waited for until `now`: what is known of the clocks holds
+    /// for it, too.
+    pub(super) fn beside(&self, (stamp, index): (LogTime, u64), deadline: LogTime, now: Instant) -> Self {
+        Self { newest: (stamp, index), deadline, answered: now, grace: None, passed: false, ..self.clone() }
     }
 
     /// Takes another answer into account. Answers may come in any order; one that comes too late changes nothing.
@@ -97,6 +98,11 @@ impl Validity {
             Some(grace) => ends.min(self.answered.after(less_margin(grace))),
             None => ends,
         }
+    }
+
+    /// It has ended, whatever the clocks say.
+    pub(super) fn end(&mut self) {
+        self.passed = true;
     }
 
     /// How much is left.
@@ -217,7 +223,7 @@ mod tests {
     fn another_end_is_counted_by_the_same_clocks() {
         let start = ManualClock::new(1).now();
         let session = Validity::new(answer(start, 1_000, 31_000), Some(ms(4_000)));
-        let hold = session.beside((LogTime(2_000), 7), LogTime(3_000));
+        let hold = session.beside((LogTime(2_000), 7), LogTime(3_000), start);
         assert_eq!(hold.until(), start.after(Duration::from_micros(1_980_000)));
         assert_eq!(session.until(), start.after(ms(3_960)));
     }

@@ -1,6 +1,7 @@
 //! The suite's part about several locks together, about owners that wait for each other, and about who waits for whom.
 
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
 
 use lockkeeper::client::{ClientError, HoldState, Session, SetGuard};
 use lockkeeper::model::{About, EndReason, Health, Mode, OnDeadlock, Refusal, WaitsBecause};
@@ -210,8 +211,16 @@ pub(crate) async fn an_accepted_hold_is_adopted<S: LockService>(service: S) {
     let token = client.hand_over("a", guard.token(), heir.id()).await.expect("it accepts");
     let adopted = heir.adopt("a", token).await.expect("its own");
     assert_eq!((adopted.token(), adopted.session(), adopted.state()), (token, heir.id(), HoldState::Held));
+    let lease = Duration::from_secs(1);
+    assert!(lease < adopted.valid_for(), "it lives with its session");
     adopted.release().await.expect("released");
     in_use(&client, "a", 0, 0).await;
+    // A lease of its own is kept.
+    let leased = heir.lock("b").lease(lease).acquire().await.expect("free");
+    let adopted = heir.adopt("b", leased.token()).await.expect("its own");
+    assert!(adopted.valid_for() <= lease, "{:?}", adopted.valid_for());
+    drop(leased);
+    in_use(&client, "b", 0, 0).await;
 }
 
 /// A chain over two locks is explained to its end: who waits, for whom, and whose release sets it going.

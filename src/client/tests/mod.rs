@@ -3,3 +3,4 @@
 mod fake;
 mod following;
 mod keeping;
+mod validity;

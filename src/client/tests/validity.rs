@@ -1,0 +1,215 @@
+//! Whatever is valid for some time is valid from before the attempt was sent: the entry that set its end may have been
+//! decided right then, however long the answer took.
+
+use std::time::Duration;
+
+use super::fake::{Asked, Fake, Fate, TICK, until, view};
+use crate::clock::{Clock, Instant};
+use crate::model::{Command, FencingToken, Grant, Outcome, Place, Query, Refusal, RenewalTarget};
+use crate::service::{NotSent, ServiceError, Word};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// An answer takes longer than its question, so that no two points of time to count from are alike.
+const THERE: Duration = Duration::from_millis(300);
+const BACK: Duration = Duration::from_millis(400);
+
+fn slow() -> Fake {
+    let fake = Fake::new();
+    fake.ways(THERE, BACK);
+    fake
+}
+
+/// What is left of so much that counts from this sending, less the margin for the drift of clocks.
+fn left(fake: &Fake, sent: Instant, length: Duration) -> Duration {
+    (length * 99 / 100).saturating_sub(fake.clock.now().since(sent))
+}
+
+fn is_open(asked: &Asked) -> bool {
+    matches!(asked, Asked::Submit(Command::OpenSession(_)))
+}
+
+fn is_attach(asked: &Asked) -> bool {
+    matches!(asked, Asked::Submit(Command::Attach(_)))
+}
+
+fn is_acquire(asked: &Asked) -> bool {
+    matches!(asked, Asked::Submit(Command::Acquire(_)))
+}
+
+fn is_take(asked: &Asked) -> bool {
+    matches!(asked, Asked::Submit(Command::TakeLease(_)))
+}
+
+fn is_renewal(asked: &Asked) -> bool {
+    matches!(asked, Asked::Renew(_))
+}
+
+fn is_renewal_of_a_hold(asked: &Asked) -> bool {
+    matches!(asked, Asked::Renew(renewal) if matches!(renewal.target, RenewalTarget::Hold { .. }))
+}
+
+/// A session is valid from the sending of what opened it, then from that of its last renewal or attach.
+#[tokio::test(start_paused = true)]
+async fn a_session_counts_from_the_sending() {
+    let fake = slow();
+    let ttl = 9 * SECOND;
+    let session = fake.client().session().ttl(ttl).open().await.expect("opened");
+    assert_eq!(session.valid_for(), left(&fake, fake.sent(is_open), ttl));
+    fake.answers(1).await;
+    assert_eq!(session.valid_for(), left(&fake, fake.sent(is_renewal), ttl));
+    fake.attached(false);
+    fake.answers(1).await;
+    assert_eq!(session.valid_for(), left(&fake, fake.sent(is_attach), ttl));
+}
+
+/// A session that was opened at the second try is valid from the sending of that one.
+#[tokio::test(start_paused = true)]
+async fn every_attempt_counts_for_itself() {
+    let fake = slow();
+    let mut tries = 0;
+    fake.rule(move |asked| {
+        tries += usize::from(is_open(asked));
+        if is_open(asked) && tries == 1 { Fate::Fail(ServiceError::unknown("lost")) } else { Fate::Serve }
+    });
+    let ttl = 9 * SECOND;
+    let session = fake.client().session().ttl(ttl).open().await.expect("opened");
+    assert_eq!((fake.count(is_open), session.valid_for()), (2, left(&fake, fake.sent(is_open), ttl)));
+}
+
+/// The lease of a lock is valid from before the acquire was sent, then from the sending of its last renewal.
+#[tokio::test(start_paused = true)]
+async fn the_lease_of_a_hold_counts_from_the_sending() {
+    let fake = slow();
+    let session = fake.client().session().ttl(60 * SECOND).open().await.expect("opened");
+    let lease = 3 * SECOND;
+    let guard = session.lock("a").lease(lease).acquire().await.expect("free");
+    let (valid, longest) = (guard.valid_for(), left(&fake, fake.sent(is_acquire), lease));
+    assert!(valid <= longest && longest < valid + lease / 100, "{valid:?} of {longest:?}");
+    for _ in 0..3 {
+        fake.answers(1).await;
+        assert_eq!(guard.valid_for(), left(&fake, fake.sent(is_renewal_of_a_hold), lease));
+    }
+}
+
+/// A token lease is valid from the sending of the attempt that took it, then from that of its last refresh, of which the
+/// answer says the same.
+#[tokio::test(start_paused = true)]
+async fn a_token_lease_counts_from_the_sending() {
+    let fake = slow();
+    let mut tries = 0;
+    fake.rule(move |asked| {
+        tries += usize::from(is_take(asked));
+        if is_take(asked) && tries == 1 { Fate::Fail(ServiceError::not_sent(NotSent::NoLeader)) } else { Fate::Serve }
+    });
+    let length = 5 * SECOND;
+    let mut lease = fake.client().lease("a").duration(length).take().await.expect("free");
+    assert_eq!((fake.count(is_take), lease.valid_for()), (2, left(&fake, fake.sent(is_take), length)));
+    for _ in 0..2 {
+        let refreshed = lease.refresh().await.expect("held");
+        assert_eq!(lease.valid_for(), left(&fake, fake.sent(is_renewal), length));
+        assert_eq!(refreshed.valid_for, length * 99 / 100);
+    }
+}
+
+/// A token lease that was waited for is valid from the sending of a refresh: nothing that was sent before says when it was
+/// granted.
+#[tokio::test(start_paused = true)]
+async fn a_token_lease_that_was_waited_for_counts_from_a_refresh() {
+    let fake = slow();
+    let (length, waits, clocks) = (5 * SECOND, 2 * SECOND, fake.clone());
+    fake.valid(&[9]);
+    fake.rule(move |asked| match asked {
+        Asked::Submit(Command::TakeLease(take)) => {
+            let lock = take.lock.name.clone();
+            Fate::Outcome(Outcome::Queued(Place { lock, place: 1, sequence: 1, held_by: None }))
+        }
+        Asked::Settled => {
+            let deadline = Some(clocks.stamp().after_ms(7_000));
+            Fate::Late(waits, Outcome::Granted(Grant { token: FencingToken::new(0, 9), deadline, waited_ms: 2_000 }))
+        }
+        Asked::Submit(_) | Asked::Renew(_) | Asked::Query(_) | Asked::Subscribe(_) | Asked::Status => Fate::Serve,
+    });
+    let lease = fake.client().lease("a").duration(length).wait(60 * SECOND).take().await.expect("granted");
+    assert_eq!((fake.count(is_renewal), lease.valid_for()), (1, left(&fake, fake.sent(is_renewal), length)));
+}
+
+/// A hold that is adopted has the lease that was left of it, from the sending of the renewal that found it; and that lease is
+/// renewed.
+#[tokio::test(start_paused = true)]
+async fn an_adopted_hold_keeps_its_lease() {
+    let fake = slow();
+    let session = fake.client().session().ttl(60 * SECOND).open().await.expect("opened");
+    let (token, clocks) = (FencingToken::new(0, 5), fake.clone());
+    fake.rule(move |asked| match asked {
+        Asked::Query(Query::Inspect { .. }) => Fate::Answer(view(token, clocks.stamp().after_ms(3_000))),
+        Asked::Submit(_) | Asked::Renew(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe(_) | Asked::Status => {
+            Fate::Serve
+        }
+    });
+    let guard = session.adopt("a", token).await.expect("its own");
+    for renewals in 1..=3 {
+        assert_eq!(fake.count(is_renewal_of_a_hold), renewals);
+        assert_eq!(guard.valid_for(), left(&fake, fake.sent(is_renewal_of_a_hold), 3 * SECOND));
+        fake.answers(1).await;
+    }
+}
+
+/// A hold without a lease that is adopted is valid as long as its session. One whose lease ran out on the way is not held.
+#[tokio::test(start_paused = true)]
+async fn an_adopted_hold_without_a_lease_lives_with_its_session() {
+    let fake = slow();
+    let session = fake.client().session().ttl(60 * SECOND).open().await.expect("opened");
+    let (token, clocks) = (FencingToken::new(0, 5), fake.clone());
+    let mut looks_left = 3;
+    fake.rule(move |asked| match asked {
+        Asked::Query(Query::Inspect { .. }) if looks_left > 0 => {
+            looks_left -= 1;
+            Fate::Answer(view(token, clocks.stamp().after_ms(1_000)))
+        }
+        Asked::Renew(renewal) => match &renewal.target {
+            RenewalTarget::Hold { lock, .. } => {
+                Fate::Outcome(Outcome::Refused(Refusal::NotHeld { lock: lock.clone() }))
+            }
+            RenewalTarget::Session(_) | RenewalTarget::Lease { .. } => Fate::Serve,
+        },
+        Asked::Submit(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe(_) | Asked::Status => Fate::Serve,
+    });
+    let guard = session.adopt("a", token).await.expect("its own");
+    assert_eq!(guard.valid_for(), session.valid_for());
+    let gone = session.adopt("a", token).await.expect_err("held at the first look only");
+    assert_eq!(gone.word(), Word::NotHeld);
+}
+
+/// A token lease whose handle holds another grant by now is not held: a refresh that prolongs that one does not bring the old
+/// token back.
+#[tokio::test(start_paused = true)]
+async fn a_refresh_does_not_revive_an_older_grant() {
+    let fake = slow();
+    let mut first = fake.client().lease("a").duration(SECOND).take().await.expect("free");
+    until(|| first.valid_for().is_zero()).await;
+    let second = fake.client().lease("a").duration(60 * SECOND).handle(first.handle().clone()).take().await;
+    let second = second.expect("free again");
+    assert_eq!(first.refresh().await.expect_err("another grant").word(), Word::NotHeld);
+    assert_eq!(first.valid_for(), Duration::ZERO);
+    assert!(first.token() < second.token() && !second.valid_for().is_zero());
+}
+
+/// A token lease that the cluster says is not held is valid no more, although its time is not over: its handle gave it back.
+#[tokio::test(start_paused = true)]
+async fn a_refused_refresh_ends_the_lease() {
+    let fake = slow();
+    let mut lease = fake.client().lease("a").duration(60 * SECOND).take().await.expect("free");
+    fake.rule(|asked| match asked {
+        Asked::Renew(renewal) => match &renewal.target {
+            RenewalTarget::Lease { lock, .. } => {
+                Fate::Outcome(Outcome::Refused(Refusal::NotHeld { lock: lock.clone() }))
+            }
+            RenewalTarget::Session(_) | RenewalTarget::Hold { .. } => Fate::Serve,
+        },
+        Asked::Submit(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe(_) | Asked::Status => Fate::Serve,
+    });
+    tokio::time::sleep(TICK).await;
+    assert!(!lease.valid_for().is_zero());
+    assert_eq!(lease.refresh().await.expect_err("given back").word(), Word::NotHeld);
+    assert_eq!(lease.valid_for(), Duration::ZERO);
+}
