@@ -79,6 +79,14 @@ impl Retry {
         Self { attempt_wait: REQUEST_WAIT, ..Self::new(clock, Duration::MAX) }
     }
 
+    /// Gives up after this patience, or never where there is none.
+    pub(super) fn patient_for(clock: Arc<dyn Clock>, patience: Option<Duration>) -> Self {
+        match patience {
+            Some(patience) => Self::new(clock, patience),
+            None => Self::for_ever(clock),
+        }
+    }
+
     /// For attempts that end by themselves within so long, where that is known: then they need no timer.
     pub(super) fn of_attempts_within(mut self, longest: Option<Duration>) -> Self {
         self.timely = longest.is_some_and(|longest| longest <= self.attempt_wait);

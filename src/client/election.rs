@@ -60,7 +60,8 @@ impl<S: LockService> Election<S> {
     pub async fn observe(&self) -> Result<Observer<S>, ClientError> {
         let name = LockName::parse(&self.name)?;
         let watch = self.client.watch(&self.name, None).await?;
-        let election = Election { client: self.client.clone(), name: self.name.clone() };
+        // To look on must not keep a candidate's session alive.
+        let election = Election { client: self.client.without_session(), name: self.name.clone() };
         Ok(Observer { election, name, watch, told: None, due: true })
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::backoff::{Backoff, Retry};
 use super::hold::{Alone, Hold};
@@ -18,7 +19,7 @@ use crate::model::{
     Alter, Alteration, Claim, Command, FencingToken, LockKey, LockValue, Outcome, Patience, Refusal, Release,
     RenewalTarget, Reply,
 };
-use crate::service::{ClaimRef, LockService, RenewalCall, ServiceError};
+use crate::service::{Advice, ClaimRef, LockService, RenewalCall, ServiceError};
 
 /// A request number, and the bound below which all were answered when it was drawn.
 pub(super) type Drawn = (u64, u64);
@@ -47,24 +48,29 @@ impl Request {
 
 /// Performs requests through a service.
 pub(super) trait Perform: Send + Sync {
-    /// Until it is answered; what cannot be mended by trying again ends with the session.
-    fn perform(&self, presence: Arc<Presence>, request: Request) -> Performing;
+    /// Until it is answered, or for as long as `patience` allows; what cannot be mended by trying again ends with the session.
+    fn perform(&self, presence: Arc<Presence>, request: Request, patience: Option<Duration>) -> Performing;
 }
 
 /// The answer to come.
 pub(super) type Performing = Pin<Box<dyn Future<Output = Result<Reply, ServiceError>> + Send>>;
 
 impl<S: LockService> Perform for S {
-    fn perform(&self, presence: Arc<Presence>, request: Request) -> Performing {
+    fn perform(&self, presence: Arc<Presence>, request: Request, patience: Option<Duration>) -> Performing {
         let service = self.clone();
+        let retry = Retry::patient_for(presence.clock.clone(), patience).of_attempts_within(service.answers_within());
         match request {
             Request::Cancel(number) => {
                 let cancel = Command::Cancel { request: presence.request(number) };
-                Box::pin(async move { finish(&service, &presence, number, cancel).await })
+                Box::pin(async move { finish(&service, &presence, retry, number, cancel).await })
             }
-            Request::Release(hold, drawn) => Box::pin(async move { release(&service, &presence, &hold, drawn).await }),
+            Request::Release(hold, (number, answered_below)) => {
+                let (request, name) = (presence.request(number), hold.name.clone());
+                let release = Command::Release(Release { request, answered_below, name, token: hold.token() });
+                Box::pin(async move { finish(&service, &presence, retry, number, release).await })
+            }
             Request::Alter(hold, drawn, change) => {
-                Box::pin(async move { alter(&service, &presence, &hold, drawn, change).await })
+                Box::pin(async move { alter(&service, &presence, retry, &hold, drawn, change).await })
             }
         }
     }
@@ -85,7 +91,7 @@ pub(super) async fn perform_left(
 ) {
     let session = presence.id;
     let _turn = if turn.is_some() { turn } else { request.turn().await };
-    if let Err(error) = service.perform(presence, request).await {
+    if let Err(error) = service.perform(presence, request, None).await {
         tracing::warn!(%session, %error, "a dropped lock stays until its session ends");
     }
 }
@@ -110,36 +116,32 @@ impl Change {
     }
 }
 
-/// Repeats a command until it is answered.
+/// Whether it is answered, or trying again cannot change that it is not.
+pub(super) fn is_final(answer: &Result<Reply, ServiceError>) -> bool {
+    answer.as_ref().err().is_none_or(|error| error.advice() == Advice::GiveUp)
+}
+
+/// Repeats a command until it is answered. Its number is outstanding until then.
 async fn finish<S: LockService>(
     service: &S,
     presence: &Presence,
+    mut retry: Retry,
     number: u64,
     command: Command,
 ) -> Result<Reply, ServiceError> {
     let call = presence.call(command);
-    let mut retry = Retry::for_ever(presence.clock.clone()).of_attempts_within(service.answers_within());
     let answer = retry.until_answered(|| submit(service, presence, &call)).await;
-    presence.numbers().finish(number);
+    if is_final(&answer) {
+        presence.numbers().finish(number);
+    }
     answer
-}
-
-/// Gives a hold back.
-async fn release<S: LockService>(
-    service: &S,
-    presence: &Presence,
-    hold: &Hold,
-    (number, answered_below): Drawn,
-) -> Result<Reply, ServiceError> {
-    let request = presence.request(number);
-    let release = Release { request, answered_below, name: hold.name.clone(), token: hold.token() };
-    finish(service, presence, number, Command::Release(release)).await
 }
 
 /// Changes a hold; waits where that has to wait.
 async fn alter<S: LockService>(
     service: &S,
     presence: &Presence,
+    mut retry: Retry,
     hold: &Hold,
     (number, answered_below): Drawn,
     change: Change,
@@ -149,7 +151,6 @@ async fn alter<S: LockService>(
     let lock = LockKey { namespace: presence.namespace.clone(), name: name.clone() };
     let call = presence.call(Command::Alter(Alter { request, answered_below, name, what }));
     let claim = ClaimRef { lock, claim: Claim::Request(request) };
-    let mut retry = Retry::for_ever(presence.clock.clone()).of_attempts_within(service.answers_within());
     let attempt = || {
         let (sent, answer) = (presence.clock.now(), submit(service, presence, &call));
         async move { Ok((sent, answer.await?)) }
@@ -159,7 +160,9 @@ async fn alter<S: LockService>(
     if let Ok(Reply { outcome: Outcome::Granted(grant), .. }) = &answer {
         hold.regranted(grant.token);
     }
-    presence.numbers().finish(number);
+    if is_final(&answer) {
+        presence.numbers().finish(number);
+    }
     answer
 }
 

@@ -165,12 +165,13 @@ impl LockGuard {
         let mut withdrawal = Withdrawn { tie: self.tie.clone(), number: Some(drawn.0) };
         let answer = self.alter(drawn, Change::Upgrade(wait.patience()));
         tokio::pin!(answer);
+        // Without an answer it is withdrawn, too: the session's keeper goes on with an upgrade that no caller waits for.
         let answer = tokio::select! {
             biased;
-            answer = &mut answer => answer,
+            answer = &mut answer => answer?,
             () = passed(&*presence.clock, deadline) => {
                 withdrawal.withdraw();
-                answer.await
+                answer.await?
             }
         };
         withdrawal.number = None;
@@ -183,7 +184,8 @@ impl LockGuard {
         if reply.outcome == Outcome::Downgraded { Ok(()) } else { Err(ClientError::unexpected(reply.outcome)) }
     }
 
-    /// Changes the text that is kept with the hold and shown to everybody; `None` takes it away.
+    /// Changes the text that is kept with the hold and shown to every client; `None` takes it away. After an error that
+    /// leaves its outcome open the session's keeper goes on with the change; later changes wait for it.
     pub async fn set_value(&self, value: Option<&str>) -> Result<(), ClientError> {
         let value = value.map(LockValue::parse).transpose()?;
         let reply = self.alter(self.tie.presence.draw(), Change::SetValue(value)).await?;
@@ -215,7 +217,8 @@ impl LockGuard {
         if self.state() == HoldState::Lost { Err(self.lost().await) } else { Ok(output) }
     }
 
-    /// Gives the lock back and says what became of it. Abandoned halfway it is given back all the same.
+    /// Gives the lock back and says what became of it. Abandoned halfway it is given back all the same; so it is after an
+    /// error that leaves its outcome open, which means that the service did not answer for the client's request wait.
     pub async fn release(mut self) -> Result<Released, ClientError> {
         self.owed = Owed::Nothing;
         self.hold.give_back();

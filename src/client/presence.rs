@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::ClientError;
-use super::errands::{Perform, Request};
+use super::errands::{Perform, Request, is_final};
 use super::hold::{Alone, Hold};
 use super::numbers::Numbers;
 use super::validity::Validity;
@@ -239,6 +239,8 @@ pub(super) struct Tie {
     pub(super) errands: mpsc::UnboundedSender<Errand>,
     /// The session's service, whose type guards do not name.
     pub(super) service: Arc<dyn Perform>,
+    /// How long a service that does not answer is asked again for a caller that waits.
+    pub(super) request_wait: Duration,
 }
 
 impl Tie {
@@ -248,21 +250,26 @@ impl Tie {
         let _ = self.errands.send(errand);
     }
 
-    /// Performs a request and waits for its answer. Abandoned halfway it is left to the keeper, which repeats it under the
-    /// same number.
+    /// Performs a request and waits for its answer. Abandoned halfway, or given up for want of an answer, it is left to the
+    /// keeper, which repeats it under the same number.
     pub(super) async fn ask(&self, request: Request) -> Result<Reply, ClientError> {
         let mut unanswered = Unanswered { tie: self, request: Some(request.clone()), turn: None };
         let answered = async {
             unanswered.turn = request.turn().await;
-            self.service.perform(self.presence.clone(), request).await
+            self.service.perform(self.presence.clone(), request, Some(self.request_wait)).await
         };
         let answer = tokio::select! {
             biased;
-            answer = answered => answer.map_err(ClientError::from),
-            end = self.presence.told_of_its_end() => Err(self.presence.lost_error(end)),
+            answer = answered => answer,
+            end = self.presence.told_of_its_end() => {
+                unanswered.request = None;
+                return Err(self.presence.lost_error(end));
+            }
         };
-        unanswered.request = None;
-        answer
+        if is_final(&answer) {
+            unanswered.request = None;
+        }
+        answer.map_err(ClientError::from)
     }
 }
 

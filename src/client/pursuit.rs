@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::errands::Request;
 use super::hold::Hold;
 use super::presence::{Errand, Tie};
-use super::waiting::{granted, granted_set, not_acquired, passed, settled};
+use super::waiting::{granted, granted_set, no_answer, not_acquired, passed, settled};
 use super::wanted::{OnQueued, Wait, Wanted};
 use super::{Client, ClientError, LockGuard, Retry, Session};
 use crate::clock::Instant;
@@ -33,7 +33,8 @@ pub(super) struct Ready<S: LockService> {
 }
 
 impl<S: LockService> Asker<S> {
-    /// Finds or opens the session. The wait counts from here.
+    /// Finds or opens the session. The wait counts from here, and bounds the opening, as the request wait does. A session that
+    /// was not opened in time is an error of the service: what holds the lock is not known.
     pub(super) async fn ready(self, wanted: Wanted) -> Result<Ready<S>, ClientError> {
         let Wanted { metadata, why, wait } = wanted;
         let (session, deadline) = match self {
@@ -42,8 +43,16 @@ impl<S: LockService> Asker<S> {
                 (session, deadline)
             }
             Asker::Shared(client) => {
-                let deadline = wait.until(client.settings.clock.now());
-                (client.shared_session().await?, deadline)
+                let now = client.settings.clock.now();
+                let deadline = wait.until(now);
+                let longest = now.after(client.settings.request_wait);
+                let longest = deadline.map_or(longest, |deadline| deadline.min(longest));
+                let session = tokio::select! {
+                    biased;
+                    session = client.shared_session() => session?,
+                    () = passed(&*client.settings.clock, Some(longest)) => return Err(no_answer("opening a session")),
+                };
+                (session, deadline)
             }
         };
         let metadata = Wanted::metadata(metadata, why, &session.settings.metadata)?;

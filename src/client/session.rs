@@ -130,7 +130,8 @@ impl<S: LockService> Session<S> {
         let keeper = Keeper::new(service.clone(), presence.clone(), inbox);
         // Owned by the ties: the keeper ends when the last one is dropped, or with the session.
         tokio::spawn(keeper.run());
-        Self { tie: Tie { presence, errands, service: Arc::new(service.clone()) }, service, settings }
+        let (performer, request_wait) = (Arc::new(service.clone()), settings.request_wait);
+        Self { tie: Tie { presence, errands, service: performer, request_wait }, service, settings }
     }
 
     /// Its public id.
@@ -174,11 +175,13 @@ impl<S: LockService> Session<S> {
         self.tie.presence.lost_error(self.tie.presence.lost().await)
     }
 
-    /// A client of the same service and namespace: for questions, and for what acts on others' locks.
+    /// A client of the same service and namespace, for questions, and for what acts on others' locks. Locks that are asked
+    /// for without a session are asked for in this one: the client is a handle on it, as a clone is, until it is lost.
     #[must_use]
     pub fn client(&self) -> Client<S> {
         let (service, settings) = (self.service.clone(), self.settings.clone());
-        Client { service, settings, shared: Arc::default(), withdrawals: Arc::default() }
+        let shared = Arc::new(tokio::sync::Mutex::new(Some(self.clone())));
+        Client { service, settings, shared, withdrawals: Arc::default() }
     }
 
     /// Asks for a lock.

@@ -6,7 +6,7 @@ use super::attempts::Attempts;
 use super::lease::{Lease, aged};
 use super::session::millis;
 use super::validity::{Answer, Validity};
-use super::waiting::{Settled, granted, not_acquired, passed, settled};
+use super::waiting::{Settled, granted, no_answer, not_acquired, passed, settled};
 use super::wanted::{Wait, Wanted, mode_methods, wanted_methods};
 use super::{Client, ClientError};
 use crate::clock::Instant;
@@ -76,6 +76,9 @@ impl<S: LockService> LeaseRequest<S> {
             () = passed(&*clock, wait.until(began)) => None,
         };
         let Some(Settled { sent, reply }) = settled else {
+            if taking.since.is_none() {
+                return Err(no_answer("asking for the time"));
+            }
             taking.withdraw().await?;
             taking.open = false;
             return Err(not_acquired(&take.lock.name, taking.ahead.take()));

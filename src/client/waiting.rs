@@ -6,7 +6,7 @@ use super::presence::pause_until;
 use super::{ClientError, Retry};
 use crate::clock::{Clock, Instant};
 use crate::model::{Answer, Answered, Grant, LockName, Outcome, Place, Query, Reply};
-use crate::service::{ClaimRef, Freshness, LockService, ServiceError};
+use crate::service::{ClaimRef, Freshness, LockService, NotSent, ServiceError};
 
 /// Waits until the client's clock has passed `deadline`; for ever where there is none.
 pub(super) async fn passed(clock: &dyn Clock, deadline: Option<Instant>) {
@@ -98,6 +98,11 @@ fn not_granted(outcome: Outcome, name: &LockName, ahead: Option<Place>) -> Clien
         return not_acquired(name, ahead);
     }
     ClientError::unexpected(outcome)
+}
+
+/// Nothing was asked for yet when the time was over: the service did not answer what came first.
+pub(super) fn no_answer(what: &str) -> ClientError {
+    ServiceError::not_sent(NotSent::Unreachable(format!("{what} was not answered in time"))).into()
 }
 
 /// It was not acquired in time: by what was last said of its place, if anything was.

@@ -46,10 +46,10 @@ pub(super) enum Wait {
 }
 
 impl Wait {
-    /// When it is over, for a call that began at `began`.
+    /// When it is over, for a call that began at `began`. No time at all is a try, which has its answer without a wait.
     pub(super) fn until(self, began: Instant) -> Option<Instant> {
         match self {
-            Wait::For(wait) => Some(began.after(wait)),
+            Wait::For(wait) => (!wait.is_zero()).then(|| began.after(wait)),
             Wait::Try | Wait::WhileAlive => None,
         }
     }
@@ -216,6 +216,7 @@ mod tests {
         assert_eq!(Wait::For(Duration::MAX).patience(), Patience::For { ms: PATIENCE_MS_MAX });
         assert_eq!(Wait::WhileAlive.patience(), Patience::Session);
         let began = Instant::from_nanos(5);
+        assert_eq!(Wait::For(Duration::ZERO).until(began), None);
         assert_eq!(Wait::For(Duration::from_nanos(3)).until(began), Some(Instant::from_nanos(8)));
     }
 

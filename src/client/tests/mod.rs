@@ -3,4 +3,5 @@
 mod fake;
 mod following;
 mod keeping;
+mod requests;
 mod validity;

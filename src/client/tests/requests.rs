@@ -1,0 +1,125 @@
+//! Every call that waits has its bound, and what it leaves behind is seen to its end.
+
+use std::time::Duration;
+
+use super::fake::{Asked, Fake, Fate, until};
+use crate::model::{Alteration, Command, Query};
+use crate::service::{LockService, REQUEST_WAIT, Word};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn is_open(asked: &Asked) -> bool {
+    matches!(asked, Asked::Submit(Command::OpenSession(_)))
+}
+
+fn is_release(asked: &Asked) -> bool {
+    matches!(asked, Asked::Submit(Command::Release(_)))
+}
+
+fn silence(fake: &Fake, of: impl Fn(&Asked) -> bool + Send + 'static) {
+    fake.rule(move |asked| if of(asked) { Fate::Silence } else { Fate::Serve });
+}
+
+/// Several callers of one client wait for its session to be opened, each for its own time: none of them waits for the
+/// patience of those before it. Their error says that the service did not answer, not that the lock is held.
+#[tokio::test(start_paused = true)]
+async fn callers_do_not_wait_for_each_others_patience() {
+    let fake = Fake::new();
+    silence(&fake, is_open);
+    let client = fake.client();
+    let began = tokio::time::Instant::now();
+    let tries = |wait: Option<Duration>| {
+        let request = client.lock("a");
+        let request = if let Some(wait) = wait { request.wait(wait) } else { request.try_once() };
+        async move { (request.acquire().await.expect_err("no session").word(), began.elapsed()) }
+    };
+    let waits = [None, None, None, Some(SECOND), Some(MINUTE)];
+    let ended = futures_util::future::join_all(waits.map(tries)).await;
+    for ((word, after), wait) in ended.into_iter().zip(waits) {
+        assert!(matches!(word, Word::Unreachable | Word::Unknown), "{word:?}");
+        assert!(after <= REQUEST_WAIT.min(wait.unwrap_or(MINUTE)), "{after:?} of {wait:?}");
+    }
+    fake.rule(|_| Fate::Serve);
+    client.lock("a").acquire().await.expect("free");
+}
+
+/// A wait of no time is a try: it has its answer.
+#[tokio::test(start_paused = true)]
+async fn no_time_to_wait_is_a_try() {
+    let fake = Fake::new();
+    fake.client().lock("a").wait(Duration::ZERO).acquire().await.expect("free");
+    fake.client().lease("a").wait(Duration::ZERO).take().await.expect("free");
+}
+
+/// A lease that could not be asked for in time is not said to be held by another.
+#[tokio::test(start_paused = true)]
+async fn a_take_that_was_never_sent_says_so() {
+    let fake = Fake::new();
+    silence(&fake, |asked| matches!(asked, Asked::Query(Query::Totals)));
+    let error = fake.client().lease("a").wait(SECOND).take().await.map(|_| ()).expect_err("no answer");
+    assert_eq!(error.word(), Word::Unreachable);
+}
+
+/// A release that is not answered ends with an error after the request wait. The keeper goes on with it under the same number,
+/// which counts as unanswered until then.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_is_not_answered_is_bounded() {
+    let fake = Fake::new();
+    let session = fake.client().session().ttl(MINUTE).open().await.expect("opened");
+    let guard = session.lock("a").acquire().await.expect("free");
+    silence(&fake, is_release);
+    let released = tokio::time::timeout(2 * REQUEST_WAIT, guard.release()).await.expect("bounded");
+    assert_eq!(released.expect_err("no answer").word(), Word::Unknown);
+    session.lock("b").acquire().await.expect("free").release().await.expect_err("no answer");
+    fake.rule(|_| Fate::Serve);
+    fake.answers(2).await;
+    let releases = fake.asked(is_release).into_iter().filter_map(|(_, asked)| {
+        let Asked::Submit(Command::Release(release)) = asked else { return None };
+        Some((release.name.to_string(), release.request.number, release.answered_below))
+    });
+    let releases: Vec<_> = releases.collect();
+    let first = releases[0].1;
+    assert!(releases.len() > 3, "{releases:?}");
+    for (name, number, answered_below) in releases {
+        assert_eq!(name == "a", number == first);
+        assert!(answered_below <= first, "{number} says that {first} was answered");
+    }
+}
+
+/// A change that is not answered ends with an error after the request wait; a later one waits until the keeper is through with
+/// it, so that it counts.
+#[tokio::test(start_paused = true)]
+async fn a_change_that_is_not_answered_is_bounded() {
+    let fake = Fake::new();
+    let session = fake.client().session().ttl(MINUTE).open().await.expect("opened");
+    let guard = session.lock("a").acquire().await.expect("free");
+    silence(&fake, |asked| matches!(asked, Asked::Submit(Command::Alter(_))));
+    let first = tokio::time::timeout(2 * REQUEST_WAIT, guard.set_value(Some("one"))).await.expect("bounded");
+    assert_eq!(first.expect_err("no answer").word(), Word::Unknown);
+    fake.rule(|_| Fate::Serve);
+    guard.set_value(Some("two")).await.expect("answered");
+    let values = fake.asked(|asked| matches!(asked, Asked::Submit(Command::Alter(_))));
+    let values = values.into_iter().filter_map(|(_, asked)| {
+        let Asked::Submit(Command::Alter(alter)) = asked else { return None };
+        let Alteration::SetValue { value, .. } = alter.what else { return None };
+        value.map(|value| value.to_string())
+    });
+    assert_eq!(values.collect::<Vec<_>>(), ["one", "one", "two"]);
+}
+
+/// The client of a session asks for locks in that session, and opens no other. To look on through it keeps no session alive.
+#[tokio::test(start_paused = true)]
+async fn the_client_of_a_session_shares_it() {
+    let fake = Fake::new();
+    let session = fake.client().session().ttl(MINUTE).open().await.expect("opened");
+    let guard = session.client().lock("a").acquire().await.expect("free");
+    session.client().locks(["a"]).wait(SECOND);
+    assert_eq!((guard.session(), fake.count(is_open)), (session.id(), 1));
+    let observer = session.client().election("a").observe().await.expect("observing");
+    let filter = session.client().tokens("a").await.expect("followed");
+    drop((guard, session));
+    until(|| fake.count(|asked| matches!(asked, Asked::Submit(Command::CloseSession { .. }))) == 1).await;
+    drop((observer, filter));
+    assert!(fake.is_attached(super::fake::session()));
+}
