@@ -175,7 +175,7 @@ impl LockGuard {
             }
         };
         withdrawal.number = None;
-        Ok(granted(answer?.outcome, self.name(), None)?.token)
+        Ok(granted(answer.outcome, self.name(), None)?.token)
     }
 
     /// From exclusive to shared, at once and under the same token. A shared hold stays as it is.
@@ -192,12 +192,13 @@ impl LockGuard {
         if reply.outcome == Outcome::Done { Ok(()) } else { Err(ClientError::unexpected(reply.outcome)) }
     }
 
-    /// Its permits, each of which is given back for itself; of a lock there is one. A hold that its owner entered again gives
-    /// none back before that was released.
-    #[must_use = "dropping a permit gives it back"]
-    pub fn into_permits(mut self) -> Vec<Permit> {
+    /// Its permits, each of which is given back for itself; of a lock there is one. They are made when they are taken from the
+    /// iterator, which gives the others back together when it is dropped. A hold that its owner entered again gives none back
+    /// before that was released.
+    #[must_use = "dropping the permits gives them back"]
+    pub fn into_permits(mut self) -> impl Iterator<Item = Permit> + Send {
         self.owed = Owed::Nothing;
-        Permit::of(&self.tie, &self.hold, self.permits)
+        Permit::all(&self.tie, &self.hold, self.permits).one_by_one()
     }
 
     fn alter(&self, drawn: Drawn, change: Change) -> impl Future<Output = Result<Reply, ClientError>> + Send + use<> {

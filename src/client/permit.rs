@@ -21,16 +21,31 @@ pub struct Permit {
     hold: Arc<Hold>,
     /// Permits of the same hold that were not given back yet.
     left: Arc<AtomicU32>,
-    /// How many there were; a single one is the whole hold.
+    /// How many there were.
     of: u32,
+    /// How many this stands for: one, but for what was not split yet.
+    count: u32,
     given_back: bool,
 }
 
 impl Permit {
-    pub(super) fn of(tie: &Tie, hold: &Arc<Hold>, count: u32) -> Vec<Self> {
-        let left = Arc::new(AtomicU32::new(count));
-        let one = || Self { tie: tie.clone(), hold: hold.clone(), left: left.clone(), of: count, given_back: false };
-        (0..count).map(|_| one()).collect()
+    /// All permits of a hold in one.
+    pub(super) fn all(tie: &Tie, hold: &Arc<Hold>, count: u32) -> Self {
+        let (tie, hold, left) = (tie.clone(), hold.clone(), Arc::new(AtomicU32::new(count)));
+        Self { tie, hold, left, of: count, count, given_back: false }
+    }
+
+    /// Splits it, one permit at a time: there may be two thousand million of them.
+    pub(super) fn one_by_one(self) -> impl Iterator<Item = Self> + Send {
+        let mut rest = Some(self);
+        std::iter::from_fn(move || match &mut rest {
+            Some(several) if several.count > 1 => {
+                several.count -= 1;
+                let (tie, hold, left) = (several.tie.clone(), several.hold.clone(), several.left.clone());
+                Some(Self { tie, hold, left, of: several.of, count: 1, given_back: false })
+            }
+            Some(_) | None => rest.take(),
+        })
     }
 
     /// The fencing token of the grant.
@@ -54,7 +69,8 @@ impl Permit {
         HoldWatch { presence: self.tie.presence.clone(), hold: self.hold.clone() }
     }
 
-    /// Gives it back and says how many of the hold are left. Abandoned halfway it is given back all the same.
+    /// Gives it back and says how many of the hold are left. Abandoned halfway, or after an error that leaves its outcome
+    /// open, it is given back all the same.
     pub async fn release(mut self) -> Result<Released, ClientError> {
         self.given_back = true;
         Released::from_reply(self.tie.ask(self.request()).await?)
@@ -62,11 +78,14 @@ impl Permit {
 
     /// What gives it back: a change of the hold, or nothing but its release where it is the whole.
     fn request(&self) -> Request {
-        if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+        if self.left.fetch_sub(self.count, Ordering::Relaxed) == self.count {
             self.hold.give_back();
         }
         let (hold, drawn) = (self.hold.clone(), self.tie.presence.draw());
-        if self.of == 1 { Request::Release(hold, drawn) } else { Request::Alter(hold, drawn, Change::ReturnPermits(1)) }
+        if self.of == self.count {
+            return Request::Release(hold, drawn);
+        }
+        Request::Alter(hold, drawn, Change::ReturnPermits(self.count))
     }
 }
 

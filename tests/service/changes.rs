@@ -193,7 +193,7 @@ pub(crate) async fn resumed_permits_are_counted<S: LockService>(service: S) {
     lose(&service, &lost).await;
     in_use(&client, "s", 0, 0).await;
     let resumed = next.resume("s", guard.token(), lost.handle()).await.expect("in time");
-    let mut permits = resumed.into_permits();
+    let mut permits = resumed.into_permits().collect::<Vec<_>>();
     assert_eq!(permits.len(), 3);
     permits.pop().expect("three").release().await.expect("one of three");
     client

@@ -2,6 +2,7 @@
 
 mod fake;
 mod following;
+mod holds;
 mod keeping;
 mod requests;
 mod validity;

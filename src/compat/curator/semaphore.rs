@@ -106,8 +106,10 @@ impl<S: LockService> InterProcessSemaphoreV2<S> {
         };
         let guard = wait(request).acquire().await?;
         let token = guard.token();
-        let permits = guard.into_permits().into_iter();
-        Ok(permits.map(|permit| SemaphoreLease { permit: Some(permit), token, data: data.clone() }).collect())
+        Ok(guard
+            .into_permits()
+            .map(|permit| SemaphoreLease { permit: Some(permit), token, data: data.clone() })
+            .collect())
     }
 }
 

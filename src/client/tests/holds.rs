@@ -1,0 +1,95 @@
+//! What a guard says of its hold, and how its permits are given back.
+
+use std::time::Duration;
+
+use super::fake::{Asked, Fake, Fate, until};
+use crate::client::{HoldState, Session};
+use crate::limits::PERMITS_MAX;
+use crate::model::{Alteration, Command, Outcome, RenewalTarget};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+async fn session(fake: &Fake) -> Session<Fake> {
+    fake.client().session().ttl(60 * SECOND).open().await.expect("opened")
+}
+
+/// A hold whose lease is not renewed is unsure long before it is lost, although its session is renewed; and sure again as
+/// soon as it is.
+#[tokio::test(start_paused = true)]
+async fn an_overdue_lease_makes_a_hold_unsure() {
+    let fake = Fake::new();
+    let session = session(&fake).await;
+    // A session that was renewed long ago says nothing about a lease that is new.
+    fake.answers(1).await;
+    tokio::time::sleep(19 * SECOND).await;
+    let guard = session.lock("a").lease(9 * SECOND).acquire().await.expect("free");
+    let (watch, permit) = (guard.watch(), session.lock("b").lease(9 * SECOND).acquire().await.expect("free"));
+    let permit = permit.into_permits().next().expect("one");
+    let states = || [guard.state(), watch.state(), permit.state()];
+    assert_eq!(states(), [HoldState::Held; 3]);
+    fake.rule(|asked| {
+        let of_hold = matches!(asked, Asked::Renew(renewal) if matches!(renewal.target, RenewalTarget::Hold { .. }));
+        if of_hold { Fate::Silence } else { Fate::Serve }
+    });
+    until(|| states() == [HoldState::Unsure; 3]).await;
+    assert!(!guard.valid_for().is_zero());
+    assert_eq!(session.state(), HoldState::Held);
+    fake.rule(|_| Fate::Serve);
+    until(|| states() == [HoldState::Held; 3]).await;
+}
+
+/// How many permits each call gives back, in order; `None` for the whole hold.
+fn given_back(fake: &Fake) -> Vec<Option<u32>> {
+    let given_back = fake.asked(|_| true).into_iter().filter_map(|(_, asked)| match asked {
+        Asked::Submit(Command::Release(_)) => Some(None),
+        Asked::Submit(Command::Alter(alter)) => match alter.what {
+            Alteration::ReturnPermits { count, .. } => Some(Some(count)),
+            Alteration::Downgrade { .. }
+            | Alteration::Upgrade { .. }
+            | Alteration::SetValue { .. }
+            | Alteration::Resume { .. } => None,
+        },
+        Asked::Submit(_) | Asked::Renew(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe(_) | Asked::Status => {
+            None
+        }
+    });
+    given_back.collect()
+}
+
+/// Two thousand million permits are made one at a time; those that were not taken are given back together.
+#[tokio::test(start_paused = true)]
+async fn permits_are_made_when_they_are_taken() {
+    let fake = Fake::new();
+    fake.rule(|asked| match asked {
+        Asked::Submit(Command::Alter(_)) => Fate::Outcome(Outcome::Released { left: 1 }),
+        Asked::Submit(_) | Asked::Renew(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe(_) | Asked::Status => {
+            Fate::Serve
+        }
+    });
+    let session = session(&fake).await;
+    let acquire = || session.lock("s").permits(PERMITS_MAX, PERMITS_MAX).acquire();
+    let mut permits = acquire().await.expect("free").into_permits();
+    let (one, other) = (permits.next().expect("many"), permits.next().expect("many"));
+    one.release().await.expect("given back");
+    drop(permits);
+    until(|| given_back(&fake).len() == 2).await;
+    assert_eq!(other.state(), HoldState::Held);
+    drop(other);
+    until(|| given_back(&fake).len() == 3).await;
+    assert_eq!(given_back(&fake), [Some(1), Some(PERMITS_MAX - 2), Some(1)]);
+    drop(acquire().await.expect("free").into_permits());
+    until(|| given_back(&fake).len() == 4).await;
+    assert_eq!(given_back(&fake)[3], None, "the whole hold");
+}
+
+/// The permits of a guard are all there, and each is given back for itself.
+#[tokio::test(start_paused = true)]
+async fn permits_are_counted_out() {
+    let fake = Fake::new();
+    let session = session(&fake).await;
+    let permits: Vec<_> = session.lock("s").permits(3, 3).acquire().await.expect("free").into_permits().collect();
+    assert_eq!(permits.len(), 3);
+    drop(permits);
+    until(|| given_back(&fake).len() == 3).await;
+    assert_eq!(given_back(&fake), [Some(1); 3]);
+}
