@@ -47,6 +47,8 @@ pub const DRAIN_MS_MAX: u64 = 2_000;
 pub const ENDPOINTS_MAX: usize = 64;
 /// Commands that may wait within a client for one session's stream.
 pub const STREAM_ASKS_WAITING_MAX: usize = 256;
+/// A stream with fewer waits for settlements than this does not look for those that their callers gave up.
+pub const STREAM_SETTLES_SWEEP_MIN: usize = 64;
 /// What a stream or call has of memory for messages that come in, and as much for those that go out; more is taken where it
 /// is needed. Most messages have some 50 bytes, and ten thousand streams may stand idle.
 pub const MESSAGE_BUFFER_BYTES: usize = 256;

@@ -36,6 +36,8 @@ pub(super) struct Line {
     pub(super) unanswered: BTreeMap<u64, Unanswered>,
     /// What is waited for under a frame of its own.
     pub(super) settling: BTreeMap<u64, oneshot::Sender<Answer>>,
+    /// When there are so many, those whose callers gave up are cleared away: at every doubling, not for every frame.
+    pub(super) sweep_at: usize,
 }
 
 /// A frame that was sent.
@@ -57,6 +59,18 @@ pub(super) enum Sending {
 }
 
 impl Line {
+    /// An open line, on which the node lets so many frames be unanswered.
+    pub(super) fn new(outgoing: mpsc::Sender<pb::ClientFrame>, credit: usize) -> Self {
+        Self {
+            outgoing: Some(outgoing),
+            credit,
+            next_number: 1,
+            unanswered: BTreeMap::new(),
+            settling: BTreeMap::new(),
+            sweep_at: limits::STREAM_SETTLES_SWEEP_MIN,
+        }
+    }
+
     pub(super) fn send(&mut self, ask: Ask) -> Sending {
         let Some(outgoing) = self.outgoing.as_ref().filter(|_| self.unanswered.len() < self.credit) else {
             return Sending::Waits(ask);
@@ -75,7 +89,10 @@ impl Line {
         self.next_number += 1;
         let Ask { body, request, answer, .. } = ask;
         if matches!(body, Body::Settle(_)) {
-            self.settling.retain(|_, waits| !waits.is_closed());
+            if self.sweep_at <= self.settling.len() {
+                self.settling.retain(|_, waits| !waits.is_closed());
+                self.sweep_at = limits::STREAM_SETTLES_SWEEP_MIN.max(2 * self.settling.len());
+            }
             self.settling.insert(number, answer);
         } else {
             self.unanswered.insert(number, Unanswered { since: TokioInstant::now(), request, answer });
@@ -94,4 +111,33 @@ impl Line {
 pub(super) async fn has_room(outgoing: mpsc::Sender<pb::ClientFrame>, since: TokioInstant) -> bool {
     let longest = Duration::from_millis(limits::STREAM_SEND_MS_MAX);
     matches!(timeout_at(since + longest, outgoing.reserve()).await, Ok(Ok(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Waits that their callers gave up are cleared away, though not at every frame; those that are still waited for stay.
+    #[test]
+    fn waits_that_were_given_up_are_cleared_away() {
+        let frames = 100 * limits::STREAM_SETTLES_SWEEP_MIN;
+        let (outgoing, _frames) = mpsc::channel(frames);
+        let mut line = Line::new(outgoing, 1);
+        let (mut waits, mut sweeps, mut most) = (Vec::new(), 0, 0);
+        for request in 0..frames as u64 {
+            let (answer, waiting) = oneshot::channel();
+            let body = Body::Settle(pb::StreamSettle { request, lock: "a".to_owned() });
+            let before = line.settling.len();
+            assert!(matches!(line.send(Ask { body, request: None, answer, sent: None }), Sending::Sent));
+            sweeps += usize::from(line.settling.len() <= before);
+            most = most.max(line.settling.len());
+            // Every tenth caller goes on waiting.
+            if request % 10 == 0 {
+                waits.push(waiting);
+            }
+        }
+        assert!(waits.iter_mut().all(|waiting| waiting.try_recv() == Err(oneshot::error::TryRecvError::Empty)));
+        assert!(most <= limits::STREAM_SETTLES_SWEEP_MIN.max(2 * waits.len() + 1), "{most}");
+        assert!(0 < sweeps && sweeps < frames / limits::STREAM_SETTLES_SWEEP_MIN * 2, "{sweeps}");
+    }
 }

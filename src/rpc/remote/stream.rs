@@ -81,13 +81,7 @@ impl StreamHandle {
 
         let (asks, asked) = mpsc::channel(limits::STREAM_ASKS_WAITING_MAX);
         let settlements = Arc::new(Mutex::default());
-        let line = Arc::new(Mutex::new(Line {
-            outgoing: Some(outgoing),
-            credit: (hello.frames_in_flight_max as usize).max(1),
-            next_number: 1,
-            unanswered: BTreeMap::new(),
-            settling: BTreeMap::new(),
-        }));
+        let line = Arc::new(Mutex::new(Line::new(outgoing, (hello.frames_in_flight_max as usize).max(1))));
         let replaced = Arc::new(Notify::new());
         let stream = Stream {
             endpoints: shared.endpoints.clone(),
