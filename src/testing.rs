@@ -156,16 +156,25 @@ impl Cluster {
         &self.nodes
     }
 
-    /// The node that leads; waits until one does.
+    /// The node that leads; waits until one does. It never returns where all nodes have stopped.
     pub async fn leader(&self) -> Node {
+        // From before the first look, so that no change lies between a look and the wait for the next one.
+        let mut views: Vec<_> = self.nodes.iter().map(Node::views).collect();
         loop {
-            if let Some(node) = self.nodes.iter().find(|node| node.leads()) {
+            // A node that was closed may believe for a while that it leads.
+            let leads = |node: &&Node| node.leads() && !*node.closing().borrow();
+            if let Some(node) = self.nodes.iter().find(leads) {
                 return node.clone();
             }
-            let mut views: Vec<_> = self.nodes.iter().map(Node::views).collect();
+            if views.is_empty() {
+                return std::future::pending().await;
+            }
             let changes = views.iter_mut().map(|view| Box::pin(view.changed()));
-            // A node that has stopped will not lead; the others are still awaited in the next round.
-            let _ = futures_util::future::select_all(changes).await;
+            let (changed, which, _) = futures_util::future::select_all(changes).await;
+            // A node that has stopped will not lead.
+            if changed.is_err() {
+                views.remove(which);
+            }
         }
     }
 
@@ -218,4 +227,36 @@ fn nobodys() -> Result<LockKey, Invalid> {
 
 fn listener() -> std::io::Result<TcpListener> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::task::{Context, Wake};
+
+    use super::*;
+
+    /// Counts how often a task would be polled again.
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+
+    /// To wait for a leader among nodes that have stopped costs nothing: no poll asks for another one.
+    #[tokio::test]
+    async fn a_stopped_node_is_not_asked_again_and_again() {
+        let cluster = Cluster::start(1, None).await.expect("a cluster");
+        let node = cluster.leader().await;
+        node.close().await;
+        let mut views = node.views();
+        while views.changed().await.is_ok() {}
+        let wakes = Arc::new(Wakes(AtomicUsize::new(0)));
+        let waker = Arc::clone(&wakes).into();
+        let mut leader = std::pin::pin!(cluster.leader());
+        assert!(leader.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        assert_eq!(wakes.0.load(SeqCst), 0);
+    }
 }
