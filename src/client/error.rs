@@ -144,7 +144,7 @@ pub struct Lost {
 
 fn cause(alone: bool, session: SessionId, reason: Option<EndReason>) -> String {
     match (alone, reason) {
-        (false, None) => format!("its session {session} has ended"),
+        (false, None) => format!("its session {session} could not be renewed in time"),
         (false, Some(reason)) => format!("its session {session} has ended ({reason})"),
         (true, None) => "it is held no longer".to_owned(),
         (true, Some(EndReason::Broken)) => "it was broken".to_owned(),
