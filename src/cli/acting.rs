@@ -112,6 +112,9 @@ pub(super) async fn ask<S: LockService>(
     output: &Output,
 ) -> Result<u8, Failure> {
     let AskOptions { name, token, why } = options;
+    // The cluster names only principals. The holder sees who asks, unless the text leaves no space for that.
+    let named = format!("{}: {}", called(&super::connect::metadata("ask")?), why.as_str());
+    let why = Reason::parse(&named).unwrap_or(why);
     client.ask(name.as_str(), token, why.as_str()).await?;
     if output.json {
         let (namespace, lock, token) = (namespace.to_string(), name.to_string(), token.to_string());

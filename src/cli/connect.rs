@@ -15,14 +15,17 @@ use crate::rpc::{RemoteService, RemoteSettings, TlsSettings};
 /// Names the only cluster to believe, as `--cluster` does.
 pub(super) const CLUSTER_VARIABLE: &str = "LOCKKEEPER_CLUSTER";
 
-/// A client of the named cluster, who says who and where it is. Nothing is sent yet.
+/// A client of the named cluster, which says who and where it is. Nothing is sent yet.
 pub(super) fn connect(common: &Common) -> Result<Client<RemoteService>, Failure> {
     let mut settings = RemoteSettings::new(common.endpoints.clone());
     settings.cluster = cluster(common)?;
     settings.on_left_out = Some(warn_of_left_out);
     (settings.tls, settings.request_wait) = (tls(common)?, common.timeout);
     let service = RemoteService::new(settings)?;
-    Ok(Client::new(service).namespace(common.namespace.clone()).request_wait(common.timeout).metadata(metadata()?))
+    Ok(Client::new(service)
+        .namespace(common.namespace.clone())
+        .request_wait(common.timeout)
+        .metadata(metadata("lockkeeper")?))
 }
 
 /// The id of the only cluster to believe, where the command line or the environment names one.
@@ -52,13 +55,16 @@ pub(super) fn refuse_what_is_not_there(common: &Common) -> Result<(), Failure> {
     ))
 }
 
-/// Who asks: user, host and process, as far as they are known.
-pub(super) fn metadata() -> Result<Metadata, Failure> {
-    let user = ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok()).unwrap_or_default();
+/// Who asks: user, host and command as one name, and the process.
+pub(super) fn metadata(command: &str) -> Result<Metadata, Failure> {
+    let user =
+        ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok().filter(|user| !user.is_empty()));
+    let user = user.unwrap_or_else(|| format!("uid{}", rustix::process::getuid().as_raw()));
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").or_else(|_| std::env::var("HOSTNAME"));
+    let host = shortened(host.unwrap_or_default().trim());
     let metadata = Metadata {
-        who: shortened(&user).into(),
-        host: shortened(host.unwrap_or_default().trim()).into(),
+        who: format!("{}@{host} {}", shortened(&user), shortened(command)).into(),
+        host: host.into(),
         pid: std::process::id(),
         ..Metadata::default()
     };

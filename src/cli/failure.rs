@@ -43,6 +43,13 @@ impl Failure {
         Self::new(Word::Invalid, detail)
     }
 
+    /// A grant whose line could not be written, and which was therefore given back. Unlike elsewhere a reader that is gone is
+    /// an error here.
+    pub(crate) fn unprinted(self) -> Self {
+        let detail = format!("the grant could not be printed, so it was given back: {}", self.detail);
+        Self { detail, silent: false, says_next: true, ..self }
+    }
+
     /// The exit code.
     #[must_use]
     pub(crate) fn exit(&self) -> u8 {
@@ -161,5 +168,7 @@ mod tests {
     fn a_closed_pipe_is_silent() {
         let failure = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
         assert_eq!((failure.silent, failure.exit()), (true, 0));
+        let failure = failure.unprinted();
+        assert_eq!((failure.silent, failure.exit()), (false, 70), "unless a grant went that way");
     }
 }

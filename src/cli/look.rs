@@ -180,7 +180,8 @@ pub(super) fn called(metadata: &Metadata) -> String {
     if who.is_empty() {
         return metadata.name().into_owned();
     }
-    match (metadata.host.is_empty(), metadata.pid) {
+    // A name with its host in it, as this program gives one, needs no second.
+    match (metadata.host.is_empty() || who.contains('@'), metadata.pid) {
         (true, 0) => who.to_string(),
         (true, pid) => format!("{who} ({pid})"),
         (false, 0) => format!("{who}@{}", metadata.host),

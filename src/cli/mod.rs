@@ -30,10 +30,11 @@ mod serve;
 mod shapes;
 mod workers;
 
+use std::ffi::OsString;
 use std::future::Future;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use tokio::runtime::Runtime;
 
 use connect::connect;
@@ -55,13 +56,18 @@ const REFUSED: u8 = 65;
 /// Runs the program to its exit code.
 #[must_use]
 pub fn main() -> ExitCode {
-    let options = match Options::try_parse() {
+    let (options, in_json) = parse(std::env::args_os().collect());
+    let options = match options {
         Ok(options) => options,
-        Err(error) => return explain(&error),
+        Err(error) => return explain(&error, in_json),
     };
     // The shim becomes another program: nothing of this one may be started for it.
     if let Command::Child(shim) = &options.command {
-        return ExitCode::from(lock::become_command(shim));
+        return ExitCode::from(lock::become_command(shim, options.common.json));
+    }
+    // No thread may run beside its own, whose end is the command's.
+    if let Command::Guardian(guardian) = &options.command {
+        return ExitCode::from(lock::guard(guardian, options.common.json));
     }
     panics::end_the_process();
     logging::start(options.common.verbose);
@@ -73,14 +79,26 @@ pub fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
+/// The options, and whether errors of them are to be JSON.
+fn parse(arguments: Vec<OsString>) -> (Result<Options, clap::Error>, bool) {
+    let mut program = Options::command();
+    program.build();
+    let plain = lock::ask_for_json(&arguments);
+    match lock::with_dashes(&program, arguments) {
+        Ok(arguments) => {
+            let in_json = lock::ask_for_json(&arguments);
+            (Options::try_parse_from(arguments), in_json)
+        }
+        Err(error) => (Err(error), plain),
+    }
+}
+
 /// Help and version are answers; everything else is a usage error, which is 64 here and 2 in clap.
-fn explain(error: &clap::Error) -> ExitCode {
-    let asked_in_json =
-        std::env::args_os().take_while(|argument| argument != "--").any(|argument| argument == "--json");
-    if error.use_stderr() && asked_in_json {
+fn explain(error: &clap::Error, in_json: bool) -> ExitCode {
+    if error.use_stderr() && in_json {
         Output::new(true).failure(&Failure::usage(error.to_string().trim_end()));
     } else {
-        // Where nobody can be told, the exit code says it.
+        // Where it cannot be printed, the exit code says it.
         let _ = error.print();
     }
     ExitCode::from(if error.use_stderr() { USAGE } else { YES })
@@ -99,7 +117,8 @@ fn run(options: Options, output: &Output) -> Result<u8, Failure> {
         Command::Serve(options) => on_runtime(workers::spread()?, serve::serve(&options)),
         Command::Lock(options) => on_runtime(workers::anywhere()?, lock::lock(options, common, output)),
         Command::Elect(options) => on_runtime(workers::anywhere()?, lock::elect(options, common, output)),
-        Command::Child(shim) => Ok(lock::become_command(&shim)),
+        Command::Child(shim) => Ok(lock::become_command(&shim, common.json)),
+        Command::Guardian(guardian) => Ok(lock::guard(&guardian, common.json)),
         other @ (Command::Acquire(_)
         | Command::Refresh(_)
         | Command::Release(_)
@@ -161,7 +180,8 @@ async fn ask(command: Command, common: &Common, output: &Output) -> Result<u8, F
         | Command::Version
         | Command::Restore(_)
         | Command::Verify(_)
-        | Command::Child(_) => Err(Failure::new(Word::Internal, "a command that is no question was asked")),
+        | Command::Child(_)
+        | Command::Guardian(_) => Err(Failure::new(Word::Internal, "a command that is no question was asked")),
     }
 }
 

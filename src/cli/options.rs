@@ -9,7 +9,7 @@ use super::acting::{AskOptions, BreakOptions, HandOverOptions, SemaphoreOptions}
 use super::backup::{BackupOptions, RestoreOptions};
 use super::bench::BenchOptions;
 use super::history::{HistoryOptions, VerifyOptions};
-use super::lock::{LockOptions, ShimOptions};
+use super::lock::{ELECT_USAGE, ElectOptions, GuardianOptions, LOCK_USAGE, LockOptions, ShimOptions};
 use super::member::MemberCommand;
 use super::parse::{duration, handle, lock_name, namespace, port_base, session, token};
 use super::position;
@@ -80,6 +80,7 @@ pub(super) enum Command {
     /// Run one node
     Serve(ServeOptions),
     /// Run a command while holding a lock
+    #[command(override_usage = LOCK_USAGE)]
     Lock(LockOptions),
     /// Take a lease without a session; prints TOKEN HANDLE
     Acquire(AcquireOptions),
@@ -115,8 +116,8 @@ pub(super) enum Command {
     /// Keep the limit of a semaphore, or forget it
     Semaphore(SemaphoreOptions),
     /// Run a command while being the leader under a name
-    #[command(mut_arg("value", |value| value.required(true)))]
-    Elect(LockOptions),
+    #[command(override_usage = ELECT_USAGE)]
+    Elect(ElectOptions),
     /// Who leads under a name? Prints its value; exit code 1 where nobody does
     Leader(NameOptions),
     /// The cluster: who leads, which nodes are healthy
@@ -143,6 +144,8 @@ pub(super) enum Command {
     Version,
     #[command(name = super::lock::SHIM_COMMAND, hide = true)]
     Child(ShimOptions),
+    #[command(name = super::lock::GUARDIAN_COMMAND, hide = true)]
+    Guardian(GuardianOptions),
 }
 
 #[derive(Debug, Args)]
@@ -191,25 +194,25 @@ pub(super) struct ServeOptions {
 
 #[derive(Debug, Args)]
 pub(super) struct AcquireOptions {
-    /// Which lock
+    /// Name of the lock
     #[arg(value_parser = lock_name)]
     pub(super) name: LockName,
-    /// For how long
-    #[arg(long = "for", value_parser = duration, value_name = "D")]
+    /// Length of the lease, such as 30s; at most 10m, unless the cluster was set up for more
+    #[arg(long = "for", value_parser = duration, value_name = "DURATION")]
     pub(super) duration: Duration,
-    /// The secret that refreshes and releases it; random by default
-    #[arg(long, value_parser = handle, value_name = "H")]
+    /// Secret that refreshes and releases the lease [default: random]
+    #[arg(long, value_parser = handle, value_name = "HANDLE")]
     pub(super) handle: Option<Handle>,
     /// Do not wait
     #[arg(short = 'n', long = "try", conflicts_with = "wait")]
     pub(super) try_once: bool,
-    /// Wait at most so long
-    #[arg(short, long, value_parser = duration, value_name = "D")]
+    /// Longest wait, such as 30s; 0s does not wait [default: 7d]
+    #[arg(short, long, value_parser = duration, value_name = "DURATION")]
     pub(super) wait: Option<Duration>,
-    /// Alone, or together with other shared holders
+    /// Hold alone, or together with other shared holders
     #[arg(long, value_enum, default_value = "exclusive")]
     pub(super) mode: LeaseMode,
-    /// What for; shown to whoever looks
+    /// Purpose, shown with the lock
     #[arg(long, value_name = "TEXT")]
     pub(super) why: Option<String>,
 }

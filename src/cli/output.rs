@@ -113,6 +113,12 @@ impl Output {
         }
     }
 
+    /// Something that must be seen, on standard error: the object where JSON was asked for, else the text.
+    pub(crate) fn notice(&self, value: &impl Serialize, text: impl FnOnce() -> String) {
+        let json = self.json.then(|| serde_json::to_string(value).ok()).flatten();
+        self.complain(&json.unwrap_or_else(|| format!("lockkeeper: {}", text())));
+    }
+
     /// Something that must be seen, wherever it goes.
     pub(crate) fn warn(&self, text: &str) {
         self.complain(text);

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 use crate::model::{FencingToken, Handle, LockName, LockValue, Namespace, Owner, Reason, SessionId};
 
 /// A duration as people write it; a bare number is refused, for nobody knows its unit.
@@ -46,6 +48,16 @@ pub(super) fn value(text: &str) -> Result<LockValue, String> {
     LockValue::parse(text).map_err(|invalid| invalid.to_string())
 }
 
+/// A signal by its name, with or without SIG.
+pub(super) fn signal(text: &str) -> Result<Signal, String> {
+    let name = text.to_uppercase();
+    let name = name.strip_prefix("SIG").unwrap_or(&name);
+    let known: Option<nix::sys::signal::Signal> = format!("SIG{name}").parse().ok();
+    known
+        .and_then(|known| Signal::from_named_raw(known as i32))
+        .ok_or_else(|| "a signal is written like USR1".to_owned())
+}
+
 /// A lock-delay is short: for longer it would only stand in the way of others.
 pub(super) fn delay(text: &str) -> Result<Duration, String> {
     let (delay, longest) = (duration(text)?, Duration::from_millis(crate::limits::LOCK_DELAY_MS_MAX));
@@ -80,6 +92,16 @@ mod tests {
         assert!(duration("2.5").unwrap_err().contains("did you mean 2.5s?"));
         assert!(duration("soon").unwrap_err().contains("write it like"));
         assert!(duration("-5s").is_err());
+    }
+
+    /// Signals have names, as `kill -l` prints them.
+    #[test]
+    fn signals_are_named() {
+        for text in ["USR1", "SIGUSR1", "usr1"] {
+            assert_eq!(signal(text), Ok(Signal::USR1));
+        }
+        assert!(signal("10").unwrap_err().contains("USR1"));
+        assert!(signal("NOTHING").is_err());
     }
 
     /// A port base leaves room for the ports above it.

@@ -62,6 +62,32 @@ pub(super) struct Holding {
     pub(super) remaining_ms: u64,
 }
 
+/// `lock`: another client asks for it.
+#[derive(Debug, Serialize)]
+pub(super) struct AskedFor {
+    pub(super) event: &'static str,
+    pub(super) namespace: String,
+    pub(super) lock: String,
+    pub(super) token: Option<String>,
+    pub(super) session: String,
+    pub(super) by: String,
+    pub(super) why: String,
+}
+
+/// `lock`: the command has ended, and these of its processes are waited for.
+#[derive(Debug, Serialize)]
+pub(super) struct LeftBehind {
+    pub(super) event: &'static str,
+    pub(super) processes: Vec<LeftProcess>,
+}
+
+/// One of [`LeftBehind`].
+#[derive(Debug, Serialize)]
+pub(super) struct LeftProcess {
+    pub(super) pid: u32,
+    pub(super) name: String,
+}
+
 /// `show`.
 #[derive(Debug, Serialize)]
 pub(super) struct Lock {

@@ -1,7 +1,5 @@
 //! What may be typed, and what is refused before anything is sent.
 
-use clap::CommandFactory;
-
 use super::*;
 
 fn parsed(arguments: &[&str]) -> Result<Options, clap::Error> {
@@ -49,7 +47,7 @@ fn the_cluster_to_believe_is_named_by_its_id() {
 fn a_bare_number_is_refused_with_a_proposal() {
     let error = parsed(&["acquire", "nightly", "--for", "10"]).expect_err("10 of what?");
     assert!(error.to_string().contains("did you mean 10s?"), "{error}");
-    assert_eq!(explain(&error), ExitCode::from(64));
+    assert_eq!(explain(&error, false), ExitCode::from(64));
 }
 
 /// Bad names, handles, tokens and positions are refused with the bound, before anything is sent.
@@ -88,16 +86,26 @@ fn values_are_checked_before_anything_is_sent() {
     }
 }
 
-/// A leader holds alone and has something to do; nothing is asked for before that is clear.
+/// A leader has something to do; nothing is asked for before that is clear.
 #[test]
 fn an_election_needs_a_command_and_an_office() {
-    for wrong in [&["elect", "a", "--value", "me"][..], &["elect", "a", "--value", "me", "-s", "--", "true"]] {
-        let failure = run(parsed(wrong).unwrap(), &Output::new(false)).expect_err("refused");
-        assert_eq!(failure.exit(), USAGE, "{wrong:?}");
-    }
+    let failure = run(parsed(&["elect", "a", "--value", "me"]).unwrap(), &Output::new(false)).expect_err("refused");
+    assert_eq!(failure.exit(), USAGE);
     let Command::Elect(_) = parsed(&["elect", "a", "--value", "me", "-w", "1s", "--", "true"]).unwrap().command else {
         panic!("another command");
     };
+}
+
+/// The command of `lock` may have any words. Its `--json` is not asked of this program, which goes by its own.
+#[test]
+fn what_stands_behind_the_command_is_the_commands() {
+    let line = |line: &str| parse(["lockkeeper"].into_iter().chain(line.split(' ')).map(OsString::from).collect());
+    let (options, in_json) = line("lock nightly -w 1s echo --json -n");
+    assert!(!options.unwrap().common.json && !in_json);
+    let (options, in_json) = line("lock nightly --json -w 1 echo");
+    assert!(options.is_err() && in_json);
+    let (options, in_json) = line("lock nightly --json --");
+    assert!(options.unwrap_err().to_string().contains("no command") && in_json);
 }
 
 /// A token that nobody would send is refused by the name of its option, with the usage exit code.
@@ -113,5 +121,5 @@ fn an_auth_token_is_refused_until_it_means_something() {
 #[test]
 fn asking_for_help_is_no_error() {
     let help = parsed(&["--help"]).expect_err("help is not a command");
-    assert_eq!(explain(&help), ExitCode::SUCCESS);
+    assert_eq!(explain(&help, false), ExitCode::SUCCESS);
 }

@@ -11,6 +11,12 @@ pub const LOSS_MARGIN_MS: u64 = 50;
 pub const GROUP_POLL_MS_MIN: u64 = 1;
 /// Longest pause between two looks whether a process group is gone.
 pub const GROUP_POLL_MS_MAX: u64 = 100;
+/// A command that has ended while others of its group run on: the user is notified after this.
+pub const LEFT_BEHIND_NOTICE_MS: u64 = 1_000;
+/// A terminal that is another job's is looked at again after this.
+pub const TERMINAL_RETRY_MS: u64 = 250;
+/// A guardian that was sent away has ended after this, or was stopped by a signal.
+pub const GUARDIAN_ENDS_MS: u64 = 1_000;
 /// A second TERM leaves this part of the time before the kill.
 pub const HURRY_FACTOR: u32 = 4;
 /// Progress is drawn anew so often.

@@ -6,6 +6,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic, and says what it saw")]
 
+mod ends;
+mod killed;
 mod terminal;
 
 use std::ffi::OsString;
@@ -25,6 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 struct Made {
     began: Instant,
     lasts: Duration,
+    /// Another client asks for it then, once.
+    asked_at: Option<Duration>,
 }
 
 impl Hold for Made {
@@ -34,6 +38,19 @@ impl Hold for Made {
 
     async fn lost(&self) {
         tokio::time::sleep(self.valid_for()).await;
+    }
+
+    async fn asked(&self) {
+        match self.asked_at {
+            Some(at) if at > self.began.elapsed() => tokio::time::sleep(at - self.began.elapsed()).await,
+            Some(_) | None => std::future::pending().await,
+        }
+    }
+
+    fn waits_for(&self, processes: &[(u32, String)]) {
+        let Some(slate) = std::env::var_os("NOTICES") else { return };
+        let lines: String = processes.iter().map(|(pid, name)| format!("waits for {name} {pid}\n")).collect();
+        std::fs::write(slate, lines).unwrap();
     }
 }
 
@@ -60,14 +77,19 @@ fn role_of_the_wrapper() {
         environment: vec![("LOCKKEEPER_TOKEN".into(), Some("17".into()))],
         on_lost,
         kill_after: milliseconds("KILL_AFTER_MS", 300),
-        shim: vec![env!("CARGO_BIN_EXE_lockkeeper").into(), "__child".into()],
+        stop_after: std::env::var_os("STOP_AFTER_MS").map(|_| milliseconds("STOP_AFTER_MS", 0)),
+        on_ask: std::env::var_os("ASKED_MS").map(|_| Signal::USR2),
+        whole_group: std::env::var_os("RELEASE_EARLY").is_none(),
+        guardian: vec![env!("CARGO_BIN_EXE_lockkeeper").into(), "__guardian".into()],
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let report = runtime.block_on(async {
-        let hold = Made { began: Instant::now(), lasts: milliseconds("LASTS_MS", 3_600_000) };
+        let asked_at = std::env::var_os("ASKED_MS").map(|_| milliseconds("ASKED_MS", 0));
+        let hold = Made { began: Instant::now(), lasts: milliseconds("LASTS_MS", 3_600_000), asked_at };
         let mut signals = Signals::listen().unwrap();
-        child::run(&orders, &hold, &mut signals).await.unwrap()
+        child::run(&orders, &hold, &mut signals).await
     });
+    let Ok(report) = report else { std::process::exit(70) };
     std::process::exit(if report.lost && on_lost != OnLost::Ignore { 76 } else { i32::from(report.ended.code()) });
 }
 
@@ -200,34 +222,6 @@ fn signals_are_passed_on() {
         kill_process(pid(&child), signal).unwrap();
         assert_eq!(ended(&mut child).code(), Some(33), "{name}");
     }
-}
-
-/// A command that does not hear TERM is killed after the time it was given.
-#[test]
-fn term_is_followed_by_kill() {
-    let slate = Slate::new();
-    let script = format!("trap '' TERM; echo ready > {}; while :; do sleep 0.01; done", shown(&slate.path()));
-    let mut child = wrapper(script).spawn().unwrap();
-    slate.says("ready");
-    kill_process(pid(&child), Signal::TERM).unwrap();
-    assert_eq!(ended(&mut child).code(), Some(137));
-}
-
-/// A second TERM hurries the kill, which would otherwise be an hour away.
-#[test]
-fn a_second_term_hurries_the_kill() {
-    let slate = Slate::new();
-    let script =
-        format!("trap 'echo heard >> {0}' TERM; echo ready > {0}; while :; do sleep 0.01; done", shown(&slate.path()));
-    // A quarter of it is more than the first TERM needs to be heard, and less than the test's patience.
-    let mut child = wrapper(script).env("KILL_AFTER_MS", "8000").spawn().unwrap();
-    slate.says("ready");
-    let began = Instant::now();
-    kill_process(pid(&child), Signal::TERM).unwrap();
-    slate.says("heard");
-    kill_process(pid(&child), Signal::TERM).unwrap();
-    assert_eq!(ended(&mut child).code(), Some(137));
-    assert!(began.elapsed() < Duration::from_millis(7_500), "{:?}", began.elapsed());
 }
 
 /// The hold is in use until the whole group is gone: what the command left behind is waited for.

@@ -8,7 +8,7 @@ use crate::cluster::Cluster;
 use crate::lock_command::{code, count, holder, let_go, lockkeeper, object, output, shown, until};
 
 /// Runs a behaviour that waits for processes against a cluster of its own.
-async fn against_a_cluster(behaviour: fn(&str)) {
+pub(crate) async fn against_a_cluster(behaviour: fn(&str)) {
     let cluster = Cluster::start().await;
     let endpoints = cluster.endpoints().join(",");
     tokio::task::spawn_blocking(move || behaviour(&endpoints)).await.expect("the behaviour holds");
@@ -53,7 +53,7 @@ fn others_locks_are_broken(endpoints: &str) {
 /// A hold goes to a session that waits for it, and only to such a one; a semaphore keeps the limit that was set.
 fn others_locks_are_handed_over(endpoints: &str) {
     let mut first = holder(endpoints, "ac/hand");
-    let mut heir = lockkeeper(endpoints, &["lock", "ac/hand"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut heir = lockkeeper(endpoints, &["lock", "--hold", "ac/hand"]).stdin(Stdio::piped()).spawn().unwrap();
     until("a waiter", || count(endpoints, "ac/hand", "waiters") == 1);
     let session = shown(endpoints, "ac/hand")["waiters"][0]["session"].as_str().unwrap().to_owned();
     let before = shown(endpoints, "ac/hand")["holders"][0].clone();

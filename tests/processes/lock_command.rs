@@ -80,13 +80,13 @@ pub(crate) fn count(endpoints: &str, name: &str, list: &str) -> usize {
     shown(endpoints, name)[list].as_array().map_or(0, Vec::len)
 }
 
-fn signal(child: &Child, signal: Signal) {
+pub(crate) fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap(), signal).unwrap();
 }
 
 /// Somebody who holds the name until its standard input is closed.
 pub(crate) fn holder(endpoints: &str, name: &str) -> Child {
-    let child = lockkeeper(endpoints, &["lock", name]).stdin(Stdio::piped()).spawn().unwrap();
+    let child = lockkeeper(endpoints, &["lock", "--hold", name]).stdin(Stdio::piped()).spawn().unwrap();
     until("a holder", || count(endpoints, name, "holders") == 1);
     child
 }
@@ -160,7 +160,8 @@ fn a_killed_wrapper_frees_the_lock_within_its_ttl(endpoints: &str) {
 
 /// Without a command the grant is printed at once, and the lock is held until standard input closes.
 fn without_a_command_it_holds_until_input_closes(endpoints: &str) {
-    let mut holder = lockkeeper(endpoints, &["lock", "lc/input", "--json"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut holder =
+        lockkeeper(endpoints, &["lock", "lc/input", "--hold", "--json"]).stdin(Stdio::piped()).spawn().unwrap();
     let mut input = holder.stdin.take().unwrap();
     until("a holder", || count(endpoints, "lc/input", "holders") == 1);
     input.write_all(b"not the end\n").unwrap();
@@ -192,7 +193,7 @@ fn the_result_file_tells_what_the_code_cannot(endpoints: &str) {
 /// nothing of a single lock that it might have inherited.
 fn several_names_are_one_set(endpoints: &str) {
     let script = "echo \"$LOCKKEEPER_LOCKS\"; echo \"$LOCKKEEPER_TOKENS\"; echo ${LOCKKEEPER_LOCK-none} ${LOCKKEEPER_TOKEN-none}";
-    let set = ["lock", "lc/two", "lc/one", "-c", script];
+    let set = ["lock", "lc/two", "--and", "lc/one", "-c", script];
     let seen = lockkeeper(endpoints, &set).env("LOCKKEEPER_LOCK", "x").env("LOCKKEEPER_TOKEN", "1").output().unwrap();
     let printed = String::from_utf8_lossy(&seen.stdout).into_owned();
     let lines: Vec<&str> = printed.lines().collect();
@@ -201,13 +202,14 @@ fn several_names_are_one_set(endpoints: &str) {
     assert_eq!((seen.status.code(), number(one) + 1), (Some(0), number(two)), "granted in the order of their names");
 
     let holder = holder(endpoints, "lc/two");
-    let refused = output(endpoints, &["lock", "lc/one", "lc/two", "-n", "--", "true"]);
+    let refused = output(endpoints, &["lock", "lc/one", "--and", "lc/two", "-n", "--", "true"]);
     assert_eq!(refused.status.code(), Some(75));
     assert!(
         String::from_utf8_lossy(&refused.stderr).contains("lc/two was not acquired"),
         "it names the lock that it lacks"
     );
-    let mut waits = lockkeeper(endpoints, &["lock", "lc/one", "lc/two"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut waits = lockkeeper(endpoints, &["lock", "--hold", "lc/one", "--and", "lc/two"]);
+    let mut waits = waits.stdin(Stdio::piped()).spawn().unwrap();
     until("a waiter", || count(endpoints, "lc/one", "waiters") == 1);
     assert_eq!(count(endpoints, "lc/one", "holders"), 0, "while it waits it holds nothing");
     let_go(holder);
@@ -218,9 +220,9 @@ fn several_names_are_one_set(endpoints: &str) {
     let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
     assert!(printed.starts_with("held lc/one ") && printed.contains("\nheld lc/two "), "{printed}");
 
-    assert_eq!(code(endpoints, &["lock", "lc/one", "lc/one", "--", "true"]), Some(64));
-    assert_eq!(code(endpoints, &["lock", "lc/one", "lc/two", "--unfair", "--", "true"]), Some(64));
-    assert_eq!(code(endpoints, &["elect", "lc/one", "lc/two", "--value", "x", "--", "true"]), Some(64));
+    assert_eq!(code(endpoints, &["lock", "lc/one", "--and", "lc/one", "--", "true"]), Some(64));
+    assert_eq!(code(endpoints, &["lock", "lc/one", "--and", "lc/two", "--unfair", "--", "true"]), Some(64));
+    assert_eq!(code(endpoints, &["elect", "lc/one", "--and", "lc/two", "--value", "x", "--", "true"]), Some(64));
 }
 
 /// A command that asks for what the run around it holds is told so at once: it would wait for itself. So is a set with that
@@ -235,7 +237,7 @@ fn a_nested_run_is_told_of_the_deadlock(endpoints: &str) {
     {
         assert!(told.contains(part), "{part:?} is not in {told}");
     }
-    let set = nested("lock lc/other lc/outer --why 'both of them' --json -- true");
+    let set = nested("lock lc/other --and lc/outer --why 'both of them' --json -- true");
     let error = object(&set.stderr);
     assert_eq!((set.status.code(), &error["error"]), (Some(65), &Value::from("deadlock")));
     let circle = error["circle"].as_array().expect("who waits for whom");

@@ -7,11 +7,11 @@ use rustix::process::Signal;
 use super::super::failure::Failure;
 use super::super::look::called;
 use super::super::output::Output;
-use super::options::LockOptions;
+use super::options::{Order, RunOptions};
 use super::signals::Signals;
 use crate::client::{Client, ClientError, Session, SetGuard};
 use crate::clock::{Clock, Instant, SystemClock};
-use crate::model::{LockName, Parent, Place};
+use crate::model::{Parent, Place};
 use crate::service::{LockService, Word};
 
 /// What is held and the session behind it.
@@ -21,14 +21,12 @@ pub(super) struct Held<S: LockService> {
     pub(super) guard: SetGuard,
 }
 
-/// What is asked for, and by whom.
+/// What is asked for, and its owner.
 pub(super) struct Asking<'a> {
-    /// One lock, or several as a set.
-    pub(super) names: &'a [LockName],
+    pub(super) order: &'a Order,
     pub(super) owner: &'a str,
     /// The run that waits for this one to finish.
     pub(super) parent: Option<Parent>,
-    pub(super) options: &'a LockOptions,
     /// Bounds what has no bound of its own.
     pub(super) timeout: Duration,
 }
@@ -51,7 +49,8 @@ impl From<Failure> for NotHeld {
 /// Gives a request what the command line says of it, for one lock and for a set alike.
 macro_rules! as_asked {
     ($request:expr, $asking:expr, $wait:expr) => {{
-        let Asking { owner, parent, options, .. } = $asking;
+        let Asking { owner, parent, order, .. } = $asking;
+        let options = &order.run;
         let mut request = $request.owner(owner);
         if let Some(parent) = parent {
             request = request.parent(parent.session, parent.owner.as_str());
@@ -59,18 +58,17 @@ macro_rules! as_asked {
         if let Some(why) = &options.why {
             request = request.why(why);
         }
-        if let Some(value) = &options.value {
+        if let Some(value) = &order.value {
             request = request.value(value.as_str());
         }
         if let Some(delay) = options.delay {
             request = request.delay(delay);
         }
-        if options.try_once {
-            request = request.try_once();
-        } else if let Some(wait) = $wait {
-            request = request.wait(wait);
+        match $wait {
+            Some(Duration::ZERO) => request.try_once(),
+            Some(wait) => request.wait(wait),
+            None => request,
         }
-        request
     }};
 }
 
@@ -81,11 +79,13 @@ pub(super) async fn acquire<S: LockService>(
     signals: &mut Signals,
     output: &Output,
 ) -> Result<Held<S>, NotHeld> {
-    let (clock, options) = (SystemClock::new(), asking.options);
-    let deadline = options.wait.map(|wait| clock.now().after(wait));
+    let (clock, options) = (SystemClock::new(), &asking.order.run);
+    // A try does not wait in a queue; connecting takes the time that it takes.
+    let deadline = options.wait().filter(|wait| !wait.is_zero()).map(|wait| clock.now().after(wait));
+    let wait = || options.wait().map(|_| deadline.map_or(Duration::ZERO, |deadline| left(&clock, deadline)));
     // Dropped halfway, an opening may leave an empty session behind, which ends by itself.
     let session = tokio::select! {
-        signal = next_ending(signals) => return Err(NotHeld::Withdrawn(signal)),
+        signal = signals.next_ending() => return Err(NotHeld::Withdrawn(signal)),
         session = open(client, options, deadline.map(|deadline| left(&clock, deadline))) => session?,
     };
     let kill_after = kill_after(options, session.ttl());
@@ -98,8 +98,8 @@ pub(super) async fn acquire<S: LockService>(
     }
     let progress = Progress::new(output);
     let acquired = tokio::select! {
-        signal = next_ending(signals) => Err(NotHeld::Withdrawn(signal)),
-        guard = ask(&session, asking, deadline.map(|deadline| left(&clock, deadline)), &progress) => {
+        signal = signals.next_ending() => Err(NotHeld::Withdrawn(signal)),
+        guard = ask(&session, asking, wait(), &progress) => {
             guard.map_err(|error| NotHeld::Failed(unreached(error)))
         }
     };
@@ -119,26 +119,26 @@ async fn ask<S: LockService>(
     wait: Option<Duration>,
     progress: &Progress,
 ) -> Result<SetGuard, ClientError> {
-    let (shown, mode) = (progress.clone(), asking.options.mode());
-    if let [name] = asking.names {
-        let mut request = as_asked!(session.lock(name.as_str()).mode(mode), asking, wait);
-        if asking.options.unfair {
+    let (shown, Order { names, mode, run, .. }) = (progress.clone(), asking.order);
+    if let [name] = names.as_slice() {
+        let mut request = as_asked!(session.lock(name.as_str()).mode(*mode), asking, wait);
+        if run.unfair {
             request = request.unfair();
         }
         return request.on_queued(move |place| shown.queued(place)).acquire().await.map(SetGuard::from);
     }
-    let members = asking.names.iter().map(|name| (name.as_str(), mode));
+    let members = names.iter().map(|name| (name.as_str(), *mode));
     as_asked!(session.locks(members), asking, wait).on_queued(move |place| shown.queued(place)).acquire().await
 }
 
 /// How long the command gets to end in order: by default a quarter of what the hold is valid for at most, because a hold
 /// that is never valid for so long would be lost from the beginning.
-pub(super) fn kill_after(options: &LockOptions, ttl: Duration) -> Duration {
+pub(super) fn kill_after(options: &RunOptions, ttl: Duration) -> Duration {
     options.kill_after.unwrap_or(longest_validity(options, ttl) / 4)
 }
 
 /// The hold is valid for so long after an answer: the TTL, or the disconnect grace where that is shorter.
-fn longest_validity(options: &LockOptions, ttl: Duration) -> Duration {
+fn longest_validity(options: &RunOptions, ttl: Duration) -> Duration {
     options.disconnect_grace.map_or(ttl, |grace| grace.min(ttl))
 }
 
@@ -153,7 +153,7 @@ pub(super) async fn close<S: LockService>(session: Session<S>, timeout: Duration
 
 async fn open<S: LockService>(
     client: &Client<S>,
-    options: &LockOptions,
+    options: &RunOptions,
     wait: Option<Duration>,
 ) -> Result<Session<S>, Failure> {
     let mut session = client.session();
@@ -170,12 +170,12 @@ async fn open<S: LockService>(
     }
 }
 
-/// A session that ran out while it waited means that nobody answered for a whole TTL.
+/// A session that ran out while it waited means that no node answered for a whole TTL.
 fn unreached(error: ClientError) -> Failure {
     match error {
         ClientError::SessionLost { reason: None, .. } => Failure::new(
             Word::Unreachable,
-            "nobody answered until the session ran out, so the place in the queue is gone",
+            "no node answered until the session ran out, so the place in the queue is gone",
         ),
         error @ (ClientError::SessionLost { .. }
         | ClientError::NotAcquired { .. }
@@ -183,16 +183,6 @@ fn unreached(error: ClientError) -> Failure {
         | ClientError::HoldEnded { .. }
         | ClientError::Service(_)
         | ClientError::Invalid(_)) => error.into(),
-    }
-}
-
-/// The next signal that asks this process to end.
-pub(super) async fn next_ending(signals: &mut Signals) -> Signal {
-    loop {
-        let signal = signals.next().await;
-        if signal != Signal::USR1 && signal != Signal::USR2 {
-            return signal;
-        }
     }
 }
 

@@ -1,23 +1,22 @@
 //! Runs a command while something is held: its process group, the terminal, signals, and its end when the hold ends.
 //!
 //! - The hold counts as in use until no process of the group is left, whatever became of the command itself.
-//! - The group is told to end early enough that it can be killed before the hold runs out on this machine's clock.
+//! - The group is asked to end early enough that it can be killed before the hold runs out on this machine's clock.
+//! - The command is the child of a [guardian](super::guardian), which kills it and all that it started when this process is
+//!   killed. When the guardian is killed, this process does the same.
 
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::process::CommandExt;
 use std::pin::Pin;
-use std::process::Command;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::process::{
-    Pid, Signal, WaitOptions, WaitStatus, getpid, kill_current_process_group, kill_process_group,
-    test_kill_process_group, waitpgid,
-};
+use rustix::process::{Pid, Signal, kill_current_process_group, kill_process_group, test_kill_process_group};
 use tokio::time::{Sleep, sleep};
 
-use super::signals::{Notice, Signals};
+use super::link::{Guardian, News};
+use super::processes::{adopt_orphans, end_all, of_group};
+use super::signals::Signals;
 use super::terminal::Terminal;
 use crate::limits;
 
@@ -27,6 +26,10 @@ pub trait Hold {
     fn valid_for(&self) -> Duration;
     /// Ends when it is lost. It may be asked for again and again.
     fn lost(&self) -> impl Future<Output = ()>;
+    /// Ends when another client asks for it, once each time. The user has been notified then.
+    fn asked(&self) -> impl Future<Output = ()>;
+    /// Notifies the user that the command has ended, and that these of its processes, by id and name, are still waited for.
+    fn waits_for(&self, processes: &[(u32, String)]);
 }
 
 /// What to do with the command when the hold is lost.
@@ -50,10 +53,16 @@ pub struct Orders {
     pub environment: Vec<(String, Option<OsString>)>,
     /// What loss means for it.
     pub on_lost: OnLost,
-    /// Between asking the group to end and killing it.
+    /// Between asking the group to end, at a loss, and killing it.
     pub kill_after: Duration,
-    /// The program, and first arguments, that start the shim.
-    pub shim: Vec<OsString>,
+    /// The same when this process is asked to end; never by default.
+    pub stop_after: Option<Duration>,
+    /// For the group when another client asks for the hold.
+    pub on_ask: Option<Signal>,
+    /// Whether processes that the command leaves in its group are waited for.
+    pub whole_group: bool,
+    /// The program, and first arguments, that start the guardian.
+    pub guardian: Vec<OsString>,
 }
 
 /// How the command ended.
@@ -85,95 +94,87 @@ pub struct Report {
     pub lost: bool,
 }
 
-/// This program as its own shim. Through `/proc` it is found even after the file was replaced.
-#[must_use]
-pub fn own_shim() -> Vec<OsString> {
+/// This program. Through `/proc` it is found even after the file was replaced.
+pub(super) fn own_program() -> OsString {
     let linux = cfg!(target_os = "linux").then(|| OsString::from("/proc/self/exe"));
-    let program = linux.or_else(|| std::env::current_exe().ok().map(Into::into)).unwrap_or_else(|| "lockkeeper".into());
-    vec![program, super::SHIM_COMMAND.into()]
+    linux.or_else(|| std::env::current_exe().ok().map(Into::into)).unwrap_or_else(|| "lockkeeper".into())
 }
 
-/// Runs the command to its end. Must be called on the process's main thread: the command is bound to the life of
-/// the thread that starts it. An error means that it was not started, or could not be watched and was killed.
+/// This program as the guardian of its command, whose failure to start is an error in JSON, or a sentence.
+pub(super) fn own_guardian(json: bool) -> Vec<OsString> {
+    let mut words = vec![own_program(), super::GUARDIAN_COMMAND.into()];
+    words.extend(json.then(|| "--json".into()));
+    words
+}
+
+/// Runs the command to its end. An error means that it was not started, or that its guardian was killed; then no process of
+/// it is left either.
 pub async fn run(orders: &Orders, hold: &impl Hold, signals: &mut Signals) -> io::Result<Report> {
     let terminal = Terminal::open();
+    // Of a guardian that is killed.
     adopt_orphans();
-    let leader = start(orders, terminal.as_ref())?;
-    let mut wrapper = Wrapper { orders, hold, leader, terminal, ended: None, lost: false, kill_timer: None };
+    let started = Guardian::start(orders, terminal.as_ref().is_some_and(Terminal::is_ours)).await;
+    let (guardian, leader) = started.inspect_err(|_| end_all(None))?;
+    let mut wrapper = Wrapper {
+        orders,
+        hold,
+        guardian,
+        leader,
+        terminal,
+        ended: None,
+        lost: false,
+        kill_timer: None,
+        notice_timer: None,
+    };
     let report = wrapper.watch(signals).await;
     if report.is_err() {
-        wrapper.signal(Signal::KILL);
+        end_all(Some(leader));
+        wrapper.leave_terminal(true);
+    } else {
+        wrapper.guardian.dismiss().await;
     }
     report
-}
-
-fn start(orders: &Orders, terminal: Option<&Terminal>) -> io::Result<Pid> {
-    let Some((program, first)) = orders.shim.split_first() else {
-        return Err(io::Error::other("no shim was named"));
-    };
-    let mut command = Command::new(program);
-    command.args(first).arg("--parent").arg(getpid().to_string());
-    if terminal.is_some_and(Terminal::is_ours) {
-        command.arg("--foreground");
-    }
-    command.arg("--").args(&orders.command);
-    for (name, value) in &orders.environment {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
-    let child = command.process_group(0).spawn()?;
-    Pid::from_raw(i32::try_from(child.id()).unwrap_or(0)).ok_or_else(|| io::Error::other("the child has no process id"))
-}
-
-/// Makes this process the parent of its grandchildren once they are orphans, so that it hears of their end.
-fn adopt_orphans() {
-    #[cfg(target_os = "linux")]
-    if let Err(error) = rustix::process::set_child_subreaper(Some(getpid())) {
-        tracing::debug!(%error, "orphans of the command will not be adopted");
-    }
 }
 
 struct Wrapper<'a, H> {
     orders: &'a Orders,
     hold: &'a H,
+    guardian: Guardian,
     /// The command's process, which leads its group.
     leader: Pid,
     terminal: Option<Terminal>,
     ended: Option<Ended>,
     lost: bool,
     kill_timer: Option<Pin<Box<Sleep>>>,
+    /// Until the user is notified of what is waited for.
+    notice_timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl<H: Hold> Wrapper<'_, H> {
     async fn watch(&mut self, signals: &mut Signals) -> io::Result<Report> {
         let mut pause = Duration::from_millis(limits::GROUP_POLL_MS_MIN);
         loop {
-            while let Some(stopped_by) = self.reap()? {
-                self.stopped(stopped_by, signals).await;
-            }
             if let Some(ended) = self.ended
-                && self.group_is_gone()
+                && (!self.orders.whole_group || self.group_is_gone())
             {
                 return Ok(Report { ended, lost: self.lost });
             }
             let poll = self.ended.map(|_| pause);
             pause = (pause * 2).min(Duration::from_millis(limits::GROUP_POLL_MS_MAX));
-            self.next(signals, poll).await;
+            if let Some(stopped_by) = self.next(signals, poll).await? {
+                self.stopped(stopped_by, signals).await;
+            }
         }
     }
 
-    /// Waits for whatever comes first, and acts on it.
-    async fn next(&mut self, signals: &mut Signals, poll: Option<Duration>) {
+    /// Waits for what comes first, and acts on it. Answers the signal where the command was stopped.
+    async fn next(&mut self, signals: &mut Signals, poll: Option<Duration>) -> io::Result<Option<Signal>> {
         let watched = !self.lost && self.orders.on_lost != OnLost::Ignore;
         let until_loss = self.hold.valid_for().saturating_sub(self.needed());
         let hold = self.hold;
         tokio::select! {
-            notice = signals.next_for_wrapper() => match notice {
-                Notice::Pass(signal) => self.pass(signal),
-                Notice::Child => {}
-            },
+            news = self.guardian.news() => return Ok(self.news(news?)),
+            signal = signals.next_for_wrapper() => self.pass(signal),
             () = hold.lost(), if !self.lost => self.lose(),
             () = sleep(until_loss), if watched => {
                 // It may have been renewed since.
@@ -181,14 +182,39 @@ impl<H: Hold> Wrapper<'_, H> {
                     self.lose();
                 }
             }
+            () = hold.asked() => {
+                if let Some(signal) = self.orders.on_ask {
+                    self.signal(signal);
+                }
+            }
             () = fires(&mut self.kill_timer) => {
                 self.kill_timer = None;
                 self.signal(Signal::KILL);
             }
-            // A group has no event for its end: kill(2) with signal 0 is the only way to ask. Members that were
-            // adopted are heard of at once; the others are asked for at growing distances.
+            () = fires(&mut self.notice_timer) => {
+                self.notice_timer = None;
+                let left = of_group(self.leader).into_iter();
+                let left = left.map(|process| (process.pid.as_raw_nonzero().get().unsigned_abs(), process.name));
+                self.hold.waits_for(&left.collect::<Vec<_>>());
+            }
+            // A group has no event for its end: kill(2) with signal 0 is the only way to ask. The guardian reports the end of
+            // each member that it adopted; the others are asked for at growing distances.
             () = sleep(poll.unwrap_or_default()), if poll.is_some() => {}
         }
+        Ok(None)
+    }
+
+    fn news(&mut self, news: News) -> Option<Signal> {
+        match news {
+            News::Stopped(by) => return Some(by),
+            News::Ended(ended) => {
+                self.ended = Some(ended);
+                self.notice_timer = Some(Box::pin(sleep(Duration::from_millis(limits::LEFT_BEHIND_NOTICE_MS))));
+                self.leave_terminal(matches!(ended, Ended::Signal(_)));
+            }
+            News::Started(_) | News::OrphanEnded | News::Failed(_) => {}
+        }
+        None
     }
 
     /// So much validity is needed to end the group in order.
@@ -208,21 +234,33 @@ impl<H: Hold> Wrapper<'_, H> {
             OnLost::Term => {
                 self.signal(Signal::TERM);
                 self.signal(Signal::CONT);
-                self.kill_timer = Some(Box::pin(sleep(self.orders.kill_after)));
+                self.kill_within(self.orders.kill_after);
             }
             OnLost::Kill => self.signal(Signal::KILL),
             OnLost::Ignore => {}
         }
     }
 
+    /// Passes it on. A group that is asked to end is killed only where that was ordered: the hold is valid.
     fn pass(&mut self, signal: Signal) {
         self.signal(signal);
-        if signal == Signal::TERM {
-            // A stopped group could not hear it. The first asks; a second one only leaves less time for the answer.
-            self.signal(Signal::CONT);
+        if signal != Signal::TERM {
+            return;
+        }
+        // A stopped group would not act on it.
+        self.signal(Signal::CONT);
+        if let Some(after) = self.orders.stop_after {
+            // The first asks; a second one only leaves less time for the answer.
             let hurried = self.kill_timer.is_some();
-            let after = if hurried { self.orders.kill_after / limits::HURRY_FACTOR } else { self.orders.kill_after };
-            self.kill_timer = Some(Box::pin(sleep(after)));
+            self.kill_within(if hurried { after / limits::HURRY_FACTOR } else { after });
+        }
+    }
+
+    /// Kills the group after this time, unless it is to be killed earlier.
+    fn kill_within(&mut self, after: Duration) {
+        let timer = Box::pin(sleep(after));
+        if self.kill_timer.as_ref().is_none_or(|before| timer.deadline() < before.deadline()) {
+            self.kill_timer = Some(timer);
         }
     }
 
@@ -237,30 +275,13 @@ impl<H: Hold> Wrapper<'_, H> {
         test_kill_process_group(self.leader) == Err(Errno::SRCH)
     }
 
-    /// Takes note of every child of the group that ended; answers the signal if the leader was stopped.
-    fn reap(&mut self) -> io::Result<Option<Signal>> {
-        loop {
-            match waitpgid(self.leader, WaitOptions::NOHANG | WaitOptions::UNTRACED) {
-                Ok(Some((pid, status))) if pid == self.leader => {
-                    if let Some(stopped_by) = status.stopping_signal() {
-                        return Ok(Some(Signal::from_named_raw(stopped_by).unwrap_or(Signal::STOP)));
-                    }
-                    self.ended = Some(ended(status));
-                    self.leave_terminal();
-                }
-                Ok(Some(_)) | Err(Errno::INTR) => {}
-                Ok(None) | Err(Errno::CHILD) => return Ok(None),
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
-
-    fn leave_terminal(&self) {
+    /// Takes the terminal back. A command that was killed may have left it in another mode.
+    fn leave_terminal(&self, killed: bool) {
         let Some(terminal) = &self.terminal else { return };
         if let Err(error) = terminal.take_back_from(self.leader) {
             tracing::warn!(%error, "the terminal could not be taken back");
         }
-        if matches!(self.ended, Some(Ended::Signal(_))) {
+        if killed {
             terminal.restore_modes();
         }
     }
@@ -309,13 +330,5 @@ async fn fires(timer: &mut Option<Pin<Box<Sleep>>>) {
     match timer {
         Some(timer) => timer.as_mut().await,
         None => std::future::pending().await,
-    }
-}
-
-fn ended(status: WaitStatus) -> Ended {
-    let number = |raw: i32| u8::try_from(raw).unwrap_or(u8::MAX);
-    match status.terminating_signal() {
-        Some(signal) => Ended::Signal(number(signal)),
-        None => Ended::Code(status.exit_status().map_or(u8::MAX, number)),
     }
 }

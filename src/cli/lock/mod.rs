@@ -1,112 +1,87 @@
-//! `lock`: runs a command while holding a lock or several, or holds them until told otherwise.
+//! `lock`: runs a command while holding a lock or several, or holds them until it is asked to end.
 //!
 //! Knows: the client, processes, signals and the terminal. Never: how the lock service works.
 
 mod acquiring;
 mod around;
 pub mod child;
+mod held;
+mod guardian;
+mod link;
 mod options;
+mod processes;
 mod result;
 mod shim;
 pub mod signals;
 mod terminal;
+mod words;
 
-use std::convert::Infallible;
 use std::ffi::OsString;
-use std::time::Duration;
+use std::io::{self, IsTerminal};
 
 use rustix::process::Signal;
 
-pub use options::LockOptions;
+pub use guardian::{GuardianOptions, guard};
+pub use options::{ELECT_USAGE, ElectOptions, LOCK_USAGE, LockOptions};
 pub use shim::{ShimOptions, become_command};
+pub(super) use words::{ask_for_json, with_dashes};
 
-use self::acquiring::{Asking, Held, NotHeld, acquire, close, kill_after, next_ending};
+use self::acquiring::{Asking, Held, NotHeld, acquire, close, kill_after};
 use self::around::Surroundings;
-use self::child::{Hold, Orders, Report};
-use self::result::RunResult;
+use self::child::{Orders, Report};
+use self::held::{Notified, hold, tokens};
+use self::options::{Order, ReleaseWhen};
+use self::result::{ResultFile, RunResult};
 use self::signals::Signals;
-use super::YES;
-use super::connect::{CLUSTER_VARIABLE, connect};
+use super::connect::{CLUSTER_VARIABLE, connect, metadata};
 use super::failure::Failure;
 use super::options::Common;
 use super::output::Output;
-use super::shapes::{Holding, milliseconds};
-use crate::client::SetGuard;
 use crate::clock::{Clock, SystemClock};
-use crate::model::{LockName, Mode};
 use crate::service::{LockService, Word};
 
 /// Name of the hidden command that is the shim.
 pub const SHIM_COMMAND: &str = "__child";
+/// Name of the hidden command that is the guardian.
+pub const GUARDIAN_COMMAND: &str = "__guardian";
 
-impl Hold for SetGuard {
-    fn valid_for(&self) -> Duration {
-        SetGuard::valid_for(self)
-    }
-
-    async fn lost(&self) {
-        SetGuard::lost(self).await;
-    }
+/// Runs a command under locks, or holds them, to the exit code.
+pub(super) async fn lock(options: LockOptions, common: &Common, output: &Output) -> Result<u8, Failure> {
+    run(options.order(io::stdin().is_terminal())?, common, output).await
 }
 
-/// Runs it to its exit code, and writes the result where that was asked for.
-pub(super) async fn lock(options: LockOptions, common: &Common, output: &Output) -> Result<u8, Failure> {
+/// Runs a command while it leads under a name, to the exit code.
+pub(super) async fn elect(options: ElectOptions, common: &Common, output: &Output) -> Result<u8, Failure> {
+    run(options.order()?, common, output).await
+}
+
+/// Runs it, and writes the result where that was asked for. The exit code never depends on the result file.
+async fn run(order: Order, common: &Common, output: &Output) -> Result<u8, Failure> {
+    let file = order.run.result.as_deref().map(|path| {
+        ResultFile::open(path).map_err(|error| Failure::usage(format!("--result {}: {error}", path.display())))
+    });
+    let file = file.transpose()?;
     let mut signals = Signals::listen()?;
     let mut result = RunResult::default();
-    let outcome = hold_and_run(&options, common, output, &mut signals, &mut result).await;
+    let outcome = hold_and_run(&order, common, output, &mut signals, &mut result).await;
     result.code = outcome.as_ref().map_or_else(Failure::exit, |code| *code);
-    if let Some(path) = &options.result
-        && let Err(error) = result.write(path)
-    {
-        // A run that went well is told apart from one whose result nobody can read; any other exit code stands.
-        let unwritten = Failure::new(Word::Internal, format!("{}: {error}", path.display()));
-        if outcome == Ok(YES) {
-            return Err(unwritten);
-        }
-        output.failure(&unwritten);
+    if let Some(Err(error)) = file.map(|file| file.write(&result)) {
+        output.failure(&Failure::stopped(format!("the result could not be written: {error}")));
     }
     outcome
 }
 
-/// The same for the leader under a name: one holds it, and alone, and there is something to do.
-pub(super) async fn elect(options: LockOptions, common: &Common, output: &Output) -> Result<u8, Failure> {
-    if options.names.len() != 1 {
-        return Err(Failure::usage("elect takes one name: who leads, leads under it"));
-    }
-    if options.mode() != Mode::Exclusive {
-        return Err(Failure::usage("there is one leader: -s and --permits make no sense here"));
-    }
-    if options.command().is_none() {
-        return Err(Failure::usage("elect runs a command while it leads: name one after --, or with -c"));
-    }
-    lock(options, common, output).await
-}
-
-/// Tells whoever watches that others ask for a lock. What to do about it is up to them.
-async fn hear_of_requests(guard: &SetGuard, output: &Output) -> Infallible {
-    loop {
-        let (name, asked) = guard.asked().await;
-        let request = format!("{} asks for {name}: {}", asked.by, asked.why.as_str());
-        tracing::info!("{request}");
-        output.remark(&request);
-    }
-}
-
 async fn hold_and_run(
-    options: &LockOptions,
+    order: &Order,
     common: &Common,
     output: &Output,
     signals: &mut Signals,
     result: &mut RunResult,
 ) -> Result<u8, Failure> {
-    let names = options.names.as_slice();
-    if options.unfair && names.len() != 1 {
-        return Err(Failure::usage("--unfair is for one lock: a set waits its turn for each of them"));
-    }
-    let client = connect(common)?;
-    let owner = options.owner.as_ref().map_or_else(random_owner, ToString::to_string);
+    let client = connect(common)?.metadata(metadata(&order.program())?);
+    let owner = order.run.owner.as_ref().map_or_else(random_owner, ToString::to_string);
     let parent = Surroundings::of_this_process().parent(&common.endpoints)?;
-    let asking = Asking { names, owner: &owner, parent, options, timeout: common.timeout };
+    let asking = Asking { order, owner: &owner, parent, timeout: common.timeout };
     let held = match acquire(&client, &asking, signals, output).await {
         Ok(held) => held,
         Err(NotHeld::Withdrawn(signal)) => {
@@ -115,46 +90,46 @@ async fn hold_and_run(
         }
         Err(NotHeld::Failed(mut failure)) => {
             if failure.word == Word::NotAcquired {
-                failure.exit = options.conflict_exit_code;
+                failure.exit = order.run.conflict_exit_code;
             }
             return Err(failure);
         }
     };
     result.acquired = true;
-    let tokens = tokens(names, &held.guard);
+    let tokens = tokens(&order.names, &held.guard);
     result.token = Some(tokens.as_slice()).filter(|tokens| tokens.len() == 1).map(|tokens| tokens.concat());
-    result.tokens = names.iter().map(ToString::to_string).zip(tokens).collect();
-    let work = async {
-        match options.command() {
-            Some(command) => run_command(command, &asking, common, &held, signals, result).await,
-            None => hold(names, &held, signals, output, result).await,
-        }
-    };
-    let outcome = tokio::select! {
-        outcome = work => outcome,
-        never = hear_of_requests(&held.guard, output) => match never {},
+    result.tokens = order.names.iter().map(ToString::to_string).zip(tokens).collect();
+    let notified = Notified { guard: &held.guard, namespace: &common.namespace, output };
+    let outcome = match &order.command {
+        Some(command) => run_command(command, &asking, common, &held, &notified, signals, result).await,
+        None => hold(&order.names, &notified, signals, result).await,
     };
     close(held.session, common.timeout).await;
     outcome
 }
 
 async fn run_command<S: LockService>(
-    command: Vec<OsString>,
+    command: &[OsString],
     asking: &Asking<'_>,
     common: &Common,
     held: &Held<S>,
+    notified: &Notified<'_>,
     signals: &mut Signals,
     result: &mut RunResult,
 ) -> Result<u8, Failure> {
-    let options = asking.options;
+    let options = &asking.order.run;
     let orders = Orders {
-        command,
+        command: command.to_vec(),
         environment: environment(asking, held, common),
         on_lost: options.on_lost,
         kill_after: kill_after(options, held.session.ttl()),
-        shim: child::own_shim(),
+        stop_after: options.stop_after,
+        on_ask: options.on_ask,
+        whole_group: options.release_when == ReleaseWhen::Group,
+        guardian: child::own_guardian(common.json),
     };
-    let Report { ended, lost } = child::run(&orders, &held.guard, signals).await?;
+    let run = child::run(&orders, notified, signals).await;
+    let Report { ended, lost } = run.map_err(|error| Failure::stopped(error.to_string()))?;
     result.child_ended(ended);
     result.lost = lost;
     if lost && options.on_lost != child::OnLost::Ignore {
@@ -163,20 +138,15 @@ async fn run_command<S: LockService>(
     Ok(ended.code())
 }
 
-/// The tokens of these locks, in their order.
-fn tokens(names: &[LockName], guard: &SetGuard) -> Vec<String> {
-    names.iter().filter_map(|name| guard.token(name.as_str())).map(|token| token.to_string()).collect()
-}
-
-/// What the command is told. The words for a single lock are taken away from the command of a set: it might have inherited
-/// them from a run around this one.
+/// The command's environment. The variables of a single lock are removed for a set: the command might have inherited them from
+/// a run around this one.
 fn environment<S: LockService>(
     asking: &Asking<'_>,
     held: &Held<S>,
     common: &Common,
 ) -> Vec<(String, Option<OsString>)> {
-    let names: Vec<String> = asking.names.iter().map(ToString::to_string).collect();
-    let tokens = tokens(asking.names, &held.guard);
+    let names: Vec<String> = asking.order.names.iter().map(ToString::to_string).collect();
+    let tokens = tokens(&asking.order.names, &held.guard);
     let of_one = |all: &[String]| Some(all).filter(|all| all.len() == 1).map(|all| all.concat());
     let variables = [
         ("LOCKKEEPER_LOCK", of_one(&names)),
@@ -193,50 +163,12 @@ fn environment<S: LockService>(
     variables.into_iter().chain(cluster).map(|(name, value)| (name.to_owned(), value.map(Into::into))).collect()
 }
 
-/// Without a command: prints the grant, a line each lock, and holds until standard input closes, a signal comes or a lock is
-/// lost, which is another line.
-async fn hold<S: LockService>(
-    names: &[LockName],
-    held: &Held<S>,
-    signals: &mut Signals,
-    output: &Output,
-    result: &mut RunResult,
-) -> Result<u8, Failure> {
-    let Held { session, guard } = held;
-    let holding = |event, name: &LockName, token: String| Holding {
-        event,
-        namespace: session.namespace().to_string(),
-        lock: name.to_string(),
-        token,
-        session: guard.session().to_string(),
-        remaining_ms: milliseconds(guard.valid_for()),
-    };
-    for (name, token) in names.iter().zip(tokens(names, guard)) {
-        output.answer(&holding("held", name, token.clone()), || format!("held {name} {token}"))?;
-    }
-    tokio::select! {
-        lost = guard.lost() => {
-            result.lost = true;
-            let gone = holding("lost", &lost.lock, lost.token.to_string());
-            output.answer(&gone, || format!("lost {} {}", lost.lock, lost.token))?;
-            Err(lost.into())
-        }
-        signal = next_ending(signals) => {
-            result.signal = u8::try_from(signal.as_raw()).ok();
-            Ok(YES)
-        }
-        closed = tokio::task::spawn_blocking(|| std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink())) => {
-            closed.map_err(|error| Failure::new(Word::Internal, error.to_string()))??;
-            Ok(YES)
-        }
-    }
-}
-
-fn by_signal(signal: Signal) -> u8 {
+/// The exit code of a run that a signal has ended.
+pub(super) fn by_signal(signal: Signal) -> u8 {
     u8::try_from(signal.as_raw()).unwrap_or(0).saturating_add(128)
 }
 
-/// It tells runs apart that one session may have, and is short enough to be read.
+/// It distinguishes the runs of one session, and is short enough to be read.
 fn random_owner() -> String {
     format!("run-{:08x}", SystemClock::new().random_u128() as u32)
 }

@@ -1,71 +1,127 @@
-//! What may be written after `lock`.
+//! What may be written after `lock` and `elect`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use rustix::process::Signal;
 
-use super::super::parse::{delay, duration, lock_name, owner, value};
+use super::super::failure::Failure;
+use super::super::parse::{delay, duration, lock_name, owner, signal, value};
 use super::child::OnLost;
 use crate::model::{LockName, LockValue, Mode, Owner};
 
-/// See the manual's page on `lock`.
+/// How `lock` is written; clap would name the parts in another order.
+pub const LOCK_USAGE: &str = "lockkeeper lock [OPTIONS] NAME [--and NAME]... [--] CMD ARG...
+       lockkeeper lock [OPTIONS] NAME [--and NAME]... -c STRING
+       lockkeeper lock [OPTIONS] --hold NAME [--and NAME]...";
+/// How `elect` is written.
+pub const ELECT_USAGE: &str = "lockkeeper elect [OPTIONS] NAME --value TEXT [--] CMD ARG...
+       lockkeeper elect [OPTIONS] NAME --value TEXT -c STRING";
+
+/// The name, and with it the place where the command begins.
+#[derive(Debug, Args)]
+struct Named {
+    /// Name of the lock. The word behind it begins the command
+    #[arg(value_parser = lock_name, value_name = "NAME", required_unless_present = "named")]
+    name: Option<LockName>,
+    /// Name of the lock, where it begins with a dash
+    #[arg(long = "name", id = "named", value_parser = lock_name, value_name = "NAME", conflicts_with = "name")]
+    named: Option<LockName>,
+}
+
+/// What `lock` understands.
 #[derive(Debug, Args)]
 pub struct LockOptions {
-    /// Which lock; several are held together or not at all
-    #[arg(value_parser = lock_name, required = true, value_name = "NAME")]
-    pub(super) names: Vec<LockName>,
-    /// Do not wait
-    #[arg(short = 'n', long = "try", conflicts_with = "wait")]
-    pub(super) try_once: bool,
-    /// Wait at most so long, connecting included
-    #[arg(short, long, value_parser = duration, value_name = "D")]
-    pub(super) wait: Option<Duration>,
-    /// Alone (default)
+    #[command(flatten)]
+    named: Named,
+    /// One more lock of a set: all are held together, or none
+    #[arg(long = "and", value_parser = lock_name, value_name = "NAME")]
+    and: Vec<LockName>,
+    /// Hold alone (default)
     #[arg(short = 'x', long, conflicts_with_all = ["shared", "permits"])]
     exclusive: bool,
-    /// Together with other shared holders
+    /// Hold together with other shared holders
     #[arg(short, long, conflicts_with = "permits")]
     shared: bool,
-    /// So many permits of a semaphore
+    /// Hold N permits of a semaphore
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(crate::limits::PERMITS_MAX)))]
     permits: Option<u32>,
-    /// How many permits the semaphore has
+    /// Number of permits of the semaphore
     #[arg(long, value_name = "L", requires = "permits", value_parser = clap::value_parser!(u32).range(1..=i64::from(crate::limits::PERMITS_MAX)))]
     limit: Option<u32>,
-    /// May pass others that are unfair, and be passed by them; it may starve
+    /// Text kept with the lock while it is held, and shown with it
+    #[arg(long, value_parser = value, value_name = "TEXT")]
+    value: Option<LockValue>,
+    /// Run no command: print the grant, and hold until standard input is closed or a signal comes. A pipe or file at its end
+    /// (cron, systemd) ends the hold at once, with 0. Without this, and without a command, standard input has to be a terminal
+    #[arg(long, conflicts_with_all = ["shell", "command"])]
+    hold: bool,
+    #[command(flatten)]
+    pub(super) run: RunOptions,
+}
+
+/// What `elect` understands.
+#[derive(Debug, Args)]
+pub struct ElectOptions {
+    #[command(flatten)]
+    named: Named,
+    /// Text that the leader shows, such as its address; `leader NAME` prints it
+    #[arg(long, value_parser = value, value_name = "TEXT")]
+    value: LockValue,
+    #[command(flatten)]
+    run: RunOptions,
+}
+
+/// Common to `lock` and `elect`.
+#[derive(Debug, Args)]
+pub(super) struct RunOptions {
+    /// Do not wait
+    #[arg(short = 'n', long = "try", conflicts_with = "wait")]
+    try_once: bool,
+    /// Longest wait, connecting included, such as 30s; 0s does not wait [default: no end]
+    #[arg(short, long, value_parser = duration, value_name = "DURATION")]
+    wait: Option<Duration>,
+    /// Do not queue among others that are unfair. There is no order among these, and one can starve
     #[arg(long)]
     pub(super) unfair: bool,
-    /// The session ends so long after its last renewal
-    #[arg(long, value_parser = duration, value_name = "D")]
+    /// Time to live of the session after its last renewal [default: 10s, or twice the shortest that the cluster takes, if that
+    /// is longer]
+    #[arg(long, value_parser = duration, value_name = "DURATION")]
     pub(super) ttl: Option<Duration>,
-    /// The session ends so long after its connection broke
-    #[arg(long, value_parser = duration, value_name = "D")]
+    /// Time to live of the session after its connection broke, such as 2s [default: the TTL]
+    #[arg(long, value_parser = duration, value_name = "DURATION")]
     pub(super) disconnect_grace: Option<Duration>,
-    /// Lock-delay: the name stays closed for so long after a loss; at most 1m
-    #[arg(long, value_parser = delay, value_name = "D")]
+    /// Lock-delay: how long the name stays closed after a loss, at most 1m [default: 0s]
+    #[arg(long, value_parser = delay, value_name = "DURATION")]
     pub(super) delay: Option<Duration>,
-    /// A text kept with the lock while it is held; shown to whoever looks
-    #[arg(long, value_parser = value, value_name = "TEXT")]
-    pub(super) value: Option<LockValue>,
-    /// The line of execution that asks, told in deadlocks; random by default
-    #[arg(long, value_parser = owner, env = "LOCKKEEPER_OWNER", value_name = "TEXT")]
+    /// Owner name for the detection of deadlocks [default: random, or that of the run around this one]
+    #[arg(long, value_parser = owner, env = "LOCKKEEPER_OWNER", hide_env_values = true, value_name = "TEXT")]
     pub(super) owner: Option<Owner>,
-    /// What for; shown to whoever looks
+    /// Purpose, shown with the lock
     #[arg(long, value_name = "TEXT")]
     pub(super) why: Option<String>,
     /// What to do with the command when the lock is lost
     #[arg(long, value_enum, default_value = "term")]
     pub(super) on_lost: OnLost,
-    /// Between asking the command to end and killing it; a quarter of the TTL, or of the disconnect grace where that is
-    /// shorter, by default
-    #[arg(long, value_parser = duration, value_name = "D")]
+    /// Time from TERM to KILL when the lock is lost, such as 2s [default: a quarter of the TTL, or of the disconnect grace if
+    /// that is shorter]
+    #[arg(long, value_parser = duration, value_name = "DURATION")]
     pub(super) kill_after: Option<Duration>,
-    /// Exit code, instead of 75, when the lock is not acquired in time
+    /// Time from TERM to KILL when this program gets TERM, such as 10s; a second TERM shortens it [default: no KILL]
+    #[arg(long, value_parser = duration, value_name = "DURATION")]
+    pub(super) stop_after: Option<Duration>,
+    /// Signal for the command's process group when another client asks for the lock, such as USR1 [default: none]
+    #[arg(long, value_parser = signal, value_name = "SIGNAL")]
+    pub(super) on_ask: Option<Signal>,
+    /// When to release: at the end of the command itself, or of every process of its group
+    #[arg(long, value_enum, default_value = "group")]
+    pub(super) release_when: ReleaseWhen,
+    /// Exit code when the lock is not acquired in time [default: 75]
     #[arg(short = 'E', long = "conflict-exit-code", value_name = "N")]
     pub(super) conflict_exit_code: Option<u8>,
-    /// Write what became of it to this file, as JSON
+    /// Write the outcome to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub(super) result: Option<PathBuf>,
     /// A command for sh
@@ -76,22 +132,103 @@ pub struct LockOptions {
     command: Vec<OsString>,
 }
 
+/// The end that releases the lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(super) enum ReleaseWhen {
+    /// Of the command itself
+    Command,
+    /// Of its process group, background processes included
+    #[default]
+    Group,
+}
+
+/// What is to be held, and what is to be done meanwhile.
+#[derive(Debug)]
+pub(super) struct Order {
+    /// One lock, or several as a set.
+    pub(super) names: Vec<LockName>,
+    pub(super) mode: Mode,
+    pub(super) value: Option<LockValue>,
+    /// What to run; `None` to hold without a command.
+    pub(super) command: Option<Vec<OsString>>,
+    pub(super) run: RunOptions,
+}
+
+impl Order {
+    /// The command's program in short, for others to see.
+    pub(super) fn program(&self) -> String {
+        let Some(command) = &self.command else { return "lockkeeper".to_owned() };
+        // Of a command for the shell, its text says more than `sh`.
+        let first = if self.run.shell.is_some() { command.last() } else { command.first() };
+        let path = PathBuf::from(first.cloned().unwrap_or_default());
+        let name = path.file_name().filter(|_| self.run.shell.is_none()).unwrap_or(path.as_os_str());
+        name.to_string_lossy().into_owned()
+    }
+}
+
+impl Named {
+    /// Exactly one of the two is there.
+    fn names(self, more: Vec<LockName>) -> Vec<LockName> {
+        self.name.or(self.named).into_iter().chain(more).collect()
+    }
+}
+
 impl LockOptions {
-    /// How the lock is to be held.
-    pub(super) fn mode(&self) -> Mode {
+    /// Checks what clap cannot. Without a command, and without `--hold`, `terminal` says whether standard input is one.
+    pub(super) fn order(self, terminal: bool) -> Result<Order, Failure> {
+        let mode = self.mode();
+        let Self { named, and, value, hold, run, .. } = self;
+        let command = run.command()?;
+        if command.is_none() && !hold && !terminal {
+            return Err(Failure::usage(
+                "there is no command, and standard input is no terminal: name a command behind the lock, or use --hold",
+            ));
+        }
+        let names = named.names(and);
+        if run.unfair && names.len() != 1 {
+            return Err(Failure::usage("--unfair is for one lock: a set waits its turn for each of them"));
+        }
+        Ok(Order { names, mode, value, command, run })
+    }
+
+    fn mode(&self) -> Mode {
         match (self.permits, self.shared && !self.exclusive) {
             (Some(count), _) => Mode::Permits { count, limit: self.limit },
             (None, true) => Mode::Shared,
             (None, false) => Mode::Exclusive,
         }
     }
+}
+
+impl ElectOptions {
+    /// Checks what clap cannot.
+    pub(super) fn order(self) -> Result<Order, Failure> {
+        let Self { named, value, run } = self;
+        let command = run.command()?;
+        if command.is_none() {
+            return Err(Failure::usage("elect runs a command while it leads: name one, or use -c"));
+        }
+        Ok(Order { names: named.names(Vec::new()), mode: Mode::Exclusive, value: Some(value), command, run })
+    }
+}
+
+impl RunOptions {
+    /// How long to wait; `None` for no end.
+    pub(super) fn wait(&self) -> Option<Duration> {
+        if self.try_once { Some(Duration::ZERO) } else { self.wait }
+    }
 
     /// What to run, if anything.
-    pub(super) fn command(&self) -> Option<Vec<OsString>> {
-        match &self.shell {
-            Some(text) => Some(vec!["sh".into(), "-c".into(), text.clone()]),
-            None => (!self.command.is_empty()).then(|| self.command.clone()),
+    fn command(&self) -> Result<Option<Vec<OsString>>, Failure> {
+        let command = match &self.shell {
+            Some(text) => vec!["sh".into(), "-c".into(), text.clone()],
+            None => self.command.clone(),
+        };
+        let first = self.shell.as_ref().or(self.command.first());
+        if first.is_some_and(|word| word.is_empty()) {
+            return Err(Failure::usage("the command is empty"));
         }
+        Ok(Some(command).filter(|command| !command.is_empty()))
     }
 }
 
@@ -102,42 +239,115 @@ mod tests {
     use super::super::super::options::{Command, Options};
     use super::*;
 
-    fn parsed(arguments: &[&str]) -> Result<LockOptions, clap::Error> {
-        let all = ["lockkeeper", "lock"].iter().chain(arguments);
-        let Command::Lock(options) = Options::try_parse_from(all)?.command else { unreachable!() };
-        Ok(options)
+    fn parsed(line: &[&str]) -> Result<Command, clap::Error> {
+        Ok(Options::try_parse_from(["lockkeeper"].iter().chain(line))?.command)
     }
 
-    /// Everything after the dashes belongs to the command, options too.
+    fn locked(arguments: &[&str]) -> Result<Order, String> {
+        let all: Vec<_> = ["lock"].iter().chain(arguments).copied().collect();
+        let Command::Lock(options) = parsed(&all).map_err(|error| error.to_string())? else { unreachable!() };
+        options.order(false).map_err(|failure| failure.detail)
+    }
+
+    /// Everything behind the dashes belongs to the command, options too; before them options stand anywhere.
     #[test]
     fn the_command_keeps_its_own_options() {
-        let options = parsed(&["nightly", "-w", "10s", "--", "echo", "-n", "--json"]).unwrap();
-        assert_eq!(options.command().unwrap(), ["echo", "-n", "--json"]);
-        assert_eq!(options.wait, Some(Duration::from_secs(10)));
-        assert_eq!(parsed(&["a", "-c", "echo hi"]).unwrap().command().unwrap(), ["sh", "-c", "echo hi"]);
-        assert_eq!(parsed(&["a"]).unwrap().command(), None);
+        let order = locked(&["nightly", "-w", "10s", "--", "echo", "-n", "--json"]).unwrap();
+        assert_eq!(order.command.unwrap(), ["echo", "-n", "--json"]);
+        assert_eq!(order.run.wait(), Some(Duration::from_secs(10)));
+        for line in [["-c", "echo /hi", "a"], ["a", "-c", "echo /hi"]] {
+            let order = locked(&line).unwrap();
+            assert_eq!(order.program(), "echo /hi");
+            assert_eq!(order.command.unwrap(), ["sh", "-c", "echo /hi"]);
+        }
+        assert_eq!(locked(&["a", "--", "/usr/bin/rsync", "-a"]).unwrap().program(), "rsync");
+    }
+
+    /// A set is a name and others behind `--and`; a name that begins with a dash is behind `--name`.
+    #[test]
+    fn names_are_words_or_behind_their_options() {
+        let names = |line: &[&str]| locked(line).unwrap().names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(names(&["a", "--and", "b", "--and=-c", "--", "true"]), ["a", "b", "-c"]);
+        assert_eq!(names(&["--name=-x", "--", "true"]), ["-x"]);
+        for wrong in
+            [&["--", "true"][..], &["a", "--name", "b", "--", "true"], &["a", "b", "--", "true"], &["a", "--and"]]
+        {
+            assert!(locked(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    /// Without a command it holds only where that was asked for: by an option, or by a person at a terminal. An empty command
+    /// is a mistake.
+    #[test]
+    fn a_missing_command_is_a_usage_error() {
+        assert_eq!(locked(&["a", "--hold"]).unwrap().command, None);
+        assert!(locked(&["a"]).unwrap_err().contains("--hold"));
+        let Ok(Command::Lock(options)) = parsed(&["lock", "a"]) else { unreachable!() };
+        assert_eq!(options.order(true).unwrap().command, None);
+        for empty in [&["a", "--", ""][..], &["a", "-c", ""], &["a", "--", "", "x"]] {
+            assert!(locked(empty).unwrap_err().contains("empty"), "{empty:?}");
+        }
+        assert!(locked(&["a", "--hold", "--", "true"]).is_err());
     }
 
     /// The mode follows from -x, -s and --permits, and they exclude each other.
     #[test]
     fn modes_exclude_each_other() {
-        assert_eq!(parsed(&["a"]).unwrap().mode(), Mode::Exclusive);
-        assert_eq!(parsed(&["a", "-x"]).unwrap().mode(), Mode::Exclusive);
-        assert_eq!(parsed(&["a", "-s"]).unwrap().mode(), Mode::Shared);
-        let permits = parsed(&["a", "--permits", "2", "--limit", "5"]).unwrap();
-        assert_eq!(permits.mode(), Mode::Permits { count: 2, limit: Some(5) });
+        let mode = |line: &[&str]| locked(&[line, &["--", "true"]].concat()).unwrap().mode;
+        assert_eq!(mode(&["a"]), Mode::Exclusive);
+        assert_eq!(mode(&["a", "-x"]), Mode::Exclusive);
+        assert_eq!(mode(&["a", "-s"]), Mode::Shared);
+        assert_eq!(mode(&["a", "--permits", "2", "--limit", "5"]), Mode::Permits { count: 2, limit: Some(5) });
         for wrong in
             [&["a", "-x", "-s"][..], &["a", "-s", "--permits", "2"], &["a", "--limit", "5"], &["a", "--permits", "0"]]
         {
-            assert!(parsed(wrong).is_err(), "{wrong:?}");
+            assert!(locked(wrong).is_err(), "{wrong:?}");
         }
     }
 
-    /// Not waiting and waiting contradict each other, and so do two commands.
+    /// Not waiting and waiting contradict each other, and so do two commands; a wait of nothing is a try.
     #[test]
     fn contradictions_are_usage_errors() {
         for wrong in [&["a", "-n", "-w", "1s"][..], &["a", "-c", "x", "--", "y"], &["a", "-w", "10"], &[]] {
-            assert!(parsed(wrong).is_err(), "{wrong:?}");
+            assert!(locked(wrong).is_err(), "{wrong:?}");
+        }
+        for line in [["a", "-n", "-c", "x"], ["a", "-w0s", "-c", "x"]] {
+            assert_eq!(locked(&line).unwrap().run.wait(), Some(Duration::ZERO));
+        }
+    }
+
+    /// One leads, and alone: `elect` neither takes nor shows what `lock` has for other ways to hold.
+    #[test]
+    fn elect_has_its_own_options() {
+        for wrong in [&["-s"][..], &["--permits", "2"], &["--and", "b"], &["-x"], &["--hold"]] {
+            let line = [&["elect", "a", "--value", "me"], wrong, &["--", "true"]].concat();
+            assert!(parsed(&line).is_err(), "{wrong:?}");
+        }
+        let help = parsed(&["elect", "--help"]).unwrap_err().to_string();
+        for word in ["--shared", "--permits", "--limit", "--and", "--hold"] {
+            assert!(!help.contains(word), "{word} in {help}");
+        }
+        let Ok(Command::Elect(options)) = parsed(&["elect", "a", "--value", "me"]) else { unreachable!() };
+        assert!(options.order().unwrap_err().detail.contains("command"));
+    }
+
+    /// Every duration says in the help what it is when it is not given.
+    #[test]
+    fn durations_have_a_default_in_the_help() {
+        use clap::CommandFactory;
+        let program = Options::command();
+        for name in ["lock", "elect", "acquire"] {
+            let command = program.find_subcommand(name).unwrap();
+            let is_duration = |argument: &&clap::Arg| {
+                argument.get_value_names().is_some_and(|names| names.iter().any(|name| name == "DURATION"))
+            };
+            let mut count = 0;
+            for argument in command.get_arguments().filter(is_duration).filter(|argument| !argument.is_required_set()) {
+                let help = argument.get_help().unwrap().to_string();
+                assert!(help.contains("[default: "), "{name} {}: {help}", argument.get_id());
+                count += 1;
+            }
+            assert!(count > 0, "{name}");
         }
     }
 }

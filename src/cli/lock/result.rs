@@ -36,18 +36,49 @@ impl RunResult {
             Ended::Signal(number) => self.signal = Some(number),
         }
     }
+}
+
+/// The file for a result, opened before anything is asked for.
+#[derive(Debug)]
+pub(super) struct ResultFile {
+    path: PathBuf,
+    /// Where the new file is until it replaces the old one; `None` for a device or a pipe, which is written to itself.
+    temporary: Option<PathBuf>,
+    file: File,
+}
+
+impl ResultFile {
+    /// Opens it. What an earlier run left there stays until the new result is whole.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let kind = fs::metadata(path).map(|there| there.file_type());
+        if kind.as_ref().is_ok_and(|kind| !kind.is_file()) {
+            let file = File::options().write(true).open(path)?;
+            return Ok(Self { path: path.to_owned(), temporary: None, file });
+        }
+        let temporary = beside(path);
+        let file = File::create(&temporary)?;
+        Ok(Self { path: path.to_owned(), temporary: Some(temporary), file })
+    }
 
     /// Replaces the file: a reader sees the old one or this one, never a part. After a crash the same holds.
-    pub(super) fn write(&self, path: &Path) -> io::Result<()> {
-        let mut text = serde_json::to_vec(self)?;
+    pub(super) fn write(mut self, result: &RunResult) -> io::Result<()> {
+        let mut text = serde_json::to_vec(result)?;
         text.push(b'\n');
-        let temporary = beside(path);
-        let written = write_synced(&temporary, &text).and_then(|()| fs::rename(&temporary, path));
-        if written.is_err() {
+        self.file.write_all(&text)?;
+        let Some(temporary) = &self.temporary else { return Ok(()) };
+        self.file.sync_all()?;
+        fs::rename(temporary, &self.path)?;
+        self.temporary = None;
+        Ok(())
+    }
+}
+
+impl Drop for ResultFile {
+    fn drop(&mut self) {
+        if let Some(temporary) = &self.temporary {
             // The error that matters is the first one.
-            let _ = fs::remove_file(&temporary);
+            let _ = fs::remove_file(temporary);
         }
-        written
     }
 }
 
@@ -55,12 +86,6 @@ fn beside(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.tmp", std::process::id()));
     path.with_file_name(name)
-}
-
-fn write_synced(path: &Path, text: &[u8]) -> io::Result<()> {
-    let mut file = File::create(path)?;
-    file.write_all(text)?;
-    file.sync_all()
 }
 
 #[cfg(test)]
@@ -73,9 +98,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("result.json");
         fs::write(&path, "old").unwrap();
+        let file = ResultFile::open(&path).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old", "until the new one is whole");
         let mut result = RunResult { acquired: true, token: Some("7".into()), code: 137, ..RunResult::default() };
         result.child_ended(Ended::Signal(9));
-        result.write(&path).unwrap();
+        file.write(&result).unwrap();
         let text = fs::read_to_string(&path).unwrap();
         let expected =
             r#"{"acquired":true,"lost":false,"child_exit":null,"signal":9,"code":137,"token":"7","tokens":{}}"#
@@ -85,9 +112,16 @@ mod tests {
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 
-    /// A directory that does not exist is an error, not a lost result.
+    /// What cannot be opened is an error before the run; a file that is not written leaves nothing, and a device stays one.
     #[test]
     fn an_unwritable_result_is_an_error() {
-        assert!(RunResult::default().write(Path::new("/nonexistent/result.json")).is_err());
+        let directory = tempfile::tempdir().unwrap();
+        assert!(ResultFile::open(Path::new("/nonexistent/result.json")).is_err());
+        assert!(ResultFile::open(directory.path()).is_err());
+        drop(ResultFile::open(&directory.path().join("result.json")).unwrap());
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+        let null = Path::new("/dev/null");
+        ResultFile::open(null).unwrap().write(&RunResult::default()).unwrap();
+        assert!(!fs::metadata(null).unwrap().is_file());
     }
 }

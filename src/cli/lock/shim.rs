@@ -1,13 +1,15 @@
-//! The step between the wrapper and its command: a process of its own that binds itself to the wrapper's life, takes
+//! The step between the guardian and its command: a process of its own that binds itself to the guardian's life, takes
 //! the terminal, and becomes the command. What has to happen between fork and exec happens here, in safe code.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use rustix::process::{Signal, getpgrp};
 
+use super::super::failure::Failure;
+use super::super::output::Output;
 use super::terminal::Terminal;
 
 /// Exit code for a command that was found but could not be executed.
@@ -15,10 +17,10 @@ pub(super) const NOT_EXECUTABLE: u8 = 126;
 /// Exit code for a command that was not found.
 pub(super) const NOT_FOUND: u8 = 127;
 
-/// What the wrapper tells the shim.
+/// What the guardian passes to the shim.
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
 pub struct ShimOptions {
-    /// Process id of the wrapper.
+    /// Process id of the guardian.
     #[arg(long)]
     pub parent: u32,
     /// Take the terminal's foreground.
@@ -29,11 +31,16 @@ pub struct ShimOptions {
     pub command: Vec<OsString>,
 }
 
-/// Becomes the command. Returns only the exit code for not having become it.
+/// Becomes the command. Returns only the exit code for not having become it, after an error in JSON or as a sentence.
 #[must_use]
-pub fn become_command(options: &ShimOptions) -> u8 {
+pub fn become_command(options: &ShimOptions, json: bool) -> u8 {
+    let complain = |problem: &str, code| {
+        let failure = Failure { exit: Some(code), says_next: true, ..Failure::usage(problem) };
+        Output::new(json).failure(&failure);
+        code
+    };
     if let Err(error) = bind_to_parent(options.parent) {
-        return complain(&format!("cannot be bound to the wrapper's life: {error}"), NOT_EXECUTABLE);
+        return complain(&format!("cannot be bound to its guardian's life: {error}"), NOT_EXECUTABLE);
     }
     if options.foreground
         && let Some(terminal) = Terminal::open()
@@ -49,7 +56,7 @@ pub fn become_command(options: &ShimOptions) -> u8 {
     complain(&format!("{}: {error}", program.to_string_lossy()), code)
 }
 
-/// Asks to be killed when the wrapper dies, and notices that it died already.
+/// Asks to be killed when the guardian dies, and notices that it died already.
 #[cfg(target_os = "linux")]
 fn bind_to_parent(parent: u32) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -60,15 +67,9 @@ fn bind_to_parent(parent: u32) -> io::Result<()> {
     Err(io::Error::other("it is gone already"))
 }
 
-/// Elsewhere a killed wrapper leaves its command running: there is no such signal.
+/// Elsewhere a killed guardian leaves its command running: there is no such signal.
 #[cfg(not(target_os = "linux"))]
 fn bind_to_parent(_parent: u32) -> io::Result<()> {
     let _ = Signal::KILL;
     Ok(())
-}
-
-fn complain(problem: &str, code: u8) -> u8 {
-    // Where standard error is closed, the exit code says it all.
-    let _ = writeln!(io::stderr(), "lockkeeper: {problem}");
-    code
 }

@@ -10,27 +10,22 @@ use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 /// Passed on to the child's group, or, while there is none yet, an order to withdraw.
 const PASSED: [Signal; 6] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2];
 
-/// Signals that reach this process. Those that it was told to ignore when it was started (by `nohup`, say) stay
-/// ignored, here and in the child.
+/// Stop a process, and are sent by terminals and shells.
+const STOPS: [Signal; 3] = [Signal::TSTP, Signal::TTIN, Signal::TTOU];
+
+/// Signals that reach this process. Those that were ignored when it was started (by `nohup`, say) stay ignored, here and in
+/// the child.
 #[derive(Debug)]
 pub struct Signals {
     passed: Vec<(Signal, Stream)>,
-    pub(super) children: Stream,
     pub(super) continued: Stream,
 }
 
 impl Signals {
     /// Starts to listen. From now on these signals no longer end the process.
     pub fn listen() -> io::Result<Self> {
-        let ignored = ignored();
-        let is_ignored = |wanted: &Signal| ignored & (1 << (wanted.as_raw() - 1)) != 0;
-        let passed = PASSED
-            .into_iter()
-            .filter(|wanted| !is_ignored(wanted))
-            .map(|wanted| Ok((wanted, signal(SignalKind::from_raw(wanted.as_raw()))?)))
-            .collect::<io::Result<_>>()?;
         let continued = signal(SignalKind::from_raw(Signal::CONT.as_raw()))?;
-        Ok(Self { passed, children: signal(SignalKind::child())?, continued })
+        Ok(Self { passed: caught(&PASSED)?, continued })
     }
 
     /// The next signal to pass on. Dropping the future loses none.
@@ -38,14 +33,37 @@ impl Signals {
         next_of(&mut self.passed).await
     }
 
-    /// The next thing that concerns a wrapper of a child.
-    pub(super) async fn next_for_wrapper(&mut self) -> Notice {
-        tokio::select! {
-            passed = next_of(&mut self.passed) => Notice::Pass(passed),
-            _ = self.children.recv() => Notice::Child,
-            _ = self.continued.recv() => Notice::Pass(Signal::CONT),
+    /// The next signal that asks this process to end.
+    pub(in crate::cli) async fn next_ending(&mut self) -> Signal {
+        loop {
+            let signal = self.next().await;
+            if signal != Signal::USR1 && signal != Signal::USR2 {
+                return signal;
+            }
         }
     }
+
+    /// The next signal to pass on, CONT included.
+    pub(super) async fn next_for_wrapper(&mut self) -> Signal {
+        tokio::select! {
+            passed = next_of(&mut self.passed) => passed,
+            _ = self.continued.recv() => Signal::CONT,
+        }
+    }
+}
+
+/// Makes this process deaf to what it would pass on, and to stops. They are caught and not ignored: its child starts with
+/// those that are ignored ignored, too.
+pub(super) fn swallow_all() -> io::Result<impl Sized> {
+    Ok((caught(&PASSED)?, caught(&STOPS)?))
+}
+
+/// Catches these, except those that were ignored when this process was started.
+fn caught(wanted: &[Signal]) -> io::Result<Vec<(Signal, Stream)>> {
+    let ignored = ignored();
+    let is_ignored = |wanted: &Signal| ignored & (1 << (wanted.as_raw() - 1)) != 0;
+    let wanted = wanted.iter().copied().filter(|wanted| !is_ignored(wanted));
+    wanted.map(|wanted| Ok((wanted, signal(SignalKind::from_raw(wanted.as_raw()))?))).collect()
 }
 
 async fn next_of(streams: &mut [(Signal, Stream)]) -> Signal {
@@ -60,16 +78,7 @@ async fn next_of(streams: &mut [(Signal, Stream)]) -> Signal {
     .await
 }
 
-/// See [`Signals::next_for_wrapper`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Notice {
-    /// Pass this one on.
-    Pass(Signal),
-    /// A child changed its state.
-    Child,
-}
-
-/// The set of ignored signals, bit `n - 1` for signal `n`; empty where the system does not tell.
+/// The set of ignored signals, bit `n - 1` for signal `n`; empty where the system does not say.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,0 +1,129 @@
+//! The guardian of a command: a process between the wrapper and the command, in a group of its own, that outlives a wrapper
+//! which is killed, by as long as it takes to kill all that the command has started.
+//!
+//! - It is the command's parent, and reports how the command ends. What the command leaves behind becomes its child, in any
+//!   group or session, so it finds all of it.
+//! - It holds none of the command's streams, and no signal but KILL and STOP does anything to it.
+//! - Where it is killed itself, the kernel kills the command with it, and the wrapper adopts and kills the rest.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, WaitOptions, WaitStatus, getpid, wait};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::unix::OwnedWriteHalf;
+use tokio::runtime::Builder;
+use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
+
+use super::child::{Ended, own_program};
+use super::link::{GOODBYE, News, receive_streams};
+use super::processes::{adopt_orphans, end_all};
+use super::{SHIM_COMMAND, signals};
+use crate::service::Word;
+
+/// What the wrapper passes to the guardian.
+#[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
+pub struct GuardianOptions {
+    /// The command takes the terminal's foreground.
+    #[arg(long)]
+    foreground: bool,
+    /// The command and its arguments.
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+/// Starts the command and guards it to its end. Standard input is the socket to the wrapper. With `json`, a command that
+/// cannot be run is an error in JSON.
+#[must_use]
+pub fn guard(options: &GuardianOptions, json: bool) -> u8 {
+    let input = io::stdin();
+    let guarded = input.as_fd().try_clone_to_owned().and_then(|socket| {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(watch(options, json, UnixStream::from(socket)))
+    });
+    // Nothing reads its standard error: the wrapper sees that the socket is closed.
+    if guarded.is_ok() { 0 } else { Word::Internal.row().exit }
+}
+
+async fn watch(options: &GuardianOptions, json: bool, wrapper: UnixStream) -> io::Result<()> {
+    adopt_orphans();
+    let _deaf = signals::swallow_all()?;
+    let children = signal(SignalKind::child())?;
+    let Some(streams) = receive_streams(&wrapper)? else { return Ok(()) };
+    let started = start(options, json, streams);
+    wrapper.set_nonblocking(true)?;
+    let (reader, mut writer) = tokio::net::UnixStream::from_std(wrapper)?.into_split();
+    let leader = match started {
+        Ok(leader) => leader,
+        Err(error) => return report(&mut writer, News::Failed(error.to_string())).await,
+    };
+    let mut words = BufReader::new(reader).lines();
+    let goodbye = tokio::select! {
+        biased;
+        said = words.next_line() => said.is_ok_and(|word| word.as_deref() == Some(GOODBYE)),
+        // The wrapper cannot be reached any more.
+        _ = follow(leader, writer, children) => false,
+    };
+    if !goodbye {
+        end_all(Some(leader));
+    }
+    Ok(())
+}
+
+/// Starts the shim, which becomes the command. The streams are closed here when this returns.
+fn start(options: &GuardianOptions, json: bool, streams: [OwnedFd; 3]) -> io::Result<Pid> {
+    let [input, output, errors] = streams;
+    let mut command = Command::new(own_program());
+    command.args([SHIM_COMMAND, "--parent"]).arg(getpid().to_string());
+    for (flag, given) in [("--foreground", options.foreground), ("--json", json)] {
+        command.args(given.then_some(flag));
+    }
+    command.arg("--").args(&options.command);
+    let shim = command.stdin(input).stdout(output).stderr(errors).process_group(0).spawn()?;
+    Pid::from_raw(i32::try_from(shim.id()).unwrap_or(0)).ok_or_else(|| io::Error::other("the child has no process id"))
+}
+
+/// Reports what happens to the command until the wrapper cannot be reached.
+async fn follow(leader: Pid, mut writer: OwnedWriteHalf, mut children: Stream) -> io::Result<()> {
+    report(&mut writer, News::Started(leader)).await?;
+    loop {
+        while let Some(news) = reap(leader)? {
+            report(&mut writer, news).await?;
+        }
+        children.recv().await;
+    }
+}
+
+async fn report(writer: &mut OwnedWriteHalf, news: News) -> io::Result<()> {
+    writer.write_all(format!("{news}\n").as_bytes()).await
+}
+
+/// Takes note of a child that ended, or of the command's stop.
+fn reap(leader: Pid) -> io::Result<Option<News>> {
+    loop {
+        return match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+            Ok(Some((pid, status))) => match (pid == leader, status.stopping_signal()) {
+                (true, Some(by)) => Ok(Some(format!("stopped {by}").parse()?)),
+                (true, None) => Ok(Some(News::Ended(ended(status)))),
+                (false, Some(_)) => continue,
+                (false, None) => Ok(Some(News::OrphanEnded)),
+            },
+            Err(Errno::INTR) => continue,
+            Ok(None) | Err(Errno::CHILD) => Ok(None),
+            Err(error) => Err(error.into()),
+        };
+    }
+}
+
+fn ended(status: WaitStatus) -> Ended {
+    let number = |raw: i32| u8::try_from(raw).unwrap_or(u8::MAX);
+    match status.terminating_signal() {
+        Some(signal) => Ended::Signal(number(signal)),
+        None => Ended::Code(status.exit_status().map_or(u8::MAX, number)),
+    }
+}

@@ -1,0 +1,164 @@
+//! Holding without a command, and what a holder is notified of: a loss, a request of another client, and processes that are
+//! waited for.
+
+use std::io::{self, IsTerminal, Read};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::{SigSet, Signal as MaskedSignal};
+use rustix::io::Errno;
+use tokio::sync::oneshot;
+
+use super::super::YES;
+use super::super::failure::Failure;
+use super::super::output::Output;
+use super::super::shapes::{AskedFor, Holding, LeftBehind, LeftProcess, milliseconds};
+use super::child::Hold;
+use super::result::RunResult;
+use super::signals::Signals;
+use super::terminal::Terminal;
+use crate::client::{Asked, SetGuard};
+use crate::limits;
+use crate::model::{LockName, Namespace, Principal};
+use crate::service::Word;
+
+/// A hold, and where its user is notified of what happens to it.
+pub(super) struct Notified<'a> {
+    pub(super) guard: &'a SetGuard,
+    pub(super) namespace: &'a Namespace,
+    pub(super) output: &'a Output,
+}
+
+impl Hold for Notified<'_> {
+    fn valid_for(&self) -> Duration {
+        self.guard.valid_for()
+    }
+
+    async fn lost(&self) {
+        self.guard.lost().await;
+    }
+
+    async fn asked(&self) {
+        let (name, asked) = self.guard.asked().await;
+        let line = self.asked_for(&name, &asked);
+        self.output.notice(&line, || format!("{} asks for {name}: {}", line.by, line.why));
+    }
+
+    fn waits_for(&self, processes: &[(u32, String)]) {
+        let named = |(pid, name): &(u32, String)| LeftProcess { pid: *pid, name: name.clone() };
+        let left = LeftBehind { event: "left-behind", processes: processes.iter().map(named).collect() };
+        self.output.notice(&left, || {
+            let names: Vec<_> = processes.iter().map(|(pid, name)| format!("{name} ({pid})")).collect();
+            let names = if names.is_empty() { "its process group".to_owned() } else { names.join(", ") };
+            format!("the command has ended; the lock is held until these have ended, too: {names}")
+        });
+    }
+}
+
+impl Notified<'_> {
+    fn holding(&self, event: &'static str, name: &LockName, token: String) -> Holding {
+        Holding {
+            event,
+            namespace: self.namespace.to_string(),
+            lock: name.to_string(),
+            token,
+            session: self.guard.session().to_string(),
+            remaining_ms: milliseconds(self.guard.valid_for()),
+        }
+    }
+
+    fn asked_for(&self, name: &LockName, asked: &Asked) -> AskedFor {
+        let unnamed = asked.by == Principal::default();
+        AskedFor {
+            event: "asked",
+            namespace: self.namespace.to_string(),
+            lock: name.to_string(),
+            token: self.guard.token(name.as_str()).map(|token| token.to_string()),
+            session: self.guard.session().to_string(),
+            by: if unnamed { "another client".to_owned() } else { asked.by.to_string() },
+            why: asked.why.as_str().to_owned(),
+        }
+    }
+}
+
+/// The tokens of these locks, in their order.
+pub(super) fn tokens(names: &[LockName], guard: &SetGuard) -> Vec<String> {
+    names.iter().filter_map(|name| guard.token(name.as_str())).map(|token| token.to_string()).collect()
+}
+
+/// Prints the grant, a line each lock, and holds until standard input is closed, a signal comes or a lock is lost. A loss, and
+/// a request of another client, are further lines.
+pub(super) async fn hold(
+    names: &[LockName],
+    held: &Notified<'_>,
+    signals: &mut Signals,
+    result: &mut RunResult,
+) -> Result<u8, Failure> {
+    let Notified { guard, output, .. } = held;
+    for (name, token) in names.iter().zip(tokens(names, guard)) {
+        let grant = held.holding("held", name, token.clone());
+        output.answer(&grant, || format!("held {name} {token}")).map_err(Failure::unprinted)?;
+    }
+    let mut input = input_closed()?;
+    loop {
+        tokio::select! {
+            lost = guard.lost() => {
+                result.lost = true;
+                let gone = held.holding("lost", &lost.lock, lost.token.to_string());
+                let printed = output.answer(&gone, || format!("lost {} {}", lost.lock, lost.token));
+                // The loss is the failure to report, whether its line has a reader or not.
+                drop(printed);
+                return Err(lost.into());
+            }
+            (name, asked) = guard.asked() => {
+                let line = held.asked_for(&name, &asked);
+                let token = line.token.clone().unwrap_or_default();
+                let text = || format!("asked {name} {token} {}: {}", line.by, line.why);
+                output.answer(&line, text).map_err(Failure::unprinted)?;
+            }
+            signal = signals.next_ending() => {
+                result.signal = u8::try_from(signal.as_raw()).ok();
+                return Ok(YES);
+            }
+            closed = &mut input => {
+                closed.map_err(|error| Failure::new(Word::Internal, error.to_string()))??;
+                return Ok(YES);
+            }
+        }
+    }
+}
+
+/// Reads standard input to its end, on a thread that the process leaves behind.
+fn input_closed() -> Result<oneshot::Receiver<io::Result<()>>, Failure> {
+    let (closed, end) = oneshot::channel();
+    thread::Builder::new().name("input".to_owned()).spawn(move || {
+        // Where the receiver is gone, the hold has ended otherwise.
+        let _ = closed.send(read_to_end());
+    })?;
+    Ok(end)
+}
+
+/// A background job that reads the terminal is stopped, with everything in it, unless the thread that reads blocks that signal:
+/// then the read fails, and is repeated until the job is in the foreground.
+fn read_to_end() -> io::Result<()> {
+    let mut blocked = SigSet::empty();
+    blocked.add(MaskedSignal::SIGTTIN);
+    blocked.thread_block()?;
+    let mut input = io::stdin().lock();
+    let mut bytes = [0; 4096];
+    loop {
+        match input.read(&mut bytes) {
+            Ok(0) => return Ok(()),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) && in_background() => {
+                thread::sleep(Duration::from_millis(limits::TERMINAL_RETRY_MS));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn in_background() -> bool {
+    io::stdin().is_terminal() && Terminal::open().is_some_and(|terminal| !terminal.is_ours())
+}

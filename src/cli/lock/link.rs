@@ -1,0 +1,216 @@
+//! What a wrapper and its guardian say to each other over a pair of sockets: first the command's three streams, then lines.
+//! The end of the socket says that the other one is gone, however it ended.
+
+use std::fmt;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::str::FromStr;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
+};
+use rustix::process::{Pid, Signal};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+
+use super::child::{Ended, Orders};
+use crate::limits;
+
+/// What a wrapper says before it leaves: nothing is to be killed.
+pub(super) const GOODBYE: &str = "goodbye";
+
+/// What a guardian reports of the command, a line each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum News {
+    /// It runs as this process, which leads a group of this number.
+    Started(Pid),
+    /// It was stopped by this signal.
+    Stopped(Signal),
+    /// It ended.
+    Ended(Ended),
+    /// Another process that it left behind has ended.
+    OrphanEnded,
+    /// It could not be started.
+    Failed(String),
+}
+
+impl fmt::Display for News {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            News::Started(pid) => write!(f, "started {pid}"),
+            News::Stopped(signal) => write!(f, "stopped {}", signal.as_raw()),
+            News::Ended(Ended::Code(code)) => write!(f, "code {code}"),
+            News::Ended(Ended::Signal(number)) => write!(f, "signal {number}"),
+            News::OrphanEnded => write!(f, "orphan 0"),
+            News::Failed(problem) => write!(f, "failed {}", problem.replace('\n', " ")),
+        }
+    }
+}
+
+impl FromStr for News {
+    type Err = io::Error;
+
+    fn from_str(line: &str) -> io::Result<Self> {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let number = || rest.parse::<i32>().map_err(io::Error::other);
+        let byte = || rest.parse::<u8>().map_err(io::Error::other);
+        match word {
+            "started" => Pid::from_raw(number()?).map(News::Started).ok_or_else(|| io::Error::other("no process id")),
+            "stopped" => Ok(News::Stopped(Signal::from_named_raw(number()?).unwrap_or(Signal::STOP))),
+            "code" => Ok(News::Ended(Ended::Code(byte()?))),
+            "signal" => Ok(News::Ended(Ended::Signal(byte()?))),
+            "orphan" => Ok(News::OrphanEnded),
+            "failed" => Ok(News::Failed(rest.to_owned())),
+            _ => Err(io::Error::other(format!("the guardian said {line:?}"))),
+        }
+    }
+}
+
+/// A guardian, as its wrapper has it. Dropped without a goodbye, it kills.
+#[derive(Debug)]
+pub(super) struct Guardian {
+    process: Child,
+    lines: Lines<BufReader<OwnedReadHalf>>,
+    writer: OwnedWriteHalf,
+}
+
+impl Guardian {
+    /// Starts the guardian and, through it, the command. Answers the command's process, which leads its group.
+    pub(super) async fn start(orders: &Orders, foreground: bool) -> io::Result<(Self, Pid)> {
+        let Some((program, first)) = orders.guardian.split_first() else {
+            return Err(io::Error::other("no guardian was named"));
+        };
+        let (ours, theirs) = UnixStream::pair()?;
+        let mut command = Command::new(program);
+        command.args(first);
+        if foreground {
+            command.arg("--foreground");
+        }
+        command.arg("--").args(&orders.command);
+        for (name, value) in &orders.environment {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
+        let process = command.process_group(0).spawn()?;
+        // Until then the other end would be open here, too, and the guardian's end would go unnoticed.
+        drop(command);
+        send_streams(&ours)?;
+        ours.set_nonblocking(true)?;
+        let (reader, writer) = tokio::net::UnixStream::from_std(ours)?.into_split();
+        let mut guardian = Self { process, lines: BufReader::new(reader).lines(), writer };
+        match guardian.news().await? {
+            News::Started(leader) => Ok((guardian, leader)),
+            News::Failed(problem) => Err(io::Error::other(problem)),
+            news @ (News::Stopped(_) | News::Ended(_) | News::OrphanEnded) => {
+                Err(io::Error::other(format!("the guardian said {news} before the command began")))
+            }
+        }
+    }
+
+    /// What happens next to the command. Dropping the future loses nothing.
+    pub(super) async fn news(&mut self) -> io::Result<News> {
+        match self.lines.next_line().await {
+            Ok(Some(line)) => line.parse(),
+            Ok(None) | Err(_) => {
+                Err(io::Error::other("the guardian of the command was killed, so the command was killed, too"))
+            }
+        }
+    }
+
+    /// Lets it end without killing anything, and waits for that.
+    pub(super) async fn dismiss(mut self) {
+        // One that is gone already needs no goodbye.
+        let _ = self.writer.write_all(format!("{GOODBYE}\n").as_bytes()).await;
+        let end = async { while let Ok(Some(_)) = self.lines.next_line().await {} };
+        // One that was stopped ends when it is continued.
+        if tokio::time::timeout(Duration::from_millis(limits::GUARDIAN_ENDS_MS), end).await.is_ok() {
+            let _ = self.process.wait();
+        }
+    }
+}
+
+/// The room for three descriptors beside a message.
+const SPACE: usize = rustix::cmsg_space!(ScmRights(3));
+
+/// Sends this process's own three streams, for the command.
+fn send_streams(socket: &UnixStream) -> io::Result<()> {
+    let (input, output, errors) = (io::stdin(), io::stdout(), io::stderr());
+    let streams = [input.as_fd(), output.as_fd(), errors.as_fd()];
+    let mut space = [MaybeUninit::uninit(); SPACE];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(&streams)) {
+        return Err(io::Error::other("three descriptors do not fit into a message"));
+    }
+    sendmsg(socket, &[IoSlice::new(b"\n")], &mut control, SendFlags::empty())?;
+    Ok(())
+}
+
+/// Receives the command's three streams; `None` where the wrapper is gone already.
+pub(super) fn receive_streams(socket: &UnixStream) -> io::Result<Option<[OwnedFd; 3]>> {
+    // Where the system cannot close them on exec by itself, the command gets them a second time.
+    #[cfg(target_os = "linux")]
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    #[cfg(not(target_os = "linux"))]
+    let flags = RecvFlags::empty();
+    let mut space = [MaybeUninit::uninit(); SPACE];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    loop {
+        match recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, flags) {
+            Ok(_) => break,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let mut streams = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+            streams.extend(descriptors);
+        }
+    }
+    Ok(streams.try_into().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a guardian says is read as it was meant, and nothing else is.
+    #[test]
+    fn news_are_read_as_they_were_written() {
+        let pid = Pid::from_raw(12).unwrap();
+        for news in [
+            News::Started(pid),
+            News::Stopped(Signal::TSTP),
+            News::Ended(Ended::Code(0)),
+            News::Ended(Ended::Signal(9)),
+            News::OrphanEnded,
+            News::Failed("out of memory".to_owned()),
+        ] {
+            assert_eq!(news.to_string().parse::<News>().unwrap(), news);
+        }
+        for wrong in ["", "started", "started 0", "code 256", "signal x", "hello 1"] {
+            assert!(wrong.parse::<News>().is_err(), "{wrong:?}");
+        }
+    }
+
+    /// The three streams arrive with the first message, and a wrapper that is gone sends none.
+    #[test]
+    fn the_streams_go_over_the_socket() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        send_streams(&ours).unwrap();
+        assert!(receive_streams(&theirs).unwrap().is_some());
+        drop(ours);
+        assert!(receive_streams(&theirs).unwrap().is_none());
+    }
+}

@@ -1,0 +1,147 @@
+//! Where the command begins on a command line like `lock nightly -w 10s echo -n`: at the second word, or behind `--`.
+//! From there on nothing is an option of this program.
+
+use std::ffi::{OsStr, OsString};
+
+use clap::error::ErrorKind;
+use clap::{Arg, Command};
+
+/// The option that gives a name which cannot be a word.
+const NAME_OPTION: &str = "--name";
+
+/// The same command line with `--` before the command; unchanged where there is none, or for other commands. An error says
+/// that nothing stands behind `--`.
+pub(in crate::cli) fn with_dashes(program: &Command, arguments: Vec<OsString>) -> Result<Vec<OsString>, clap::Error> {
+    let Some(first) = next_word(program, &arguments, 1) else { return Ok(arguments) };
+    let takes_command = ["lock", "elect"].iter().find(|name| arguments[first] == **name);
+    let Some(command) = takes_command.and_then(|name| program.find_subcommand(name)) else { return Ok(arguments) };
+    let mut at = first + 1;
+    if let Some(name) = next_word(command, &arguments, at)
+        && !arguments[at..name].iter().any(is_name_option)
+    {
+        at = name + 1;
+    }
+    if let Some(word) = next_word(command, &arguments, at) {
+        let mut arguments = arguments;
+        arguments.insert(word, "--".into());
+        return Ok(arguments);
+    }
+    if arguments.iter().position(|argument| argument == "--") == Some(arguments.len() - 1) {
+        return Err(command.clone().error(ErrorKind::MissingRequiredArgument, "there is no command behind --"));
+    }
+    Ok(arguments)
+}
+
+fn is_name_option(argument: &OsString) -> bool {
+    argument.to_str().is_some_and(|text| text == NAME_OPTION || text.starts_with(&format!("{NAME_OPTION}=")))
+}
+
+/// The next argument from here on that is neither an option nor an option's value; `None` where `--` comes first.
+fn next_word(command: &Command, arguments: &[OsString], mut at: usize) -> Option<usize> {
+    while let Some(argument) = arguments.get(at) {
+        let text = argument.to_string_lossy();
+        if text == "--" {
+            return None;
+        }
+        if !text.starts_with('-') || text == "-" {
+            return Some(at);
+        }
+        at += if takes_next(command, &text) { 2 } else { 1 };
+    }
+    None
+}
+
+/// Whether the argument behind this option is its value.
+fn takes_next(command: &Command, option: &str) -> bool {
+    let takes_value = |wanted: &dyn Fn(&Arg) -> bool| {
+        command.get_arguments().any(|argument| wanted(argument) && argument.get_action().takes_values())
+    };
+    if let Some(long) = option.strip_prefix("--") {
+        return !long.contains('=') && takes_value(&|argument| argument.get_long() == Some(long));
+    }
+    // Of several letters together the first that takes a value takes the rest, or the next argument where there is no rest.
+    let mut letters = option[1..].chars();
+    while let Some(letter) = letters.next() {
+        if takes_value(&|argument| argument.get_short() == Some(letter)) {
+            return letters.as_str().is_empty();
+        }
+    }
+    false
+}
+
+/// Whether errors are to be JSON: said before the command begins.
+pub(in crate::cli) fn ask_for_json(arguments: &[OsString]) -> bool {
+    arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == OsStr::new("--json"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::super::super::options::Options;
+    use super::*;
+
+    fn divided(line: &str) -> Result<String, String> {
+        let mut program = Options::command();
+        program.build();
+        let words = std::iter::once("lockkeeper").chain(line.split(' ')).map(OsString::from).collect();
+        let words = with_dashes(&program, words).map_err(|error| error.to_string())?;
+        Ok(words[1..].iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" "))
+    }
+
+    /// The first word is the lock, and the second begins the command: what stands behind it is the command's, however it looks.
+    #[test]
+    fn the_second_word_begins_the_command() {
+        for (written, meant) in [
+            ("lock nightly echo -n --json", "lock nightly -- echo -n --json"),
+            ("lock -w 10s nightly -n echo", "lock -w 10s nightly -n -- echo"),
+            ("lock nightly -w 10s -E9 --owner me echo lock", "lock nightly -w 10s -E9 --owner me -- echo lock"),
+            ("lock nightly -w10s --ttl=3s echo -- x", "lock nightly -w10s --ttl=3s -- echo -- x"),
+            ("lock nightly --and weekly -xn echo", "lock nightly --and weekly -xn -- echo"),
+            ("lock nightly -xw 3s echo", "lock nightly -xw 3s -- echo"),
+            ("--endpoints a:1 --json lock nightly echo -v", "--endpoints a:1 --json lock nightly -- echo -v"),
+            ("elect boss --value n1 serve --json", "elect boss --value n1 -- serve --json"),
+            ("lock --name=-x echo -n", "lock --name=-x -- echo -n"),
+            ("lock --name -x echo -n", "lock --name -x -- echo -n"),
+        ] {
+            assert_eq!(divided(written).as_deref(), Ok(meant));
+        }
+    }
+
+    /// Where the dashes stand already, or there is no command, or another command of this program, nothing is changed.
+    #[test]
+    fn other_lines_stay_as_they_are() {
+        for line in [
+            "lock nightly -- echo -n",
+            "lock nightly -- -x",
+            "lock --name=-x -- echo",
+            "lock nightly",
+            "lock --hold nightly --and weekly",
+            "lock nightly -c true",
+            "lock -c true nightly",
+            "lock",
+            "ls a",
+            "check lock 7",
+            "--json",
+        ] {
+            assert_eq!(divided(line).as_deref(), Ok(line));
+        }
+    }
+
+    /// A line that ends with the dashes lacks its command, which a variable without a value may have been meant to name.
+    #[test]
+    fn dashes_without_a_command_are_an_error() {
+        for line in ["lock nightly --", "lock nightly -w 1s --", "elect boss --value x --"] {
+            assert!(divided(line).unwrap_err().contains("no command"), "{line}");
+        }
+        assert_eq!(divided("lock nightly -- --").as_deref(), Ok("lock nightly -- --"));
+    }
+
+    /// The command's own `--json` does not concern this program's errors.
+    #[test]
+    fn only_own_options_ask_for_json() {
+        let asks = |line: &str| ask_for_json(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
+        assert!(asks("lock a --json -- true"));
+        assert!(!asks("lock a -- true --json"));
+    }
+}

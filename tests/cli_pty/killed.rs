@@ -1,0 +1,133 @@
+//! What becomes of a command's processes when its wrapper, or its guardian, is killed.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Child;
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+use super::{Slate, ended, is_gone, pid, shown, until, wrapper};
+
+/// The wrapper's only child of its own making.
+fn guardian_of(wrapper: &Child) -> Pid {
+    let parent = wrapper.id().to_string();
+    let is_child = |stat: &str| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.split(' ').nth(1) == Some(&parent));
+    let mut found = None;
+    until("a guardian", || {
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let mut stats = processes.filter_map(|process| fs::read_to_string(process.path().join("stat")).ok());
+        found = stats.find(|stat| is_child(stat)).and_then(|stat| stat.split(' ').next()?.parse().ok());
+        found.is_some()
+    });
+    Pid::from_raw(found.unwrap()).unwrap()
+}
+
+/// A wrapper of a script that notes its processes on the slate, as `a PID`, `b PID` and so on.
+fn running(script: &str, count: usize) -> (Child, Vec<Pid>, Slate) {
+    let slate = Slate::new();
+    let child = wrapper(script.replace("SLATE", &shown(&slate.path()))).spawn().unwrap();
+    let processes = ["a ", "b ", "c "][..count].iter().map(|word| slate.number_after(word)).collect();
+    (child, processes, slate)
+}
+
+/// Background processes, a pipeline, and processes in sessions of their own: (a script, how many of them it notes).
+const FAMILIES: [(&str, usize); 4] = [
+    ("echo a $$ >> SLATE; while :; do sleep 1; done", 1),
+    ("sleep 1000 & echo a $! >> SLATE; sleep 1000 & echo b $! >> SLATE; echo c $$ >> SLATE; wait", 3),
+    ("sleep 1000 | (echo a $$ >> SLATE; sh -c 'echo b $$ >> SLATE; exec sleep 1000') | cat", 2),
+    (
+        "setsid sh -c 'echo a $$ >> SLATE; trap \"\" TERM HUP; sleep 1000' & \
+         (setsid -f sh -c 'echo b $$ >> SLATE; exec sleep 1000'); echo c $$ >> SLATE; wait",
+        3,
+    ),
+];
+
+/// A wrapper that is killed takes along all that its command has started: background processes, pipelines, and processes in
+/// sessions of their own. Its guardian ends, too.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_killed_wrapper_takes_everything_along() {
+    for (script, count) in FAMILIES {
+        let (mut child, processes, _slate) = running(script, count);
+        let guardian = guardian_of(&child);
+        kill_process(pid(&child), Signal::KILL).unwrap();
+        ended(&mut child);
+        for process in processes {
+            until(&format!("the end of {process:?} of {script}"), || is_gone(process));
+        }
+        until("the guardian's end", || is_gone(guardian));
+    }
+}
+
+/// A wrapper that is killed while its command starts leaves nothing running, at whatever moment that is.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_wrapper_killed_at_the_start_leaves_nothing() {
+    for spins in 0..12 {
+        let slate = Slate::new();
+        let script = format!("echo a $$ >> {0}; sleep 1000 & echo b $! >> {0}; wait", shown(&slate.path()));
+        let mut child = wrapper(script).spawn().unwrap();
+        let guardian = guardian_of(&child);
+        for _ in 0..spins * 20_000 {
+            std::hint::spin_loop();
+        }
+        kill_process(pid(&child), Signal::KILL).unwrap();
+        ended(&mut child);
+        until("the guardian's end", || is_gone(guardian));
+        for line in slate.text().lines() {
+            let Some((_, number)) = line.split_once(' ') else { continue };
+            let process = Pid::from_raw(number.parse().unwrap()).unwrap();
+            assert!(is_gone(process), "{line} is left");
+        }
+    }
+}
+
+/// Killed first, the guardian takes the command along, its wrapper kills the rest, and says that the run has failed.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_killed_guardian_ends_the_run() {
+    for (script, count) in FAMILIES {
+        let (mut child, processes, _slate) = running(script, count);
+        kill_process(guardian_of(&child), Signal::KILL).unwrap();
+        assert_eq!(ended(&mut child).code(), Some(70));
+        for process in processes {
+            assert!(is_gone(process), "{process:?} of {script} is left");
+        }
+    }
+}
+
+/// Neither the terminal's signals nor the end of the command's group concern the guardian, and it holds none of the
+/// command's streams, so a reader behind the command sees their end.
+#[test]
+#[cfg(target_os = "linux")]
+fn the_guardian_stays_apart_from_the_command() {
+    let (mut child, processes, _slate) = running(FAMILIES[1].0, 3);
+    let guardian = guardian_of(&child);
+    for signal in [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::TSTP, Signal::TTIN, Signal::USR1] {
+        kill_process(guardian, signal).unwrap();
+    }
+    let stream = |process: Pid, number: u32| -> PathBuf {
+        fs::read_link(format!("/proc/{}/fd/{number}", process.as_raw_nonzero())).unwrap()
+    };
+    let output = stream(processes[2], 1);
+    assert_eq!(output, stream(pid(&child), 1), "the command has the wrapper's streams");
+    let held = fs::read_dir(format!("/proc/{}/fd", guardian.as_raw_nonzero())).unwrap().flatten();
+    for descriptor in held {
+        assert_ne!(fs::read_link(descriptor.path()).ok(), Some(output.clone()), "{descriptor:?}");
+    }
+    kill_process_group(processes[2], Signal::KILL).unwrap();
+    assert_eq!(ended(&mut child).code(), Some(137));
+    assert!(is_gone(guardian), "it ended before its wrapper");
+}
+
+/// What leaves the group for a session of its own is not waited for, and lives on after a run that has ended well.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_run_that_ends_well_leaves_other_sessions_alone() {
+    let script = "setsid -f sh -c 'echo a $$ >> SLATE; exec sleep 1000' > /dev/null; \
+                  while ! grep -q a SLATE 2> /dev/null; do sleep 0.01; done; exit 3";
+    let (mut child, processes, _slate) = running(script, 1);
+    assert_eq!(ended(&mut child).code(), Some(3));
+    assert!(!is_gone(processes[0]));
+    kill_process(processes[0], Signal::KILL).unwrap();
+}
