@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use super::failure::Failure;
+use super::lock::by_signal;
+use super::lock::signals::Signals;
 use super::options::{AcquireOptions, CheckOptions, LeaseMode, NameOptions, RefreshOptions, ReleaseOptions};
 use super::output::Output;
 use super::shapes::{self, milliseconds};
 use super::{NO, YES};
-use crate::client::{Client, ClientError};
+use crate::client::{Client, ClientError, Lease};
 use crate::model::{Mode, Namespace, TokenState};
 use crate::service::{LockService, Word};
 
@@ -29,9 +31,24 @@ pub(super) async fn acquire<S: LockService>(
     if let Some(why) = &options.why {
         request = request.why(why);
     }
-    let for_ever = Duration::from_millis(crate::limits::PATIENCE_MS_MAX);
-    request = if options.try_once { request.try_once() } else { request.wait(options.wait.unwrap_or(for_ever)) };
-    let lease = request.take().await?;
+    let longest = Duration::from_millis(crate::limits::PATIENCE_MS_MAX);
+    let wait = if options.try_once { Duration::ZERO } else { options.wait.unwrap_or(longest) };
+    let request = if wait.is_zero() { request.try_once() } else { request.wait(wait) };
+    let mut signals = Signals::listen()?;
+    let take = request.take();
+    let taken = tokio::select! {
+        biased;
+        signal = signals.next_ending() => Err(signal),
+        lease = take => Ok(lease?),
+    };
+    let lease = match taken {
+        Ok(lease) => lease,
+        Err(signal) => {
+            // Dropped, the take withdraws itself: neither a waiter nor a lease may outlive this process.
+            client.withdrawn().await;
+            return Ok(by_signal(signal));
+        }
+    };
     let answer = shapes::Leased {
         namespace: namespace.to_string(),
         lock: lease.name().to_string(),
@@ -39,8 +56,31 @@ pub(super) async fn acquire<S: LockService>(
         handle: lease.handle().reveal().to_owned(),
         remaining_ms: milliseconds(lease.valid_for()),
     };
-    output.answer(&answer, || format!("{} {}", lease.token(), lease.handle().reveal()))?;
-    Ok(YES)
+    let print = async { output.answer(&answer, || format!("{} {}", lease.token(), lease.handle().reveal())) };
+    let printed = tokio::select! {
+        biased;
+        signal = signals.next_ending() => Err(signal),
+        printed = print => Ok(printed),
+    };
+    // No process has read the handle of a lease that was not printed, so none could release it.
+    match printed {
+        Ok(Ok(())) => Ok(YES),
+        Ok(Err(unprinted)) => {
+            give_back(lease).await;
+            Err(unprinted.unprinted())
+        }
+        Err(signal) => {
+            give_back(lease).await;
+            Ok(by_signal(signal))
+        }
+    }
+}
+
+/// Releases it; where the cluster does not answer, it ends at its own time.
+async fn give_back<S: LockService>(lease: Lease<S>) {
+    if let Err(error) = lease.release().await {
+        tracing::warn!(%error, "the lease could not be released; it ends at its own time");
+    }
 }
 
 /// Prolongs a lease. Without JSON there is nothing to say.

@@ -190,6 +190,14 @@ impl<S: LockService> Client<S> {
         LockKey { namespace: self.settings.namespace.clone(), name }
     }
 
+    /// Waits until each take whose caller went away is withdrawn, or was asked for in vain for the request wait.
+    #[cfg(feature = "cli")]
+    pub(crate) async fn withdrawn(&self) {
+        let under_way = || std::mem::take(&mut *self.withdrawals.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut withdrawals = under_way();
+        while withdrawals.join_next().await.is_some() {}
+    }
+
     fn withdraw_later(&self, work: impl Future<Output = ()> + Send + 'static) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let mut withdrawals = self.withdrawals.lock().unwrap_or_else(PoisonError::into_inner);

@@ -7,6 +7,7 @@ mod backup;
 mod bench;
 #[path = "../checker/mod.rs"]
 mod checker;
+mod claims;
 mod cluster;
 mod clusters;
 mod crash;
