@@ -5,6 +5,9 @@
 #[doc = include_str!("manual/time.md")]
 pub mod time {}
 
+#[doc = include_str!("manual/lock.md")]
+pub mod lock {}
+
 #[doc = include_str!("manual/errors.md")]
 pub mod errors {}
 
