@@ -106,8 +106,9 @@ pub const HOLD_DEPTH_MAX: usize = 1_000;
 /// A session that stands at more locks than these is not searched for one of them when it is only asked whether an acquire of
 /// its own can wait a moment.
 pub const STANDINGS_LOOKED_AT_MAX: usize = 16;
-/// Barging waiters that one grant looks at: what it passes over waits for the next one.
-pub const BARGING_LOOKED_AT_MAX: usize = 64;
+/// Different numbers of permits that one grant looks at among barging waiters, the smallest ones: of those that want more,
+/// none is granted while one of these could be.
+pub const BARGING_WANTS_LOOKED_AT_MAX: usize = 64;
 /// Most permits of one semaphore.
 pub const PERMITS_MAX: u32 = (1 << 31) - 1;
 /// Holds, waiters and sessions ended by the sweep of one entry; a session is never ended in part.

@@ -2,8 +2,7 @@
 
 use super::Machine;
 use super::lock::Lock;
-use super::queue::{barging_among, sets_among};
-use super::state::{Holder, LimitOrigin, Purpose, Standing, TakeState, Usage, permits_of};
+use super::state::{Holder, LimitOrigin, Standing, TakeState, Usage, permits_of};
 use super::suspects::Suspects;
 use crate::model::{Claim, LockKey, Mode, RequestId, SessionId};
 
@@ -11,8 +10,8 @@ impl Machine {
     /// Says which invariant is broken, if any.
     ///
     /// - One exclusive holder, or shared holders, or permits within the limit.
-    /// - Nobody waits for what is free: the head of no queue could be granted, nor one that barges among its first; except
-    ///   where nothing is granted after a restore.
+    /// - No waiter waits for what is free: the head of no queue could be granted, nor any waiter that barges; except where
+    ///   nothing is granted after a restore.
     /// - Tokens and sequence numbers in use are not above their counters.
     /// - A claim stands where its session or take says, and nowhere else; no number is live and finished.
     /// - A document is a take of its `ts` without an end of its own; what is held has no free document.
@@ -56,16 +55,13 @@ impl Machine {
         if permits != lock.permits_held || beyond {
             return Err(format!("{permits} permits held, {} counted, limit {:?}", lock.permits_held, lock.limit));
         }
-        if let Some(sequence) = self.next_in_queue(key)
+        if let Some(sequence) = self.next_in_queue(key, 0)
             && self.waiter_due(key, sequence).is_none()
         {
             return Err(format!("waiter {sequence} could hold the lock"));
         }
-        if lock.barging != barging_among(lock.queue.values()) {
-            return Err(format!("{} waiters are said to barge", lock.barging));
-        }
-        if lock.sets != sets_among(lock.queue.values()) {
-            return Err(format!("{} waiters are said to stand for sets", lock.sets));
+        if !lock.queue.is_indexed() {
+            return Err("the index of its waiters is wrong".into());
         }
         let newest = lock.holders.last_key_value().map_or(0, |(token, _)| token.counter());
         let last = lock.queue.keys().last().copied().unwrap_or_default();
@@ -157,10 +153,6 @@ impl Machine {
         }
         if self.totals != self.derived_totals() {
             return Err(format!("totals are counted as {:?}, not {:?}", self.totals, self.derived_totals()));
-        }
-        let sets = self.locks.values().flat_map(|lock| lock.queue.values());
-        if self.sets_waiting != sets.filter(|waiter| waiter.purpose == Purpose::Set).count() {
-            return Err(format!("{} waiters are said to stand for sets", self.sets_waiting));
         }
         let (parties, entangled) = self.derived_parties();
         if self.parties != parties || self.entangled != entangled {

@@ -168,7 +168,7 @@ impl Machine {
             return found;
         }
         // Who is passed stands behind a set, or is one.
-        let passing = if lock.sets == 0 { Passing::default() } else { self.passing(graph, key, waiter) };
+        let passing = if lock.queue.has_sets() { self.passing(graph, key, waiter) } else { Passing::default() };
         for (at, ahead) in lock.queue.range(..sequence).rev() {
             graph.spend(1);
             let fair = waiter.barges() && ahead.purpose == Purpose::Hold && !ahead.barges();
@@ -183,7 +183,7 @@ impl Machine {
             found.push(Blocker { at: *at, party, unless });
             let wide =
                 lock.kind == Kind::Lock && !ahead.barges() && conflict(ahead.mode, waiter.mode) && is_wide(ahead);
-            if sure && wide && (lock.sets == 0 || self.passing(graph, key, ahead).is_empty()) {
+            if sure && wide && (!lock.queue.has_sets() || self.passing(graph, key, ahead).is_empty()) {
                 break;
             }
         }
@@ -242,7 +242,7 @@ impl Machine {
             {
                 session.stand_down(request.number, key);
             }
-            self.touched.insert(key.clone());
+            self.look_at(key, sequence);
         }
         self.suspects.loosened = loosened;
         self.events.truncate(events);

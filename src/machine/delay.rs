@@ -51,7 +51,7 @@ impl Machine {
         lock.permits_reserved -= permits_of(delayed.holder.mode);
         self.move_due(Some(delayed.until), None, Due::Delay(key.clone(), token));
         self.touch(RecordKey::Delay(key.clone(), token));
-        self.touched.insert(key.clone());
+        self.look_at(key, 0);
         Some(delayed)
     }
 

@@ -30,7 +30,7 @@ impl Machine {
             for (token, delayed) in &lock.delays {
                 due.insert((delayed.until, Due::Delay(key.clone(), *token)));
             }
-            for (sequence, waiter) in &lock.queue {
+            for (sequence, waiter) in lock.queue.iter() {
                 if let Some(deadline) = waiter.deadline {
                     due.insert((deadline, Due::Wait(key.clone(), *sequence)));
                 }

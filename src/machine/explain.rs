@@ -137,7 +137,7 @@ impl Machine {
             }));
         }
         let passable = match waiter.claim.session() {
-            Some(session) if self.sets_waiting != 0 => self.passable(session, key),
+            Some(session) if lock.queue.has_sets() => self.passable(session, key),
             Some(_) | None => BTreeMap::new(),
         };
         let room = EXPLAINED_OBSTACLES_MAX.saturating_sub(into.len() - before);

@@ -29,8 +29,8 @@ impl Machine {
     pub(super) fn grant_what_is_free(&mut self) {
         let mut heads = BTreeSet::new();
         loop {
-            while let Some(key) = self.touched.pop_first() {
-                if let Some(sequence) = self.next_of(&key) {
+            while let Some((key, from)) = self.touched.pop_first() {
+                if let Some(sequence) = self.next_of(&key, from) {
                     heads.insert((sequence, key));
                 }
             }
@@ -42,20 +42,27 @@ impl Machine {
             };
             if let Some(due) = self.waiter_due(&key, sequence) {
                 self.end_found(due);
-                self.touched.insert(key);
+                self.look_at(&key, sequence);
             } else if self.grant_waiter(&key, sequence) {
-                self.touched.insert(key);
+                self.look_at(&key, sequence);
             }
         }
     }
 
-    /// The first of a lock's queue that can be granted or has run out; a lock that has become free is forgotten here.
-    fn next_of(&mut self, key: &LockKey) -> Option<u64> {
+    /// A change at this place of the queue may let waiters from there on be granted. One ahead of it gains nothing by a
+    /// grant or by a wait that ends, and need not be looked at again.
+    pub(super) fn look_at(&mut self, key: &LockKey, from: u64) {
+        let known = self.touched.entry(key.clone()).or_insert(from);
+        *known = from.min(*known);
+    }
+
+    /// The first waiter from this place on that can be granted or has run out; a lock that has become free is forgotten here.
+    fn next_of(&mut self, key: &LockKey, from: u64) -> Option<u64> {
         if self.locks.get(key)?.is_free() {
             self.forget_lock(key);
             return None;
         }
-        self.next_in_queue(key)
+        self.next_in_queue(key, from)
     }
 
     fn forget_lock(&mut self, key: &LockKey) {
@@ -145,7 +152,7 @@ impl Machine {
         if let Some(lock) = self.locks.get_mut(key) {
             lock.permits_held += permits_of(mode);
             lock.holders.insert(token, Box::new(holder));
-            if 0 < lock.sets {
+            if lock.queue.has_sets() {
                 self.waiting_sets_changed(key);
             }
         }
@@ -170,14 +177,11 @@ impl Machine {
     pub(super) fn stand_in_queue(&mut self, key: &LockKey, sequence: u64, waiter: Waiter) {
         let (claim, deadline) = (waiter.claim, waiter.deadline);
         let in_set = waiter.purpose == Purpose::Set;
-        self.sets_waiting += usize::from(in_set);
         self.tie_wait(key, sequence, &waiter, true);
         self.move_due(None, deadline, Due::Wait(key.clone(), sequence));
         if let Some(lock) = self.locks.get_mut(key) {
-            lock.barging += usize::from(waiter.barges());
-            lock.sets += usize::from(in_set);
             lock.queue.insert(sequence, waiter);
-            if 0 < lock.sets {
+            if lock.queue.has_sets() {
                 self.waiting_sets_changed(key);
             }
         }
@@ -213,8 +217,8 @@ impl Machine {
     /// As [`end_hold`](Self::end_hold), also from outside.
     pub(super) fn end_hold_as(&mut self, key: &LockKey, token: FencingToken, ending: Ending) {
         let Ending { reason, answer, broken } = ending;
-        if self.sets_waiting != 0 {
-            let claim = self.locks.get(key).and_then(|lock| lock.holders.get(&token)).map(|holder| holder.claim);
+        if let Some(lock) = self.locks.get(key).filter(|lock| lock.queue.has_sets()) {
+            let claim = lock.holders.get(&token).map(|holder| holder.claim);
             claim.into_iter().for_each(|claim| self.loosen(key, claim));
             self.loosen_all(key);
         }
@@ -227,7 +231,7 @@ impl Machine {
         if let Some(mark) = holder.document() {
             lock.takes.remove(&mark.ts.handle());
         }
-        let sets_wait = 0 < lock.sets;
+        let sets_wait = lock.queue.has_sets();
         self.tie_hold(key, token, &holder, false);
         if sets_wait {
             self.waiting_sets_changed(key);
@@ -238,7 +242,7 @@ impl Machine {
         }
         self.totals.holders -= 1;
         self.dirty.gone(RecordKey::Holder(key.clone(), token));
-        self.touched.insert(key.clone());
+        self.look_at(key, 0);
         let mode = self.mode_now(key, holder.mode);
         let (lock, claim) = (key.clone(), holder.claim);
         let held_ms = self.globals.now.ms_since(holder.since);
@@ -295,15 +299,14 @@ impl Machine {
         if let (Some((handle, _)), Some(lock)) = (&waiter.lease, self.locks.get_mut(key)) {
             lock.takes.remove(handle);
         }
-        self.touched.insert(key.clone());
+        self.look_at(key, sequence);
         let kind = EventKind::Left { lock: key.clone(), claim: waiter.claim, sequence, why };
         self.event(Some(key.namespace.clone()), kind);
         self.claim_is_over(key, waiter.claim, waiter.fingerprint, answer);
     }
 
     pub(super) fn remove_waiter(&mut self, key: &LockKey, sequence: u64) -> Option<Waiter> {
-        if self.sets_waiting != 0 {
-            let lock = self.locks.get(key)?;
+        if let Some(lock) = self.locks.get(key).filter(|lock| lock.queue.has_sets()) {
             let waiter = lock.queue.get(&sequence)?;
             let (claim, in_set) = (waiter.claim, waiter.purpose == Purpose::Set);
             self.loosen(key, claim);
@@ -312,11 +315,8 @@ impl Machine {
             }
         }
         let lock = self.locks.get_mut(key)?;
-        let sets_wait = 0 < lock.sets;
-        let waiter = lock.queue.remove(&sequence)?;
-        lock.barging -= usize::from(waiter.barges());
-        lock.sets -= usize::from(waiter.purpose == Purpose::Set);
-        self.sets_waiting -= usize::from(waiter.purpose == Purpose::Set);
+        let sets_wait = lock.queue.has_sets();
+        let waiter = lock.queue.remove(sequence)?;
         self.tie_wait(key, sequence, &waiter, false);
         if sets_wait {
             self.waiting_sets_changed(key);

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::few::Few;
-use super::state::{Delayed, Entered, Holder, HolderExtras, LimitOrigin, Purpose, Waiter, permits_of, request_of};
+use super::state::{Delayed, Entered, Holder, HolderExtras, LimitOrigin, Purpose, permits_of, request_of};
+use super::waiters::Waiters;
 use crate::model::{FencingToken, Grant, Handle, HolderView, Kind, LogTime, Mode, TakeId};
 
 /// One lock in use. A lock that nobody holds or waits for has no record at all.
@@ -21,17 +22,13 @@ pub(super) struct Lock {
     /// In the order of their grants. Boxed, because a tree's node has room for eleven.
     pub holders: Few<FencingToken, Box<Holder>>,
     /// By place number: first come, first served.
-    pub queue: BTreeMap<u64, Waiter>,
+    pub queue: Waiters,
     /// Lost holds that keep the name closed, or their permits reserved.
     pub delays: BTreeMap<FencingToken, Delayed>,
     /// Permits in use; derived from the holders.
     pub permits_held: u64,
     /// Permits of lost holds; derived from the delays.
     pub permits_reserved: u64,
-    /// Waiters that barge; derived from the queue.
-    pub barging: usize,
-    /// Waiters that stand for a set; derived from the queue.
-    pub sets: usize,
     /// Takes by their secret; derived from holders and queue.
     pub takes: BTreeMap<Handle, TakeId>,
 }
@@ -39,22 +36,10 @@ pub(super) struct Lock {
 impl Lock {
     /// A lock that nobody holds yet.
     pub(super) fn new(kind: Kind, limit: Option<u32>) -> Self {
-        let (holders, queue, takes) = (Few::new(), BTreeMap::new(), BTreeMap::new());
+        let (holders, queue, takes) = (Few::new(), Waiters::default(), BTreeMap::new());
         let delays = BTreeMap::new();
         let origin = LimitOrigin::Asked;
-        Self {
-            kind,
-            limit,
-            origin,
-            holders,
-            queue,
-            delays,
-            permits_held: 0,
-            permits_reserved: 0,
-            barging: 0,
-            sets: 0,
-            takes,
-        }
+        Self { kind, limit, origin, holders, queue, delays, permits_held: 0, permits_reserved: 0, takes }
     }
 
     /// Whether nobody holds it or waits for it, and nothing keeps it closed.
@@ -89,7 +74,7 @@ impl Lock {
     /// Whether a set waits here, other than one that stands at this number.
     pub(super) fn has_sets_beside(&self, sequence: u64) -> bool {
         let own = self.queue.get(&sequence).is_some_and(|waiter| waiter.purpose == Purpose::Set);
-        usize::from(own) < self.sets
+        usize::from(own) < self.queue.sets()
     }
 
     /// Whether this mode could be held if that one hold were not there.

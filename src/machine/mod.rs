@@ -14,6 +14,7 @@ mod acquire;
 mod alter;
 mod apply;
 mod check;
+mod counted;
 mod deadlock;
 mod delay;
 mod derive;
@@ -52,6 +53,7 @@ mod suspects;
 mod takes;
 mod upgrade;
 mod values;
+mod waiters;
 mod waiting_sets;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -113,9 +115,7 @@ pub struct Machine {
     totals: Totals,
     /// The same on every node; not part of the state.
     quotas: Quotas,
-    /// Waiters that stand in a queue for a set; derived.
-    sets_waiting: usize,
-    /// What they are to the locks where they stand; derived.
+    /// What waiting sets are to the locks where they stand; derived.
     waiting_sets: WaitingSets,
     /// Named owners by what they hold and wait for; derived.
     parties: BTreeMap<Party, Ties>,
@@ -129,8 +129,8 @@ pub struct Machine {
     history: History,
     /// Events of the entry that is being applied.
     events: Vec<Event>,
-    /// Locks whose queues must be looked at before the present command is over.
-    touched: BTreeSet<LockKey>,
+    /// Queues that must be looked at before the present command is over, each from this place on.
+    touched: BTreeMap<LockKey, u64>,
     /// The sweep of this entry stopped at its bound and left something that is due.
     swept_in_part: bool,
 }

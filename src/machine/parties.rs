@@ -119,7 +119,7 @@ impl Machine {
         for (token, holder) in &lock.holders {
             self.tie_hold(key, *token, holder, true);
         }
-        for (sequence, waiter) in &lock.queue {
+        for (sequence, waiter) in lock.queue.iter() {
             self.tie_wait(key, *sequence, waiter, true);
         }
     }

@@ -43,7 +43,7 @@ impl Machine {
     /// enough for the set.
     pub(super) fn passing(&self, graph: &mut Graph, at: &LockKey, waiter: &Waiter) -> Passing {
         let mut passing = Passing::default();
-        let Some((id, own)) = request_of(waiter.claim).filter(|_| self.sets_waiting != 0) else { return passing };
+        let Some((id, own)) = request_of(waiter.claim) else { return passing };
         if !self.may_pass_at(graph, at).contains(&id) {
             return passing;
         }
@@ -55,7 +55,7 @@ impl Machine {
             if most <= looked_at {
                 break;
             }
-            let queue = self.locks.get(&beside.key).into_iter().flat_map(|lock| &lock.queue);
+            let queue = self.locks.get(&beside.key).into_iter().flat_map(|lock| lock.queue.iter());
             let theirs = Claim::Request(RequestId { session: id, number: beside.number });
             let sets = queue.filter(|(_, set)| set.purpose == Purpose::Set && conflict(beside.mode, set.mode));
             for (place, set) in sets.filter(|(_, set)| set.claim != theirs) {
@@ -118,7 +118,7 @@ impl Machine {
         let standings = self.sessions.get(&session).into_iter().flat_map(|session| session.standings());
         let mut found: BTreeMap<LockKey, Vec<Beside>> = BTreeMap::new();
         for (number, key, standing) in standings {
-            let lock = self.locks.get(key).filter(|lock| 0 < lock.sets);
+            let lock = self.locks.get(key).filter(|lock| lock.queue.has_sets());
             let stands = lock.and_then(|lock| match standing {
                 Standing::Holds(token) => Some((lock.holders.get(&token)?.mode, None)),
                 Standing::Waits(sequence) if lock.has_sets_beside(sequence) => {

@@ -25,7 +25,7 @@ impl Machine {
         }
         let mode = holder.mode;
         self.touch(RecordKey::Holder(key.clone(), token));
-        self.touched.insert(key.clone());
+        self.look_at(key, 0);
         self.loosen_all(key);
         let event = EventKind::PermitsReturned { lock: key.clone(), claim, token, count };
         let mode = self.mode_now(key, mode);

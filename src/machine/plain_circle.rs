@@ -159,7 +159,7 @@ fn needs_release(lock: &Lock, waiter: &Waiter, token: FencingToken) -> bool {
 fn stays_behind(lock: &Lock, waiter: &Waiter, ahead: &Waiter) -> bool {
     let upgrades = matches!(waiter.purpose, Purpose::Upgrade(_));
     let both_barge = waiter.barges() && ahead.barges();
-    lock.sets == 0 && !upgrades && !both_barge && excludes(lock, ahead.mode, waiter.mode)
+    !lock.queue.has_sets() && !upgrades && !both_barge && excludes(lock, ahead.mode, waiter.mode)
 }
 
 fn step(key: &LockKey, sequence: u64, why: WaitsBecause) -> Step {

@@ -79,7 +79,7 @@ impl Machine {
 
     fn may_come_to_pass(&self, graph: &mut Graph, key: &LockKey, lock: &Lock, waiter: &Waiter) -> bool {
         // Who is passed stands behind a set, or is one.
-        lock.sets != 0 && !self.passing(graph, key, waiter).is_empty()
+        lock.queue.has_sets() && !self.passing(graph, key, waiter).is_empty()
     }
 
     fn places(&self, graph: &mut Graph, key: &LockKey, lock: &Lock) -> Vec<Place> {

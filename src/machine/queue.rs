@@ -8,16 +8,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Machine;
+use super::counted::looked_at;
 use super::lock::Lock;
 use super::state::{Holder, Purpose, Standing, Waiter, permits_of};
+use super::waiters::Way;
 use crate::faults::{self, Fault};
-use crate::limits;
 use crate::model::{Claim, Fairness, LockKey, Mode, QuotaKind, RequestId, SessionId};
 
 impl Machine {
-    /// The first waiter that could be granted now, or that has run out; `None` where everybody has to wait on. Who has run
-    /// out while nobody could be granted anything is left to the sweep of deadlines.
-    pub(super) fn next_in_queue(&self, key: &LockKey) -> Option<u64> {
+    /// The first waiter from this place on that could be granted now, or that has run out; `None` where all of them have to
+    /// wait on. Those that have run out while none could be granted are left to the sweep of deadlines.
+    pub(super) fn next_in_queue(&self, key: &LockKey, from: u64) -> Option<u64> {
         let lock = self.locks.get(key)?;
         if self.is_closed() {
             return None;
@@ -28,19 +29,32 @@ impl Machine {
         if faults::on(Fault::LifoQueue) {
             return lock.queue.last_key_value().map(|(sequence, _)| *sequence);
         }
-        let mut stay = Stay::default();
-        for (looked_at, (sequence, waiter)) in lock.queue.iter().enumerate() {
-            let due = self.waiter_due(key, *sequence).is_some();
-            if due || (!stay.block(self, key, waiter) && self.eligible(key, lock, *sequence, waiter)) {
-                return Some(*sequence);
+        let is_next = |sequence: u64, waiter: &Waiter| {
+            looked_at();
+            self.waiter_due(key, sequence).is_some() || self.eligible(key, lock, sequence, waiter)
+        };
+        if !lock.queue.has_sets() {
+            // The first waiter is in the way of all others, unless it barges: then only of those that do not.
+            let (first, waiter) = lock.queue.first_key_value()?;
+            if is_next(*first, waiter) {
+                return Some(*first);
             }
-            stay.note(waiter);
-            let passed_by_some = waiter.barges() && looked_at + 1 < limits::BARGING_LOOKED_AT_MAX;
-            if self.sets_waiting == 0 && !passed_by_some {
-                return None;
-            }
+            return if waiter.barges() { lock.queue.first_barging(|mode| self.has_room(lock, mode)) } else { None };
         }
-        None
+        let mut may_pass = BTreeMap::new();
+        let mut has_to_stay = |sequence: u64, waiter: &Waiter| {
+            let way = Way { mode: waiter.mode, barges: waiter.barges() };
+            let blocked = lock.queue.first_in_the_way(way).is_some_and(|first| first < sequence);
+            let passes = |id| *may_pass.entry(id).or_insert_with(|| self.may_pass(id, key));
+            blocked && !waiter.claim.session().is_some_and(passes)
+        };
+        let mut waiters = lock.queue.range(from..);
+        let next = waiters.find(|(sequence, waiter)| {
+            looked_at();
+            let due = self.waiter_due(key, **sequence).is_some();
+            due || (!has_to_stay(**sequence, waiter) && is_next(**sequence, waiter))
+        });
+        next.map(|(sequence, _)| *sequence)
     }
 
     /// Whether one more could hold the lock: the holders admit it, and there are not too many of them.
@@ -65,8 +79,8 @@ impl Machine {
                 members.iter().all(has)
             }
             (Purpose::Hold | Purpose::Set, _) => {
-                let ahead = Ahead { before: sequence, mode: waiter.mode, barges: waiter.barges() };
-                self.has_room(lock, waiter.mode) && self.clear_ahead(key, lock, ahead, waiter.claim.session())
+                let way = Way { mode: waiter.mode, barges: waiter.barges() };
+                self.has_room(lock, waiter.mode) && self.clear_ahead(key, lock, (way, sequence), waiter.claim.session())
             }
         }
     }
@@ -74,8 +88,8 @@ impl Machine {
     /// Whether a set could have this one of its locks.
     pub(super) fn could_have(&self, key: &LockKey, lock: &Lock, sequence: u64, session: SessionId) -> bool {
         let Some(mode) = lock.queue.get(&sequence).map(|waiter| waiter.mode) else { return false };
-        let ahead = Ahead { before: sequence, mode, barges: false };
-        self.has_room(lock, mode) && self.clear_ahead(key, lock, ahead, Some(session))
+        let way = Way { mode, barges: false };
+        self.has_room(lock, mode) && self.clear_ahead(key, lock, (way, sequence), Some(session))
     }
 
     /// Whether a newcomer may hold the lock at once: the holders admit it, and it passes nobody whom it may not pass.
@@ -87,28 +101,28 @@ impl Machine {
         fairness: Fairness,
         session: Option<SessionId>,
     ) -> bool {
-        let barges = fairness == Fairness::Barging;
-        if lock.queue.is_empty() || (barges && lock.queue.len() == lock.barging) {
+        let way = Way { mode, barges: fairness == Fairness::Barging };
+        if lock.queue.is_empty() || (way.barges && lock.queue.first_in_the_way(way).is_none()) {
             return lock.admits(mode);
         }
-        let ahead = Ahead { before: u64::MAX, mode, barges };
-        self.sets_waiting != 0 && lock.admits(mode) && self.clear_ahead(key, lock, ahead, session)
+        lock.queue.has_sets() && lock.admits(mode) && self.clear_ahead(key, lock, (way, u64::MAX), session)
     }
 
-    /// Whether nothing ahead is in the way.
-    fn clear_ahead(&self, key: &LockKey, lock: &Lock, ahead: Ahead, session: Option<SessionId>) -> bool {
-        if faults::on(Fault::ReaderPassesWriter) && ahead.mode == Mode::Shared {
+    /// Whether no waiter before this place is in the way of one who asks so.
+    fn clear_ahead(&self, key: &LockKey, lock: &Lock, (way, before): (Way, u64), session: Option<SessionId>) -> bool {
+        if faults::on(Fault::ReaderPassesWriter) && way.mode == Mode::Shared {
             return true;
         }
-        let mut passable: Option<BTreeMap<u64, Claim>> = None;
-        lock.queue.range(..ahead.before).all(|(sequence, waiter)| {
-            // One that barges passes no fair one, not even where both could hold the lock.
-            let fair = ahead.barges && waiter.purpose == Purpose::Hold;
-            if (ahead.barges && waiter.barges()) || (!fair && !conflict(waiter.mode, ahead.mode)) {
-                return true;
-            }
-            let Some(session) = session.filter(|_| self.sets_waiting != 0) else { return false };
-            passable.get_or_insert_with(|| self.passable(session, key)).contains_key(sequence)
+        let first = lock.queue.first_in_the_way(way).filter(|first| *first < before);
+        let Some(first) = first else { return true };
+        // Only sets, and what stands behind one, are passed.
+        let Some(session) = session.filter(|session| lock.queue.has_sets() && self.may_pass(*session, key)) else {
+            return false;
+        };
+        let passable = self.passable(session, key);
+        lock.queue.range(first..before).all(|(sequence, waiter)| {
+            looked_at();
+            !way.is_blocked_by(waiter) || passable.contains_key(sequence)
         })
     }
 
@@ -129,14 +143,14 @@ impl Machine {
 
     /// Whether a session holds something elsewhere that a set waits for: nobody else passes a waiter that is in its way.
     fn may_pass(&self, session: SessionId, at: &LockKey) -> bool {
-        self.held_elsewhere(session, at).any(|(_, lock, _)| 0 < lock.sets)
+        self.held_elsewhere(session, at).any(|(_, lock, _)| lock.queue.has_sets())
     }
 
     /// Whom a session passes at this lock: sets that lack what it holds elsewhere, and everybody behind them.
     pub(super) fn passable(&self, session: SessionId, at: &LockKey) -> BTreeMap<u64, Claim> {
         let mut sets = Vec::new();
         for (key, lock, holder) in self.held_elsewhere(session, at) {
-            for (sequence, waiter) in &lock.queue {
+            for (sequence, waiter) in lock.queue.iter() {
                 let lacks = conflict(holder.mode, waiter.mode) && !lock.admits(waiter.mode);
                 if waiter.purpose == Purpose::Set && lacks {
                     sets.push((*sequence, key.clone(), waiter.claim));
@@ -181,66 +195,31 @@ impl Machine {
         if members.is_empty() { vec![key] } else { members }
     }
 
-    /// Somebody holds this lock now, too: it may pass sets elsewhere that lack it. Other holders may do so only now where a
-    /// set lacks these permits.
+    /// A new holder may pass sets elsewhere that lack this lock. Where a set lacks these permits only now, so may the other
+    /// holders.
     pub(super) fn holder_came(&mut self, key: &LockKey, claim: Claim, mode: Mode) {
-        let Some(lock) = self.locks.get(key).filter(|lock| 0 < lock.sets) else { return };
+        let Some(lock) = self.locks.get(key).filter(|lock| lock.queue.has_sets()) else { return };
         let free = u64::from(lock.limit.unwrap_or_default()).saturating_sub(lock.permits_held + lock.permits_reserved);
-        let lacks_now = |set: &Waiter| (free + 1..=free + permits_of(mode)).contains(&permits_of(set.mode));
-        if lock.queue.values().any(|waiter| waiter.purpose == Purpose::Set && lacks_now(waiter)) {
+        if lock.queue.has_set_between(free, free + permits_of(mode)) {
             return self.holders_changed(key);
         }
-        claim.session().into_iter().for_each(|id| self.look_again_for(id));
+        claim.session().into_iter().for_each(|id| self.look_again_for(id, key));
     }
 
     /// Sets that wait for this lock may lack only now what all its holders have, who may pass those sets elsewhere.
     pub(super) fn holders_changed(&mut self, key: &LockKey) {
-        let Some(lock) = self.locks.get(key).filter(|lock| 0 < lock.sets) else { return };
+        let Some(lock) = self.locks.get(key).filter(|lock| lock.queue.has_sets()) else { return };
         let sessions: BTreeSet<SessionId> = lock.holders.values().filter_map(|holder| holder.claim.session()).collect();
-        sessions.into_iter().for_each(|id| self.look_again_for(id));
+        sessions.into_iter().for_each(|id| self.look_again_for(id, key));
     }
 
-    /// Looks again at every queue where this session waits.
-    fn look_again_for(&mut self, id: SessionId) {
+    /// Looks again at every queue where this session waits, but for the lock that it came to hold: it passes sets elsewhere.
+    fn look_again_for(&mut self, id: SessionId, held: &LockKey) {
         let standings = self.sessions.get(&id).into_iter().flat_map(|session| session.standings());
-        let waits = standings.filter(|(_, _, standing)| matches!(standing, Standing::Waits(_)));
-        self.touched.extend(waits.map(|(_, key, _)| key.clone()));
+        let waits = standings.filter(|(_, key, standing)| *key != held && matches!(standing, Standing::Waits(_)));
+        let keys: Vec<LockKey> = waits.map(|(_, key, _)| key.clone()).collect();
+        keys.iter().for_each(|key| self.look_at(key, 0));
     }
-}
-
-/// Those of a queue who stay in it, as far as it was gone through: whether they are surely in the way of one further back.
-#[derive(Default)]
-struct Stay {
-    /// One stays that shares the lock with nobody, and one that does not barge either.
-    alone: bool,
-    alone_and_fair: bool,
-    /// Sessions that may pass some of them all the same; looked up once.
-    may_pass: BTreeMap<SessionId, bool>,
-}
-
-impl Stay {
-    fn note(&mut self, waiter: &Waiter) {
-        let alone = waiter.mode != Mode::Shared;
-        self.alone |= alone;
-        self.alone_and_fair |= alone && !waiter.barges();
-    }
-
-    fn block(&mut self, machine: &Machine, key: &LockKey, waiter: &Waiter) -> bool {
-        let in_the_way = if waiter.barges() { self.alone_and_fair } else { self.alone };
-        if !in_the_way || matches!(waiter.purpose, Purpose::Upgrade(_)) {
-            return false;
-        }
-        let Some(id) = waiter.claim.session() else { return true };
-        !*self.may_pass.entry(id).or_insert_with(|| machine.may_pass(id, key))
-    }
-}
-
-/// Who asks whether the way is clear: whoever stands before this number counts.
-#[derive(Clone, Copy)]
-struct Ahead {
-    before: u64,
-    mode: Mode,
-    barges: bool,
 }
 
 /// Whether two cannot hold a lock together, or would take permits from each other.
@@ -255,16 +234,6 @@ pub(super) fn covers(held: Mode, asked: Mode) -> bool {
         (Mode::Permits { count: held, .. }, Mode::Permits { count: asked, .. }) => 0 < asked && asked <= held,
         (Mode::Exclusive | Mode::Shared | Mode::Permits { .. }, _) => false,
     }
-}
-
-/// How many of a queue barge.
-pub(super) fn barging_among<'a>(waiters: impl Iterator<Item = &'a Waiter>) -> usize {
-    waiters.filter(|waiter| waiter.barges()).count()
-}
-
-/// How many of a queue stand there for a set.
-pub(super) fn sets_among<'a>(waiters: impl Iterator<Item = &'a Waiter>) -> usize {
-    waiters.filter(|waiter| waiter.purpose == Purpose::Set).count()
 }
 
 /// The request behind a set's claim.

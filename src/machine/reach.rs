@@ -133,7 +133,7 @@ impl Machine {
             }
         }
         let mut found: Vec<Party> = nested.keys().cloned().collect();
-        if self.sets_waiting != 0 {
+        if self.may_pass_somewhere(party.0) {
             self.others_of_session(way, side, party, &mut found);
             if side.sessions.insert(party.0) {
                 self.permits_beside_sets(way, side, party.0, &mut found);
@@ -166,7 +166,7 @@ impl Machine {
     fn permits_beside_sets(&self, way: Way, side: &mut Side, session: SessionId, found: &mut Vec<Party>) {
         let standings = self.sessions.get(&session).into_iter().flat_map(|session| session.standings());
         for (_, key, standing) in standings {
-            let lock = self.locks.get(key).filter(|lock| lock.kind == Kind::Semaphore && 0 < lock.sets);
+            let lock = self.locks.get(key).filter(|lock| lock.kind == Kind::Semaphore && lock.queue.has_sets());
             let Some(lock) = lock else { continue };
             match (way, standing) {
                 (Way::Forward, Standing::Waits(_)) | (Way::Back, Standing::Holds(_)) => {}

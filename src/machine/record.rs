@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use super::history::{History, Segment};
 use super::lock::Lock;
-use super::queue::{barging_among, sets_among};
 use super::state::{
     Delayed, Finished, FreeDocument, Globals, Holder, LimitOrigin, ProcessRecord, Purpose, Session, SessionRecord,
     Standing, Take, TakeState, Tombstone, Waiter,
@@ -249,7 +248,7 @@ impl Machine {
                     machine.lock_entry(&lock, state::kind_of(holder.mode)).holders.insert(token, Box::new(holder));
                 }
                 (RecordKey::Waiter(lock, sequence), Record::Waiter(waiter)) => {
-                    machine.lock_entry(&lock, state::kind_of(waiter.mode)).queue.insert(sequence, waiter);
+                    machine.lock_entry(&lock, state::kind_of(waiter.mode)).queue.restore(sequence, waiter);
                 }
                 (RecordKey::Delay(lock, token), Record::Delay(delayed)) => {
                     let kind = state::kind_of(delayed.holder.mode);
@@ -323,11 +322,9 @@ impl Machine {
                 }
             }
             lock.permits_reserved = lock.delays.values().map(|delayed| state::permits_of(delayed.holder.mode)).sum();
-            lock.barging = barging_among(lock.queue.values());
-            lock.sets = sets_among(lock.queue.values());
-            for (sequence, waiter) in &lock.queue {
+            lock.queue.derive_index();
+            for (sequence, waiter) in lock.queue.iter() {
                 let in_set = waiter.purpose == Purpose::Set;
-                self.sets_waiting += usize::from(in_set);
                 standings.push((key.clone(), waiter.claim, Standing::Waits(*sequence), in_set));
             }
         }

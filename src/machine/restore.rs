@@ -57,7 +57,7 @@ impl Machine {
     /// The time is over: whoever waits is looked at.
     pub(super) fn open_again(&mut self) {
         self.close(0);
-        self.touched.extend(self.locks.keys().cloned());
+        self.touched.extend(self.locks.keys().map(|key| (key.clone(), 0)));
     }
 
     /// Whether anything may be granted at all.

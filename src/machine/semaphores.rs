@@ -52,7 +52,7 @@ impl Machine {
 
     fn limit_changed(&mut self, key: &LockKey, limit: Option<u32>) {
         self.touch(RecordKey::Semaphore(key.clone()));
-        self.touched.insert(key.clone());
+        self.look_at(key, 0);
         self.happened(key, EventKind::LimitChanged { lock: key.clone(), limit }, None);
     }
 

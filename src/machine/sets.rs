@@ -175,7 +175,7 @@ impl Machine {
             let (holder, entrance) = (self.holder_of(waiter), Entrance::from_queue(sequence, waiter));
             self.remove_waiter(&key, sequence);
             self.hold(&key, holder, entrance);
-            self.touched.insert(key);
+            self.look_at(&key, sequence);
         }
     }
 

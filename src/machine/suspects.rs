@@ -64,14 +64,14 @@ impl Machine {
 
     /// A session stands at a lock where sets wait no longer as it did. Called before the change.
     pub(super) fn loosen(&mut self, key: &LockKey, changed: Claim) {
-        if self.locks.get(key).is_some_and(|lock| 0 < lock.sets) {
+        if self.locks.get(key).is_some_and(|lock| lock.queue.has_sets()) {
             self.loosen_sessions(changed.session());
         }
     }
 
     /// Other permits than before are free of a semaphore that sets wait for: they may lack none now.
     pub(super) fn loosen_all(&mut self, key: &LockKey) {
-        let lock = self.locks.get(key).filter(|lock| 0 < lock.sets && lock.kind == Kind::Semaphore);
+        let lock = self.locks.get(key).filter(|lock| lock.queue.has_sets() && lock.kind == Kind::Semaphore);
         let Some(lock) = lock else { return };
         if self.suspects.loosened.all_at.insert(key.clone()) {
             let all: Vec<SessionId> = lock.claims().filter_map(|claim| claim.session()).collect();

@@ -16,3 +16,4 @@ mod script_documents;
 mod script_words;
 mod scripts;
 mod secrets;
+mod work;

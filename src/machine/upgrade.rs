@@ -45,7 +45,7 @@ impl Machine {
             self.request_is_over(key, claim, upgrade.number, upgrade.fingerprint, ended);
         }
         self.touch(RecordKey::Holder(key.clone(), token));
-        self.touched.insert(key.clone());
+        self.look_at(key, 0);
         self.happened(key, EventKind::Downgraded { lock: key.clone(), claim, token }, Some(Mode::Shared));
         Outcome::Downgraded
     }

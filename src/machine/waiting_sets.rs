@@ -7,7 +7,7 @@ use super::Machine;
 use super::lock::Lock;
 use super::parties::{Party, put, waiting_party};
 use super::state::Purpose;
-use crate::model::{Claim, Kind, LockKey, Namespace};
+use crate::model::{Claim, Kind, LockKey, Namespace, SessionId};
 
 /// Locks by the sets that wait there.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -20,7 +20,7 @@ pub(super) struct WaitingSets {
 
 impl WaitingSets {
     fn note(&mut self, key: &LockKey, lock: &Lock) {
-        if 0 < lock.sets && 1 < lock.holders.len() + lock.queue.len() {
+        if lock.queue.has_sets() && 1 < lock.holders.len() + lock.queue.len() {
             self.shared.entry(key.namespace.clone()).or_default().insert(key.clone());
         }
         self.ready.extend(lock.ready().map(|party| (key.clone(), party)));
@@ -36,7 +36,7 @@ impl Lock {
 
     /// Whose set lacks nothing here. Semaphores are left out: their limit may be lower than what a set wants.
     fn ready(&self) -> Option<Party> {
-        let free = 0 < self.sets && self.holders.is_empty() && self.kind == Kind::Lock;
+        let free = self.queue.has_sets() && self.holders.is_empty() && self.kind == Kind::Lock;
         let (_, first) = self.queue.first_key_value().filter(|_| free)?;
         waiting_party(first).filter(|_| first.purpose == Purpose::Set)
     }
@@ -68,6 +68,11 @@ impl Machine {
     pub(super) fn shared_in(&self, namespace: &Namespace) -> impl Iterator<Item = (&LockKey, &Lock)> {
         let shared = self.waiting_sets.shared.get(namespace).into_iter().flatten();
         shared.filter_map(|key| Some((key, self.locks.get(key)?.as_ref())))
+    }
+
+    /// Whether a session may pass waiters at all: a set waits somewhere in its namespace beside others.
+    pub(super) fn may_pass_somewhere(&self, session: SessionId) -> bool {
+        self.namespace_of(session).is_some_and(|namespace| self.waiting_sets.shared.contains_key(namespace))
     }
 
     /// The index as the locks say that it should be.

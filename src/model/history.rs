@@ -69,7 +69,7 @@ pub struct GrantFacts {
     pub fairness: Fairness,
     /// It was asked for together with other locks.
     pub set: bool,
-    /// Sets were waiting: whoever held what one of them lacked was allowed to pass.
+    /// A set waited in the same queue: a session that held what the set lacked was allowed to pass it.
     pub passing: bool,
     /// The line of execution, if named.
     pub owner: Option<Owner>,

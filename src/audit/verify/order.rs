@@ -19,7 +19,7 @@ pub(super) struct Arrivals<'a> {
 struct Passer {
     mode: Mode,
     fairness: Fairness,
-    /// Sets were waiting, and it held something that one of them may have lacked.
+    /// A set waited in the same queue, and it held something that the set may have lacked.
     may_pass: bool,
 }
 

@@ -32,7 +32,7 @@ impl Machine {
             arrival: entrance.arrival,
             fairness: entrance.fairness,
             set: holder.extras.as_ref().is_some_and(|extras| extras.set),
-            passing: self.sets_waiting != 0,
+            passing: self.locks.get(key).is_some_and(|lock| lock.queue.has_sets()),
             owner: holder.owner.as_ref().map(|owner| owner.as_str()),
             principal: holder.principal.as_str(),
             who: &who,

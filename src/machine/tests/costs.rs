@@ -16,7 +16,7 @@ const QUEUE: u64 = 50;
 const SETS: [u64; 4] = [0, 1, 10, 100];
 const CROWD: u64 = 1_000;
 
-fn acquire(session: u64, number: u64, lock: &str, owner: Option<&str>) -> Command {
+pub(super) fn acquire(session: u64, number: u64, lock: &str, owner: Option<&str>) -> Command {
     Command::Acquire(Acquire {
         request: RequestId { session: SessionId::new(0, session), number },
         answered_below: 0,
@@ -29,7 +29,7 @@ fn acquire(session: u64, number: u64, lock: &str, owner: Option<&str>) -> Comman
     })
 }
 
-fn set(session: u64, number: u64, locks: &[String]) -> Command {
+pub(super) fn set(session: u64, number: u64, locks: &[String]) -> Command {
     let member = |name: &String| (LockName::parse(name).expect("legal"), Mode::Exclusive);
     Command::AcquireSet(AcquireSet {
         request: RequestId { session: SessionId::new(0, session), number },
@@ -42,12 +42,12 @@ fn set(session: u64, number: u64, locks: &[String]) -> Command {
     })
 }
 
-fn release(session: u64, number: u64, lock: &str, token: FencingToken) -> Command {
+pub(super) fn release(session: u64, number: u64, lock: &str, token: FencingToken) -> Command {
     let request = RequestId { session: SessionId::new(0, session), number };
     Command::Release(Release { request, answered_below: number, name: LockName::parse(lock).expect("legal"), token })
 }
 
-fn apply(machine: &mut Machine, command: Command) -> Outcome {
+pub(super) fn apply(machine: &mut Machine, command: Command) -> Outcome {
     let index = machine.applied() + 1;
     let outcome = machine.apply(index, &entry(0, vec![], vec![command])).commands.remove(0).outcome;
     machine.take_dirty(|_, _| ());
@@ -155,7 +155,7 @@ fn circle_over_permits(sets: bool, aside: bool) {
     eprintln!("behind {many} {what}: a circle {closing:?}, none {waiting:?}; a permit given back {giving_back:?}");
 }
 
-fn permit(session: u64, number: u64, owner: &str) -> Command {
+pub(super) fn permit(session: u64, number: u64, owner: &str) -> Command {
     let Command::Acquire(asks) = acquire(session, number, "pool", Some(owner)) else { panic!("an acquire") };
     Command::Acquire(Acquire { mode: Mode::Permits { count: 1, limit: Some(3) }, ..asks })
 }

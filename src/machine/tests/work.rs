@@ -1,0 +1,215 @@
+//! What commands and questions look at, counted: it grows no faster than what they change or show.
+
+use super::circles::{open, set_limit};
+use super::costs::{acquire, apply, release, set};
+use super::mirror::{Watched, entry};
+use crate::limits;
+use crate::machine::Machine;
+use crate::machine::counted::count_of;
+use crate::model::*;
+
+const FEW: u64 = 200;
+const MANY: u64 = 400;
+
+fn name(text: &str) -> LockName {
+    LockName::parse(text).expect("legal")
+}
+
+fn key(text: &str) -> LockKey {
+    LockKey { namespace: Namespace::default(), name: name(text) }
+}
+
+fn in_mode(command: Command, mode: Mode) -> Command {
+    let Command::Acquire(acquire) = command else { panic!("an acquire") };
+    Command::Acquire(Acquire { mode, ..acquire })
+}
+
+fn permits(session: u64, number: u64, count: u32) -> Command {
+    in_mode(acquire(session, number, "pool", None), Mode::Permits { count, limit: None })
+}
+
+fn barging(command: Command) -> Command {
+    let Command::Acquire(mut acquire) = command else { panic!("an acquire") };
+    acquire.extras.get_or_insert_default().fairness = Fairness::Barging;
+    Command::Acquire(acquire)
+}
+
+/// A set of these locks, of which those that begin with `hot` are shared.
+fn set_of(session: u64, number: u64, locks: &[&str]) -> Command {
+    let locks: Vec<String> = locks.iter().map(|lock| (*lock).to_owned()).collect();
+    let Command::AcquireSet(mut set) = set(session, number, &locks) else { panic!("a set") };
+    let share = |(name, mode): (&LockName, &mut Mode)| {
+        if name.as_str().starts_with("hot") {
+            *mode = Mode::Shared;
+        }
+    };
+    set.members.iter_mut().for_each(share);
+    Command::AcquireSet(set)
+}
+
+fn opened(sessions: u64) -> Machine {
+    let mut machine = Machine::new();
+    (1..=sessions).for_each(|session| drop(apply(&mut machine, open(session))));
+    machine
+}
+
+fn token(outcome: &Outcome) -> FencingToken {
+    let Outcome::Granted(grant) = outcome else { panic!("not granted: {outcome:?}") };
+    grant.token
+}
+
+fn queued(machine: &mut Machine, command: Command) {
+    let outcome = apply(machine, command);
+    assert!(matches!(outcome, Outcome::Queued(_)), "{outcome:?}");
+}
+
+/// Applies a command that must succeed; returns how much it looked at, and how many claims it granted.
+fn counted(machine: &mut Machine, command: Command) -> (usize, usize) {
+    let index = machine.applied() + 1;
+    let (applied, count) = count_of(|| machine.apply(index, &entry(0, vec![], vec![command])));
+    let outcome = &applied.commands[0].outcome;
+    assert!(!matches!(outcome, Outcome::Refused(_)), "{outcome:?}");
+    machine.check().expect("whole");
+    (count, applied.events.iter().filter(|event| event.kind.word() == "granted").count())
+}
+
+/// Permits never stay free while a waiter that barges could have them, however many others want more, and however many
+/// different amounts they want.
+#[test]
+fn no_permit_stays_free_while_one_that_barges_wants_it() {
+    for different in [false, true] {
+        let mut watched = Watched::default();
+        let mut tell = |command| watched.apply(&entry(0, vec![], vec![command])).commands.remove(0).outcome;
+        (1..=3).for_each(|session| drop(tell(open(session))));
+        tell(set_limit(300));
+        token(&tell(permits(1, 1, 100)));
+        let given_back = token(&tell(permits(2, 1, 200)));
+        for number in 1..=150 {
+            let wide = if different { 200 + u32::try_from(number).expect("small") % 100 } else { 300 };
+            tell(barging(permits(3, number, wide + 1 - u32::from(!different))));
+        }
+        tell(barging(permits(3, 999, 150)));
+        let release = release(2, 2, "pool", given_back);
+        let applied = watched.apply(&entry(0, vec![], vec![release]));
+        let granted = applied.events.iter().filter(|event| event.kind.word() == "granted").count();
+        assert_eq!(granted, 1, "200 of 300 permits are free, and one waiter wants 150");
+        watched.compare_mirror();
+    }
+}
+
+/// A release that lets none of many barging waiters in looks at a bounded number of them.
+#[test]
+fn a_release_over_the_heads_of_many_that_barge_is_bounded() {
+    let mut machine = opened(3);
+    apply(&mut machine, set_limit(10_000));
+    let given_back = token(&apply(&mut machine, permits(1, 1, 1)));
+    token(&apply(&mut machine, permits(2, 1, 9_999)));
+    for number in 1..=MANY {
+        queued(&mut machine, barging(permits(3, number, 2 + u32::try_from(number).expect("small"))));
+    }
+    let (count, granted) = counted(&mut machine, release(1, 2, "pool", given_back));
+    assert!(granted == 0 && count <= limits::BARGING_WANTS_LOOKED_AT_MAX + 2, "{count} were looked at");
+}
+
+/// Waiters that barge and stand behind a fair one may be granted once that has left, and not before.
+#[test]
+fn one_that_barges_behind_a_fair_waiter_is_found_when_that_leaves() {
+    let mut machine = opened(3);
+    apply(&mut machine, set_limit(3));
+    token(&apply(&mut machine, permits(1, 1, 2)));
+    queued(&mut machine, barging(permits(2, 1, 3)));
+    queued(&mut machine, permits(2, 2, 2));
+    queued(&mut machine, barging(permits(3, 1, 2)));
+    queued(&mut machine, barging(permits(3, 2, 1)));
+    let request = RequestId { session: SessionId::new(0, 2), number: 2 };
+    let (_, granted) = counted(&mut machine, Command::Cancel { request });
+    assert_eq!(granted, 1, "one permit is free, and a waiter that barges wants it");
+}
+
+/// A session in another namespace.
+fn open_elsewhere(number: u64) -> Command {
+    let Command::OpenSession(open) = open(number) else { panic!("an open") };
+    Command::OpenSession(OpenSession { namespace: Namespace::parse("elsewhere").expect("legal"), ..open })
+}
+
+/// A pool with a wide request at its head and many narrow ones behind; with `elsewhere`, a set waits in another namespace.
+fn behind_a_wide_one(elsewhere: bool) -> (Machine, Command) {
+    let mut machine = opened(3);
+    (4..=5).for_each(|session| drop(apply(&mut machine, open_elsewhere(session))));
+    if elsewhere {
+        token(&apply(&mut machine, acquire(4, 1, "b", None)));
+        queued(&mut machine, set(5, 1, &["a".to_owned(), "b".to_owned()]));
+    }
+    apply(&mut machine, set_limit(3));
+    let given_back = token(&apply(&mut machine, permits(1, 1, 1)));
+    token(&apply(&mut machine, permits(1, 2, 2)));
+    queued(&mut machine, permits(2, 1, 3));
+    (1..=MANY).for_each(|number| queued(&mut machine, permits(3, number, 1)));
+    (machine, release(1, 3, "pool", given_back))
+}
+
+/// A set that waits in one namespace costs the locks of another nothing.
+#[test]
+fn a_waiting_set_slows_no_other_namespace() {
+    let counts = [false, true].map(|elsewhere| {
+        let (mut machine, given_back) = behind_a_wide_one(elsewhere);
+        counted(&mut machine, given_back).0
+    });
+    assert_eq!(counts[0], counts[1], "looked at without and with a set that waits elsewhere");
+    assert!(counts[0] < 10, "{} were looked at, where the first is in the way of all", counts[0]);
+}
+
+/// History excuses a grant out of order by a waiting set only where one waits in the same queue.
+#[test]
+fn a_set_that_waits_elsewhere_excuses_no_grant() {
+    let mut machine = opened(3);
+    let held = token(&apply(&mut machine, acquire(1, 1, "b", None)));
+    queued(&mut machine, set(2, 1, &["a".to_owned(), "b".to_owned()]));
+    apply(&mut machine, acquire(3, 1, "c", None));
+    apply(&mut machine, acquire(1, 2, "a", None));
+    apply(&mut machine, release(1, 3, "b", held));
+    let query =
+        Query::History { namespace: Namespace::default(), lock: None, after: Some(Position::default()), rows: 100 };
+    let Answer::History(page) = machine.query(&query).answer else { panic!("another answer") };
+    let passing = |lock: &str| -> Vec<bool> {
+        let of =
+            page.records.iter().filter(|record| record.event.kind.lock().is_some_and(|key| key.name == name(lock)));
+        of.filter_map(|record| record.grant.as_ref()).map(|facts| facts.passing).collect()
+    };
+    assert_eq!(passing("b"), [false], "no set waited yet");
+    assert_eq!(passing("c"), [false], "a set waits, but for other locks");
+    assert_eq!(passing("a"), [true], "its session holds what the waiting set lacks, and passes it");
+}
+
+/// One release lets the first of many sets in that share a name: the others are looked at once there, not each with all
+/// before it.
+#[test]
+fn a_release_looks_once_at_sets_that_share_a_name() {
+    let counts = [FEW, MANY].map(|sets| {
+        let mut machine = opened(2);
+        let lacked = token(&apply(&mut machine, acquire(1, 1, "lacked", None)));
+        (1..=sets).for_each(|number| queued(&mut machine, set_of(2, number, &["hot", "lacked"])));
+        let (count, granted) = counted(&mut machine, release(1, 2, "lacked", lacked));
+        assert_eq!(granted, 2, "one set of two locks");
+        count
+    });
+    assert!(counts[1] <= 5 * usize::try_from(MANY).expect("small"), "{counts:?} for {FEW} and {MANY} sets");
+}
+
+/// Many that are granted at once, behind as many sets that have to wait on: the queue is not gone through from its head for
+/// each of them.
+#[test]
+fn many_grants_behind_sets_that_wait_on_are_one_walk() {
+    let mut machine = opened(3);
+    let hot = token(&apply(&mut machine, in_mode(acquire(1, 1, "hot", None), Mode::Exclusive)));
+    apply(&mut machine, acquire(1, 2, "lacked", None));
+    (1..=MANY).for_each(|number| queued(&mut machine, set_of(2, number, &["hot", "lacked"])));
+    for number in 1..=MANY {
+        let reads = in_mode(acquire(3, number, "hot", None), Mode::Shared);
+        queued(&mut machine, if number % 2 == 0 { barging(reads) } else { reads });
+    }
+    let (count, granted) = counted(&mut machine, release(1, 3, "hot", hot));
+    let many = usize::try_from(MANY).expect("small");
+    assert_eq!(granted, many, "all readers");
+    assert!(count <= 10 * many, "{count} were looked at for {many} sets and {many} readers");
+}

@@ -1,0 +1,199 @@
+//! The waiters of one lock, and an index over them: who is next, and who stands in the way, is found without a walk.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
+use std::ops::Deref;
+
+use super::counted::looked_at;
+use super::queue::conflict;
+use super::state::{Purpose, Waiter};
+use crate::limits;
+use crate::model::Mode;
+
+/// Waiters by place number: first come, first served. Reads like the map that it is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Waiters {
+    by_place: BTreeMap<u64, Waiter>,
+    /// Derived. A queue without waiters has none.
+    index: Option<Box<Index>>,
+}
+
+/// What a queue is asked about all its waiters.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Index {
+    /// Barging waiters that no fair waiter stands ahead of, by what they want.
+    barging: BTreeMap<u64, BTreeSet<u64>>,
+    /// Waiters that belong to a set, as counts by what they want.
+    sets: BTreeMap<u64, usize>,
+    /// For each way to ask, the first waiter that is in the way. It moves only back as long as new waiters come to the end,
+    /// so that finding the next one looks at each waiter once. An upgrade, which waits at place 0, is left out.
+    first_in_the_way: [Option<NonZeroU64>; WAYS],
+}
+
+/// How a lock is asked for, as far as it matters for who is in the way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Way {
+    pub(super) mode: Mode,
+    pub(super) barges: bool,
+}
+
+const WAYS: usize = 4;
+
+impl Way {
+    const EACH: [Self; WAYS] = [
+        Self { mode: Mode::Shared, barges: false },
+        Self { mode: Mode::Exclusive, barges: false },
+        Self { mode: Mode::Shared, barges: true },
+        Self { mode: Mode::Exclusive, barges: true },
+    ];
+    /// Every fair waiter is in the way of this one, and no other.
+    const BEHIND_FAIR: Self = Self::EACH[3];
+
+    fn at(self) -> usize {
+        2 * usize::from(self.barges) + usize::from(self.mode != Mode::Shared)
+    }
+
+    /// Whether this waiter is in the way of a later one, unless that may pass it. A barging one passes no fair waiter, not
+    /// even where both could hold the lock.
+    pub(super) fn is_blocked_by(self, ahead: &Waiter) -> bool {
+        let conflict = conflict(ahead.mode, self.mode);
+        if self.barges { !ahead.barges() && (conflict || ahead.purpose == Purpose::Hold) } else { conflict }
+    }
+}
+
+/// What a mode takes of a lock: the more, the harder it is to admit.
+fn want(mode: Mode) -> u64 {
+    match mode {
+        Mode::Shared => 0,
+        Mode::Exclusive => 1,
+        Mode::Permits { count, .. } => u64::from(count),
+    }
+}
+
+impl Deref for Waiters {
+    type Target = BTreeMap<u64, Waiter>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.by_place
+    }
+}
+
+impl Waiters {
+    /// A new waiter: at the end, or an upgrade at the head.
+    pub(super) fn insert(&mut self, place: u64, waiter: Waiter) {
+        self.index.get_or_insert_default().add(place, &waiter);
+        self.by_place.insert(place, waiter);
+    }
+
+    /// A waiter from the records, which come in any order. [`derive_index`](Self::derive_index) follows.
+    pub(super) fn restore(&mut self, place: u64, waiter: Waiter) {
+        self.by_place.insert(place, waiter);
+    }
+
+    pub(super) fn remove(&mut self, place: u64) -> Option<Waiter> {
+        let waiter = self.by_place.remove(&place)?;
+        match &mut self.index {
+            Some(index) if !self.by_place.is_empty() => index.remove(place, &waiter, &self.by_place),
+            Some(_) | None => self.index = None,
+        }
+        Some(waiter)
+    }
+
+    pub(super) fn derive_index(&mut self) {
+        self.index = self.derived_index();
+    }
+
+    /// The index as the waiters say that it should be.
+    fn derived_index(&self) -> Option<Box<Index>> {
+        let mut index = Box::<Index>::default();
+        self.by_place.iter().for_each(|(place, waiter)| index.add(*place, waiter));
+        (!self.by_place.is_empty()).then_some(index)
+    }
+
+    pub(super) fn is_indexed(&self) -> bool {
+        self.index == self.derived_index()
+    }
+
+    /// How many of them wait as part of a set.
+    pub(super) fn sets(&self) -> usize {
+        self.index.iter().flat_map(|index| index.sets.values()).sum()
+    }
+
+    pub(super) fn has_sets(&self) -> bool {
+        self.index.as_ref().is_some_and(|index| !index.sets.is_empty())
+    }
+
+    /// Whether a set wants more permits than `free`, but not more than `were_free`.
+    pub(super) fn has_set_between(&self, free: u64, were_free: u64) -> bool {
+        free < were_free
+            && self.index.as_ref().is_some_and(|index| index.sets.range(free + 1..=were_free).next().is_some())
+    }
+
+    /// The first waiter that is in the way of one who asks so at the end of the queue.
+    pub(super) fn first_in_the_way(&self, way: Way) -> Option<u64> {
+        if self.by_place.contains_key(&super::upgrade::HEAD) {
+            return Some(super::upgrade::HEAD);
+        }
+        self.index.as_ref()?.first_in_the_way[way.at()].map(NonZeroU64::get)
+    }
+
+    /// The first barging waiter that is admitted and has no fair waiter ahead. Of many that want different amounts only
+    /// those with the smallest are looked at: work is bounded, and where anyone is admitted one is found.
+    pub(super) fn first_barging(&self, admits: impl Fn(Mode) -> bool) -> Option<u64> {
+        let wants = self.index.iter().flat_map(|index| index.barging.values());
+        let firsts = wants
+            .take(limits::BARGING_WANTS_LOOKED_AT_MAX)
+            .inspect(|_| looked_at())
+            .filter_map(|places| places.first().copied());
+        firsts.filter(|place| self.by_place.get(place).is_some_and(|waiter| admits(waiter.mode))).min()
+    }
+}
+
+impl Index {
+    /// Notes a waiter that stands behind all others.
+    fn add(&mut self, place: u64, waiter: &Waiter) {
+        if waiter.purpose == Purpose::Set {
+            *self.sets.entry(want(waiter.mode)).or_default() += 1;
+        }
+        let Some(number) = NonZeroU64::new(place) else { return };
+        if waiter.barges() && self.first_in_the_way[Way::BEHIND_FAIR.at()].is_none() {
+            self.barging.entry(want(waiter.mode)).or_default().insert(place);
+        }
+        for way in Way::EACH.into_iter().filter(|way| way.is_blocked_by(waiter)) {
+            self.first_in_the_way[way.at()].get_or_insert(number);
+        }
+    }
+
+    /// Forgets a waiter; `left` are the others.
+    fn remove(&mut self, place: u64, waiter: &Waiter, left: &BTreeMap<u64, Waiter>) {
+        let want = want(waiter.mode);
+        if waiter.purpose == Purpose::Set
+            && let Some(sets) = self.sets.get_mut(&want)
+        {
+            *sets -= 1;
+            if *sets == 0 {
+                self.sets.remove(&want);
+            }
+        }
+        if let Some(places) = self.barging.get_mut(&want) {
+            places.remove(&place);
+            if places.is_empty() {
+                self.barging.remove(&want);
+            }
+        }
+        for way in Way::EACH {
+            let first = &mut self.first_in_the_way[way.at()];
+            if first.is_none_or(|first| first.get() != place) {
+                continue;
+            }
+            let behind = left.range(place + 1..);
+            *first =
+                behind.clone().find(|(_, other)| way.is_blocked_by(other)).and_then(|(at, _)| NonZeroU64::new(*at));
+            if way.at() == Way::BEHIND_FAIR.at() {
+                for (at, other) in behind.take_while(|(_, other)| other.barges()) {
+                    self.barging.entry(self::want(other.mode)).or_default().insert(*at);
+                }
+            }
+        }
+    }
+}
