@@ -123,7 +123,7 @@ enum Node {
     Wait(Claim, LockKey),
 }
 
-/// Holds of a semaphore, by token and in words.
+/// Holds of a semaphore, and lost ones that keep permits reserved, by token and in words.
 type PermitHolds = Vec<(FencingToken, String)>;
 
 /// What there was when circles were last looked for.

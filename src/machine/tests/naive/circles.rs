@@ -32,7 +32,10 @@ impl Naive {
             .filter_map(|(ask, held)| Some((ask.claim.session()?, ask.lock.clone(), ask.claim, kind(ask.mode), held)));
         let permits = self.limits.iter().map(|(lock, limit, _)| {
             let holds = self.holds.iter().filter(|hold| hold.ask.lock == *lock);
-            (lock.clone(), *limit, holds.map(|hold| (hold.token, format!("{:?}", hold.ask.mode))).collect())
+            let lost = self.lost.iter().filter(|lost| lost.ask.lock == *lock);
+            let holds = holds.map(|hold| (hold.token, format!("{:?}", hold.ask.mode)));
+            let lost = lost.map(|lost| (lost.token, format!("lost {:?}", lost.ask.mode)));
+            (lock.clone(), *limit, holds.chain(lost).collect())
         });
         Before { standings: standings.collect(), permits: permits.collect(), waits: self.waits.clone() }
     }
