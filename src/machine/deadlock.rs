@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Machine;
+use super::counted::looked_at;
 use super::graph::{Graph, Node, Told};
 use super::lock::Lock;
 use super::parties::{Party, holding_party, waiting_party};
@@ -23,6 +24,7 @@ use crate::model::{CircleLink, Claim, Kind, LockKey, OnDeadlock, Outcome, Refusa
 impl Machine {
     /// The circle that this party's waits close, if they do and so much is enough to see it; what was looked at is taken off.
     pub(super) fn circle_of(&self, party: &Party, look_at: &mut usize) -> Option<Vec<CircleLink>> {
+        looked_at();
         if !self.may_be_in_circle(party) {
             return None;
         }
@@ -190,15 +192,17 @@ impl Machine {
         found
     }
 
-    /// What a wait that was just added is told where it closes a circle and does not want to wait all the same. Also where
-    /// an ancestor holds what a nested run asks for.
-    pub(super) fn closes_circle(&self, key: &LockKey, sequence: u64) -> Option<Vec<CircleLink>> {
-        let waiter = self.locks.get(key)?.queue.get(&sequence)?;
-        if waiter.choices().deadlock == OnDeadlock::Wait {
+    /// The circle that a wait closes, or that the waits of a set close together: it was just added, and is refused unless it
+    /// chose to wait all the same. Also where an ancestor holds what a nested run asks for. All these waits have one owner,
+    /// so that one search is enough.
+    pub(super) fn closes_circle(&self, keys: &[LockKey], sequence: u64) -> Option<Vec<CircleLink>> {
+        let waiter = |key: &LockKey| self.locks.get(key)?.queue.get(&sequence);
+        let first = keys.first().and_then(waiter)?;
+        if first.choices().deadlock == OnDeadlock::Wait {
             return None;
         }
-        let ancestor = self.held_by_ancestor(key, waiter);
-        ancestor.or_else(|| self.circle_of(&waiting_party(waiter)?, &mut { CIRCLE_LOOKED_AT_MAX }))
+        let ancestor = keys.iter().find_map(|key| self.held_by_ancestor(key, waiter(key)?));
+        ancestor.or_else(|| self.circle_of(&waiting_party(first)?, &mut { CIRCLE_LOOKED_AT_MAX }))
     }
 
     fn held_by_ancestor(&self, key: &LockKey, waiter: &Waiter) -> Option<Vec<CircleLink>> {

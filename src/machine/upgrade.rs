@@ -65,7 +65,7 @@ impl Machine {
         }
         let events = self.events.len();
         self.stand_in_queue(key, HEAD, waiter);
-        match self.closes_circle(key, HEAD) {
+        match self.closes_circle(std::slice::from_ref(key), HEAD) {
             Some(circle) => self.take_back(std::slice::from_ref(key), HEAD, events, circle),
             None => Outcome::Queued(self.place(key, HEAD)),
         }

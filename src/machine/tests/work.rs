@@ -19,6 +19,10 @@ fn key(text: &str) -> LockKey {
     LockKey { namespace: Namespace::default(), name: name(text) }
 }
 
+fn owner(text: &str) -> Option<Owner> {
+    Some(Owner::parse(text).expect("legal"))
+}
+
 fn in_mode(command: Command, mode: Mode) -> Command {
     let Command::Acquire(acquire) = command else { panic!("an acquire") };
     Command::Acquire(Acquire { mode, ..acquire })
@@ -212,4 +216,18 @@ fn many_grants_behind_sets_that_wait_on_are_one_walk() {
     let many = usize::try_from(MANY).expect("small");
     assert_eq!(granted, many, "all readers");
     assert!(count <= 10 * many, "{count} were looked at for {many} sets and {many} readers");
+}
+
+/// A set whose locks are all held is searched for deadlocks once: its waits have one owner.
+#[test]
+fn a_set_is_searched_for_deadlocks_once() {
+    let mut machine = opened(2);
+    let locks: Vec<String> = (0..limits::LOCKS_A_SET_MAX).map(|number| format!("lock-{number}")).collect();
+    for (number, lock) in (1..).zip(&locks) {
+        token(&apply(&mut machine, acquire(1, number, lock, Some("holder"))));
+    }
+    let Command::AcquireSet(asks) = set(2, 1, &locks) else { panic!("a set") };
+    let asks = Command::AcquireSet(AcquireSet { owner: owner("waiter"), ..asks });
+    let (count, _) = counted(&mut machine, asks);
+    assert_eq!(count, 1, "searches for {} locks", locks.len());
 }
