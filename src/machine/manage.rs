@@ -36,7 +36,8 @@ impl Machine {
         let Some((holder, last_seen)) = self.held_or_closed(key, token) else {
             return Outcome::Refused(self.not_held(key, |_| false));
         };
-        let next = self.inspect(key).waiters.into_iter().next();
+        let first = self.locks.get(key).and_then(|lock| lock.queue.first_key_value());
+        let next = first.map(|(sequence, waiter)| waiter.view(1, *sequence));
         let breach = Box::new(Breach { done: !dry_run, holder, last_seen, next });
         if dry_run {
             return Outcome::Broken(breach);

@@ -1,11 +1,15 @@
 //! Questions: answered from the state as it is, changing nothing.
 
+use std::ops::Bound;
+
 use super::Machine;
-use super::state::Standing;
+use super::counted::looked_at;
+use super::state::{Standing, Waiter};
 use crate::limits;
 use crate::model::{
-    Answer, Answered, Checked, Claim, FencingToken, ListFilter, ListShow, LockKey, LockSummary, LockView, Namespace,
-    Outcome, Position, Query, Refusal, RequestId, SessionId, SessionView, TakeId, TokenState, ValidTokens, WaiterView,
+    Answer, Answered, Checked, Claim, FencingToken, ListFilter, ListShow, LockKey, LockName, LockSummary, LockView,
+    Namespace, Outcome, Position, Query, Refusal, RequestId, SessionId, SessionView, TakeId, TokenState, ValidTokens,
+    WaiterView,
 };
 
 impl Machine {
@@ -61,15 +65,7 @@ impl Machine {
         };
         let holders = lock.holders.iter();
         let holders = holders.map(|(token, holder)| holder.view(*token, self.session_deadline(holder.claim.session())));
-        let waiters = lock.queue.iter().zip(1..).map(|((sequence, waiter), place)| WaiterView {
-            place,
-            sequence: *sequence,
-            session: waiter.claim.session(),
-            owner: waiter.owner.clone(),
-            mode: waiter.mode,
-            metadata: (*waiter.metadata).clone(),
-            since: waiter.since,
-        });
+        let waiters = lock.queue.iter().zip(1..).map(|((sequence, waiter), place)| waiter.view(place, *sequence));
         LockView {
             lock: key.clone(),
             kind: Some(lock.kind),
@@ -84,17 +80,21 @@ impl Machine {
     fn list(&self, filter: &ListFilter) -> Answer {
         let rows_max = (filter.rows as usize).clamp(1, limits::PAGE_ROWS_MAX);
         let mut rows = Vec::new();
-        for (key, lock) in &self.locks {
-            let past = filter.after.as_ref().is_none_or(|after| *after < key.name);
-            let named = key.namespace == filter.namespace && key.name.as_str().starts_with(&filter.prefix) && past;
+        // No lock has a name that begins with what is no name itself.
+        let prefix = LockName::parse(&filter.prefix);
+        let first = prefix.unwrap_or(LockName::least()).max(filter.after.clone().unwrap_or(LockName::least()));
+        let first = LockKey { namespace: filter.namespace.clone(), name: first };
+        let named = |key: &LockKey| key.namespace == filter.namespace && key.name.as_str().starts_with(&filter.prefix);
+        for (key, lock) in self.locks.range(first..).take_while(|(key, _)| named(key)) {
+            looked_at();
             let shown = match filter.show {
                 ListShow::All => true,
                 ListShow::Held => !lock.holders.is_empty(),
                 ListShow::Waiting => !lock.queue.is_empty(),
             };
-            let oldest = self.one_holder(key);
-            let age_ms = oldest.as_ref().map_or(0, |holder| self.globals.now.ms_since(holder.since));
-            if !named || !shown || age_ms < filter.older_than_ms {
+            let since = lock.holders.first_key_value().map(|(_, holder)| holder.since);
+            let age_ms = since.map_or(0, |since| self.globals.now.ms_since(since));
+            if !shown || age_ms < filter.older_than_ms || filter.after.as_ref() == Some(&key.name) {
                 continue;
             }
             if rows.len() == rows_max {
@@ -106,7 +106,7 @@ impl Machine {
                 limit: lock.limit,
                 holders: lock.holders.len() as u64,
                 waiters: lock.queue.len() as u64,
-                oldest,
+                oldest: self.one_holder(key),
                 delay_ms: self.delay_left_ms(key),
                 value: self.value_of(key),
             });
@@ -116,11 +116,9 @@ impl Machine {
 
     fn list_sessions(&self, namespace: &Namespace, after: Option<SessionId>, rows: u32) -> Answer {
         let rows_max = (rows as usize).clamp(1, limits::PAGE_ROWS_MAX);
-        let mut views = self
-            .sessions
-            .iter()
-            .filter(|(id, session)| session.record.namespace == *namespace && after.is_none_or(|after| after < **id))
-            .map(|(id, session)| SessionView {
+        let later = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        let mut views = self.sessions.range(later).filter(|(_, session)| session.record.namespace == *namespace).map(
+            |(id, session)| SessionView {
                 session: *id,
                 namespace: namespace.clone(),
                 metadata: (*session.record.metadata).clone(),
@@ -131,7 +129,8 @@ impl Machine {
                 leaderless_ms: self.globals.leaderless_ms.saturating_sub(session.record.leaderless_ms),
                 holds: session.standings().filter(|(_, _, s)| matches!(s, Standing::Holds(_))).count() as u64,
                 waits: session.standings().filter(|(_, _, s)| matches!(s, Standing::Waits(_))).count() as u64,
-            });
+            },
+        );
         let rows: Vec<_> = views.by_ref().take(rows_max).collect();
         Answer::Sessions { rows, more: views.next().is_some() }
     }
@@ -158,5 +157,21 @@ impl Machine {
 
     fn take_query(&self, key: &LockKey, take: TakeId) -> Option<Outcome> {
         self.takes.get(&(key.clone(), take)).map(|take| self.take_outcome(key, take))
+    }
+}
+
+impl Waiter {
+    /// What others may know of it, where it stands in this place.
+    pub(super) fn view(&self, place: u64, sequence: u64) -> WaiterView {
+        looked_at();
+        WaiterView {
+            place,
+            sequence,
+            session: self.claim.session(),
+            owner: self.owner.clone(),
+            mode: self.mode,
+            metadata: (*self.metadata).clone(),
+            since: self.since,
+        }
     }
 }

@@ -231,3 +231,47 @@ fn a_set_is_searched_for_deadlocks_once() {
     let (count, _) = counted(&mut machine, asks);
     assert_eq!(count, 1, "searches for {} locks", locks.len());
 }
+
+/// A break names the first waiter without a view of all of them.
+#[test]
+fn a_break_shows_one_waiter() {
+    let mut machine = opened(2);
+    let token = token(&apply(&mut machine, acquire(1, 1, "hot", None)));
+    (1..=MANY).for_each(|number| queued(&mut machine, acquire(2, number, "hot", None)));
+    let what = Managing::Break { token, why: Reason::parse("stuck").expect("legal"), dry_run: false };
+    let (count, granted) = counted(&mut machine, Command::Manage(Manage { lock: key("hot"), what }));
+    assert_eq!(granted, 1, "the first waiter");
+    assert!(count < 10, "{count} were looked at, {MANY} wait");
+}
+
+/// A page of a listing begins where the last one ended, and goes through nothing of other namespaces.
+#[test]
+fn a_page_begins_where_the_last_one_ended() {
+    let mut machine = opened(2);
+    (3..=4).for_each(|session| drop(apply(&mut machine, open_elsewhere(session))));
+    for number in 1..=MANY {
+        apply(&mut machine, acquire(1, number, &format!("lock-{number:05}"), None));
+        apply(&mut machine, acquire(3, number, &format!("lock-{number:05}"), None));
+    }
+    for namespace in ["default", "elsewhere"] {
+        let namespace = Namespace::parse(namespace).expect("legal");
+        let page = |prefix: &str, after: Option<&str>, rows| {
+            let (prefix, after) = (prefix.to_owned(), after.map(name));
+            let filter =
+                ListFilter { namespace: namespace.clone(), prefix, older_than_ms: 0, after, show: ListShow::All, rows };
+            let (answer, count) = count_of(|| machine.query(&Query::List(filter)).answer);
+            let Answer::Locks { rows, more } = answer else { panic!("another answer") };
+            assert!(rows.iter().all(|row| row.lock.namespace == namespace && row.oldest.is_some()));
+            (rows.into_iter().map(|row| row.lock.name.as_str().to_owned()).collect::<Vec<_>>(), more, count)
+        };
+        let names = |from: u64, to: u64| (from..=to).map(|number| format!("lock-{number:05}")).collect::<Vec<_>>();
+        let (rows, more, count) = page("", Some("lock-00390"), 5);
+        assert_eq!((rows, more), (names(391, 395), true));
+        assert!(count < 10, "{count} locks were looked at for a page of five");
+        let (rows, more, count) = page("lock-0039", Some("lock-00001"), 100);
+        assert_eq!((rows, more), (names(390, 399), false));
+        assert!(count < 15, "{count} locks were looked at for the ten with that prefix");
+        assert_eq!(page("lock-0039", Some("lock-00400"), 100).0, names(1, 0), "nothing comes after");
+        assert_eq!(page("\n", None, 100).0, names(1, 0), "no lock has such a name");
+    }
+}
