@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::Machine;
+use super::counted::looked_at;
 use super::grant::Ending;
 use super::history::Entrance;
-use super::state::{Holder, Purpose, Standing};
+use super::state::{Holder, Purpose, Standing, Waiter};
 use crate::limits;
 use crate::model::{
     Breach, Claim, EndReason, EventKind, Fairness, FencingToken, HolderView, LockKey, LogTime, Manage, Managing,
@@ -129,15 +130,20 @@ impl Machine {
         })
     }
 
-    /// The first wait of this session for this lock alone.
+    /// The first wait of this session for this lock alone; found from the shorter side, its claims or the queue.
     fn waits_alone(&self, key: &LockKey, session: SessionId) -> Option<u64> {
         let queue = &self.locks.get(key)?.queue;
-        let standings = self.sessions.get(&session)?.standings().filter(|(_, other, _)| *other == key);
+        let alone = |waiter: &Waiter| waiter.purpose == Purpose::Hold && waiter.claim.session() == Some(session);
+        let session = self.sessions.get(&session)?;
+        if queue.len() < session.locks() {
+            let mut waiters = queue.iter().inspect(|_| looked_at());
+            return waiters.find(|(_, waiter)| alone(waiter)).map(|(sequence, _)| *sequence);
+        }
+        let standings = session.standings().inspect(|_| looked_at()).filter(|(_, other, _)| *other == key);
         let sequences = standings.filter_map(|(_, _, standing)| match standing {
             Standing::Waits(sequence) => Some(sequence),
             Standing::Holds(_) => None,
         });
-        let alone = |sequence: &u64| queue.get(sequence).is_some_and(|waiter| waiter.purpose == Purpose::Hold);
-        sequences.filter(alone).min()
+        sequences.filter(|sequence| queue.get(sequence).is_some_and(alone)).min()
     }
 }

@@ -48,23 +48,7 @@ impl Machine {
         session: SessionId,
         owner: Option<&Owner>,
     ) -> Option<Option<FencingToken>> {
-        let owner = owner?;
-        let session = self.sessions.get(&session)?;
-        let lock = self.locks.get(key)?;
-        let (mut holds, mut waits): (Option<FencingToken>, bool) = (None, false);
-        for (_, _, standing) in session.standings().filter(|(_, other, _)| *other == key) {
-            match standing {
-                Standing::Holds(token) => {
-                    if lock.holders.get(&token).is_some_and(|holder| holder.owner.as_ref() == Some(owner)) {
-                        holds = Some(holds.map_or(token, |older| older.min(token)));
-                    }
-                }
-                Standing::Waits(sequence) => {
-                    waits |= lock.queue.get(&sequence).is_some_and(|waiter| waiter.owner.as_ref() == Some(owner));
-                }
-            }
-        }
-        holds.map(Some).or(waits.then_some(None))
+        self.parties.get(&(session, owner?.clone()))?.standing_at(key)
     }
 
     /// Enters a hold once more.

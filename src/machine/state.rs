@@ -300,7 +300,7 @@ pub struct Session {
 }
 
 /// How a claim stands with its lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Standing {
     /// In the queue, under this place number.
     Waits(u64),

@@ -244,6 +244,39 @@ fn a_break_shows_one_waiter() {
     assert!(count < 10, "{count} were looked at, {MANY} wait");
 }
 
+/// Reentry finds an owner's claims of one lock without its session's other claims: those that end by themselves as well.
+#[test]
+fn reentry_does_not_walk_a_sessions_claims() {
+    let mut machine = opened(2);
+    for number in 1..=MANY {
+        let Command::Acquire(mut asks) = acquire(1, number, &format!("lock-{number}"), Some("job")) else { panic!() };
+        if number % 2 == 0 {
+            asks.extras.get_or_insert_default().lease_ms = Some(60_000);
+        }
+        token(&apply(&mut machine, Command::Acquire(asks)));
+    }
+    for (number, lock) in (MANY + 1..).zip(["lock-1", "lock-2"]) {
+        let asks = acquire(1, number, lock, Some("job"));
+        let index = machine.applied() + 1;
+        let (applied, count) = count_of(|| machine.apply(index, &entry(0, vec![], vec![asks])));
+        let outcome = &applied.commands[0].outcome;
+        assert!(matches!(outcome, Outcome::Refused(Refusal::AlreadyHeld { .. })), "{lock}: {outcome:?}");
+        assert!(count < 5, "{count} were looked at for {lock}");
+    }
+}
+
+/// A hand-over finds the wait of its session by the shorter of two ways: the queue, or the session's claims.
+#[test]
+fn a_hand_over_does_not_walk_a_sessions_claims() {
+    let mut machine = opened(2);
+    let token = token(&apply(&mut machine, acquire(1, 1, "hot", None)));
+    (1..=MANY).for_each(|number| drop(apply(&mut machine, acquire(2, number, &format!("lock-{number}"), None))));
+    queued(&mut machine, acquire(2, MANY + 1, "hot", None));
+    let what = Managing::HandOver { token, to: SessionId::new(0, 2) };
+    let (count, _) = counted(&mut machine, Command::Manage(Manage { lock: key("hot"), what }));
+    assert!(count < 10, "{count} were looked at, the session has {MANY} other claims");
+}
+
 /// A page of a listing begins where the last one ended, and goes through nothing of other namespaces.
 #[test]
 fn a_page_begins_where_the_last_one_ended() {
