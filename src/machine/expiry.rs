@@ -1,6 +1,7 @@
 //! Ends: everything that has one stands in one ordered index, and the sweep works through what is due.
 
 use super::Machine;
+use super::counted::looked_at;
 use super::state::TakeState;
 use crate::faults::{self, Fault};
 use crate::limits;
@@ -63,7 +64,7 @@ impl Machine {
         if !self.swept_in_part {
             return;
         }
-        while let Some(due) = self.first_due_at(key) {
+        for due in self.due_at(key) {
             self.end_due(due);
         }
         self.grant_what_is_free();
@@ -83,22 +84,24 @@ impl Machine {
         }
     }
 
-    fn first_due_at(&self, key: &LockKey) -> Option<Due> {
-        let lock = self.locks.get(key)?;
+    /// Everything that is due at one lock. What ends together with something before it stands there all the same: it ends
+    /// once.
+    fn due_at(&self, key: &LockKey) -> Vec<Due> {
+        let Some(lock) = self.locks.get(key) else { return Vec::new() };
         let now = self.globals.now;
         let ended = |id: SessionId| self.sessions.get(&id).is_none_or(|session| session.record.deadline < now);
+        let mut due = Vec::new();
         for (token, holder) in &lock.holders {
+            looked_at();
             if holder.lease.as_ref().is_some_and(|lease| lease.deadline < now) {
-                return Some(Due::Lease(key.clone(), *token));
+                due.push(Due::Lease(key.clone(), *token));
             }
-            if let Some(id) = holder.claim.session().filter(|id| ended(*id)) {
-                return Some(Due::Session(id));
-            }
+            due.extend(holder.claim.session().filter(|id| ended(*id)).map(Due::Session));
         }
-        if let Some((token, _)) = lock.delays.iter().find(|(_, delayed)| delayed.until < now) {
-            return Some(Due::Delay(key.clone(), *token));
-        }
-        lock.queue.iter().find_map(|(sequence, _)| self.waiter_due(key, *sequence))
+        let delays = lock.delays.iter().filter(|(_, delayed)| delayed.until < now);
+        due.extend(delays.map(|(token, _)| Due::Delay(key.clone(), *token)));
+        due.extend(lock.queue.keys().filter_map(|sequence| self.waiter_due(key, *sequence)));
+        due
     }
 
     /// What has run out about this waiter: its patience, or its session.

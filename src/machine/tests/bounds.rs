@@ -115,6 +115,66 @@ fn commands_end_what_is_due_before_they_look_at_it() {
     assert!(matches!(outcomes[7], Outcome::Refused(Refusal::SessionEnded { .. })), "{:?}", outcomes[7]);
 }
 
+/// A lock-delay that is over keeps nothing closed, where the sweep did not come so far: a command that meets it ends it
+/// first. It can then not be resumed, and what it kept reserved is free, also for a set.
+#[test]
+fn a_command_ends_a_lock_delay_that_is_over() {
+    let mut watched = Watched::default();
+    watched.apply(&entry(0, vec![], (1..=CROWD).map(|number| open(number, 1000)).collect()));
+    let (loser, survivor) = (CROWD + 1, CROWD + 2);
+    let delayed = |number: u64, lock: &str, mode: Mode| {
+        let Command::Acquire(mut acquire) = acquire(loser, number, lock, Patience::Try) else { panic!("an acquire") };
+        acquire.mode = mode;
+        acquire.extras.get_or_insert_default().delay_ms = 1000;
+        Command::Acquire(acquire)
+    };
+    let permits = |count| Mode::Permits { count, limit: Some(2) };
+    let mut commands = vec![open(loser, 60_000), open(survivor, 60_000)];
+    let locks = ["taken", "resumed", "in-a-set", "broken"];
+    commands.extend((1..).zip(locks).map(|(number, lock)| delayed(number, lock, Mode::Exclusive)));
+    commands.push(delayed(9, "pool", permits(2)));
+    let granted = watched.apply(&entry(0, vec![], commands));
+    let tokens: Vec<FencingToken> = granted.commands[2..]
+        .iter()
+        .map(|reply| {
+            let Outcome::Granted(grant) = &reply.outcome else { panic!("not granted: {reply:?}") };
+            grant.token
+        })
+        .collect();
+    let lost = Command::CloseSession { session: SessionId::new(0, loser), end: SessionClose::Lost };
+    watched.apply(&entry(10, vec![], vec![lost]));
+    let asks = |number| RequestId { session: SessionId::new(0, survivor), number };
+    let what = Alteration::Resume { token: tokens[1], handle: Handle::from_random(loser.into()), lease_ms: None };
+    let members = ["free", "in-a-set"].map(|lock| (name(lock), Mode::Exclusive)).into();
+    let Command::Acquire(pool) = acquire(survivor, 4, "pool", Patience::Try) else { panic!("an acquire") };
+    let why = Reason::parse("stuck").expect("legal");
+    let commands = vec![
+        acquire(survivor, 1, "taken", Patience::Try),
+        Command::Alter(Alter { request: asks(2), answered_below: 0, name: name("resumed"), what }),
+        Command::AcquireSet(AcquireSet {
+            request: asks(3),
+            answered_below: 0,
+            members,
+            owner: None,
+            patience: Patience::Try,
+            metadata: Metadata::default(),
+            extras: None,
+        }),
+        Command::Acquire(Acquire { mode: permits(1), ..pool }),
+        Command::Manage(Manage { lock: key("broken"), what: Managing::Break { token: tokens[3], why, dry_run: true } }),
+    ];
+    let applied = watched.apply(&entry(1011, vec![], commands));
+    assert!(watched.machine.is_due(), "one sweep ended everything");
+    let outcomes: Vec<_> = applied.commands.into_iter().map(|reply| reply.outcome).collect();
+    assert!(matches!(outcomes[0], Outcome::Granted(_)), "{:?}", outcomes[0]);
+    assert_eq!(outcomes[1], Outcome::Refused(Refusal::NotHeld { lock: key("resumed") }));
+    assert!(matches!(outcomes[2], Outcome::GrantedSet(_)), "{:?}", outcomes[2]);
+    assert!(matches!(outcomes[3], Outcome::Granted(_)), "{:?}", outcomes[3]);
+    assert_eq!(outcomes[4], Outcome::Refused(Refusal::NotHeld { lock: key("broken") }));
+    let opened = applied.events.iter().filter(|event| matches!(event.kind, EventKind::Reopened { .. })).count();
+    assert_eq!(opened, tokens.len(), "each delay ended with its event");
+}
+
 /// A machine restored while a sweep is unfinished is whole, and goes on like the first.
 #[test]
 fn an_unfinished_sweep_survives_a_restore() {

@@ -277,6 +277,39 @@ fn a_hand_over_does_not_walk_a_sessions_claims() {
     assert!(count < 10, "{count} were looked at, the session has {MANY} other claims");
 }
 
+fn take(number: u64, lock: &str, lease_ms: u64) -> Command {
+    Command::TakeLease(TakeLease {
+        lock: key(lock),
+        take: TakeId(number.into()),
+        handle: Handle::from_random(number.into()),
+        mode: Mode::Shared,
+        lease_ms,
+        patience: Patience::Try,
+        metadata: Metadata::default(),
+    })
+}
+
+/// A command that meets many ended leases of one lock, which the sweep has not reached, goes through the holders once.
+#[test]
+fn many_ends_at_one_lock_are_one_walk() {
+    let crowd = limits::SWEEP_AN_ENTRY_MAX as u64 + 1;
+    let mut machine = Machine::new();
+    let sessions = (1..=crowd).map(|number| {
+        let Command::OpenSession(open) = open(number) else { panic!("an open") };
+        Command::OpenSession(OpenSession { ttl_ms: 1_000, ..open })
+    });
+    machine.apply(1, &entry(0, vec![], sessions.collect()));
+    let lasting = (1..=MANY).map(|number| take(number, "hot", 60_000));
+    let ending = (MANY + 1..=2 * MANY).map(|number| take(number, "hot", 1_001));
+    machine.apply(2, &entry(0, vec![], lasting.chain(ending).collect()));
+    let (applied, count) = count_of(|| machine.apply(3, &entry(1_002, vec![], vec![take(9_999, "hot", 60_000)])));
+    assert!(machine.is_due(), "one sweep ended everything");
+    assert!(matches!(applied.commands[0].outcome, Outcome::Granted(_)), "{applied:?}");
+    let many = usize::try_from(MANY).expect("small");
+    assert_eq!(machine.totals().holders, MANY + 1, "the others have ended");
+    assert!(count <= 5 * many, "{count} were looked at for {many} leases that last and {many} that ended");
+}
+
 /// A page of a listing begins where the last one ended, and goes through nothing of other namespaces.
 #[test]
 fn a_page_begins_where_the_last_one_ended() {
