@@ -2,7 +2,7 @@
 
 use super::Machine;
 use super::lock::Lock;
-use super::state::{Holder, LimitOrigin, Standing, TakeState, Usage, permits_of};
+use super::state::{Holder, LimitOrigin, Standing, TakeState, permits_of};
 use super::suspects::Suspects;
 use crate::model::{Claim, LockKey, Mode, RequestId, SessionId};
 
@@ -140,12 +140,8 @@ impl Machine {
         if self.due != self.derived_deadlines() {
             return Err("the index of deadlines is wrong".into());
         }
-        let used = |usage: &std::collections::BTreeMap<crate::model::Namespace, Usage>| {
-            usage.values().filter(|usage| **usage != Usage::default()).count()
-        };
         let derived = self.derived_usage();
-        let same = derived.iter().all(|(namespace, usage)| self.usage.get(namespace) == Some(usage));
-        if !same || used(&self.usage) != used(&derived) {
+        if self.usage != derived {
             return Err(format!("quotas are counted as {:?}, not {derived:?}", self.usage));
         }
         if self.handles != self.derived_handles() {

@@ -292,7 +292,7 @@ impl Machine {
     fn forget_process(&mut self, namespace: &Namespace, process: &ProcessId) {
         let key = (namespace.clone(), process.clone());
         let Some(ping) = self.documents.pings.remove(&key) else { return };
-        self.usage_of(namespace).processes -= 1;
+        self.used_less(namespace, |usage| usage.processes -= 1);
         self.touch(RecordKey::Process(namespace.clone(), process.clone()));
         self.move_due(Some(ping.kept), None, Due::Process(namespace.clone(), process.clone()));
     }

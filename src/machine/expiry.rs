@@ -136,7 +136,7 @@ impl Machine {
         let Some(tombstone) = self.tombstones.remove(&id) else { return };
         self.touch(super::RecordKey::Tombstone(id));
         self.move_due(Some(tombstone.deadline), None, Due::Tombstone(id));
-        self.usage_of(&tombstone.namespace).sessions -= 1;
+        self.used_less(&tombstone.namespace, |usage| usage.sessions -= 1);
         self.handles.remove(&(tombstone.namespace, tombstone.handle));
     }
 
@@ -146,7 +146,7 @@ impl Machine {
         self.takes.remove(&key);
         self.touch(super::RecordKey::Take(lock.clone(), take));
         self.move_due(Some(forget), None, Due::Take(lock.clone(), take));
-        self.usage_of(&lock.namespace).takes -= 1;
+        self.used_less(&lock.namespace, |usage| usage.takes -= 1);
     }
 
     /// Remembers what became of a take, for as long as a late duplicate of it may still arrive.

@@ -70,7 +70,7 @@ impl Machine {
         if lock.limit.is_some() {
             self.touch(RecordKey::Semaphore(key.clone()));
         }
-        self.usage_of(&key.namespace).locks -= 1;
+        self.used_less(&key.namespace, |usage| usage.locks -= 1);
         self.totals.locks -= 1;
     }
 
@@ -323,7 +323,7 @@ impl Machine {
         }
         self.move_due(waiter.deadline, None, Due::Wait(key.clone(), sequence));
         self.totals.waiters -= 1;
-        self.usage_of(&key.namespace).waiters -= 1;
+        self.used_less(&key.namespace, |usage| usage.waiters -= 1);
         self.dirty.gone(RecordKey::Waiter(key.clone(), sequence));
         Some(waiter)
     }

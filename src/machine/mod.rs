@@ -237,4 +237,13 @@ impl Machine {
     fn usage_of(&mut self, namespace: &Namespace) -> &mut Usage {
         self.usage.entry(namespace.clone()).or_default()
     }
+
+    /// Counts one thing less. A namespace that uses nothing any more is forgotten.
+    fn used_less(&mut self, namespace: &Namespace, less: impl FnOnce(&mut Usage)) {
+        let Some(usage) = self.usage.get_mut(namespace) else { return };
+        less(usage);
+        if *usage == Usage::default() {
+            self.usage.remove(namespace);
+        }
+    }
 }

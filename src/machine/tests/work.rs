@@ -341,3 +341,21 @@ fn a_page_begins_where_the_last_one_ended() {
         assert_eq!(page("\n", None, 100).0, names(1, 0), "no lock has such a name");
     }
 }
+
+/// A namespace that uses nothing any more leaves nothing behind.
+#[test]
+fn a_namespace_that_uses_nothing_is_forgotten() {
+    let mut watched = Watched::default();
+    for number in 1..=50 {
+        let Command::OpenSession(open) = open(number) else { panic!("an open") };
+        let namespace = Namespace::parse(&format!("tenant-{number}")).expect("legal");
+        watched.apply(&entry(0, vec![], vec![Command::OpenSession(OpenSession { namespace, ..open })]));
+        let commands = vec![acquire(number, 1, "lock", None), acquire(number, 2, "lock", None)];
+        watched.apply(&entry(0, vec![], commands));
+    }
+    assert_eq!(watched.machine.usage.len(), 50);
+    let close = |number| Command::CloseSession { session: SessionId::new(0, number), end: SessionClose::Done };
+    watched.apply(&entry(0, vec![], (1..=50).map(close).collect()));
+    watched.apply(&entry(limits::TOMBSTONE_MS + 1, vec![], vec![]));
+    assert_eq!(watched.machine.usage.len(), 0, "all sessions have ended, and their tombstones are forgotten");
+}
