@@ -41,15 +41,15 @@ async fn callers_do_not_wait_for_each_others_patience() {
         assert!(after <= REQUEST_WAIT.min(wait.unwrap_or(MINUTE)), "{after:?} of {wait:?}");
     }
     fake.rule(|_| Fate::Serve);
-    client.lock("a").acquire().await.expect("free");
+    drop(client.lock("a").acquire().await.expect("free"));
 }
 
 /// A wait of no time is a try: it has its answer.
 #[tokio::test(start_paused = true)]
 async fn no_time_to_wait_is_a_try() {
     let fake = Fake::new();
-    fake.client().lock("a").wait(Duration::ZERO).acquire().await.expect("free");
-    fake.client().lease("a").wait(Duration::ZERO).take().await.expect("free");
+    drop(fake.client().lock("a").wait(Duration::ZERO).acquire().await.expect("free"));
+    drop(fake.client().lease("a").wait(Duration::ZERO).take().await.expect("free"));
 }
 
 /// A lease that could not be asked for in time is not said to be held by another.
@@ -114,7 +114,6 @@ async fn the_client_of_a_session_shares_it() {
     let fake = Fake::new();
     let session = fake.client().session().ttl(MINUTE).open().await.expect("opened");
     let guard = session.client().lock("a").acquire().await.expect("free");
-    session.client().locks(["a"]).wait(SECOND);
     assert_eq!((guard.session(), fake.count(is_open)), (session.id(), 1));
     let observer = session.client().election("a").observe().await.expect("observing");
     let filter = session.client().tokens("a").await.expect("followed");
