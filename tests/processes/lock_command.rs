@@ -84,7 +84,7 @@ pub(crate) fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap(), signal).unwrap();
 }
 
-/// Somebody who holds the name until its standard input is closed.
+/// A process that holds the name until its standard input is closed.
 pub(crate) fn holder(endpoints: &str, name: &str) -> Child {
     let child = lockkeeper(endpoints, &["lock", "--hold", name]).stdin(Stdio::piped()).spawn().unwrap();
     until("a holder", || count(endpoints, name, "holders") == 1);
@@ -175,7 +175,7 @@ fn without_a_command_it_holds_until_input_closes(endpoints: &str) {
     assert_eq!(count(endpoints, "lc/input", "holders"), 0);
 }
 
-/// The result file tells a command's own 75 from a lock that was not acquired.
+/// The result file distinguishes a command's own 75 from a lock that was not acquired.
 fn the_result_file_tells_what_the_code_cannot(endpoints: &str) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("result.json");

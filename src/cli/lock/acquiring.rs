@@ -132,17 +132,17 @@ async fn ask<S: LockService>(
 }
 
 /// How long the command gets to end in order: by default a quarter of what the hold is valid for at most, because a hold
-/// that is never valid for so long would be lost from the beginning.
+/// that is never valid for that long would be lost from the beginning.
 pub(super) fn kill_after(options: &RunOptions, ttl: Duration) -> Duration {
     options.kill_after.unwrap_or(longest_validity(options, ttl) / 4)
 }
 
-/// The hold is valid for so long after an answer: the TTL, or the disconnect grace where that is shorter.
+/// How long the hold is valid after an answer: for the TTL, or the disconnect grace where that is shorter.
 fn longest_validity(options: &RunOptions, ttl: Duration) -> Duration {
     options.disconnect_grace.map_or(ttl, |grace| grace.min(ttl))
 }
 
-/// Ends the session, and with it whatever it holds or waits for. Where nobody answers in time it ends by itself.
+/// Ends the session, and with it all that it holds or waits for. Where no node answers in time, it ends at its own time.
 pub(super) async fn close<S: LockService>(session: Session<S>, timeout: Duration) {
     match tokio::time::timeout(timeout, session.close()).await {
         Ok(Ok(())) => {}

@@ -3,7 +3,7 @@
 use super::super::failure::Failure;
 use crate::model::{Owner, Parent, SessionId};
 
-/// What a run tells its command about itself.
+/// What the command of a run finds in its environment about that run.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Surroundings {
     pub(super) session: Option<String>,
@@ -14,15 +14,15 @@ pub(super) struct Surroundings {
 impl Surroundings {
     /// As the environment has them.
     pub(super) fn of_this_process() -> Self {
-        let told = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
+        let given = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
         Self {
-            session: told("LOCKKEEPER_SESSION"),
-            owner: told("LOCKKEEPER_OWNER"),
-            endpoints: told("LOCKKEEPER_ENDPOINTS"),
+            session: given("LOCKKEEPER_SESSION"),
+            owner: given("LOCKKEEPER_OWNER"),
+            endpoints: given("LOCKKEEPER_ENDPOINTS"),
         }
     }
 
-    /// Who waits for this run, if anybody does. Sessions of another cluster mean nothing to this one: where no endpoint is
+    /// The run that waits for this one, if there is one. Sessions of another cluster mean nothing to this one: where no endpoint is
     /// the same, it is taken for another.
     pub(super) fn parent(&self, endpoints: &[String]) -> Result<Option<Parent>, Failure> {
         let (Some(session), Some(owner)) = (&self.session, &self.owner) else { return Ok(None) };
@@ -41,19 +41,19 @@ impl Surroundings {
 mod tests {
     use super::*;
 
-    fn told(text: &str) -> Option<String> {
+    fn given(text: &str) -> Option<String> {
         Some(text.to_owned())
     }
 
     /// A run within a run names it, unless it asks another cluster; nonsense in the environment is a usage error.
     #[test]
     fn a_nested_run_knows_who_waits_for_it() {
-        let around = Surroundings { session: told("7"), owner: told("job"), endpoints: told("a:1,b:2") };
+        let around = Surroundings { session: given("7"), owner: given("job"), endpoints: given("a:1,b:2") };
         let parent = around.parent(&["b:2".to_owned()]).unwrap().unwrap();
         assert_eq!((parent.session.to_string().as_str(), parent.owner.as_str()), ("7", "job"));
         assert_eq!(around.parent(&["c:3".to_owned()]), Ok(None));
         assert_eq!(Surroundings { session: None, ..around.clone() }.parent(&["b:2".to_owned()]), Ok(None));
-        let wrong = Surroundings { session: told("x"), ..around }.parent(&["b:2".to_owned()]).unwrap_err();
+        let wrong = Surroundings { session: given("x"), ..around }.parent(&["b:2".to_owned()]).unwrap_err();
         assert_eq!(wrong.exit(), 64);
     }
 }

@@ -287,7 +287,7 @@ impl<H: Hold> Wrapper<'_, H> {
     }
 
     /// The command was stopped. On a terminal the wrapper stops too, so that the shell comes back; elsewhere
-    /// whoever stopped the command will continue it.
+    /// the one that stopped the command continues it.
     async fn stopped(&mut self, by: Signal, signals: &mut Signals) {
         let Some(terminal) = &self.terminal else { return };
         let wants_terminal = by == Signal::TTIN || by == Signal::TTOU;

@@ -1,4 +1,4 @@
-//! `--result FILE`: what an exit code alone cannot tell, written whole or not at all.
+//! `--result FILE`: what an exit code alone leaves open, written whole or not at all.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -184,3 +184,25 @@ fn events_have_positions_and_dates() {
     assert_eq!(value(&happened), expected);
     assert!(happened.text().contains("nightly  token 17"), "{}", happened.text());
 }
+
+/// What a holder is notified of while it holds: a request of another client, and processes that are waited for.
+#[test]
+fn a_holder_is_notified_in_json() {
+    let asked = AskedFor {
+        event: "asked",
+        namespace: "default".into(),
+        lock: "nightly".into(),
+        token: Some("7".into()),
+        session: "3".into(),
+        by: "another client".into(),
+        why: "ana@web1 ask (12): please finish".into(),
+    };
+    let expected = json!({
+        "event": "asked", "namespace": "default", "lock": "nightly", "token": "7", "session": "3",
+        "by": "another client", "why": "ana@web1 ask (12): please finish",
+    });
+    assert_eq!(serde_json::to_value(asked).unwrap(), expected);
+    let left = LeftBehind { event: "left-behind", processes: vec![LeftProcess { pid: 9, name: "sleep".into() }] };
+    let expected = json!({"event": "left-behind", "processes": [{"pid": 9, "name": "sleep"}]});
+    assert_eq!(serde_json::to_value(left).unwrap(), expected);
+}
