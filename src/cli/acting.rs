@@ -21,7 +21,7 @@ pub(super) struct BreakOptions {
     /// The fencing token of the hold that is meant
     #[arg(value_parser = token)]
     token: FencingToken,
-    /// What for; shown to everybody
+    /// Reason, shown to all who look
     #[arg(long, value_parser = reason, value_name = "TEXT")]
     why: Reason,
     /// Only say what would happen
@@ -37,7 +37,7 @@ pub(super) struct AskOptions {
     /// The fencing token of the hold that is meant
     #[arg(value_parser = token)]
     token: FencingToken,
-    /// What for; shown to the holder
+    /// Reason, shown to the holder
     #[arg(value_parser = reason, value_name = "TEXT")]
     why: Reason,
 }
@@ -50,7 +50,7 @@ pub(super) struct HandOverOptions {
     /// The fencing token of the hold that is meant
     #[arg(value_parser = token)]
     token: FencingToken,
-    /// The session that is to hold it: one that waits for it, or that said that it accepts
+    /// Id of the session that is to hold it: one that waits for it, or that said that it accepts
     #[arg(long, value_parser = session, value_name = "SESSION")]
     to: SessionId,
 }
@@ -60,10 +60,10 @@ pub(super) struct SemaphoreOptions {
     /// Which semaphore
     #[arg(value_parser = lock_name)]
     name: LockName,
-    /// How many permits there are, kept also while nobody uses them
-    #[arg(long, required_unless_present = "remove", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(crate::limits::PERMITS_MAX)))]
+    /// Number of permits there are, kept also while none is used [default: none, with --remove]
+    #[arg(long, required_unless_present = "remove", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=i64::from(crate::limits::PERMITS_MAX)))]
     limit: Option<u32>,
-    /// Forget the limit once nobody uses it
+    /// Forget the limit once no permit is used
     #[arg(long, conflicts_with = "limit")]
     remove: bool,
 }
@@ -113,7 +113,7 @@ pub(super) async fn ask<S: LockService>(
 ) -> Result<u8, Failure> {
     let AskOptions { name, token, why } = options;
     // The cluster names only principals. The holder sees who asks, unless the text leaves no space for that.
-    let named = format!("{}: {}", called(&super::connect::metadata("ask")?), why.as_str());
+    let named = format!("{}: {}", called(&super::who::metadata("ask")?), why.as_str());
     let why = Reason::parse(&named).unwrap_or(why);
     client.ask(name.as_str(), token, why.as_str()).await?;
     if output.json {
@@ -169,7 +169,7 @@ pub(super) async fn leader<S: LockService>(
     } else if let Some(leader) = &leader {
         output.line(leader.value.as_ref().map_or_else(|| called(&leader.metadata), ToString::to_string))?;
     } else {
-        output.line(format!("nobody leads {}", options.name))?;
+        output.line(format!("no session leads {}", options.name))?;
     }
     Ok(if leader.is_some() { YES } else { NO })
 }

@@ -31,24 +31,24 @@ pub(super) struct RestoreOptions {
     /// The directory to make, for the first node of the new cluster
     #[arg(long, value_name = "DIR")]
     pub(super) data: PathBuf,
-    /// Let tokens begin with at least this epoch
-    #[arg(long, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=i64::from(limits::EPOCH_MAX)))]
+    /// Let tokens begin with at least this epoch, as a number
+    #[arg(long, default_value_t = 0, value_name = "EPOCH", value_parser = clap::value_parser!(u16).range(0..=i64::from(limits::EPOCH_MAX)))]
     pub(super) epoch: u16,
-    /// Refuse a backup of a cluster with another name
+    /// Refuse a backup of a cluster with another name [default: any]
     #[arg(long, value_name = "NAME")]
     pub(super) cluster: Option<String>,
-    /// Id of the first node; the lowest of the backup's members by default
+    /// Id of the first node [default: the lowest of the backup's members]
     #[arg(long, value_name = "ID")]
     pub(super) node: Option<u64>,
-    /// Where clients reach it; as the backup says by default
+    /// Where clients reach it [default: as in the backup]
     #[arg(long, value_name = "HOST:PORT", requires = "peer")]
     pub(super) client: Option<String>,
-    /// Where other nodes reach it; as the backup says by default
+    /// Where other nodes reach it [default: as in the backup]
     #[arg(long, value_name = "HOST:PORT", requires = "client")]
     pub(super) peer: Option<String>,
-    /// Grant at once. Whatever was granted after the backup may still be believed: two may hold one lock
-    #[arg(long)]
-    pub(super) now: bool,
+    /// Grant at once, although holders that were granted a lock after the backup may still believe in it: then two hold it
+    #[arg(long, alias = "now")]
+    pub(super) grant_immediately: bool,
 }
 
 #[derive(Serialize)]
@@ -198,7 +198,7 @@ pub(super) fn restored(options: &RestoreOptions, output: &Output) -> Result<u8, 
         node: options.node,
         member,
         epoch_min: options.epoch,
-        at_once: options.now,
+        at_once: options.grant_immediately,
     };
     let restored = restore(&asked, &SystemClock::new())?;
     let data = std::path::absolute(&options.data)?;
@@ -222,8 +222,8 @@ pub(super) fn restored(options: &RestoreOptions, output: &Output) -> Result<u8, 
         closed_ms: *closed_ms,
         config: &config,
     };
-    output.answer(&line, || format!("{}{config}", comment(&restored)))?;
-    if options.now {
+    output.document(&line, || format!("{}{config}", comment(&restored)))?;
+    if options.grant_immediately {
         output.warn(
             "WARNING: grants come at once. Whoever was granted a lock after the backup was made may still believe in it: \
              make sure that none of them works any more",

@@ -1,13 +1,12 @@
 //! The cluster and this program: `status transfer features version completions config check`.
 
-use clap::CommandFactory;
-
 use super::YES;
 use super::failure::Failure;
-use super::options::{CompletionsOptions, ConfigCheckOptions, FeaturesOptions, Options, TransferOptions};
+use super::options::{self, CompletionsOptions, ConfigCheckOptions, FeaturesCommand, FeaturesOptions, TransferOptions};
 use super::output::Output;
 use super::position::cluster_id_text;
 use super::shapes::{self, role_word};
+use super::who::OWN_PROGRAM;
 use crate::client::Client;
 use crate::codec::FORMAT;
 use crate::config::Config;
@@ -44,7 +43,7 @@ fn health_word(node: &NodeStatus) -> &'static str {
 }
 
 fn status_lines(status: &Status, output: &Output) -> Result<(), Failure> {
-    let leader = status.leader.map_or("nobody leads".to_owned(), |leader| format!("node {leader} leads"));
+    let leader = status.leader.map_or("no node leads".to_owned(), |leader| format!("node {leader} leads"));
     let totals = &status.totals;
     output.line(format!("cluster_id {}", cluster_id_text(status.cluster_id)))?;
     output.line(format!(
@@ -82,18 +81,21 @@ pub(super) async fn transfer<S: LockService>(
     output: &Output,
 ) -> Result<u8, Failure> {
     client.service().transfer(options.node).await?;
+    if output.json {
+        output.object(&shapes::Transferred { leader: options.node })?;
+    }
     output.remark(&format!("node {} leads", options.node));
     Ok(YES)
 }
 
-/// The cluster's feature level and what its nodes support; raises it first where asked to.
+/// Shows the cluster's feature level and what its nodes support, after raising it where that was asked for.
 pub(super) async fn features<S: LockService>(
     client: &Client<S>,
     options: &FeaturesOptions,
     output: &Output,
 ) -> Result<u8, Failure> {
-    if let Some(to) = options.raise_to {
-        client.service().raise_features(to).await?;
+    if let Some(FeaturesCommand::Raise { level }) = options.command {
+        client.service().raise_features(level).await?;
     }
     let status = client.status().await?;
     led(&status)?;
@@ -113,23 +115,39 @@ pub(super) fn version(output: &Output) -> Result<u8, Failure> {
     let (protocol, protocol_min, protocol_max) = PROTOCOL;
     let (version, profile) = (env!("CARGO_PKG_VERSION"), env!("LOCKKEEPER_PROFILE"));
     let versions = shapes::Versions { version, profile, protocol, protocol_min, protocol_max, format: FORMAT };
-    output.answer(&versions, || {
-        format!("lockkeeper {version}, built with profile {profile}\nprotocol {protocol}, versions {protocol_min} to {protocol_max}\nformat of stored bytes {FORMAT}")
+    output.document(&versions, || {
+        let formats = format!("protocol {protocol}, versions {protocol_min} to {protocol_max}");
+        format!("lockkeeper {version}, built with profile {profile}\n{formats}\nformat of stored bytes {FORMAT}")
     })?;
     Ok(YES)
 }
 
-/// A completion script.
+/// Prints a completion script.
 pub(super) fn completions(options: &CompletionsOptions, output: &Output) -> Result<u8, Failure> {
-    let mut script = Vec::new();
-    clap_complete::generate(options.shell, &mut Options::command(), "lockkeeper", &mut script);
-    output.line(String::from_utf8_lossy(&script).trim_end())?;
+    output.as_it_is(script(options.shell).trim_end())?;
     Ok(YES)
 }
 
-/// Says what is wrong with a configuration; a good one is no news.
+/// The script completes what a user may type: no hidden command.
+pub(super) fn script(shell: clap_complete::Shell) -> String {
+    let all = options::command();
+    let shown: Vec<_> = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned().collect();
+    let options: Vec<_> = all.get_arguments().cloned().collect();
+    let mut command =
+        clap::Command::new(OWN_PROGRAM).version(env!("CARGO_PKG_VERSION")).args(options).subcommands(shown);
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command, OWN_PROGRAM, &mut script);
+    String::from_utf8_lossy(&script).into_owned()
+}
+
+/// Says what is wrong with a configuration; for a valid one the exit code is enough, but for `--json`.
 pub(super) fn config_check(options: &ConfigCheckOptions, output: &Output) -> Result<u8, Failure> {
     let config = Config::from_file(&options.file)?;
+    if output.json {
+        let (file, cluster) = (options.file.display().to_string(), config.cluster.clone());
+        let (node, members) = (config.node, config.members.len());
+        output.object(&shapes::ConfigChecked { file, cluster, node, members })?;
+    }
     output.remark(&format!(
         "{}: node {} of cluster {}, {} members",
         options.file.display(),

@@ -1,31 +1,32 @@
 //! From endpoints to a client. The only place of the command line that knows which service it talks to.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use clap::Args;
 
 use super::failure::Failure;
 use super::options::Common;
 use super::output::Output;
+use super::parse::duration;
+use super::who::{self, OWN_PROGRAM};
 use crate::client::Client;
-use crate::limits;
-use crate::model::{Metadata, parse_cluster_id};
-use crate::rpc::{RemoteService, RemoteSettings, TlsSettings};
+use crate::model::parse_cluster_id;
+use crate::rpc::{RemoteService, RemoteSettings};
+use crate::service::LockService;
 
 /// Names the only cluster to believe, as `--cluster` does.
 pub(super) const CLUSTER_VARIABLE: &str = "LOCKKEEPER_CLUSTER";
 
-/// A client of the named cluster, which says who and where it is. Nothing is sent yet.
+/// A client of the named cluster, with what it says of itself. Nothing is sent yet.
 pub(super) fn connect(common: &Common) -> Result<Client<RemoteService>, Failure> {
     let mut settings = RemoteSettings::new(common.endpoints.clone());
     settings.cluster = cluster(common)?;
     settings.on_left_out = Some(warn_of_left_out);
-    (settings.tls, settings.request_wait) = (tls(common)?, common.timeout);
-    let service = RemoteService::new(settings)?;
-    Ok(Client::new(service)
-        .namespace(common.namespace.clone())
-        .request_wait(common.timeout)
-        .metadata(metadata("lockkeeper")?))
+    settings.request_wait = common.timeout;
+    let client = Client::new(RemoteService::new(settings)?).namespace(common.namespace.clone());
+    Ok(client.request_wait(common.timeout).metadata(who::metadata(OWN_PROGRAM)?))
 }
 
 /// The id of the only cluster to believe, where the command line or the environment names one.
@@ -44,47 +45,39 @@ fn warn_of_left_out(sentence: &str) {
     }
 }
 
-/// An option that would be ignored is refused: somebody relies on it.
-pub(super) fn refuse_what_is_not_there(common: &Common) -> Result<(), Failure> {
-    if common.auth_token_file.is_none() {
+/// Variables that would have to change how this program talks to the nodes.
+const NOT_YET: [&str; 4] = ["LOCKKEEPER_CA", "LOCKKEEPER_CERT", "LOCKKEEPER_KEY", "LOCKKEEPER_AUTH_TOKEN_FILE"];
+
+/// A variable that would be ignored is refused: its user relies on it.
+pub(super) fn refuse_what_is_not_there() -> Result<(), Failure> {
+    let Some(name) = NOT_YET.into_iter().find(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
+    else {
         return Ok(());
-    }
-    Err(Failure::usage(
-        "--auth-token-file (LOCKKEEPER_AUTH_TOKEN_FILE) is not supported yet: this version knows no principals and would \
-         send the token nowhere; leave it out, and keep strangers away from the cluster's ports",
-    ))
-}
-
-/// Who asks: user, host and command as one name, and the process.
-pub(super) fn metadata(command: &str) -> Result<Metadata, Failure> {
-    let user =
-        ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok().filter(|user| !user.is_empty()));
-    let user = user.unwrap_or_else(|| format!("uid{}", rustix::process::getuid().as_raw()));
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").or_else(|_| std::env::var("HOSTNAME"));
-    let host = shortened(host.unwrap_or_default().trim());
-    let metadata = Metadata {
-        who: format!("{}@{host} {}", shortened(&user), shortened(command)).into(),
-        host: host.into(),
-        pid: std::process::id(),
-        ..Metadata::default()
     };
-    Ok(metadata.checked()?)
+    Err(Failure::usage(format!(
+        "{name} is set, and this version has neither TLS nor authentication: unset it, and keep the cluster's ports on a \
+         private network"
+    )))
 }
 
-/// Names from the environment are shown, not trusted: cut, and without control characters.
-fn shortened(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(limits::METADATA_BYTES_MAX / 16).collect()
+/// For how long to go on through an outage.
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct RetryOption {
+    /// Go on through an outage of at most this long, such as 30s, or `forever` [default: as --timeout]
+    #[arg(long, value_parser = outage, value_name = "DURATION")]
+    retry: Option<Duration>,
 }
 
-/// Encryption, where an authority or a certificate was named.
-fn tls(common: &Common) -> Result<Option<TlsSettings>, Failure> {
-    let read = |path: &Option<PathBuf>| {
-        let Some(path) = path else { return Ok(None) };
-        let text = std::fs::read(path);
-        text.map(Some).map_err(|error| Failure::usage(format!("{} cannot be read: {error}", path.display())))
-    };
-    if common.ca.is_none() && common.cert.is_none() {
-        return Ok(None);
+impl RetryOption {
+    /// This client with that patience. Each request by itself still takes no longer than `--timeout`.
+    pub(super) fn of<S: LockService>(self, client: &Client<S>) -> Client<S> {
+        match self.retry {
+            Some(retry) => client.clone().request_wait(retry),
+            None => client.clone(),
+        }
     }
-    Ok(Some(TlsSettings { ca: read(&common.ca)?, cert: read(&common.cert)?, key: read(&common.key)? }))
+}
+
+fn outage(text: &str) -> Result<Duration, String> {
+    if text == "forever" { Ok(Duration::MAX) } else { duration(text) }
 }

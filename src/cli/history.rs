@@ -7,22 +7,22 @@ use clap::Args;
 use serde::Serialize;
 
 use super::failure::Failure;
-use super::output::Output;
+use super::output::{Columns, Output};
 use super::parse::lock_name;
 use super::position;
 use super::shapes::HistoryLine;
 use super::{NO, YES};
 use crate::audit::{self, Flaw, Proof};
 use crate::client::Client;
-use crate::model::{HistoryRecord, LockName};
+use crate::model::{HistoryRecord, LockName, Position};
 use crate::service::LockService;
 
 #[derive(Debug, Args)]
 pub(super) struct HistoryOptions {
-    /// Which lock; all of the namespace by default
+    /// Which lock [default: all of the namespace]
     #[arg(value_parser = lock_name)]
     pub(super) name: Option<LockName>,
-    /// Go on after this position; with the first digits of a cluster_id, only in that cluster
+    /// Go on after this position; with the first digits of a cluster_id, only in that cluster [default: all that is kept]
     #[arg(long, value_parser = position::from, value_name = "INDEX.N[@CLUSTER]")]
     pub(super) from: Option<position::After>,
 }
@@ -56,21 +56,33 @@ pub(super) async fn history<S: LockService>(
 ) -> Result<u8, Failure> {
     let (cluster_id, from) = position::of_this_cluster(client, options.from.as_ref()).await?;
     let mut reader = client.history(options.name.as_ref().map(|name| name.as_str()), from)?;
-    let mut rows = Vec::new();
+    let mut columns = None;
     while let Some(page) = reader.next_page().await? {
-        for record in &page {
-            let line = HistoryLine::new(record).of(cluster_id);
-            if output.json {
-                output.object(&line)?;
-            } else {
-                rows.push(row(line));
-            }
+        let lines = page.iter().map(|record| HistoryLine::new(record).of(cluster_id));
+        let first = columns.is_none();
+        let columns = columns.get_or_insert_with(Columns::default);
+        if let Some(gone) = gone(from, reader.floor()).filter(|_| first) {
+            output.warn(&gone);
         }
-    }
-    if !output.json {
-        output.table(&["POSITION", "AT", "EVENT", "LOCK", "TOKEN", "SESSION", "MODE", "WHO", "WHY"], &rows)?;
+        if output.json {
+            lines.into_iter().try_for_each(|line| output.object(&line))?;
+            continue;
+        }
+        let rows: Vec<_> = lines.map(row).collect();
+        if first {
+            output.heading(&HEADING, &rows, columns)?;
+        }
+        output.rows(&rows, columns)?;
     }
     Ok(YES)
+}
+
+const HEADING: [&str; 9] = ["POSITION", "AT", "EVENT", "LOCK", "TOKEN", "SESSION", "MODE", "WHO", "WHY"];
+
+/// What is said of a history that was asked for from its beginning and does not have it any more.
+fn gone(from: Option<Position>, floor: Position) -> Option<String> {
+    let begins_late = from.is_none() && floor != Position::default();
+    begins_late.then(|| format!("records up to position {floor} are no longer kept: this history begins after it"))
 }
 
 fn row(line: HistoryLine) -> Vec<String> {

@@ -1,17 +1,46 @@
 //! Leases by handle, and what one asks about a name: `acquire refresh release check wait`.
 
+use std::io::BufRead;
 use std::time::Duration;
+
+use clap::Args;
 
 use super::failure::Failure;
 use super::lock::by_signal;
 use super::lock::signals::Signals;
-use super::options::{AcquireOptions, CheckOptions, LeaseMode, NameOptions, RefreshOptions, ReleaseOptions};
+use super::options::{AcquireOptions, CheckOptions, LeaseMode, RefreshOptions, ReleaseOptions, WaitOptions};
 use super::output::Output;
+use super::parse::handle;
 use super::shapes::{self, milliseconds};
 use super::{NO, YES};
 use crate::client::{Client, ClientError, Lease};
-use crate::model::{Mode, Namespace, TokenState};
+use crate::limits::HANDLE_BYTES_MAX;
+use crate::model::{Handle, Mode, Namespace, TokenState};
 use crate::service::{LockService, Word};
+
+/// The secret of a lease.
+#[derive(Debug, Args)]
+pub(super) struct HandleOption {
+    /// Secret of the lease, as `acquire` printed it; `-` reads it from standard input. Other users of this machine can see
+    /// arguments, but neither the variable nor standard input
+    #[arg(value_parser = handle, env = "LOCKKEEPER_HANDLE", hide_env_values = true)]
+    handle: Handle,
+}
+
+impl HandleOption {
+    /// The secret, from wherever it is given.
+    pub(super) fn read(self) -> Result<Handle, Failure> {
+        if self.handle.reveal() != "-" { Ok(self.handle) } else { read_handle(std::io::stdin().lock()) }
+    }
+}
+
+/// The handle on the first line of a text.
+fn read_handle(from: impl BufRead) -> Result<Handle, Failure> {
+    let mut line = String::new();
+    let most = u64::try_from(HANDLE_BYTES_MAX + "\r\n".len()).unwrap_or(u64::MAX);
+    from.take(most).read_line(&mut line)?;
+    Ok(Handle::parse(line.trim_end_matches(['\r', '\n']))?)
+}
 
 /// Takes a lease and prints `TOKEN HANDLE`. Without `-w` it waits as long as a wait without a session may last.
 pub(super) async fn acquire<S: LockService>(
@@ -90,13 +119,14 @@ pub(super) async fn refresh<S: LockService>(
     options: RefreshOptions,
     output: &Output,
 ) -> Result<u8, Failure> {
-    let refreshed = client.refresh(options.name.as_str(), &options.handle, options.duration).await?;
+    let handle = options.handle.read()?;
+    let refreshed = client.refresh(options.name.as_str(), &handle, options.duration).await?;
     if output.json {
         output.object(&shapes::Leased {
             namespace: namespace.to_string(),
             lock: options.name.to_string(),
             token: refreshed.token.map(|token| token.to_string()),
-            handle: options.handle.reveal().to_owned(),
+            handle: handle.reveal().to_owned(),
             remaining_ms: milliseconds(refreshed.valid_for),
         })?;
     }
@@ -109,7 +139,7 @@ pub(super) async fn release<S: LockService>(
     options: ReleaseOptions,
     output: &Output,
 ) -> Result<u8, Failure> {
-    let released = client.release(options.name.as_str(), &options.handle).await;
+    let released = client.release(options.name.as_str(), &options.handle.read()?).await;
     if output.json
         && let Some(answer) = release_answer(&released)
     {
@@ -136,7 +166,8 @@ fn release_answer<T>(released: &Result<T, ClientError>) -> Option<shapes::Releas
     }
 }
 
-/// Says whether a token is the current one: by its exit code, and on a line for whoever watches.
+/// Says whether a token is the current one, by its exit code and in a word. A token that this cluster has not granted, be
+/// it of a later epoch or above every grant, is unknown: it is not known to be stale.
 pub(super) async fn check<S: LockService>(
     client: &Client<S>,
     options: CheckOptions,
@@ -146,21 +177,66 @@ pub(super) async fn check<S: LockService>(
     let valid = checked.state == TokenState::Valid;
     let state = shapes::state_word(checked.state);
     let answer = shapes::Checked { state, valid, lowest_valid: checked.lowest_valid.to_string() };
-    output.answer(&answer, || state.replace('_', " "))?;
+    output.answer(&answer, || known_word(checked.state).to_owned())?;
     Ok(if valid { YES } else { NO })
 }
 
-/// Returns when a name is free.
+/// Returns when a name is free. A wait of 0 asks once.
 pub(super) async fn wait<S: LockService>(
     client: &Client<S>,
     namespace: &Namespace,
-    options: NameOptions,
+    options: WaitOptions,
     output: &Output,
 ) -> Result<u8, Failure> {
-    client.wait_free(options.name.as_str()).await?;
+    let (client, name) = (options.retry.of(client), options.name.as_str());
+    match options.wait {
+        Some(Duration::ZERO) => {
+            let view = client.inspect(name).await?.value;
+            if !view.holders.is_empty() || !view.waiters.is_empty() || view.delay_ms.is_some() {
+                return Err(not_free(name, "is not free"));
+            }
+        }
+        Some(wait) => match tokio::time::timeout(wait, client.wait_free(name)).await {
+            Ok(free) => free?,
+            Err(_) => return Err(not_free(name, "did not become free in time")),
+        },
+        None => client.wait_free(name).await?,
+    }
     if output.json {
         let lock = options.name.to_string();
         output.object(&shapes::Free { namespace: namespace.to_string(), lock, free: true })?;
     }
     Ok(YES)
+}
+
+fn not_free(name: &str, why: &str) -> Failure {
+    Failure::new(Word::NotAcquired, format!("{name} {why}"))
+}
+
+fn known_word(state: TokenState) -> &'static str {
+    match state {
+        TokenState::Valid => "valid",
+        TokenState::Stale => "stale",
+        TokenState::UnknownEpoch => "unknown: this cluster has not granted it",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A handle from standard input is its first line, with or without a line end; more than a handle may have is refused,
+    /// and not read to its end.
+    #[test]
+    fn a_handle_is_read_from_standard_input() {
+        let read = |text: &[u8]| read_handle(text).map(|handle| handle.reveal().to_owned());
+        assert_eq!(read(b"secret\nmore\n").expect("a handle"), "secret");
+        assert_eq!(read(b"secret\r\n").expect("a handle"), "secret");
+        let longest = "x".repeat(HANDLE_BYTES_MAX);
+        assert_eq!(read(format!("{longest}\n").as_bytes()).expect("a handle"), longest);
+        let mut endless = std::io::BufReader::new(std::io::repeat(b'x'));
+        for refused in [read(b""), read(b"\n"), read_handle(&mut endless).map(|_| String::new())] {
+            assert_eq!(refused.expect_err("no handle").exit(), 64);
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::YES;
 use super::failure::Failure;
 use super::options::{ListOptions, ShowFormat, ShowOptions, WatchOptions};
-use super::output::Output;
+use super::output::{self, Output};
 use super::position;
 use super::shapes::{self, mode_word};
 use crate::client::{Client, Seen};
@@ -92,14 +92,14 @@ pub(super) async fn show<S: LockService>(
     if let Some(delay_ms) = view.delay_ms {
         output.line(format!("closed after a loss for another {}", short(delay_ms)))?;
     }
-    output.table(&["", "TOKEN", "SESSION", "MODE", "WHO", "WHY", "SINCE"], &lock_rows(&view, now))?;
+    output.table(&["PLACE", "TOKEN", "SESSION", "MODE", "WHO", "WHY", "FOR"], &lock_rows(&view, now))?;
     Ok(YES)
 }
 
 fn lock_rows(view: &LockView, now: LogTime) -> Vec<Vec<String>> {
     let holder = |holder: &HolderView| {
         vec![
-            "holds".to_owned(),
+            "holder".to_owned(),
             holder.token.to_string(),
             holder.session.map_or("lease".to_owned(), |session| session.to_string()),
             mode_word(holder.mode).to_owned(),
@@ -111,7 +111,7 @@ fn lock_rows(view: &LockView, now: LogTime) -> Vec<Vec<String>> {
     let holders = view.holders.iter().map(holder);
     let waiters = view.waiters.iter().map(|waiter| {
         vec![
-            format!("waits {}", waiter.place),
+            format!("waiter {}", waiter.place),
             String::new(),
             waiter.session.map_or("lease".to_owned(), |session| session.to_string()),
             mode_word(waiter.mode).to_owned(),
@@ -158,35 +158,39 @@ fn remarks(session: &SessionView) -> String {
     gone.into_iter().chain(longer).collect::<Vec<_>>().join(", ")
 }
 
-/// What happens, line by line, until it is interrupted.
+/// Prints what happens, line by line, until it is interrupted or its reader has gone. An outage in between costs nothing
+/// but time: it goes on after the last event that it printed.
 pub(super) async fn watch<S: LockService>(
     client: &Client<S>,
     options: WatchOptions,
     output: &Output,
 ) -> Result<u8, Failure> {
-    let mut watch = match position::of_this_cluster(client, options.from.as_ref()).await? {
+    let client = options.retry.of(client);
+    let mut watch = match position::of_this_cluster(&client, options.from.as_ref()).await? {
         (cluster_id, Some(from)) => client.watch_of(cluster_id, &options.prefix, from),
         (_, None) => client.watch(&options.prefix, None).await?,
     };
+    let mut gone = std::pin::pin!(output::reader_gone());
     loop {
-        let happened = shapes::Happened::new(&watch.next().await?, watch.cluster_id());
+        let event = tokio::select! {
+            event = watch.next() => event?,
+            () = &mut gone => return Ok(YES),
+        };
+        let happened = shapes::Happened::new(&event, watch.cluster_id());
         output.answer(&happened, || happened.text())?;
     }
 }
 
-/// Who somebody is, by what it says of itself.
+/// How a holder or waiter is called, by what it says of itself.
 pub(super) fn called(metadata: &Metadata) -> String {
-    let who = &metadata.who;
+    let (who, host) = (&metadata.who, &metadata.host);
     if who.is_empty() {
         return metadata.name().into_owned();
     }
-    // A name with its host in it, as this program gives one, needs no second.
-    match (metadata.host.is_empty() || who.contains('@'), metadata.pid) {
-        (true, 0) => who.to_string(),
-        (true, pid) => format!("{who} ({pid})"),
-        (false, 0) => format!("{who}@{}", metadata.host),
-        (false, pid) => format!("{who}@{} ({pid})", metadata.host),
-    }
+    // Commands of this program name their host in who.
+    let place = if host.is_empty() || who.contains(&**host) { String::new() } else { format!("@{host}") };
+    let process = if metadata.pid == 0 { String::new() } else { format!(" ({})", metadata.pid) };
+    format!("{who}{place}{process}")
 }
 
 pub(super) fn ago(now: LogTime, since: LogTime) -> String {

@@ -39,7 +39,7 @@ pub(super) struct AddOptions {
     /// Where the other nodes reach it
     #[arg(long, value_name = "HOST:PORT")]
     pub(super) peer: String,
-    /// Where it keeps its data, for its config; data/nID by default
+    /// Where it keeps its data, for its config [default: data/nID]
     #[arg(long, value_name = "DIR")]
     pub(super) data: Option<PathBuf>,
 }
@@ -48,11 +48,11 @@ pub(super) struct AddOptions {
 pub(super) struct PromoteOptions {
     /// Id of the node
     pub(super) node: u64,
-    /// Remove this one in the same step
+    /// Remove the node with this id in the same step [default: none]
     #[arg(long, value_name = "ID")]
     pub(super) instead_of: Option<u64>,
-    /// How long to wait until it has caught up
-    #[arg(short, long, default_value = "10m", value_parser = duration, value_name = "D")]
+    /// Wait at most this long until it has caught up
+    #[arg(short, long, default_value = "10m", value_parser = duration, value_name = "DURATION")]
     pub(super) wait: Duration,
 }
 

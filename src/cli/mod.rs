@@ -28,13 +28,14 @@ mod ports;
 mod position;
 mod serve;
 mod shapes;
+mod who;
 mod workers;
 
 use std::ffi::OsString;
 use std::future::Future;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::error::ErrorKind;
 use tokio::runtime::Runtime;
 
 use connect::connect;
@@ -81,13 +82,13 @@ pub fn main() -> ExitCode {
 
 /// The options, and whether errors of them are to be JSON.
 fn parse(arguments: Vec<OsString>) -> (Result<Options, clap::Error>, bool) {
-    let mut program = Options::command();
+    let mut program = options::command();
     program.build();
     let plain = lock::ask_for_json(&arguments);
     match lock::with_dashes(&program, arguments) {
         Ok(arguments) => {
             let in_json = lock::ask_for_json(&arguments);
-            (Options::try_parse_from(arguments), in_json)
+            (options::parse(arguments), in_json)
         }
         Err(error) => (Err(error), plain),
     }
@@ -96,7 +97,7 @@ fn parse(arguments: Vec<OsString>) -> (Result<Options, clap::Error>, bool) {
 /// Help and version are answers; everything else is a usage error, which is 64 here and 2 in clap.
 fn explain(error: &clap::Error, in_json: bool) -> ExitCode {
     if error.use_stderr() && in_json {
-        Output::new(true).failure(&Failure::usage(error.to_string().trim_end()));
+        Output::new(true).failure(&Failure::usage(what_is_wrong(error)));
     } else {
         // Where it cannot be printed, the exit code says it.
         let _ = error.print();
@@ -104,9 +105,20 @@ fn explain(error: &clap::Error, in_json: bool) -> ExitCode {
     ExitCode::from(if error.use_stderr() { USAGE } else { YES })
 }
 
+/// A usage error in one line, without the usage itself.
+fn what_is_wrong(error: &clap::Error) -> String {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return "a command is missing: see --help".to_owned();
+    }
+    let text = error.to_string();
+    let about_usage = |part: &&str| part.starts_with("Usage:") || part.starts_with("For more information");
+    let parts = text.trim_start_matches("error: ").split("\n\n").take_while(|part| !about_usage(part));
+    parts.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ")
+}
+
 fn run(options: Options, output: &Output) -> Result<u8, Failure> {
     let common = &options.common;
-    connect::refuse_what_is_not_there(common)?;
+    connect::refuse_what_is_not_there()?;
     match options.command {
         Command::Completions(options) => cluster::completions(&options, output),
         Command::Config(ConfigCommand::Check(options)) => cluster::config_check(&options, output),

@@ -1,14 +1,17 @@
 //! What may be written on the command line.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use super::acting::{AskOptions, BreakOptions, HandOverOptions, SemaphoreOptions};
 use super::backup::{BackupOptions, RestoreOptions};
 use super::bench::BenchOptions;
+use super::connect::RetryOption;
 use super::history::{HistoryOptions, VerifyOptions};
+use super::lease::HandleOption;
 use super::lock::{ELECT_USAGE, ElectOptions, GuardianOptions, LOCK_USAGE, LockOptions, ShimOptions};
 use super::member::MemberCommand;
 use super::parse::{duration, handle, lock_name, namespace, port_base, session, token};
@@ -26,11 +29,35 @@ pub(super) struct Options {
     pub(super) command: Command,
 }
 
+/// Reads a command line.
+pub(super) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Options, clap::Error> {
+    let mut command = command();
+    let matches = command.try_get_matches_from_mut(arguments)?;
+    Options::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// All commands. The help of each names the common options in one line, and the program's own help explains them.
+pub(super) fn command() -> clap::Command {
+    fn with_hidden(command: clap::Command, common: &[Arg]) -> clap::Command {
+        // `restore` has an option of its own with the name of a common one.
+        let own: Vec<_> = command.get_arguments().map(|option| option.get_id().clone()).collect();
+        let others = common.iter().filter(|option| !own.contains(option.get_id()));
+        let hidden: Vec<_> = others.map(|option| option.clone().hide(true)).collect();
+        command.args(hidden).after_help(COMMON_IN_SHORT).mut_subcommands(|nested| with_hidden(nested, common))
+    }
+    let whole = Options::command();
+    let common: Vec<_> = whole.get_arguments().filter(|option| option.is_global_set()).cloned().collect();
+    whole.mut_subcommands(|command| with_hidden(command, &common))
+}
+
+const COMMON_IN_SHORT: &str =
+    "Common options, see lockkeeper --help: --endpoints --cluster --namespace --timeout --json -v";
+
 /// Common to all commands.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Common options")]
 pub(super) struct Common {
-    /// Nodes to ask, separated by commas
+    /// Addresses of nodes to ask, separated by commas
     #[arg(
         long,
         global = true,
@@ -47,25 +74,13 @@ pub(super) struct Common {
     /// Namespace of the locks
     #[arg(long, global = true, env = "LOCKKEEPER_NAMESPACE", default_value = "default", value_parser = namespace)]
     pub(super) namespace: Namespace,
-    /// Connecting plus one request; it never bounds a wait or a child
-    #[arg(long, global = true, env = "LOCKKEEPER_TIMEOUT", default_value = "5s", value_parser = duration, value_name = "D")]
+    /// Longest time for connecting plus one request, such as 500ms, 10s or 1m; it never bounds a wait or a child
+    #[arg(long, global = true, env = "LOCKKEEPER_TIMEOUT", default_value = "5s", value_parser = duration, value_name = "DURATION")]
     pub(super) timeout: Duration,
-    /// Answers, and errors, as JSON: one object a line
+    /// Print answers and errors as JSON, one object a line
     #[arg(long, global = true)]
     pub(super) json: bool,
-    /// Authority that signed the nodes' certificates (PEM)
-    #[arg(long, global = true, env = "LOCKKEEPER_CA", value_name = "FILE")]
-    pub(super) ca: Option<PathBuf>,
-    /// Own certificate (PEM)
-    #[arg(long, global = true, env = "LOCKKEEPER_CERT", value_name = "FILE", requires = "key")]
-    pub(super) cert: Option<PathBuf>,
-    /// Key of the own certificate (PEM)
-    #[arg(long, global = true, env = "LOCKKEEPER_KEY", value_name = "FILE", requires = "cert")]
-    pub(super) key: Option<PathBuf>,
-    /// File with the token that says who you are to the cluster; refused until this version can send one
-    #[arg(long, global = true, env = "LOCKKEEPER_AUTH_TOKEN_FILE", value_name = "FILE")]
-    pub(super) auth_token_file: Option<PathBuf>,
-    /// Tell on standard error what happens; twice for more
+    /// Log to standard error what happens; twice for more
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(super) verbose: u8,
 }
@@ -90,8 +105,8 @@ pub(super) enum Command {
     Release(ReleaseOptions),
     /// Is this token the current one? Exit code 0 yes, 1 no
     Check(CheckOptions),
-    /// Return when a name is free
-    Wait(NameOptions),
+    /// Return when a name is free; exit code 75 if it is not in time
+    Wait(WaitOptions),
     /// List locks in use
     Ls(ListOptions),
     /// Show one lock: who holds it, who waits
@@ -100,9 +115,9 @@ pub(super) enum Command {
     Explain(ExplainOptions),
     /// List sessions
     Sessions,
-    /// Follow what happens to locks and sessions
+    /// Print what happens to locks and sessions, as it happens
     Watch(WatchOptions),
-    /// Who held a lock, from the past to now
+    /// List who held a lock, from the past to now
     History(HistoryOptions),
     /// Prove an export of history, or name what is wrong with it
     Verify(VerifyOptions),
@@ -124,9 +139,9 @@ pub(super) enum Command {
     Status,
     /// Hand leadership to another node
     Transfer(TransferOptions),
-    /// The cluster's feature level: what its nodes support, and raising it
+    /// Show the cluster's feature level and what its nodes support, or raise it
     Features(FeaturesOptions),
-    /// Who belongs to the cluster
+    /// List the nodes of the cluster, add one, promote or remove one
     #[command(subcommand)]
     Member(MemberCommand),
     /// Write a backup of the whole cluster
@@ -135,7 +150,7 @@ pub(super) enum Command {
     Restore(RestoreOptions),
     /// Measure this cluster
     Bench(BenchOptions),
-    /// Look after configuration files
+    /// Check configuration files
     #[command(subcommand)]
     Config(ConfigCommand),
     /// Print a completion script for a shell
@@ -150,29 +165,29 @@ pub(super) enum Command {
 
 #[derive(Debug, Args)]
 pub(super) struct DevOptions {
-    /// How many nodes
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
+    /// Number of nodes, 1 to 9
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9), value_name = "COUNT")]
     pub(super) nodes: u8,
-    /// Where to keep the data
+    /// Directory in which the nodes keep their data
     #[arg(long, default_value = ".lockkeeper", value_name = "DIR")]
     pub(super) dir: PathBuf,
-    /// Keep nothing
+    /// Keep all data in memory, and lose it at the end
     #[arg(long, conflicts_with = "dir")]
     pub(super) ephemeral: bool,
-    /// Timing
+    /// Timing of heartbeats and elections
     #[arg(long, default_value = "lan", value_enum)]
     pub(super) profile: DevProfile,
-    /// Node N listens on P+N (clients), P+10+N (peers) and P+20+N (HTTP)
-    #[arg(long, default_value_t = PORT_BASE, value_parser = port_base, value_name = "P")]
+    /// Lowest port: node N listens on PORT+N for clients, PORT+10+N for the other nodes and PORT+20+N for HTTP
+    #[arg(long, default_value_t = PORT_BASE, value_parser = port_base, value_name = "PORT")]
     pub(super) port_base: u16,
 }
 
 /// Timing profiles that make sense on one machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum DevProfile {
-    /// As between the machines of one site.
+    /// For machines of one site: elections begin after some hundred milliseconds.
     Lan,
-    /// As fast as loopback allows.
+    /// For loopback: elections begin as early as a busy machine allows.
     Fast,
 }
 
@@ -187,7 +202,7 @@ impl From<DevProfile> for Profile {
 
 #[derive(Debug, Args)]
 pub(super) struct ServeOptions {
-    /// The node's configuration
+    /// Configuration of the node
     #[arg(long, value_name = "FILE", env = "LOCKKEEPER_CONFIG")]
     pub(super) config: PathBuf,
 }
@@ -231,11 +246,10 @@ pub(super) struct RefreshOptions {
     /// Which lock
     #[arg(value_parser = lock_name)]
     pub(super) name: LockName,
-    /// The lease's secret
-    #[arg(value_parser = handle)]
-    pub(super) handle: Handle,
-    /// For how long from now
-    #[arg(long = "for", value_parser = duration, value_name = "D")]
+    #[command(flatten)]
+    pub(super) handle: HandleOption,
+    /// Length of the lease from now, such as 30s
+    #[arg(long = "for", value_parser = duration, value_name = "DURATION")]
     pub(super) duration: Duration,
 }
 
@@ -244,9 +258,20 @@ pub(super) struct ReleaseOptions {
     /// Which lock
     #[arg(value_parser = lock_name)]
     pub(super) name: LockName,
-    /// The lease's secret
-    #[arg(value_parser = handle)]
-    pub(super) handle: Handle,
+    #[command(flatten)]
+    pub(super) handle: HandleOption,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct WaitOptions {
+    /// Which lock
+    #[arg(value_parser = lock_name)]
+    pub(super) name: LockName,
+    /// Wait at most this long, from the start; 0s asks once [default: without end]
+    #[arg(short, long, value_parser = duration, value_name = "DURATION")]
+    pub(super) wait: Option<Duration>,
+    #[command(flatten)]
+    pub(super) retry: RetryOption,
 }
 
 #[derive(Debug, Args)]
@@ -268,17 +293,17 @@ pub(super) struct NameOptions {
 
 #[derive(Debug, Args)]
 pub(super) struct ListOptions {
-    /// Only names that begin so
+    /// Only names with this prefix
     #[arg(default_value = "")]
     pub(super) prefix: String,
-    /// Only those that somebody holds
+    /// Only locks that are held
     #[arg(long, conflicts_with = "waiting")]
     pub(super) held: bool,
-    /// Only those that somebody waits for
+    /// Only locks with waiters
     #[arg(long)]
     pub(super) waiting: bool,
-    /// Only those held for at least so long
-    #[arg(long, value_parser = duration, value_name = "D")]
+    /// Only locks held for at least this long [default: 0s]
+    #[arg(long, value_parser = duration, value_name = "DURATION")]
     pub(super) older_than: Option<Duration>,
 }
 
@@ -297,7 +322,7 @@ pub(super) struct ExplainOptions {
     /// Which lock
     #[arg(value_parser = lock_name, required_unless_present = "session")]
     pub(super) name: Option<LockName>,
-    /// What this session waits for, instead
+    /// Explain what this session waits for, instead of a lock [default: none]
     #[arg(long, value_parser = session, value_name = "ID", conflicts_with = "name")]
     pub(super) session: Option<SessionId>,
 }
@@ -315,30 +340,41 @@ pub(super) enum ShowFormat {
 
 #[derive(Debug, Args)]
 pub(super) struct WatchOptions {
-    /// Only locks whose names begin so
+    /// Only locks whose names have this prefix
     #[arg(default_value = "")]
     pub(super) prefix: String,
-    /// Go on after this position; with the first digits of a cluster_id, only in that cluster
+    /// Go on after this position; with the first digits of a cluster_id, only in that cluster [default: from now on]
     #[arg(long, value_parser = position::from, value_name = "INDEX.N[@CLUSTER]")]
     pub(super) from: Option<position::After>,
+    #[command(flatten)]
+    pub(super) retry: RetryOption,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct TransferOptions {
-    /// Id of the node that shall lead
+    /// Id of the node that is to lead
     pub(super) node: u64,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct FeaturesOptions {
+    #[command(subcommand)]
+    pub(super) command: Option<FeaturesCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum FeaturesCommand {
     /// Raise the level; it never falls again, and older builds can no longer join
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
-    pub(super) raise_to: Option<u32>,
+    Raise {
+        /// The new level, which every voter supports
+        #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+        level: u32,
+    },
 }
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
-    /// Say whether a file is a good configuration, and what is wrong with it
+    /// Check whether a file is a valid configuration, and say what is wrong with it
     Check(ConfigCheckOptions),
 }
 

@@ -1,7 +1,10 @@
 //! Where answers, errors and progress go: answers to standard output, everything else to standard error.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use serde::Serialize;
 
 use super::failure::Failure;
@@ -76,37 +79,59 @@ impl Output {
         Self { json, watched: io::stderr().is_terminal(), bold: colour && io::stdout().is_terminal() }
     }
 
-    /// A line of answer for people or scripts.
+    /// Prints one line of answer. Names, reasons and values may hold anything: it cannot become two lines, nor move the
+    /// cursor of a terminal.
     pub(crate) fn line(&self, text: impl AsRef<str>) -> Result<(), Failure> {
+        self.as_it_is(&plain(text.as_ref()))
+    }
+
+    /// Prints a text of this program's own making, which may have several lines.
+    pub(crate) fn as_it_is(&self, text: &str) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
-        writeln!(out, "{}", text.as_ref())?;
+        writeln!(out, "{text}")?;
         Ok(out.flush()?)
     }
 
-    /// An object of answer.
+    /// Prints an object of answer.
     pub(crate) fn object(&self, value: &impl Serialize) -> Result<(), Failure> {
-        let text = serde_json::to_string(value).map_err(io::Error::from)?;
-        self.line(text)
+        self.as_it_is(&serde_json::to_string(value).map_err(io::Error::from)?)
     }
 
-    /// The object where JSON was asked for, else the text.
+    /// The object where JSON was asked for, else the text, which is one line.
     pub(crate) fn answer(&self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), Failure> {
         if self.json { self.object(value) } else { self.line(text()) }
     }
 
-    /// Aligned columns under a heading.
+    /// The object where JSON was asked for, else a text of this program's own making, which may have several lines.
+    pub(crate) fn document(&self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), Failure> {
+        if self.json { self.object(value) } else { self.as_it_is(&text()) }
+    }
+
+    /// Prints aligned columns under a heading.
     pub(crate) fn table(&self, heading: &[&str], rows: &[Vec<String>]) -> Result<(), Failure> {
-        for (number, line) in aligned(heading, rows).into_iter().enumerate() {
-            if number == 0 && self.bold {
-                self.line(format!("\u{1b}[1m{line}\u{1b}[0m"))?;
-            } else {
-                self.line(line)?;
-            }
+        let mut columns = Columns::default();
+        self.heading(heading, rows, &mut columns)?;
+        self.rows(rows, &mut columns)
+    }
+
+    /// Prints the heading of a table, as wide as these first rows need it.
+    pub(crate) fn heading(&self, heading: &[&str], rows: &[Vec<String>], columns: &mut Columns) -> Result<(), Failure> {
+        for row in rows {
+            columns.widen(&cells(row));
+        }
+        let line = columns.aligned(&cells(heading));
+        if self.bold { self.as_it_is(&format!("\u{1b}[1m{line}\u{1b}[0m")) } else { self.as_it_is(&line) }
+    }
+
+    /// Prints more rows of a table: columns may become wider, never narrower.
+    pub(crate) fn rows(&self, rows: &[Vec<String>], columns: &mut Columns) -> Result<(), Failure> {
+        for row in rows {
+            self.as_it_is(&columns.aligned(&cells(row)))?;
         }
         Ok(())
     }
 
-    /// A remark for whoever watches; nobody sees it elsewhere.
+    /// Prints a note if standard error is a terminal.
     pub(crate) fn remark(&self, text: &str) {
         if self.watched && !self.json {
             self.complain(text);
@@ -119,9 +144,13 @@ impl Output {
         self.complain(&json.unwrap_or_else(|| format!("lockkeeper: {}", text())));
     }
 
-    /// Something that must be seen, wherever it goes.
+    /// Prints a warning on standard error, as an object with `--json`.
     pub(crate) fn warn(&self, text: &str) {
-        self.complain(text);
+        if self.json {
+            self.complain(&serde_json::json!({ "warning": text }).to_string());
+        } else {
+            self.complain(text);
+        }
     }
 
     /// An error: as JSON, or a sentence with the next step.
@@ -130,9 +159,9 @@ impl Output {
             return;
         }
         if !self.json {
-            let told = told(failure);
-            let next = if failure.says_next { String::new() } else { format!("\n  {}", failure.next_step()) };
-            self.complain(&format!("lockkeeper: {told}{next}"));
+            let mut lines = sentences(failure);
+            lines.extend(failure.next_step().filter(|_| !failure.says_next).map(|next| format!("  {next}")));
+            self.complain(&format!("lockkeeper: {}", lines.join("\n")));
             return;
         }
         let leader = failure.leader.as_ref().map(|leader| Leader { node: leader.node, client: &leader.client });
@@ -144,7 +173,7 @@ impl Output {
             leader,
             circle: (!failure.circle.is_empty()).then(|| failure.circle.iter().map(Link::new).collect()),
         };
-        self.complain(&serde_json::to_string(&line).unwrap_or_else(|_| failure.detail.clone()));
+        self.complain(&serde_json::to_string(&line).unwrap_or_else(|_| plain(&failure.detail).into_owned()));
     }
 
     fn complain(&self, text: &str) {
@@ -153,26 +182,75 @@ impl Output {
     }
 }
 
-/// What happened; of a deadlock who waits for whom, a line each.
-fn told(failure: &Failure) -> String {
-    let Some(first) = failure.circle.first() else { return failure.detail.clone() };
-    let sentences = CircleLink::sentences(&failure.circle).join("\n    ");
-    format!("waiting for {} would never end:\n    {sentences}", first.lock.name)
+/// What happened, in lines: of a deadlock, one for each waiter and the waiter or holder in its way.
+fn sentences(failure: &Failure) -> Vec<String> {
+    let Some(first) = failure.circle.first() else { return vec![plain(&failure.detail).into_owned()] };
+    let first = format!("waiting for {} would never end:", plain(first.lock.name.as_str()));
+    let links = CircleLink::sentences(&failure.circle).into_iter().map(|link| format!("    {}", plain(&link)));
+    std::iter::once(first).chain(links).collect()
 }
 
-/// Lines with every column as wide as its widest cell, and no blanks at their ends.
-fn aligned(heading: &[&str], rows: &[Vec<String>]) -> Vec<String> {
-    let heading: Vec<String> = heading.iter().map(|cell| (*cell).to_owned()).collect();
-    let all = || std::iter::once(&heading).chain(rows);
-    let widths: Vec<usize> = (0..heading.len())
-        .map(|column| all().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0))
-        .collect();
-    all()
-        .map(|row| {
-            let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-            cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-        })
-        .collect()
+/// The text on one line, with escapes for what would act on a terminal instead of being seen: control characters,
+/// line ends, and marks that reverse the direction of writing.
+pub(crate) fn plain(text: &str) -> Cow<'_, str> {
+    let acts = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if !text.contains(acts) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if acts(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
+    }
+    Cow::Owned(shown)
+}
+
+fn cells(row: &[impl AsRef<str>]) -> Vec<Cow<'_, str>> {
+    row.iter().map(|cell| plain(cell.as_ref())).collect()
+}
+
+/// How wide each column of a table is so far.
+#[derive(Debug, Default)]
+pub(crate) struct Columns {
+    widths: Vec<usize>,
+}
+
+impl Columns {
+    fn widen(&mut self, row: &[Cow<'_, str>]) {
+        self.widths.resize(self.widths.len().max(row.len()), 0);
+        for (width, cell) in self.widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+
+    /// A line with every column as wide as its widest cell, and no blanks at its end.
+    fn aligned(&mut self, row: &[Cow<'_, str>]) -> String {
+        self.widen(row);
+        let cells = row.iter().zip(&self.widths).map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    }
+}
+
+/// Waits until the reader of standard output has gone (`watch | head`). Where standard output is a file, this never
+/// happens.
+pub(crate) async fn reader_gone() {
+    let gone = tokio::task::spawn_blocking(|| {
+        let out = io::stdout();
+        // Nothing is asked for but what always counts: an error, or the other end's absence.
+        let mut looked = [PollFd::new(&out, PollFlags::empty())];
+        loop {
+            match poll(&mut looked, None) {
+                Ok(_) if looked[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) => return true,
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(_) => return false,
+            }
+        }
+    });
+    if !gone.await.is_ok_and(|gone| gone) {
+        std::future::pending().await
+    }
 }
 
 #[cfg(test)]
@@ -182,7 +260,32 @@ mod tests {
     /// Columns stand under each other, whatever they hold, and no line ends in blanks.
     #[test]
     fn tables_are_aligned() {
-        let lines = aligned(&["NAME", "BY"], &[vec!["nightly".into(), "zoë".into()], vec!["a".into(), String::new()]]);
-        assert_eq!(lines, ["NAME     BY", "nightly  zoë", "a"]);
+        let mut columns = Columns::default();
+        let rows = [["nightly", "zoë"], ["a", ""]].map(|row| cells(&row).into_iter().map(Cow::into_owned).collect());
+        let rows: Vec<Vec<String>> = rows.to_vec();
+        rows.iter().for_each(|row| columns.widen(&cells(row)));
+        let lines = [columns.aligned(&cells(&["NAME", "BY"])), columns.aligned(&cells(&rows[0]))];
+        assert_eq!(lines, ["NAME     BY", "nightly  zoë"]);
+        assert_eq!(columns.aligned(&cells(&rows[1])), "a");
+        assert_eq!(columns.aligned(&cells(&["a-longer-name", "x"])), "a-longer-name  x", "wider for later rows");
+        assert_eq!(columns.aligned(&cells(&rows[0])), "nightly        zoë");
+    }
+
+    /// What a name, reason or value holds is seen, and does nothing: no escape sequence, no second line, no text that runs
+    /// backwards. Other text of all languages stays as it is.
+    #[test]
+    fn what_would_act_on_a_terminal_is_escaped() {
+        for (text, shown) in [
+            ("zoë 锁 a\\b", "zoë 锁 a\\b"),
+            ("a\u{1b}[2Jb", "a\\u{1b}[2Jb"),
+            ("one\ntwo\tthree\r", "one\\ntwo\\tthree\\r"),
+            ("c1 \u{9b}2J del \u{7f}", "c1 \\u{9b}2J del \\u{7f}"),
+            ("\u{202e}gnirts\u{2066}\u{200f}\u{61c}\u{2028}", "\\u{202e}gnirts\\u{2066}\\u{200f}\\u{61c}\\u{2028}"),
+        ] {
+            assert_eq!(plain(text), shown);
+        }
+        assert_eq!(cells(&["a\nb"]), ["a\\nb"]);
+        let failure = Failure::usage("bad \u{1b}[31mname\n");
+        assert_eq!(sentences(&failure), ["bad \\u{1b}[31mname\\n"]);
     }
 }

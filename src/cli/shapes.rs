@@ -185,6 +185,21 @@ pub(super) struct Features {
     pub(super) supported: Option<u32>,
 }
 
+/// `transfer`.
+#[derive(Debug, Serialize)]
+pub(super) struct Transferred {
+    pub(super) leader: u64,
+}
+
+/// `config check`, of a valid file.
+#[derive(Debug, Serialize)]
+pub(super) struct ConfigChecked {
+    pub(super) file: String,
+    pub(super) cluster: String,
+    pub(super) node: u64,
+    pub(super) members: usize,
+}
+
 #[derive(Debug, Serialize)]
 struct Node {
     id: u64,
@@ -251,7 +266,6 @@ pub(super) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A moment of the leader's wall clock, as RFC 3339 writes it.
 impl Lock {
     pub(super) fn new(view: &LockView, now: LogTime) -> Self {
         Self {

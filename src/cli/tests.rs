@@ -3,13 +3,13 @@
 use super::*;
 
 fn parsed(arguments: &[&str]) -> Result<Options, clap::Error> {
-    Options::try_parse_from(["lockkeeper"].iter().chain(arguments))
+    options::parse(["lockkeeper"].iter().chain(arguments).map(std::ffi::OsString::from))
 }
 
 /// The definition of the options holds together: no name is used twice, every reference exists.
 #[test]
 fn the_options_are_consistent() {
-    Options::command().debug_assert();
+    options::command().debug_assert();
 }
 
 /// Common options may stand before and after the command, and have the documented defaults.
@@ -23,7 +23,6 @@ fn common_options_stand_anywhere() {
     }
     let common = parsed(&["--endpoints", "a:1,b:2", "status"]).unwrap().common;
     assert_eq!(common.endpoints, ["a:1", "b:2"]);
-    assert!(parsed(&["--cert", "c.pem", "status"]).is_err(), "a certificate needs its key");
 }
 
 /// The cluster to believe is named by its id, before and after the command, and refused otherwise. `restore` has its own
@@ -108,13 +107,77 @@ fn what_stands_behind_the_command_is_the_commands() {
     assert!(options.unwrap_err().to_string().contains("no command") && in_json);
 }
 
-/// A token that nobody would send is refused by the name of its option, with the usage exit code.
+/// Nodes have no TLS and know no principals yet: options that would promise it do not exist.
 #[test]
-fn an_auth_token_is_refused_until_it_means_something() {
-    let options = parsed(&["--auth-token-file", "token", "status"]).unwrap();
-    let failure = run(options, &Output::new(false)).expect_err("it would be ignored");
-    assert_eq!(failure.exit(), USAGE);
-    assert!(format!("{failure:?}").contains("--auth-token-file"), "{failure:?}");
+fn nothing_promises_tls_or_authentication() {
+    for option in ["--ca", "--cert", "--key", "--auth-token-file"] {
+        assert!(parsed(&[option, "file", "status"]).is_err(), "{option}");
+    }
+}
+
+/// A usage error is one line that says what is wrong, also of a command that does not exist.
+#[test]
+fn usage_errors_are_one_line() {
+    for (wrong, says) in [
+        (&["acquire", "a", "--for", "10"][..], "did you mean 10s?"),
+        (&["sessoins"], "unrecognized subcommand 'sessoins'"),
+        (&["status", "--colour"], "unexpected argument '--colour'"),
+        (&["check", "a"], "required arguments were not provided: <TOKEN>"),
+        (&[], "a command is missing"),
+        (&["member"], "a command is missing"),
+    ] {
+        let said = what_is_wrong(&parsed(wrong).expect_err("wrong"));
+        assert!(said.contains(says) && !said.contains('\n') && !said.contains("Usage:"), "{said}");
+        assert!(!said.starts_with("error"), "{said}");
+    }
+}
+
+fn visible(command: &clap::Command, path: &str, found: &mut Vec<(String, clap::Command)>) {
+    for nested in command.get_subcommands().filter(|nested| !nested.is_hide_set()) {
+        let path = format!("{path} {}", nested.get_name());
+        visible(nested, &path, found);
+        found.push((path, nested.clone()));
+    }
+}
+
+/// Every option with a value says in its help what the value is, in which unit, and what it is without the option.
+#[test]
+fn every_help_has_units_and_defaults() {
+    // Their options are bounded by the contract of flock, with single letters.
+    let others = [" lock", " elect", " acquire"];
+    let mut commands = Vec::new();
+    visible(&options::command(), "", &mut commands);
+    assert!(30 < commands.len(), "{} commands", commands.len());
+    for (path, command) in commands.iter_mut().filter(|(path, _)| !others.contains(&path.as_str())) {
+        let help = command.render_long_help().to_string();
+        assert!(help.contains("--endpoints") && !help.contains("--endpoints <"), "common options in one line:{path}");
+        for option in command.get_arguments().filter(|option| !option.is_hide_set()) {
+            if !option.get_action().takes_values() {
+                continue;
+            }
+            let name = option.get_id().as_str();
+            let about = option.get_help().map(ToString::to_string).unwrap_or_default();
+            assert!(2 < about.split_whitespace().count() || option.is_positional(), "{path} {name}: {about:?}");
+            let value = option.get_value_names().unwrap_or_default().join(" ");
+            assert!(1 < value.len(), "{path} {name}: what is {value:?}?");
+            let named = ["size", "time", "duration", "wait", "timeout", "ttl", "gap", "warm_up", "older_than", "retry"];
+            if named.contains(&name) {
+                assert_eq!(value, "DURATION", "{path} {name}");
+            }
+            let defaults = !option.get_default_values().is_empty() || about.contains("[default:");
+            assert!(defaults || option.is_required_set() || option.is_positional(), "{path} {name} has no default");
+        }
+    }
+}
+
+/// Completions offer no command that is hidden, and every other one.
+#[test]
+fn completions_offer_what_users_type() {
+    for shell in [clap_complete::Shell::Bash, clap_complete::Shell::Zsh, clap_complete::Shell::Fish] {
+        let script = cluster::script(shell);
+        assert!(!script.contains(lock::SHIM_COMMAND), "{shell}");
+        assert!(script.contains("handover") && script.contains("endpoints"), "{shell}");
+    }
 }
 
 /// Help and versions are answers, on standard output and with exit code 0.

@@ -14,6 +14,8 @@ pub struct HistoryReader<'a, S: LockService> {
     lock: Option<LockName>,
     /// Where it has come to, or was told to begin.
     after: Option<Position>,
+    /// Records up to here are gone.
+    floor: Position,
     over: bool,
 }
 
@@ -21,7 +23,7 @@ impl<S: LockService> Client<S> {
     /// What happened to the holders of this lock, or of all of the namespace's: after `from`, or all that is kept.
     pub fn history(&self, lock: Option<&str>, from: Option<Position>) -> Result<HistoryReader<'_, S>, ClientError> {
         let lock = lock.map(LockName::parse).transpose()?;
-        Ok(HistoryReader { client: self, lock, after: from, over: false })
+        Ok(HistoryReader { client: self, lock, after: from, floor: Position::default(), over: false })
     }
 }
 
@@ -46,10 +48,17 @@ impl<S: LockService> HistoryReader<'_, S> {
             let why = format!("history up to {floor} is no longer kept");
             return Err(ServiceError::EventsMissed { why, resume: floor }.into());
         }
+        self.floor = floor;
         let stuck = next.is_some() && next == self.after;
         self.over = next.is_none() || stuck;
         self.after = next.or(self.after);
         Ok(Some(records))
+    }
+
+    /// The position up to which records are no longer kept, as of the last page; the least one where all are kept.
+    #[must_use]
+    pub fn floor(&self) -> Position {
+        self.floor
     }
 
     /// Everything to the end.

@@ -30,3 +30,5 @@ pub const STOP_SETTLES_MS: u64 = 100;
 pub const CLUSTER_DIGITS_MIN: usize = 4;
 /// All digits of a cluster's id.
 pub const CLUSTER_DIGITS_MAX: usize = 32;
+/// Longest user, host or program that a command names as itself, in bytes: all of them leave half of the metadata to a reason.
+pub const WHO_PART_BYTES_MAX: usize = 64;

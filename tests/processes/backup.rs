@@ -67,7 +67,7 @@ fn flipped(file: &Path, to: &Path) {
 }
 
 /// Two clusters restored from one backup never hand out a token that the other or the old one did; the old sessions have
-/// ended; without `--now` nothing is granted yet, and whoever asks is told for how long.
+/// ended; without `--grant-immediately` nothing is granted yet, and whoever asks is told for how long.
 #[tokio::test]
 async fn restored_clusters_never_repeat_a_token() {
     let cluster = Cluster::start().await;
@@ -82,7 +82,7 @@ async fn restored_clusters_never_repeat_a_token() {
     let mut old = tokens(&client).await;
     old.insert(held.token());
 
-    let (first, told) = restored(&cluster, file, "first", &["--now"]);
+    let (first, told) = restored(&cluster, file, "first", &["--grant-immediately"]);
     assert_eq!((&told["sessions_ended"], &told["closed_ms"]), (&1.into(), &0.into()));
     let (second, again) = restored(&cluster, file, "second", &["--now"]);
     assert_ne!(told["cluster_id"], again["cluster_id"]);

@@ -86,10 +86,10 @@ async fn nodes_announce_themselves_and_bound_the_feature_level() {
         let arguments = [&["features", "--json", "--endpoints", &endpoint], arguments].concat();
         cluster.command(&arguments).output().expect("ran")
     };
-    let shown = features(&["--raise-to", &FEATURE_LEVEL.to_string()]);
+    let shown = features(&["raise", &FEATURE_LEVEL.to_string()]);
     let object: Value = serde_json::from_slice(&shown.stdout).expect("an object");
     assert_eq!((&object["active"], &object["supported"]), (&FEATURE_LEVEL.into(), &FEATURE_LEVEL.into()));
-    let refused = features(&["--raise-to", &(FEATURE_LEVEL + 1).to_string()]);
+    let refused = features(&["raise", &(FEATURE_LEVEL + 1).to_string()]);
     let error: Value = serde_json::from_slice(&refused.stderr).expect("an error");
     assert_eq!((refused.status.code(), &error["error"]), (Some(65), &"feature-level".into()));
     assert!(error["detail"].as_str().is_some_and(|detail| detail.contains("node 1")), "{error}");

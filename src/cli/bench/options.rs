@@ -53,39 +53,39 @@ impl Workload {
 
 #[derive(Debug, Clone, Args)]
 pub(in crate::cli) struct BenchOptions {
-    /// How many clients work at once, each with a session of its own
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=i64::from(BENCH_CLIENTS_MAX)), value_name = "N")]
+    /// Number of clients that work at once, each with a separate session
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=i64::from(BENCH_CLIENTS_MAX)), value_name = "COUNT")]
     pub(in crate::cli) clients: u32,
-    /// For how long
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=i64::from(BENCH_SECS_MAX)), value_name = "S")]
+    /// Length of the measurement, in seconds
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=i64::from(BENCH_SECS_MAX)), value_name = "SECONDS")]
     pub(in crate::cli) secs: u32,
     /// What they do
     #[arg(long, value_enum, default_value = "pairs")]
     pub(in crate::cli) workload: Workload,
-    /// Work so long before anything counts
-    #[arg(long, default_value = "1s", value_parser = duration, value_name = "D")]
+    /// Work this long before anything counts
+    #[arg(long, default_value = "1s", value_parser = duration, value_name = "DURATION")]
     pub(in crate::cli) warm_up: Duration,
-    /// Begin so many pairs a second in all, on time, however slow the answers are; latency then counts from the moment at which
-    /// a pair was due. Without it everybody begins the next one when the last one was answered
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(BENCH_RATE_MAX)), value_name = "N")]
+    /// Begin this many pairs a second in all, on time, however slow the answers are; latency then counts from the moment at
+    /// which a pair was due [default: each client begins the next pair when the last one was answered]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(BENCH_RATE_MAX)), value_name = "COUNT")]
     pub(in crate::cli) rate: Option<u32>,
-    /// How many pairs each client has under way at a time, each on a lock of its own
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(BENCH_IN_FLIGHT_MAX)), value_name = "N")]
+    /// Number of pairs that each client has under way at a time, each on a separate lock
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(BENCH_IN_FLIGHT_MAX)), value_name = "COUNT")]
     pub(in crate::cli) in_flight: u32,
-    /// How many connections the clients share; by default each has its own, up to 256
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(BENCH_CONNECTIONS_MAX)), value_name = "N")]
+    /// Number of connections that the clients share [default: one each, up to 256]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(BENCH_CONNECTIONS_MAX)), value_name = "COUNT")]
     pub(in crate::cli) connections: Option<u32>,
-    /// How many locks are kept, with the workload held
-    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=LOCKS_A_NAMESPACE_MAX as i64 - i64::from(BENCH_LANES_MAX)), value_name = "N")]
+    /// Number of locks that are kept, with the workload held
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=LOCKS_A_NAMESPACE_MAX as i64 - i64::from(BENCH_LANES_MAX)), value_name = "COUNT")]
     pub(in crate::cli) held: u32,
-    /// The shortest time in which nobody is served that counts as an outage, with the workload failover
-    #[arg(long, default_value = "100ms", value_parser = duration, value_name = "D")]
+    /// The shortest time without any answer that counts as an outage, with the workload failover
+    #[arg(long, default_value = "100ms", value_parser = duration, value_name = "DURATION")]
     pub(in crate::cli) gap: Duration,
-    /// How long a session lives without being renewed; by default as long as any client's
-    #[arg(long, value_parser = duration, value_name = "D")]
+    /// Time that a session lives without being renewed [default: as for any client]
+    #[arg(long, value_parser = duration, value_name = "DURATION")]
     pub(in crate::cli) ttl: Option<Duration>,
-    /// Processes of the nodes, whose CPU and memory are told; by default those of this machine that listen on the nodes'
-    /// addresses
+    /// Processes of the nodes, whose CPU and memory are reported [default: those of this machine that listen on the nodes'
+    /// addresses]
     #[arg(long, value_delimiter = ',', value_name = "PID,…")]
     pub(in crate::cli) pids: Vec<u32>,
 }

@@ -220,3 +220,13 @@ fn tampering_is_found() {
     }
     assert!(3 <= run, "only {run} scripts");
 }
+
+/// Where older records are gone, a history from the beginning says so; one that goes on after a position, or has all
+/// records, says nothing.
+#[test]
+fn a_history_without_its_beginning_says_so() {
+    let floor = Position { index: 7, n: 1 };
+    assert!(gone(None, floor).is_some_and(|text| text.contains("up to position 7.1 are no longer kept")));
+    assert_eq!(gone(Some(floor), floor), None);
+    assert_eq!(gone(None, Position::default()), None);
+}

@@ -33,10 +33,11 @@ use self::held::{Notified, hold, tokens};
 use self::options::{Order, ReleaseWhen};
 use self::result::{ResultFile, RunResult};
 use self::signals::Signals;
-use super::connect::{CLUSTER_VARIABLE, connect, metadata};
+use super::connect::{CLUSTER_VARIABLE, connect};
 use super::failure::Failure;
 use super::options::Common;
 use super::output::Output;
+use super::who::metadata;
 use crate::clock::{Clock, SystemClock};
 use crate::service::{LockService, Word};
 

@@ -94,11 +94,17 @@ impl Happened {
             ("token ", self.token.clone()),
             ("session ", self.session.clone()),
             ("", self.reason.clone()),
-            ("after ms ", self.waited_ms.or(self.held_ms).or(self.gap_ms).map(|ms| ms.to_string())),
+            ("waited=", self.waited_ms.map(milliseconds)),
+            ("held=", self.held_ms.map(milliseconds)),
+            ("gap=", self.gap_ms.map(milliseconds)),
         ];
         let facts = facts.into_iter().filter_map(|(label, fact)| fact.map(|fact| format!("  {label}{fact}")));
         format!("{}  {}  {:<13}{}", self.at, self.position, self.event, facts.collect::<String>())
     }
+}
+
+fn milliseconds(ms: u64) -> String {
+    format!("{ms}ms")
 }
 
 fn end_word(reason: EndReason) -> String {

@@ -183,6 +183,7 @@ fn events_have_positions_and_dates() {
     });
     assert_eq!(value(&happened), expected);
     assert!(happened.text().contains("nightly  token 17"), "{}", happened.text());
+    assert!(happened.text().ends_with("  lost  held=7ms"), "{}", happened.text());
 }
 
 /// What a holder is notified of while it holds: a request of another client, and processes that are waited for.

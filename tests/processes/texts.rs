@@ -1,0 +1,151 @@
+//! What the commands print: errors as objects, names that could act on a terminal, and nothing half done.
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::process::{Command, Output, Stdio};
+
+use crate::cluster::Cluster;
+use crate::lock_command::{code, lockkeeper, object, output};
+
+/// A `lockkeeper` that finds no cluster.
+fn alone(arguments: &[&str]) -> Command {
+    lockkeeper("127.0.0.1:1", arguments)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn errors(output: &Output) -> serde_json::Value {
+    let error = object(&output.stderr);
+    for field in ["error", "exit", "detail", "advice", "leader"] {
+        assert!(error.get(field).is_some(), "{field}: {error}");
+    }
+    assert_eq!(error["exit"].as_i64(), output.status.code().map(i64::from), "{error}");
+    assert!(output.stdout.is_empty(), "an error is no answer");
+    error
+}
+
+/// Under `--json` every error is one object on standard error with the same fields: of the command line, of a file, of
+/// the environment and of the cluster.
+#[test]
+fn every_error_is_an_object_under_json() {
+    for wrong in [
+        &["--json"][..],
+        &["--json", "sessoins"],
+        &["--json", "status", "--colour"],
+        &["acquire", "a", "--for", "10", "--json"],
+        &["check", "a", "--json"],
+        &["member", "--json"],
+        &["wait", "", "--json"],
+        &["verify", "/nonexistent", "--json"],
+        &["config", "check", "/nonexistent", "--json"],
+        &["serve", "--config", "/nonexistent", "--json"],
+        &["restore", "/nonexistent", "--data", "/nonexistent/data", "--json"],
+        &["bench", "--clients", "1", "--connections", "2", "--json"],
+    ] {
+        let error = errors(&alone(wrong).output().unwrap());
+        assert_eq!((&error["error"], &error["exit"]), (&"invalid".into(), &64.into()), "{wrong:?}");
+        assert!(
+            error["detail"]
+                .as_str()
+                .is_some_and(|detail| !detail.contains("see --help") || wrong.len() == 1 || wrong[0] == "member")
+        );
+    }
+    let unsafe_setting = alone(&["status", "--json"]).env("LOCKKEEPER_CA", "ca.pem").output().unwrap();
+    assert!(errors(&unsafe_setting)["detail"].as_str().unwrap().contains("neither TLS nor authentication"));
+    let unreachable = alone(&["status", "--json", "--timeout", "100ms"]).output().unwrap();
+    assert_eq!(errors(&unreachable)["error"], "unreachable");
+    // Without --json a complete sentence stands alone.
+    let plainly = alone(&["verify", "/nonexistent"]).output().unwrap();
+    assert_eq!((plainly.status.code(), text(&plainly.stderr).contains("--help")), (Some(64), false));
+}
+
+/// A port in use ends `dev` before its first node has started: no directory is made, and the address is named.
+#[test]
+fn dev_starts_nothing_where_a_port_is_in_use() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let base = 33_000 + u16::try_from(std::process::id() % 20_000).expect("small");
+    let taken = TcpListener::bind(("127.0.0.1", base + 2)).expect("free");
+    let data = folder.path().join("data");
+    let arguments = ["dev", "--nodes", "2", "--port-base", &base.to_string(), "--dir", data.to_str().unwrap()];
+    let refused = alone(&arguments).output().unwrap();
+    assert_eq!(refused.status.code(), Some(69), "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).contains("cannot listen on"), "{}", text(&refused.stderr));
+    assert!(refused.stdout.is_empty() && !data.exists(), "{}", text(&refused.stdout));
+    drop(taken);
+}
+
+/// What a client says of itself appears on one line and cannot move a terminal's cursor; JSON has it as it was said.
+fn names_are_shown_with_escapes(endpoints: &str) {
+    let why = "\u{202e}evil\nline\ttwo";
+    assert_eq!(code(endpoints, &["acquire", "tx/esc", "--for", "1m", "--why", why]), Some(0));
+    let shown = output(endpoints, &["show", "tx/esc"]);
+    let shown = text(&shown.stdout);
+    assert!(shown.contains("\\u{202e}evil\\nline\\ttwo"), "{shown}");
+    assert_eq!(shown.lines().count(), 3, "the lock, a heading and one holder: {shown}");
+    let json = object(&output(endpoints, &["show", "tx/esc", "--json"]).stdout);
+    assert_eq!(json["holders"][0]["why"], why);
+    let who = json["holders"][0]["who"].as_str().unwrap();
+    assert!(who.contains("lockkeeper") && who.contains(json["holders"][0]["host"].as_str().unwrap()), "{who}");
+    for arguments in [&["ls", "tx/esc"][..], &["explain", "tx/esc"], &["history", "tx/esc"]] {
+        let printed = text(&output(endpoints, arguments).stdout);
+        assert!(!printed.contains(['\u{202e}', '\t']), "{arguments:?}: {printed}");
+    }
+}
+
+/// A lease's secret need not be an argument, which others can see: the environment and standard input carry it, too.
+fn secrets_stay_off_the_command_line(endpoints: &str) {
+    let handle = ["acquire", "tx/secret", "--for", "1m", "--handle", "open-sesame"];
+    assert_eq!(code(endpoints, &handle), Some(0));
+    let none = output(endpoints, &["refresh", "tx/secret", "--for", "1m"]);
+    assert_eq!(none.status.code(), Some(64), "no handle at all");
+    let mut by_variable = lockkeeper(endpoints, &["refresh", "tx/secret", "--for", "1m", "--json"]);
+    let refreshed = by_variable.env("LOCKKEEPER_HANDLE", "open-sesame").output().unwrap();
+    assert_eq!(object(&refreshed.stdout)["lock"], "tx/secret");
+    let mut by_input = lockkeeper(endpoints, &["release", "tx/secret", "-", "--json"]);
+    let mut child = by_input.stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"open-sesame\n").unwrap();
+    let released = child.wait_with_output().unwrap();
+    assert_eq!(object(&released.stdout)["released"], true, "{}", text(&released.stderr));
+}
+
+/// A token above every grant is not known to be stale; one whose hold has ended is stale, and the holder's is valid.
+fn tokens_above_every_grant_are_unknown(endpoints: &str) {
+    let taken = object(&output(endpoints, &["acquire", "tx/check", "--for", "1m", "--json"]).stdout);
+    let (token, handle) = (taken["token"].as_str().unwrap(), taken["handle"].as_str().unwrap());
+    let state = |token: &str| {
+        let checked = output(endpoints, &["check", "tx/check", token, "--json"]);
+        (checked.status.code(), object(&checked.stdout)["state"].as_str().unwrap().to_owned())
+    };
+    let above = (token.parse::<u64>().unwrap() + 1_000).to_string();
+    assert_eq!([state(token), state(&above)], [(Some(0), "valid".into()), (Some(1), "unknown_epoch".into())]);
+    assert!(text(&output(endpoints, &["check", "tx/check", &above]).stdout).starts_with("unknown"));
+    assert_eq!(code(endpoints, &["release", "tx/check", handle]), Some(0));
+    assert_eq!(state(token), (Some(1), "stale".into()));
+}
+
+/// A success under `--json` is an object, also of a command that prints nothing else.
+async fn successes_are_objects(cluster: &Cluster) {
+    let follower = cluster.a_follower().await;
+    let moved = cluster.command(&["transfer", &follower.to_string(), "--json"]).output().unwrap();
+    assert_eq!(object(&moved.stdout)["leader"], follower, "{}", text(&moved.stderr));
+    let config = cluster.folder().join("n1.toml");
+    let checked = cluster.command(&["config", "check", config.to_str().unwrap(), "--json"]).output().unwrap();
+    let checked = object(&checked.stdout);
+    assert_eq!((&checked["node"], &checked["members"]), (&1.into(), &3.into()), "{checked}");
+}
+
+/// See the behaviours above; they share a cluster.
+#[tokio::test]
+async fn texts_and_objects_of_a_cluster() {
+    let cluster = Cluster::start().await;
+    let endpoints = cluster.endpoints().join(",");
+    let behaviours = move || {
+        names_are_shown_with_escapes(&endpoints);
+        secrets_stay_off_the_command_line(&endpoints);
+        tokens_above_every_grant_are_unknown(&endpoints);
+    };
+    tokio::task::spawn_blocking(behaviours).await.expect("the behaviours hold");
+    successes_are_objects(&cluster).await;
+}

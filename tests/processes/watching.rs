@@ -1,0 +1,146 @@
+//! `watch` and `wait` through the death of nodes, and their ends.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Stdio};
+
+use serde_json::Value;
+
+use crate::cluster::Cluster;
+use crate::lock_command::{code, holder, let_go, lockkeeper, object, output, until};
+
+/// A `watch` whose events a test reads one by one.
+struct Watcher {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Watcher {
+    /// Starts it, and waits until it watches: the first release of this lock that it prints is the beginning.
+    fn start(endpoints: &str, prefix: &str, options: &[&str]) -> Self {
+        let arguments = [&["watch", prefix, "--json"], options].concat();
+        let mut child = lockkeeper(endpoints, &arguments).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Self { child, lines }
+    }
+
+    /// The tokens of the grants that it prints up to this one, in order; every position is above the one before.
+    fn grants_up_to(&mut self, last: u64) -> Vec<u64> {
+        let (mut grants, mut before) = (Vec::new(), (0, 0));
+        while grants.last().is_none_or(|token| *token < last) {
+            let mut line = String::new();
+            assert_ne!(self.lines.read_line(&mut line).unwrap(), 0, "it has ended");
+            let event: Value = serde_json::from_str(&line).unwrap();
+            let position = event["position"].as_str().unwrap().split_once('.').unwrap();
+            let position = (position.0.parse::<u64>().unwrap(), position.1.parse::<u32>().unwrap());
+            assert!(before < position, "{before:?} before {line}");
+            before = position;
+            if event["event"] == "granted" {
+                grants.push(event["token"].as_str().unwrap().parse().unwrap());
+            }
+        }
+        grants
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// The tokens of so many grants, one after the other.
+async fn grants(cluster: &Cluster, count: usize) -> Vec<u64> {
+    let client = cluster.client().request_wait(crate::cluster::PATIENCE);
+    let mut tokens = Vec::new();
+    for _ in 0..count {
+        let guard = client.lock("wa/tch").acquire().await.expect("free");
+        tokens.push(guard.token().as_u64());
+        guard.release().await.expect("held");
+    }
+    tokens
+}
+
+/// A watch from a position goes on by itself through the death of the leader, and, with `--retry forever`, through an
+/// outage of the whole cluster that lasts longer than `--timeout`: no grant is missing, and none comes twice.
+#[tokio::test]
+async fn a_watch_goes_on_through_outages() {
+    let mut cluster = Cluster::start().await;
+    let endpoints = cluster.endpoints().join(",");
+    let options = ["--from", "0.0", "--retry", "forever", "--timeout", "300ms"];
+    let mut watcher = Watcher::start(&endpoints, "wa/tch", &options);
+    let mut expected = grants(&cluster, 3).await;
+    let leader = cluster.await_leader().await;
+    cluster.kill(leader);
+    cluster.await_leader().await;
+    expected.extend(grants(&cluster, 3).await);
+    cluster.spawn(leader);
+    cluster.await_answer(leader).await;
+    let before = expected.clone();
+    let (watcher_back, seen) = tokio::task::spawn_blocking(move || {
+        let seen = watcher.grants_up_to(*before.last().unwrap());
+        (watcher, seen)
+    })
+    .await
+    .expect("read");
+    assert_eq!(seen, expected, "through the death of the leader");
+    let mut watcher = watcher_back;
+    for node in 1..=3 {
+        cluster.kill(node);
+    }
+    // Longer than the timeout: a single call gives up meanwhile.
+    let gave_up = cluster.command(&["status", "--timeout", "300ms"]).output().unwrap();
+    assert_eq!(gave_up.status.code(), Some(69));
+    for node in 1..=3 {
+        cluster.spawn(node);
+    }
+    cluster.await_leader().await;
+    let expected = grants(&cluster, 2).await;
+    let last = expected[1];
+    let seen = tokio::task::spawn_blocking(move || watcher.grants_up_to(last)).await.expect("read");
+    assert_eq!(seen, expected, "through the outage of all nodes");
+}
+
+/// A watch ends with 0 as soon as its reader has gone, without an event; a wait that is over exits with 75, and one for a
+/// name that becomes free with 0.
+fn ends(endpoints: &str) {
+    let mut watch = lockkeeper(endpoints, &["watch"]).spawn().unwrap();
+    drop(watch.stdout.take());
+    until("the watch to end", || watch.try_wait().unwrap().is_some());
+    assert_eq!(watch.wait().unwrap().code(), Some(0));
+
+    let holder = holder(endpoints, "wa/it");
+    let refused = output(endpoints, &["wait", "wa/it", "-w", "300ms", "--json"]);
+    assert_eq!((refused.status.code(), &object(&refused.stderr)["error"]), (Some(75), &"not-acquired".into()));
+    assert_eq!(code(endpoints, &["wait", "wa/it", "--wait", "0s"]), Some(75));
+    let mut waits =
+        lockkeeper(endpoints, &["wait", "wa/it", "-w", "1m", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
+    assert!(waits.try_wait().unwrap().is_none(), "it is held");
+    let_go(holder);
+    assert_eq!(waits.wait().unwrap().code(), Some(0));
+    assert_eq!(code(endpoints, &["wait", "wa/it", "-w", "0s"]), Some(0));
+}
+
+/// See [`ends`].
+#[tokio::test]
+async fn a_watch_and_a_wait_come_to_their_ends() {
+    let cluster = Cluster::start().await;
+    let endpoints = cluster.endpoints().join(",");
+    tokio::task::spawn_blocking(move || ends(&endpoints)).await.expect("the behaviour holds");
+}
+
+/// A wait goes on through the death of the leader, and returns once the name is free.
+#[tokio::test]
+async fn a_wait_goes_on_through_the_death_of_the_leader() {
+    let mut cluster = Cluster::start().await;
+    let client = cluster.client().request_wait(crate::cluster::PATIENCE);
+    let guard = client.session().open().await.expect("a session").lock("wa/it").acquire().await.expect("free");
+    let mut waits = cluster.command(&["wait", "wa/it", "--retry", "20s"]).spawn().unwrap();
+    let leader = cluster.await_leader().await;
+    cluster.kill(leader);
+    cluster.await_leader().await;
+    assert!(waits.try_wait().unwrap().is_none(), "it is held");
+    guard.release().await.expect("still held");
+    let code = tokio::task::spawn_blocking(move || waits.wait().unwrap().code()).await.expect("waited");
+    assert_eq!(code, Some(0));
+}
