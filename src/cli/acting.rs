@@ -1,6 +1,6 @@
 //! Acting on others' locks: `break ask handover semaphore`; and who leads: `leader`.
 
-use clap::Args;
+use clap::{Args, Subcommand};
 
 use super::failure::Failure;
 use super::look::called;
@@ -66,6 +66,37 @@ pub(super) struct SemaphoreOptions {
     /// Forget the limit once no permit is used
     #[arg(long, conflicts_with = "limit")]
     remove: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum SessionCommand {
+    /// End a session: all its locks are broken, its waiters leave their queues, and its client learns why
+    End(EndOptions),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct EndOptions {
+    /// Public id of the session, as `sessions` shows it
+    #[arg(value_parser = session, value_name = "ID")]
+    id: SessionId,
+    /// Reason, shown to the session's client and in the history of its locks
+    #[arg(long, value_parser = reason, value_name = "TEXT")]
+    why: Reason,
+}
+
+/// Acts on a session of another client.
+pub(super) async fn on_session<S: LockService>(
+    client: &Client<S>,
+    command: SessionCommand,
+    output: &Output,
+) -> Result<u8, Failure> {
+    let SessionCommand::End(EndOptions { id, why }) = command;
+    client.end_session(id, why.as_str()).await?;
+    if output.json {
+        output.object(&shapes::EndedSession { session: id.to_string(), ended: true })?;
+    }
+    output.remark(&format!("session {id} has ended"));
+    Ok(YES)
 }
 
 /// Ends a hold against its holder's will, or says what that would do.

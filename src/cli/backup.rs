@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -46,6 +47,10 @@ pub(super) struct RestoreOptions {
     /// Where other nodes reach it [default: as in the backup]
     #[arg(long, value_name = "HOST:PORT", requires = "client")]
     pub(super) peer: Option<String>,
+    /// Wait at least this long before the first grant: the setting ttl_max, where it was raised after the backup was made
+    /// [default: the largest value that the backup knows]
+    #[arg(long, value_parser = super::parse::ttl_max, value_name = "DURATION", conflicts_with = "grant_immediately")]
+    pub(super) ttl_max: Option<Duration>,
     /// Grant at once, although holders that were granted a lock after the backup may still believe in it: then two hold it
     #[arg(long, alias = "now")]
     pub(super) grant_immediately: bool,
@@ -199,6 +204,7 @@ pub(super) fn restored(options: &RestoreOptions, output: &Output) -> Result<u8, 
         member,
         epoch_min: options.epoch,
         at_once: options.grant_immediately,
+        ttl_ms_max: options.ttl_max.map_or(0, super::shapes::milliseconds),
     };
     let restored = restore(&asked, &SystemClock::new())?;
     let data = std::path::absolute(&options.data)?;

@@ -1,17 +1,56 @@
 //! The cluster and this program: `status transfer features version completions config check`.
 
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+
 use super::YES;
 use super::failure::Failure;
-use super::options::{self, CompletionsOptions, ConfigCheckOptions, FeaturesCommand, FeaturesOptions, TransferOptions};
+use super::options::{self, CompletionsOptions, ConfigCheckOptions, TransferOptions};
 use super::output::Output;
+use super::parse::duration;
 use super::position::cluster_id_text;
 use super::shapes::{self, role_word};
 use super::who::OWN_PROGRAM;
 use crate::client::Client;
 use crate::codec::FORMAT;
 use crate::config::Config;
+use crate::model::Setting;
 use crate::rpc;
 use crate::service::{LockService, NodeStatus, Status, Word};
+
+#[derive(Debug, Args)]
+pub(super) struct SettingsOptions {
+    /// Which setting [default: all]
+    pub(super) name: Option<SettingName>,
+    /// New value, such as 24h: at most a day, and at least the shortest TTL of a session
+    #[arg(value_parser = duration, value_name = "DURATION")]
+    pub(super) value: Option<Duration>,
+}
+
+/// Settings by their names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum SettingName {
+    /// Longest TTL of a session and longest lease; a restore from a backup waits as long before it grants.
+    #[value(name = "ttl_max")]
+    TtlMax,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct FeaturesOptions {
+    #[command(subcommand)]
+    pub(super) command: Option<FeaturesCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum FeaturesCommand {
+    /// Raise the level; it never falls again, and older builds can no longer join
+    Raise {
+        /// The new level, which every voter supports
+        #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+        level: u32,
+    },
+}
 
 /// The protocol of the wire, and the versions of it that this program speaks.
 const PROTOCOL: (&str, u32, u32) = ("lockkeeper.v1", rpc::PROTOCOL_MIN, rpc::PROTOCOL_MAX);
@@ -107,6 +146,29 @@ pub(super) async fn features<S: LockService>(
         });
         format!("feature level {}; {most}", status.features)
     })?;
+    Ok(YES)
+}
+
+/// Lists the settings of the whole cluster, after changing one where that was asked for.
+pub(super) async fn settings<S: LockService>(
+    client: &Client<S>,
+    options: &SettingsOptions,
+    output: &Output,
+) -> Result<u8, Failure> {
+    let before = client.status().await?;
+    led(&before)?;
+    let Some(value) = options.value else { return shown(&before, output) };
+    client.change_setting(Setting::TtlMax(shapes::milliseconds(value))).await?;
+    let after = client.status().await?;
+    if before.ttl_ms_max < after.ttl_ms_max {
+        output.remark("make a new backup: a restore of an older one waits for the old value only");
+    }
+    shown(&after, output)
+}
+
+fn shown(status: &Status, output: &Output) -> Result<u8, Failure> {
+    let setting = shapes::Setting { name: "ttl_max", value_ms: status.ttl_ms_max };
+    output.answer(&setting, || format!("ttl_max {}", super::look::short(status.ttl_ms_max)))?;
     Ok(YES)
 }
 

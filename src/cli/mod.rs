@@ -140,6 +140,7 @@ fn run(options: Options, output: &Output) -> Result<u8, Failure> {
         | Command::Show(_)
         | Command::Explain(_)
         | Command::Sessions
+        | Command::Session(_)
         | Command::Watch(_)
         | Command::History(_)
         | Command::Break(_)
@@ -150,6 +151,7 @@ fn run(options: Options, output: &Output) -> Result<u8, Failure> {
         | Command::Status
         | Command::Transfer(_)
         | Command::Features(_)
+        | Command::Settings(_)
         | Command::Member(_)
         | Command::Backup(_)) => on_runtime(workers::anywhere()?, ask(other, common, output)),
         other @ Command::Bench(_) => on_runtime(workers::spread()?, ask(other, common, output)),
@@ -170,6 +172,7 @@ async fn ask(command: Command, common: &Common, output: &Output) -> Result<u8, F
         Command::Show(options) => look::show(&client, options, output).await,
         Command::Explain(options) => explain::explain(&client, options, output).await,
         Command::Sessions => look::sessions(&client, output).await,
+        Command::Session(command) => acting::on_session(&client, command, output).await,
         Command::Watch(options) => look::watch(&client, options, output).await,
         Command::History(options) => history::history(&client, options, output).await,
         Command::Break(options) => acting::break_hold(&client, options, output).await,
@@ -180,6 +183,7 @@ async fn ask(command: Command, common: &Common, output: &Output) -> Result<u8, F
         Command::Status => cluster::status(&client, output).await,
         Command::Transfer(options) => cluster::transfer(&client, &options, output).await,
         Command::Features(options) => cluster::features(&client, &options, output).await,
+        Command::Settings(options) => cluster::settings(&client, &options, output).await,
         Command::Member(command) => member::member(&client, command, output).await,
         Command::Backup(options) => backup::backup(&client, &options, output).await,
         Command::Bench(options) => bench::bench(common, &options, output).await,

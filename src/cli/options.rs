@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
-use super::acting::{AskOptions, BreakOptions, HandOverOptions, SemaphoreOptions};
+use super::acting::{AskOptions, BreakOptions, HandOverOptions, SemaphoreOptions, SessionCommand};
 use super::backup::{BackupOptions, RestoreOptions};
 use super::bench::BenchOptions;
+use super::cluster::{FeaturesOptions, SettingsOptions};
 use super::connect::RetryOption;
 use super::history::{HistoryOptions, VerifyOptions};
 use super::lease::HandleOption;
@@ -51,7 +52,7 @@ pub(super) fn command() -> clap::Command {
 }
 
 const COMMON_IN_SHORT: &str =
-    "Common options, see lockkeeper --help: --endpoints --cluster --namespace --timeout --json -v";
+    "Common options, see lockkeeper --help: -e --endpoints, --cluster, -N --namespace, -t --timeout, -j --json, -v";
 
 /// Common to all commands.
 #[derive(Debug, Clone, Args)]
@@ -59,6 +60,7 @@ const COMMON_IN_SHORT: &str =
 pub(super) struct Common {
     /// Addresses of nodes to ask, separated by commas
     #[arg(
+        short,
         long,
         global = true,
         env = "LOCKKEEPER_ENDPOINTS",
@@ -72,13 +74,13 @@ pub(super) struct Common {
     #[arg(long, global = true, value_name = "ID")]
     pub(super) cluster: Option<String>,
     /// Namespace of the locks
-    #[arg(long, global = true, env = "LOCKKEEPER_NAMESPACE", default_value = "default", value_parser = namespace)]
+    #[arg(short = 'N', long, global = true, env = "LOCKKEEPER_NAMESPACE", default_value = "default", value_parser = namespace)]
     pub(super) namespace: Namespace,
     /// Longest time for connecting plus one request, such as 500ms, 10s or 1m; it never bounds a wait or a child
-    #[arg(long, global = true, env = "LOCKKEEPER_TIMEOUT", default_value = "5s", value_parser = duration, value_name = "DURATION")]
+    #[arg(short, long, global = true, env = "LOCKKEEPER_TIMEOUT", default_value = "5s", value_parser = duration, value_name = "DURATION")]
     pub(super) timeout: Duration,
     /// Print answers and errors as JSON, one object a line
-    #[arg(long, global = true)]
+    #[arg(short, long, global = true)]
     pub(super) json: bool,
     /// Log to standard error what happens; twice for more
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
@@ -115,6 +117,9 @@ pub(super) enum Command {
     Explain(ExplainOptions),
     /// List sessions
     Sessions,
+    /// Act on a session of another client
+    #[command(subcommand)]
+    Session(SessionCommand),
     /// Print what happens to locks and sessions, as it happens
     Watch(WatchOptions),
     /// List who held a lock, from the past to now
@@ -141,6 +146,8 @@ pub(super) enum Command {
     Transfer(TransferOptions),
     /// Show the cluster's feature level and what its nodes support, or raise it
     Features(FeaturesOptions),
+    /// List the settings of the whole cluster, or change one
+    Settings(SettingsOptions),
     /// List the nodes of the cluster, add one, promote or remove one
     #[command(subcommand)]
     Member(MemberCommand),
@@ -354,22 +361,6 @@ pub(super) struct WatchOptions {
 pub(super) struct TransferOptions {
     /// Id of the node that is to lead
     pub(super) node: u64,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct FeaturesOptions {
-    #[command(subcommand)]
-    pub(super) command: Option<FeaturesCommand>,
-}
-
-#[derive(Debug, Subcommand)]
-pub(super) enum FeaturesCommand {
-    /// Raise the level; it never falls again, and older builds can no longer join
-    Raise {
-        /// The new level, which every voter supports
-        #[arg(value_parser = clap::value_parser!(u32).range(1..))]
-        level: u32,
-    },
 }
 
 #[derive(Debug, Subcommand)]

@@ -134,7 +134,7 @@ impl Output {
     /// Prints a note if standard error is a terminal.
     pub(crate) fn remark(&self, text: &str) {
         if self.watched && !self.json {
-            self.complain(text);
+            self.complain(&plain(text));
         }
     }
 
@@ -149,7 +149,7 @@ impl Output {
         if self.json {
             self.complain(&serde_json::json!({ "warning": text }).to_string());
         } else {
-            self.complain(text);
+            self.complain(&plain(text));
         }
     }
 

@@ -68,6 +68,12 @@ pub(super) fn delay(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// The setting `ttl_max`, which no cluster has above a day.
+pub(super) fn ttl_max(text: &str) -> Result<Duration, String> {
+    let (ttl_max, longest) = (duration(text)?, Duration::from_millis(crate::limits::TTL_MS_MAX));
+    if longest < ttl_max { Err("ttl_max is at most 24h".to_owned()) } else { Ok(ttl_max) }
+}
+
 /// The lowest port base that leaves room for every listener of nine nodes above it.
 pub(super) fn port_base(text: &str) -> Result<u16, String> {
     let base: u16 = text.parse().map_err(|_| "a port number is 1 to 65535".to_owned())?;

@@ -13,7 +13,7 @@ mod explained;
 mod happened;
 mod history;
 
-pub(super) use acting::{Asked, Broken, HandedOver, Leader, Semaphore};
+pub(super) use acting::{Asked, Broken, EndedSession, HandedOver, Leader, Semaphore};
 pub(super) use explained::Explained;
 pub(super) use happened::Happened;
 pub(super) use history::HistoryLine;
@@ -183,6 +183,13 @@ pub(super) struct Features {
     pub(super) active: u32,
     /// The lowest level that a node announced; null while one has not.
     pub(super) supported: Option<u32>,
+}
+
+/// `settings`, a line each.
+#[derive(Debug, Serialize)]
+pub(super) struct Setting {
+    pub(super) name: &'static str,
+    pub(super) value_ms: u64,
 }
 
 /// `transfer`.

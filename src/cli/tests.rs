@@ -23,6 +23,9 @@ fn common_options_stand_anywhere() {
     }
     let common = parsed(&["--endpoints", "a:1,b:2", "status"]).unwrap().common;
     assert_eq!(common.endpoints, ["a:1", "b:2"]);
+    let short = parsed(&["status", "-j", "-e", "a:1", "-N", "ci", "-t", "1s"]).unwrap().common;
+    assert_eq!((short.json, short.endpoints, short.namespace.as_str()), (true, vec!["a:1".to_owned()], "ci"));
+    assert_eq!(short.timeout, std::time::Duration::from_secs(1));
 }
 
 /// The cluster to believe is named by its id, before and after the command, and refused otherwise. `restore` has its own

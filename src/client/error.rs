@@ -1,6 +1,6 @@
 //! What a caller of the client can meet, sorted by what it means for the caller's work.
 
-use crate::model::{EndReason, FencingToken, HolderView, Invalid, LockName, Outcome, Refusal, SessionId};
+use crate::model::{EndReason, FencingToken, HolderView, Invalid, LockName, Outcome, Reason, Refusal, SessionId};
 use crate::service::{Advice, ServiceError, Word};
 
 /// Why a call of the client did not do what was asked.
@@ -18,12 +18,14 @@ pub enum ClientError {
     #[error(transparent)]
     Refused(Refusal),
     /// The session has ended, and with it everything that it held.
-    #[error("session {session} was lost{}", .reason.map_or(String::new(), |reason| format!(" ({reason})")))]
+    #[error("session {session} was lost{}", .reason.map_or(String::new(), |reason| format!(" ({})", explained(reason, .why))))]
     SessionLost {
         /// Which.
         session: SessionId,
         /// How, where the cluster said so; `None` where the client found its own deadline passed.
         reason: Option<EndReason>,
+        /// What the operator said that ended it, if an operator did.
+        why: Option<Reason>,
     },
     /// The hold that was asked for was got, and has ended before its holder could be told.
     #[error("{lock} was acquired, but the hold has ended already ({reason})")]
@@ -89,7 +91,9 @@ impl From<Refusal> for ClientError {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::Held { lock, holder } => ClientError::NotAcquired { lock: lock.name, holder },
-            Refusal::SessionEnded { session, reason } => ClientError::SessionLost { session, reason: Some(reason) },
+            Refusal::SessionEnded { session, reason, why } => {
+                ClientError::SessionLost { session, reason: Some(reason), why }
+            }
             refusal @ (Refusal::AlreadyHeld { .. }
             | Refusal::Entered { .. }
             | Refusal::PermitsNotHeld { .. }
@@ -128,7 +132,7 @@ fn held_by(holder: &Option<Box<HolderView>>) -> String {
 
 /// The lock was lost while its holder worked: another may hold it from now on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{lock} (token {token}) was lost: {}", cause(*.alone, *.session, *.reason))]
+#[error("{lock} (token {token}) was lost: {}", cause(*.alone, *.session, *.reason, .why))]
 pub struct Lost {
     /// Which lock.
     pub lock: LockName,
@@ -140,12 +144,18 @@ pub struct Lost {
     pub alone: bool,
     /// How, where the cluster said so; `None` where the client found its own deadline passed.
     pub reason: Option<EndReason>,
+    /// What the operator said that ended its session, if an operator did.
+    pub why: Option<Reason>,
 }
 
-fn cause(alone: bool, session: SessionId, reason: Option<EndReason>) -> String {
+fn explained(reason: EndReason, why: &Option<Reason>) -> String {
+    why.as_ref().map_or(reason.to_string(), |why| format!("{reason}: {}", why.as_str()))
+}
+
+fn cause(alone: bool, session: SessionId, reason: Option<EndReason>, why: &Option<Reason>) -> String {
     match (alone, reason) {
         (false, None) => format!("its session {session} could not be renewed in time"),
-        (false, Some(reason)) => format!("its session {session} has ended ({reason})"),
+        (false, Some(reason)) => format!("its session {session} has ended ({})", explained(reason, why)),
         (true, None) => "it is held no longer".to_owned(),
         (true, Some(EndReason::Broken)) => "it was broken".to_owned(),
         (true, Some(EndReason::HandedOver)) => "it was handed over to another".to_owned(),

@@ -37,7 +37,8 @@ impl HoldWatch {
             end = presence.lost() => (false, end.reason()),
             reason = self.hold.lost(presence) => (true, reason),
         };
-        Lost { lock: self.hold.name.clone(), token: self.token(), session: presence.id, alone, reason }
+        let why = presence.why().filter(|_| !alone);
+        Lost { lock: self.hold.name.clone(), token: self.token(), session: presence.id, alone, reason, why }
     }
 
     /// Waits until somebody asks the holder to give it up; `None` once it is given back or lost.

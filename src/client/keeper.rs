@@ -247,8 +247,8 @@ impl<S: LockService> Keeper<S> {
                     (self.last, self.backoff) = (Last::Answered, Backoff::new());
                 }
             }
-            Ok(Reply { outcome: Outcome::Refused(Refusal::SessionEnded { reason, .. }), .. })
-            | Err(ServiceError::Refused(Refusal::SessionEnded { reason, .. })) => presence.end_as(End::Told(reason)),
+            Ok(Reply { outcome: Outcome::Refused(Refusal::SessionEnded { reason, why, .. }), .. })
+            | Err(ServiceError::Refused(Refusal::SessionEnded { reason, why, .. })) => presence.end_reported(reason, why),
             Ok(Reply { outcome: Outcome::Refused(Refusal::StaleAttempt { newest }), .. }) => {
                 // Late answers to older attaches name the newest one of this session itself, which is as it should be.
                 let foreign = self.attempt < newest;

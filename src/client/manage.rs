@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Client, ClientError};
 use crate::model::{
-    Breach, Command, FencingToken, LockName, Manage, Managing, Outcome, Reason, Refusal, Reply, SessionId,
+    Breach, Command, EndSession, FencingToken, LockName, Manage, Managing, Outcome, Reason, Refusal, Reply, SessionId,
+    Setting,
 };
 use crate::service::{Call, LockService, ServiceError};
 
@@ -48,6 +49,25 @@ impl<S: LockService> Client<S> {
         self.done(name, Managing::RemoveLimit).await
     }
 
+    /// Ends a session that is not the caller's: what it held is broken, and its waiters leave. Its client learns why.
+    pub async fn end_session(&self, session: SessionId, why: &str) -> Result<(), ClientError> {
+        let (namespace, why) = (self.settings.namespace.clone(), Reason::parse(why)?);
+        let (reply, in_doubt) = self.repeated(Command::EndSession(EndSession { namespace, session, why })).await?;
+        match reply.outcome {
+            Outcome::Closed => Ok(()),
+            Outcome::Refused(Refusal::SessionEnded { .. }) if in_doubt => {
+                Err(ServiceError::unknown("the session has ended, by an attempt of this call or otherwise").into())
+            }
+            other => Err(ClientError::unexpected(other)),
+        }
+    }
+
+    /// Changes a setting of the whole cluster: at once, for what is opened and granted from now on.
+    pub async fn change_setting(&self, setting: Setting) -> Result<(), ClientError> {
+        let (reply, _) = self.repeated(Command::ChangeSetting(setting)).await?;
+        if reply.outcome == Outcome::Done { Ok(()) } else { Err(ClientError::unexpected(reply.outcome)) }
+    }
+
     async fn breach(&self, name: &str, what: Managing) -> Result<Breach, ClientError> {
         let outcome = self.manage(name, what).await?.outcome;
         let Outcome::Broken(breach) = outcome else { return Err(ClientError::unexpected(outcome)) };
@@ -64,7 +84,17 @@ impl<S: LockService> Client<S> {
     async fn manage(&self, name: &str, what: Managing) -> Result<Reply, ClientError> {
         let lock = self.key(LockName::parse(name)?);
         let ends = matches!(what, Managing::Break { dry_run: false, .. } | Managing::HandOver { .. });
-        let call = Call::new(Command::Manage(Manage { lock, what }));
+        let (reply, in_doubt) = self.repeated(Command::Manage(Manage { lock, what })).await?;
+        let gone = matches!(reply.outcome, Outcome::Refused(Refusal::NotHeld { .. } | Refusal::HeldByOther { .. }));
+        if ends && in_doubt && gone {
+            return Err(ServiceError::unknown("the hold is gone, by an attempt of this call or by others").into());
+        }
+        Ok(reply)
+    }
+
+    /// Repeats a command until it is answered; also whether an attempt before may have been executed.
+    async fn repeated(&self, command: Command) -> Result<(Reply, bool), ClientError> {
+        let call = Call::new(command);
         let in_doubt = AtomicBool::new(false);
         let attempt = || async {
             // An attempt that is given up for want of an answer leaves the doubt.
@@ -75,11 +105,6 @@ impl<S: LockService> Client<S> {
             }
             answer.map(|reply| (reply, doubt_before))
         };
-        let (reply, in_doubt) = self.retry().until_answered(attempt).await?;
-        let gone = matches!(reply.outcome, Outcome::Refused(Refusal::NotHeld { .. } | Refusal::HeldByOther { .. }));
-        if ends && in_doubt && gone {
-            return Err(ServiceError::unknown("the hold is gone, by an attempt of this call or by others").into());
-        }
-        Ok(reply)
+        Ok(self.retry().until_answered(attempt).await?)
     }
 }

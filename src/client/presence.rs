@@ -1,7 +1,7 @@
 //! One session as its handles, its guards and its keeper share it. It knows no service.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot, watch};
@@ -13,7 +13,7 @@ use super::numbers::Numbers;
 use super::validity::Validity;
 use crate::clock::{Clock, Instant};
 use crate::limits::{CLOCK_LOOK_MS_MAX, RENEWAL_BEATS};
-use crate::model::{Command, EndReason, Handle, Namespace, Reply, RequestId, SessionId};
+use crate::model::{Command, EndReason, Handle, Namespace, Reason, Reply, RequestId, SessionId};
 use crate::service::{Call, Proof, ServiceError};
 
 /// How sure a hold is, by the client's own clock.
@@ -86,6 +86,8 @@ pub(super) struct Presence {
     numbers: Mutex<Numbers>,
     hold_attempts: AtomicU64,
     end: watch::Sender<Option<End>>,
+    /// What the operator said that ended it.
+    why: OnceLock<Reason>,
 }
 
 impl Presence {
@@ -108,6 +110,7 @@ impl Presence {
             numbers: Mutex::default(),
             hold_attempts: AtomicU64::new(0),
             end: watch::Sender::new(None),
+            why: OnceLock::new(),
         }
     }
 
@@ -173,6 +176,20 @@ impl Presence {
         });
     }
 
+    /// Ends it as the cluster says, with what the operator said that ended it.
+    pub(super) fn end_reported(&self, reason: EndReason, why: Option<Reason>) {
+        if let Some(why) = why {
+            // Whatever says so again says the same.
+            let _ = self.why.set(why);
+        }
+        self.end_as(End::Told(reason));
+    }
+
+    /// What the operator said that ended it.
+    pub(super) fn why(&self) -> Option<Reason> {
+        self.why.get().cloned()
+    }
+
     /// What is left until the client's own deadline.
     pub(super) fn valid_for(&self) -> Duration {
         if self.ended().is_some() { Duration::ZERO } else { self.validity().left(self.clock.now()) }
@@ -212,7 +229,7 @@ impl Presence {
 
     /// The error of a call that met the session's end.
     pub(super) fn lost_error(&self, end: End) -> ClientError {
-        ClientError::SessionLost { session: self.id, reason: end.reason() }
+        ClientError::SessionLost { session: self.id, reason: end.reason(), why: self.why() }
     }
 }
 

@@ -11,7 +11,9 @@ use super::backoff::{Backoff, Retry};
 use super::hold::{Asked, Hold};
 use super::presence::Presence;
 use crate::limits::{HOLD_LOOKS_AT_ONCE, HOLDS_FOLLOWED_SWEEP_MIN};
-use crate::model::{Answer, EndReason, EventKind, FencingToken, LockKey, Query, TokenState};
+use crate::model::{
+    Answer, Claim, EndReason, EventKind, FencingToken, LockKey, Outcome, Query, Refusal, RequestId, TokenState,
+};
 use crate::service::{Events, Freshness, LockService, Scope, ServiceError, Subscription};
 
 /// Holds that are followed. A guard that is gone leaves an empty place, which is cleared away when there are twice as many.
@@ -117,9 +119,26 @@ async fn look<S: LockService>(service: &S, presence: &Presence, hold: Arc<Hold>)
         if checked.state == TokenState::Valid {
             return;
         }
+        if session_has_ended(service, presence, &mut retry).await {
+            return;
+        }
         let _alone = hold.clone().alone().await;
         if hold.token() == token {
             return hold.end_as(None);
         }
     }
+}
+
+/// Whether the whole session has ended, which its holds ended with: then the session is ended, with the reason.
+async fn session_has_ended<S: LockService>(service: &S, presence: &Presence, retry: &mut Retry) -> bool {
+    let claim = Claim::Request(RequestId { session: presence.id, number: 1 });
+    let query = Query::Claim { lock: None, claim };
+    let answered = retry.until_answered(|| service.query(query.clone(), Freshness::Linearizable)).await;
+    let Ok(Answer::Claim(Some(Outcome::Refused(Refusal::SessionEnded { reason, why, .. })))) =
+        answered.map(|answered| answered.answer)
+    else {
+        return false;
+    };
+    presence.end_reported(reason, why);
+    true
 }

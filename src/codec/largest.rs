@@ -220,7 +220,8 @@ fn nodes_and_sessions() -> Vec<(RecordKey, Record)> {
         floor: u64::MAX,
     };
     let reason = EndReason::Overtaken;
-    let tombstone = Tombstone { namespace: lock().namespace, handle: handle(), reason, deadline: TIME };
+    let why = Some(Reason::parse(&text(limits::REASON_BYTES_MAX)).expect("legal"));
+    let tombstone = Tombstone { namespace: lock().namespace, handle: handle(), reason, why, deadline: TIME };
     let globals = Globals { settings: Some(settings), closed_until: Some(TIME), ..Globals::default() };
     vec![
         (RecordKey::Globals, Record::Globals(globals)),

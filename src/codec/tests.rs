@@ -150,7 +150,9 @@ fn samples_of_changes(request: RequestId, lock: &LockKey, handle: &Handle, token
         manage(Managing::SetLimit { limit: 7 }),
         manage(Managing::RemoveLimit),
         manage(Managing::Break { token, why: why.clone(), dry_run: true }),
-        manage(Managing::Ask { token, why }),
+        manage(Managing::Ask { token, why: why.clone() }),
+        Command::EndSession(EndSession { namespace: lock.namespace.clone(), session: request.session, why }),
+        Command::ChangeSetting(Setting::TtlMax(3_600_000)),
         manage(Managing::HandOver { token, to: request.session }),
     ]
 }

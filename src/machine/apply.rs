@@ -6,7 +6,8 @@ use super::state::Holder;
 use super::{Applied, Machine, RecordKey};
 use crate::faults::{self, Fault};
 use crate::model::{
-    Command, DurationField, EndReason, Entry, EventKind, Outcome, Refusal, Renewal, RenewalTarget, Reply, Submission,
+    Command, DurationField, EndReason, Entry, EventKind, Outcome, Refusal, Renewal, RenewalTarget, Reply, SessionId,
+    Submission,
 };
 
 impl Machine {
@@ -88,6 +89,8 @@ impl Machine {
             Command::Document(command) => self.document(principal, command, *since),
             Command::Announce(told) => self.announce(told),
             Command::RaiseFeatures(raise) => self.raise_features(raise),
+            Command::ChangeSetting(setting) => self.change_setting(*setting),
+            Command::EndSession(end) => self.end_session_of_another(principal, end),
         }
     }
 
@@ -98,7 +101,7 @@ impl Machine {
             RenewalTarget::Session(id) => {
                 let session = self.sessions.get_mut(id).map(|session| &mut session.record);
                 let Some(session) = session.filter(|session| in_time(session.deadline)) else {
-                    return Outcome::Refused(Refusal::SessionEnded { session: *id, reason: self.end_of(*id) });
+                    return Outcome::Refused(self.session_ended(*id));
                 };
                 let soon = self.globals.now.ms_since(session.seen) < session.ttl_ms / 2;
                 let deadline = if faults::on(Fault::RenewalDeduplicated) && soon {
@@ -130,10 +133,7 @@ impl Machine {
                     return Outcome::Refused(refusal);
                 }
                 if !self.sessions.get(session).is_some_and(|session| in_time(session.record.deadline)) {
-                    return Outcome::Refused(Refusal::SessionEnded {
-                        session: *session,
-                        reason: self.end_of(*session),
-                    });
+                    return Outcome::Refused(self.session_ended(*session));
                 }
                 if !self.leased_until(lock, *session, *token).is_some_and(in_time) {
                     return Outcome::Refused(self.not_held(lock, |holder| holder.claim.session() == Some(*session)));
@@ -145,8 +145,14 @@ impl Machine {
     }
 
     /// How a session that is gone has ended; expired where even its tombstone is gone.
-    pub(super) fn end_of(&self, session: crate::model::SessionId) -> EndReason {
+    pub(super) fn end_of(&self, session: SessionId) -> EndReason {
         self.tombstones.get(&session).map_or(EndReason::Expired, |tombstone| tombstone.reason)
+    }
+
+    /// The refusal of what names a session that is gone.
+    pub(super) fn session_ended(&self, session: SessionId) -> Refusal {
+        let why = self.tombstones.get(&session).and_then(|tombstone| tombstone.why.clone());
+        Refusal::SessionEnded { session, reason: self.end_of(session), why }
     }
 }
 

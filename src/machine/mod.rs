@@ -219,9 +219,11 @@ impl Machine {
         Totals { grants: self.globals.tokens, ..self.totals }
     }
 
-    fn ttl_ms_bounds(&self) -> (u64, u64) {
+    /// Shortest TTL of a session, and longest TTL and lease, in milliseconds.
+    #[must_use]
+    pub fn ttl_ms_bounds(&self) -> (u64, u64) {
         self.globals.settings.map_or((limits::LEASE_MS_MIN, limits::TTL_MS_MAX_DEFAULT), |settings| {
-            (settings.ttl_ms_min, settings.ttl_ms_max)
+            (settings.ttl_ms_min, self.globals.ttl_ms_max.unwrap_or(settings.ttl_ms_max))
         })
     }
 

@@ -8,8 +8,7 @@ use super::state::{Standing, Waiter};
 use crate::limits;
 use crate::model::{
     Answer, Answered, Checked, Claim, FencingToken, ListFilter, ListShow, LockKey, LockName, LockSummary, LockView,
-    Namespace, Outcome, Position, Query, Refusal, RequestId, SessionId, SessionView, TakeId, TokenState, ValidTokens,
-    WaiterView,
+    Namespace, Outcome, Position, Query, RequestId, SessionId, SessionView, TakeId, TokenState, ValidTokens, WaiterView,
 };
 
 impl Machine {
@@ -148,8 +147,7 @@ impl Machine {
     /// What has become of a request: where it stands, the remembered answer, or that its session has ended.
     fn request_outcome(&self, request: RequestId) -> Option<Outcome> {
         let Some(session) = self.sessions.get(&request.session) else {
-            let reason = self.end_of(request.session);
-            return Some(Outcome::Refused(Refusal::SessionEnded { session: request.session, reason }));
+            return Some(Outcome::Refused(self.session_ended(request.session)));
         };
         let finished = || session.finished.get(&request.number).map(|done| done.outcome.clone());
         self.standing_outcome(request).or_else(finished)

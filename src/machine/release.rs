@@ -21,7 +21,7 @@ impl Machine {
             return outcome;
         }
         let Some(session) = self.sessions.get(&id) else {
-            return Outcome::Refused(Refusal::SessionEnded { session: id, reason: self.end_of(id) });
+            return Outcome::Refused(self.session_ended(id));
         };
         let key = LockKey { namespace: session.record.namespace.clone(), name: release.name.clone() };
         self.settle(&key);

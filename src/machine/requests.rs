@@ -21,7 +21,7 @@ impl Machine {
         } else if deadline.is_some() {
             return Ok(());
         }
-        Err(Refusal::SessionEnded { session: id, reason: self.end_of(id) })
+        Err(self.session_ended(id))
     }
 
     /// The answer to this request if there is one; `None` for a new one, which is to be executed. Live requests are found

@@ -16,7 +16,7 @@ impl Machine {
     /// - No token or session id that follows was ever handed out: the epoch is larger, and so is the counter's start.
     /// - No node is known, and no settings are: the new cluster's first leader sets its own.
     pub fn restore(&mut self, restoring: Restoring) {
-        let (_, ttl_ms_max) = self.ttl_ms_bounds();
+        let ttl_ms_max = self.ttl_ms_bounds().1.max(self.globals.ttl_ms_max_ever).max(restoring.ttl_ms_max);
         self.globals.applied += 1;
         self.globals.wall = self.globals.wall.max(restoring.wall);
         self.globals.epoch = restoring.epoch_after(self.globals.epoch);

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use super::expiry::Due;
+use super::grant::Ending;
 use super::state::{Session, SessionRecord, Standing, Tombstone};
 use super::{Machine, RecordKey};
 use crate::faults::{self, Fault};
 use crate::limits;
 use crate::model::{
-    Attach, Attachment, BoundAdvice, DurationField, EndReason, EventKind, LeaveReason, LogTime, OpenSession, Outcome,
-    Principal, QuotaKind, Refusal, SessionClose, SessionId,
+    Attach, Attachment, BoundAdvice, DurationField, EndReason, EndSession, EventKind, LeaveReason, LogTime,
+    OpenSession, Outcome, Principal, QuotaKind, Reason, Refusal, SessionClose, SessionId, Setting,
 };
 
 impl Machine {
@@ -93,7 +94,7 @@ impl Machine {
             return Outcome::Refused(refusal);
         }
         let Some(session) = self.sessions.get_mut(&id) else {
-            return Outcome::Refused(Refusal::SessionEnded { session: id, reason: EndReason::Expired });
+            return Outcome::Refused(self.session_ended(id));
         };
         let record = &mut session.record;
         if attach.attempt <= record.attempt {
@@ -150,9 +151,41 @@ impl Machine {
         Outcome::Closed
     }
 
+    /// Changes a setting. What is open or held already keeps what it was granted.
+    pub(super) fn change_setting(&mut self, setting: Setting) -> Outcome {
+        let Setting::TtlMax(ttl_ms_max) = setting;
+        let ((low, old), high) = (self.ttl_ms_bounds(), limits::TTL_MS_MAX);
+        if ttl_ms_max < low || high < ttl_ms_max {
+            let (field, advice) = (DurationField::TtlMax, BoundAdvice::RestoresWait);
+            return Outcome::Refused(Refusal::OutOfBounds { field, low, high, value: ttl_ms_max, advice });
+        }
+        self.globals.ttl_ms_max_ever = self.globals.ttl_ms_max_ever.max(old).max(ttl_ms_max);
+        self.globals.ttl_ms_max = Some(ttl_ms_max);
+        Outcome::Done
+    }
+
+    /// An operator ends a session: each of its holds is broken, with the operator and the reason in its history.
+    pub(super) fn end_session_of_another(&mut self, by: &Principal, end: &EndSession) -> Outcome {
+        let id = end.session;
+        if let Err(refusal) = self.live_session(id) {
+            return Outcome::Refused(refusal);
+        }
+        if self.sessions.get(&id).is_none_or(|session| session.record.namespace != end.namespace) {
+            // One of another namespace is as unknown here as one that never was.
+            return Outcome::Refused(self.session_ended(id));
+        }
+        self.end_session_as(id, EndReason::Broken, Some((by, &end.why)));
+        Outcome::Closed
+    }
+
     /// One decision: everything that the session held is released, everything that it waited for is left, and a
     /// tombstone remembers how. Answers how many holds and waits that was. What it frees is granted by the caller.
     pub(super) fn end_session(&mut self, id: SessionId, reason: EndReason) -> usize {
+        self.end_session_as(id, reason, None)
+    }
+
+    /// As [`end_session`](Self::end_session), where an operator did it with the operator and the reason.
+    fn end_session_as(&mut self, id: SessionId, reason: EndReason, broken: Option<(&Principal, &Reason)>) -> usize {
         let Some(session) = self.sessions.remove(&id) else { return 0 };
         self.move_due(Some(session.record.deadline), None, Due::Session(id));
         self.touch(RecordKey::Session(id));
@@ -162,7 +195,9 @@ impl Machine {
         let ended = session.locks() + 1;
         let SessionRecord { namespace, handle, .. } = session.record;
         let deadline = self.globals.now.after_ms(limits::TOMBSTONE_MS);
-        self.tombstones.insert(id, Tombstone { namespace: namespace.clone(), handle, reason, deadline });
+        let why = broken.map(|(_, why)| why.clone());
+        let tombstone = Tombstone { namespace: namespace.clone(), handle, reason, why: why.clone(), deadline };
+        self.tombstones.insert(id, tombstone);
         let sets = session
             .sets
             .into_iter()
@@ -173,10 +208,13 @@ impl Machine {
             match standing {
                 Standing::Waits(_) if faults::on(Fault::DeadWaiterLeft) => {}
                 Standing::Waits(sequence) => self.leave(&lock, sequence, LeaveReason::SessionEnded),
-                Standing::Holds(token) => self.end_hold(&lock, token, reason, None),
+                Standing::Holds(token) => {
+                    let broken = broken.map(|(by, why)| (by.clone(), why.clone()));
+                    self.end_hold_as(&lock, token, Ending { reason, answer: None, broken });
+                }
             }
         }
-        let event = EventKind::SessionEnded { session: id, reason };
+        let event = EventKind::SessionEnded { session: id, reason, why };
         self.event(Some(namespace), event);
         self.move_due(None, Some(deadline), Due::Tombstone(id));
         self.touch(RecordKey::Tombstone(id));

@@ -29,7 +29,7 @@ impl Machine {
             return outcome;
         }
         let Some(session) = self.sessions.get(&id) else {
-            return Outcome::Refused(Refusal::SessionEnded { session: id, reason: self.end_of(id) });
+            return Outcome::Refused(self.session_ended(id));
         };
         let namespace = session.record.namespace.clone();
         let key = |name: &LockName| LockKey { namespace: namespace.clone(), name: name.clone() };

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::few::Few;
 use crate::model::{
     Claim, ClusterSettings, DocumentId, EndReason, Extras, Fairness, FencingToken, Handle, Instance, Kind, LockKey,
-    LockValue, LogTime, Metadata, Mode, Namespace, Outcome, Owner, Parent, Position, Principal, SessionId, WallTime,
+    LockValue, LogTime, Metadata, Mode, Namespace, Outcome, Owner, Parent, Position, Principal, Reason, SessionId,
+    WallTime,
 };
 
 /// Counters that only grow, log time, and the cluster's settings.
@@ -32,6 +33,10 @@ pub struct Globals {
     pub feature_level: u32,
     /// Agreed on by the cluster's first leader.
     pub settings: Option<ClusterSettings>,
+    /// Longest TTL and lease as an operator set it; `None` where it is the settings' own.
+    pub ttl_ms_max: Option<u64>,
+    /// The largest that this ever was: grants of that time may still be believed after a restore.
+    pub ttl_ms_max_ever: u64,
     /// The newest record of a namespace whose whole history was forgotten.
     pub history_floor: Position,
     /// Nothing is granted while log time is at most this: the state was restored from a backup.
@@ -326,6 +331,8 @@ pub struct Tombstone {
     pub handle: Handle,
     /// How it ended.
     pub reason: EndReason,
+    /// What the operator said that ended it, if an operator did.
+    pub why: Option<Reason>,
     /// Forgotten when log time passes this.
     pub deadline: LogTime,
 }

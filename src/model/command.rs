@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Alter, Announcement, Attachment, DocumentCommand, Extras, Fairness, FencingToken, Handle, Instance, Invalid,
-    LockKey, LockName, Manage, Metadata, Namespace, Owner, Reentry, RequestId, SessionId, TakeId, bounded,
+    LockKey, LockName, Manage, Metadata, Namespace, Owner, Reason, Reentry, RequestId, SessionId, TakeId, bounded,
 };
 use crate::limits;
 
@@ -79,6 +79,10 @@ pub enum Command {
     AcquireSet(AcquireSet),
     /// Change something only if it is as it was seen.
     Document(DocumentCommand),
+    /// Made by an operator: end a session that is not the caller's.
+    EndSession(EndSession),
+    /// Made by an operator: change a setting of the whole cluster.
+    ChangeSetting(Setting),
 }
 
 impl Command {
@@ -127,7 +131,9 @@ impl Command {
             | Command::Alter(_)
             | Command::Manage(_)
             | Command::AcquireSet(_)
-            | Command::Document(_) => 1,
+            | Command::Document(_)
+            | Command::EndSession(_)
+            | Command::ChangeSetting(_) => 1,
         }
     }
 }
@@ -139,6 +145,18 @@ pub struct RaiseFeatures {
     pub to: u32,
     /// Who votes, as the proposing leader knows it: each must have announced that it supports the level.
     pub voters: BTreeSet<u64>,
+}
+
+/// See [`Command::EndSession`]. Everything that the session held is released as by a break: without lock-delay, and it
+/// cannot be resumed. Its waiters leave their queues.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndSession {
+    /// The namespace in which it lives.
+    pub namespace: Namespace,
+    /// Which session.
+    pub session: SessionId,
+    /// Why it is ended; its client sees this.
+    pub why: Reason,
 }
 
 /// See [`Command::OpenSession`].
@@ -310,6 +328,13 @@ pub struct TakeLease {
     pub metadata: Metadata,
 }
 
+/// A setting of the whole cluster that operators change while it runs. New variants are added at the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Setting {
+    /// Longest TTL and lease, in milliseconds, for sessions and leases from now on.
+    TtlMax(u64),
+}
+
 /// Settings of the whole cluster, kept in the replicated state so that every node decides alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterSettings {
@@ -317,6 +342,6 @@ pub struct ClusterSettings {
     pub timing_ms: [u64; 3],
     /// Shortest TTL of a session, about three times the failover bound of that timing.
     pub ttl_ms_min: u64,
-    /// Longest TTL and lease: it is what a restore from backup has to wait.
+    /// Longest TTL and lease until an operator changes it with [`Setting::TtlMax`].
     pub ttl_ms_max: u64,
 }

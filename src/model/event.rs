@@ -222,6 +222,8 @@ pub enum EventKind {
         session: SessionId,
         /// How.
         reason: EndReason,
+        /// What the operator said that ended it, if an operator did.
+        why: Option<Reason>,
     },
     /// Nobody led for a while; log time stood still.
     LeaderlessGap {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CircleLink, EndReason, FencingToken, HolderView, Kind, LockKey, LockValue, Namespace, SessionId};
+use super::{CircleLink, EndReason, FencingToken, HolderView, Kind, LockKey, LockValue, Namespace, Reason, SessionId};
 
 /// Why a command was refused. Each names what stands in the way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -90,12 +90,14 @@ pub enum Refusal {
         holder: Box<HolderView>,
     },
     /// The session is gone; its successor is new and inherits nothing.
-    #[error("session {session} has ended: {reason}")]
+    #[error("session {session} has ended: {reason}{}", because(.why))]
     SessionEnded {
         /// Which.
         session: SessionId,
         /// How; [`EndReason::Expired`] where its tombstone is gone too.
         reason: EndReason,
+        /// What the operator said that ended it, if an operator did.
+        why: Option<Reason>,
     },
     /// Another instance of the client has a session with this handle.
     #[error("another instance has opened a session with this handle (session {session})")]
@@ -231,6 +233,10 @@ pub enum Refusal {
     },
 }
 
+fn because(why: &Option<Reason>) -> String {
+    why.as_ref().map_or(String::new(), |why| format!(" ({})", why.as_str()))
+}
+
 fn supported(level: &Option<u32>) -> String {
     level.map_or("has not announced itself yet".to_owned(), |level| format!("supports {level} at most"))
 }
@@ -299,6 +305,8 @@ pub enum DurationField {
     Patience,
     /// The time since a sessionless command was first sent.
     Age,
+    /// The cluster's setting `ttl_max`.
+    TtlMax,
 }
 
 impl fmt::Display for DurationField {
@@ -309,6 +317,7 @@ impl fmt::Display for DurationField {
             DurationField::Lease => "lease",
             DurationField::Patience => "patience",
             DurationField::Age => "age",
+            DurationField::TtlMax => "ttl_max",
         })
     }
 }
@@ -322,6 +331,8 @@ pub enum BoundAdvice {
     HoldASession,
     /// It may be a late duplicate, whose first copy is no longer remembered.
     AskAnew,
+    /// A restore waits for the longest TTL, and no session could be opened below the shortest.
+    RestoresWait,
 }
 
 /// A duration in the largest unit that leaves no rest.
@@ -346,6 +357,8 @@ fn advised(field: DurationField, value: u64, low: u64, advice: BoundAdvice) -> &
         (BoundAdvice::HoldASession, _) => {
             ": the most is the cluster's setting ttl_max; for longer work hold a session, which is renewed"
         }
+        (BoundAdvice::RestoresWait, _) if value < low => ": no session could be opened with a shorter one",
+        (BoundAdvice::RestoresWait, _) => ": a restore from a backup waits this long before it grants",
         (BoundAdvice::AskAnew, _) => ": an older one might be a late duplicate; send a new request",
     }
 }

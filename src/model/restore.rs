@@ -12,6 +12,8 @@ pub struct Restoring {
     pub epoch_min: u16,
     /// Grant at once. Whatever was granted after the backup was made may still be believed then.
     pub at_once: bool,
+    /// The longest TTL that the cluster had after the backup was made, in milliseconds; 0 where none was set.
+    pub ttl_ms_max: u64,
 }
 
 const MS_A_DAY: u64 = 24 * 60 * 60 * 1000;
@@ -44,7 +46,7 @@ mod tests {
     use super::*;
 
     fn at(wall: u64) -> Restoring {
-        Restoring { wall: WallTime(wall), epoch_min: 0, at_once: false }
+        Restoring { wall: WallTime(wall), epoch_min: 0, at_once: false, ttl_ms_max: 0 }
     }
 
     /// The epoch is the largest of the stored one's successor, the days since 2026-01-01 and what was asked for; the

@@ -143,6 +143,8 @@ pub struct Restore {
     pub epoch_min: u16,
     /// See [`Restoring::at_once`].
     pub at_once: bool,
+    /// See [`Restoring::ttl_ms_max`].
+    pub ttl_ms_max: u64,
 }
 
 /// What a restore made.
@@ -195,7 +197,8 @@ pub fn restore(restore: &Restore, clock: &dyn Clock) -> Result<Restored, Restore
     }
     let (node, member) = first_node(restore, &backup)?;
     let cluster_id = clock.random_u128();
-    let restoring = Restoring { wall: clock.wall(), epoch_min: restore.epoch_min, at_once: restore.at_once };
+    let Restore { epoch_min, at_once, ttl_ms_max, .. } = *restore;
+    let restoring = Restoring { wall: clock.wall(), epoch_min, at_once, ttl_ms_max };
     let address = Member { client: member.client.clone(), peer: member.peer.clone() };
     let restored = backup
         .restored(restoring, cluster_id, (node, address))

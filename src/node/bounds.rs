@@ -36,6 +36,8 @@ pub(super) fn check(call: &Call) -> Result<(), ServiceError> {
         | Command::Attach(_)
         | Command::Disconnected { .. }
         | Command::CloseSession { .. }
+        | Command::EndSession(_)
+        | Command::ChangeSetting(_)
         | Command::Cancel { .. }
         | Command::Release(_)
         | Command::Alter(Alter {

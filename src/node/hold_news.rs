@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(slow.next().await, Err(ServiceError::Stopping));
         let reason = crate::model::EndReason::Expired;
         for number in [1, 2] {
-            news.happened(&event(EventKind::SessionEnded { session: session(number), reason }));
+            news.happened(&event(EventKind::SessionEnded { session: session(number), reason, why: None }));
         }
         assert!(news.0.lock().is_empty());
     }

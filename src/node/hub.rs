@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::hold_news::HoldNews;
 use super::session_ends::SessionEnds;
 use crate::limits;
-use crate::model::{Event, Position, SessionId};
+use crate::model::{Event, EventKind, Position, SessionId};
 use crate::service::{EventSender, Events, Scope, ServiceError, Subscription};
 
 /// The newest events of a node.
@@ -84,6 +84,10 @@ impl Hub {
         let Some(last) = events.last() else { return };
         let newest = last.position;
         self.window().push(Arc::clone(events));
+        // A session that ends with this entry is notified of that alone: its client would take the breaks of its holds,
+        // which come before, for breaks in a session that goes on.
+        let ends = events.iter().filter(|event| matches!(event.kind, EventKind::SessionEnded { .. }));
+        ends.for_each(|event| self.holds.happened(event));
         for event in &**events {
             self.ends.happened(event);
             self.holds.happened(event);
@@ -194,7 +198,9 @@ fn concerns(event: &Event, scope: &Scope) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{EventKind, LogTime, Namespace, WallTime};
+    use crate::model::{
+        Claim, EndReason, FencingToken, LockKey, LockName, LogTime, Namespace, Principal, Reason, RequestId, WallTime,
+    };
 
     fn event(index: u64, n: u32) -> Event {
         Event {
@@ -244,6 +250,30 @@ mod tests {
         }
         drop(events);
         feed.await.expect("the feed ends with its subscriber");
+    }
+
+    /// The break of a hold reaches its session, but not where the session ends with the same entry: its client would believe
+    /// that the session goes on.
+    #[tokio::test]
+    async fn the_end_of_a_session_hides_the_breaks_of_its_holds() {
+        let hub = Hub::new();
+        let session = SessionId::from_u64(7).expect("legal");
+        let broken = |index| {
+            let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("dam").expect("legal") };
+            let (by, why) = (Principal::default(), Reason::parse("stuck").expect("legal"));
+            let claim = Claim::Request(RequestId { session, number: 1 });
+            let kind = EventKind::Broken { lock, claim, token: FencingToken::new(0, 1), by, why, held_ms: 1 };
+            Event { kind, ..event(index, 0) }
+        };
+        let mut holds = hub.hold_news(session);
+        hub.publish(&[broken(1)].into());
+        assert_eq!(holds.next().await, Ok(broken(1)));
+        let why = Some(Reason::parse("stuck").expect("legal"));
+        let ended = EventKind::SessionEnded { session, reason: EndReason::Broken, why };
+        let mut ends = hub.session_end(session);
+        hub.publish(&[broken(2), Event { kind: ended.clone(), ..event(2, 1) }].into());
+        assert_eq!(holds.next().await, Err(ServiceError::Stopping));
+        assert_eq!(ends.next().await.map(|event| event.kind), Ok(ended));
     }
 
     /// On a node that has seen the log from its first entry on, the beginning is a position like every other.

@@ -109,6 +109,8 @@ fn source(command: &Command) -> Option<Source<'_>> {
         Command::Attach(_)
         | Command::Disconnected { .. }
         | Command::CloseSession { .. }
+        | Command::EndSession(_)
+        | Command::ChangeSetting(_)
         | Command::Cancel { .. }
         | Command::Release(_)
         | Command::CancelTake { .. }

@@ -317,6 +317,8 @@ fn session_of(command: &Command) -> Option<SessionId> {
         | Command::DropLease { .. }
         | Command::Manage(_)
         | Command::Document(_)
+        | Command::EndSession(_)
+        | Command::ChangeSetting(_)
         | Command::Tick
         | Command::LeaderlessGap { .. }
         | Command::Configure(_)

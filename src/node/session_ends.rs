@@ -41,7 +41,7 @@ mod tests {
             at: LogTime(1),
             wall: WallTime(0),
             namespace: Some(Namespace::default()),
-            kind: EventKind::SessionEnded { session, reason: EndReason::Expired },
+            kind: EventKind::SessionEnded { session, reason: EndReason::Expired, why: None },
         }
     }
 

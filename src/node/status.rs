@@ -82,7 +82,7 @@ impl Node {
             nodes: nodes.collect(),
             totals,
             ttl_ms_min: core.settings.ttl_ms_min,
-            ttl_ms_max: core.settings.ttl_ms_max,
+            ttl_ms_max: core.consensus.machine(|machine| machine.ttl_ms_bounds().1),
             features,
             timing_ms: core.settings.timing_ms,
             closed_ms: core.consensus.machine(Machine::closed_ms),

@@ -1,8 +1,8 @@
 //! What a command or renewal adds to an entry, in bytes: an upper estimate that costs no encoding.
 
 use crate::model::{
-    Acquire, AcquireSet, Alter, Alteration, Command, DocumentCommand, Extras, LockKey, LockValue, Manage, Managing,
-    Metadata, OpenSession, Owner, Release, Renewal, RenewalTarget, Submission, TakeLease,
+    Acquire, AcquireSet, Alter, Alteration, Command, DocumentCommand, EndSession, Extras, LockKey, LockValue, Manage,
+    Managing, Metadata, OpenSession, Owner, Release, Renewal, RenewalTarget, Submission, TakeLease,
 };
 
 /// Numbers, lengths and tags of one command together, whatever it is.
@@ -43,10 +43,12 @@ pub(super) fn of_command(submission: &Submission) -> usize {
         | Command::Tick
         | Command::LeaderlessGap { .. }
         | Command::Configure(_)
+        | Command::ChangeSetting(_)
         | Command::RaiseFeatures(_) => 0,
         Command::Alter(Alter { name, what, .. }) => name.as_str().len() + of_alteration(what),
         Command::Manage(Manage { lock, what }) => of_lock(lock) + of_managing(what),
         Command::Document(command) => of_document(command),
+        Command::EndSession(EndSession { namespace, session: _, why }) => namespace.as_str().len() + why.as_str().len(),
         Command::Announce(told) => told.version.len() + told.http.as_ref().map_or(0, String::len),
     };
     COMMAND_BYTES + submission.principal.as_str().len() + texts

@@ -5,9 +5,9 @@ use std::pin::Pin;
 use futures_util::Stream;
 use tonic::{Request, Response, Status};
 
-use super::convert::error_to_status;
+use super::convert::{error_to_status, reply_to_answer};
 use super::pb;
-use crate::service::{Download, LockService, MemberChange};
+use crate::service::{Call, Download, LockService, MemberChange};
 
 /// `Admin` over any service.
 pub(super) struct Admin<S> {
@@ -34,6 +34,12 @@ impl<S: LockService> pb::admin_server::Admin for Admin<S> {
         let to = request.into_inner().to;
         self.service.raise_features(to).await.map_err(|error| error_to_status(&error))?;
         Ok(Response::new(pb::RaiseFeaturesReply {}))
+    }
+
+    async fn change_setting(&self, request: Request<pb::ChangeSettingRequest>) -> Result<Response<pb::Reply>, Status> {
+        let call = Call::try_from(request.into_inner()).map_err(|invalid| error_to_status(&invalid.into()))?;
+        let reply = self.service.submit(call).await.map_err(|error| error_to_status(&error))?;
+        reply_to_answer("", &reply).map(Response::new)
     }
 
     async fn change_members(

@@ -113,9 +113,10 @@ impl LockService for Fake {
             }
             Command::TakeLease(_) => granted(),
             Command::Cancel { .. } | Command::CancelTake { .. } => Outcome::Withdrawn,
+            Command::ChangeSetting(_) => Outcome::Done,
             Command::Alter(_) | Command::Manage(_) | Command::AcquireSet(_) | Command::Document(_) => Outcome::Done,
             Command::Release(_) | Command::DropLease { .. } => Outcome::Released { left: 0 },
-            Command::CloseSession { .. } => Outcome::Closed,
+            Command::CloseSession { .. } | Command::EndSession(_) => Outcome::Closed,
             Command::Disconnected { .. } => {
                 let less = |left: usize| left.checked_sub(1);
                 if self.leaderless.fetch_update(SeqCst, SeqCst, less).is_ok() {

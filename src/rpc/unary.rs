@@ -246,6 +246,11 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
         self.command(asked.namespace.clone(), asked).await
     }
 
+    async fn end_session(&self, request: Request<pb::EndSessionRequest>) -> Answers<pb::Reply> {
+        let asked = request.into_inner();
+        self.command(asked.namespace.clone(), asked).await
+    }
+
     async fn renew(&self, request: Request<pb::RenewRequest>) -> Answers<pb::RenewReply> {
         let asked = request.into_inner();
         let namespace = namespace(&asked.namespace).map_err(refused)?.to_string();

@@ -33,7 +33,7 @@ fn opened(client: u64) -> EventKind {
 }
 
 fn gone(client: u64) -> EventKind {
-    EventKind::SessionEnded { session: session(client), reason: EndReason::Expired }
+    EventKind::SessionEnded { session: session(client), reason: EndReason::Expired, why: None }
 }
 
 fn queued(claim: Claim, sequence: u64) -> EventKind {

@@ -93,6 +93,31 @@ fn a_leader_is_elected(endpoints: &str) {
     assert_eq!(code(endpoints, &["leader", "ac/office"]), Some(1));
 }
 
+/// A session is ended by its public id: its command is stopped with 76 and says why, its locks are free at once, and a
+/// session that has ended already is an error.
+fn a_session_is_ended(endpoints: &str) {
+    let command = ["lock", "ac/end", "--delay", "30s", "--", "sleep", "1000"];
+    let held = lockkeeper(endpoints, &command).spawn().unwrap();
+    until("a holder", || count(endpoints, "ac/end", "holders") == 1);
+    let id = shown(endpoints, "ac/end")["holders"][0]["session"].as_str().unwrap().to_owned();
+    assert_eq!(code(endpoints, &["session", "end", &id]), Some(64), "why?");
+    let ended = output(endpoints, &["session", "end", &id, "--why", "host replaced", "--json"]);
+    let ended = object(&ended.stdout);
+    assert_eq!((&ended["session"], &ended["ended"]), (&Value::from(id.as_str()), &Value::from(true)));
+    let held = held.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&held.stderr);
+    assert!(held.status.code() == Some(76) && said.contains("host replaced"), "{:?}: {said}", held.status);
+    assert_eq!(shown(endpoints, "ac/end")["kind"], Value::Null, "no lock-delay");
+    let again = output(endpoints, &["session", "end", &id, "--why", "host replaced", "--json"]);
+    assert_eq!((again.status.code(), &object(&again.stderr)["error"]), (Some(65), &Value::from("session-ended")));
+}
+
+/// See [`a_session_is_ended`].
+#[tokio::test]
+async fn an_operator_ends_a_session() {
+    against_a_cluster(a_session_is_ended).await;
+}
+
 /// See [`others_locks_are_broken`].
 #[tokio::test]
 async fn a_break_ends_the_holders_command() {

@@ -67,7 +67,7 @@ fn flipped(file: &Path, to: &Path) {
 }
 
 /// Two clusters restored from one backup never hand out a token that the other or the old one did; the old sessions have
-/// ended; without `--grant-immediately` nothing is granted yet, and whoever asks is told for how long.
+/// ended; without `--grant-immediately` nothing is granted yet, and a try is refused with the time that is left.
 #[tokio::test]
 async fn restored_clusters_never_repeat_a_token() {
     let cluster = Cluster::start().await;

@@ -136,6 +136,23 @@ async fn successes_are_objects(cluster: &Cluster) {
     assert_eq!((&checked["node"], &checked["members"]), (&1.into(), &3.into()), "{checked}");
 }
 
+/// The largest TTL is listed and changed by its name; an error that meets it names the setting.
+fn settings_are_listed_and_changed(endpoints: &str) {
+    let listed = object(&output(endpoints, &["settings", "--json"]).stdout);
+    assert_eq!((&listed["name"], &listed["value_ms"]), (&"ttl_max".into(), &600_000.into()), "{listed}");
+    let long = ["acquire", "tx/long", "--for", "2h", "--json"];
+    let refused = object(&output(endpoints, &long).stderr);
+    let detail = refused["detail"].as_str().unwrap();
+    assert!(refused["exit"] == 64 && detail.contains("1ms to 10m") && detail.contains("setting ttl_max"), "{refused}");
+    let changed = output(endpoints, &["settings", "ttl_max", "2h"]);
+    assert_eq!(text(&changed.stdout), "ttl_max 2h\n", "{}", text(&changed.stderr));
+    assert_eq!(output(endpoints, &long).status.code(), Some(0));
+    assert_eq!(text(&output(endpoints, &["settings", "ttl_max"]).stdout), "ttl_max 2h\n");
+    let beyond = object(&output(endpoints, &["settings", "ttl_max", "25h", "--json"]).stderr);
+    assert!(beyond["detail"].as_str().unwrap().starts_with("ttl_max must be 1s to 24h, got 25h"), "{beyond}");
+    assert_eq!(code(endpoints, &["settings", "ttl_min"]), Some(64), "no such setting");
+}
+
 /// See the behaviours above; they share a cluster.
 #[tokio::test]
 async fn texts_and_objects_of_a_cluster() {
@@ -145,6 +162,7 @@ async fn texts_and_objects_of_a_cluster() {
         names_are_shown_with_escapes(&endpoints);
         secrets_stay_off_the_command_line(&endpoints);
         tokens_above_every_grant_are_unknown(&endpoints);
+        settings_are_listed_and_changed(&endpoints);
     };
     tokio::task::spawn_blocking(behaviours).await.expect("the behaviours hold");
     successes_are_objects(&cluster).await;

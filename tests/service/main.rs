@@ -95,6 +95,8 @@ behaviours! {
     an_abandoned_release_goes_on
     a_release_waits_for_an_abandoned_upgrade
     a_handle_opens_one_session
+    an_operator_ends_a_session
+    the_longest_ttl_is_changed
     a_foreign_release_is_refused
     a_lease_waits_its_turn
     an_upgrade_waits_for_the_other_readers

@@ -143,7 +143,7 @@ impl Run {
         self.trace(NODE_HOSTS[node], || format!("{} {:?}", event.position, event.kind));
         let mut notes = self.notes();
         match &event.kind {
-            EventKind::SessionEnded { session, reason: EndReason::Expired } => {
+            EventKind::SessionEnded { session, reason: EndReason::Expired, .. } => {
                 notes.expired.entry(*session).or_insert(truth());
             }
             EventKind::Granted { .. } if notes.newest_grant < event.position => {

@@ -80,7 +80,7 @@ impl Sure {
                 }
             };
             match &event.kind {
-                EventKind::SessionEnded { session, reason: EndReason::Expired } => {
+                EventKind::SessionEnded { session, reason: EndReason::Expired, .. } => {
                     must_not_be_sure(Thing::Session(*session), "expired");
                 }
                 EventKind::Expired { token, reason: EndReason::Expired, .. } => {
@@ -148,7 +148,7 @@ mod tests {
     /// an older one that promised more, nor what the client learns afterwards.
     #[test]
     fn a_session_must_not_end_while_its_client_is_sure() {
-        let ended = |reason| event(EventKind::SessionEnded { session: session(), reason });
+        let ended = |reason| event(EventKind::SessionEnded { session: session(), reason, why: None });
         let expires = ended(EndReason::Expired);
         let (mine, mut sure) = (Thing::Session(session()), Sure::default());
         sure.note(mine, ms(0), ms(1_000));

@@ -1,7 +1,7 @@
 //! Where the command begins on a command line like `lock nightly -w 10s echo -n`: at the second word, or behind `--`.
 //! From there on nothing is an option of this program.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 
 use clap::error::ErrorKind;
 use clap::{Arg, Command};
@@ -71,7 +71,7 @@ fn takes_next(command: &Command, option: &str) -> bool {
 
 /// Whether errors are to be JSON: said before the command begins.
 pub(in crate::cli) fn ask_for_json(arguments: &[OsString]) -> bool {
-    arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == OsStr::new("--json"))
+    arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json" || argument == "-j")
 }
 
 #[cfg(test)]

@@ -27,6 +27,13 @@ pub(in crate::cli) struct Asked {
     pub(in crate::cli) asked: bool,
 }
 
+/// `session end`.
+#[derive(Debug, Serialize)]
+pub(in crate::cli) struct EndedSession {
+    pub(in crate::cli) session: String,
+    pub(in crate::cli) ended: bool,
+}
+
 /// `handover`: the new grant.
 #[derive(Debug, Serialize)]
 pub(in crate::cli) struct HandedOver {

@@ -82,7 +82,9 @@ impl Happened {
             | EventKind::ValueChanged { .. }
             | EventKind::LimitChanged { .. }
             | EventKind::Reopened { .. } => {}
-            EventKind::SessionEnded { reason, .. } => self.reason = Some(end_word(*reason)),
+            EventKind::SessionEnded { reason, why, .. } => {
+                self.reason = Some(why.as_ref().map_or_else(|| end_word(*reason), |why| why.as_str().to_owned()));
+            }
             EventKind::LeaderlessGap { gap_ms } => self.gap_ms = Some(*gap_ms),
         }
     }

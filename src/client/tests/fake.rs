@@ -283,6 +283,8 @@ impl Fake {
             Command::CloseSession { .. } => Outcome::Closed,
             Command::Disconnected { .. }
             | Command::AcquireSet(_)
+            | Command::EndSession(_)
+            | Command::ChangeSetting(_)
             | Command::Manage(_)
             | Command::Document(_)
             | Command::Tick

@@ -137,7 +137,7 @@ impl<S: LockService> InterProcessMutex<S> {
         let shared = self.shared();
         let guard = shared.entered.get(task)?.guards.last()?;
         let lost = guard.state() == HoldState::Lost;
-        lost.then(|| ClientError::SessionLost { session: guard.session(), reason: None })
+        lost.then(|| ClientError::SessionLost { session: guard.session(), reason: None, why: None })
     }
 
     /// Takes the newest entry of a task away.

@@ -217,7 +217,7 @@ impl<S: LockService> ReadWriteMutex<S> {
         let mut all = self.both.entered();
         let Some(entered) = all.get_mut(task).filter(|entered| entered.hold.is_some()) else { return Ok(false) };
         if let Some(hold) = entered.hold.as_ref().filter(|hold| hold.state() == HoldState::Lost) {
-            return Err(ClientError::SessionLost { session: hold.session(), reason: None }.into());
+            return Err(ClientError::SessionLost { session: hold.session(), reason: None, why: None }.into());
         }
         if self.side == Side::Write && entered.writes == 0 {
             return Err(self.both.refused("a reader is not let in as a writer: upgrade it, or release the read lock"));

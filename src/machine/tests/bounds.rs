@@ -105,7 +105,7 @@ fn commands_end_what_is_due_before_they_look_at_it() {
     ];
     let applied = watched.apply(&entry(1001, vec![], commands));
     assert!(watched.machine.is_due(), "one sweep ended everything");
-    let expired = EventKind::SessionEnded { session: due, reason: EndReason::Expired };
+    let expired = EventKind::SessionEnded { session: due, reason: EndReason::Expired, why: None };
     assert!(applied.events.iter().any(|event| event.kind == expired), "it was due before it was closed");
     let outcomes: Vec<_> = applied.commands.into_iter().map(|reply| reply.outcome).collect();
     assert_eq!(outcomes[1], Outcome::TimedOut);

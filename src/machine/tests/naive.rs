@@ -75,6 +75,7 @@ struct Presence {
     answers: Vec<(u64, Option<Command>, Outcome)>,
     /// How it ended, and until when that is remembered.
     ended: Option<(EndReason, LogTime)>,
+    why: Option<Reason>,
     seen: LogTime,
 }
 
@@ -94,6 +95,8 @@ pub(super) struct Naive {
     opened: u64,
     sequences: u64,
     settings: Option<ClusterSettings>,
+    /// As an operator set it.
+    ttl_max: Option<u64>,
     nodes: Vec<Announcement>,
     sessions: Vec<Presence>,
     holds: Vec<Hold>,
@@ -252,9 +255,10 @@ impl Naive {
     }
 
     fn session_ended(&self, id: SessionId) -> Outcome {
-        let known = self.sessions.iter().find(|session| session.id == id).and_then(|session| session.ended);
-        let reason = known.map_or(EndReason::Expired, |(reason, _)| reason);
-        Outcome::Refused(Refusal::SessionEnded { session: id, reason })
+        let known = self.sessions.iter().find(|session| session.id == id);
+        let reason = known.and_then(|session| session.ended).map_or(EndReason::Expired, |(reason, _)| reason);
+        let why = known.and_then(|session| session.why.clone());
+        Outcome::Refused(Refusal::SessionEnded { session: id, reason, why })
     }
 
     fn limit(&self, lock: &LockKey) -> Option<u32> {
@@ -279,6 +283,7 @@ impl Naive {
                 self.end_session(*session, reason);
                 Outcome::Closed
             }
+            Command::EndSession(end) => self.end_by_an_operator(end),
             Command::Acquire(acquire) => self.acquire(principal, acquire, payload_of(command)),
             Command::Cancel { request } => self.cancel(*request),
             Command::Release(release) => self.release(release, payload_of(command)),
@@ -297,6 +302,7 @@ impl Naive {
             Command::AcquireSet(set) => self.acquire_set(principal, set, payload_of(command)),
             Command::Manage(manage) => self.manage(&manage.lock, &manage.what),
             Command::Document(command) => self.document(principal, command),
+            Command::ChangeSetting(Setting::TtlMax(value)) => self.change_ttl_max(*value),
             Command::Tick | Command::LeaderlessGap { .. } => Outcome::Ticked,
             Command::Configure(settings) => {
                 self.settings = self.settings.or(Some(*settings));

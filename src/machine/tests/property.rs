@@ -52,11 +52,12 @@ fn answer(outcome: &Outcome) -> String {
 }
 
 /// Everything that can be answered, apart from quotas, which have tests of their own.
-const POSSIBLE: [(&str, &str); 38] = [
+const POSSIBLE: [(&str, &str); 40] = [
     ("OpenSession", "Opened AlreadyOpen Tombstoned OutOfBounds_ttl OutOfBounds_disconnect_grace"),
     ("Attach", "Attached WrongHandle OtherNamespace StaleAttempt SessionEnded"),
     ("Disconnected", "DisconnectNoted"),
     ("CloseSession", "Closed"),
+    ("EndSession", "Closed SessionEnded"),
     (
         "Acquire",
         "Granted Queued TimedOut Withdrawn HoldEnded Held AlreadyHeld KindMismatch LimitMismatch LimitExceeded \
@@ -106,6 +107,7 @@ const POSSIBLE: [(&str, &str); 38] = [
     ("StopPing", "Done"),
     ("RemoveExpired", "Done Held Changed"),
     ("SwapValue", "Done Changed NotHeld HeldByOther"),
+    ("ChangeSetting", "Done OutOfBounds_ttl_max"),
     ("Tick", "Ticked"),
     ("LeaderlessGap", "Ticked"),
     ("Configure", "Ticked"),

@@ -305,13 +305,19 @@ impl Story {
             87..91 => self.cancel_take(),
             91..94 => self.attach(),
             94..96 => self.disconnected(),
-            96 => self.close(),
+            96 if self.random.percent(80) => self.close(),
+            96 => self.end(),
             97 => Command::Tick,
             98 => Command::LeaderlessGap { gap_ms: self.random.below(5000) },
             99 => self.announce(),
             100 => {
                 let voters = (1..=4).filter(|_| self.random.percent(50)).collect();
                 Command::RaiseFeatures(RaiseFeatures { to: 1 + self.random.below(4) as u32, voters })
+            }
+            101 if self.random.percent(50) => {
+                // Nothing much shorter: where few sessions can be opened, little happens.
+                let values = [0, 36_000, 60_000, 60_000, 24 * 60 * 60 * 1000 + 1];
+                Command::ChangeSetting(Setting::TtlMax(*self.random.pick(&values).expect("some")))
             }
             102..120 => self.document(),
             _ => Command::Configure(ClusterSettings {

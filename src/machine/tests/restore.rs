@@ -73,8 +73,12 @@ impl Driven {
 
     /// As a new cluster finds it: from its records.
     fn restored(&self, wall: u64, at_once: bool) -> Self {
+        self.restored_as(Restoring { wall: WallTime(wall), epoch_min: 0, at_once, ttl_ms_max: 0 })
+    }
+
+    fn restored_as(&self, restoring: Restoring) -> Self {
         let mut machine = self.0.clone();
-        machine.restore(Restoring { wall: WallTime(wall), epoch_min: 0, at_once });
+        machine.restore(restoring);
         machine.check().expect("sound");
         let again = Machine::from_records(machine.records().collect::<Vec<_>>()).expect("records");
         again.check().expect("sound from its records");
@@ -162,4 +166,22 @@ fn no_node_of_the_old_cluster_is_known() {
     let after = before.restored(NOON, false);
     assert_eq!((after.0.announcements().len(), after.0.settings()), (0, None));
     assert_eq!(after.0.applied(), before.0.applied() + 1);
+}
+
+/// A restored cluster waits for the largest value that the longest TTL ever had, also where it was lowered before the backup;
+/// the value that operators set goes on to hold.
+#[test]
+fn a_restore_waits_for_the_largest_ttl_that_ever_was() {
+    let (hour_ms, mut before) = (60 * 60 * 1000, backed_up());
+    let settings = ClusterSettings { timing_ms: [50, 150, 300], ttl_ms_min: 3000, ttl_ms_max: 60_000 };
+    before.apply(5, Command::Configure(settings));
+    for ttl_ms_max in [2 * hour_ms, 30_000] {
+        assert_eq!(before.apply(5, Command::ChangeSetting(Setting::TtlMax(ttl_ms_max))), Outcome::Done);
+    }
+    let mut after = before.restored(NOON, false);
+    assert_eq!(after.0.closed_ms(), 2 * hour_ms);
+    let raised = Restoring { wall: WallTime(NOON), epoch_min: 0, at_once: false, ttl_ms_max: 3 * hour_ms };
+    assert_eq!(before.restored_as(raised).0.closed_ms(), 3 * hour_ms, "it was raised after the backup");
+    after.apply(after.0.now().0, Command::Configure(settings));
+    assert_eq!(after.0.ttl_ms_bounds(), (3_000, 30_000));
 }

@@ -208,7 +208,10 @@ impl Names {
             }
             EventKind::Reopened { lock: key, token } => format!("{} open again after token={token}", lock(key)),
             EventKind::SessionOpened { session } => format!("{} opened", self.session(*session)),
-            EventKind::SessionEnded { session, reason } => format!("{} ended: {reason}", self.session(*session)),
+            EventKind::SessionEnded { session, reason, why } => {
+                let why = why.as_ref().map_or(String::new(), |why| format!(" ({})", why.as_str()));
+                format!("{} ended: {reason}{why}", self.session(*session))
+            }
             EventKind::LeaderlessGap { gap_ms } => format!("nobody led for {}", time(*gap_ms)),
         };
         format!("=> {} {what}", event.position)

@@ -1,10 +1,10 @@
 //! Changes of holds, and what is done to a lock from outside: as they come in, and as they are sent.
 
 use super::command::call;
-use super::part::{lock_key, required};
+use super::part::{lock_key, namespace, required};
 use crate::model::{
-    Alter, Alteration, Command, FencingToken, Handle, Invalid, LockName, LockValue, Manage, Managing, Reason,
-    RequestId, SessionId,
+    Alter, Alteration, Command, EndSession, FencingToken, Handle, Invalid, LockName, LockValue, Manage, Managing,
+    Reason, RequestId, SessionId, Setting,
 };
 use crate::rpc::pb;
 use crate::rpc::pb::manage_request::What as Act;
@@ -67,6 +67,36 @@ impl TryFrom<pb::SessionAlterRequest> for Call {
     fn try_from(asked: pb::SessionAlterRequest) -> Result<Self, Invalid> {
         let alter = stream_alter(SessionId::from_u64(asked.session)?, required("alter", asked.alter)?)?;
         call(&asked.handle, &asked.namespace, Command::Alter(alter))
+    }
+}
+
+impl TryFrom<pb::ChangeSettingRequest> for Call {
+    type Error = Invalid;
+    fn try_from(asked: pb::ChangeSettingRequest) -> Result<Self, Invalid> {
+        let pb::change_setting_request::Setting::TtlMaxMs(ttl_max_ms) = required("setting", asked.setting)?;
+        Ok(Call::new(Command::ChangeSetting(Setting::TtlMax(ttl_max_ms))))
+    }
+}
+
+impl From<Setting> for pb::ChangeSettingRequest {
+    fn from(setting: Setting) -> Self {
+        let Setting::TtlMax(ttl_max_ms) = setting;
+        Self { setting: Some(pb::change_setting_request::Setting::TtlMaxMs(ttl_max_ms)) }
+    }
+}
+
+impl TryFrom<pb::EndSessionRequest> for Call {
+    type Error = Invalid;
+    fn try_from(asked: pb::EndSessionRequest) -> Result<Self, Invalid> {
+        let (namespace, session) = (namespace(&asked.namespace)?, SessionId::from_u64(asked.session)?);
+        Ok(Call::new(Command::EndSession(EndSession { namespace, session, why: Reason::parse(&asked.why)? })))
+    }
+}
+
+impl From<&EndSession> for pb::EndSessionRequest {
+    fn from(end: &EndSession) -> Self {
+        let EndSession { namespace, session, why } = end;
+        Self { namespace: namespace.to_string(), session: session.as_u64(), why: why.as_str().to_owned() }
     }
 }
 

@@ -3,7 +3,8 @@
 use super::changes;
 use super::part::{known, namespace, required};
 use crate::model::{
-    Claim, EndReason, Event, EventKind, FencingToken, Invalid, LeaveReason, LockKey, LogTime, SessionId, WallTime,
+    Claim, EndReason, Event, EventKind, FencingToken, Invalid, LeaveReason, LockKey, LogTime, Reason, SessionId,
+    WallTime,
 };
 use crate::rpc::pb;
 use crate::rpc::pb::event::Kind;
@@ -88,9 +89,10 @@ impl From<&EventKind> for Kind {
             EventKind::LimitChanged { lock, limit } => changes::limit_changed(lock, *limit),
             EventKind::Reopened { lock, token } => changes::reopened(lock, *token),
             EventKind::SessionOpened { session } => Kind::SessionOpened(session.as_u64()),
-            EventKind::SessionEnded { session, reason } => Kind::SessionEnded(pb::SessionEnded {
+            EventKind::SessionEnded { session, reason, why } => Kind::SessionEnded(pb::SessionEnded {
                 session: session.as_u64(),
                 reason: pb::EndReason::from(*reason).into(),
+                why: why.as_ref().map(|why| why.as_str().to_owned()),
             }),
             EventKind::LeaderlessGap { gap_ms } => Kind::LeaderlessGapMs(*gap_ms),
         }
@@ -144,6 +146,7 @@ impl TryFrom<Kind> for EventKind {
             Kind::SessionEnded(event) => EventKind::SessionEnded {
                 session: SessionId::from_u64(event.session)?,
                 reason: EndReason::try_from(known::<pb::EndReason>("reason", event.reason)?)?,
+                why: event.why.as_deref().map(Reason::parse).transpose()?,
             },
             Kind::LeaderlessGapMs(gap_ms) => EventKind::LeaderlessGap { gap_ms },
         })

@@ -12,9 +12,9 @@ use self::values::{
 };
 use super::{AsInvalid, decided, error_from_status, error_from_wire, error_to_status, error_to_wire, reply_to_answer};
 use crate::model::{
-    Acquire, AcquireSet, Alter, Answer, Answered, Command, Event, Handle, Instance, Invalid, LogTime, Manage, Mode,
-    Namespace, OpenSession, Outcome, Patience, Position, Refusal, Release, Reply, RequestId, SessionId, TakeId,
-    TakeLease, Totals, WallTime,
+    Acquire, AcquireSet, Alter, Answer, Answered, Command, EndSession, Event, Handle, Instance, Invalid, LogTime,
+    Manage, Mode, Namespace, OpenSession, Outcome, Patience, Position, Reason, Refusal, Release, Reply, RequestId,
+    SessionId, TakeId, TakeLease, Totals, WallTime,
 };
 use crate::rpc::pb;
 use crate::service::{Call, LeaderHint, NotSent, Proof, Role, ServiceError, Status, TABLE, Word};
@@ -84,6 +84,10 @@ proptest! {
         };
         let proof = Proof::Handle { handle: Handle::parse(&proof).expect("legal"), namespace: lock.namespace.clone() };
         prop_assert_eq!(Call::try_from(asked), Ok(Call { proof, ..Call::new(Command::Alter(alter)) }));
+        let end = EndSession {
+            namespace: lock.namespace.clone(), session, why: Reason::parse("stuck").expect("legal"),
+        };
+        prop_assert_eq!(Call::try_from(pb::EndSessionRequest::from(&end)), Ok(Call::new(Command::EndSession(end))));
         let manage = Manage { lock, what: managing };
         prop_assert_eq!(Call::try_from(pb::ManageRequest::from(&manage)), Ok(Call::new(Command::Manage(manage))));
     }

@@ -3,9 +3,10 @@
 use tonic::{Response, Status};
 
 use super::RemoteService;
-use super::endpoints::{At, Effect, locks};
+use super::endpoints::{At, Effect, admin, locks};
 use crate::model::{
-    Answered, Command, Handle, Invalid, LockKey, Manage, Query, RenewalTarget, Reply, SessionId, TakeId, TakeLease,
+    Answered, Command, EndSession, Handle, Invalid, LockKey, Manage, Query, RenewalTarget, Reply, SessionId, Setting,
+    TakeId, TakeLease,
 };
 use crate::rpc::convert::{Sent, bytes_of, decided, error_from_status, not_understood};
 use crate::rpc::pb;
@@ -52,6 +53,16 @@ impl RemoteService {
     pub(super) async fn manage(&self, manage: &Manage) -> Result<Reply, ServiceError> {
         let call = |asked, at| async move { reply(locks(at).manage(asked).await) };
         self.shared.endpoints.ask(Effect::Repeats, pb::ManageRequest::from(manage), call).await
+    }
+
+    pub(super) async fn change_setting(&self, setting: Setting) -> Result<Reply, ServiceError> {
+        let call = |asked, at| async move { reply(admin(at).change_setting(asked).await) };
+        self.shared.endpoints.ask(Effect::Repeats, pb::ChangeSettingRequest::from(setting), call).await
+    }
+
+    pub(super) async fn end_session(&self, end: &EndSession) -> Result<Reply, ServiceError> {
+        let call = |asked, at| async move { reply(locks(at).end_session(asked).await) };
+        self.shared.endpoints.ask(Effect::Repeats, pb::EndSessionRequest::from(end), call).await
     }
 
     /// A session's command with its proof, for a session that has no stream here.
@@ -108,6 +119,8 @@ impl RemoteService {
             | Command::DropLease { .. }
             | Command::Manage(_)
             | Command::Document(_)
+            | Command::EndSession(_)
+            | Command::ChangeSetting(_)
             | Command::Tick
             | Command::LeaderlessGap { .. }
             | Command::Configure(_)

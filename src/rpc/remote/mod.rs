@@ -206,6 +206,8 @@ impl RemoteService {
             }
             Command::DropLease { lock, handle } => Box::pin(self.drop_lease(lock, handle, Sent::from(call))).await,
             Command::Manage(manage) => Box::pin(self.manage(manage)).await,
+            Command::ChangeSetting(setting) => Box::pin(self.change_setting(*setting)).await,
+            Command::EndSession(end) => Box::pin(self.end_session(end)).await,
             Command::Document(command) => Box::pin(self.document(command, Sent::from(call))).await,
             Command::Disconnected { .. }
             | Command::Tick
@@ -250,6 +252,8 @@ fn stream_body(command: &Command) -> Result<(Body, Option<u64>), ServiceError> {
         | Command::DropLease { .. }
         | Command::Manage(_)
         | Command::Document(_)
+        | Command::EndSession(_)
+        | Command::ChangeSetting(_)
         | Command::Tick
         | Command::LeaderlessGap { .. }
         | Command::Configure(_)

@@ -176,10 +176,10 @@ impl<S: LockService> SessionStream<S> {
                 after = loop {
                     match events.next().await {
                         Ok(event) => {
-                            if let EventKind::SessionEnded { session: ended, reason } = event.kind
+                            if let EventKind::SessionEnded { session: ended, reason, why } = event.kind
                                 && ended == session
                             {
-                                return Done::SessionEnded { session, reason };
+                                return Done::SessionEnded { session, reason, why };
                             }
                         }
                         Err(ServiceError::EventsMissed { resume, .. }) => break Some(resume),

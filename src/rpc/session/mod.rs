@@ -25,7 +25,7 @@ use super::convert::{error_to_status, error_to_wire};
 use super::pb;
 use super::pb::server_frame::Body;
 use crate::limits;
-use crate::model::{Attachment, Command, EndReason, Invalid, Namespace, Outcome, Reply, SessionId};
+use crate::model::{Attachment, Command, EndReason, Invalid, Namespace, Outcome, Reason, Reply, SessionId};
 use crate::service::{Advice, Call, ClaimRef, LeaderHint, LockService, NotSent, ServerInfo, ServiceError};
 
 /// A frame on its way to the client. Boxed: a channel has room for 32 from the beginning, and most streams are idle.
@@ -72,7 +72,7 @@ enum Done {
     /// A queued acquire.
     Settled { number: u64, claim: ClaimRef, result: Result<Reply, ServiceError> },
     /// The session, as its events tell.
-    SessionEnded { session: SessionId, reason: EndReason },
+    SessionEnded { session: SessionId, reason: EndReason, why: Option<Reason> },
     /// Its events cannot be had; its renewals will tell.
     EventsOver,
 }
@@ -231,10 +231,11 @@ impl<S: LockService> SessionStream<S> {
                 };
                 self.send(Ok(pb::ServerFrame { number, body: Some(body) }))
             }
-            Done::SessionEnded { session, reason } if self.bound.is_some_and(|bound| bound.session == session) => {
+            Done::SessionEnded { session, reason, why } if self.bound.is_some_and(|bound| bound.session == session) => {
                 self.bound = None;
                 let reason = pb::EndReason::from(reason).into();
-                self.push(Body::SessionEnded(pb::SessionEnded { session: session.as_u64(), reason }))
+                let why = why.map(|why| why.as_str().to_owned());
+                self.push(Body::SessionEnded(pb::SessionEnded { session: session.as_u64(), reason, why }))
             }
             Done::SessionEnded { .. } | Done::EventsOver => Ok(()),
         }

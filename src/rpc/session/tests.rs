@@ -239,7 +239,7 @@ async fn nothing_is_answered_after_the_disconnect() {
     drop(frames);
     assert!(matches!(node.asked().await, Command::Disconnected { .. }));
     node.service.grant();
-    let kind = EventKind::SessionEnded { session: SessionId::new(0, SESSION), reason: EndReason::Expired };
+    let kind = EventKind::SessionEnded { session: SessionId::new(0, SESSION), reason: EndReason::Expired, why: None };
     let position = Position { index: 11, n: 0 };
     node.service.tell(Event { position, at: LogTime(1), wall: WallTime(2), namespace: None, kind }).await;
     let after = told.message().await.expect("no error");
@@ -327,10 +327,13 @@ async fn the_end_of_the_session_is_pushed() {
     while node.service.subscribers() == 0 {
         tokio::task::yield_now().await;
     }
-    let kind = EventKind::SessionEnded { session: SessionId::new(0, SESSION), reason: EndReason::Expired };
+    let kind = EventKind::SessionEnded { session: SessionId::new(0, SESSION), reason: EndReason::Expired, why: None };
     let position = Position { index: 11, n: 0 };
     node.service.tell(Event { position, at: LogTime(1), wall: WallTime(2), namespace: None, kind }).await;
-    assert!(matches!(raw.next().await, (0, Told::SessionEnded(pb::SessionEnded { session: SESSION, reason: 2 }))));
+    assert!(matches!(
+        raw.next().await,
+        (0, Told::SessionEnded(pb::SessionEnded { session: SESSION, reason: 2, why: None }))
+    ));
 }
 
 /// Behind frames that its client has not read yet, others wait in their order.

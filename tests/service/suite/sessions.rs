@@ -1,6 +1,9 @@
 //! Sessions: whose they are, how they are kept alive, and how they end.
 
-use lockkeeper::client::HoldState;
+use std::time::Duration;
+
+use lockkeeper::client::{ClientError, HoldState};
+use lockkeeper::model::{EndReason, EventKind, Setting};
 use lockkeeper::service::{LockService, Word};
 
 use super::{LONG, LOOK, client, in_use, short_session};
@@ -56,4 +59,59 @@ pub(crate) async fn a_handle_opens_one_session<S: LockService>(service: S) {
     session.close().await.expect("closed");
     let late = client.session().handle(handle).open().await.expect_err("ended");
     assert_eq!(late.word(), Word::SessionEnded);
+}
+
+/// A session that an operator ends loses all its locks at once, without their lock-delay, and leaves every queue. Its client
+/// learns that it was ended and why, and so does the history of its locks. It ends once, and only in its namespace.
+pub(crate) async fn an_operator_ends_a_session<S: LockService>(service: S) {
+    let client = client(service.clone(), "ended");
+    let session = client.session().open().await.expect("opened");
+    let guard = session.lock("a").delay(LONG).acquire().await.expect("free");
+    let other = client.session().open().await.expect("opened");
+    let held = other.lock("b").acquire().await.expect("free");
+    let waits = session.lock("b").wait(LONG).acquire();
+    let (waited, next) = tokio::join!(waits, async {
+        in_use(&client, "b", 1, 1).await;
+        let elsewhere = super::client(service, "elsewhere");
+        let unknown = elsewhere.end_session(session.id(), "stuck").await.expect_err("of another namespace");
+        assert_eq!(unknown.word(), Word::SessionEnded);
+        assert_eq!(guard.state(), HoldState::Held);
+        client.end_session(session.id(), "its host is gone").await.expect("ended");
+        other.lock("a").wait(LONG).acquire().await.expect("no delay keeps it closed")
+    });
+    let waited = waited.expect_err("its session has ended");
+    assert!(matches!(waited, ClientError::SessionLost { .. }), "{waited}");
+    let lost = guard.lost().await;
+    assert_eq!((lost.reason, lost.alone), (Some(EndReason::Broken), false));
+    assert!(lost.to_string().contains("its host is gone"), "{lost}");
+    assert!(guard.token() < next.token());
+    in_use(&client, "b", 1, 0).await;
+    let again = client.end_session(session.id(), "once more").await.expect_err("it has ended");
+    assert!(again.word() == Word::SessionEnded && again.to_string().contains("its host is gone"), "{again}");
+    let history = client.history(Some("a"), None).expect("a name").all().await.expect("kept");
+    let recorded = history.iter().any(
+        |record| matches!(&record.event.kind, EventKind::Broken { why, .. } if why.as_str() == "its host is gone"),
+    );
+    assert!(recorded, "{history:?}");
+    held.release().await.expect("held");
+}
+
+/// The longest TTL is changed for the whole cluster while it runs: the status shows it, sessions and leases keep to it from
+/// then on, and what is out of its bounds is refused by its name.
+pub(crate) async fn the_longest_ttl_is_changed<S: LockService>(service: S) {
+    let client = client(service, "ttl-max");
+    let hours = |hours: u64| Duration::from_secs(hours * 3600);
+    let before = client.status().await.expect("a status").ttl_ms_max;
+    // Other tests of this cluster change it, too: whatever it is then allows this, and the last value is the first.
+    let refused = client.change_setting(Setting::TtlMax(before * 1_000)).await.expect_err("above a day");
+    assert!(refused.word() == Word::Invalid && refused.to_string().contains("ttl_max must be"), "{refused}");
+    client.change_setting(Setting::TtlMax(2 * 3_600_000)).await.expect("within its bounds");
+    assert_eq!(client.status().await.expect("a status").ttl_ms_max, 2 * 3_600_000);
+    let session = client.session().ttl(hours(2)).open().await.expect("as long as that");
+    let lease = client.lease("a").duration(hours(2)).take().await.expect("as long as that");
+    let long = client.session().ttl(hours(3)).open().await.expect_err("too long");
+    assert!(long.to_string().contains("the cluster's setting ttl_max"), "{long}");
+    assert!(hours(1) < lease.valid_for(), "{:?}", lease.valid_for());
+    lease.release().await.expect("held");
+    session.close().await.expect("open");
 }

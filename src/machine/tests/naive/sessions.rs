@@ -4,7 +4,27 @@ use super::*;
 
 impl Naive {
     pub(super) fn bounds(&self) -> (u64, u64) {
-        self.settings.map_or((1, TEN_MINUTES_MS), |settings| (settings.ttl_ms_min, settings.ttl_ms_max))
+        let founded = self.settings.map_or((1, TEN_MINUTES_MS), |settings| (settings.ttl_ms_min, settings.ttl_ms_max));
+        (founded.0, self.ttl_max.filter(|_| self.settings.is_some()).unwrap_or(founded.1))
+    }
+
+    pub(super) fn change_ttl_max(&mut self, value: u64) -> Outcome {
+        let (field, low, high) = (DurationField::TtlMax, self.bounds().0, 24 * 60 * 60 * 1000);
+        if value < low || high < value {
+            let advice = BoundAdvice::RestoresWait;
+            return Outcome::Refused(Refusal::OutOfBounds { field, low, high, value, advice });
+        }
+        self.ttl_max = Some(value);
+        Outcome::Done
+    }
+
+    pub(super) fn end_by_an_operator(&mut self, end: &EndSession) -> Outcome {
+        match self.alive(end.session) {
+            Some(session) if session.open.namespace == end.namespace => session.why = Some(end.why.clone()),
+            _ => return self.session_ended(end.session),
+        }
+        self.end_session(end.session, EndReason::Broken);
+        Outcome::Closed
     }
 
     pub(super) fn lease_bounds(&self, value: u64) -> Option<Outcome> {
@@ -40,8 +60,8 @@ impl Naive {
         let deadline = LogTime(self.now.0 + ttl);
         let (attachment, attempt, floor) = (0, 0, 0);
         let open = open.clone();
-        let (answers, ended, seen) = (vec![], None, self.now);
-        self.sessions.push(Presence { id, open, deadline, attachment, attempt, floor, answers, ended, seen });
+        let (answers, ended, why, seen) = (vec![], None, None, self.now);
+        self.sessions.push(Presence { id, open, deadline, attachment, attempt, floor, answers, ended, why, seen });
         Outcome::Opened { session: id, ttl_ms: ttl, deadline }
     }
 

@@ -65,4 +65,12 @@ impl Story {
         let end = if self.random.percent(50) { SessionClose::Done } else { SessionClose::Lost };
         Command::CloseSession { session: self.known[at].id, end }
     }
+
+    /// An operator ends a session, sometimes by the wrong namespace.
+    pub(super) fn end(&mut self) -> Command {
+        let at = self.session();
+        let (session, open) = (self.known[at].id, &self.known[at].open);
+        let namespace = if self.random.percent(15) { Namespace::default() } else { open.namespace.clone() };
+        Command::EndSession(EndSession { namespace, session, why: Reason::parse("stuck").expect("legal") })
+    }
 }

@@ -24,6 +24,12 @@ impl Script {
             }
             "close" => Command::CloseSession { session: self.session(who)?.0, end: SessionClose::Done },
             "lost" => Command::CloseSession { session: self.session(who)?.0, end: SessionClose::Lost },
+            "ttl-max" => Command::ChangeSetting(Setting::TtlMax(duration(args.next_pos().ok_or("how long?")?)?)),
+            "end" => {
+                let namespace = Namespace::parse(args.take_key("namespace").unwrap_or("default"))?;
+                let why = Reason::parse(args.take_key("why").unwrap_or("stuck"))?;
+                Command::EndSession(EndSession { namespace, session: self.session(args.next_pos())?.0, why })
+            }
             "acquire" => {
                 let request = self.request(who, args)?;
                 let answered_below = args.take_key("below").map_or(Ok(0), str::parse)?;

@@ -14,6 +14,7 @@ use super::values::{answer, event_kind, outcome};
 use super::*;
 use crate::codec::hostile::{Sample, attack, frugal, held, kept};
 use crate::limits;
+use crate::model::Setting;
 use crate::protobuf;
 use crate::rpc::admin::Admin;
 use crate::rpc::documents::Documents;
@@ -76,6 +77,8 @@ impl Server {
             "RenewRequest" => call(bytes, |asked| locks.renew(asked)),
             "SettledRequest" => call(bytes, |asked| locks.settled(asked)),
             "ManageRequest" => call(bytes, |asked| locks.manage(asked)),
+            "ChangeSettingRequest" => call(bytes, |asked| admin.change_setting(asked)),
+            "EndSessionRequest" => call(bytes, |asked| locks.end_session(asked)),
             "CheckRequest" => call(bytes, |asked| locks.check(asked)),
             "InspectRequest" => call(bytes, |asked| locks.inspect(asked)),
             "ListRequest" => call(bytes, |asked| locks.list(asked)),
@@ -286,7 +289,9 @@ fn acts() -> Vec<Sample> {
         whole("RenewRequest", pb::RenewRequest { namespace: String::new(), renewals: renewals.into() }),
         whole("ManageRequest", manage(What::SetLimit(7))),
         whole("ManageRequest", manage(What::Break(pb::Break { token, why: why.clone(), dry_run: true }))),
-        whole("ManageRequest", manage(What::Ask(pb::Ask { token, why }))),
+        whole("ManageRequest", manage(What::Ask(pb::Ask { token, why: why.clone() }))),
+        whole("ChangeSettingRequest", pb::ChangeSettingRequest::from(Setting::TtlMax(3_600_000))),
+        whole("EndSessionRequest", pb::EndSessionRequest { namespace: namespace.clone(), session: SESSION, why }),
         whole("ManageRequest", manage(What::HandOver(pb::HandOver { token, to: SESSION }))),
         whole("TransferRequest", pb::TransferRequest { to: 2 }),
         whole("RaiseFeaturesRequest", pb::RaiseFeaturesRequest { to: 1 }),

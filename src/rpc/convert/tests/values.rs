@@ -175,9 +175,13 @@ fn waiter() -> impl Strategy<Value = WaiterView> {
 pub(super) fn refusal() -> impl Strategy<Value = Refusal> {
     prop_oneof![
         (lock(), option::of(holder())).prop_map(|(lock, holder)| Refusal::Held { lock, holder: holder.map(Box::new) }),
-        (session(), end_reason()).prop_map(|(session, reason)| Refusal::SessionEnded { session, reason }),
         (session(), lock(), lock()).prop_map(|(session, own, other)| {
             Refusal::OtherNamespace { session, namespace: own.namespace, asked: other.namespace }
+        }),
+        (session(), end_reason(), option::of(reason())).prop_map(|(session, reason, why)| Refusal::SessionEnded {
+            session,
+            reason,
+            why
         }),
         any::<[u64; 2]>().prop_map(|[number, floor]| Refusal::TooOld { number, floor }),
         (session(), lock()).prop_map(|(session, lock)| {

@@ -53,7 +53,11 @@ pub(in crate::rpc::convert::tests) fn event_kind() -> impl Strategy<Value = Even
         (lock(), token()).prop_map(|(lock, token)| EventKind::Reopened { lock, token }),
         managed_event(),
         session().prop_map(|session| EventKind::SessionOpened { session }),
-        (session(), end_reason()).prop_map(|(session, reason)| EventKind::SessionEnded { session, reason }),
+        (session(), end_reason(), option::of(reason())).prop_map(|(session, reason, why)| EventKind::SessionEnded {
+            session,
+            reason,
+            why
+        }),
         any::<u64>().prop_map(|gap_ms| EventKind::LeaderlessGap { gap_ms }),
     ]
 }
