@@ -50,7 +50,7 @@ impl Fake {
         )
     }
 
-    /// Answers so many disconnects that nobody leads.
+    /// Answers so many disconnects that there is no leader.
     pub(super) fn lose_leader_for(&self, disconnects: usize) {
         self.leaderless.store(disconnects, SeqCst);
     }

@@ -146,7 +146,7 @@ impl RemoteService {
     }
 
     /// Keeps a session's stream and drops the older one of the two that it has then, which is not always the one that was
-    /// answered first. Streams that are over stay until there are many: their sessions attach anew.
+    /// answered first. Streams that are over stay until there are many: their sessions attach again.
     fn keep(&self, session: SessionId, stream: StreamHandle) {
         let mut streams = self.streams();
         if streams.len() >= limits::STREAMS_A_CONNECTION_MAX as usize {

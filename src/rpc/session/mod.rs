@@ -339,7 +339,7 @@ impl<S: LockService> SessionStream<S> {
         }
     }
 
-    /// Puts into the log that the stream of this attachment broke. While nobody leads that fails, and is tried again: else
+    /// Puts into the log that the stream of this attachment broke. Without a leader that fails, and is tried again: else
     /// the session would last for its whole TTL although its client is gone. Each try says the same, and says nothing
     /// about a newer attachment; after a TTL the session has ended by itself.
     async fn note_break(&mut self, Bound { session, attachment, ttl_ms }: Bound) {

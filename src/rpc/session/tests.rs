@@ -183,7 +183,7 @@ async fn a_broken_stream_submits_disconnected() {
     assert_eq!(node.asked().await, disconnected);
 }
 
-/// While nobody leads a broken stream cannot be noted. It is tried again until it is, or the session would keep its locks
+/// Without a leader a broken stream cannot be noted. The node tries again until it is, or the session would keep its locks
 /// for a whole TTL although its client is gone.
 #[tokio::test]
 async fn a_disconnect_is_repeated_until_there_is_a_leader() {
@@ -213,7 +213,8 @@ async fn settles_are_bounded() {
         raw.send(100 + number, Asked::Settle(settle)).await;
         // Those that are turned away cost credit until they are.
         if most <= number {
-            let (turned_away, told) = raw.next().await;
+            let answer = tokio::time::timeout(LONG, raw.next()).await;
+            let (turned_away, told) = answer.expect("it is turned away at once");
             let Told::Error(error) = told else { panic!("settle {number} is waited for: {told:?}") };
             assert_eq!((turned_away, error.word.as_str()), (100 + number, "overloaded"));
             assert!(matches!(raw.next().await, (0, Told::Overloaded(_))));
