@@ -200,13 +200,7 @@ impl Node {
     }
 
     async fn renew_here(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
-        for call in &renewals {
-            let session = match &call.target {
-                RenewalTarget::Session(id) | RenewalTarget::Hold { session: id, .. } => Some(*id),
-                RenewalTarget::Lease { .. } => None,
-            };
-            self.proven(session, &call.proof)?;
-        }
+        let (renewals, refused) = self.all_proven(renewals);
         let (applied, timed) =
             self.core.consensus.machine(|machine| (machine.now(), machine.next_deadline().is_some()));
         let now = || Now { instant: self.core.clock.now(), applied, timed };
@@ -222,13 +216,35 @@ impl Node {
                 Err(error) => return Err(error),
             }
         }
+        // By their places, the first one first: so what stands before each is there already.
+        refused.into_iter().for_each(|(place, reply)| replies.insert(place, reply));
         Ok(replies)
     }
 
+    /// The renewals whose proof holds, and the answers to the others with their places: what is wrong with one of them must
+    /// not end what the others renew.
+    fn all_proven(&self, renewals: Vec<RenewalCall>) -> (Vec<RenewalCall>, Vec<(usize, Reply)>) {
+        let (mut proven, mut refused) = (Vec::with_capacity(renewals.len()), Vec::new());
+        for (place, call) in renewals.into_iter().enumerate() {
+            let session = match &call.target {
+                RenewalTarget::Session(id) | RenewalTarget::Hold { session: id, .. } => Some(*id),
+                RenewalTarget::Lease { .. } => None,
+            };
+            match self.proven(session, &call.proof) {
+                Ok(()) => proven.push(call),
+                Err(refusal) => {
+                    let (index, stamp) = self.core.consensus.machine(|machine| (machine.applied(), machine.now()));
+                    refused.push((place, Reply { index, stamp, outcome: Outcome::Refused(refusal) }));
+                }
+            }
+        }
+        (proven, refused)
+    }
+
     /// Refuses a proof that is not that session's, before anything reaches the log.
-    fn proven(&self, session: Option<SessionId>, proof: &Proof) -> Result<(), ServiceError> {
+    fn proven(&self, session: Option<SessionId>, proof: &Proof) -> Result<(), Refusal> {
         let (Some(session), Proof::Handle { handle, namespace }) = (session, proof) else { return Ok(()) };
-        Ok(self.core.consensus.machine(|machine| machine.proves(session, handle, namespace))?)
+        self.core.consensus.machine(|machine| machine.proves(session, handle, namespace))
     }
 
     /// Where a claim stands: at once when it is settled, otherwise when it is, or after `wait` as it stands then.

@@ -103,6 +103,38 @@ fn acquire_of(lock: &str, request: u64) -> pb::StreamAcquire {
     pb::StreamAcquire { request, lock: lock.to_owned(), mode, patience, ..pb::StreamAcquire::default() }
 }
 
+/// What became of renewals of one session, each by its handle: whether it was renewed, or why not.
+async fn renewed(locks: &mut LocksClient<Channel>, namespace: &str, session: u64, handles: &[&str]) -> Vec<String> {
+    let renewal = |handle: &&str| {
+        let target = Some(pb::renewal::Target::Session(session));
+        pb::Renewal { target, handle: (*handle).to_owned(), attempt: 1 }
+    };
+    let renewals = handles.iter().map(renewal).collect();
+    let asked = pb::RenewRequest { namespace: namespace.to_owned(), renewals };
+    let replies = locks.renew(asked).await.expect("answered").into_inner().replies;
+    let why = |reply: pb::Reply| match reply.outcome {
+        Some(pb::reply::Outcome::Renewed(_)) => "renewed".to_owned(),
+        Some(pb::reply::Outcome::Refused(error)) => error.detail,
+        other => panic!("neither renewed nor refused: {other:?}"),
+    };
+    replies.into_iter().map(why).collect()
+}
+
+/// Renewals of one call are answered each in its place: a wrong handle refuses its own renewal and no other, and another
+/// namespace than the session's refuses all that name it.
+#[tokio::test]
+async fn a_wrong_proof_refuses_its_own_renewal_only() {
+    let mut locks = LocksClient::new(node().await);
+    let session = opened(&mut locks, "renewed").await;
+    let answers = renewed(&mut locks, "", session, &["wrong", "renewed", "wrong", "renewed"]).await;
+    let wrong = "the handle does not belong to it";
+    assert_eq!(answers, [wrong, "renewed", wrong, "renewed"]);
+    let answers = renewed(&mut locks, "billing", session, &["renewed", "wrong"]).await;
+    assert_eq!(answers.len(), 2);
+    assert!(answers[0].contains("default") && answers[0].contains("billing"), "{answers:?}");
+    assert_eq!(answers[1], wrong, "the answer to a wrong handle does not say where the session lives");
+}
+
 /// A call that names another namespace than the one in which its session lives is refused, and the refusal names both.
 /// Every call that has a session beside a namespace is tried, with the right handle each time; none changes anything.
 #[tokio::test]
@@ -150,10 +182,6 @@ async fn a_session_is_refused_in_another_namespace() {
         "close",
         locks.close_session(pb::CloseSessionRequest { namespace, session, handle, end }).await.map(drop),
     ));
-    let (namespace, session, handle) = of();
-    let target = Some(pb::renewal::Target::Session(session));
-    let renewals = vec![pb::Renewal { target, handle, attempt: 1 }];
-    refusals.push(("renew", locks.renew(pb::RenewRequest { namespace, renewals }).await.map(drop)));
     let claim = || Some(pb::Claim { who: Some(pb::claim::Who::Request(pb::RequestId { session, number: request })) });
     let (namespace, ..) = of();
     let asked = pb::SettledRequest { namespace, lock: lock.clone(), claim: claim() };
