@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tonic::codegen::{Service, http::Uri};
 use tonic::transport::server::Connected;
 
-pub use arrivals::{Greeted, arrivals};
+pub use arrivals::{Greeted, Port, arrivals};
 pub use gathered::{Gathered, Gathering};
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -110,5 +110,5 @@ pub type Incoming = Pin<Box<dyn futures_util::Stream<Item = io::Result<Connectio
 
 /// Connections from other nodes, accepted by a TCP listener: see [`arrivals`].
 pub fn accepted(listener: TcpListener) -> Incoming {
-    Box::pin(arrivals(listener, "peer").map(|stream| Ok(Connection::new(stream))))
+    Box::pin(arrivals(listener, Port::Peer).map(|stream| Ok(Connection::new(stream))))
 }

@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::limits;
 use crate::model::Query;
-use crate::net::{Greeted, arrivals};
+use crate::net::{self, Greeted, arrivals};
 use crate::service::{Freshness, LockService, ServiceError};
 
 /// Writes all metrics in Prometheus' text format.
@@ -53,7 +53,7 @@ async fn serve_routes(
     routes: Router,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    let arrivals = Arrivals(Box::pin(arrivals(listener, "http")));
+    let arrivals = Arrivals(Box::pin(arrivals(listener, net::Port::Http)));
     axum::serve(arrivals, routes).with_graceful_shutdown(stop).await
 }
 

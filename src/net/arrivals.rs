@@ -2,41 +2,103 @@
 //!
 //! A process without a free descriptor cannot accept, and cannot turn away either: the connection stays in the kernel's
 //! queue, and a loop that only tries again takes a whole processor. A peer that connects and sends nothing keeps a
-//! descriptor; so it has a moment to send its first bytes.
+//! descriptor; so it has a moment to send its first bytes. And a node needs descriptors for its own files, so clients do
+//! not get all of them.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::{Stream, unfold};
 use metrics::Counter;
+use rustix::process::{Resource, getrlimit};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant as TokioInstant, Sleep, sleep};
 use tonic::transport::server::Connected;
 
-use crate::limits::{ACCEPT_PAUSE_MS, ACCEPT_QUIET_MS, FIRST_BYTES_MS_MAX};
+use crate::limits::{ACCEPT_PAUSE_MS, ACCEPT_QUIET_MS, DESCRIPTORS_RESERVED_MAX, FIRST_BYTES_MS_MAX};
 
-/// Connections of a TCP listener, without delay for small messages. `port` names the port in log lines and metrics.
+/// A port of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Port {
+    /// For clients.
+    Client,
+    /// For the other nodes.
+    Peer,
+    /// For health and metrics.
+    Http,
+}
+
+/// Open connections of all ports of each kind in this process: it may run several nodes, and they share its descriptors.
+static OPEN: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+
+impl Port {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Peer => "peer",
+            Self::Http => "http",
+        }
+    }
+
+    /// How many connections it may have where the process may have so many descriptors. Other nodes are few, and without
+    /// them there is no service.
+    fn most(self, descriptors: u64) -> u64 {
+        let reserved = (descriptors / 4).min(DESCRIPTORS_RESERVED_MAX);
+        match self {
+            Self::Client => descriptors - reserved,
+            Self::Peer => descriptors,
+            Self::Http => reserved / 4,
+        }
+    }
+}
+
+/// The place of one connection among those that its port may have, until it is dropped.
+#[derive(Debug)]
+struct Place(Port);
+
+impl Place {
+    fn take(port: Port) -> io::Result<Self> {
+        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let open = OPEN[port as usize].fetch_add(1, Ordering::Relaxed);
+        let place = Self(port);
+        if port.most(descriptors) <= open {
+            return Err(io::Error::other(format!("{open} are open, of {descriptors} descriptors")));
+        }
+        Ok(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        OPEN[self.0 as usize].fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Connections of a TCP listener, without delay for small messages.
 ///
-/// It goes on until it is dropped: while the listener fails it pauses and tries again.
-pub fn arrivals(listener: TcpListener, port: &'static str) -> impl Stream<Item = Greeted<TcpStream>> + Send + 'static {
-    let silent = silent_connections(port);
+/// It goes on until it is dropped: while the listener fails, or the port has as many connections as it may have, it pauses
+/// and tries again.
+pub fn arrivals(listener: TcpListener, port: Port) -> impl Stream<Item = Greeted<TcpStream>> + Send + 'static {
+    let silent = silent_connections(port.name());
     let listener = Arc::new(listener);
     let accept = move || {
         let listener = Arc::clone(&listener);
         async move {
+            let place = Place::take(port)?;
             let (stream, _) = listener.accept().await?;
             // It fails where the peer is gone by now, and that is found at the first read.
             stream.set_nodelay(true).ok();
-            Ok(stream)
+            Ok((stream, place))
         }
     };
-    accepting(accept, port).map(move |stream| Greeted::new(stream, silent.clone()))
+    accepting(accept, port.name()).map(move |(stream, place)| Greeted::new(stream, place, silent.clone()))
 }
 
 /// What `accept` comes to, time and again. An error that concerns one connection is passed over. After any other there
@@ -86,12 +148,13 @@ pub struct Greeted<S> {
     /// Until the first bytes have come.
     deadline: Option<Pin<Box<Sleep>>>,
     silent: Counter,
+    _place: Place,
 }
 
 impl<S> Greeted<S> {
-    fn new(stream: S, silent: Counter) -> Self {
+    fn new(stream: S, place: Place, silent: Counter) -> Self {
         let deadline = Some(Box::pin(sleep(Duration::from_millis(FIRST_BYTES_MS_MAX))));
-        Self { stream, deadline, silent }
+        Self { stream, deadline, silent, _place: place }
     }
 }
 
@@ -142,7 +205,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Greeted<S> {
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
-    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::Ordering::SeqCst;
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::time::timeout;
@@ -172,7 +236,7 @@ mod tests {
     }
 
     /// While the process has no descriptor left a port tries again once in each pause, logs that once, and accepts again
-    /// as soon as there is one. What it finds after a quiet time is logged anew.
+    /// as soon as there is one. A failure after a quiet time is logged again.
     #[tokio::test(start_paused = true)]
     async fn a_port_without_descriptors_pauses_and_recovers() {
         let lines = Arc::new(Lines::default());
@@ -198,6 +262,15 @@ mod tests {
         assert_eq!(lines.0.load(SeqCst), 2, "one more for the next outage");
     }
 
+    /// Clients leave descriptors for a node's files, for the other nodes and for its health, with the usual limits and with
+    /// small ones.
+    #[test]
+    fn clients_do_not_get_all_descriptors() {
+        assert_eq!([1_024, 256].map(|limit| Port::Client.most(limit)), [768, 192]);
+        assert_eq!([1_024, 256].map(|limit| Port::Http.most(limit)), [64, 16]);
+        assert_eq!(Port::Client.most(u64::MAX), u64::MAX - DESCRIPTORS_RESERVED_MAX);
+    }
+
     /// A connection that was ended before it could be accepted is no reason to pause.
     #[tokio::test(start_paused = true)]
     async fn a_connection_that_is_gone_is_passed_over() {
@@ -214,20 +287,25 @@ mod tests {
         assert_eq!(begun.elapsed(), Duration::ZERO);
     }
 
+    fn place() -> Place {
+        Place::take(Port::Peer).expect("room")
+    }
+
     /// A peer that sends nothing is cut at the deadline. One that has sent something may be silent for as long as it likes.
     #[tokio::test(start_paused = true)]
     async fn a_peer_has_to_send_its_first_bytes_in_time() {
         let (_peer, silent) = tokio::io::duplex(64);
         let begun = TokioInstant::now();
-        let error = Greeted::new(silent, Counter::noop()).read_u8().await.expect_err("cut");
+        let mut silent = Greeted::new(silent, place(), Counter::noop());
+        let longest = Duration::from_millis(3 * FIRST_BYTES_MS_MAX);
+        let error = timeout(longest, silent.read_u8()).await.expect("cut in time").expect_err("nothing was sent");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert_eq!(begun.elapsed().as_millis() as u64 / 1_000, FIRST_BYTES_MS_MAX / 1_000);
 
         let (mut peer, stream) = tokio::io::duplex(64);
-        let mut stream = Greeted::new(stream, Counter::noop());
+        let mut stream = Greeted::new(stream, place(), Counter::noop());
         peer.write_u8(1).await.expect("sent");
         assert_eq!(stream.read_u8().await.expect("the first byte"), 1);
-        let longest = Duration::from_millis(3 * FIRST_BYTES_MS_MAX);
         assert!(timeout(longest, stream.read_u8()).await.is_err(), "it is cut although it has spoken");
         peer.write_u8(2).await.expect("sent");
         assert_eq!(stream.read_u8().await.expect("the second byte"), 2);

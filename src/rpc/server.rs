@@ -21,7 +21,7 @@ use super::tasks::Tasks;
 use super::tls::TlsSettings;
 use super::unary::Locks;
 use crate::limits;
-use crate::net::{Gathered, arrivals};
+use crate::net::{Gathered, Port, arrivals};
 use crate::service::{LockService, ServerInfo};
 
 /// Why serving did not begin, or ended otherwise than by the stop signal.
@@ -114,7 +114,7 @@ fn bounded_server() -> Server {
 
 /// Serves a TCP listener until the stop signal.
 pub async fn serve(routes: Routes, listener: TcpListener, stop: watch::Receiver<bool>) -> Result<(), ServeError> {
-    let incoming = arrivals(listener, "client").map(Ok::<_, std::convert::Infallible>);
+    let incoming = arrivals(listener, Port::Client).map(Ok::<_, std::convert::Infallible>);
     serve_incoming(routes, incoming, stop).await
 }
 

@@ -52,6 +52,11 @@ impl Lone {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// The number of its process.
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     /// How its process ended by itself, if it did.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("a child")
