@@ -70,7 +70,7 @@ struct Traced {
 /// What has arrived and is read later, in its order; the end of the connection, too.
 struct Late {
     waiting: VecDeque<(Duration, io::Result<Vec<u8>>)>,
-    pause: Pin<Box<Sleep>>,
+    pause: Option<Pin<Box<Sleep>>>,
     ended: bool,
 }
 
@@ -81,12 +81,16 @@ impl Traced {
         (host, other): (&'static str, Option<&'static str>),
         port: Option<u16>,
     ) -> Self {
-        let late = Late { waiting: VecDeque::new(), pause: Box::pin(sleep(Duration::ZERO)), ended: false };
-        let mut resets = run.reset.subscribe();
-        // It takes nothing of what its task may do in one turn: runs without a reset are as if it were not there.
+        let late = Late { waiting: VecDeque::new(), pause: None, ended: false };
+        let breaks = Arc::clone(&run);
+        // Without a reset a run is as if this were not there: it draws no choice of tokio's, and uses up no turn.
         let broken = tokio::task::unconstrained(async move {
-            if resets.wait_for(|client| port.is_some() && client.is_some() && *client == other).await.is_err() {
-                std::future::pending().await
+            loop {
+                let news = breaks.resets.notified();
+                if port.is_some() && other.is_some() && breaks.notes().reset == other {
+                    return;
+                }
+                news.await;
             }
         });
         Self { stream, run, host, other, port, late, broken: Some(Box::pin(broken)) }
@@ -106,8 +110,9 @@ impl Traced {
         let Some((due, _)) = self.late.waiting.front() else { return Poll::Pending };
         let left = due.saturating_sub(truth());
         if !left.is_zero() {
-            self.late.pause.as_mut().reset(TokioInstant::now() + left);
-            ready!(self.late.pause.as_mut().poll(cx));
+            let pause = self.late.pause.get_or_insert_with(|| Box::pin(sleep(left)));
+            pause.as_mut().reset(TokioInstant::now() + left);
+            ready!(pause.as_mut().poll(cx));
         }
         let Some((due, arrived)) = self.late.waiting.pop_front() else { return Poll::Pending };
         let mut bytes = arrived?;

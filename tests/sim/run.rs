@@ -10,7 +10,7 @@ use std::time::Duration;
 use lockkeeper::client::ClientError;
 use lockkeeper::model::{EndReason, Event, EventKind, Position, SessionId};
 use lockkeeper::service::ServiceError;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use crate::bites::Bites;
 use crate::checker::{History, Telling};
@@ -27,8 +27,8 @@ pub(crate) const NODE_HOSTS: [&str; NODES] = ["n1", "n2", "n3"];
 pub(crate) struct Run {
     notes: Mutex<Notes>,
     stopping: AtomicBool,
-    /// The client whose connections break on the side of their nodes.
-    pub(crate) reset: watch::Sender<Option<&'static str>>,
+    /// Wakes those who look at [`Notes::reset`].
+    pub(crate) resets: Notify,
     /// Where the trace goes in full, for people.
     lines: Option<Mutex<File>>,
 }
@@ -62,6 +62,8 @@ pub(crate) struct Notes {
     pub(crate) installs: usize,
     /// Faults that were tried, and those that did something.
     pub(crate) bites: Bites,
+    /// The client whose connections break on the side of their nodes.
+    pub(crate) reset: Option<&'static str>,
     /// Ways on which what arrives waits before it is read, and for how long.
     pub(crate) late: BTreeMap<(&'static str, &'static str), Duration>,
     /// How often something was read late.
@@ -86,7 +88,7 @@ impl Run {
         let notes = Mutex::new(Notes { history, ..Notes::default() });
         let path = std::env::var_os("LOCKKEEPER_TRACE");
         let lines = path.map(|path| Mutex::new(File::create(path).expect("a file for the trace")));
-        Self { notes, stopping: AtomicBool::new(false), reset: watch::Sender::default(), lines }
+        Self { notes, stopping: AtomicBool::new(false), resets: Notify::new(), lines }
     }
 
     /// All of a run takes place on one thread: who asks for the notes while they are taken would wait for ever.

@@ -287,7 +287,8 @@ impl World {
     /// The connections of a client break on the side of the nodes, as by a box between them; `None`: no more.
     pub(crate) fn reset(&mut self, client: Option<&'static str>) {
         self.trace(|| format!("connections break at the nodes: {client:?}"));
-        self.run.reset.send_replace(client);
+        self.run.notes().reset = client;
+        self.run.resets.notify_waiters();
     }
 
     /// Syncs of a node's disk end no more, or go on.

@@ -21,7 +21,9 @@ use crate::world::World;
 
 const LEASES: usize = 64;
 const AN_ENTRY: usize = 1;
-const STALLS: usize = 6;
+/// Each with the log's standstill well below the shortest election timeout: a leader that no quorum acknowledges for as long
+/// as that takes no entries, and turns away what waits.
+const STALLS: usize = 8;
 /// A request arrives within so long, as nothing is wrong with its way.
 const ARRIVES: Duration = Duration::from_millis(15);
 
@@ -34,7 +36,7 @@ pub(super) fn tell(world: &mut World) {
     world.must("the grants", Duration::from_secs(5), |world| world.run.notes().granted == LEASES);
     let followers: Vec<usize> = (0..NODES).filter(|node| *node != leader).collect();
     for _ in 0..STALLS {
-        let (pause, stalled) = (world.random.ms(150, 400), world.random.ms(70, 120));
+        let (pause, stalled) = (world.random.ms(150, 400), world.random.ms(40, 75));
         world.pass(pause);
         followers.iter().for_each(|node| world.stall(*node, true));
         world.pass(stalled);
