@@ -19,6 +19,7 @@ use std::sync::OnceLock;
 
 use lockkeeper::node::Node;
 use lockkeeper::rpc::{RemoteService, RemoteSettings};
+use lockkeeper::service::LockService;
 use lockkeeper::testing::Cluster;
 
 use suite::*;
@@ -55,7 +56,10 @@ async fn follower() -> Node {
 
 async fn remote() -> RemoteService {
     shared().cluster.leader().await;
-    RemoteService::new(RemoteSettings::new(shared().cluster.endpoints())).expect("endpoints")
+    let service = RemoteService::new(RemoteSettings::new(shared().cluster.endpoints())).expect("endpoints");
+    // Connected, so that a behaviour with little patience is about what is asked, as with the other ways.
+    service.status().await.expect("a leader");
+    service
 }
 
 behaviours! {
