@@ -76,18 +76,17 @@ impl Endpoints {
     /// Connects and asks which cluster is there. Where the connection ends without an answer, that may be a node which ends
     /// at this moment: a second attempt is refused then, and otherwise it shows that something else answers there.
     async fn greeted(&self, address: &str) -> Greeted {
-        let twice = async {
-            let mut before = None;
-            loop {
-                let channel = self.dial(address).await.map_err(Unfit::Unreached)?;
-                match (asked_for_its_cluster(channel.clone()).await, before) {
-                    (Ok(cluster_id), _) => return Ok((channel, cluster_id)),
-                    (Err(why), None) => before = Some(why),
-                    (Err(why), Some(_)) => return Err(Unfit::NoClientPort(why)),
-                }
+        let longest = Duration::from_millis(limits::CONNECT_MS_MAX);
+        let mut before = None;
+        loop {
+            let channel = self.dial(address).await.map_err(Unfit::Unreached)?;
+            let answered = timeout(longest, asked_for_its_cluster(channel.clone())).await;
+            match (answered.map_err(|_| late())?, before) {
+                (Ok(cluster_id), _) => return Ok((channel, cluster_id)),
+                (Err(why), None) => before = Some(why),
+                (Err(why), Some(_)) => return Err(Unfit::NoClientPort(why)),
             }
-        };
-        timeout(Duration::from_millis(limits::CONNECT_MS_MAX), twice).await.unwrap_or_else(|_| Err(late()))
+        }
     }
 }
 

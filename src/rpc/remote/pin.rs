@@ -144,7 +144,9 @@ impl Pin {
 
     /// Why an answer with these headers must not be believed; `None` where it is of the right cluster.
     fn doubt(&self, address: &str, headers: &HeaderMap) -> Option<ServiceError> {
-        let (believed, header) = self.believed.get()?;
+        let Some((believed, header)) = self.believed.get() else {
+            return Some(ServiceError::unknown(format!("{address} was asked before a cluster was found")));
+        };
         if headers.get(CLUSTER) == Some(header) {
             return None;
         }
