@@ -109,6 +109,8 @@ fn the_guardian_stays_apart_from_the_command() {
     let stream = |process: Pid, number: u32| -> PathBuf {
         fs::read_link(format!("/proc/{}/fd/{number}", process.as_raw_nonzero())).unwrap()
     };
+    let comm = fs::read_to_string(format!("/proc/{}/comm", guardian.as_raw_nonzero())).unwrap();
+    assert_eq!(comm, "lk-guardian\n", "it has a name of its own, so that killing by the program's name spares it");
     let output = stream(processes[2], 1);
     assert_eq!(output, stream(pid(&child), 1), "the command has the wrapper's streams");
     let held = fs::read_dir(format!("/proc/{}/fd", guardian.as_raw_nonzero())).unwrap().flatten();

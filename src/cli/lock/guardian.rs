@@ -51,6 +51,9 @@ pub fn guard(options: &GuardianOptions, json: bool) -> u8 {
 }
 
 async fn watch(options: &GuardianOptions, json: bool, wrapper: UnixStream) -> io::Result<()> {
+    // A kill by the name of the program (`killall`) then spares the guardian. Nothing else depends on its name.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::thread::set_name(c"lk-guardian");
     adopt_orphans();
     let _deaf = signals::swallow_all()?;
     let children = signal(SignalKind::child())?;

@@ -89,7 +89,7 @@ impl Guardian {
         };
         let (ours, theirs) = UnixStream::pair()?;
         let mut command = Command::new(program);
-        command.args(first);
+        command.arg0("lockkeeper").args(first);
         if foreground {
             command.arg("--foreground");
         }
@@ -139,7 +139,7 @@ impl Guardian {
     }
 }
 
-/// The room for three descriptors beside a message.
+/// Bytes that three descriptors take beside a message.
 const SPACE: usize = rustix::cmsg_space!(ScmRights(3));
 
 /// Sends this process's own three streams, for the command.
