@@ -113,6 +113,9 @@ pub const BARGING_WANTS_LOOKED_AT_MAX: usize = 64;
 pub const PERMITS_MAX: u32 = (1 << 31) - 1;
 /// Holds, waiters and sessions ended by the sweep of one entry; a session is never ended in part.
 pub const SWEEP_AN_ENTRY_MAX: usize = 4_096;
+/// Queues that are looked at together when the time without grants after a restore is over; a sweep goes on with more of
+/// them until it has done [`SWEEP_AN_ENTRY_MAX`] steps.
+pub const QUEUES_OPENED_AT_ONCE_MAX: usize = 1_024;
 /// Rows on one page of a listing.
 pub const PAGE_ROWS_MAX: usize = 1_000;
 /// Renewals in one entry.

@@ -248,7 +248,9 @@ impl<S: LockService> Keeper<S> {
                 }
             }
             Ok(Reply { outcome: Outcome::Refused(Refusal::SessionEnded { reason, why, .. }), .. })
-            | Err(ServiceError::Refused(Refusal::SessionEnded { reason, why, .. })) => presence.end_reported(reason, why),
+            | Err(ServiceError::Refused(Refusal::SessionEnded { reason, why, .. })) => {
+                presence.end_reported(reason, why)
+            }
             Ok(Reply { outcome: Outcome::Refused(Refusal::StaleAttempt { newest }), .. }) => {
                 // Late answers to older attaches name the newest one of this session itself, which is as it should be.
                 let foreign = self.attempt < newest;

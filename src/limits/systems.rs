@@ -26,6 +26,8 @@ const _: () = assert!(CONFIG_PING_MS * 2 < CONFIG_TAKEOVER_MS, "one lost ping mu
 
 /// Documents of free locks in one namespace: more, and that of the oldest grant is forgotten.
 pub const DOCUMENTS_A_NAMESPACE_MAX: usize = 100_000;
+/// Documents that one command frees at once: of more, the others are left to the sweeps of the next entries.
+pub const DOCUMENTS_UNLOCKED_AT_ONCE_MAX: usize = 1_024;
 /// Processes in one namespace that gave signs of life.
 pub const PROCESSES_A_NAMESPACE_MAX: usize = 100_000;
 /// A process without locks that has given no sign of life for so long is forgotten: four days.

@@ -55,7 +55,7 @@ impl Machine {
         if permits != lock.permits_held || beyond {
             return Err(format!("{permits} permits held, {} counted, limit {:?}", lock.permits_held, lock.limit));
         }
-        if let Some(sequence) = self.next_in_queue(key, 0)
+        if let Some(sequence) = self.next_in_queue(key, 0).filter(|_| !self.is_yet_to_open(key))
             && self.waiter_due(key, sequence).is_none()
         {
             return Err(format!("waiter {sequence} could hold the lock"));

@@ -40,6 +40,7 @@ impl Machine {
             due.insert((record.kept, Due::Process(namespace.clone(), process.clone())));
         }
         due.extend(self.globals.closed_until.map(|until| (until, Due::Opening)));
+        due.extend(self.globals.unlocking.first().map(|unlocking| (unlocking.since, Due::Unlocking)));
         due
     }
 

@@ -27,18 +27,21 @@ pub(super) struct Documents {
 }
 
 impl Documents {
-    /// Names whose documents have this `ts`.
-    pub(super) fn stamped(&self, namespace: &Namespace, ts: DocumentId) -> impl Iterator<Item = &LockName> + use<'_> {
+    /// Names whose documents have this `ts`, from one on.
+    pub(super) fn stamped<'a>(
+        &'a self,
+        namespace: &Namespace,
+        ts: DocumentId,
+        from: &LockName,
+    ) -> impl Iterator<Item = &'a LockName> + use<'a> {
         let namespace = namespace.clone();
-        // No name sorts before the shortest one that there can be.
-        let first = self.by_stamp.range((namespace.clone(), ts, LockName::least())..);
+        let first = self.by_stamp.range((namespace.clone(), ts, from.clone())..);
         first.take_while(move |(of, stamp, _)| *of == namespace && *stamp == ts).map(|(_, _, name)| name)
     }
 
-    /// Names that a process holds as documents.
-    pub(super) fn of_process(&self, namespace: &Namespace, process: &str) -> Vec<(LockName, FencingToken)> {
-        let held = self.by_process.get(&(namespace.clone(), process.into()));
-        held.into_iter().flatten().map(|(name, token)| (name.clone(), *token)).collect()
+    /// What a process holds as documents; `None` where it is nothing.
+    pub(super) fn held_by(&self, namespace: &Namespace, process: &str) -> Option<&BTreeMap<LockName, FencingToken>> {
+        self.by_process.get(&(namespace.clone(), process.into()))
     }
 
     /// The oldest free document where there are more than so many.
@@ -113,7 +116,9 @@ impl Machine {
         let key_of = |name: LockName| LockKey { namespace: namespace.clone(), name };
         let names: BTreeSet<LockName> = match which {
             WhichDocuments::Named(name) => BTreeSet::from([name.clone()]),
-            WhichDocuments::Stamped(ts) => self.documents.stamped(namespace, *ts).take(rows_max + 1).cloned().collect(),
+            WhichDocuments::Stamped(ts) => {
+                self.documents.stamped(namespace, *ts, &LockName::least()).take(rows_max + 1).cloned().collect()
+            }
             WhichDocuments::After(after) => {
                 let from = key_of(after.clone().unwrap_or(LockName::least()));
                 let later = |key: &&LockKey| key.namespace == *namespace && after.as_ref() != Some(&key.name);

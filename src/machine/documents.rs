@@ -9,6 +9,7 @@ use super::document_index::Documents;
 use super::expiry::Due;
 use super::requests::of_grab;
 use super::state::{DocumentMark, FreeDocument, Holder, HolderExtras, Standing, TakeState};
+use super::unlocking::WhichHeld;
 use super::{Machine, RecordKey};
 use crate::limits;
 use crate::model::{
@@ -131,31 +132,27 @@ impl Machine {
         name: Option<&LockName>,
         since: Option<LogTime>,
     ) -> Outcome {
-        let key_of = |name: LockName| LockKey { namespace: namespace.clone(), name };
-        let keys: Vec<LockKey> = match name {
-            Some(name) => vec![key_of(name.clone())],
-            None => self.documents.stamped(namespace, ts).cloned().map(key_of).collect(),
+        let Some(name) = name else {
+            return self.unlock_many(namespace, WhichHeld::Stamp(ts));
         };
-        let mut locks = 0;
-        for key in keys {
-            self.settle(&key);
-            match self.takes.get(&(key.clone(), ts.take())).map(|take| &take.state) {
-                Some(TakeState::Live(Standing::Holds(token))) => {
-                    self.end_hold(&key, *token, EndReason::Released, None);
-                    locks += 1;
+        let key = LockKey { namespace: namespace.clone(), name: name.clone() };
+        self.settle(&key);
+        match self.takes.get(&(key.clone(), ts.take())).map(|take| &take.state) {
+            Some(TakeState::Live(Standing::Holds(token))) => {
+                self.end_hold(&key, *token, EndReason::Released, None);
+                return Outcome::Freed { locks: 1 };
+            }
+            Some(TakeState::Live(Standing::Waits(_)) | TakeState::Over { .. }) => {}
+            None if self.too_late(since).is_err() => {}
+            None => {
+                if let Err(refusal) = self.room_for_a_take(&key) {
+                    return Outcome::Refused(refusal);
                 }
-                Some(TakeState::Live(Standing::Waits(_)) | TakeState::Over { .. }) => {}
-                None if name.is_none() || self.too_late(since).is_err() => {}
-                None => {
-                    if let Err(refusal) = self.room_for_a_take(&key) {
-                        return Outcome::Refused(refusal);
-                    }
-                    self.note_take(&key, ts.take(), &ts.handle(), None);
-                    self.take_is_over(&key, ts.take(), Outcome::Withdrawn);
-                }
+                self.note_take(&key, ts.take(), &ts.handle(), None);
+                self.take_is_over(&key, ts.take(), Outcome::Withdrawn);
             }
         }
-        Outcome::Freed { locks }
+        Outcome::Freed { locks: 0 }
     }
 
     fn unlock_all(
@@ -168,19 +165,7 @@ impl Machine {
         if let Err(refusal) = self.too_late(since) {
             return Outcome::Refused(refusal);
         }
-        let mut locks = 0;
-        for (name, token) in self.documents.of_process(namespace, process.as_str()) {
-            let key = LockKey { namespace: namespace.clone(), name };
-            self.settle(&key);
-            let holder = self.locks.get(&key).and_then(|lock| lock.holders.get(&token));
-            let mark = holder.and_then(|holder| holder.document());
-            let meant = mark.is_some_and(|mark| term.is_none_or(|term| mark.term.is_some_and(|of| of <= term)));
-            if meant {
-                self.end_hold(&key, token, EndReason::Released, None);
-                locks += 1;
-            }
-        }
-        Outcome::Freed { locks }
+        self.unlock_many(namespace, WhichHeld::Process(process.clone(), term))
     }
 
     fn ping(&mut self, namespace: &Namespace, process: &ProcessId) -> Outcome {
@@ -265,7 +250,7 @@ impl Machine {
 
     /// A process gave no sign of life for days: forgotten, or kept as long again where it has locks.
     pub(super) fn process_due(&mut self, namespace: &Namespace, process: &ProcessId) {
-        if self.documents.of_process(namespace, process.as_str()).is_empty() {
+        if self.documents.held_by(namespace, process.as_str()).is_none() {
             self.forget_process(namespace, process);
             return;
         }

@@ -28,6 +28,8 @@ pub(super) enum Due {
     Process(Namespace, ProcessId),
     /// The time without grants after a restore.
     Opening,
+    /// Documents that a command freed and did not go through.
+    Unlocking,
 }
 
 impl Machine {
@@ -53,7 +55,8 @@ impl Machine {
             Due::Tombstone(id) => self.forget_tombstone(id),
             Due::Take(lock, take) => self.forget_take(&lock, take),
             Due::Process(namespace, process) => self.process_due(&namespace, &process),
-            Due::Opening => self.open_again(),
+            Due::Opening => return self.open_again(),
+            Due::Unlocking => return self.unlock_more(),
         }
         1
     }
@@ -61,8 +64,12 @@ impl Machine {
     /// Fully ends whatever is due at one lock, where the sweep stopped at its bound before it came there: a command
     /// never meets a record that has run out.
     pub(super) fn settle(&mut self, key: &LockKey) {
-        if !self.swept_in_part {
+        if !self.swept_in_part && self.globals.unlocking.is_empty() {
             return;
+        }
+        self.unlock_at(key);
+        if self.is_yet_to_open(key) {
+            self.look_at(key, 0);
         }
         for due in self.due_at(key) {
             self.end_due(due);

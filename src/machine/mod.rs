@@ -51,6 +51,7 @@ mod standings;
 pub mod state;
 mod suspects;
 mod takes;
+mod unlocking;
 mod upgrade;
 mod values;
 mod waiters;

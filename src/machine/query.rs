@@ -8,7 +8,8 @@ use super::state::{Standing, Waiter};
 use crate::limits;
 use crate::model::{
     Answer, Answered, Checked, Claim, FencingToken, ListFilter, ListShow, LockKey, LockName, LockSummary, LockView,
-    Namespace, Outcome, Position, Query, RequestId, SessionId, SessionView, TakeId, TokenState, ValidTokens, WaiterView,
+    Namespace, Outcome, Position, Query, RequestId, SessionId, SessionView, TakeId, TokenState, ValidTokens,
+    WaiterView,
 };
 
 impl Machine {

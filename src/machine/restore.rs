@@ -4,10 +4,12 @@
 //! tokens and session ids go on where nothing before could have come, and nothing is granted for the longest time that
 //! an unknown grant can last.
 
+use std::ops::Bound;
+
 use super::expiry::Due;
 use super::{Machine, RecordKey};
 use crate::limits;
-use crate::model::{EndReason, Refusal, Restoring};
+use crate::model::{EndReason, LockKey, Refusal, Restoring};
 
 impl Machine {
     /// Turns the state of a backup into the beginning of a new cluster's, as of the log position after its last.
@@ -51,18 +53,34 @@ impl Machine {
     fn close(&mut self, ms: u64) {
         self.move_due(self.globals.closed_until, None, Due::Opening);
         self.globals.closed_until = (ms != 0).then(|| self.globals.now.after_ms(ms));
+        self.globals.opening = None;
         self.move_due(None, self.globals.closed_until, Due::Opening);
     }
 
-    /// The time is over: whoever waits is looked at.
-    pub(super) fn open_again(&mut self) {
-        self.close(0);
-        self.touched.extend(self.locks.keys().map(|key| (key.clone(), 0)));
+    /// The time is over: looks at a bounded number of queues, and goes on in the same or the next sweep. Returns how many.
+    pub(super) fn open_again(&mut self) -> usize {
+        let max = limits::QUEUES_OPENED_AT_ONCE_MAX;
+        let from = self.globals.opening.take().map_or(Bound::Unbounded, Bound::Included);
+        let locks = self.locks.range((from, Bound::Unbounded)).take(max + 1);
+        let mut keys: Vec<LockKey> = locks.map(|(key, _)| key.clone()).collect();
+        let next = if keys.len() <= max { None } else { keys.pop() };
+        keys.iter().for_each(|key| self.look_at(key, 0));
+        match next {
+            Some(_) => self.globals.opening = next,
+            None => self.close(0),
+        }
+        keys.len().max(1)
     }
 
-    /// Whether anything may be granted at all.
+    /// Whether the time without grants is over, but this lock's queue was not looked at yet.
+    pub(super) fn is_yet_to_open(&self, key: &LockKey) -> bool {
+        let over = self.globals.closed_until.is_some() && !self.is_closed();
+        over && self.globals.opening.as_ref().is_none_or(|next| next <= key)
+    }
+
+    /// Whether nothing may be granted at all.
     pub(super) fn is_closed(&self) -> bool {
-        self.globals.closed_until.is_some()
+        self.globals.closed_until.is_some_and(|until| self.globals.now <= until)
     }
 
     /// Refuses while nothing may be granted.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::few::Few;
+use super::unlocking::Unlocking;
 use crate::model::{
     Claim, ClusterSettings, DocumentId, EndReason, Extras, Fairness, FencingToken, Handle, Instance, Kind, LockKey,
     LockValue, LogTime, Metadata, Mode, Namespace, Outcome, Owner, Parent, Position, Principal, Reason, SessionId,
@@ -45,6 +46,10 @@ pub struct Globals {
     pub leaderless_ms: u64,
     /// Where the newest event stands.
     pub newest_event: Position,
+    /// Commands that freed more documents than one command may go through, oldest first.
+    pub unlocking: Vec<Unlocking>,
+    /// Once `closed_until` has passed: the first lock whose queue was not looked at yet.
+    pub opening: Option<LockKey>,
 }
 
 /// One who holds a lock.

@@ -12,6 +12,7 @@ pub(crate) mod random;
 mod records;
 mod refused;
 mod restore;
+mod rounds;
 mod script_documents;
 mod script_words;
 mod scripts;

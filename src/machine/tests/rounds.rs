@@ -1,0 +1,171 @@
+//! What is too much for one entry is done in rounds: each is bounded, and what follows never finds the rest undone.
+
+use super::circles::open;
+use super::costs::acquire;
+use super::mirror::entry;
+use crate::limits;
+use crate::machine::{Applied, Machine};
+use crate::model::*;
+
+const DOCUMENTS: u64 = 100_000;
+/// Queues of a restored state: more than one sweep looks at.
+const QUEUES: u64 = limits::SWEEP_AN_ENTRY_MAX as u64 + 2_000;
+const BATCH: u64 = 1_000;
+
+fn name(number: u64) -> LockName {
+    LockName::parse(&format!("lock-{number:06}")).expect("legal")
+}
+
+fn key(number: u64) -> LockKey {
+    LockKey { namespace: Namespace::default(), name: name(number) }
+}
+
+fn process() -> ProcessId {
+    ProcessId::parse("host:27017:1").expect("legal")
+}
+
+fn grab(number: u64, ts: u64) -> Command {
+    let metadata = Metadata { process: process().as_str().into(), ..Metadata::default() };
+    let mut stamp = [0; 12];
+    stamp[4..].copy_from_slice(&ts.to_be_bytes());
+    let ts = DocumentId(stamp);
+    Command::Document(DocumentCommand::Grab(Grab {
+        lock: key(number),
+        ts,
+        term: Some(number % 2),
+        prepare: false,
+        metadata,
+    }))
+}
+
+fn unlock_all(term: Option<u64>) -> Command {
+    let (namespace, process) = (Namespace::default(), process());
+    Command::Document(DocumentCommand::UnlockAll { namespace, process, term })
+}
+
+/// Entries that follow each other.
+struct Driven(Machine);
+
+impl Driven {
+    fn apply(&mut self, stamp: u64, commands: Vec<Command>) -> Applied {
+        self.0.apply(self.0.applied() + 1, &entry(stamp, vec![], commands))
+    }
+
+    fn outcome(&mut self, stamp: u64, command: Command) -> Outcome {
+        self.apply(stamp, vec![command]).commands.remove(0).outcome
+    }
+}
+
+fn count(applied: &Applied, word: &str) -> usize {
+    applied.events.iter().filter(|event| event.kind.word() == word).count()
+}
+
+/// A process that holds so many documents, each under a `ts` of its own.
+fn with_documents(documents: u64) -> Driven {
+    let mut driven = Driven(Machine::new());
+    driven.apply(0, vec![open(1), open(2)]);
+    for first in (1..=documents).step_by(BATCH as usize) {
+        let granted =
+            driven.apply(0, (first..(first + BATCH).min(documents + 1)).map(|number| grab(number, number)).collect());
+        assert!(granted.commands.iter().all(|reply| matches!(reply.outcome, Outcome::Granted(_))), "{granted:?}");
+    }
+    driven.0.take_dirty(|_, _| ());
+    driven
+}
+
+/// One command frees a hundred thousand documents of a process. It says how many, but changes a bounded number of them, and
+/// so does each entry that follows; in the end all are free.
+#[test]
+fn a_hundred_thousand_documents_are_freed_in_rounds() {
+    let mut driven = with_documents(DOCUMENTS);
+    let applied = driven.apply(1, vec![unlock_all(None)]);
+    assert_eq!(applied.commands[0].outcome, Outcome::Freed { locks: DOCUMENTS });
+    let mut released = count(&applied, "released");
+    assert!(released <= limits::DOCUMENTS_UNLOCKED_AT_ONCE_MAX, "{released} in the entry of the command");
+    let again = driven.apply(1, vec![unlock_all(None)]);
+    assert_eq!(again.commands[0].outcome, Outcome::Freed { locks: 0 }, "they are freed already");
+    released += count(&again, "released");
+    assert_eq!(driven.0.globals.unlocking.len(), 1, "the second command is the first again");
+    driven.0.check().expect("whole");
+    let mut stamp = 2;
+    while 0 < driven.0.totals().holders {
+        let applied = driven.apply(stamp, vec![]);
+        let in_one = count(&applied, "released");
+        assert!(0 < in_one, "{} documents are still held, and none is freed any more", driven.0.totals().holders);
+        let most = limits::SWEEP_AN_ENTRY_MAX + limits::DOCUMENTS_UNLOCKED_AT_ONCE_MAX;
+        assert!(in_one <= most, "{in_one} in one entry");
+        released += in_one;
+        stamp += 1;
+    }
+    assert_eq!(released as u64, DOCUMENTS);
+    driven.apply(stamp, vec![]);
+    assert!(!driven.0.is_due());
+    driven.0.check().expect("whole");
+}
+
+/// Between two rounds a command finds what was freed free, and what came after the command stays: a document is grabbed
+/// again, or taken by a session. Documents of another term stay as well.
+#[test]
+fn what_was_freed_is_free_between_two_rounds() {
+    let documents = 8 * limits::DOCUMENTS_UNLOCKED_AT_ONCE_MAX as u64;
+    let mut driven = with_documents(documents);
+    let freed = driven.outcome(1, unlock_all(Some(0)));
+    assert_eq!(freed, Outcome::Freed { locks: documents / 2 }, "those of the other term stay");
+    let (last, other_term) = (documents, documents - 1);
+    let taken = driven.outcome(1, acquire(1, 1, name(last).as_str(), None));
+    assert!(matches!(taken, Outcome::Granted(_)), "{taken:?}");
+    let held = driven.outcome(1, acquire(1, 2, name(other_term).as_str(), None));
+    assert!(matches!(held, Outcome::Queued(_)), "{held:?}");
+    let again = driven.outcome(1, grab(last - 2, documents + 1));
+    assert!(matches!(again, Outcome::Granted(_)), "{again:?}");
+    driven.0.check().expect("whole");
+    let mut restored = Driven(Machine::from_records(driven.0.records()).expect("records make a machine"));
+    for stamp in 2..8 {
+        assert_eq!(driven.apply(stamp, vec![]), restored.apply(stamp, vec![]), "restored between two rounds");
+    }
+    assert_eq!(driven.0.totals().holders, documents / 2 + 2, "the other term's, and the two that came later");
+    driven.0.check().expect("whole");
+}
+
+/// After a restore's wait many queues are looked at in rounds. A command that meets one of the others serves its queue
+/// first.
+#[test]
+fn queues_open_in_rounds_after_a_restore() {
+    let mut driven = Driven(Machine::new());
+    driven.apply(0, vec![open(1)]);
+    let take = |number: u64, take: u64| {
+        Command::TakeLease(TakeLease {
+            lock: key(number),
+            take: TakeId(take.into()),
+            handle: Handle::from_random(take.into()),
+            mode: Mode::Exclusive,
+            lease_ms: limits::TTL_MS_MAX_DEFAULT,
+            patience: Patience::For { ms: limits::PATIENCE_MS_MAX },
+            metadata: Metadata::default(),
+        })
+    };
+    for first in (1..=QUEUES).step_by(BATCH as usize) {
+        let numbers = first..(first + BATCH).min(QUEUES + 1);
+        let holds = numbers.clone().map(|number| acquire(1, number, name(number).as_str(), None));
+        driven.apply(0, holds.chain(numbers.map(|number| take(number, number))).collect());
+    }
+    driven.0.restore(Restoring { wall: WallTime(1_796_000_000_000), epoch_min: 0, at_once: false, ttl_ms_max: 0 });
+    assert_eq!(driven.0.totals().holders, 0, "all sessions have ended");
+    let over = limits::TTL_MS_MAX_DEFAULT + 1;
+    let applied = driven.apply(over, vec![take(QUEUES, QUEUES + 1)]);
+    assert!(matches!(applied.commands[0].outcome, Outcome::Queued(_)), "behind the one that came first: {applied:?}");
+    let mut granted = count(&applied, "granted");
+    let most = limits::SWEEP_AN_ENTRY_MAX + limits::QUEUES_OPENED_AT_ONCE_MAX;
+    assert!(granted <= most, "{granted} in one entry");
+    assert!((granted as u64) < QUEUES, "one entry opened all queues");
+    assert_eq!(driven.0.locks[&key(QUEUES)].holders.len(), 1, "its queue was served before the command came to it");
+    driven.0.check().expect("whole");
+    let restored = Machine::from_records(driven.0.records()).expect("records make a machine");
+    let mut restored = Driven(restored);
+    let applied = driven.apply(over + 1, vec![]);
+    assert_eq!(applied, restored.apply(over + 1, vec![]), "restored between two rounds");
+    granted += count(&applied, "granted");
+    assert_eq!(granted as u64, QUEUES, "every queue");
+    assert!(!driven.0.is_due());
+    driven.0.check().expect("whole");
+}
