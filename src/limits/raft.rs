@@ -12,8 +12,6 @@ pub const DECODED_ENTRIES_MAX: usize = 8;
 pub const REPLICATION_BYTES_MAX: usize = 1 << 20;
 /// Entries of one replication request.
 pub const REPLICATION_ENTRIES_MAX: u64 = 2_048;
-/// Entries that are no longer in memory are read in pieces of so many bytes: an append waits for one of them at most.
-pub const LOG_READ_BYTES: usize = 128 << 10;
 /// A new leader's guess of where a follower's log ends is answered without the follower, if that has voted and its log ends
 /// more than so many entries later. Openraft's guesses go forward by halves until as many are left.
 pub const GUESS_ENTRIES: u64 = 16;

@@ -18,7 +18,7 @@ use super::ring::Ring;
 use super::store::may_wait;
 use super::types::{RaftEntry, RaftLogId, RaftVote, Types, from_log_id, from_vote, to_log_id, to_vote};
 use crate::faults::{self, Fault};
-use crate::limits::{LOG_READ_BYTES, REPLICATION_BYTES_MAX, REPLICATION_ENTRIES_MAX};
+use crate::limits::{REPLICATION_BYTES_MAX, REPLICATION_ENTRIES_MAX};
 use crate::storage::{Done, Wal};
 
 /// A handle; all of them share one log.
@@ -47,53 +47,51 @@ impl LogStore {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Entries from `from` to before `to`; a prefix of them when they exceed `max_bytes`, but at least one.
-    async fn read(&self, from: u64, to: u64, max_bytes: usize) -> io::Result<Vec<RaftEntry>> {
-        let (from, to, cached_from) = {
-            // State and ring are looked at under one lock, so that no truncation comes between them.
-            let ring = self.ring();
-            let state = self.wal.state();
-            let from = from.max(state.purged.map_or(ring.begins, |id| id.index + 1));
-            let to = to.min(state.last.map_or(0, |id| id.index + 1));
-            if from >= to {
-                return Ok(Vec::new());
-            }
-            match ring.first() {
-                Some(first) if first <= from => return Ok(ring.range(from, to, max_bytes)),
-                Some(first) => (from, to, first.min(to)),
-                None => (from, to, to),
-            }
-        };
-        let wal = self.wal.clone();
-        let reading = move || from_files(&*wal, from, cached_from, max_bytes);
-        let mut entries = may_wait(self.wal.may_block(), reading).await??;
-        if max_bytes < usize::MAX {
-            return Ok(entries);
-        }
-        if cached_from < to {
-            entries.extend(self.ring().range(cached_from, to, max_bytes));
-        }
-        let found = entries.len() as u64;
-        if found == to - from { Ok(entries) } else { Err(hole(from, to, found)) }
-    }
-
-    /// A first part of those entries, which fits into one message and little memory.
+    /// Entries from `from` to before `to`: as many of the first as fit into one message, and at least one where there is one.
     async fn read_part(&self, from: u64, to: u64) -> io::Result<Vec<RaftEntry>> {
-        self.read(from, to.min(from.saturating_add(REPLICATION_ENTRIES_MAX)), REPLICATION_BYTES_MAX).await
-    }
-}
-
-/// Entries that are not in the ring, in pieces: an append waits for one piece at most.
-fn from_files(wal: &dyn Wal, from: u64, to: u64, max_bytes: usize) -> io::Result<Vec<RaftEntry>> {
-    let (mut entries, mut next, mut bytes) = (Vec::new(), from, 0_usize);
-    while next < to && bytes < max_bytes {
-        for (id, payload) in wal.read(next, to, (max_bytes - bytes).min(LOG_READ_BYTES))? {
-            next = id.index + 1;
-            bytes = bytes.saturating_add(payload.len());
-            entries.push(payload::decode(id, payload)?);
+        let to = to.min(from.saturating_add(REPLICATION_ENTRIES_MAX));
+        loop {
+            let (from, to) = {
+                // State and ring are looked at under one lock, so that no truncation comes between them.
+                let ring = self.ring();
+                let state = self.wal.state();
+                let from = from.max(state.purged.map_or(ring.begins, |id| id.index + 1));
+                let to = to.min(state.last.map_or(0, |id| id.index + 1));
+                if from >= to {
+                    return Ok(Vec::new());
+                }
+                match ring.first() {
+                    Some(first) if first <= from => return Ok(ring.range(from, to, REPLICATION_BYTES_MAX)),
+                    Some(first) => (from, to.min(first)),
+                    None => (from, to),
+                }
+            };
+            // One read, so that no truncation comes between its entries.
+            let wal = self.wal.clone();
+            let read = may_wait(self.wal.may_block(), move || wal.read(from, to, REPLICATION_BYTES_MAX)).await?;
+            let state = self.wal.state();
+            let gone = state.purged.is_some_and(|id| from <= id.index) || state.last.is_none_or(|id| id.index < from);
+            match read {
+                // It was purged or truncated since the look at the state: look again.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && gone => {}
+                read => return read?.into_iter().map(|(id, bytes)| payload::decode(id, bytes)).collect(),
+            }
         }
     }
-    Ok(entries)
+
+    /// All entries from `from` to before `to` that the log has.
+    async fn read(&self, from: u64, to: u64) -> io::Result<Vec<RaftEntry>> {
+        let mut entries: Vec<RaftEntry> = Vec::new();
+        loop {
+            let next = entries.last().map_or(from, |last| last.log_id.index + 1);
+            let part = self.read_part(next, to).await?;
+            let Some(first) = part.first() else { return Ok(entries) };
+            if !entries.is_empty() && first.log_id.index != next {
+                return Err(hole(next, first.log_id.index));
+            }
+            entries.extend(part);
+        }
+    }
 }
 
 fn bounds(range: &impl RangeBounds<u64>) -> (u64, u64) {
@@ -110,9 +108,8 @@ fn bounds(range: &impl RangeBounds<u64>) -> (u64, u64) {
     (from, to)
 }
 
-fn hole(from: u64, to: u64, found: u64) -> io::Error {
-    let what = format!("the log has {found} of the entries {from} to {}", to - 1);
-    io::Error::new(io::ErrorKind::InvalidData, what)
+fn hole(from: u64, to: u64) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("the log lacks the entries {from} to {}", to - 1))
 }
 
 impl RaftLogReader<Types> for LogStore {
@@ -121,7 +118,7 @@ impl RaftLogReader<Types> for LogStore {
         range: R,
     ) -> io::Result<Vec<RaftEntry>> {
         let (from, to) = bounds(&range);
-        self.read(from, to, usize::MAX).await
+        self.read(from, to).await
     }
 
     /// What is applied, part after part: the next one is read when the one before it was applied.
@@ -131,7 +128,7 @@ impl RaftLogReader<Types> for LogStore {
     ) -> impl Stream<Item = io::Result<RaftEntry>> + OptionalSend {
         let (from, to) = bounds(&range);
         let parts = stream::try_unfold((self.clone(), from), move |(log, from)| async move {
-            let part = if from < to { log.read_part(from, to).await? } else { Vec::new() };
+            let part = log.read_part(from, to).await?;
             let next = part.last().map(|last| last.log_id.index + 1);
             io::Result::Ok(next.map(|next| (stream::iter(part.into_iter().map(Ok)), (log, next))))
         });
