@@ -60,7 +60,7 @@ pub(super) enum Asked {
     Renew(RenewalCall),
     Settled,
     Query(Query),
-    Subscribe(Subscription),
+    Subscribe,
     Status,
 }
 
@@ -214,11 +214,6 @@ impl Fake {
     /// Log time now.
     pub(super) fn stamp(&self) -> LogTime {
         LogTime(1_000 + u64::try_from(self.clock.begun.elapsed().as_millis()).expect("a short test"))
-    }
-
-    /// How long from now until log time passes this deadline.
-    pub(super) fn left(&self, deadline: LogTime) -> Duration {
-        Duration::from_millis(deadline.ms_since(self.stamp()))
     }
 
     /// A call comes to the service, and its fate is decided there.
@@ -408,7 +403,7 @@ impl LockService for Fake {
     }
 
     async fn subscribe(&self, subscription: Subscription) -> Result<Events, ServiceError> {
-        self.reach(Asked::Subscribe(subscription.clone())).await?;
+        self.reach(Asked::Subscribe).await?;
         let mut inner = self.inner();
         if subscription.cluster_id.is_some_and(|id| id != inner.cluster_id) {
             return Err(crate::model::Invalid::new("position", "of this cluster", "another one").into());

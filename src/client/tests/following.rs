@@ -14,7 +14,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 const CALLS_A_MINUTE: usize = 2 * 60 + 20;
 
 fn is_subscription(asked: &Asked) -> bool {
-    matches!(asked, Asked::Subscribe(_))
+    matches!(asked, Asked::Subscribe)
 }
 
 fn is_question_for_tokens(asked: &Asked) -> bool {
@@ -93,7 +93,7 @@ async fn a_wait_that_breaks_off_at_once_is_no_hot_loop() {
         Asked::Submit(crate::model::Command::Acquire(_)) => Fate::Outcome(queued.clone()),
         Asked::Query(Query::Claim { .. }) => Fate::Answer(Answer::Claim(Some(queued.clone()))),
         Asked::Settled => Fate::Fail(ServiceError::unknown("broken")),
-        Asked::Submit(_) | Asked::Renew(_) | Asked::Query(_) | Asked::Subscribe(_) | Asked::Status => Fate::Serve,
+        Asked::Submit(_) | Asked::Renew(_) | Asked::Query(_) | Asked::Subscribe | Asked::Status => Fate::Serve,
     });
     tokio::time::timeout(MINUTE, session.lock("a").acquire()).await.expect_err("never granted");
     let waits = fake.count(|asked| matches!(asked, Asked::Settled));
@@ -111,7 +111,7 @@ async fn a_filter_with_a_gap_calls_no_valid_token_stale() {
     tokio::time::sleep(TICK).await;
     fake.rule(|asked| match asked {
         Asked::Query(Query::Tokens { .. }) => Fate::Fail(ServiceError::unknown("away")),
-        Asked::Submit(_) | Asked::Renew(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe(_) | Asked::Status => {
+        Asked::Submit(_) | Asked::Renew(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => {
             Fate::Serve
         }
     });

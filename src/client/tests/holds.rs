@@ -49,7 +49,7 @@ fn given_back(fake: &Fake) -> Vec<Option<u32>> {
             | Alteration::SetValue { .. }
             | Alteration::Resume { .. } => None,
         },
-        Asked::Submit(_) | Asked::Renew(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe(_) | Asked::Status => {
+        Asked::Submit(_) | Asked::Renew(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => {
             None
         }
     });
@@ -62,7 +62,7 @@ async fn permits_are_made_when_they_are_taken() {
     let fake = Fake::new();
     fake.rule(|asked| match asked {
         Asked::Submit(Command::Alter(_)) => Fate::Outcome(Outcome::Released { left: 1 }),
-        Asked::Submit(_) | Asked::Renew(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe(_) | Asked::Status => {
+        Asked::Submit(_) | Asked::Renew(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => {
             Fate::Serve
         }
     });

@@ -39,7 +39,7 @@ async fn attaching(answers: Vec<(Duration, Outcome)>) -> (Fake, crate::client::S
             Some((late, outcome)) => Fate::Late(late, outcome),
             None => Fate::Serve,
         },
-        Asked::Submit(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe(_) | Asked::Status => Fate::Serve,
+        Asked::Submit(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => Fate::Serve,
     });
     let session = fake.client().session().ttl(9 * SECOND).open().await.expect("opened");
     (fake, session)

@@ -127,7 +127,7 @@ async fn a_token_lease_that_was_waited_for_counts_from_a_refresh() {
             let deadline = Some(clocks.stamp().after_ms(7_000));
             Fate::Late(waits, Outcome::Granted(Grant { token: FencingToken::new(0, 9), deadline, waited_ms: 2_000 }))
         }
-        Asked::Submit(_) | Asked::Renew(_) | Asked::Query(_) | Asked::Subscribe(_) | Asked::Status => Fate::Serve,
+        Asked::Submit(_) | Asked::Renew(_) | Asked::Query(_) | Asked::Subscribe | Asked::Status => Fate::Serve,
     });
     let lease = fake.client().lease("a").duration(length).wait(60 * SECOND).take().await.expect("granted");
     assert_eq!((fake.count(is_renewal), lease.valid_for()), (1, left(&fake, fake.sent(is_renewal), length)));
@@ -142,7 +142,7 @@ async fn an_adopted_hold_keeps_its_lease() {
     let (token, clocks) = (FencingToken::new(0, 5), fake.clone());
     fake.rule(move |asked| match asked {
         Asked::Query(Query::Inspect { .. }) => Fate::Answer(view(token, clocks.stamp().after_ms(3_000))),
-        Asked::Submit(_) | Asked::Renew(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe(_) | Asked::Status => {
+        Asked::Submit(_) | Asked::Renew(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => {
             Fate::Serve
         }
     });
@@ -172,7 +172,7 @@ async fn an_adopted_hold_without_a_lease_lives_with_its_session() {
             }
             RenewalTarget::Session(_) | RenewalTarget::Lease { .. } => Fate::Serve,
         },
-        Asked::Submit(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe(_) | Asked::Status => Fate::Serve,
+        Asked::Submit(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => Fate::Serve,
     });
     let guard = session.adopt("a", token).await.expect("its own");
     assert_eq!(guard.valid_for(), session.valid_for());
@@ -206,7 +206,7 @@ async fn a_refused_refresh_ends_the_lease() {
             }
             RenewalTarget::Session(_) | RenewalTarget::Hold { .. } => Fate::Serve,
         },
-        Asked::Submit(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe(_) | Asked::Status => Fate::Serve,
+        Asked::Submit(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => Fate::Serve,
     });
     tokio::time::sleep(TICK).await;
     assert!(!lease.valid_for().is_zero());
