@@ -102,6 +102,9 @@ impl Machine {
         session: Option<SessionId>,
     ) -> bool {
         let way = Way { mode, barges: fairness == Fairness::Barging };
+        if faults::on(Fault::ReaderPassesWriter) && mode == Mode::Shared {
+            return lock.admits(mode);
+        }
         if lock.queue.is_empty() || (way.barges && lock.queue.first_in_the_way(way).is_none()) {
             return lock.admits(mode);
         }
@@ -110,9 +113,6 @@ impl Machine {
 
     /// Whether no waiter before this place is in the way of one who asks so.
     fn clear_ahead(&self, key: &LockKey, lock: &Lock, (way, before): (Way, u64), session: Option<SessionId>) -> bool {
-        if faults::on(Fault::ReaderPassesWriter) && way.mode == Mode::Shared {
-            return true;
-        }
         let first = lock.queue.first_in_the_way(way).filter(|first| *first < before);
         let Some(first) = first else { return true };
         // Only sets, and what stands behind one, are passed.

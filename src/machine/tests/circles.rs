@@ -11,7 +11,7 @@ use crate::machine::Machine;
 use crate::machine::state::Standing;
 use crate::model::*;
 
-const STORIES: u64 = 2_000;
+const STORIES: u64 = 2_200;
 const COMMANDS_A_STORY: u64 = 60;
 const SESSIONS: u64 = 5;
 const LOCKS: [&str; 4] = ["a", "b", "c", "pool"];
