@@ -30,8 +30,13 @@ pub(super) struct HandleOption {
 impl HandleOption {
     /// The secret, from wherever it is given.
     pub(super) fn read(self) -> Result<Handle, Failure> {
-        if self.handle.reveal() != "-" { Ok(self.handle) } else { read_handle(std::io::stdin().lock()) }
+        given(self.handle)
     }
+}
+
+/// The handle itself, or for `-` the one on standard input.
+fn given(handle: Handle) -> Result<Handle, Failure> {
+    if handle.reveal() != "-" { Ok(handle) } else { read_handle(std::io::stdin().lock()) }
 }
 
 /// The handle on the first line of a text.
@@ -55,7 +60,7 @@ pub(super) async fn acquire<S: LockService>(
     };
     let mut request = client.lease(options.name.as_str()).duration(options.duration).mode(mode);
     if let Some(handle) = options.handle {
-        request = request.handle(handle);
+        request = request.handle(given(handle)?);
     }
     if let Some(why) = &options.why {
         request = request.why(why);

@@ -222,8 +222,8 @@ pub(super) struct AcquireOptions {
     /// Length of the lease, such as 30s; at most 10m, unless the cluster was set up for more
     #[arg(long = "for", value_parser = duration, value_name = "DURATION")]
     pub(super) duration: Duration,
-    /// Secret that refreshes and releases the lease [default: random]
-    #[arg(long, value_parser = handle, value_name = "HANDLE")]
+    /// Secret that refreshes and releases the lease; `-` reads it from standard input [default: random]
+    #[arg(long, value_parser = handle, env = "LOCKKEEPER_HANDLE", hide_env_values = true, value_name = "HANDLE")]
     pub(super) handle: Option<Handle>,
     /// Do not wait
     #[arg(short = 'n', long = "try", conflicts_with = "wait")]
