@@ -53,13 +53,13 @@ impl<S: LockService> Client<S> {
     pub async fn end_session(&self, session: SessionId, why: &str) -> Result<(), ClientError> {
         let (namespace, why) = (self.settings.namespace.clone(), Reason::parse(why)?);
         let (reply, in_doubt) = self.repeated(Command::EndSession(EndSession { namespace, session, why })).await?;
-        match reply.outcome {
-            Outcome::Closed => Ok(()),
-            Outcome::Refused(Refusal::SessionEnded { .. }) if in_doubt => {
-                Err(ServiceError::unknown("the session has ended, by an attempt of this call or otherwise").into())
-            }
-            other => Err(ClientError::unexpected(other)),
+        if reply.outcome == Outcome::Closed {
+            return Ok(());
         }
+        if in_doubt && matches!(reply.outcome, Outcome::Refused(Refusal::SessionEnded { .. })) {
+            return Err(ServiceError::unknown("the session has ended, by an attempt of this call or otherwise").into());
+        }
+        Err(ClientError::unexpected(reply.outcome))
     }
 
     /// Changes a setting of the whole cluster: at once, for what is opened and granted from now on.

@@ -338,7 +338,7 @@ pub enum BoundAdvice {
 /// A duration in the largest unit that leaves no rest.
 fn short(ms: u64) -> String {
     const UNITS: [(u64, &str); 3] = [(3_600_000, "h"), (60_000, "m"), (1_000, "s")];
-    let unit = UNITS.into_iter().find(|(size, _)| ms != 0 && ms % size == 0);
+    let unit = UNITS.into_iter().find(|(size, _)| ms != 0 && ms.is_multiple_of(*size));
     unit.map_or_else(|| format!("{ms}ms"), |(size, unit)| format!("{}{unit}", ms / size))
 }
 

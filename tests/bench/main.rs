@@ -2,6 +2,8 @@
 //! disk, the way to the cluster. Run by `cargo bench --bench parts`, with a part of a name behind it for some of them.
 //! Figures mean something on a quiet machine.
 
+#![allow(clippy::print_stdout, reason = "the figures are there to be read")]
+
 mod codec;
 mod deadlock;
 mod machine;

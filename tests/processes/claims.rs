@@ -171,6 +171,31 @@ fn command_lines_are_read_as_written(endpoints: &str) {
     assert_eq!((unwritten.status.code(), unwritten.stderr.is_empty()), (Some(0), false), "the code is the command's");
 }
 
+fn handles_come_from_elsewhere(endpoints: &str) {
+    let with_variable = |arguments: &[&str]| {
+        let mut command = lockkeeper(endpoints, arguments);
+        command.env("LOCKKEEPER_HANDLE", "a secret").status().unwrap().code()
+    };
+    let from_input = |arguments: &[&str]| {
+        let mut child = lockkeeper(endpoints, arguments).stdin(Stdio::piped()).spawn().unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"a secret\n").unwrap();
+        child.wait().unwrap().code()
+    };
+    assert_eq!(from_input(&["acquire", "cl/proof", "--for", "1m", "--handle", "-"]), Some(0));
+    assert_eq!(with_variable(&["refresh", "cl/proof", "--for", "1m"]), Some(0));
+    assert_eq!(from_input(&["refresh", "cl/proof", "-", "--for", "1m"]), Some(0));
+    assert_eq!(with_variable(&["release", "cl/proof", "another"]), Some(65), "what is written counts");
+    assert_eq!(with_variable(&["release", "cl/proof"]), Some(0));
+    assert_eq!(with_variable(&["acquire", "cl/proof", "--for", "1m"]), Some(0));
+    assert_eq!(from_input(&["release", "cl/proof", "-"]), Some(0));
+}
+
+/// A handle may come from the environment or from standard input, where no other user of the machine can read it.
+#[tokio::test]
+async fn a_handle_need_not_be_on_the_command_line() {
+    against_a_cluster(handles_come_from_elsewhere).await;
+}
+
 /// `acquire` that is stopped by INT, TERM or HUP while it waits leaves no waiter, and exits with 128 and the signal's number.
 #[tokio::test]
 async fn a_signal_withdraws_a_lease() {

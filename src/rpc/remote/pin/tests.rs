@@ -234,8 +234,6 @@ async fn a_node_names_its_cluster_and_refuses_calls_for_others() {
 }
 
 fn take_of(lock: &str) -> crate::model::TakeLease {
-    match take(lock).command {
-        crate::model::Command::TakeLease(take) => take,
-        other => panic!("{other:?}"),
-    }
+    let crate::model::Command::TakeLease(take) = take(lock).command else { panic!("take() makes no lease request") };
+    take
 }

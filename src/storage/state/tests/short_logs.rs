@@ -15,10 +15,9 @@ fn cut(path: &Path, length: u64) {
 }
 
 fn refused(dir: &Path) -> (PathBuf, String) {
-    match try_open(dir, &Options::default()).err().expect("a refusal") {
-        OpenError::Damaged { path, what, .. } => (path, what),
-        other => panic!("{other}"),
-    }
+    let refusal = try_open(dir, &Options::default()).err().expect("a refusal");
+    let OpenError::Damaged { path, what, .. } = refusal else { panic!("{refusal}") };
+    (path, what)
 }
 
 /// A log that ends earlier than the mirror has lost what was synced, also where the rest of it is whole: the node does not
