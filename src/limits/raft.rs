@@ -57,7 +57,7 @@ pub const VIEW_MS_MIN: u64 = 5;
 /// Appends to one follower that wait for its answer: the entries, and behind them the news that they are committed. More
 /// would send small batches early; one would make every entry wait for the news of the one before.
 pub const APPENDS_IN_FLIGHT_MAX: usize = 2;
-/// The news that entries are committed waits so long for entries to travel with; nobody waits for it who asked the leader.
+/// The news that entries are committed waits so long for entries to travel with; no caller of the leader waits for it.
 pub const COMMIT_NEWS_MS_MAX: u64 = 1;
 /// Touched records are folded into the state's digest when there are so many, if no digest is due before. `apply` stands still
 /// for one fold. Busy clients touch their locks and sessions again and again: with fewer than those every entry ends with one.

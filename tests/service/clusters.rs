@@ -116,7 +116,7 @@ async fn a_client_of_a_replaced_cluster_is_to_start_again() {
 
     let (old_id, old_grants) = (id_of(&old).await, grants(&old).await);
     lead.send_replace(new.endpoints()[0].clone());
-    // It has told the client of its own address.
+    // The client has learned its own address from it.
     old.close().await;
     let asked = [
         client.inspect("held").await.map(drop).expect_err("another cluster"),

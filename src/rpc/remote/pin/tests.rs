@@ -169,7 +169,7 @@ async fn what_is_no_client_port_is_named() {
     }
 }
 
-/// A server that says this to whoever connects, and hangs up.
+/// A server that says this to every client that connects, and hangs up.
 async fn something_else(says: Option<&'static str>) -> String {
     let listener = TcpListener::bind(ANY_PORT).await.expect("a free port");
     let address = listener.local_addr().expect("bound").to_string();
