@@ -219,7 +219,7 @@ pub(super) struct AcquireOptions {
     /// Name of the lock
     #[arg(value_parser = lock_name)]
     pub(super) name: LockName,
-    /// Length of the lease, such as 30s; at most 10m, unless the cluster was set up for more
+    /// Length of the lease, such as 30s; at most the cluster's setting ttl_max, which is 10m unless it was changed
     #[arg(long = "for", value_parser = duration, value_name = "DURATION")]
     pub(super) duration: Duration,
     /// Secret that refreshes and releases the lease; `-` reads it from standard input [default: random]
@@ -234,7 +234,7 @@ pub(super) struct AcquireOptions {
     /// Hold alone, or together with other shared holders
     #[arg(long, value_enum, default_value = "exclusive")]
     pub(super) mode: LeaseMode,
-    /// Purpose, shown with the lock
+    /// Purpose, shown with the lock [default: none]
     #[arg(long, value_name = "TEXT")]
     pub(super) why: Option<String>,
 }

@@ -141,7 +141,7 @@ impl Output {
     /// Something that must be seen, on standard error: the object where JSON was asked for, else the text.
     pub(crate) fn notice(&self, value: &impl Serialize, text: impl FnOnce() -> String) {
         let json = self.json.then(|| serde_json::to_string(value).ok()).flatten();
-        self.complain(&json.unwrap_or_else(|| format!("lockkeeper: {}", text())));
+        self.complain(&json.unwrap_or_else(|| format!("lockkeeper: {}", plain(&text()))));
     }
 
     /// Prints a warning on standard error, as an object with `--json`.

@@ -146,12 +146,10 @@ fn visible(command: &clap::Command, path: &str, found: &mut Vec<(String, clap::C
 /// Every option with a value says in its help what the value is, in which unit, and what it is without the option.
 #[test]
 fn every_help_has_units_and_defaults() {
-    // Their options are bounded by the contract of flock, with single letters.
-    let others = [" lock", " elect", " acquire"];
     let mut commands = Vec::new();
     visible(&options::command(), "", &mut commands);
     assert!(30 < commands.len(), "{} commands", commands.len());
-    for (path, command) in commands.iter_mut().filter(|(path, _)| !others.contains(&path.as_str())) {
+    for (path, command) in &mut commands {
         let help = command.render_long_help().to_string();
         assert!(help.contains("--endpoints") && !help.contains("--endpoints <"), "common options in one line:{path}");
         for option in command.get_arguments().filter(|option| !option.is_hide_set()) {

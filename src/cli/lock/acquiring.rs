@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use super::super::failure::Failure;
 use super::super::look::called;
-use super::super::output::Output;
+use super::super::output::{Output, plain};
 use super::options::{Order, RunOptions};
 use super::signals::Signals;
 use crate::client::{Client, ClientError, Session, SetGuard};
@@ -211,7 +211,7 @@ impl Progress {
     fn queued(&self, place: &Place) {
         let message = waiting(place);
         tracing::info!("{message}");
-        self.bar.set_message(message);
+        self.bar.set_message(plain(&message).into_owned());
         self.bar.enable_steady_tick(Duration::from_millis(crate::limits::PROGRESS_TICK_MS));
     }
 

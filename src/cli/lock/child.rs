@@ -2,7 +2,7 @@
 //!
 //! - The hold counts as in use until no process of the group is left, whatever became of the command itself.
 //! - The group is asked to end early enough that it can be killed before the hold runs out on this machine's clock.
-//! - The command is the child of a [guardian](super::guardian), which kills it and all that it started when this process is
+//! - The command is the child of a guardian, which kills it and all that it started when this process is
 //!   killed. When the guardian is killed, this process does the same.
 
 use std::ffi::OsString;

@@ -26,7 +26,7 @@ struct Named {
     /// Name of the lock. The word behind it begins the command
     #[arg(value_parser = lock_name, value_name = "NAME", required_unless_present = "named")]
     name: Option<LockName>,
-    /// Name of the lock, where it begins with a dash
+    /// Name of the lock, where it begins with a dash [default: the first word]
     #[arg(long = "name", id = "named", value_parser = lock_name, value_name = "NAME", conflicts_with = "name")]
     named: Option<LockName>,
 }
@@ -36,7 +36,7 @@ struct Named {
 pub struct LockOptions {
     #[command(flatten)]
     named: Named,
-    /// One more lock of a set: all are held together, or none
+    /// One more lock of a set: all are held together, or none [default: one lock]
     #[arg(long = "and", value_parser = lock_name, value_name = "NAME")]
     and: Vec<LockName>,
     /// Hold alone (default)
@@ -45,13 +45,13 @@ pub struct LockOptions {
     /// Hold together with other shared holders
     #[arg(short, long, conflicts_with = "permits")]
     shared: bool,
-    /// Hold N permits of a semaphore
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(crate::limits::PERMITS_MAX)))]
+    /// Hold this many permits of a semaphore [default: the whole lock]
+    #[arg(long, value_name = "PERMITS", value_parser = clap::value_parser!(u32).range(1..=i64::from(crate::limits::PERMITS_MAX)))]
     permits: Option<u32>,
-    /// Number of permits of the semaphore
-    #[arg(long, value_name = "L", requires = "permits", value_parser = clap::value_parser!(u32).range(1..=i64::from(crate::limits::PERMITS_MAX)))]
+    /// Number of permits that the semaphore has [default: what the cluster has for it]
+    #[arg(long, value_name = "PERMITS", requires = "permits", value_parser = clap::value_parser!(u32).range(1..=i64::from(crate::limits::PERMITS_MAX)))]
     limit: Option<u32>,
-    /// Text kept with the lock while it is held, and shown with it
+    /// Text kept with the lock while it is held, and shown with it [default: none]
     #[arg(long, value_parser = value, value_name = "TEXT")]
     value: Option<LockValue>,
     /// Run no command: print the grant, and hold until standard input is closed or a signal comes. A pipe or file at its end
@@ -99,7 +99,7 @@ pub(super) struct RunOptions {
     /// Owner name for the detection of deadlocks [default: random, or that of the run around this one]
     #[arg(long, value_parser = owner, env = "LOCKKEEPER_OWNER", hide_env_values = true, value_name = "TEXT")]
     pub(super) owner: Option<Owner>,
-    /// Purpose, shown with the lock
+    /// Purpose, shown with the lock [default: none]
     #[arg(long, value_name = "TEXT")]
     pub(super) why: Option<String>,
     /// What to do with the command when the lock is lost
@@ -119,12 +119,12 @@ pub(super) struct RunOptions {
     #[arg(long, value_enum, default_value = "group")]
     pub(super) release_when: ReleaseWhen,
     /// Exit code when the lock is not acquired in time [default: 75]
-    #[arg(short = 'E', long = "conflict-exit-code", value_name = "N")]
+    #[arg(short = 'E', long = "conflict-exit-code", value_name = "CODE")]
     pub(super) conflict_exit_code: Option<u8>,
-    /// Write the outcome to this file, as JSON
+    /// Write the outcome to this file, as JSON [default: to no file]
     #[arg(long, value_name = "FILE")]
     pub(super) result: Option<PathBuf>,
-    /// A command for sh
+    /// Run this text with sh instead of a command [default: the words behind the name]
     #[arg(short = 'c', long = "shell-command", value_name = "STRING", conflicts_with = "command")]
     shell: Option<OsString>,
     /// The command and its arguments
