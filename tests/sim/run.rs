@@ -39,8 +39,8 @@ pub(crate) struct Notes {
     pub(crate) history: History,
     /// The session whose end is the last event that matters.
     pub(crate) marker: Option<SessionId>,
-    /// Witnesses that saw it.
-    pub(crate) saw_marker: [bool; NODES],
+    /// Where that event is in the log, once a node has reported it.
+    marked: Option<Position>,
     /// Errors that no client should meet.
     pub(crate) odd: Vec<String>,
     /// What clients were sure of, and until when, in true time.
@@ -74,6 +74,12 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
+    /// Which nodes have come to the last event that matters: by reporting it, or by a snapshot that has it behind it.
+    pub(crate) fn saw_marker(&self) -> [bool; NODES] {
+        let reached = |node: usize| self.history.tellings[node].stretches.last().map(|(_, to)| *to);
+        std::array::from_fn(|node| self.marked.is_some_and(|marked| Some(marked) <= reached(node)))
+    }
+
     /// Events in the order of the log, each with the moment when a node first reported it.
     pub(crate) fn log(&self) -> impl Iterator<Item = (Duration, &Event)> {
         let reported = self.history.tellings.iter().flat_map(|telling| &telling.events);
@@ -155,7 +161,7 @@ impl Run {
             _ => {}
         }
         if matches!(event.kind, EventKind::SessionEnded { .. }) && event.kind.session() == notes.marker {
-            notes.saw_marker[node] = true;
+            notes.marked = Some(event.position);
         }
         notes.first_reported.entry(event.position).or_insert(truth());
         let telling = &mut notes.history.tellings[node];

@@ -58,9 +58,9 @@ pub(crate) fn settle(world: &mut World, last_client: usize) {
     }
     world.run.stop();
     let closing = world.add_client(last_client, end_it);
-    let drained = world.until(DRAINS, |world| closing.is_done() && world.run.notes().saw_marker == [true; NODES]);
+    let drained = world.until(DRAINS, |world| closing.is_done() && world.run.notes().saw_marker() == [true; NODES]);
     if !drained {
-        let saw = world.run.notes().saw_marker;
+        let saw = world.run.notes().saw_marker();
         world.run.found(progress::NAME, format!("not at rest within {DRAINS:?}; the nodes told the end: {saw:?}"));
     }
     // What nobody waits for, such as the news of what is committed, arrives.
@@ -96,7 +96,7 @@ pub(crate) fn end(world: &mut World) -> ! {
     let states = world.places.iter().filter_map(|place| Some(place.node()?.verified())).collect();
     let digest = world.run.digest();
     let notes = world.run.notes();
-    let finished = notes.saw_marker == [true; NODES];
+    let finished = notes.saw_marker() == [true; NODES];
     let panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let evidence = Evidence { notes: &notes, violations: check(&notes.history, finished), states, panics };
     println!(
