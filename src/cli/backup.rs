@@ -1,7 +1,7 @@
 //! `backup` and `restore`: the whole state as a file, and a new cluster from one.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::service::LockService;
 
 #[derive(Debug, Args)]
 pub(super) struct BackupOptions {
-    /// Where to write it; a file that is there already is left alone
+    /// Where to write it; a file that is there already is left alone; `-` for standard output, as it comes from the node
     pub(super) file: PathBuf,
 }
 
@@ -79,18 +79,23 @@ struct RestoreLine<'a> {
     config: &'a str,
 }
 
-/// Writes a backup of a running cluster. What has the file's name is whole: it is verified before it gets it.
+/// Writes a backup of a running cluster. What has the file's name is whole: it is verified before it gets it. What goes to
+/// standard output cannot be taken back: there the exit code alone says whether it is whole.
 pub(super) async fn backup<S: LockService>(
     client: &Client<S>,
     options: &BackupOptions,
     output: &Output,
 ) -> Result<u8, Failure> {
     let file = &options.file;
+    if file == Path::new("-") {
+        return piped(client, output).await;
+    }
     if file.exists() {
         return Err(taken(file));
     }
-    let (partial, opened) = Partial::begin(file)?;
-    fetch(client, &partial.0, opened, output).await?;
+    let (partial, mut opened) = Partial::begin(file)?;
+    fetch(client, &partial.0, &mut opened, output).await?;
+    opened.sync_all().map_err(failed("sync", &partial.0))?;
     let view = examine(&partial.0)?;
     named(&partial.0, file)?;
     sync_parent(file)?;
@@ -104,6 +109,18 @@ pub(super) async fn backup<S: LockService>(
         sessions: view.sessions,
     };
     output.answer(&line, || backup_text(file, &view))?;
+    Ok(YES)
+}
+
+/// The backup on standard output, which is not a terminal, and nothing else there.
+async fn piped<S: LockService>(client: &Client<S>, output: &Output) -> Result<u8, Failure> {
+    if io::stdout().is_terminal() {
+        let detail =
+            "a backup is not text, and standard output is a terminal; name a file, or send it on: | ssh, > FILE";
+        return Err(Failure { says_next: true, ..Failure::usage(detail) });
+    }
+    let bytes = fetch(client, Path::new("standard output"), &mut io::stdout(), output).await?;
+    output.remark(&format!("{bytes} bytes; `restore` checks them"));
     Ok(YES)
 }
 
@@ -168,20 +185,21 @@ fn failed(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> Failure {
 async fn fetch<S: LockService>(
     client: &Client<S>,
     path: &Path,
-    mut file: File,
+    to: &mut impl Write,
     output: &Output,
-) -> Result<(), Failure> {
+) -> Result<u64, Failure> {
     let mut download = client.service().backup().await?;
     let bar = if output.watched && !output.json { ProgressBar::no_length() } else { ProgressBar::hidden() };
     if let Ok(style) = ProgressStyle::with_template("{spinner} {bytes} ({bytes_per_sec})") {
         bar.set_style(style);
     }
     while let Some(bytes) = download.next().await? {
-        file.write_all(&bytes).map_err(failed("write", path))?;
+        to.write_all(&bytes).map_err(failed("write", path))?;
         bar.inc(bytes.len() as u64);
     }
     bar.finish_and_clear();
-    file.sync_all().map_err(failed("sync", path))
+    to.flush().map_err(failed("write", path))?;
+    Ok(bar.position())
 }
 
 fn parent_of(file: &Path) -> &Path {

@@ -25,6 +25,13 @@ fn answer(cluster: &Cluster, arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("an object")
 }
 
+/// A backup as `backup -` sends it to a pipe: nothing but its bytes, also with `--json`.
+fn piped_backup(cluster: &Cluster) -> Vec<u8> {
+    let output = run(cluster, &["backup", "-", "--json"]);
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
 /// What a command that must be refused as a usage error says.
 fn refused(cluster: &Cluster, arguments: &[&str]) -> String {
     failed(cluster, 64, arguments)
@@ -93,7 +100,9 @@ async fn restored_clusters_never_repeat_a_token() {
     let view = first.leads().await.inspect("held").await.expect("inspected").value;
     assert_eq!(view.holders, [], "its session has ended");
 
-    let (closed, told) = restored(&cluster, file, "closed", &["--epoch", "30000"]);
+    let piped = cluster.folder().join("piped.backup");
+    std::fs::write(&piped, piped_backup(&cluster)).expect("written");
+    let (closed, told) = restored(&cluster, piped.to_str().unwrap(), "closed", &["--epoch", "30000"]);
     assert_eq!((&told["epoch"], &told["closed_ms"]), (&30_000.into(), &600_000.into()));
     let status = closed.told(|status| status.leader.is_some()).await;
     assert!((500_000..=600_000).contains(&status.closed_ms), "{status:?}");

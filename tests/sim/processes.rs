@@ -13,7 +13,7 @@ use crate::world::World;
 const SEED: &str = "LOCKKEEPER_SEED";
 /// Names its story.
 const STORY: &str = "LOCKKEEPER_STORY";
-/// A range of seeds for the mixed story, as `100..200`.
+/// A range of seeds for the stories, as `100..200`.
 const SEEDS: &str = "LOCKKEEPER_SEEDS";
 /// How often a seed is repeated.
 const REPEATS: &str = "LOCKKEEPER_REPEATS";
@@ -87,15 +87,11 @@ pub(crate) fn run_all(story: &'static str, seeds: impl IntoIterator<Item = u64>)
     runs.into_iter().map(|run| run.join().expect("a run")).collect()
 }
 
-/// The seeds of the mixed story: a few that stay the same, or those that the environment names.
-fn seeds() -> std::ops::Range<u64> {
-    let named = std::env::var(SEEDS).ok();
-    let parsed = named.as_ref().map(|text| {
-        let (from, to) = text.split_once("..").expect("a range of seeds, as 100..200");
-        from.parse().expect("a seed")..to.parse().expect("a seed")
-    });
-    // Seeds whose runs draw crashes enough to count; another choice of theirs would be as good.
-    parsed.unwrap_or(10..16)
+/// The seeds that the environment names.
+fn named_seeds() -> Option<std::ops::Range<u64>> {
+    let text = std::env::var(SEEDS).ok()?;
+    let (from, to) = text.split_once("..").expect("a range of seeds, as 100..200");
+    Some(from.parse().expect("a seed")..to.parse().expect("a seed"))
 }
 
 /// One run, where the environment names its seed and story; otherwise nothing.
@@ -114,7 +110,8 @@ fn one_run() {
 /// The mixed story: every promise is kept, whatever the seed.
 #[test]
 fn mixed() {
-    let ran = run_all("mixed", seeds());
+    // Seeds whose runs draw crashes enough to count; another choice of theirs would be as good.
+    let ran = run_all("mixed", named_seeds().unwrap_or(10..16));
     ran.iter().for_each(Ran::must_be_sound);
     // One run may have had nothing for a fault to bite; all of them together had.
     for kind in bites::ALL {
@@ -132,8 +129,7 @@ fn mixed() {
 #[test]
 fn the_same_seed_is_the_same_run() {
     let times = std::env::var(REPEATS).map_or(2, |times| times.parse().expect("a count"));
-    let seeds = if std::env::var_os(SEEDS).is_some() { seeds() } else { 1..3 };
-    for seed in seeds {
+    for seed in named_seeds().unwrap_or(1..3) {
         let ran = run_all("mixed", std::iter::repeat_n(seed, times));
         let ways: BTreeSet<_> = ran.iter().map(|ran| ran.digest.as_ref().expect("it came to its end")).collect();
         println!("seed {seed}: {times} runs took {} ways", ways.len());
@@ -141,11 +137,13 @@ fn the_same_seed_is_the_same_run() {
     }
 }
 
-/// Every directed story, with one seed.
+/// Every directed story, with one seed or with those that the environment names.
 #[test]
 fn directed() {
+    let seeds = named_seeds().unwrap_or(1..2);
     let directed = stories::ALL.iter().map(|(name, _)| *name).filter(|name| *name != "mixed");
-    let runs: Vec<_> = directed.map(|name| std::thread::spawn(move || run(name, 1, None))).collect();
+    let runs = directed.flat_map(|name| seeds.clone().map(move |seed| (name, seed)));
+    let runs: Vec<_> = runs.map(|(name, seed)| std::thread::spawn(move || run(name, seed, None))).collect();
     let ran: Vec<Ran> = runs.into_iter().map(|run| run.join().expect("a run")).collect();
     ran.iter().for_each(Ran::must_be_sound);
 }
