@@ -146,6 +146,7 @@ pub(super) async fn follow(raft: Raft<Types, StateMachine>, shared: Arc<Shared>,
     let mut metrics = raft.metrics();
     let mut server = raft.server_metrics();
     let mut faults = shared.fault.subscribe();
+    let mut ended = false;
     loop {
         // Cloned at once: the guard blocks Raft's core.
         let now = metrics.borrow_and_update().clone();
@@ -164,24 +165,25 @@ pub(super) async fn follow(raft: Raft<Types, StateMachine>, shared: Arc<Shared>,
             shared.hooks.stopped(&why);
             return;
         }
+        if ended {
+            return;
+        }
         let pause = if settled { Duration::from_millis(VIEW_MS_MIN) } else { Duration::ZERO };
-        let next = tokio::time::Instant::now() + pause;
+        let next = Instant::now() + pause;
         let progress = async {
             let changed = metrics.changed().await;
             // Awaited only where something changed so soon: an idle node is not woken once more for every beat.
-            if tokio::time::Instant::now() < next {
+            if Instant::now() < next {
                 tokio::time::sleep_until(next).await;
             }
             changed
         };
-        let over = tokio::select! {
+        // Where the core ended, its last words are in the metrics, and their change may have been noticed in `progress`
+        // already: they are read once more, and no other change is waited for.
+        ended = tokio::select! {
             changed = progress => changed.is_err(),
-            // The core's last words are in the metrics: they are read once more before this ends.
-            changed = server.changed() => changed.is_err() && metrics.changed().await.is_err(),
+            changed = server.changed() => changed.is_err(),
             changed = faults.changed() => changed.is_err(),
         };
-        if over {
-            return;
-        }
     }
 }

@@ -200,3 +200,20 @@ async fn dials_to_a_node_that_is_down_stay_bounded() {
     let allowed = 3 * (6 + began.elapsed().as_millis() as u64 / crate::limits::DIAL_PAUSE_MS_MAX + 1);
     assert!(dials <= allowed, "{dials} dials, {allowed} allowed");
 }
+
+/// A node whose disk failed says so, also where its core ends in the moment after its last metrics were looked at: it must
+/// stop, and not stay as one that neither serves nor ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_core_that_ends_right_after_a_look_is_noticed() {
+    for _ in 0..20 {
+        let cluster = Cluster::start(|_| ()).await;
+        let leader = cluster.leader().await;
+        let node = leader % 3 + 1;
+        let mut views = cluster.node(node).watch();
+        cluster.propose(1).await;
+        cluster.caught_up(node).await;
+        cluster.storages[&node].0.fail_next_sync();
+        cluster.propose(2).await;
+        soon(views.wait_for(|view| view.fatal.is_some())).await.expect("it says why it stopped");
+    }
+}

@@ -53,6 +53,7 @@ pub(super) fn tell(world: &mut World) {
     while !remedies.is_empty() {
         pass(world, &mut remedies, Duration::from_millis(10));
     }
+    one_expires(world);
     world.healed = world.now();
     settle(world, CLIENTS);
     cover(world);
@@ -168,6 +169,17 @@ fn far_behind(world: &mut World, node: usize, remedies: &mut Vec<(Duration, Reme
         pass(world, remedies, Duration::from_millis(200));
     }
     remedies.push((world.now(), Remedy::Join(peers_of(node))));
+}
+
+/// Where elections stopped log time whenever a client was cut off, no session has expired yet: a client stays away until one has.
+fn one_expires(world: &mut World) {
+    let none = |world: &World| world.run.notes().expired.is_empty();
+    if !none(world) {
+        return;
+    }
+    NODE_HOSTS.iter().for_each(|node| world.cut(CLIENT_HOSTS[0], node));
+    world.until(Duration::from_secs(10), |world| !none(world));
+    NODE_HOSTS.iter().for_each(|node| world.mend(CLIENT_HOSTS[0], node));
 }
 
 /// What joins others leaves this node apart: it was cut off before, and would keep up.

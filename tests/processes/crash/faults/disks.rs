@@ -54,13 +54,14 @@ pub(crate) fn unmount(folder: &Path, node: usize) {
     std::process::Command::new("umount").args(["--lazy", text(&mounted)]).status().ok();
 }
 
-/// Leaves no room on a node's disk, but for a few bytes within what its files already have.
+/// Leaves no room on a node's disk, but for a few bytes within what its files already have. Again, where the node removed
+/// something since.
 pub(super) fn fill(folder: &Path, node: usize) {
     let mounted = mounted(folder, node);
-    let file = File::create(mounted.join("filler")).expect("a file");
+    let file = File::options().append(true).create(true).open(mounted.join("filler")).expect("a file");
     // What is written meanwhile takes room too: a smaller piece is tried until the smallest has none.
-    let mut piece = statvfs(&mounted).map(|disk| disk.f_bavail * disk.f_frsize).expect("a disk");
-    let mut filled = 0;
+    let mut piece = statvfs(&mounted).map(|disk| disk.f_bfree * disk.f_frsize).expect("a disk");
+    let mut filled = file.metadata().expect("a length").len();
     while 4096 <= piece {
         match fallocate(file.as_fd(), FallocateFlags::empty(), filled, piece) {
             Ok(()) => filled += piece,

@@ -185,14 +185,14 @@ pub(super) async fn strike(
             let process = cluster.process(node);
             let fail =
                 if random.below(2) == 0 { syncs::Syncs::fail(process) } else { syncs::Syncs::fail_writes(process) };
-            stops_and_says(cluster, node, "cannot ").await;
+            stops_and_says(cluster, node, "cannot ", || ()).await;
             drop(fail);
             start_again(cluster, victims, random).await;
             true
         }
         Blow::FullDisk => {
-            disks::fill(inside().folder(), node);
-            stops_and_says(cluster, node, "make room").await;
+            // A log file or snapshot that the node removes leaves room for minutes of work: that is filled too.
+            stops_and_says(cluster, node, "make room", || disks::fill(inside().folder(), node)).await;
             sleep(random.ms(100, 700)).await;
             disks::empty(inside().folder(), node);
             cluster.spawn(node);
@@ -261,10 +261,11 @@ async fn cut_for(cuts: Vec<links::Cut>, cluster: &Cluster, random: &mut Random) 
     before < after
 }
 
-/// Waits until a node has stopped by itself, with 70 and a line that says what is wrong.
-async fn stops_and_says(cluster: &mut Cluster, node: usize, what: &str) {
+/// Harms a node again and again until it has stopped by itself, with 70 and a line that says what is wrong.
+async fn stops_and_says(cluster: &mut Cluster, node: usize, what: &str, harm: impl Fn()) {
     let began = Instant::now();
     while cluster.ended(node).is_none() {
+        harm();
         assert!(began.elapsed() < PATIENCE, "node {node} goes on\n{}", cluster.log(node));
         sleep(Duration::from_millis(20)).await;
     }
