@@ -169,11 +169,11 @@ pub(super) async fn follow(raft: Raft<Types, StateMachine>, shared: Arc<Shared>,
             return;
         }
         let pause = if settled { Duration::from_millis(VIEW_MS_MIN) } else { Duration::ZERO };
-        let next = Instant::now() + pause;
+        let next = tokio::time::Instant::now() + pause;
         let progress = async {
             let changed = metrics.changed().await;
             // Awaited only where something changed so soon: an idle node is not woken once more for every beat.
-            if Instant::now() < next {
+            if tokio::time::Instant::now() < next {
                 tokio::time::sleep_until(next).await;
             }
             changed
