@@ -197,6 +197,8 @@ fn concerns(event: &Event, scope: &Scope) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
     use crate::model::{
         Claim, EndReason, FencingToken, LockKey, LockName, LogTime, Namespace, Principal, Reason, RequestId, WallTime,
@@ -299,6 +301,22 @@ mod tests {
         let missed = events.next().await.expect_err("missed");
         assert!(matches!(missed, ServiceError::EventsMissed { resume: Position { index: 9, n: 3 }, .. }), "{missed}");
         feed.await.expect("ends");
+    }
+
+    /// A snapshot may skip the news of holds and the ends of sessions: each of their subscribers gets an error that says where
+    /// to go on, at once and whatever happens later.
+    #[tokio::test]
+    async fn a_skip_ends_the_subscriptions_to_holds_and_ends() {
+        let hub = Hub::new();
+        let session = SessionId::from_u64(7).expect("legal");
+        let mut subscribed = [hub.hold_news(session), hub.session_end(session)];
+        let floor = Position { index: 9, n: 3 };
+        hub.skip_to(floor);
+        for events in &mut subscribed {
+            let missed = events.next().now_or_never().expect("at once").expect_err("missed");
+            assert!(matches!(missed, ServiceError::EventsMissed { resume, .. } if resume == floor), "{missed}");
+            assert!(matches!(events.next().now_or_never(), Some(Err(_))), "the subscription ends");
+        }
     }
 
     /// Whoever was told of the newest event of a snapshot that is installed has missed nothing, and goes on.

@@ -105,11 +105,21 @@ fn acquire_of(lock: &str, request: u64) -> pb::StreamAcquire {
 
 /// What became of renewals of one session, each by its handle: whether it was renewed, or why not.
 async fn renewed(locks: &mut LocksClient<Channel>, namespace: &str, session: u64, handles: &[&str]) -> Vec<String> {
-    let renewal = |handle: &&str| {
-        let target = Some(pb::renewal::Target::Session(session));
-        pb::Renewal { target, handle: (*handle).to_owned(), attempt: 1 }
+    renewed_by(locks, namespace, &pb::renewal::Target::Session(session), handles).await
+}
+
+/// The same of any target.
+async fn renewed_by(
+    locks: &mut LocksClient<Channel>,
+    namespace: &str,
+    target: &pb::renewal::Target,
+    handles: &[&str],
+) -> Vec<String> {
+    let renewal = |(attempt, handle): (usize, &&str)| {
+        let attempt = 1 + attempt as u64;
+        pb::Renewal { target: Some(target.clone()), handle: (*handle).to_owned(), attempt }
     };
-    let renewals = handles.iter().map(renewal).collect();
+    let renewals = handles.iter().enumerate().map(renewal).collect();
     let asked = pb::RenewRequest { namespace: namespace.to_owned(), renewals };
     let replies = locks.renew(asked).await.expect("answered").into_inner().replies;
     let why = |reply: pb::Reply| match reply.outcome {
@@ -133,6 +143,25 @@ async fn a_wrong_proof_refuses_its_own_renewal_only() {
     assert_eq!(answers.len(), 2);
     assert!(answers[0].contains("default") && answers[0].contains("billing"), "{answers:?}");
     assert_eq!(answers[1], wrong, "the answer to a wrong handle does not say where the session lives");
+}
+
+/// The lease of a hold is renewed by its session's handle alone: session and token are public, and prove nothing.
+#[tokio::test]
+async fn a_hold_is_renewed_by_the_handle_of_its_session_only() {
+    let mut locks = LocksClient::new(node().await);
+    let session = opened(&mut locks, "of-the-hold").await;
+    let (lock, lease_ms) = ("leased-and-renewed".to_owned(), 60_000);
+    let extras = Some(pb::Extras { lease_ms: Some(lease_ms), ..pb::Extras::default() });
+    let acquire = Some(pb::StreamAcquire { extras, ..acquire_of(&lock, 1) });
+    let handle = "of-the-hold".to_owned();
+    let asked = pb::SessionAcquireRequest { namespace: String::new(), session, handle, acquire };
+    let reply = locks.session_acquire(asked).await.expect("answered").into_inner();
+    let Some(pb::reply::Outcome::Granted(grant)) = reply.outcome else { panic!("not granted: {reply:?}") };
+    let lock = Some(pb::LockKey { namespace: String::new(), name: lock });
+    let hold = pb::renewal::Target::Hold(pb::HoldTarget { session, lock, token: grant.token, lease_ms });
+    let answers = renewed_by(&mut locks, "", &hold, &["wrong", "of-the-hold", "renewed"]).await;
+    let wrong = "the handle does not belong to it";
+    assert_eq!(answers, [wrong, "renewed", wrong]);
 }
 
 /// A call that names another namespace than the one in which its session lives is refused, and the refusal names both.

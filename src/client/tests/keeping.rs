@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::fake::{Asked, Fake, Fate, until};
-use crate::model::{Attachment, Command, Outcome, Refusal};
+use crate::model::{Attachment, Command, Outcome, Refusal, SessionClose};
 use crate::service::{NotSent, ServiceError};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -73,4 +73,29 @@ async fn a_newest_attach_that_is_stale_is_made_again() {
         assert_eq!(attempts(&fake), [2, again]);
         drop(session);
     }
+}
+
+/// A session that the client no longer believes in may live on in the cluster for as long as its TTL: its close is tried again
+/// until it is answered, and says each time that the session was lost.
+#[tokio::test(start_paused = true)]
+async fn the_close_of_a_lost_session_is_tried_again() {
+    let fake = Fake::new();
+    let closes = |fake: &Fake| {
+        let end = |asked| if let Asked::Submit(Command::CloseSession { end, .. }) = asked { Some(end) } else { None };
+        fake.asked(|_| true).into_iter().filter_map(|(_, asked)| end(asked)).collect::<Vec<_>>()
+    };
+    let mut tries = 0;
+    fake.rule(move |asked| match asked {
+        Asked::Renew(_) | Asked::Submit(Command::Attach(_)) => Fate::Silence,
+        Asked::Submit(Command::CloseSession { .. }) => {
+            tries += 1;
+            if tries < 3 { Fate::Fail(ServiceError::unknown("cut")) } else { Fate::Serve }
+        }
+        Asked::Submit(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => Fate::Serve,
+    });
+    let session = fake.client().session().ttl(9 * SECOND).open().await.expect("opened");
+    session.lost().await;
+    until(|| closes(&fake).len() == 3).await;
+    fake.answers(0).await;
+    assert_eq!(closes(&fake), [SessionClose::Lost; 3]);
 }

@@ -87,6 +87,29 @@ async fn a_release_that_is_not_answered_is_bounded() {
     }
 }
 
+/// A request that ran out of time is reported as timed out only once its cancel was answered: until then it may have been
+/// granted. The error says so, and the keeper goes on with the cancel under the same number.
+#[tokio::test(start_paused = true)]
+async fn a_timeout_is_reported_only_once_the_cancel_was_answered() {
+    let is_cancel = |asked: &Asked| matches!(asked, Asked::Submit(Command::Cancel { .. }));
+    let fake = Fake::new();
+    let session = fake.client().session().ttl(MINUTE).open().await.expect("opened");
+    silence(&fake, move |asked| is_cancel(asked) || matches!(asked, Asked::Submit(Command::Acquire(_))));
+    let began = tokio::time::Instant::now();
+    let error = session.lock("a").wait(SECOND).acquire().await.map(drop).expect_err("no answer");
+    assert_eq!(error.word(), Word::Unknown, "{error}");
+    assert!(began.elapsed() <= SECOND + 2 * REQUEST_WAIT, "{:?}", began.elapsed());
+    let cancels = fake.count(is_cancel);
+    fake.rule(|_| Fate::Serve);
+    until(|| fake.count(is_cancel) > cancels).await;
+    let numbers = fake.asked(is_cancel).into_iter().filter_map(|(_, asked)| {
+        let Asked::Submit(Command::Cancel { request, .. }) = asked else { return None };
+        Some(request.number)
+    });
+    let numbers: Vec<_> = numbers.collect();
+    assert!(numbers.iter().all(|number| *number == numbers[0]), "{numbers:?}");
+}
+
 /// A change that is not answered ends with an error after the request wait; a later one waits until the keeper is through with
 /// it, so that it counts.
 #[tokio::test(start_paused = true)]

@@ -62,6 +62,27 @@ async fn a_session_counts_from_the_sending() {
     assert_eq!(session.valid_for(), left(&fake, fake.sent(is_attach), ttl));
 }
 
+/// With a grace, a session counts from what its newest stream proved: a renewal over the stream before it that is answered
+/// after an attach was sent says nothing, for that node may have closed its stream since.
+#[tokio::test(start_paused = true)]
+async fn a_late_renewal_does_not_move_the_grace_once_an_attach_was_sent() {
+    let fake = slow();
+    let clocks = fake.clone();
+    fake.rule(move |asked| match asked {
+        Asked::Renew(renewal) => {
+            let deadline = clocks.stamp().after_ms(60_000);
+            Fate::Late(2 * SECOND, Outcome::Renewed { deadline, attempt: renewal.attempt, token: None })
+        }
+        Asked::Submit(Command::Attach(_)) => Fate::Silence,
+        Asked::Submit(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => Fate::Serve,
+    });
+    let grace = 9 * SECOND;
+    let session = fake.client().session().ttl(60 * SECOND).disconnect_grace(grace).open().await.expect("opened");
+    fake.answers(1).await;
+    assert!(fake.sent(is_renewal) < fake.sent(is_attach));
+    assert_eq!(session.valid_for(), left(&fake, fake.sent(is_open), grace));
+}
+
 /// A session that was opened at the second try is valid from the sending of that one.
 #[tokio::test(start_paused = true)]
 async fn every_attempt_counts_for_itself() {

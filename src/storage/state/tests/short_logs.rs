@@ -125,3 +125,27 @@ fn a_mirror_of_another_entry_at_its_index_does_not_count() {
         assert!(note.contains(&format!("at T1-N1.10, where the log has T{term}-N{node}.10")), "{note}");
     }
 }
+
+/// Between the newest state that a node kept and its log no entry may be missing, not even a single one: the node does not
+/// start. A log that begins with the very next entry is whole.
+#[test]
+fn a_log_that_begins_one_entry_too_late_is_refused() {
+    let (state, mut table) = (MemoryState::default(), Table::new());
+    checkpoint(&state, &mut table, 5, 3).unwrap();
+    wait(|done| state.export(done)).unwrap();
+    let other = MemoryState::default();
+    for purged in 5..9 {
+        let wal = MemoryWal::default();
+        append(&wal, 0..20);
+        wal.purge(id(purged)).unwrap();
+        for (state, at) in [(&state, "the newest snapshot file is at T1-N1.5"), (&other, "there is no snapshot file")] {
+            let recovered = state.recover(&wal);
+            if purged == 5 && !std::ptr::eq(state, &other) {
+                assert_eq!(recovered.unwrap().head.log_id, Some(id(5)));
+                continue;
+            }
+            let refused = recovered.unwrap_err().to_string();
+            assert!(refused.contains(&format!("the log begins after T1-N1.{purged}, {at}")), "{refused}");
+        }
+    }
+}
