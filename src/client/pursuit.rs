@@ -109,7 +109,7 @@ impl<S: LockService> Pursuit<S> {
             () = passed(&*tie.presence.clock, deadline) => None,
         };
         let Some(Reply { index, stamp, outcome }) = reply else {
-            withdrawal.withdraw(self.session.settings.request_wait).await?;
+            withdrawal.withdraw().await?;
             return Err(not_acquired(&self.claim.lock.name, self.ahead.take()));
         };
         withdrawal.disarm();
@@ -190,16 +190,11 @@ impl Withdrawal {
         self.tie.presence.numbers().finish(self.number);
     }
 
-    /// Cancels it, and returns once that was answered. When nobody answers for `wait` it goes on in the keeper.
-    async fn withdraw(&mut self, wait: Duration) -> Result<(), ClientError> {
+    /// Cancels it, and returns once that was answered. Without an answer in the time of a request that is an error, and the
+    /// keeper goes on with the cancel.
+    async fn withdraw(&mut self) -> Result<(), ClientError> {
         self.state = Armed::Disarmed;
-        let answer = self.tie.ask(Request::Cancel(self.number));
-        match tokio::time::timeout(wait, answer).await {
-            Ok(answer) => answer.map(drop),
-            Err(_) => {
-                Err(ServiceError::unknown("the cancel of a request that ran out of time was not answered").into())
-            }
-        }
+        self.tie.ask(Request::Cancel(self.number)).await.map(drop)
     }
 }
 

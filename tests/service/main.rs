@@ -4,6 +4,7 @@
 
 #[macro_use]
 mod ways;
+mod alone;
 mod changes;
 mod clusters;
 mod compat;
