@@ -291,6 +291,8 @@ pub const WAL_RECORD_BYTES: usize = 8 * 1024 * 1024;
 /// What the disk tears: a lost page is a whole one of these, aligned in the file.
 pub const DISK_PAGE_BYTES: usize = 4096;
 
+/// A mirror that does not close in this time, for sled waits for what it could not write, is left as it is.
+pub const MIRROR_CLOSE_WAIT_MS: u64 = 10_000;
 /// A mirror whose file is still held by one that was closed a moment ago is waited for this long...
 pub const MIRROR_LOCK_WAIT_MS: u64 = 5_000;
 /// ...and tried this often.

@@ -3,6 +3,11 @@
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use crate::limits::MIRROR_CLOSE_WAIT_MS;
 
 thread_local! {
     static CAUGHT: Cell<bool> = const { Cell::new(false) };
@@ -22,24 +27,41 @@ pub(super) fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
     outcome.ok()
 }
 
-/// A value that may panic when it is dropped. Then it is dropped as far as it goes, and nobody hears of it.
+/// A value whose drop may panic, or never end: sled waits without a bound for what it could not write.
+///
+/// A thread of its own drops the value. The owner waits for that thread for at most [`MIRROR_CLOSE_WAIT_MS`]; after that the
+/// thread goes on alone, and the value's files stay open until the process ends.
 #[derive(Debug)]
-pub(super) struct DropCaught<T>(Option<T>);
+pub(super) struct DropCaught<T: Send + 'static> {
+    /// `Some` until the drop.
+    value: Option<T>,
+    wait: Duration,
+}
 
-impl<T> DropCaught<T> {
+impl<T: Send + 'static> DropCaught<T> {
     pub(super) fn new(value: T) -> Self {
-        Self(Some(value))
+        Self { value: Some(value), wait: Duration::from_millis(MIRROR_CLOSE_WAIT_MS) }
     }
 
     pub(super) fn get(&self) -> &T {
-        self.0.as_ref().expect("it is there until it is dropped")
+        self.value.as_ref().expect("it is there until it is dropped")
     }
 }
 
-impl<T> Drop for DropCaught<T> {
+impl<T: Send + 'static> Drop for DropCaught<T> {
     fn drop(&mut self) {
-        let value = self.0.take();
-        caught(|| drop(value));
+        let (value, (sender, ended)) = (self.value.take(), channel::<()>());
+        let close = move || {
+            caught(|| drop(value));
+            drop(sender);
+        };
+        // Where no thread can be had, the closure is dropped here, and the value with it.
+        if caught(|| thread::Builder::new().name("lockkeeper-close".to_owned()).spawn(close))
+            .is_some_and(|spawned| spawned.is_ok())
+        {
+            // The only message is the end of the sender.
+            let _ = ended.recv_timeout(self.wait);
+        }
     }
 }
 
@@ -61,6 +83,20 @@ mod tests {
         assert_eq!(caught(|| 7), Some(7));
         assert_eq!(caught(|| assert!(!panics_are_caught(), "it is caught")), None);
         assert!(!panics_are_caught());
+    }
+
+    /// A value whose drop never ends does not keep its owner: a node whose disk failed stops all the same.
+    #[test]
+    fn a_drop_that_never_ends_is_left_behind() {
+        struct Stuck(std::sync::mpsc::Receiver<()>);
+        impl Drop for Stuck {
+            fn drop(&mut self) {
+                let _ = self.0.recv();
+            }
+        }
+        let (release, stuck) = channel();
+        drop(DropCaught { value: Some(Stuck(stuck)), wait: Duration::from_millis(1) });
+        release.send(()).expect("the drop still waits");
     }
 
     /// What panics when it is dropped harms nobody, not even while another panic goes through.

@@ -15,7 +15,7 @@ const WAY_OUT: &str = "Put back what was removed. Otherwise replace the node: mo
 #[derive(Debug, Error)]
 pub enum OpenError {
     /// The disk answered with an error.
-    #[error("cannot {doing} {}: {error}; {}", path.display(), mend(error.kind()))]
+    #[error("cannot {doing} {}: {error}; {}", path.display(), mend(error))]
     Io {
         /// What was tried.
         doing: &'static str,

@@ -236,12 +236,20 @@ async fn starve_for(world: &World, cluster: &Cluster, node: usize, random: &mut 
     before < bites::throttled(&share)
 }
 
-async fn exhaust_for(cluster: &Cluster, node: usize, random: &mut Random) -> bool {
+/// A node that had to open a file meanwhile, for a checkpoint or its log, stops by itself: it is started again.
+async fn exhaust_for(cluster: &mut Cluster, node: usize, random: &mut Random) -> bool {
     let address = &cluster.endpoints()[node - 1];
     let limited = descriptors::exhaust(cluster.process(node), address);
     sleep(random.ms(1_500, 3_000)).await;
     let unaccepted = bites::unaccepted(cluster.process(node), address);
     drop(limited);
+    let log = cluster.log(node);
+    let mut since_its_start = log.lines().rev().take_while(|line| !line.contains(": serving "));
+    if since_its_start.any(|line| line.contains("ulimit -n")) {
+        stops_and_says(cluster, node, "ulimit -n", || ()).await;
+        cluster.spawn(node);
+        return true;
+    }
     0 < unaccepted
 }
 
