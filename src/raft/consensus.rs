@@ -281,12 +281,12 @@ impl Consensus {
         self.0.shared.store.current_snapshot().map(|file| file.size_bytes())
     }
 
-    /// Hands leadership to `to`, and waits until somebody else leads. The old leader takes no entries meanwhile.
+    /// Hands leadership to `to`, and waits until that node leads. The old leader takes no entries meanwhile.
     ///
     /// # Errors
     /// [`ProposeError::NotSent`] where this node does not lead, or `to` is not a follower at the log's end that was
-    /// heard of within two heartbeats. [`ProposeError::Unknown`] where nobody else leads after twice the longest
-    /// election timeout. Raft never takes a hand-over back: this node takes no entries in that term any more. It sends no
+    /// heard of within two heartbeats. [`ProposeError::Unknown`] where another node took over instead, or none did in twice the
+    /// longest election timeout. Raft never takes a hand-over back: this node takes no entries in that term any more. It sends no
     /// heartbeats either, so that a follower with the whole log is elected, with this node's vote where that is needed;
     /// without a quorum it lasts until there is one again.
     pub async fn transfer(&self, to: u64) -> Result<(), ProposeError> {
@@ -300,10 +300,15 @@ impl Consensus {
         let me = self.0.settings.node;
         let limit = Duration::from_millis(2 * self.0.settings.timing.election_max_ms);
         let changed = views.wait_for(|view| view.leader.is_some_and(|leader| leader != me));
-        match tokio::time::timeout(limit, changed).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(_)) => Err(ProposeError::Stopped),
-            Err(_) => Err(ProposeError::Unknown(format!("node {to} did not take over"))),
+        let leader = match tokio::time::timeout(limit, changed).await {
+            Ok(Ok(view)) => view.leader,
+            Ok(Err(_)) => return Err(ProposeError::Stopped),
+            Err(_) => None,
+        };
+        match leader {
+            Some(leader) if leader == to => Ok(()),
+            Some(other) => Err(ProposeError::Unknown(format!("node {other} took over instead of node {to}"))),
+            None => Err(ProposeError::Unknown(format!("node {to} did not take over"))),
         }
     }
 

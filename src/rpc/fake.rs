@@ -32,7 +32,7 @@ pub(super) struct Fake {
     asked: mpsc::UnboundedSender<Call>,
     granted: Arc<watch::Sender<bool>>,
     subscribers: Subscribers,
-    /// So many disconnects find no leader.
+    /// So many disconnects are not noted.
     leaderless: Arc<AtomicUsize>,
 }
 
@@ -50,7 +50,7 @@ impl Fake {
         )
     }
 
-    /// Answers so many disconnects that there is no leader.
+    /// Answers so many disconnects that there is no leader, the last of them that what became of it is unknown.
     pub(super) fn lose_leader_for(&self, disconnects: usize) {
         self.leaderless.store(disconnects, SeqCst);
     }
@@ -119,10 +119,11 @@ impl LockService for Fake {
             Command::CloseSession { .. } | Command::EndSession(_) => Outcome::Closed,
             Command::Disconnected { .. } => {
                 let less = |left: usize| left.checked_sub(1);
-                if self.leaderless.fetch_update(SeqCst, SeqCst, less).is_ok() {
-                    return Err(ServiceError::not_sent(NotSent::NoLeader));
+                match self.leaderless.fetch_update(SeqCst, SeqCst, less) {
+                    Ok(1) => return Err(ServiceError::unknown("the leader changed")),
+                    Ok(_) => return Err(ServiceError::not_sent(NotSent::NoLeader)),
+                    Err(_) => Outcome::DisconnectNoted,
                 }
-                Outcome::DisconnectNoted
             }
             Command::Tick
             | Command::LeaderlessGap { .. }

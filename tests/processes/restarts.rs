@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use lockkeeper::client::{Client, HoldState};
 use lockkeeper::model::LockView;
 use lockkeeper::rpc::RemoteService;
+use lockkeeper::service::LockService;
 use rustix::process::Signal;
 
 use crate::cluster::{Cluster, PATIENCE};
@@ -129,6 +130,25 @@ async fn a_planned_stop_fails_no_call() {
     stop.send_replace(true);
     for worker in workers {
         assert!(worker.await.expect("a worker") > 0);
+    }
+}
+
+/// A hand-over to a node that dies meanwhile says that this node does not lead, also where a third one took over; the cluster
+/// serves on.
+#[tokio::test]
+async fn a_hand_over_to_a_node_that_dies_comes_to_nothing() {
+    let mut cluster = Cluster::start().await;
+    let client = cluster.client();
+    for _ in 0..3 {
+        let leader = cluster.await_leader().await;
+        let target = leader % 3 + 1;
+        cluster.signal(target, Signal::STOP);
+        let moved = client.service().transfer(target as u64).await;
+        assert!(moved.is_err(), "a node that stands still does not lead");
+        cluster.kill(target);
+        client.lock("served").acquire().await.expect("two nodes serve").release().await.expect("released");
+        cluster.spawn(target);
+        cluster.await_answer(target).await;
     }
 }
 

@@ -75,6 +75,28 @@ async fn a_newest_attach_that_is_stale_is_made_again() {
     }
 }
 
+/// A renewal that is answered only after a later attempt was changes nothing about the time of the next attempt.
+#[tokio::test(start_paused = true)]
+async fn a_late_answer_to_an_older_renewal_causes_no_other_attempt() {
+    let fake = Fake::new();
+    let (clocks, mut renewals) = (fake.clone(), 0);
+    fake.rule(move |asked| match asked {
+        Asked::Renew(renewal) => {
+            renewals += 1;
+            let deadline = clocks.stamp().after_ms(9_000);
+            let renewed = Outcome::Renewed { deadline, attempt: renewal.attempt, token: None };
+            if renewals == 1 { Fate::Late(4 * SECOND, renewed) } else { Fate::Serve }
+        }
+        Asked::Submit(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => Fate::Serve,
+    });
+    let session = fake.client().session().ttl(9 * SECOND).open().await.expect("opened");
+    until(|| fake.count(is_attempt) == 3).await;
+    let sent: Vec<_> = fake.asked(is_attempt).into_iter().map(|(sent, _)| sent).collect();
+    assert!(sent[0].after(4 * SECOND) < sent[2], "the late answer came first: {sent:?}");
+    assert!(3 * SECOND - SECOND / 10 < sent[2].since(sent[1]), "a third of the TTL later: {sent:?}");
+    drop(session);
+}
+
 /// A session that the client no longer believes in may live on in the cluster for as long as its TTL: its close is tried again
 /// until it is answered, and says each time that the session was lost.
 #[tokio::test(start_paused = true)]

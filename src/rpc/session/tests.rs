@@ -183,8 +183,8 @@ async fn a_broken_stream_submits_disconnected() {
     assert_eq!(node.asked().await, disconnected);
 }
 
-/// Without a leader a broken stream cannot be noted. The node tries again until it is, or the session would keep its locks
-/// for a whole TTL although its client is gone.
+/// Without a leader a broken stream cannot be noted, and while leaders change it may be unknown whether it was. The node tries
+/// again until it is noted, or the session would keep its locks for a whole TTL although its client is gone.
 #[tokio::test]
 async fn a_disconnect_is_repeated_until_there_is_a_leader() {
     let mut node = Node::start(1).await;

@@ -248,6 +248,14 @@ fn failing(wal: &impl Wal) {
     assert_eq!(wal.synced(), None);
 }
 
+/// A start may read what is only in the page cache: it syncs all of that before anything is answered from it.
+#[test]
+fn a_start_syncs_what_it_reads() {
+    let dir = ten_entries();
+    let wal = open(dir.path());
+    assert_eq!((wal.synced(), wal.state().last), (Some(id(1, 9)), Some(id(1, 9))));
+}
+
 /// Nothing is purged past the newest snapshot file.
 #[test]
 fn a_purge_past_the_snapshot_file_is_refused() {
