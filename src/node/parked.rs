@@ -89,3 +89,41 @@ impl Parked {
         calls.sort_unstable_by_key(|(claim, _)| *claim);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::model::{
+        FencingToken, LeaveReason, LockKey, LockName, Mode, Namespace, Principal, RequestId, SessionId,
+    };
+
+    fn claim(number: u64) -> Claim {
+        Claim::Request(RequestId { session: SessionId::new(0, 7), number })
+    }
+
+    /// A call that waits is woken by everything that ends its wait, at once, and by nothing that happens to another claim.
+    #[test]
+    fn whatever_ends_a_wait_wakes_its_call() {
+        let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("dam").expect("legal") };
+        let (token, mode, by) = (FencingToken::new(0, 1), Mode::Exclusive, Principal::default());
+        let ending = |claim| {
+            let (lock, by) = (lock.clone(), by.clone());
+            [
+                EventKind::Granted { lock: lock.clone(), claim, token, mode, waited_ms: 1 },
+                EventKind::HandedOver { lock: lock.clone(), claim, was: self::claim(9), from: token, token, mode, by },
+                EventKind::Upgraded { lock: lock.clone(), claim, from: token, token, waited_ms: 1 },
+                EventKind::Left { lock, claim, sequence: 1, why: LeaveReason::Withdrawn },
+            ]
+        };
+        for (mine, other) in ending(claim(1)).into_iter().zip(ending(claim(2))) {
+            let parked = Parked::default();
+            let mut woken = Box::pin(parked.park(claim(1)).woken());
+            parked.happened(&other);
+            assert!(woken.as_mut().now_or_never().is_none(), "{other:?}");
+            parked.happened(&mine);
+            assert!(woken.now_or_never().is_some(), "{mine:?}");
+        }
+    }
+}

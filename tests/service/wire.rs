@@ -13,7 +13,7 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
-use crate::suite::SHORT;
+use crate::suite::{LONG, SHORT};
 
 async fn node() -> Channel {
     let address = format!("http://{}", crate::shared().cluster.endpoints()[0]);
@@ -81,6 +81,30 @@ async fn a_unary_wait_ends_when_the_name_is_free() {
     second.release().await.expect("released");
     let reply = waits.await.expect("answered").into_inner();
     assert!(reply.holders.is_empty() && reply.waiters.is_empty(), "{reply:?}");
+}
+
+/// A unary wait ends with the hold, in whatever way that ends: an operator breaks it, its holder releases it, or its lease
+/// expires.
+#[tokio::test]
+async fn a_unary_wait_ends_however_the_hold_ends() {
+    let client = Client::new(crate::remote().await);
+    let mut locks = LocksClient::new(node().await);
+    for end in ["broken", "released", "expired"] {
+        let lock = format!("awaited-{end}");
+        let request = pb::WaitRequest { namespace: String::new(), lock: lock.clone() };
+        let lease = if end == "expired" { 4 * SHORT } else { LONG };
+        let held = client.lease(&lock).duration(lease).take().await.expect("free");
+        let mut waits = Box::pin(locks.wait(request));
+        assert!(tokio::time::timeout(SHORT, &mut waits).await.is_err(), "held");
+        if end == "broken" {
+            client.break_hold(&lock, held.token(), "stuck").await.expect("broken");
+        }
+        if end == "released" {
+            held.release().await.expect("released");
+        }
+        let reply = tokio::time::timeout(LONG, waits).await.expect("the wait ends").expect("answered").into_inner();
+        assert!(reply.holders.is_empty(), "{reply:?}");
+    }
 }
 
 /// Opens a session in the namespace `default`, by a call.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::fake::{Asked, Fake, Fate, TICK, until};
+use super::fake::{Asked, Fake, Fate, TICK, until, view};
 use crate::limits::HOLD_LOOKS_AT_ONCE;
 use crate::model::{Answer, FencingToken, Invalid, Outcome, Place, Position, Query, TokenVerdict};
 use crate::service::ServiceError;
@@ -130,6 +130,31 @@ async fn a_filter_with_a_gap_calls_no_valid_token_stale() {
     filter.wait_for(|valid| valid.tokens.contains(&token(6))).await.expect("read again");
     let known = [4, 5, 6, 7].map(|number| filter.judge(token(number)));
     assert_eq!(known, [TokenVerdict::Stale, TokenVerdict::Stale, TokenVerdict::Valid, TokenVerdict::Valid]);
+}
+
+/// An observer of an election that missed events looks at the lock again: the last change of leader is never skipped, also
+/// where nothing happens to the lock afterwards.
+#[tokio::test(start_paused = true)]
+async fn an_observer_that_missed_events_looks_again() {
+    let fake = Fake::new();
+    let mut observer = fake.client().election("a").observe().await.expect("observing");
+    assert_eq!(observer.next().await.expect("looked at"), None);
+    let clocks = fake.clone();
+    fake.rule(move |asked| match asked {
+        Asked::Query(Query::Inspect { .. }) => Fate::Answer(view(token(6), clocks.stamp().after_ms(3_000))),
+        Asked::Submit(_) | Asked::Renew(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => {
+            Fate::Serve
+        }
+    });
+    let resume = fake.granted(6).position;
+    let gap = async {
+        until(|| fake.count(is_subscription) == 1).await;
+        tokio::time::sleep(SECOND).await;
+        fake.publish(Err(ServiceError::EventsMissed { why: "a gap".to_owned(), resume })).await;
+    };
+    let (next, ()) = tokio::join!(tokio::time::timeout(60 * SECOND, observer.next()), gap);
+    let leader = next.expect("it looks again").expect("looked at").expect("one leads");
+    assert_eq!(leader.token, token(6));
 }
 
 /// A filter whose subscriptions are refused or fail asks once a second in the end, however long that lasts.

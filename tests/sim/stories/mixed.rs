@@ -31,6 +31,17 @@ enum Remedy {
 /// Faults that every run has, before chance takes over.
 const FIRST: [u64; 11] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12];
 
+/// Kinds of fault that change something in every run, and their numbers in [`trouble`].
+const BITING: [(bites::Kind, u64); 5] = [
+    (bites::NODES_APART, 2),
+    (bites::ONE_WAY, 3),
+    (bites::HELD, 4),
+    (bites::FAR_BEHIND, 8),
+    (bites::NODE_CLOCK_STANDS, 12),
+];
+/// How often such a fault strikes again.
+const STRIKES: usize = 5;
+
 pub(super) fn tell(world: &mut World) {
     for client in 0..CLIENTS {
         world.add_contender(client);
@@ -58,10 +69,25 @@ pub(super) fn tell(world: &mut World) {
         trouble(world, 0, &mut remedies);
         all_mended(world, &mut remedies);
     }
+    all_bite(world, &mut remedies);
     one_expires(world);
     world.healed = world.now();
     settle(world, CLIENTS);
     cover(world);
+}
+
+/// A fault of these kinds that changed nothing strikes again: chance may have chosen a moment at which a node was down.
+fn all_bite(world: &mut World, remedies: &mut Vec<(Duration, Remedy)>) {
+    for (kind, nth) in BITING {
+        for _ in 0..STRIKES {
+            world.look_at_clocks();
+            if world.run.notes().bites.counts().get(kind).is_none_or(|(_, bitten)| 0 < *bitten) {
+                break;
+            }
+            trouble(world, nth, remedies);
+            all_mended(world, remedies);
+        }
+    }
 }
 
 /// Lets time pass until everything was taken back.
@@ -247,7 +273,7 @@ fn cover(world: &mut World) {
     let words: Vec<String> = counts.iter().map(|(kind, (tried, bitten))| format!("{kind}={tried}/{bitten}")).collect();
     println!("FAULTS {}", words.join(" "));
     // Other kinds may have nothing to bite in one run: they must have had in all of them together.
-    for kind in [bites::NODES_APART, bites::ONE_WAY, bites::HELD, bites::FAR_BEHIND, bites::NODE_CLOCK_STANDS] {
+    for (kind, _) in BITING {
         if let Some((tried, 0)) = counts.get(kind) {
             world.run.found(coverage::NAME, format!("{kind}: tried {tried} times, and none changed anything"));
         }
