@@ -112,6 +112,20 @@ async fn the_lease_of_a_hold_counts_from_the_sending() {
     }
 }
 
+/// A hold with a lease of its own is valid no longer than its session, whose end ends it.
+#[tokio::test(start_paused = true)]
+async fn a_hold_is_valid_no_longer_than_its_session() {
+    let fake = slow();
+    let ttl = 9 * SECOND;
+    let session = fake.client().session().ttl(ttl).open().await.expect("opened");
+    let guard = session.lock("a").lease(60 * SECOND).acquire().await.expect("free");
+    assert!(!guard.valid_for().is_zero() && guard.valid_for() <= ttl, "{:?}", guard.valid_for());
+    assert_eq!(guard.valid_for(), session.valid_for());
+    fake.rule(|_| Fate::Silence);
+    session.lost().await;
+    assert_eq!(guard.valid_for(), Duration::ZERO);
+}
+
 /// A token lease is valid from the sending of the attempt that took it, then from that of its last refresh, of which the
 /// answer says the same.
 #[tokio::test(start_paused = true)]

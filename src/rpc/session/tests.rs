@@ -285,6 +285,18 @@ async fn a_new_leader_moves_streams_to_it() {
     assert_eq!((leader.node, leader.client.as_str()), (2, "elsewhere:1"));
 }
 
+/// A node that leads no more, and knows no other leader, sends its streams away: its clients would wait at a node that can
+/// grant them nothing.
+#[tokio::test]
+async fn a_node_that_lost_its_quorum_sends_its_streams_away() {
+    let mut node = Node::start(1).await;
+    node.leader.send_replace(Some(LeaderHint { node: 1, client: "here:1".to_owned() }));
+    let mut raw = Raw::bound(&mut node).await;
+    node.leader.send_replace(None);
+    let moved = tokio::time::timeout(LONG, raw.next()).await.expect("it is sent away");
+    assert!(matches!(moved, (0, Told::MoveTo(pb::MoveTo { leader: None }))), "{moved:?}");
+}
+
 /// A stream that is sent to the next leader goes on until its client has ended it, and everything asked has its answer.
 #[tokio::test]
 async fn a_stream_that_is_sent_away_answers_what_was_asked() {

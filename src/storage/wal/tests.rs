@@ -102,6 +102,32 @@ fn a_flipped_bit_anywhere_is_refused_and_nothing_is_cut() {
     }
 }
 
+/// A page that was lost from the end of a log is a torn tail, but not where a vote stands behind it: the vote was written after
+/// everything before it had been synced, so acknowledged entries are gone.
+#[test]
+fn a_lost_page_before_a_vote_is_refused() {
+    for voted in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let wal = DiskWal::open(dir.path(), &WalOptions::default(), Arc::default()).unwrap();
+        wait(|done| wal.append(entries(1, 0..60), done)).unwrap();
+        if voted {
+            wait(|done| wal.save_vote(Vote { term: 2, node: 1, committed: false }, done)).unwrap();
+        }
+        wal.close().unwrap();
+        let path = last_file(dir.path());
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[4096..8192].fill(0);
+        fs::write(&path, &bytes).unwrap();
+        let cut = cut_torn_tail(dir.path(), Floor::default());
+        if voted {
+            assert!(matches!(&cut, Err(OpenError::Damaged { path: named, .. }) if *named == path), "{cut:?}");
+            assert_eq!(fs::read(&path).unwrap(), bytes, "nothing was cut");
+        } else {
+            assert!(cut.expect("a torn tail").is_some());
+        }
+    }
+}
+
 /// A torn tail is no licence to lose what the mirror or a commit mark proves to have been synced.
 #[test]
 fn a_tail_that_the_mirror_knows_is_not_cut() {
