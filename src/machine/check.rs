@@ -150,9 +150,12 @@ impl Machine {
         if self.totals != self.derived_totals() {
             return Err(format!("totals are counted as {:?}, not {:?}", self.totals, self.derived_totals()));
         }
+        if self.owners != self.derived_owners() {
+            return Err("the index of owners is wrong".into());
+        }
         let (parties, entangled) = self.derived_parties();
         if self.parties != parties || self.entangled != entangled {
-            return Err("the index of owners is wrong".into());
+            return Err("the index of endless owners is wrong".into());
         }
         if self.waiting_sets != self.derived_waiting_sets() {
             return Err("the index of waiting sets is wrong".into());

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::Machine;
+use super::owners::OwnerKey;
 use super::queue::conflict;
 use super::state::{Holder, Purpose, Standing, Waiter};
 use crate::limits::{EXPLAINED_OBSTACLES_MAX, EXPLAINED_WAITS_MAX};
 use crate::model::{
-    About, Claim, ExplainedWait, Explanation, FencingToken, Health, LockKey, LogTime, Mode, Obstacle, Owner,
-    Participant, SessionId, WaitsBecause,
+    About, Claim, ExplainedWait, Explanation, FencingToken, Health, LockKey, LogTime, Mode, Obstacle, Participant,
+    SessionId, WaitsBecause,
 };
 
 /// A wait, by one of its queues and its number there.
@@ -22,8 +23,8 @@ struct Found {
     seen: BTreeSet<(u64, Option<LockKey>)>,
     work: VecDeque<Wait>,
     /// Owners whose own waits were looked for, and whether there were any.
-    busy: BTreeSet<(SessionId, Owner)>,
-    idle: BTreeSet<(SessionId, Owner)>,
+    busy: BTreeSet<OwnerKey>,
+    idle: BTreeSet<OwnerKey>,
     ends: BTreeSet<(LockKey, FencingToken)>,
 }
 
@@ -159,7 +160,7 @@ impl Machine {
         if found.busy.contains(&party) || found.idle.contains(&party) {
             return found.busy.contains(&party);
         }
-        let children = self.parties.get(&party).into_iter().flat_map(|ties| ties.children.keys().cloned());
+        let children = self.owners.get(&party).into_iter().flat_map(|owned| owned.children.keys().cloned());
         let children: Vec<_> = children.take(EXPLAINED_OBSTACLES_MAX).collect();
         let own = self.waits_of(&party);
         let nested = children.iter().flat_map(|child| self.waits_of(child));
@@ -174,14 +175,9 @@ impl Machine {
         busy
     }
 
-    fn waits_of(&self, (session, owner): &(SessionId, Owner)) -> Vec<Wait> {
-        let standings = self.sessions.get(session).into_iter().flat_map(|session| session.standings());
-        let waits = standings.filter_map(|(_, key, standing)| {
-            let Standing::Waits(sequence) = standing else { return None };
-            let waiter = self.locks.get(key)?.queue.get(&sequence)?;
-            (waiter.owner.as_ref() == Some(owner)).then(|| (key.clone(), sequence))
-        });
-        waits.take(EXPLAINED_WAITS_MAX).collect()
+    fn waits_of(&self, owner: &OwnerKey) -> Vec<Wait> {
+        let waits = self.owners.get(owner).into_iter().flat_map(|owned| &owned.waits);
+        waits.take(EXPLAINED_WAITS_MAX).cloned().collect()
     }
 
     fn held(&self, key: &LockKey, token: FencingToken, holder: &Holder) -> Obstacle {

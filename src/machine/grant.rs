@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::expiry::Due;
 use super::history::Entrance;
 use super::lock::Lock;
+use super::owners::Change;
 use super::queue::request_of_set;
 use super::state::{Finished, Holder, HolderExtras, Lease, Purpose, Standing, TakeState, Waiter, permits_of};
 use super::{Machine, RecordKey};
@@ -148,6 +149,7 @@ impl Machine {
             self.move_due(None, Some(deadline), Due::Lease(key.clone(), token));
         }
         self.tie_hold(key, token, &holder, true);
+        self.index_hold(key, token, &holder, Change::Came);
         self.document_held(key, token, &holder);
         if let Some(lock) = self.locks.get_mut(key) {
             lock.permits_held += permits_of(mode);
@@ -178,6 +180,7 @@ impl Machine {
         let (claim, deadline) = (waiter.claim, waiter.deadline);
         let in_set = waiter.purpose == Purpose::Set;
         self.tie_wait(key, sequence, &waiter, true);
+        self.index_wait(key, sequence, &waiter, Change::Came);
         self.move_due(None, deadline, Due::Wait(key.clone(), sequence));
         if let Some(lock) = self.locks.get_mut(key) {
             lock.queue.insert(sequence, waiter);
@@ -233,6 +236,7 @@ impl Machine {
         }
         let sets_wait = lock.queue.has_sets();
         self.tie_hold(key, token, &holder, false);
+        self.index_hold(key, token, &holder, Change::Went);
         if sets_wait {
             self.waiting_sets_changed(key);
         }
@@ -318,6 +322,7 @@ impl Machine {
         let sets_wait = lock.queue.has_sets();
         let waiter = lock.queue.remove(sequence)?;
         self.tie_wait(key, sequence, &waiter, false);
+        self.index_wait(key, sequence, &waiter, Change::Went);
         if sets_wait {
             self.waiting_sets_changed(key);
         }

@@ -30,6 +30,7 @@ mod history;
 mod lock;
 mod manage;
 mod nodes;
+mod owners;
 mod parties;
 mod passing;
 mod permits;
@@ -75,6 +76,7 @@ use document_index::Documents;
 use expiry::Due;
 use history::History;
 use lock::Lock;
+use owners::Owners;
 use parties::{Party, Ties};
 use quotas::Quotas;
 use record::DirtyKeys;
@@ -119,6 +121,8 @@ pub struct Machine {
     /// What waiting sets are to the locks where they stand; derived.
     waiting_sets: WaitingSets,
     /// Named owners by what they hold and wait for; derived.
+    owners: Owners,
+    /// The same for those who may wait without an end; derived.
     parties: BTreeMap<Party, Ties>,
     /// Those of them who may not be done when a wait of theirs is granted; derived.
     entangled: BTreeSet<Party>,

@@ -1,14 +1,12 @@
 //! Named owners and what they hold, wait for and are waited for by: the nodes of deadlock detection. Derived.
 //!
-//! Unnamed claims can always go on, and are left out. So can waits of a bounded time and holds by a lease, which are kept
-//! apart: reentry asks for all claims of an owner.
+//! Unnamed claims can always go on, and are left out. So can waits of a bounded time and holds by a lease.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Machine;
-use super::counted::looked_at;
 use super::lock::Lock;
-use super::state::{Holder, Standing, Waiter};
+use super::state::{Holder, Waiter};
 use crate::model::{FencingToken, LockKey, Owner, Parent, Reentry, SessionId};
 
 /// One line of execution: a session and an owner that it named.
@@ -23,8 +21,6 @@ pub(super) struct Ties {
     pub(super) ready: usize,
     /// Its holds that only a release ends.
     pub(super) holds: BTreeSet<(LockKey, FencingToken)>,
-    /// Its waits and holds that end by themselves: they count for reentry, not for deadlocks.
-    bounded: BTreeSet<(LockKey, Standing)>,
     /// Nested runs that have to finish first, with how many holds and waits name it.
     pub(super) children: BTreeMap<Party, usize>,
     /// Who waits for it to finish.
@@ -32,30 +28,6 @@ pub(super) struct Ties {
 }
 
 impl Ties {
-    /// The owner's oldest hold of this lock, or `None` where it only waits there; outermost `None` where it does neither.
-    pub(super) fn standing_at(&self, key: &LockKey) -> Option<Option<FencingToken>> {
-        let (mut holds, mut waits) = (self.holds_at(key).next(), self.waits_at(key).next().is_some());
-        let first = (key.clone(), Standing::Waits(0));
-        for (_, standing) in self.bounded.range(first..).take_while(|(at, _)| at == key) {
-            looked_at();
-            match standing {
-                Standing::Holds(token) => holds = Some(holds.map_or(*token, |older| older.min(*token))),
-                Standing::Waits(_) => waits = true,
-            }
-        }
-        holds.map(Some).or(waits.then_some(None))
-    }
-
-    fn holds_at(&self, key: &LockKey) -> impl Iterator<Item = FencingToken> {
-        let first = (key.clone(), FencingToken::new(0, 0));
-        self.holds.range(first..).take_while(move |(at, _)| at == key).map(|(_, token)| *token)
-    }
-
-    fn waits_at(&self, key: &LockKey) -> impl Iterator<Item = u64> {
-        let all = (key.clone(), 0)..=(key.clone(), u64::MAX);
-        self.waits.range(all).map(|(_, sequence)| *sequence)
-    }
-
     /// Whether it may not be done when what a wait of it lacks is there: it lacks something elsewhere too, or waits for a
     /// nested run.
     fn is_entangled(&self) -> bool {
@@ -90,8 +62,6 @@ impl Machine {
         let child = named(waiter.claim.session(), waiter.owner.as_ref());
         if let Some(party) = waiting_party(waiter) {
             self.tie(party, |ties| put(&mut ties.waits, (key.clone(), sequence), there));
-        } else if let Some(party) = child.clone() {
-            self.tie(party, |ties| put(&mut ties.bounded, (key.clone(), Standing::Waits(sequence)), there));
         }
         self.tie_parent(child, waiter.choices().parent.as_ref(), there);
     }
@@ -100,8 +70,6 @@ impl Machine {
         let child = named(holder.claim.session(), holder.owner.as_ref());
         if let Some(party) = holding_party(holder) {
             self.tie(party, |ties| put(&mut ties.holds, (key.clone(), token), there));
-        } else if let Some(party) = child.clone() {
-            self.tie(party, |ties| put(&mut ties.bounded, (key.clone(), Standing::Holds(token)), there));
         }
         self.tie_parent(child, holder.extras.as_ref().and_then(|extras| extras.parent.as_ref()), there);
     }

@@ -349,6 +349,7 @@ impl Machine {
                 }
             }
         }
+        self.owners = self.derived_owners();
         (self.parties, self.entangled) = self.derived_parties();
         self.waiting_sets = self.derived_waiting_sets();
         self.documents = self.derived_documents();

@@ -48,7 +48,7 @@ impl Machine {
         session: SessionId,
         owner: Option<&Owner>,
     ) -> Option<Option<FencingToken>> {
-        self.parties.get(&(session, owner?.clone()))?.standing_at(key)
+        self.owners.get(&(session, owner?.clone()))?.claim_at(key)
     }
 
     /// Enters a hold once more.

@@ -6,6 +6,7 @@
 use super::alter::Altering;
 use super::expiry::Due;
 use super::lock::Lock;
+use super::owners::Change;
 use super::state::{Entered, Holder, Purpose, Standing, Waiter};
 use super::{Machine, RecordKey};
 use crate::faults::{self, Fault};
@@ -142,6 +143,7 @@ impl Machine {
         let lock = self.locks.get_mut(key)?;
         let mut holder = lock.holders.remove(&from)?;
         self.tie_hold(key, from, &holder, false);
+        self.index_hold(key, from, &holder, Change::Went);
         holder.mode = Mode::Exclusive;
         holder.extras_mut().upgrade = Some(asked);
         let grant = holder.grant(token, asked.number);
@@ -150,6 +152,7 @@ impl Machine {
         let numbers: Vec<(u64, bool)> =
             holder.entries().enumerate().map(|(at, entered)| (entered.number, in_set && at == 0)).collect();
         self.tie_hold(key, token, &holder, true);
+        self.index_hold(key, token, &holder, Change::Came);
         self.locks.get_mut(key)?.holders.insert(token, holder);
         if let Some(deadline) = grant.deadline {
             self.move_due(Some(deadline), None, Due::Lease(key.clone(), from));

@@ -1,0 +1,135 @@
+//! Named owners and everything that they hold and wait for. Derived.
+//!
+//! Reentry and explanations look a claim up here.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::Machine;
+use super::counted::looked_at;
+use super::state::{Holder, Waiter};
+use crate::model::{FencingToken, LockKey, Owner, Parent, Reentry, SessionId};
+
+/// One line of execution: a session and an owner that it named.
+pub(super) type OwnerKey = (SessionId, Owner);
+
+/// Looked up by key only: the order of a hash map must not matter.
+pub(super) type Owners = HashMap<OwnerKey, Owned, foldhash::fast::FixedState>;
+
+/// The claims of one owner.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Owned {
+    /// Its waits, by queue and place.
+    pub(super) waits: BTreeSet<(LockKey, u64)>,
+    /// Its holds, by lock and token.
+    pub(super) holds: BTreeSet<(LockKey, FencingToken)>,
+    /// Nested runs that it waits for.
+    pub(super) children: BTreeMap<OwnerKey, Nested>,
+    /// The owners of which it is a nested run.
+    pub(super) parents: BTreeMap<OwnerKey, Nested>,
+}
+
+/// How many claims of a nested run name its parent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Nested {
+    claims: usize,
+    /// Those of them that do not end by themselves.
+    pub(super) endless: usize,
+}
+
+/// What happened to a claim.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Change {
+    /// It is new.
+    Came,
+    /// It has ended.
+    Went,
+}
+
+impl Owned {
+    /// The owner's oldest hold of this lock, or `None` where it only waits there; outermost `None` where it does neither.
+    pub(super) fn claim_at(&self, key: &LockKey) -> Option<Option<FencingToken>> {
+        let first = (key.clone(), FencingToken::new(0, 0));
+        let mut holds = self.holds.range(first..).take_while(|(at, _)| at == key).inspect(|_| looked_at());
+        let hold = holds.next().map(|(_, token)| *token);
+        hold.map(Some).or(self.waits_at(key).next().is_some().then_some(None))
+    }
+
+    /// Its places in the queue of this lock.
+    pub(super) fn waits_at(&self, key: &LockKey) -> impl Iterator<Item = u64> {
+        let all = (key.clone(), 0)..=(key.clone(), u64::MAX);
+        self.waits.range(all).map(|(_, place)| *place)
+    }
+}
+
+impl Nested {
+    fn change(claims: &mut BTreeMap<OwnerKey, Self>, of: OwnerKey, endless: bool, change: Change) {
+        let known = claims.entry(of.clone()).or_default();
+        let step = |count: usize, by: usize| match change {
+            Change::Came => count + by,
+            Change::Went => count.saturating_sub(by),
+        };
+        *known = Self { claims: step(known.claims, 1), endless: step(known.endless, usize::from(endless)) };
+        if known.claims == 0 {
+            claims.remove(&of);
+        }
+    }
+}
+
+impl Waiter {
+    /// Whether its wait ends by itself. Not where only a grant or a cancel ends it.
+    fn ends_by_itself(&self) -> bool {
+        self.deadline.is_some() || self.choices().reentry == Reentry::Wait
+    }
+}
+
+impl Machine {
+    pub(super) fn index_wait(&mut self, key: &LockKey, place: u64, waiter: &Waiter, change: Change) {
+        let Some(owner) = waiter.claim.session().zip(waiter.owner.clone()) else { return };
+        self.change_owned(owner.clone(), |owned| put(&mut owned.waits, (key.clone(), place), change));
+        self.index_parent(owner, waiter.choices().parent.as_ref(), !waiter.ends_by_itself(), change);
+    }
+
+    pub(super) fn index_hold(&mut self, key: &LockKey, token: FencingToken, holder: &Holder, change: Change) {
+        let Some(owner) = holder.claim.session().zip(holder.owner.clone()) else { return };
+        self.change_owned(owner.clone(), |owned| put(&mut owned.holds, (key.clone(), token), change));
+        let parent = holder.extras.as_ref().and_then(|extras| extras.parent.as_ref());
+        self.index_parent(owner, parent, holder.lease.is_none(), change);
+    }
+
+    fn index_parent(&mut self, child: OwnerKey, parent: Option<&Parent>, endless: bool, change: Change) {
+        // No owner waits for its own end.
+        let parent = parent.map(|parent| (parent.session, parent.owner.clone())).filter(|parent| *parent != child);
+        let Some(parent) = parent else { return };
+        self.change_owned(parent.clone(), |owned| Nested::change(&mut owned.children, child.clone(), endless, change));
+        self.change_owned(child, |owned| Nested::change(&mut owned.parents, parent, endless, change));
+    }
+
+    fn change_owned(&mut self, owner: OwnerKey, change: impl FnOnce(&mut Owned)) {
+        let owned = self.owners.entry(owner.clone()).or_default();
+        change(owned);
+        if *owned == Owned::default() {
+            self.owners.remove(&owner);
+        }
+    }
+
+    /// The index as the locks say that it should be.
+    pub(super) fn derived_owners(&self) -> Owners {
+        let mut machine = Machine::new();
+        for (key, lock) in &self.locks {
+            for (token, holder) in &lock.holders {
+                machine.index_hold(key, *token, holder, Change::Came);
+            }
+            for (place, waiter) in lock.queue.iter() {
+                machine.index_wait(key, *place, waiter, Change::Came);
+            }
+        }
+        machine.owners
+    }
+}
+
+fn put<T: Ord>(set: &mut BTreeSet<T>, item: T, change: Change) {
+    match change {
+        Change::Came => drop(set.insert(item)),
+        Change::Went => drop(set.remove(&item)),
+    }
+}
