@@ -15,6 +15,9 @@ mod alter;
 mod apply;
 mod check;
 mod counted;
+#[cfg(test)]
+#[allow(dead_code, reason = "the check that is to use it comes next")]
+mod cycle;
 mod deadlock;
 mod delay;
 mod derive;
@@ -30,6 +33,7 @@ mod history;
 mod lock;
 mod manage;
 mod nodes;
+#[allow(dead_code, reason = "the check that is to use it comes next")]
 mod owners;
 mod parties;
 mod passing;
@@ -43,6 +47,9 @@ mod reach;
 mod record;
 mod reentry;
 mod release;
+#[cfg(test)]
+#[allow(dead_code, reason = "the check that is to use it comes next")]
+mod replay;
 mod requests;
 mod restore;
 mod semaphores;

@@ -1,12 +1,14 @@
 //! Named owners and everything that they hold and wait for. Derived.
 //!
-//! Reentry and explanations look a claim up here.
+//! Reentry, hand-over and explanations look a claim up here. Deadlock detection does as well: it asks of each claim
+//! whether it is endless. A claim that ends by itself can hold up others for a while only.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::Machine;
 use super::counted::looked_at;
-use super::state::{Holder, Waiter};
+use super::lock::Lock;
+use super::state::{Holder, Purpose, Waiter};
 use crate::model::{FencingToken, LockKey, Owner, Parent, Reentry, SessionId};
 
 /// One line of execution: a session and an owner that it named.
@@ -59,6 +61,16 @@ impl Owned {
         let all = (key.clone(), 0)..=(key.clone(), u64::MAX);
         self.waits.range(all).map(|(_, place)| *place)
     }
+
+    /// The nested runs without whose end it never finishes.
+    pub(super) fn endless_children(&self) -> impl Iterator<Item = &OwnerKey> {
+        self.children.iter().filter(|(_, nested)| 0 < nested.endless).map(|(child, _)| child)
+    }
+
+    /// The owners that never finish without its end.
+    pub(super) fn endless_parents(&self) -> impl Iterator<Item = &OwnerKey> {
+        self.parents.iter().filter(|(_, nested)| 0 < nested.endless).map(|(parent, _)| parent)
+    }
 }
 
 impl Nested {
@@ -80,6 +92,27 @@ impl Waiter {
     fn ends_by_itself(&self) -> bool {
         self.deadline.is_some() || self.choices().reentry == Reentry::Wait
     }
+
+    /// Whether the hold ends by itself that it waits for.
+    pub(super) fn is_leased(&self) -> bool {
+        self.lease.is_some() || self.choices().lease_ms.is_some()
+    }
+}
+
+impl Lock {
+    /// The owner of a wait in this queue that only a grant or a cancel ends. An upgrade ends with the hold that it is for.
+    pub(super) fn endless_wait(&self, waiter: &Waiter) -> Option<OwnerKey> {
+        let lasts = match waiter.purpose {
+            Purpose::Upgrade(token) => self.holders.get(&token).is_some_and(|holder| holder.lease.is_none()),
+            Purpose::Hold | Purpose::Set => true,
+        };
+        waiter.claim.session().zip(waiter.owner.clone()).filter(|_| lasts && !waiter.ends_by_itself())
+    }
+}
+
+/// The owner of a hold that only a release ends.
+pub(super) fn endless_hold(holder: &Holder) -> Option<OwnerKey> {
+    holder.claim.session().zip(holder.owner.clone()).filter(|_| holder.lease.is_none())
 }
 
 impl Machine {

@@ -11,6 +11,7 @@ mod queuers;
 pub(crate) mod random;
 mod records;
 mod refused;
+mod replays;
 mod restore;
 mod rounds;
 mod script_documents;

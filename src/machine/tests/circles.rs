@@ -12,8 +12,8 @@ use crate::machine::state::Standing;
 use crate::model::*;
 
 const STORIES: u64 = 2_200;
-const COMMANDS_A_STORY: u64 = 60;
-const SESSIONS: u64 = 5;
+pub(super) const COMMANDS_A_STORY: u64 = 60;
+pub(super) const SESSIONS: u64 = 5;
 const LOCKS: [&str; 4] = ["a", "b", "c", "pool"];
 const OWNERS: [&str; 2] = ["job", "task"];
 const MS_A_COMMAND: u64 = 7;
@@ -48,7 +48,7 @@ pub(super) fn set_limit(limit: u32) -> Command {
 }
 
 /// A story in which no session ends and no wait; only some leases do.
-struct Story {
+pub(super) struct Story {
     random: Random,
     numbers: BTreeMap<SessionId, u64>,
     /// Everybody is named, so that no circle may be missed.
@@ -62,6 +62,17 @@ struct Story {
 }
 
 impl Story {
+    /// The story of this number, and whether time passes in it.
+    pub(super) fn new(seed: u64) -> Self {
+        let (all_named, sets, crowded, delays) = (seed % 3 != 2, seed % 3 != 0, seed % 4 == 3, seed % 5 < 2);
+        Self { random: Random(seed), numbers: BTreeMap::new(), all_named, sets, crowded, delays }
+    }
+
+    /// The stamp of this command.
+    pub(super) fn stamp(&self, at: u64) -> u64 {
+        if self.delays { at * MS_A_COMMAND } else { 0 }
+    }
+
     fn request(&mut self) -> RequestId {
         let session = session(1 + self.random.below(SESSIONS));
         let number = self.numbers.entry(session).or_default();
@@ -103,7 +114,7 @@ impl Story {
         Extras { reentry, fairness, parent, lease_ms, delay_ms, ..Extras::default() }
     }
 
-    fn command(&mut self, machine: &Machine) -> Command {
+    pub(super) fn command(&mut self, machine: &Machine) -> Command {
         let request = self.request();
         let (answered_below, metadata, patience) = (0, Metadata::default(), Patience::Session);
         let extras = Some(Box::new(self.extras()));
@@ -229,7 +240,7 @@ fn go_on(machine: &Machine) -> (Vec<RequestId>, usize) {
     }
 }
 
-fn waiting_all_the_same(command: &Command) -> Option<Command> {
+pub(super) fn waiting_all_the_same(command: &Command) -> Option<Command> {
     match command.clone() {
         Command::Acquire(mut acquire) => {
             acquire.extras.get_or_insert_default().deadlock = OnDeadlock::Wait;
@@ -250,15 +261,14 @@ fn alarms_are_never_false_and_never_missing() {
     let mut alarms: BTreeMap<&str, u64> = BTreeMap::new();
     for seed in 0..stories() {
         let (mut watched, mut naive) = (Watched::default(), Naive::default());
-        let (all_named, sets, crowded, delays) = (seed % 3 != 2, seed % 3 != 0, seed % 4 == 3, seed % 5 < 2);
-        let mut story = Story { random: Random(seed), numbers: BTreeMap::new(), all_named, sets, crowded, delays };
+        let mut story = Story::new(seed);
         let opens = entry(0, vec![], (1..=SESSIONS).map(open).chain([set_limit(3)]).collect());
         watched.apply(&opens);
         naive.apply(&opens);
         for at in 0..COMMANDS_A_STORY {
             let before = watched.machine.clone();
             let command = story.command(&before);
-            let stamp = if delays { at * MS_A_COMMAND } else { 0 };
+            let stamp = story.stamp(at);
             let said = entry(stamp, vec![], vec![command.clone()]);
             let outcome = watched.apply(&said).commands.remove(0).outcome;
             let expected = naive.apply(&said).1.remove(0);
