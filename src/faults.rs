@@ -51,13 +51,15 @@ pub enum Fault {
     LeaseFromArrival,
     /// A client counts the disconnect grace from the arrival of the answer.
     GraceFromArrival,
+    /// No wait is found to close a deadlock.
+    DeadlocksUnseen,
     /// An entry that leaves renewals behind is stamped up to the receipt of the newest of them, not of the oldest.
     StampOfTheNewest,
 }
 
 impl Fault {
     /// Every one.
-    pub const ALL: [Fault; 24] = [
+    pub const ALL: [Fault; 25] = [
         Fault::LifoQueue,
         Fault::ForgottenHolders,
         Fault::TokensOfThisProcess,
@@ -82,6 +84,7 @@ impl Fault {
         Fault::LeaseFromArrival,
         Fault::GraceFromArrival,
         Fault::StampOfTheNewest,
+        Fault::DeadlocksUnseen,
     ];
 
     /// Its word in the environment variable [`VARIABLE`].
@@ -112,6 +115,7 @@ impl Fault {
             Fault::LeaseFromArrival => "lease-from-arrival",
             Fault::GraceFromArrival => "grace-from-arrival",
             Fault::StampOfTheNewest => "stamp-of-the-newest",
+            Fault::DeadlocksUnseen => "deadlocks-unseen",
         }
     }
 }
@@ -158,6 +162,7 @@ mod tests {
             (Fault::ReaderPassesWriter, "machine::tests::scripts::scripts_end_as_written"),
             (Fault::UpgradeKeepsToken, "machine::tests::scripts::scripts_end_as_written"),
             (Fault::CancelForgotten, "machine::tests::scripts::scripts_end_as_written"),
+            (Fault::DeadlocksUnseen, "machine::tests::scripts::scripts_end_as_written"),
             (Fault::RequestMemoryLost, "machine::tests::records::a_restored_machine_goes_on_like_the_first"),
             (Fault::MirrorTrusted, "storage::state::tests::a_wrong_mirror_never_becomes_a_snapshot_file"),
         ];

@@ -45,7 +45,7 @@ impl Machine {
                 self.lock_in_use(&key, kind_of(acquire.mode), limit_of(acquire.mode));
                 let events = self.events.len();
                 let sequence = self.enqueue(&key, waiter);
-                let Some(circle) = self.closes_circle(std::slice::from_ref(&key), sequence) else {
+                let Some(circle) = self.closes_cycle(std::slice::from_ref(&key), sequence) else {
                     return Outcome::Queued(self.place(&key, sequence));
                 };
                 let refused = self.take_back(std::slice::from_ref(&key), sequence, events, circle);

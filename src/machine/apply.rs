@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::state::Holder;
 use super::{Applied, Machine, RecordKey};
 use crate::faults::{self, Fault};
+use crate::limits;
 use crate::model::{
     Command, DurationField, EndReason, Entry, EventKind, Outcome, Refusal, Renewal, RenewalTarget, Reply, SessionId,
     Submission,
@@ -24,6 +25,7 @@ impl Machine {
         self.globals.applied = index;
         self.globals.now = previous.max(entry.stamp);
         self.globals.wall = self.globals.wall.max(entry.wall);
+        self.deadlock_steps_left = limits::DEADLOCK_STEPS_AN_ENTRY_MAX;
         self.touch(RecordKey::Globals);
         if faults::on(Fault::OtherState) {
             self.globals.wall.0 += 1;

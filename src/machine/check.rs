@@ -1,9 +1,9 @@
 //! The machine's invariants, as one function. Tests and simulations run it after every entry.
 
 use super::Machine;
+use super::deadlock::ToCheck;
 use super::lock::Lock;
 use super::state::{Holder, LimitOrigin, Standing, TakeState, permits_of};
-use super::suspects::Suspects;
 use crate::model::{Claim, LockKey, Mode, RequestId, SessionId};
 
 impl Machine {
@@ -153,17 +153,13 @@ impl Machine {
         if self.owners != self.derived_owners() {
             return Err("the index of owners is wrong".into());
         }
-        let (parties, entangled) = self.derived_parties();
-        if self.parties != parties || self.entangled != entangled {
-            return Err("the index of endless owners is wrong".into());
-        }
-        if self.waiting_sets != self.derived_waiting_sets() {
+        if self.set_locks != self.derived_set_locks() {
             return Err("the index of waiting sets is wrong".into());
         }
         if self.documents != self.derived_documents() {
             return Err("the index of documents is wrong".into());
         }
-        if self.suspects != Suspects::default() || !self.touched.is_empty() || !self.events.is_empty() {
+        if self.to_check != ToCheck::default() || !self.touched.is_empty() || !self.events.is_empty() {
             return Err("an entry was left half applied".into());
         }
         Ok(())

@@ -5,10 +5,22 @@ use std::sync::Arc;
 
 use super::owners::OwnerKey;
 use super::queue::conflict;
-use super::replay::{Asks, At, Edge, Node, Passing, Queue, Replay, Turn};
+use super::replay::{Asks, At, Queue, Replay, Turn};
 use super::state::Purpose;
 use crate::limits::CIRCLE_LINKS_MAX;
 use crate::model::{CircleLink, Kind, Mode, WaitsBecause};
+
+/// What has to come about before a turn is granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Node {
+    /// This owner finishes.
+    Owner(usize),
+    /// This turn is granted.
+    Turn(At),
+}
+
+/// Something that is in the way of a turn, and how.
+pub(super) type Edge = (Node, WaitsBecause);
 
 /// What a search knows of the turns ahead of a turn.
 #[derive(Clone, Copy, Default)]
@@ -29,6 +41,8 @@ pub(super) struct Search<'r, 'm> {
     ahead: Vec<Vec<Ahead>>,
     /// Turns of a queue from the first number up to before the second whose edges were listed for a turn of that way to ask.
     listed: Vec<[(usize, usize); WAYS]>,
+    /// Queues whose holds were listed for such a turn.
+    holds_listed: Vec<[bool; WAYS]>,
     steps_left: usize,
 }
 
@@ -78,15 +92,6 @@ impl Turn<'_> {
 
     fn way(&self) -> usize {
         2 * usize::from(self.barges) + usize::from(self.mode != Mode::Shared)
-    }
-}
-
-impl Passing {
-    /// Whether it passes this place by what is granted so far.
-    fn passes(&self, replay: &Replay<'_>, place: u64) -> bool {
-        let granted = |turns: &[At]| turns.iter().any(|turn| replay.is_whole(*turn));
-        let mut once = self.once.iter().filter(|(_, behind)| behind.contains(&place));
-        self.now.contains(&place) || once.any(|(turns, _)| granted(turns))
     }
 }
 
@@ -148,17 +153,6 @@ impl<'m> Replay<'m> {
         Box::new(waiting.chain(keeping))
     }
 
-    /// The turns of which each, once granted, lets a wait pass the other.
-    fn ways<'a>(&'a self, passing: &'a Passing, other: At) -> impl Iterator<Item = Edge> + 'a {
-        let place = match self.turn(other).asks {
-            Asks::Holds(_) => None,
-            Asks::Waits(place, _) => Some(place),
-        };
-        let once = passing.once.iter().filter(move |(_, behind)| place.is_some_and(|place| behind.contains(&place)));
-        let turns = once.flat_map(|(turns, _)| turns).flat_map(|turn| self.members(turn));
-        turns.map(|turn| (Node::Turn(*turn), WaitsBecause::StandsAhead))
-    }
-
     /// What a turn of a lock needs of another that is in its way: that its owner finishes, or that it is granted where both
     /// share the lock, and where its hold ends by itself.
     fn edge(&self, at: At, other: At) -> Option<Edge> {
@@ -195,7 +189,7 @@ impl<'r, 'm> Search<'r, 'm> {
             });
             before.collect()
         });
-        Self { replay, ahead: ahead.collect(), listed: Vec::new(), steps_left: steps }
+        Self { replay, ahead: ahead.collect(), listed: Vec::new(), holds_listed: Vec::new(), steps_left: steps }
     }
 
     pub(super) fn steps_left(&self) -> usize {
@@ -221,6 +215,7 @@ impl<'r, 'm> Search<'r, 'm> {
             Node::Turn(at) => first_turns[at.queue] + at.turn,
         };
         self.listed = vec![[(0, 0); WAYS]; replay.queues.len()];
+        self.holds_listed = vec![[false; WAYS]; replay.queues.len()];
         let mut came: Vec<Option<(Node, WaitsBecause)>> = vec![None; nodes];
         let mut work = VecDeque::from([start]);
         while let Some(node) = work.pop_front() {
@@ -312,6 +307,12 @@ impl<'r, 'm> Search<'r, 'm> {
         }
         if !left_out && high <= at.turn {
             self.listed[at.queue][turn.way()] = (lowest, at.turn);
+        }
+        // The way over a holder is the shortest.
+        if !std::mem::replace(&mut self.holds_listed[at.queue][turn.way()], true) && queue.holds <= lowest {
+            let holds = (0..queue.holds).filter(|hold| queue.turns[*hold].blocks(turn, false));
+            edges.extend(holds.filter_map(|hold| self.replay.edge(at, At { turn: hold, ..at })));
+            self.steps_left = self.steps_left.saturating_sub(queue.holds);
         }
         edges
     }

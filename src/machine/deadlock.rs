@@ -1,232 +1,116 @@
-//! Deadlock detection over named owners, exactly: what can still finish is reduced until nothing changes; whoever is left
-//! and waits, over others that are left, for itself is in a circle.
+//! Deadlock detection over named owners: when owners are checked, which wait is refused, and how it is undone.
 //!
-//! A waiter needs every holder in its way to finish, and everybody ahead whom it may not pass; a permit wait needs only so
-//! many holders to finish as have enough permits together. Whom a session may come to pass once another request of it is
-//! granted is in the way until then: the one or the other is needed. Whoever can go on by itself is never in the way, so that
-//! an alarm is never false. No search looks at more than a bound, because a command's work is bounded: a circle that takes
-//! more than that to see is not told.
+//! - A new wait: its owner is checked, once for a set. The wait is refused where it closes a cycle.
+//! - After the grants of a command: owners that gained a hold while they wait themselves or by nested runs, and waiters of a
+//!   semaphore whose limit fell.
+//! - Only where none of those is in a cycle, and something changed at a lock where sets wait: owners whose session may pass
+//!   fewer waiters than before.
+//!
+//! An alarm is never false: see [`Replay`](super::replay). None is missed for good: where a replay assumed that a session
+//! passes waiters, its owners are checked again when that may have changed. Only an entry whose checks take more steps than
+//! an entry may skips the rest of them, and counts them.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use super::Machine;
 use super::counted::looked_at;
-use super::graph::{Graph, Node, Told};
+use super::cycle::Search;
 use super::lock::Lock;
-use super::parties::{Party, holding_party, waiting_party};
-use super::passing::Passing;
-use super::queue::{conflict, request_of_set};
-use super::state::{Purpose, Waiter, permits_of};
-use crate::limits::{CIRCLE_LINKS_MAX, CIRCLE_LOOKED_AT_MAX};
-use crate::model::{CircleLink, Claim, Kind, LockKey, OnDeadlock, Outcome, Refusal, WaitsBecause};
+use super::owners::{Owned, OwnerKey, endless_hold};
+use super::queue::conflict;
+use super::state::Waiter;
+use crate::faults::{self, Fault};
+use crate::limits::OWNERS_WALKED_ONE_BY_ONE_MAX;
+use crate::model::{
+    CircleLink, Claim, FencingToken, Kind, LeaveReason, LockKey, LockName, Namespace, OnDeadlock, Outcome, Refusal,
+    SessionId, WaitsBecause,
+};
+
+/// Owners to check for a deadlock before this command ends.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct ToCheck {
+    owners: BTreeSet<OwnerKey>,
+    /// Locks where sets wait, or waited until now, and a hold, a wait or the capacity changed.
+    changed: BTreeSet<LockKey>,
+    /// The sessions whose claims changed there.
+    sessions: BTreeSet<SessionId>,
+}
 
 impl Machine {
-    /// The circle that this party's waits close, if they do and so much is enough to see it; what was looked at is taken off.
-    pub(super) fn circle_of(&self, party: &Party, look_at: &mut usize) -> Option<Vec<CircleLink>> {
-        looked_at();
-        if !self.may_be_in_circle(party) {
-            return None;
-        }
-        if let Some(circle) = self.plain_circle(party) {
-            let told = circle.iter().take(CIRCLE_LINKS_MAX);
-            return Some(told.filter_map(|(node, told)| self.link(node, told)).collect());
-        }
-        let mut graph = Graph::of([party.clone()].into(), *look_at);
-        let whole = self.explore_all(&mut graph);
-        *look_at = graph.left();
-        if !whole {
-            return None;
-        }
-        let left = graph.reduce();
-        let circle = if left[0] { graph.circle(&left) } else { None };
-        Some(circle?.into_iter().filter_map(|(node, told)| self.link(node, told)).collect())
-    }
-
-    /// Everything that is needed, directly or not. Answers `false` where that is more than may be looked at.
-    pub(super) fn explore_all(&self, graph: &mut Graph) -> bool {
-        let mut explored = 0;
-        while explored < graph.nodes.len() {
-            if graph.left() == 0 {
-                return false;
-            }
-            self.explore(graph, explored);
-            explored += 1;
-        }
-        true
-    }
-
-    /// How one in a circle is told.
-    fn link(&self, node: &Node, (lock, why): &Told) -> Option<CircleLink> {
-        let (party, says) = match node {
-            Node::Wait(key, sequence) => {
-                let waiter = self.locks.get(key)?.queue.get(sequence)?;
-                (waiting_party(waiter)?, Arc::clone(&waiter.metadata))
-            }
-            // Nobody in person: what is told is told of the waiter before.
-            Node::Grant(..) | Node::Past(..) | Node::Holders(_) | Node::UpTo(..) => return None,
-            Node::Party(party) => {
-                let held = self.parties.get(party)?.holds.first();
-                let holder = held.and_then(|(key, token)| self.locks.get(key)?.holders.get(token));
-                (party.clone(), holder.map(|holder| Arc::clone(&holder.metadata)).unwrap_or_default())
-            }
-        };
-        Some(CircleLink::new(party, &says, lock.clone(), *why))
-    }
-
-    fn explore(&self, graph: &mut Graph, number: usize) {
-        match graph.nodes[number].clone() {
-            Node::Party(party) => self.needs_of_party(graph, number, &party),
-            Node::Wait(key, sequence) => self.needs_of_wait(graph, number, &key, sequence),
-            Node::Grant(key, sequence) => {
-                for grant in self.locks.get(&key).map_or(vec![], |lock| self.grants_of(&key, lock, sequence)) {
-                    graph.need(number, 1, vec![(grant, 1)], None);
-                }
-            }
-            // Said where it was made.
-            Node::Past(..) | Node::Holders(_) | Node::UpTo(..) => {}
+    /// An owner that gained a hold may be in a cycle now, where it waits elsewhere, itself or by a nested run.
+    pub(super) fn check_holder(&mut self, key: &LockKey, token: FencingToken) {
+        let holder = self.locks.get(key).and_then(|lock| lock.holders.get(&token)).map(Box::as_ref);
+        let Some(owner) = holder.and_then(endless_hold) else { return };
+        if self.owners.get(&owner).is_some_and(|owned| !owned.waits.is_empty() || !owned.children.is_empty()) {
+            self.to_check.owners.insert(owner);
         }
     }
 
-    fn needs_of_party(&self, graph: &mut Graph, number: usize, party: &Party) {
-        let Some(ties) = self.parties.get(party) else { return };
-        for (key, sequence) in &ties.waits {
-            graph.need(number, 1, vec![(Node::Wait(key.clone(), *sequence), 1)], None);
-        }
-        for child in ties.children.keys() {
-            let theirs = self.parties.get(child);
-            let lock = theirs.and_then(|ties| {
-                let waits = ties.waits.first().map(|(key, _)| key);
-                waits.or(ties.holds.first().map(|(key, _)| key))
-            });
-            if let Some(lock) = lock {
-                let told = (lock.clone(), WaitsBecause::Nested);
-                graph.need(number, 1, vec![(Node::Party(child.clone()), 1)], Some(&told));
-            }
-        }
-    }
-
-    fn needs_of_wait(&self, graph: &mut Graph, number: usize, key: &LockKey, sequence: u64) {
+    /// Checks every waiter of a semaphore whose limit was lowered: each may need more to be returned than before.
+    pub(super) fn check_waiters(&mut self, key: &LockKey) {
         let Some(lock) = self.locks.get(key) else { return };
-        let Some(waiter) = lock.queue.get(&sequence) else { return };
-        let Some(party) = waiting_party(waiter) else { return };
-        if self.needs_of_pool(graph, (key, lock), sequence) {
-            return;
-        }
-        let ahead = self.blocked_by_ahead(graph, key, lock, sequence);
-        let (holds, behind) = ((key.clone(), WaitsBecause::Holds), (key.clone(), WaitsBecause::StandsAhead));
-        if lock.kind == Kind::Semaphore {
-            let places = ahead.into_iter().map(|blocker| self.place_ahead(graph, (key, lock), sequence, blocker));
-            let places = places.collect();
-            return needs_of_permits(graph, number, (lock, waiter), places, (&holds, &behind));
-        }
-        for (token, holder) in &lock.holders {
-            let own = waiter.purpose == Purpose::Upgrade(*token);
-            if let Some(party) = holding_party(holder).filter(|_| !own && conflict(holder.mode, waiter.mode)) {
-                graph.need(number, 1, vec![(Node::Party(party), 1)], Some(&holds));
-            }
-        }
-        for Blocker { at, party: other, unless } in ahead.into_iter().filter(|blocker| blocker.party != party) {
-            // Beside one with which it could share the lock it only has to wait for that one's grant.
-            let beside = lock.queue.get(&at).is_some_and(|ahead| !conflict(ahead.mode, waiter.mode));
-            let node = if beside { Node::Wait(key.clone(), at) } else { Node::Party(other) };
-            graph.need(number, 1, any_of(node, unless), Some(&behind));
+        self.to_check.owners.extend(lock.queue.values().filter_map(|waiter| lock.endless_wait(waiter)));
+    }
+
+    /// A hold or wait of this claim comes or ends. Where a set waits for the lock, sessions may pass fewer waiters then. Called
+    /// before the change.
+    pub(super) fn claim_changes(&mut self, key: &LockKey, claim: Claim) {
+        if self.sets_wait_or_waited(key) {
+            self.to_check.changed.insert(key.clone());
+            self.to_check.sessions.extend(claim.session());
         }
     }
 
-    /// What a permit wait needs of one ahead: that it is granted or passed, and then its permits, given back or never taken.
-    fn place_ahead(
-        &self,
-        graph: &mut Graph,
-        (key, lock): (&LockKey, &Lock),
-        sequence: u64,
-        blocker: Blocker,
-    ) -> PlaceAhead {
-        let Blocker { at, party, unless } = blocker;
-        let permits = lock.queue.get(&at).map_or(0, |waiter| permits_of(waiter.mode));
-        if unless.is_empty() {
-            let grants = self.grants_of(key, lock, at).into_iter().map(|grant| vec![(grant, 1)]).collect();
-            return PlaceAhead { grants, gone: Node::Party(party), permits };
+    /// Other permits than before are free of this lock. As [`claim_changes`](Self::claim_changes).
+    pub(super) fn capacity_changes(&mut self, key: &LockKey) {
+        if self.sets_wait_or_waited(key) {
+            self.to_check.changed.insert(key.clone());
         }
-        let gone = Node::Past(key.clone(), sequence, at);
-        let number = graph.number(gone.clone());
-        graph.need(number, 1, any_of(Node::Party(party), unless.clone()), None);
-        PlaceAhead { grants: vec![any_of(Node::Grant(key.clone(), at), unless)], gone, permits }
     }
 
-    /// What has to be granted so that whoever stands at this number is gone from the queue: a set goes whole.
-    pub(super) fn grants_of(&self, key: &LockKey, lock: &Lock, sequence: u64) -> Vec<Node> {
-        let set = lock.queue.get(&sequence).and_then(request_of_set);
-        let members = set.map_or_else(|| vec![key.clone()], |request| self.members_waiting(request, sequence));
-        members.into_iter().map(|member| Node::Wait(member, sequence)).collect()
+    fn sets_wait_or_waited(&self, key: &LockKey) -> bool {
+        self.set_locks.contains(key) || self.to_check.changed.contains(key)
     }
 
-    /// Parties ahead in the queue without whose end this one is never granted. Whoever stands ahead of a fair one that is
-    /// in everybody's way is in that one's way too, and need not be named.
-    fn blocked_by_ahead(&self, graph: &mut Graph, key: &LockKey, lock: &Lock, sequence: u64) -> Vec<Blocker> {
-        let mut found = Vec::new();
-        let Some(waiter) = lock.queue.get(&sequence) else { return found };
-        if matches!(waiter.purpose, Purpose::Upgrade(_)) || lock.queue.range(..sequence).next().is_none() {
-            return found;
-        }
-        // Who is passed stands behind a set, or is one.
-        let passing = if lock.queue.has_sets() { self.passing(graph, key, waiter) } else { Passing::default() };
-        for (at, ahead) in lock.queue.range(..sequence).rev() {
-            graph.spend(1);
-            let fair = waiter.barges() && ahead.purpose == Purpose::Hold && !ahead.barges();
-            let both_barge = waiter.barges() && ahead.barges();
-            if both_barge || passing.now.contains(at) || !(fair || conflict(ahead.mode, waiter.mode)) {
-                continue;
-            }
-            let Some(party) = waiting_party(ahead) else { continue };
-            let unless: Vec<Node> =
-                passing.once.iter().filter(|(_, passed)| passed.contains(at)).map(|(grant, _)| grant.clone()).collect();
-            let sure = unless.is_empty();
-            found.push(Blocker { at: *at, party, unless });
-            let wide =
-                lock.kind == Kind::Lock && !ahead.barges() && conflict(ahead.mode, waiter.mode) && is_wide(ahead);
-            if sure && wide && (!lock.queue.has_sets() || self.passing(graph, key, ahead).is_empty()) {
-                break;
-            }
-        }
-        found
-    }
-
-    /// The circle that a wait closes, or that the waits of a set close together: it was just added, and is refused unless it
-    /// chose to wait all the same. Also where an ancestor holds what a nested run asks for. All these waits have one owner,
-    /// so that one search is enough.
-    pub(super) fn closes_circle(&self, keys: &[LockKey], sequence: u64) -> Option<Vec<CircleLink>> {
-        let waiter = |key: &LockKey| self.locks.get(key)?.queue.get(&sequence);
-        let first = keys.first().and_then(waiter)?;
-        if first.choices().deadlock == OnDeadlock::Wait {
+    /// The cycle that a new wait closes, or the waits of a new set together, unless it chose to wait all the same. Also where an
+    /// ancestor holds what a nested run asks for.
+    pub(super) fn closes_cycle(&mut self, keys: &[LockKey], place: u64) -> Option<Vec<CircleLink>> {
+        let (lock, waiter) = self.waits_at_place(keys.first()?, place)?;
+        if waiter.choices().deadlock == OnDeadlock::Wait {
             return None;
         }
-        let ancestor = keys.iter().find_map(|key| self.held_by_ancestor(key, waiter(key)?));
-        ancestor.or_else(|| self.circle_of(&waiting_party(first)?, &mut { CIRCLE_LOOKED_AT_MAX }))
+        let owner = lock.endless_wait(waiter);
+        let ancestor = keys.iter().find_map(|key| self.held_by_ancestor(key, self.waits_at_place(key, place)?));
+        ancestor.or_else(|| Some(self.first_in_cycle(&[owner?].into(), &BTreeSet::new())?.1))
     }
 
-    fn held_by_ancestor(&self, key: &LockKey, waiter: &Waiter) -> Option<Vec<CircleLink>> {
+    fn waits_at_place(&self, key: &LockKey, place: u64) -> Option<(&Lock, &Waiter)> {
+        let lock = self.locks.get(key)?;
+        Some((lock, lock.queue.get(&place)?))
+    }
+
+    fn held_by_ancestor(&self, key: &LockKey, (lock, waiter): (&Lock, &Waiter)) -> Option<Vec<CircleLink>> {
         let parent = waiter.choices().parent.as_ref()?;
         let (session, owner) = waiter.claim.session().zip(waiter.owner.clone())?;
-        if parent.session == session && parent.owner == owner {
+        // Permits may come from others than the ancestor.
+        if parent.session == session && parent.owner == owner || lock.kind == Kind::Semaphore {
             return None;
         }
         let mut ancestors = BTreeSet::new();
         let mut work = vec![(parent.session, parent.owner.clone())];
-        while let Some(party) = work.pop() {
-            let parents = self.parties.get(&party).into_iter().flat_map(|ties| ties.parents.keys().cloned());
+        while let Some(owner) = work.pop() {
+            let parents = self.owners.get(&owner).into_iter().flat_map(|owned| owned.endless_parents().cloned());
             work.extend(parents.filter(|parent| !ancestors.contains(parent)));
-            ancestors.insert(party);
+            ancestors.insert(owner);
         }
-        // Permits may come from others than the ancestor.
-        let lock = self.locks.get(key).filter(|lock| lock.kind == Kind::Lock)?;
-        let in_the_way = lock.holders.values().map(Box::as_ref).filter(|holder| conflict(holder.mode, waiter.mode));
-        let mut ancestor = in_the_way
-            .filter_map(|holder| Some((holding_party(holder).filter(|party| ancestors.contains(party))?, holder)));
-        let (above, holder) = ancestor.next()?;
+        let in_the_way = lock.holders.values().filter(|holder| conflict(holder.mode, waiter.mode));
+        let mut ancestor = in_the_way.filter_map(|holder| {
+            Some((endless_hold(holder).filter(|owner| ancestors.contains(owner))?, &holder.metadata))
+        });
+        let (above, metadata) = ancestor.next()?;
         Some(vec![
             CircleLink::new((session, owner), &waiter.metadata, key.clone(), WaitsBecause::Holds),
-            CircleLink::new(above, &holder.metadata, key.clone(), WaitsBecause::Nested),
+            CircleLink::new(above, metadata, key.clone(), WaitsBecause::Nested),
         ])
     }
 
@@ -234,81 +118,134 @@ impl Machine {
     pub(super) fn take_back(
         &mut self,
         keys: &[LockKey],
-        sequence: u64,
+        place: u64,
         events: usize,
         circle: Vec<CircleLink>,
     ) -> Outcome {
-        let loosened = std::mem::take(&mut self.suspects.loosened);
+        let to_check = std::mem::take(&mut self.to_check);
         for key in keys {
-            let Some(waiter) = self.remove_waiter(key, sequence) else { continue };
+            let Some(waiter) = self.remove_waiter(key, place) else { continue };
             if let Claim::Request(request) = waiter.claim
                 && let Some(session) = self.sessions.get_mut(&request.session)
             {
                 session.stand_down(request.number, key);
             }
-            self.look_at(key, sequence);
+            self.look_at(key, place);
         }
-        self.suspects.loosened = loosened;
+        self.to_check = to_check;
         self.events.truncate(events);
-        if sequence != super::upgrade::HEAD {
+        if place != super::upgrade::HEAD {
             self.globals.sequences -= 1;
         }
         Outcome::Refused(Refusal::Deadlock { circle })
     }
-}
 
-/// One ahead that is in the way: until its party is done, or any of these grants lets it be passed.
-struct Blocker {
-    at: u64,
-    party: Party,
-    unless: Vec<Node>,
-}
+    /// Refuses a wait of an owner that is in a cycle since this command. Returns whether there was one; if not, no owner is
+    /// left to check.
+    pub(super) fn refuse_in_cycle(&mut self) -> bool {
+        if self.refuse_one() {
+            return true;
+        }
+        self.to_check.owners = self.owners_that_may_pass_fewer();
+        self.refuse_one()
+    }
 
-/// What a permit wait needs of one ahead of it.
-struct PlaceAhead {
-    /// Each of these is needed, in any of its ways.
-    grants: Vec<Vec<(Node, u64)>>,
-    /// With its end so many permits are there again.
-    gone: Node,
-    permits: u64,
-}
+    /// Of the first owner in a cycle, the newest wait is refused that did not choose to wait all the same; where it waits only
+    /// by its nested runs, one of theirs.
+    fn refuse_one(&mut self) -> bool {
+        let (mut owners, mut nesting) = (std::mem::take(&mut self.to_check.owners), BTreeSet::new());
+        while let Some((owner, circle)) = self.first_in_cycle(&owners, &nesting) {
+            owners.retain(|other| owner < *other);
+            let waits = self.owners.get(&owner).into_iter().flat_map(|owned| &owned.waits);
+            let waits = waits.filter(|(key, place)| {
+                let waits = self.waits_at_place(key, *place);
+                waits.is_some_and(|(lock, waiter)| {
+                    waiter.choices().deadlock == OnDeadlock::Refuse && lock.endless_wait(waiter).is_some()
+                })
+            });
+            if let Some((key, place)) = waits.max_by_key(|(key, place)| (*place, key)).cloned() {
+                owners.insert(owner);
+                self.to_check.owners = owners;
+                self.leave_with(&key, place, LeaveReason::Deadlock, Outcome::Refused(Refusal::Deadlock { circle }));
+                return true;
+            }
+            let runs = self.owners.get(&owner).into_iter().flat_map(Owned::endless_children).cloned();
+            let runs: Vec<OwnerKey> = runs.filter(|run| *run != owner && !nesting.contains(run)).collect();
+            nesting.insert(owner);
+            owners.extend(runs);
+        }
+        false
+    }
 
-/// The one or any other: each is enough.
-fn any_of(one: Node, others: Vec<Node>) -> Vec<(Node, u64)> {
-    std::iter::once(one).chain(others).map(|node| (node, 1)).collect()
-}
+    /// The first of these owners that is in a cycle, and the cycle. Where the steps of this entry do not suffice, the checks
+    /// are counted as skipped.
+    fn first_in_cycle(
+        &mut self,
+        owners: &BTreeSet<OwnerKey>,
+        without: &BTreeSet<OwnerKey>,
+    ) -> Option<(OwnerKey, Vec<CircleLink>)> {
+        let mut owners: Vec<&OwnerKey> = owners.iter().filter(|owner| !without.contains(owner)).collect();
+        if owners.is_empty() {
+            return None;
+        }
+        looked_at();
+        let mut steps = self.deadlock_steps_left;
+        if owners.len() <= OWNERS_WALKED_ONE_BY_ONE_MAX {
+            owners.retain(|owner| self.cycle_is_possible(owner, &mut steps));
+        }
+        if owners.is_empty() || faults::on(Fault::DeadlocksUnseen) {
+            self.deadlock_steps_left = steps;
+            return None;
+        }
+        let replay = self.replay(owners.iter().copied(), &mut steps);
+        let mut search = replay.as_ref().map(|replay| Search::of(replay, steps));
+        let mut found = None;
+        if let (Some(replay), Some(search)) = (&replay, &mut search) {
+            found = owners.iter().find_map(|owner| Some(((*owner).clone(), search.cycle(replay.known(owner)?)?)));
+            steps = search.steps_left();
+        }
+        self.deadlock_steps_left = steps;
+        if found.is_none() && steps == 0 {
+            self.deadlock_checks_skipped += owners.len() as u64;
+        }
+        found
+    }
 
-/// A permit wait needs those ahead to be granted, and then so many holders, those ahead among them, to finish as have
-/// enough permits together.
-fn needs_of_permits(
-    graph: &mut Graph,
-    number: usize,
-    (lock, waiter): (&Lock, &Waiter),
-    ahead: Vec<PlaceAhead>,
-    (holds, behind): (&Told, &Told),
-) {
-    let (mut free, mut from) = (u64::from(lock.limit.unwrap_or_default()), Vec::new());
-    for holder in lock.holders.values() {
-        match holding_party(holder) {
-            Some(party) => from.push((Node::Party(party), permits_of(holder.mode))),
-            None => free += permits_of(holder.mode),
+    /// Owners of waits behind or among sets that passed others perhaps until now: in a namespace where something changed at a
+    /// lock with waiting sets, by another request of their session that stands there or stood there.
+    fn owners_that_may_pass_fewer(&mut self) -> BTreeSet<OwnerKey> {
+        let ToCheck { changed, sessions, .. } = std::mem::take(&mut self.to_check);
+        let namespaces: BTreeSet<&Namespace> = changed.iter().map(|key| &key.namespace).collect();
+        let there = namespaces.into_iter().flat_map(|namespace| {
+            let first = LockKey { namespace: namespace.clone(), name: LockName::least() };
+            self.set_locks.range(first..).take_while(move |key| key.namespace == *namespace)
+        });
+        let locks = there.chain(changed.iter().filter(|key| !self.set_locks.contains(key)));
+        let locks = locks.filter_map(|key| self.locks.get(key));
+        let waits = locks.flat_map(|lock| lock.queue.values().map(move |waiter| (lock, waiter)));
+        let several = |id| self.sessions.get(&id).is_some_and(|session| 1 < session.requests());
+        let (mut owners, mut steps) = (BTreeSet::new(), 0);
+        for (lock, waiter) in waits {
+            steps += 1;
+            if waiter.claim.session().is_some_and(|id| sessions.contains(&id) || several(id)) {
+                owners.extend(lock.endless_wait(waiter));
+            }
+        }
+        self.deadlock_steps_left = self.deadlock_steps_left.saturating_sub(steps);
+        owners
+    }
+
+    /// Notes whether a set waits for this lock.
+    pub(super) fn index_sets(&mut self, key: &LockKey) {
+        if self.locks.get(key).is_some_and(|lock| lock.queue.has_sets()) {
+            self.set_locks.insert(key.clone());
+        } else {
+            self.set_locks.remove(key);
         }
     }
-    let mut wanted = lock.permits_held + permits_of(waiter.mode);
-    for PlaceAhead { grants, gone, permits } in ahead {
-        wanted += permits;
-        from.push((gone, permits));
-        for grant in grants {
-            graph.need(number, 1, grant, Some(behind));
-        }
-    }
-    let missing = wanted.saturating_sub(free);
-    if 0 < missing {
-        graph.need(number, missing, from, Some(holds));
-    }
-}
 
-/// Whether everybody else is in conflict with it.
-fn is_wide(waiter: &Waiter) -> bool {
-    waiter.mode != crate::model::Mode::Shared
+    /// The index as the locks say that it should be.
+    pub(super) fn derived_set_locks(&self) -> BTreeSet<LockKey> {
+        self.locks.iter().filter(|(_, lock)| lock.queue.has_sets()).map(|(key, _)| key.clone()).collect()
+    }
 }

@@ -47,7 +47,7 @@ impl Machine {
 
     /// Frees what a lost hold kept reserved. Sets may lack less then, so that sessions beside them pass fewer waiters.
     fn remove_delay(&mut self, key: &LockKey, token: FencingToken) -> Option<Delayed> {
-        self.loosen_all(key);
+        self.capacity_changes(key);
         let lock = self.locks.get_mut(key)?;
         let delayed = lock.delays.remove(&token)?;
         lock.permits_reserved -= permits_of(delayed.holder.mode);

@@ -140,17 +140,6 @@ impl<K: Ord, V> Few<K, V> {
         };
         one.into_iter().chain(tree.into_iter().flat_map(BTreeMap::values_mut))
     }
-
-    /// The entries behind this key, or all.
-    pub(super) fn after(&self, key: Option<&K>) -> impl Iterator<Item = (&K, &V)> {
-        use std::ops::Bound::{Excluded, Unbounded};
-        let (one, tree) = match &self.0 {
-            Entries::None => (None, None),
-            Entries::One(only, value) => (Some((only, value)).filter(|_| key.is_none_or(|key| key < only)), None),
-            Entries::Many(tree) => (None, Some(tree.range((key.map_or(Unbounded, Excluded), Unbounded)))),
-        };
-        one.into_iter().chain(tree.into_iter().flatten())
-    }
 }
 
 impl<K, V> Default for Few<K, V> {
@@ -227,7 +216,6 @@ mod tests {
                 assert_eq!(few.first_key_value(), tree.first_key_value());
                 assert_eq!(few.last_key_value(), tree.last_key_value());
                 assert!(few.iter().eq(&tree) && few.keys().eq(tree.keys()) && few.values().eq(tree.values()));
-                assert!(few.after(None).eq(&tree) && few.after(Some(&key)).eq(tree.range(key + 1..)));
                 assert!(few.clone().into_iter().eq(tree.clone()));
                 let mut anew = Few::new();
                 few.iter().for_each(|(key, value)| assert_eq!(anew.insert(*key, *value), None));

@@ -36,7 +36,7 @@ impl Machine {
                 }
             }
             let Some((sequence, key)) = heads.pop_first() else {
-                if self.break_circles() {
+                if self.refuse_in_cycle() {
                     continue;
                 }
                 return;
@@ -148,22 +148,18 @@ impl Machine {
             let deadline = lease.deadline;
             self.move_due(None, Some(deadline), Due::Lease(key.clone(), token));
         }
-        self.tie_hold(key, token, &holder, true);
         self.index_hold(key, token, &holder, Change::Came);
         self.document_held(key, token, &holder);
         if let Some(lock) = self.locks.get_mut(key) {
             lock.permits_held += permits_of(mode);
             lock.holders.insert(token, Box::new(holder));
-            if lock.queue.has_sets() {
-                self.waiting_sets_changed(key);
-            }
         }
         self.totals.holders += 1;
         // Its token is new: nothing else was ever kept under this key.
         self.dirty.born(RecordKey::Holder(key.clone(), token));
         self.stands(key, claim, Standing::Holds(token), in_set);
-        self.suspect(key, token);
-        self.loosen_all(key);
+        self.check_holder(key, token);
+        self.capacity_changes(key);
         self.holder_came(key, claim, mode);
     }
 
@@ -179,14 +175,13 @@ impl Machine {
     pub(super) fn stand_in_queue(&mut self, key: &LockKey, sequence: u64, waiter: Waiter) {
         let (claim, deadline) = (waiter.claim, waiter.deadline);
         let in_set = waiter.purpose == Purpose::Set;
-        self.tie_wait(key, sequence, &waiter, true);
         self.index_wait(key, sequence, &waiter, Change::Came);
         self.move_due(None, deadline, Due::Wait(key.clone(), sequence));
         if let Some(lock) = self.locks.get_mut(key) {
             lock.queue.insert(sequence, waiter);
-            if lock.queue.has_sets() {
-                self.waiting_sets_changed(key);
-            }
+        }
+        if in_set {
+            self.index_sets(key);
         }
         self.totals.waiters += 1;
         self.usage_of(&key.namespace).waiters += 1;
@@ -220,11 +215,8 @@ impl Machine {
     /// As [`end_hold`](Self::end_hold), also from outside.
     pub(super) fn end_hold_as(&mut self, key: &LockKey, token: FencingToken, ending: Ending) {
         let Ending { reason, answer, broken } = ending;
-        if let Some(lock) = self.locks.get(key).filter(|lock| lock.queue.has_sets()) {
-            let claim = lock.holders.get(&token).map(|holder| holder.claim);
-            claim.into_iter().for_each(|claim| self.loosen(key, claim));
-            self.loosen_all(key);
-        }
+        let claim = self.locks.get(key).and_then(|lock| lock.holders.get(&token)).map(|holder| holder.claim);
+        claim.into_iter().for_each(|claim| self.claim_changes(key, claim));
         let Some(lock) = self.locks.get_mut(key) else { return };
         let Some(holder) = lock.holders.remove(&token) else { return };
         lock.permits_held -= permits_of(holder.mode);
@@ -234,12 +226,7 @@ impl Machine {
         if let Some(mark) = holder.document() {
             lock.takes.remove(&mark.ts.handle());
         }
-        let sets_wait = lock.queue.has_sets();
-        self.tie_hold(key, token, &holder, false);
         self.index_hold(key, token, &holder, Change::Went);
-        if sets_wait {
-            self.waiting_sets_changed(key);
-        }
         self.document_freed(key, token, &holder);
         if let Some(lease) = &holder.lease {
             self.move_due(Some(lease.deadline), None, Due::Lease(key.clone(), token));
@@ -310,21 +297,12 @@ impl Machine {
     }
 
     pub(super) fn remove_waiter(&mut self, key: &LockKey, sequence: u64) -> Option<Waiter> {
-        if let Some(lock) = self.locks.get(key).filter(|lock| lock.queue.has_sets()) {
-            let waiter = lock.queue.get(&sequence)?;
-            let (claim, in_set) = (waiter.claim, waiter.purpose == Purpose::Set);
-            self.loosen(key, claim);
-            if in_set {
-                self.loosen_behind(key, sequence, claim);
-            }
-        }
-        let lock = self.locks.get_mut(key)?;
-        let sets_wait = lock.queue.has_sets();
-        let waiter = lock.queue.remove(sequence)?;
-        self.tie_wait(key, sequence, &waiter, false);
+        let claim = self.locks.get(key)?.queue.get(&sequence)?.claim;
+        self.claim_changes(key, claim);
+        let waiter = self.locks.get_mut(key)?.queue.remove(sequence)?;
         self.index_wait(key, sequence, &waiter, Change::Went);
-        if sets_wait {
-            self.waiting_sets_changed(key);
+        if waiter.purpose == Purpose::Set {
+            self.index_sets(key);
         }
         self.move_due(waiter.deadline, None, Due::Wait(key.clone(), sequence));
         self.totals.waiters -= 1;

@@ -13,10 +13,9 @@
 mod acquire;
 mod alter;
 mod apply;
+mod backward;
 mod check;
 mod counted;
-#[cfg(test)]
-#[allow(dead_code, reason = "the check that is to use it comes next")]
 mod cycle;
 mod deadlock;
 mod delay;
@@ -28,27 +27,19 @@ mod expiry;
 mod explain;
 mod few;
 mod grant;
-mod graph;
 mod history;
 mod lock;
 mod manage;
 mod nodes;
-#[allow(dead_code, reason = "the check that is to use it comes next")]
 mod owners;
-mod parties;
 mod passing;
 mod permits;
-mod plain_circle;
-mod pool;
 mod query;
 mod queue;
 mod quotas;
-mod reach;
 mod record;
 mod reentry;
 mod release;
-#[cfg(test)]
-#[allow(dead_code, reason = "the check that is to use it comes next")]
 mod replay;
 mod requests;
 mod restore;
@@ -57,13 +48,11 @@ mod sessions;
 mod sets;
 mod standings;
 pub mod state;
-mod suspects;
 mod takes;
 mod unlocking;
 mod upgrade;
 mod values;
 mod waiters;
-mod waiting_sets;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -79,17 +68,15 @@ use crate::model::{
     Announcement, ClusterSettings, Event, Handle, LockKey, LogTime, Namespace, Position, Refusal, Reply, SessionId,
     TakeId, Totals,
 };
+use deadlock::ToCheck;
 use document_index::Documents;
 use expiry::Due;
 use history::History;
 use lock::Lock;
 use owners::Owners;
-use parties::{Party, Ties};
 use quotas::Quotas;
 use record::DirtyKeys;
 use state::{Globals, Session, Take, Tombstone, Usage};
-use suspects::Suspects;
-use waiting_sets::WaitingSets;
 
 /// What an entry did.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -125,16 +112,16 @@ pub struct Machine {
     totals: Totals,
     /// The same on every node; not part of the state.
     quotas: Quotas,
-    /// What waiting sets are to the locks where they stand; derived.
-    waiting_sets: WaitingSets,
+    /// Locks for which a set waits; derived.
+    set_locks: BTreeSet<LockKey>,
     /// Named owners by what they hold and wait for; derived.
     owners: Owners,
-    /// The same for those who may wait without an end; derived.
-    parties: BTreeMap<Party, Ties>,
-    /// Those of them who may not be done when a wait of theirs is granted; derived.
-    entangled: BTreeSet<Party>,
-    /// Who may be in a circle of waiters since the present command.
-    suspects: Suspects,
+    /// Owners to check for a deadlock before the present command ends.
+    to_check: ToCheck,
+    /// How many steps the checks for deadlocks in this entry may still take.
+    deadlock_steps_left: usize,
+    /// Owners that were not checked since this machine began, because an entry had no steps left.
+    deadlock_checks_skipped: u64,
     /// Records touched since they were last taken.
     dirty: DirtyKeys,
     /// What happened to the holders of locks.
@@ -223,6 +210,12 @@ impl Machine {
     #[must_use]
     pub fn settings(&self) -> Option<ClusterSettings> {
         self.globals.settings
+    }
+
+    /// How many owners were not checked for a deadlock since this machine began: their entry took too many steps.
+    #[must_use]
+    pub fn deadlock_checks_skipped(&self) -> u64 {
+        self.deadlock_checks_skipped
     }
 
     /// Sizes of the whole state.

@@ -14,8 +14,11 @@ use crate::model::{FencingToken, LockKey, Owner, Parent, Reentry, SessionId};
 /// One line of execution: a session and an owner that it named.
 pub(super) type OwnerKey = (SessionId, Owner);
 
-/// Looked up by key only: the order of a hash map must not matter.
-pub(super) type Owners = HashMap<OwnerKey, Owned, foldhash::fast::FixedState>;
+/// A hash map that is only looked up: its order must not matter.
+pub(super) type Lookup<K, V> = HashMap<K, V, foldhash::fast::FixedState>;
+
+/// All named owners that have a claim, or a nested run that has one.
+pub(super) type Owners = Lookup<OwnerKey, Owned>;
 
 /// The claims of one owner.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -119,7 +122,9 @@ impl Machine {
     pub(super) fn index_wait(&mut self, key: &LockKey, place: u64, waiter: &Waiter, change: Change) {
         let Some(owner) = waiter.claim.session().zip(waiter.owner.clone()) else { return };
         self.change_owned(owner.clone(), |owned| put(&mut owned.waits, (key.clone(), place), change));
-        self.index_parent(owner, waiter.choices().parent.as_ref(), !waiter.ends_by_itself(), change);
+        // What is leased ends by itself once it is granted, though the run may go on.
+        let endless = !waiter.ends_by_itself() && !waiter.is_leased();
+        self.index_parent(owner, waiter.choices().parent.as_ref(), endless, change);
     }
 
     pub(super) fn index_hold(&mut self, key: &LockKey, token: FencingToken, holder: &Holder, change: Change) {

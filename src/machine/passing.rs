@@ -1,135 +1,166 @@
-//! Whom a waiter may come to pass, as deadlock detection has to know it: whoever it passes is not in its way for ever.
+//! The places that a wait passes in a replay: now, and once other waits are granted.
 //!
-//! A session that holds what a waiting set lacks passes that set elsewhere, and everybody behind it. So whom it passes
-//! changes with what it holds, with what sets wait, and with the permits that they lack: those changes are noted here, for
-//! they may leave a circle that nothing breaks any more.
+//! A session that holds what a waiting set lacks passes that set elsewhere, and every wait behind it. So what a wait passes
+//! depends on other claims of its session. Passing that is possible once counts for the rest of a replay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::Machine;
-use super::graph::{Beside, Graph, Node};
-use super::parties::waiting_party;
+use super::cycle::{Edge, Node};
+use super::lock::Lock;
 use super::queue::conflict;
+use super::replay::{Asks, At, Replay};
 use super::state::{Purpose, Standing, Waiter, request_of};
-use crate::model::{Claim, LockKey, Mode, RequestId, SessionId};
+use crate::model::{Claim, LockKey, Mode, RequestId, SessionId, WaitsBecause};
 
-/// Whom a waiter passes, by place: now, and once something else is granted.
+/// The places that a wait passes.
 #[derive(Default)]
 pub(super) struct Passing {
-    pub(super) now: BTreeSet<u64>,
-    pub(super) once: Vec<(Node, BTreeSet<u64>)>,
+    now: BTreeSet<u64>,
+    /// Once one of these turns is granted.
+    once: Vec<(Vec<At>, BTreeSet<u64>)>,
 }
 
-impl Passing {
-    pub(super) fn is_empty(&self) -> bool {
-        self.now.is_empty() && self.once.is_empty()
-    }
+pub(super) type BesideSets<'m> = BTreeMap<&'m LockKey, Vec<Beside<'m>>>;
 
-    /// Whether it was found that this place is passed, now or once one of these is granted, and so everybody behind it.
-    fn is_known(&self, place: u64, grants: Option<&[Node]>) -> bool {
-        match grants {
-            None => self.now.contains(&place),
-            Some([grant]) => self.once.iter().any(|(other, passed)| other == grant && passed.contains(&place)),
-            Some(_) => false,
-        }
-    }
+/// A claim at a lock where another request's set waits.
+pub(super) struct Beside<'m> {
+    lock: &'m Lock,
+    number: u64,
+    mode: Mode,
+    /// Its place, where it waits itself.
+    waits: Option<u64>,
 }
 
 impl Machine {
-    /// Whom this waiter passes here: sets that wait at another lock where its session stands by another request, in a mode
-    /// that they conflict with, and everybody behind them. Now, where that request holds what they lack, or may come to
-    /// without anybody's end; once it is granted, where it waits; once others are granted permits, where there are still
-    /// enough for the set.
-    pub(super) fn passing(&self, graph: &mut Graph, at: &LockKey, waiter: &Waiter) -> Passing {
+    /// Where this session has claims at locks where sets of other requests wait.
+    fn claims_beside_sets(&self, session: SessionId) -> BesideSets<'_> {
+        let mut found: BesideSets<'_> = BTreeMap::new();
+        let session = self.sessions.get(&session);
+        for (number, key, standing) in session.into_iter().flat_map(|session| session.standings()) {
+            let Some(lock) = self.locks.get(key).filter(|lock| lock.queue.has_sets()) else { continue };
+            let (mode, waits) = match standing {
+                Standing::Holds(token) => (lock.holders.get(&token).map(|holder| holder.mode), None),
+                Standing::Waits(place) => (lock.queue.get(&place).map(|waiter| waiter.mode), Some(place)),
+            };
+            let others = waits.is_none_or(|place| lock.has_sets_beside(place));
+            let beside = mode.filter(|_| others).map(|mode| Beside { lock, number, mode, waits });
+            found.entry(key).or_default().extend(beside);
+        }
+        found.retain(|_, beside| !beside.is_empty());
+        found
+    }
+}
+
+impl<'m> Replay<'m> {
+    /// The other locks where this waiter's session has another request beside waiting sets.
+    pub(super) fn may_pass_beside(&mut self, at: &LockKey, waiter: &Waiter) -> Vec<(&'m LockKey, &'m Lock)> {
+        let Some((session, number)) = request_of(waiter.claim) else { return Vec::new() };
+        if self.machine.sessions.get(&session).is_none_or(|session| session.requests() < 2) {
+            return Vec::new();
+        }
+        let beside = self.beside_sets(session);
+        let elsewhere = beside.iter().filter(|(key, _)| **key != at);
+        let others = elsewhere.filter_map(|(key, beside)| {
+            let other = beside.iter().find(|beside| beside.number != number)?;
+            Some((*key, other.lock))
+        });
+        others.collect()
+    }
+
+    fn beside_sets(&mut self, session: SessionId) -> Rc<BesideSets<'m>> {
+        if let Some(known) = self.beside.get(&session) {
+            return Rc::clone(known);
+        }
+        let found = Rc::new(self.machine.claims_beside_sets(session));
+        self.spend(1 + self.machine.sessions.get(&session).map_or(0, |session| session.locks()));
+        self.beside.insert(session, Rc::clone(&found));
+        found
+    }
+
+    /// What this turn passes: sets that wait at another lock where its session has a claim by another request, in a mode
+    /// that conflicts with theirs, and every wait behind them. It passes them now where that claim holds what they lack, or
+    /// may come to without an owner's end; otherwise once the claim is granted, or other waits take the permits.
+    pub(super) fn passing_of(&mut self, at: At) -> Passing {
         let mut passing = Passing::default();
-        let Some((id, own)) = request_of(waiter.claim) else { return passing };
-        if !self.may_pass_at(graph, at).contains(&id) {
-            return passing;
-        }
-        let (most, mut looked_at) = (graph.left(), 0);
-        let beside = graph.beside_sets.entry(id).or_insert_with(|| self.beside_sets(id));
-        let elsewhere = beside.iter().filter(|(key, _)| *key != at).flat_map(|(_, beside)| beside);
-        for beside in elsewhere.filter(|beside| beside.number != own) {
-            looked_at += 1;
-            if most <= looked_at {
-                break;
-            }
-            let queue = self.locks.get(&beside.key).into_iter().flat_map(|lock| lock.queue.iter());
-            let theirs = Claim::Request(RequestId { session: id, number: beside.number });
-            let sets = queue.filter(|(_, set)| set.purpose == Purpose::Set && conflict(beside.mode, set.mode));
-            for (place, set) in sets.filter(|(_, set)| set.claim != theirs) {
-                if most <= looked_at {
-                    break;
+        let Asks::Waits(_, waiter) = self.turn(at).asks else { return passing };
+        let Some((session, own)) = request_of(waiter.claim) else { return passing };
+        let (beside, here) = (self.beside_sets(session), self.queues[at.queue].key);
+        let elsewhere = beside.iter().filter(|(key, _)| **key != here);
+        for (key, claim) in elsewhere.flat_map(|(key, claims)| claims.iter().map(move |claim| (*key, claim))) {
+            let theirs = Claim::Request(RequestId { session, number: claim.number });
+            let sets = claim.lock.queue.iter().filter(|(_, set)| set.purpose == Purpose::Set && set.claim != theirs);
+            for (place, set) in sets.filter(|(_, set)| claim.number != own && conflict(claim.mode, set.mode)) {
+                let behind = self.machine.and_behind(vec![(*place, key.clone(), set.claim)]);
+                let behind: BTreeSet<u64> = behind.into_keys().collect();
+                let first = self.granted_first(key, claim, (*place, set));
+                let steps = 1 + behind.len() + first.as_ref().map_or(0, Vec::len);
+                match first {
+                    None => passing.now.extend(behind),
+                    Some(turns) => passing.once.push((turns, behind)),
                 }
-                looked_at += 1;
-                let grants = self.granted_before(beside, (*place, set));
-                if passing.is_known(*place, grants.as_deref()) {
-                    continue;
-                }
-                let passed: BTreeSet<u64> =
-                    self.and_behind(vec![(*place, beside.key.clone(), set.claim)]).into_keys().collect();
-                looked_at += passed.len();
-                match grants {
-                    None => passing.now.extend(passed),
-                    Some(grants) => passing.once.extend(grants.into_iter().map(|grant| (grant, passed.clone()))),
+                if !self.spend(steps) {
+                    return passing;
                 }
             }
         }
-        graph.spend(looked_at);
         passing
     }
 
-    /// Sessions that stand beside waiting sets at another lock than this one: nobody else passes anybody here.
-    pub(super) fn may_pass_at(&self, graph: &mut Graph, at: &LockKey) -> Rc<BTreeSet<SessionId>> {
-        if let Some(known) = graph.may_pass.get(at) {
-            return Rc::clone(known);
-        }
-        let mut sessions = BTreeSet::new();
-        for (_, lock) in self.shared_in(&at.namespace).filter(|(key, _)| *key != at) {
-            graph.spend(lock.holders.len() + lock.queue.len());
-            if graph.left() == 0 {
-                break;
+    /// The turns of which one has to be granted before the set lacks what this claim has; `None` where it does already, or
+    /// may come to by itself.
+    fn granted_first(&self, key: &LockKey, claim: &Beside<'m>, (place, set): (u64, &Waiter)) -> Option<Vec<At>> {
+        let queue = *self.queue_numbers.get(key)?;
+        let turn = |place: &u64| self.queues[queue].turn_at(*place).map(|turn| At { queue, turn });
+        match (claim.waits, claim.mode) {
+            (Some(waits), _) => Some(vec![turn(&waits)?]),
+            (None, Mode::Permits { .. }) if claim.lock.admits(set.mode) => {
+                claim.lock.queue.keys().filter(|other| **other != place).map(turn).collect()
             }
-            sessions.extend(lock.claims().filter_map(|claim| claim.session()));
+            (None, Mode::Exclusive | Mode::Shared | Mode::Permits { .. }) => None,
         }
-        let sessions = Rc::new(sessions);
-        graph.may_pass.insert(at.clone(), Rc::clone(&sessions));
-        sessions
     }
 
-    /// The grants of which one is needed before the set lacks what this request has there; `None` where none is.
-    fn granted_before(&self, beside: &Beside, (place, set): (u64, &Waiter)) -> Option<Vec<Node>> {
-        let lock = self.locks.get(&beside.key)?;
-        let others: Vec<u64> = match (beside.waits, beside.mode) {
-            (Some(waits), _) => vec![waits],
-            (None, Mode::Permits { .. }) if lock.admits(set.mode) => {
-                lock.queue.keys().copied().filter(|other| *other != place).collect()
-            }
-            (None, Mode::Exclusive | Mode::Shared | Mode::Permits { .. }) => return None,
-        };
-        let endless = |at: &u64| lock.queue.get(at).and_then(waiting_party).is_some();
-        let all_endless = others.iter().all(endless);
-        all_endless.then(|| others.into_iter().map(|at| Node::Grant(beside.key.clone(), at)).collect())
-    }
-
-    /// Where this session stands beside waiting sets of others, by lock: its requests, and in which mode.
-    fn beside_sets(&self, session: SessionId) -> BTreeMap<LockKey, Vec<Beside>> {
-        let standings = self.sessions.get(&session).into_iter().flat_map(|session| session.standings());
-        let mut found: BTreeMap<LockKey, Vec<Beside>> = BTreeMap::new();
-        for (number, key, standing) in standings {
-            let lock = self.locks.get(key).filter(|lock| lock.queue.has_sets());
-            let stands = lock.and_then(|lock| match standing {
-                Standing::Holds(token) => Some((lock.holders.get(&token)?.mode, None)),
-                Standing::Waits(sequence) if lock.has_sets_beside(sequence) => {
-                    Some((lock.queue.get(&sequence)?.mode, Some(sequence)))
+    /// Grants turns that pass others. Returns whether there was one.
+    pub(super) fn let_pass(&mut self) -> bool {
+        let mut any = false;
+        for queue in 0..self.queues.len() {
+            for turn in self.queues[queue].passing.keys().copied().collect::<Vec<_>>() {
+                let at = At { queue, turn };
+                if self.turn(at).granted {
+                    continue;
                 }
-                Standing::Waits(_) => None,
-            });
-            if let Some((mode, waits)) = stands {
-                found.entry(key.clone()).or_default().push(Beside { key: key.clone(), number, mode, waits });
+                if !self.spend(turn) {
+                    return false;
+                }
+                let blocked = self.blockers(at).next().is_some();
+                if !blocked {
+                    self.grant(at);
+                    any = true;
+                }
             }
         }
-        found
+        any
+    }
+
+    /// The turns of which each, once granted, lets a wait pass the other.
+    pub(super) fn ways<'a>(&'a self, passing: &'a Passing, other: At) -> impl Iterator<Item = Edge> + 'a {
+        let place = match self.turn(other).asks {
+            Asks::Holds(_) => None,
+            Asks::Waits(place, _) => Some(place),
+        };
+        let once = passing.once.iter().filter(move |(_, behind)| place.is_some_and(|place| behind.contains(&place)));
+        let turns = once.flat_map(|(turns, _)| turns).flat_map(|turn| self.members(turn));
+        turns.map(|turn| (Node::Turn(*turn), WaitsBecause::StandsAhead))
+    }
+}
+
+impl Passing {
+    /// Whether it passes this place by what is granted so far.
+    pub(super) fn passes(&self, replay: &Replay<'_>, place: u64) -> bool {
+        let granted = |turns: &[At]| turns.iter().any(|turn| replay.is_whole(*turn));
+        let mut once = self.once.iter().filter(|(_, behind)| behind.contains(&place));
+        self.now.contains(&place) || once.any(|(turns, _)| granted(turns))
     }
 }

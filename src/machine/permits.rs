@@ -26,7 +26,7 @@ impl Machine {
         let mode = holder.mode;
         self.touch(RecordKey::Holder(key.clone(), token));
         self.look_at(key, 0);
-        self.loosen_all(key);
+        self.capacity_changes(key);
         let event = EventKind::PermitsReturned { lock: key.clone(), claim, token, count };
         let mode = self.mode_now(key, mode);
         self.happened(key, event, Some(mode));

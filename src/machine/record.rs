@@ -350,8 +350,7 @@ impl Machine {
             }
         }
         self.owners = self.derived_owners();
-        (self.parties, self.entangled) = self.derived_parties();
-        self.waiting_sets = self.derived_waiting_sets();
+        self.set_locks = self.derived_set_locks();
         self.documents = self.derived_documents();
         self.due = self.derived_deadlines();
         self.usage = self.derived_usage();

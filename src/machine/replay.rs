@@ -8,17 +8,15 @@
 //! granted like any other, and then keeps nothing.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::rc::Rc;
-
-use foldhash::fast::FixedState;
 
 use super::Machine;
 use super::lock::Lock;
-use super::owners::{Owned, OwnerKey, endless_hold};
-use super::queue::conflict;
-use super::state::{Holder, Purpose, Standing, Waiter, request_of};
-use crate::model::{Claim, FencingToken, LockKey, Mode, RequestId, SessionId, WaitsBecause};
+use super::owners::{Lookup, Owned, OwnerKey, endless_hold};
+use super::passing::{BesideSets, Passing};
+use super::state::{Holder, Purpose, Waiter};
+use crate::model::{FencingToken, LockKey, Mode, SessionId};
 
 /// What an exclusive hold takes of a lock: more than all shared ones together.
 const WHOLE: i64 = 1 << 40;
@@ -27,13 +25,13 @@ const WHOLE: i64 = 1 << 40;
 pub(super) struct Replay<'m> {
     pub(super) machine: &'m Machine,
     pub(super) owners: Vec<Replayed<'m>>,
-    pub(super) numbers: HashMap<&'m OwnerKey, usize, FixedState>,
+    pub(super) numbers: Lookup<&'m OwnerKey, usize>,
     pub(super) queues: Vec<Queue<'m>>,
-    queue_numbers: HashMap<&'m LockKey, usize, FixedState>,
+    pub(super) queue_numbers: Lookup<&'m LockKey, usize>,
     /// The turns of each waiting set, by its place.
-    pub(super) sets: HashMap<u64, Vec<At>, FixedState>,
+    pub(super) sets: Lookup<u64, Vec<At>>,
     /// Where sessions have claims beside waiting sets.
-    beside: HashMap<SessionId, Rc<BesideSets<'m>>, FixedState>,
+    pub(super) beside: Lookup<SessionId, Rc<BesideSets<'m>>>,
     /// Queues that are replayed to their end.
     whole_queues: Vec<(&'m LockKey, &'m Lock)>,
     /// Queues that may advance.
@@ -60,7 +58,7 @@ pub(super) struct Queue<'m> {
     pub(super) lock: &'m Lock,
     pub(super) turns: Vec<Turn<'m>>,
     /// How many of the turns are holds.
-    holds: usize,
+    pub(super) holds: usize,
     /// The first place that is not among the turns yet.
     end: u64,
     /// The first turn that was not passed yet: what is before it is granted.
@@ -104,37 +102,6 @@ pub(super) struct At {
     pub(super) turn: usize,
 }
 
-/// The places that a wait passes.
-#[derive(Default)]
-pub(super) struct Passing {
-    pub(super) now: BTreeSet<u64>,
-    /// Once one of these turns is granted.
-    pub(super) once: Vec<(Vec<At>, BTreeSet<u64>)>,
-}
-
-type BesideSets<'m> = BTreeMap<&'m LockKey, Vec<Beside<'m>>>;
-
-/// A claim at a lock where another request's set waits.
-struct Beside<'m> {
-    lock: &'m Lock,
-    number: u64,
-    mode: Mode,
-    /// Its place, where it waits itself.
-    waits: Option<u64>,
-}
-
-/// What has to come about before a turn is granted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Node {
-    /// This owner finishes.
-    Owner(usize),
-    /// This turn is granted.
-    Turn(At),
-}
-
-/// Something that is in the way of a turn, and how.
-pub(super) type Edge = (Node, WaitsBecause);
-
 impl Machine {
     /// Replays what these owners depend on. Returns `None` where that takes more steps than are left.
     pub(super) fn replay<'a>(
@@ -145,11 +112,11 @@ impl Machine {
         let mut replay = Replay {
             machine: self,
             owners: Vec::new(),
-            numbers: HashMap::default(),
+            numbers: Lookup::default(),
             queues: Vec::new(),
-            queue_numbers: HashMap::default(),
-            sets: HashMap::default(),
-            beside: HashMap::default(),
+            queue_numbers: Lookup::default(),
+            sets: Lookup::default(),
+            beside: Lookup::default(),
             whole_queues: Vec::new(),
             work: Vec::new(),
             steps_left: *steps,
@@ -160,24 +127,6 @@ impl Machine {
         let done = replay.collect() && replay.run();
         *steps = replay.steps_left;
         done.then_some(replay)
-    }
-
-    /// Where this session has claims at locks where sets of other requests wait.
-    fn claims_beside_sets(&self, session: SessionId) -> BesideSets<'_> {
-        let mut found: BesideSets<'_> = BTreeMap::new();
-        let session = self.sessions.get(&session);
-        for (number, key, standing) in session.into_iter().flat_map(|session| session.standings()) {
-            let Some(lock) = self.locks.get(key).filter(|lock| lock.queue.has_sets()) else { continue };
-            let (mode, waits) = match standing {
-                Standing::Holds(token) => (lock.holders.get(&token).map(|holder| holder.mode), None),
-                Standing::Waits(place) => (lock.queue.get(&place).map(|waiter| waiter.mode), Some(place)),
-            };
-            let others = waits.is_none_or(|place| lock.has_sets_beside(place));
-            let beside = mode.filter(|_| others).map(|mode| Beside { lock, number, mode, waits });
-            found.entry(key).or_default().extend(beside);
-        }
-        found.retain(|_, beside| !beside.is_empty());
-        found
     }
 }
 
@@ -195,14 +144,10 @@ impl<'m> Replay<'m> {
         Some(number)
     }
 
-    /// Counts steps. Returns `false` once none is left.
+    /// Returns `false` once no step is left.
     pub(super) fn spend(&mut self, steps: usize) -> bool {
         self.steps_left = self.steps_left.saturating_sub(steps);
         self.steps_left != 0
-    }
-
-    pub(super) fn steps_left(&self) -> usize {
-        self.steps_left
     }
 
     /// Finds everything that the first owners depend on. Returns `false` where that takes too many steps.
@@ -336,74 +281,6 @@ impl<'m> Replay<'m> {
         earlier.map(|other| queue.turns[other.turn].keeps).sum()
     }
 
-    /// The other locks where this waiter's session has another request beside waiting sets.
-    fn may_pass_beside(&mut self, at: &LockKey, waiter: &Waiter) -> Vec<(&'m LockKey, &'m Lock)> {
-        let Some((session, number)) = request_of(waiter.claim) else { return Vec::new() };
-        if self.machine.sessions.get(&session).is_none_or(|session| session.requests() < 2) {
-            return Vec::new();
-        }
-        let beside = self.beside_sets(session);
-        let elsewhere = beside.iter().filter(|(key, _)| **key != at);
-        let others = elsewhere.filter_map(|(key, beside)| {
-            let other = beside.iter().find(|beside| beside.number != number)?;
-            Some((*key, other.lock))
-        });
-        others.collect()
-    }
-
-    fn beside_sets(&mut self, session: SessionId) -> Rc<BesideSets<'m>> {
-        if let Some(known) = self.beside.get(&session) {
-            return Rc::clone(known);
-        }
-        let found = Rc::new(self.machine.claims_beside_sets(session));
-        self.spend(1 + self.machine.sessions.get(&session).map_or(0, |session| session.locks()));
-        self.beside.insert(session, Rc::clone(&found));
-        found
-    }
-
-    /// What this turn passes: sets that wait at another lock where its session has a claim by another request, in a mode
-    /// that conflicts with theirs, and every wait behind them. It passes them now where that claim holds what they lack, or
-    /// may come to without an owner's end; otherwise once the claim is granted, or other waits take the permits.
-    fn passing_of(&mut self, at: At) -> Passing {
-        let mut passing = Passing::default();
-        let Asks::Waits(_, waiter) = self.turn(at).asks else { return passing };
-        let Some((session, own)) = request_of(waiter.claim) else { return passing };
-        let (beside, here) = (self.beside_sets(session), self.queues[at.queue].key);
-        let elsewhere = beside.iter().filter(|(key, _)| **key != here);
-        for (key, claim) in elsewhere.flat_map(|(key, claims)| claims.iter().map(move |claim| (*key, claim))) {
-            let theirs = Claim::Request(RequestId { session, number: claim.number });
-            let sets = claim.lock.queue.iter().filter(|(_, set)| set.purpose == Purpose::Set && set.claim != theirs);
-            for (place, set) in sets.filter(|(_, set)| claim.number != own && conflict(claim.mode, set.mode)) {
-                let behind = self.machine.and_behind(vec![(*place, key.clone(), set.claim)]);
-                let behind: BTreeSet<u64> = behind.into_keys().collect();
-                let first = self.granted_first(key, claim, (*place, set));
-                let steps = 1 + behind.len() + first.as_ref().map_or(0, Vec::len);
-                match first {
-                    None => passing.now.extend(behind),
-                    Some(turns) => passing.once.push((turns, behind)),
-                }
-                if !self.spend(steps) {
-                    return passing;
-                }
-            }
-        }
-        passing
-    }
-
-    /// The turns of which one has to be granted before the set lacks what this claim has; `None` where it does already, or
-    /// may come to by itself.
-    fn granted_first(&self, key: &LockKey, claim: &Beside<'m>, (place, set): (u64, &Waiter)) -> Option<Vec<At>> {
-        let queue = *self.queue_numbers.get(key)?;
-        let turn = |place: &u64| self.queues[queue].turn_at(*place).map(|turn| At { queue, turn });
-        match (claim.waits, claim.mode) {
-            (Some(waits), _) => Some(vec![turn(&waits)?]),
-            (None, Mode::Permits { .. }) if claim.lock.admits(set.mode) => {
-                claim.lock.queue.keys().filter(|other| **other != place).map(turn).collect()
-            }
-            (None, Mode::Exclusive | Mode::Shared | Mode::Permits { .. }) => None,
-        }
-    }
-
     /// Lets everything happen that can. Returns `false` where that takes too many steps.
     fn run(&mut self) -> bool {
         (0..self.owners.len()).for_each(|owner| self.finish(owner));
@@ -441,7 +318,7 @@ impl<'m> Replay<'m> {
         }
     }
 
-    fn grant(&mut self, at: At) {
+    pub(super) fn grant(&mut self, at: At) {
         let turn = &mut self.queues[at.queue].turns[at.turn];
         if std::mem::replace(&mut turn.granted, true) {
             return;
@@ -510,28 +387,6 @@ impl<'m> Replay<'m> {
             queue.barging.pop();
             self.grant(At { queue: number, turn });
         }
-    }
-
-    /// Grants turns that pass others. Returns whether there was one.
-    fn let_pass(&mut self) -> bool {
-        let mut any = false;
-        for queue in 0..self.queues.len() {
-            for turn in self.queues[queue].passing.keys().copied().collect::<Vec<_>>() {
-                let at = At { queue, turn };
-                if self.turn(at).granted {
-                    continue;
-                }
-                if !self.spend(turn) {
-                    return false;
-                }
-                let blocked = self.blockers(at).next().is_some();
-                if !blocked {
-                    self.grant(at);
-                    any = true;
-                }
-            }
-        }
-        any
     }
 }
 

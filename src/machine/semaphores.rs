@@ -28,11 +28,11 @@ impl Machine {
         lock.limit = Some(limit);
         lock.origin = LimitOrigin::Set;
         self.limit_changed(key, Some(limit));
-        self.loosen_all(key);
+        self.capacity_changes(key);
         self.refuse_the_impossible(key, limit);
         self.holders_changed(key);
         if known.and_then(|(_, old, _)| old).is_some_and(|old| limit < old) {
-            self.suspect_waiters(key);
+            self.check_waiters(key);
         }
         Outcome::Done
     }

@@ -124,7 +124,7 @@ impl Machine {
             return Outcome::GrantedSet(granted);
         }
         let keys: Vec<LockKey> = members.iter().map(|(key, _)| key.clone()).collect();
-        match self.closes_circle(&keys, sequence) {
+        match self.closes_cycle(&keys, sequence) {
             Some(circle) => {
                 let refused = self.take_back(&keys, sequence, events, circle);
                 self.final_answer(set.request, fingerprint, refused)

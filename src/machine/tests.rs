@@ -3,6 +3,7 @@
 mod bounds;
 mod circles;
 mod costs;
+mod deadlocks;
 mod history;
 pub(crate) mod mirror;
 mod naive;

@@ -35,7 +35,7 @@ impl Machine {
         if mode == Mode::Shared {
             return Outcome::Downgraded;
         }
-        self.loosen(key, claim);
+        self.claim_changes(key, claim);
         let holder = self.locks.get_mut(key).and_then(|lock| lock.holders.get_mut(&token));
         let Some(holder) = holder else { return Outcome::Refused(Refusal::NotHeld { lock: key.clone() }) };
         holder.mode = Mode::Shared;
@@ -66,7 +66,7 @@ impl Machine {
         }
         let events = self.events.len();
         self.stand_in_queue(key, HEAD, waiter);
-        match self.closes_circle(std::slice::from_ref(key), HEAD) {
+        match self.closes_cycle(std::slice::from_ref(key), HEAD) {
             Some(circle) => self.take_back(std::slice::from_ref(key), HEAD, events, circle),
             None => Outcome::Queued(self.place(key, HEAD)),
         }
@@ -142,7 +142,6 @@ impl Machine {
         let token = if faults::on(Fault::UpgradeKeepsToken) { from } else { self.next_token() };
         let lock = self.locks.get_mut(key)?;
         let mut holder = lock.holders.remove(&from)?;
-        self.tie_hold(key, from, &holder, false);
         self.index_hold(key, from, &holder, Change::Went);
         holder.mode = Mode::Exclusive;
         holder.extras_mut().upgrade = Some(asked);
@@ -151,7 +150,6 @@ impl Machine {
         let in_set = holder.extras_mut().set;
         let numbers: Vec<(u64, bool)> =
             holder.entries().enumerate().map(|(at, entered)| (entered.number, in_set && at == 0)).collect();
-        self.tie_hold(key, token, &holder, true);
         self.index_hold(key, token, &holder, Change::Came);
         self.locks.get_mut(key)?.holders.insert(token, holder);
         if let Some(deadline) = grant.deadline {
@@ -161,7 +159,8 @@ impl Machine {
         for (number, in_set) in numbers {
             self.stands(key, Claim::Request(RequestId { session, number }), Standing::Holds(token), in_set);
         }
-        self.suspect(key, token);
+        self.check_holder(key, token);
+        self.capacity_changes(key);
         self.holders_changed(key);
         self.touch(RecordKey::Holder(key.clone(), from));
         self.touch(RecordKey::Holder(key.clone(), token));

@@ -67,9 +67,10 @@ pub(super) async fn keep_watch(node: Node) {
             core.shared.fatal.send_replace(Some(why));
             return;
         }
-        let totals = core.consensus.machine(|machine| machine.totals());
+        let (totals, skipped) = core.consensus.machine(|machine| (machine.totals(), machine.deadlock_checks_skipped()));
         let metrics = &core.shared.metrics;
         metrics.sizes(totals);
+        metrics.deadlock_checks_skipped.absolute(skipped);
         metrics.tasks.set(node.tasks.alive() as f64);
         metrics.wal_bytes.set(core.consensus.log_bytes() as f64);
         metrics.snapshot_bytes.set(core.consensus.snapshot_bytes().unwrap_or_default() as f64);

@@ -31,6 +31,8 @@ pub(super) struct Metrics {
     sessions: Gauge,
     locks: Gauge,
     holders: Gauge,
+    /// Checks for deadlocks that were skipped.
+    pub(super) deadlock_checks_skipped: Counter,
     waiters: Gauge,
 }
 
@@ -85,6 +87,10 @@ impl Metrics {
             tasks: gauge("lockkeeper_tasks", "Tasks that run for this node"),
             sessions: gauge("lockkeeper_sessions", "Open sessions"),
             locks: gauge("lockkeeper_locks", "Locks in use"),
+            deadlock_checks_skipped: counter(
+                "lockkeeper_deadlock_checks_skipped_total",
+                "Owners that were not checked for a deadlock, because the checks of their log entry took too many steps",
+            ),
             holders: gauge("lockkeeper_holders", "Holders of all locks"),
             waiters: gauge("lockkeeper_waiters", "Requests in all queues"),
         }

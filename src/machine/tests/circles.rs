@@ -109,8 +109,6 @@ impl Story {
         let loses = self.delays && self.random.below(3) == 0;
         let lease_ms = loses.then(|| 1 + self.random.below(50));
         let delay_ms = if loses { 1 + self.random.below(100) } else { 0 };
-        // A nested run by a hold that ends by itself holds up its parent for a while only.
-        let parent = parent.filter(|_| !loses);
         Extras { reentry, fairness, parent, lease_ms, delay_ms, ..Extras::default() }
     }
 
@@ -141,9 +139,9 @@ impl Story {
             _ => {
                 let ((name, mode), owner) = (self.member(), self.owner());
                 let extras = extras.filter(|_| owner.is_some());
-                // A request with a lease does not wait: what it would hold ends by itself, and its wait is not searched for that.
-                let leased = extras.as_ref().is_some_and(|extras| extras.lease_ms.is_some());
-                let patience = if leased { Patience::Try } else { patience };
+                // A lease that is not granted yet ties no parent, so that a cycle over it may be missed.
+                let nested = extras.as_ref().is_some_and(|extras| extras.lease_ms.is_some() && extras.parent.is_some());
+                let patience = if nested { Patience::Try } else { patience };
                 Command::Acquire(Acquire { request, answered_below, name, mode, owner, patience, metadata, extras })
             }
         }

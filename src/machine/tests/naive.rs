@@ -54,6 +54,8 @@ struct Wait {
     end: Option<LogTime>,
     /// The shared hold that is to be made exclusive.
     upgrades: Option<FencingToken>,
+    /// That hold ends by itself, and this wait with it.
+    of_lease: bool,
 }
 
 /// A lost hold, and until when it keeps its name closed.
@@ -102,10 +104,11 @@ pub(super) struct Naive {
     holds: Vec<Hold>,
     waits: Vec<Wait>,
     lost: Vec<Lost>,
-    /// Owners that have come to hold something since circles were last looked for.
+    /// Owners that have come to hold something since cycles were last looked for.
     suspects: Vec<Party>,
-    /// What there was when circles were last looked for.
-    before: Before,
+    /// Locks where a set waited when something changed since then, and the sessions whose claims changed.
+    changed: Vec<LockKey>,
+    changed_sessions: Vec<SessionId>,
     /// Limits of semaphores, and whether they stay while nobody uses them.
     limits: Vec<(LockKey, u32, bool)>,
     takes: Vec<Taken>,
@@ -124,19 +127,6 @@ pub(super) struct Naive {
 enum Node {
     Party(Party),
     Wait(Claim, LockKey),
-}
-
-/// Holds of a semaphore, and lost ones that keep permits reserved, by token and in words.
-type PermitHolds = Vec<(FencingToken, String)>;
-
-/// What there was when circles were last looked for.
-#[derive(Clone, Default)]
-struct Before {
-    /// Who stood where, how, and whether it held.
-    standings: Vec<(SessionId, LockKey, Claim, Option<Mode>, bool)>,
-    /// Semaphores by their limit and holds.
-    permits: Vec<(LockKey, u32, PermitHolds)>,
-    waits: Vec<Wait>,
 }
 
 fn node_of(wait: &Wait) -> Node {
@@ -339,7 +329,12 @@ fn party(ask: &Ask) -> Option<Party> {
 
 /// Whose wait it is, if only a grant or a cancel ends it.
 fn endless_wait(wait: &Wait) -> Option<Party> {
-    party(&wait.ask).filter(|_| wait.end.is_none() && wait.ask.extras.reentry != Reentry::Wait)
+    party(&wait.ask).filter(|_| wait.end.is_none() && !wait.of_lease && wait.ask.extras.reentry != Reentry::Wait)
+}
+
+/// Whether the hold ends by itself that this one waits for.
+fn is_leased(wait: &Wait) -> bool {
+    wait.ask.lease.is_some() || wait.ask.extras.lease_ms.is_some()
 }
 
 /// Whose hold it is, if only a release ends it.

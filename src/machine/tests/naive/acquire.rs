@@ -153,7 +153,7 @@ impl Naive {
             Patience::For { ms } => Some(LogTime(self.now.0 + ms.min(week))),
             Patience::Session | Patience::Try => ask.lease.is_some().then_some(LogTime(self.now.0 + week)),
         };
-        self.waits.push(Wait { ask, sequence: self.sequences, end, upgrades: None });
+        self.waits.push(Wait { ask, sequence: self.sequences, end, upgrades: None, of_lease: false });
     }
 
     pub(super) fn acquire_set(&mut self, principal: &Principal, set: &AcquireSet, payload: Command) -> Outcome {

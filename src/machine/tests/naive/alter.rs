@@ -55,6 +55,9 @@ impl Naive {
             Ok(at) => at,
             Err(refused) => return refused,
         };
+        if self.holds[at].ask.mode == Mode::Exclusive {
+            self.changes(lock, Some(id));
+        }
         self.holds[at].ask.mode = Mode::Shared;
         if let Some((number, payload)) = self.holds[at].upgrade.take() {
             let ended = Outcome::HoldEnded { reason: EndReason::Released };
@@ -85,6 +88,9 @@ impl Naive {
         }
         *count -= returned;
         let left = *count;
+        if returned != 0 {
+            self.changes(&lock, None);
+        }
         if left == 0 {
             self.end_hold(at, EndReason::Released, None);
         }
@@ -125,7 +131,8 @@ impl Naive {
             return Outcome::Refused(Refusal::Held { lock: lock.clone(), holder });
         }
         let end = if let Patience::For { ms } = patience { Some(LogTime(self.now.0 + ms)) } else { None };
-        self.waits.push(Wait { ask, sequence: 0, end, upgrades: Some(token) });
+        let of_lease = self.holds[at].lease_end.is_some();
+        self.waits.push(Wait { ask, sequence: 0, end, upgrades: Some(token), of_lease });
         if let Some(refused) = self.take_back() {
             return refused;
         }
@@ -153,6 +160,7 @@ impl Naive {
         if !self.sessions.iter().any(|session| Some(session.id) == loser && session.open.handle == *handle) {
             return Outcome::Refused(Refusal::WrongHandle);
         }
+        self.changes(lock, None);
         let lost = self.lost.remove(at).ask;
         let (claim, principal) = (Claim::Request(alter.request), principal.clone());
         let extras = Extras { lease_ms, ..lost.extras.clone() };

@@ -23,50 +23,41 @@ impl Naive {
         Some(Outcome::Refused(Refusal::Deadlock { circle: vec![] }))
     }
 
-    /// Who stands where, and what there is of permits.
-    fn situation(&self) -> Before {
-        let holds = self.holds.iter().map(|hold| (&hold.ask, true));
-        let asks = holds.chain(self.waits.iter().map(|wait| (&wait.ask, false)));
-        let kind = |mode: Mode| if let Mode::Permits { .. } = mode { None } else { Some(mode) };
-        let standings = asks
-            .filter_map(|(ask, held)| Some((ask.claim.session()?, ask.lock.clone(), ask.claim, kind(ask.mode), held)));
-        let permits = self.limits.iter().map(|(lock, limit, _)| {
-            let holds = self.holds.iter().filter(|hold| hold.ask.lock == *lock);
-            let lost = self.lost.iter().filter(|lost| lost.ask.lock == *lock);
-            let holds = holds.map(|hold| (hold.token, format!("{:?}", hold.ask.mode)));
-            let lost = lost.map(|lost| (lost.token, format!("lost {:?}", lost.ask.mode)));
-            (lock.clone(), *limit, holds.chain(lost).collect())
-        });
-        Before { standings: standings.collect(), permits: permits.collect(), waits: self.waits.clone() }
+    /// Something changes at this lock: where a set waits for it, or waited until now, sessions may pass fewer waiters.
+    pub(super) fn changes(&mut self, lock: &LockKey, session: Option<SessionId>) {
+        if self.changed.contains(lock) || self.waits.iter().any(|wait| wait.ask.set && wait.ask.lock == *lock) {
+            self.changed.push(lock.clone());
+            self.changed_sessions.extend(session);
+        }
     }
 
-    /// Who may pass fewer than before may be in a circle by now: whoever stood where a set waited, and stands there no
-    /// longer or beside other permits; and whoever stood behind a set that is gone. By one request alone nobody passes.
-    fn suspect_loosened(&mut self) {
-        let now = self.situation();
-        let before = std::mem::replace(&mut self.before, now.clone());
-        let at_set = |lock: &LockKey| before.waits.iter().any(|wait| wait.ask.set && wait.ask.lock == *lock);
-        // Who upgrades passes more than before.
-        let upgraded = |(session, lock, claim, _, held)| (session, lock, claim, Some(Mode::Exclusive), held);
-        let gone = before.standings.iter().filter(|standing| {
-            let stays = now.standings.contains(standing) || now.standings.contains(&upgraded((*standing).clone()));
-            at_set(&standing.1) && !stays
-        });
-        let mut sessions: Vec<SessionId> = gone.map(|(session, ..)| *session).collect();
-        for permits in now.permits.iter().filter(|permits| at_set(&permits.0) && !before.permits.contains(permits)) {
-            let there = now.standings.iter().filter(|(_, at, ..)| *at == permits.0);
-            sessions.extend(there.map(|(session, ..)| *session));
-        }
-        let waits = |set: &&Wait| self.waits.iter().any(|wait| node_of(wait) == node_of(set));
-        let gone = before.waits.iter().filter(|wait| wait.ask.set && !waits(wait));
-        sessions.extend(grants::and_behind(&before.waits, gone).into_iter().filter_map(|(claim, _)| claim.session()));
-        let requests = |id: &SessionId| -> BTreeSet<Claim> {
-            before.standings.iter().filter(|(session, ..)| session == id).map(|(_, _, claim, ..)| *claim).collect()
+    /// This wait ends, with all of its set.
+    pub(super) fn wait_changes(&mut self, at: usize) {
+        let ended = &self.waits[at].ask;
+        let parts = self.waits.iter().map(|wait| &wait.ask);
+        let parts = parts.filter(|ask| ask.claim == ended.claim && (ended.set || ask.lock == ended.lock));
+        let parts: Vec<_> = parts.map(|ask| (ask.lock.clone(), ask.claim.session())).collect();
+        parts.iter().for_each(|(lock, session)| self.changes(lock, *session));
+    }
+
+    /// Owners that wait at a lock where a set waits, or waited until now, and whose session has another request or had one
+    /// that changed; in the namespace of a change.
+    fn may_pass_fewer(&mut self) -> Vec<Party> {
+        let (changed, sessions) = (std::mem::take(&mut self.changed), std::mem::take(&mut self.changed_sessions));
+        let of_set = |lock: &LockKey| self.waits.iter().any(|wait| wait.ask.set && wait.ask.lock == *lock);
+        let near = |lock: &LockKey| changed.iter().any(|other| other.namespace == lock.namespace);
+        let there = |lock: &LockKey| changed.contains(lock) || (near(lock) && of_set(lock));
+        let several = |id: SessionId| {
+            let asks = self.holds.iter().map(|hold| &hold.ask).chain(self.waits.iter().map(|wait| &wait.ask));
+            let claims: BTreeSet<Claim> =
+                asks.filter(|ask| ask.claim.session() == Some(id)).map(|ask| ask.claim).collect();
+            1 < claims.len()
         };
-        sessions.retain(|id| 1 < requests(id).len());
-        let suspects =
-            self.waits.iter().filter(|wait| wait.ask.claim.session().is_some_and(|id| sessions.contains(&id)));
-        self.suspects.extend(suspects.filter_map(endless_wait));
+        let waits = self.waits.iter().filter(|wait| {
+            let session = wait.ask.claim.session();
+            there(&wait.ask.lock) && session.is_some_and(|id| sessions.contains(&id) || several(id))
+        });
+        waits.filter_map(endless_wait).collect()
     }
 
     /// Who waits where, by place.
@@ -77,11 +68,21 @@ impl Naive {
         waits
     }
 
+    /// Owners that gained a hold come first: the one that closes a cycle is refused. Others may be in one because they pass
+    /// fewer waiters than before.
     pub(super) fn refuse_in_circles(&mut self) -> bool {
-        self.suspect_loosened();
+        if self.refuse_a_suspect() {
+            return true;
+        }
+        self.suspects = self.may_pass_fewer();
+        self.refuse_a_suspect()
+    }
+
+    fn refuse_a_suspect(&mut self) -> bool {
         let mut nesting = vec![];
         while !self.suspects.is_empty() {
             self.suspects.sort();
+            self.suspects.dedup();
             let party = self.suspects.remove(0);
             if !self.in_circle(&party) {
                 continue;
@@ -104,7 +105,10 @@ impl Naive {
     }
 
     pub(super) fn children(&self, of: &Party) -> Vec<Party> {
-        let asks = self.holds.iter().map(|hold| &hold.ask).chain(self.waits.iter().map(|wait| &wait.ask));
+        let holds = self.holds.iter().filter(|hold| endless_hold(hold).is_some()).map(|hold| &hold.ask);
+        let asks = holds.chain(
+            self.waits.iter().filter(|wait| endless_wait(wait).is_some() && !is_leased(wait)).map(|wait| &wait.ask),
+        );
         let mine = |ask: &&Ask| {
             let parent = ask.extras.parent.as_ref();
             parent.is_some_and(|parent| parent.session == of.0 && parent.owner == of.1)
@@ -182,7 +186,8 @@ impl Naive {
             let held = others.filter(|(hold, _)| conflict(hold.ask.mode, ask.mode)).map(|(_, party)| party);
             let ahead = ahead.into_iter().filter(|(_, party, _)| Some(party) != own.as_ref());
             let ahead = ahead.map(|(wait, party, once)| {
-                let beside = !conflict(wait.ask.mode, ask.mode);
+                // What ends by itself once it is granted only has to be granted.
+                let beside = !conflict(wait.ask.mode, ask.mode) || is_leased(wait);
                 ways(vec![if beside { node_of(wait) } else { Node::Party(party) }], &once)
             });
             let found = held.map(|party| vec![vec![Node::Party(party)]]).chain(ahead);
@@ -192,8 +197,10 @@ impl Naive {
         };
         let permits = |ask: &Ask| if let Mode::Permits { count, .. } = ask.mode { count } else { 0 };
         let held = holds.iter().map(|(hold, party)| (permits(&hold.ask), vec![vec![Node::Party(party.clone())]]));
-        let queued =
-            ahead.iter().map(|(wait, party, once)| (permits(&wait.ask), ways(vec![Node::Party(party.clone())], once)));
+        let queued = ahead
+            .iter()
+            .filter(|(wait, ..)| !is_leased(wait))
+            .map(|(wait, party, once)| (permits(&wait.ask), ways(vec![Node::Party(party.clone())], once)));
         let takers: Vec<_> = held.chain(queued).collect();
         let stuck: Vec<_> = takers.into_iter().filter(|(_, ways)| !any(ways)).collect();
         let left: u32 = stuck.iter().map(|(count, _)| count).sum();
@@ -209,17 +216,26 @@ impl Naive {
 
     /// Whether this party can never finish, and waits, over others that cannot, for itself.
     pub(super) fn in_circle(&self, party: &Party) -> bool {
+        self.leads_round(party, &self.all_that_end())
+    }
+
+    /// Everything that can come to an end.
+    fn all_that_end(&self) -> Vec<Node> {
         let mut nodes: Vec<Node> = self.everybody().into_iter().map(Node::Party).collect();
         nodes.extend(self.waits.iter().filter(|wait| endless_wait(wait).is_some()).map(node_of));
         let mut done: Vec<Node> = Vec::new();
         while let Some(next) = nodes.iter().find(|node| !done.contains(node) && self.ends(node, &done).1) {
             done.push(next.clone());
         }
+        done
+    }
+
+    fn leads_round(&self, party: &Party, done: &[Node]) -> bool {
         let start = Node::Party(party.clone());
         let mut reached = vec![start.clone()];
         let mut at = 0;
         while at < reached.len() {
-            for next in self.ends(&reached[at], &done).0 {
+            for next in self.ends(&reached[at], done).0 {
                 if next == start && !done.contains(&start) {
                     return true;
                 }
@@ -230,6 +246,33 @@ impl Naive {
             at += 1;
         }
         false
+    }
+
+    /// Owners in a cycle.
+    pub(in super::super) fn in_circles(&self) -> Vec<Party> {
+        let done = self.all_that_end();
+        self.everybody().into_iter().filter(|party| self.leads_round(party, &done)).collect()
+    }
+
+    /// Whether each step of a reported cycle is one here: its owner waits so for the next one.
+    pub(in super::super) fn is_way_round(&self, circle: &[CircleLink]) -> bool {
+        let done = self.all_that_end();
+        let next = circle.iter().skip(1).chain(circle.first());
+        let whole = circle.len() < crate::limits::CIRCLE_LINKS_MAX;
+        circle.iter().zip(next).take(if whole { circle.len() } else { circle.len() - 1 }).all(|(link, next)| {
+            let (from, to) = ((link.session, link.owner.clone()), (next.session, next.owner.clone()));
+            if link.why == WaitsBecause::Nested {
+                return self.children(&from).contains(&to);
+            }
+            let mine = |wait: &&Wait| endless_wait(wait).as_ref() == Some(&from) && wait.ask.lock == link.lock;
+            let ends = self.waits.iter().filter(mine).flat_map(|wait| self.ends(&node_of(wait), &done).0);
+            ends.filter(|node| !done.contains(node)).any(|node| match node {
+                Node::Party(party) => party == to,
+                Node::Wait(claim, lock) => self.waits.iter().any(|wait| {
+                    wait.ask.claim == claim && wait.ask.lock == lock && endless_wait(wait).as_ref() == Some(&to)
+                }),
+            })
+        })
     }
 
     /// What has to end before this can; and whether it has.

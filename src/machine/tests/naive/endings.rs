@@ -71,6 +71,9 @@ impl Naive {
                 (_, None) => break,
             }
         }
+        let over: Vec<LockKey> =
+            self.lost.iter().filter(|lost| lost.until < now).map(|lost| lost.ask.lock.clone()).collect();
+        over.iter().for_each(|lock| self.changes(lock, None));
         self.lost.retain(|lost| now <= lost.until);
         self.forget_limits();
         self.forget_processes();
@@ -82,6 +85,10 @@ impl Naive {
         let until = LogTime(self.now.0 + TEN_MINUTES_MS);
         let Some(session) = self.alive(id) else { return };
         session.ended = Some((reason, until));
+        let asks = self.waits.iter().map(|wait| &wait.ask).chain(self.holds.iter().map(|hold| &hold.ask));
+        let locks: Vec<LockKey> =
+            asks.filter(|ask| ask.claim.session() == Some(id)).map(|ask| ask.lock.clone()).collect();
+        locks.iter().for_each(|lock| self.changes(lock, Some(id)));
         self.waits.retain(|wait| wait.ask.claim.session() != Some(id));
         while let Some(at) = self.holds.iter().position(|hold| hold.ask.claim.session() == Some(id)) {
             let hold = self.holds.remove(at);
@@ -99,6 +106,8 @@ impl Naive {
     }
 
     pub(super) fn end_hold(&mut self, at: usize, reason: EndReason, answer: Option<Outcome>) {
+        let ask = self.holds[at].ask.clone();
+        self.changes(&ask.lock, ask.claim.session());
         let hold = self.holds.remove(at);
         self.keep_closed(&hold, reason);
         self.leave_document(&hold);
@@ -136,6 +145,7 @@ impl Naive {
     }
 
     pub(super) fn end_wait(&mut self, at: usize, answer: Outcome) {
+        self.wait_changes(at);
         let wait = self.waits.remove(at);
         self.waits.retain(|other| !wait.ask.set || other.ask.claim != wait.ask.claim);
         self.conclude(&wait.ask, answer);

@@ -32,6 +32,7 @@ impl Naive {
                 }
                 return;
             };
+            self.wait_changes(at);
             let wait = self.waits.remove(at);
             if wait.ask.set {
                 let mut parts = vec![wait];
@@ -98,7 +99,9 @@ impl Naive {
         hold.ask.mode = Mode::Exclusive;
         hold.upgrade = Some((request.number, ask.payload.clone()));
         let deadline = hold.lease_end;
-        self.suspects.extend(party(&hold.ask));
+        let owner = endless_hold(hold);
+        self.suspects.extend(owner);
+        self.changes(&ask.lock, None);
         self.granted.push((ask.lock.clone(), ask.claim, new));
         Grant { token: new, deadline, waited_ms: self.now.0 - ask.since.0 }
     }
@@ -125,7 +128,8 @@ impl Naive {
         let lease_end = lease_ms.map(|ms| LogTime(self.now.0 + ms));
         let waited_ms = self.now.0 - ask.since.0;
         self.granted.push((ask.lock.clone(), ask.claim, token));
-        self.suspects.extend(party(&ask));
+        self.suspects.extend(party(&ask).filter(|_| lease_end.is_none()));
+        self.changes(&ask.lock, None);
         self.holds.push(Hold { ask, token, since: self.now, lease_end, again: vec![], upgrade: None });
         Grant { token, deadline: lease_end, waited_ms }
     }

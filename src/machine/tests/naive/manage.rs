@@ -36,6 +36,9 @@ impl Naive {
         if self.is_lock(lock) {
             return Outcome::Refused(Refusal::KindMismatch { lock: lock.clone(), kind: Kind::Lock });
         }
+        if !self.limits.contains(&(lock.clone(), limit, true)) {
+            self.changes(lock, None);
+        }
         let lowered = self.limit(lock).is_some_and(|old| limit < old);
         self.limits.retain(|(known, ..)| known != lock);
         self.limits.push((lock.clone(), limit, true));
@@ -87,6 +90,7 @@ impl Naive {
         match (held, lost) {
             (Some(at), _) if !dry_run => self.end_hold(at, EndReason::Broken, None),
             (_, Some(at)) if !dry_run => {
+                self.changes(lock, None);
                 self.lost.remove(at);
                 self.forget_limits();
             }
@@ -118,6 +122,7 @@ impl Naive {
                     let holder = self.holder(lock, held).map(Box::new);
                     return Outcome::Refused(Refusal::Held { lock: lock.clone(), holder });
                 }
+                self.wait_changes(heir);
                 self.waits.remove(heir).ask
             }
             None if !open.accepts_hand_over => return refused,

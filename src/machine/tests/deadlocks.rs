@@ -1,0 +1,165 @@
+//! What counts as a deadlock: claims that end by themselves, nested runs, and what one entry may take.
+
+use super::circles::{open, set_limit};
+use super::costs::{acquire, apply};
+use super::mirror::entry;
+use crate::limits;
+use crate::machine::Machine;
+use crate::model::*;
+
+/// More readers than the search of earlier builds could go through.
+const READERS: u64 = 800;
+const LEASE_MS: u64 = 1_000;
+
+fn opened(sessions: u64) -> Machine {
+    let mut machine = Machine::new();
+    (1..=sessions).for_each(|session| drop(apply(&mut machine, open(session))));
+    machine
+}
+
+/// An acquire with these choices and this mode.
+fn with(command: Command, mode: Mode, extras: Extras) -> Command {
+    let Command::Acquire(asks) = command else { panic!("an acquire") };
+    Command::Acquire(Acquire { mode, extras: Some(Box::new(extras)), ..asks })
+}
+
+fn leased(command: Command) -> Command {
+    with(command, Mode::Exclusive, Extras { lease_ms: Some(LEASE_MS), ..Extras::default() })
+}
+
+fn shared(command: Command) -> Command {
+    with(command, Mode::Shared, Extras::default())
+}
+
+fn permit(session: u64, number: u64, owner: &str) -> Command {
+    with(acquire(session, number, "pool", Some(owner)), Mode::Permits { count: 1, limit: None }, Extras::default())
+}
+
+fn upgrade(session: u64, number: u64, lock: &str, token: FencingToken) -> Command {
+    let request = RequestId { session: SessionId::new(0, session), number };
+    let what = Alteration::Upgrade { token, patience: Patience::Session };
+    Command::Alter(Alter { request, answered_below: 0, name: LockName::parse(lock).expect("legal"), what })
+}
+
+fn granted(machine: &mut Machine, command: Command) -> FencingToken {
+    let outcome = apply(machine, command);
+    let Outcome::Granted(grant) = outcome else { panic!("not granted: {outcome:?}") };
+    grant.token
+}
+
+fn queued(machine: &mut Machine, command: Command) {
+    let outcome = apply(machine, command);
+    assert!(matches!(outcome, Outcome::Queued(_)), "{outcome:?}");
+}
+
+fn refused(machine: &mut Machine, command: Command) -> Vec<CircleLink> {
+    match apply(machine, command) {
+        Outcome::Refused(Refusal::Deadlock { circle }) => circle,
+        other => panic!("no deadlock: {other:?}"),
+    }
+}
+
+/// A deadlock is found behind 800 readers, each with an owner, one of which waits for a permit that is never returned.
+#[test]
+fn a_deadlock_behind_many_readers_is_found() {
+    let mut machine = opened(5);
+    apply(&mut machine, set_limit(2));
+    granted(&mut machine, permit(1, 1, "p"));
+    granted(&mut machine, permit(2, 1, "q"));
+    granted(&mut machine, acquire(1, 2, "n", Some("p")));
+    queued(&mut machine, acquire(2, 2, "n", Some("q")));
+    granted(&mut machine, acquire(3, 1, "l", Some("holder")));
+    for number in 1..=READERS {
+        queued(&mut machine, shared(acquire(4, number, "l", Some(&format!("reader-{number}")))));
+    }
+    queued(&mut machine, permit(4, READERS + 1, &format!("reader-{}", READERS / 2)));
+    let circle = refused(&mut machine, acquire(1, 3, "l", Some("p")));
+    let owners: Vec<_> = circle.iter().map(|link| link.owner.as_str()).collect();
+    assert_eq!(owners, ["p", "reader-400"], "the shortest way round: {circle:#?}");
+    assert_eq!(machine.deadlock_checks_skipped(), 0);
+}
+
+/// An upgrade of a hold with a lease ends with that hold: an owner that waits for the upgrading one waits for a while only.
+#[test]
+fn an_upgrade_of_a_leased_hold_ends_by_itself() {
+    for is_leased in [false, true] {
+        let mut machine = opened(2);
+        let lease_ms = is_leased.then_some(LEASE_MS);
+        let extras = Extras { lease_ms, ..Extras::default() };
+        let token = granted(&mut machine, with(acquire(1, 1, "l", Some("job")), Mode::Shared, extras));
+        granted(&mut machine, shared(acquire(2, 1, "l", Some("task"))));
+        granted(&mut machine, acquire(1, 2, "k", Some("job")));
+        queued(&mut machine, upgrade(1, 3, "l", token));
+        let asks = acquire(2, 2, "k", Some("task"));
+        if is_leased {
+            queued(&mut machine, asks);
+        } else {
+            refused(&mut machine, asks);
+        }
+    }
+}
+
+/// What a wait asks for with a lease ends by itself once it is granted: a wait behind it only needs that grant. But the grant
+/// it does need.
+#[test]
+fn a_wait_for_a_leased_hold_has_to_be_granted() {
+    let mut machine = opened(3);
+    granted(&mut machine, acquire(3, 1, "l", Some("other")));
+    granted(&mut machine, acquire(1, 1, "m", Some("a")));
+    queued(&mut machine, leased(acquire(2, 1, "l", Some("b"))));
+    queued(&mut machine, acquire(2, 2, "m", Some("b")));
+    queued(&mut machine, acquire(1, 2, "l", Some("a")));
+    let mut machine = opened(2);
+    granted(&mut machine, acquire(1, 1, "m", Some("a")));
+    granted(&mut machine, acquire(2, 1, "l", Some("b")));
+    queued(&mut machine, leased(acquire(1, 2, "l", Some("a"))));
+    refused(&mut machine, acquire(2, 2, "m", Some("b")));
+}
+
+/// A parent waits for the end of a nested run only where a claim of that run names it that does not end by itself.
+#[test]
+fn a_leased_claim_ties_no_parent() {
+    for is_leased in [false, true] {
+        let mut machine = opened(2);
+        granted(&mut machine, acquire(1, 1, "k", Some("parent")));
+        let parent = Parent { session: SessionId::new(0, 1), owner: Owner::parse("parent").expect("legal") };
+        let extras = Extras { parent: Some(parent), lease_ms: is_leased.then_some(LEASE_MS), ..Extras::default() };
+        granted(&mut machine, with(acquire(2, 1, "j", Some("child")), Mode::Exclusive, extras));
+        let asks = acquire(2, 2, "k", Some("child"));
+        if is_leased {
+            queued(&mut machine, asks);
+        } else {
+            refused(&mut machine, asks);
+        }
+    }
+}
+
+/// All checks of one entry take a bounded number of steps: the others are skipped, and counted. The next entry has all its
+/// steps again.
+#[test]
+fn checks_beyond_the_steps_of_an_entry_are_counted() {
+    const WAITERS: u64 = 3_000;
+    // Each check looks at each waiter and its owner.
+    let checks = (limits::DEADLOCK_STEPS_AN_ENTRY_MAX as u64).div_ceil(2 * WAITERS);
+    let mut machine = opened(4);
+    apply(&mut machine, set_limit(2));
+    for number in 1..=2 {
+        granted(&mut machine, permit(1, number, &format!("holder-{number}")));
+    }
+    (1..=WAITERS).for_each(|number| queued(&mut machine, permit(2, number, &format!("waiter-{number}"))));
+    for number in 1..=checks + 1 {
+        let own = format!("own-{number}");
+        granted(&mut machine, acquire(3, number, &own, Some(&format!("owner-{number}"))));
+        // The other holder can go on.
+        queued(&mut machine, acquire(1, 2 + number, &own, Some("holder-1")));
+    }
+    assert_eq!(machine.deadlock_checks_skipped(), 0);
+    let ask = |number| permit(3, checks + 1 + number, &format!("owner-{number}"));
+    let index = machine.applied() + 1;
+    let applied = machine.apply(index, &entry(0, vec![], (1..=checks).map(ask).collect()));
+    assert!(applied.commands.iter().all(|reply| matches!(reply.outcome, Outcome::Queued(_))), "{applied:?}");
+    let skipped = machine.deadlock_checks_skipped();
+    assert!(0 < skipped && skipped < checks, "{skipped} of {checks} were skipped");
+    queued(&mut machine, ask(checks + 1));
+    assert_eq!(machine.deadlock_checks_skipped(), skipped, "this entry has steps for one");
+}
