@@ -11,6 +11,7 @@
 //! - [`Machine::check`] states the invariants; tests run it after every entry.
 
 mod acquire;
+mod advance;
 mod alter;
 mod apply;
 mod backward;

@@ -65,6 +65,11 @@ impl Owned {
         self.waits.range(all).map(|(_, place)| *place)
     }
 
+    /// Whether one claim is all that there is of it, and no other owner waits for its end.
+    pub(super) fn is_single(&self) -> bool {
+        self.waits.len() + self.holds.len() == 1 && self.children.is_empty() && self.parents.is_empty()
+    }
+
     /// The nested runs without whose end it never finishes.
     pub(super) fn endless_children(&self) -> impl Iterator<Item = &OwnerKey> {
         self.children.iter().filter(|(_, nested)| 0 < nested.endless).map(|(child, _)| child)

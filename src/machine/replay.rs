@@ -35,8 +35,8 @@ pub(super) struct Replay<'m> {
     /// Queues that are replayed to their end.
     whole_queues: Vec<(&'m LockKey, &'m Lock)>,
     /// Queues that may advance.
-    work: Vec<usize>,
-    steps_left: usize,
+    pub(super) work: Vec<usize>,
+    pub(super) steps_left: usize,
 }
 
 /// One owner.
@@ -44,12 +44,12 @@ pub(super) struct Replayed<'m> {
     pub(super) key: &'m OwnerKey,
     pub(super) owned: &'m Owned,
     /// Its waits that were not granted, and nested runs that did not finish.
-    unmet: usize,
+    pub(super) unmet: usize,
     pub(super) finished: bool,
     pub(super) waits: Vec<At>,
     /// What it returns when it finishes: to which queue, how much, and whether as a barging wait.
-    keeps: Vec<(usize, i64, bool)>,
-    parents: Vec<usize>,
+    pub(super) keeps: Vec<(usize, i64, bool)>,
+    pub(super) parents: Vec<usize>,
 }
 
 /// One lock: its endless holds, then its endless waits.
@@ -62,15 +62,15 @@ pub(super) struct Queue<'m> {
     /// The first place that is not among the turns yet.
     end: u64,
     /// The first turn that was not passed yet: what is before it is granted.
-    next: usize,
+    pub(super) next: usize,
     /// Capacity that no unfinished turn before `next` keeps.
-    free: i64,
+    pub(super) free: i64,
     /// The same where barging waits keep nothing.
-    free_of_fair: i64,
+    pub(super) free_of_fair: i64,
     /// Barging waits at `next`, by what they take.
-    barging: BinaryHeap<Reverse<(i64, usize)>>,
+    pub(super) barging: BinaryHeap<Reverse<(i64, usize)>>,
     /// The end of that run.
-    barging_end: usize,
+    pub(super) barging_end: usize,
     /// Turns that may pass others, besides by their place.
     pub(super) passing: BTreeMap<usize, Passing>,
 }
@@ -136,12 +136,29 @@ impl<'m> Replay<'m> {
         if let Some(number) = self.numbers.get(owner) {
             return Some(*number);
         }
+        let number = self.push_owner(owner)?;
+        self.numbers.insert(self.owners[number].key, number);
+        Some(number)
+    }
+
+    /// The number of the owner of a wait. No other claim refers to an owner of a single one: it is looked up no more.
+    fn number_of_waiter(&mut self, owner: &OwnerKey) -> Option<usize> {
+        if let Some(number) = self.numbers.get(owner) {
+            return Some(*number);
+        }
+        let number = self.push_owner(owner)?;
+        let Replayed { key, owned, .. } = self.owners[number];
+        if !owned.is_single() {
+            self.numbers.insert(key, number);
+        }
+        Some(number)
+    }
+
+    fn push_owner(&mut self, owner: &OwnerKey) -> Option<usize> {
         let (key, owned) = self.machine.owners.get_key_value(owner)?;
-        let number = self.owners.len();
         let (waits, keeps, parents) = (Vec::new(), Vec::new(), Vec::new());
         self.owners.push(Replayed { key, owned, unmet: 0, finished: false, waits, keeps, parents });
-        self.numbers.insert(key, number);
-        Some(number)
+        Some(self.owners.len() - 1)
     }
 
     /// Returns `false` once no step is left.
@@ -184,10 +201,15 @@ impl<'m> Replay<'m> {
             self.owners[child].parents.push(number);
             self.owners[number].unmet += 1;
         }
+        if owned.waits.len() == self.owners[number].waits.len() {
+            return;
+        }
         for (key, place) in &owned.waits {
             let known = self.queue_numbers.get(key).is_some_and(|queue| *place < self.queues[*queue].end);
             let Some((key, lock)) = machine.locks.get_key_value(key).filter(|_| !known) else { continue };
-            if lock.queue.get(place).is_some_and(|waiter| lock.endless_wait(waiter).is_some()) {
+            // The first wait for a lock without holders is granted whatever else happens.
+            let first = lock.holders.is_empty() && lock.queue.keys().next() == Some(place);
+            if !first && lock.queue.get(place).is_some_and(|waiter| lock.endless_wait(waiter).is_some()) {
                 let queue = self.queue(key, lock);
                 self.include(queue, *place);
             }
@@ -244,7 +266,7 @@ impl<'m> Replay<'m> {
 
     fn add_wait(&mut self, queue: usize, place: u64, waiter: &'m Waiter) {
         let lock = self.queues[queue].lock;
-        let Some(owner) = lock.endless_wait(waiter).and_then(|owner| self.number(&owner)) else { return };
+        let Some(owner) = lock.endless_wait(waiter).and_then(|owner| self.number_of_waiter(&owner)) else { return };
         let at = At { queue, turn: self.queues[queue].turns.len() };
         // An upgrade has its share of the lock already. So has a wait behind others of its owner, which it never waits for.
         let has = match waiter.purpose {
@@ -279,114 +301,6 @@ impl<'m> Replay<'m> {
         }
         let earlier = waits.iter().filter(|other| other.queue == at.queue);
         earlier.map(|other| queue.turns[other.turn].keeps).sum()
-    }
-
-    /// Lets everything happen that can. Returns `false` where that takes too many steps.
-    fn run(&mut self) -> bool {
-        (0..self.owners.len()).for_each(|owner| self.finish(owner));
-        self.work.extend(0..self.queues.len());
-        loop {
-            while let Some(queue) = self.work.pop() {
-                self.advance(queue);
-                if !self.spend(1) {
-                    return false;
-                }
-            }
-            if !self.let_pass() {
-                return self.steps_left != 0;
-            }
-        }
-    }
-
-    fn finish(&mut self, owner: usize) {
-        let mut work = vec![owner];
-        while let Some(owner) = work.pop() {
-            let owner = &mut self.owners[owner];
-            if owner.unmet != 0 || owner.finished {
-                continue;
-            }
-            owner.finished = true;
-            for (queue, keeps, barges) in std::mem::take(&mut owner.keeps) {
-                self.queues[queue].free += keeps;
-                self.queues[queue].free_of_fair += if barges { 0 } else { keeps };
-                self.work.push(queue);
-            }
-            for parent in std::mem::take(&mut owner.parents) {
-                self.owners[parent].unmet -= 1;
-                work.push(parent);
-            }
-        }
-    }
-
-    pub(super) fn grant(&mut self, at: At) {
-        let turn = &mut self.queues[at.queue].turns[at.turn];
-        if std::mem::replace(&mut turn.granted, true) {
-            return;
-        }
-        let owner = turn.owner;
-        let queues = self.members(&at).iter().map(|member| member.queue).collect::<Vec<_>>();
-        self.work.extend(queues);
-        self.owners[owner].unmet -= 1;
-        self.finish(owner);
-    }
-
-    /// Grants turns of a queue in their order, as far as there is capacity.
-    fn advance(&mut self, number: usize) {
-        loop {
-            let queue = &self.queues[number];
-            let (at, next) = (At { queue: number, turn: queue.next }, queue.next);
-            let Some(turn) = queue.turns.get(next) else { return };
-            let (barges, fits) = (turn.barges, turn.takes <= queue.free);
-            if turn.granted {
-                if queue.is_semaphore() && !self.is_whole(at) {
-                    return;
-                }
-                self.pass(at);
-            } else if barges {
-                self.advance_barging(number);
-                if !self.turn(at).granted {
-                    return;
-                }
-            } else if fits {
-                self.grant(at);
-            } else {
-                return;
-            }
-        }
-    }
-
-    /// Goes on to the next turn. What the owner of this one keeps is free once it finishes.
-    fn pass(&mut self, at: At) {
-        self.steps_left = self.steps_left.saturating_sub(1);
-        let queue = &mut self.queues[at.queue];
-        queue.next += 1;
-        let Turn { owner, keeps, barges, .. } = queue.turns[at.turn];
-        let owner = &mut self.owners[owner];
-        if keeps == 0 || owner.finished {
-            return;
-        }
-        queue.free -= keeps;
-        queue.free_of_fair -= if barges { 0 } else { keeps };
-        owner.keeps.push((at.queue, keeps, barges));
-    }
-
-    /// Of neighbours that barge, each is granted that would be if it were the first of them.
-    fn advance_barging(&mut self, number: usize) {
-        let queue = &mut self.queues[number];
-        queue.barging_end = queue.barging_end.max(queue.next);
-        while let Some(turn) = queue.turns.get(queue.barging_end).filter(|turn| turn.barges) {
-            queue.barging.push(Reverse((turn.takes, queue.barging_end)));
-            queue.barging_end += 1;
-        }
-        loop {
-            let queue = &mut self.queues[number];
-            let Some(Reverse((takes, turn))) = queue.barging.peek().copied() else { return };
-            if queue.free_of_fair < takes {
-                return;
-            }
-            queue.barging.pop();
-            self.grant(At { queue: number, turn });
-        }
     }
 }
 
