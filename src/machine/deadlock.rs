@@ -14,10 +14,10 @@ use std::collections::BTreeSet;
 
 use super::Machine;
 use super::counted::looked_at;
-use super::cycle::Search;
 use super::lock::Lock;
 use super::owners::{Owned, OwnerKey, endless_hold};
 use super::queue::conflict;
+use super::search::Search;
 use super::state::Waiter;
 use crate::faults::{self, Fault};
 use crate::limits::OWNERS_WALKED_ONE_BY_ONE_MAX;
@@ -198,16 +198,16 @@ impl Machine {
             return None;
         }
         let replay = self.replay(owners.iter().copied(), &mut steps);
-        let mut search = replay.as_ref().map(|replay| Search::of(replay, steps));
         let mut found = None;
-        if let (Some(replay), Some(search)) = (&replay, &mut search) {
-            found = owners.iter().find_map(|owner| Some(((*owner).clone(), search.cycle(replay.known(owner)?)?)));
+        if let Some(replay) = &replay {
+            let mut search = Search::of(replay, steps);
+            found = search.first_cycle(owners.iter().filter_map(|owner| replay.known(owner)));
             steps = search.steps_left();
         }
+        let found = found.map(|(owner, cycle)| (owner.clone(), cycle));
+        let skipped = if found.is_none() && steps == 0 { owners.len() as u64 } else { 0 };
         self.deadlock_steps_left = steps;
-        if found.is_none() && steps == 0 {
-            self.deadlock_checks_skipped += owners.len() as u64;
-        }
+        self.deadlock_checks_skipped += skipped;
         found
     }
 

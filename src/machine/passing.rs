@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::Machine;
-use super::cycle::{Edge, Node};
+use super::blockers::{Edge, Node};
 use super::lock::Lock;
 use super::queue::conflict;
 use super::replay::{Asks, At, Replay};

@@ -1,5 +1,7 @@
 //! What counts as a deadlock: claims that end by themselves, nested runs, and what one entry may take.
 
+#![allow(clippy::wildcard_enum_match_arm, reason = "a test looks at one event among many")]
+
 use super::circles::{open, set_limit};
 use super::costs::{acquire, apply};
 use super::mirror::entry;
@@ -132,6 +134,34 @@ fn a_leased_claim_ties_no_parent() {
             refused(&mut machine, asks);
         }
     }
+}
+
+/// A limit that falls closes a cycle at the head of a long queue: it is found in the steps of one entry, whatever the order of
+/// the owners that wait behind.
+#[test]
+fn a_cycle_at_the_head_of_a_long_queue_is_found() {
+    const WAITERS: u64 = 2_000;
+    let mut machine = opened(4);
+    apply(&mut machine, set_limit(4));
+    let two = |command| with(command, Mode::Permits { count: 2, limit: None }, Extras::default());
+    granted(&mut machine, permit(3, 1, "a"));
+    granted(&mut machine, permit(3, 2, "b"));
+    granted(&mut machine, two(acquire(1, 1, "pool", None)));
+    granted(&mut machine, acquire(4, 1, "k", Some("c")));
+    (3..).zip(["a", "b"]).for_each(|(number, owner)| queued(&mut machine, acquire(3, number, "k", Some(owner))));
+    queued(&mut machine, two(acquire(4, 2, "pool", Some("c"))));
+    for number in 1..=WAITERS {
+        queued(&mut machine, permit(2, number, &format!("waiter-{:04}", WAITERS - number)));
+    }
+    let index = machine.applied() + 1;
+    let applied = machine.apply(index, &entry(0, vec![], vec![set_limit(3)]));
+    let refused = applied.events.iter().filter_map(|event| match &event.kind {
+        EventKind::Left { claim, why: LeaveReason::Deadlock, .. } => Some(*claim),
+        _ => None,
+    });
+    let expected = Claim::Request(RequestId { session: SessionId::new(0, 4), number: 2 });
+    assert_eq!(refused.collect::<Vec<_>>(), [expected]);
+    assert_eq!(machine.deadlock_checks_skipped(), 0);
 }
 
 /// All checks of one entry take a bounded number of steps: the others are skipped, and counted. The next entry has all its

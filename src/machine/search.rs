@@ -1,26 +1,14 @@
-//! What is in the way of a wait at the end of a replay, and the way from an owner over others back to itself.
+//! The way from an owner over others back to itself, at the end of a replay.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::owners::OwnerKey;
-use super::queue::conflict;
-use super::replay::{Asks, At, Queue, Replay, Turn};
+use super::blockers::{Edge, Node};
+use super::owners::{Lookup, OwnerKey};
+use super::replay::{Asks, At, Replay, Turn};
 use super::state::Purpose;
 use crate::limits::CIRCLE_LINKS_MAX;
-use crate::model::{CircleLink, Kind, Mode, WaitsBecause};
-
-/// What has to come about before a turn is granted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Node {
-    /// This owner finishes.
-    Owner(usize),
-    /// This turn is granted.
-    Turn(At),
-}
-
-/// Something that is in the way of a turn, and how.
-pub(super) type Edge = (Node, WaitsBecause);
+use crate::model::{CircleLink, Mode, WaitsBecause};
 
 /// What a search knows of the turns ahead of a turn.
 #[derive(Clone, Copy, Default)]
@@ -39,134 +27,23 @@ struct Ahead {
 pub(super) struct Search<'r, 'm> {
     replay: &'r Replay<'m>,
     ahead: Vec<Vec<Ahead>>,
-    /// Turns of a queue from the first number up to before the second whose edges were listed for a turn of that way to ask.
-    listed: Vec<[(usize, usize); WAYS]>,
-    /// Queues whose holds were listed for such a turn.
-    holds_listed: Vec<[bool; WAYS]>,
+    listed: Lookup<usize, [Listed; WAYS]>,
+    /// Everything that owners need that were found in no cycle. None of it leads back to another owner.
+    explored: Lookup<Node, ()>,
     steps_left: usize,
 }
 
+/// What was listed of a queue, for turns of one way to ask.
+#[derive(Clone, Copy, Default)]
+struct Listed {
+    /// Turns from this number on, and
+    low: usize,
+    /// before this one.
+    high: usize,
+    holds: bool,
+}
+
 const WAYS: usize = 4;
-
-impl Queue<'_> {
-    pub(super) fn is_semaphore(&self) -> bool {
-        self.lock.kind == Kind::Semaphore
-    }
-
-    /// The turn of the wait at this place.
-    pub(super) fn turn_at(&self, place: u64) -> Option<usize> {
-        let found = self.turns.binary_search_by_key(&Some(place), |turn| match turn.asks {
-            Asks::Holds(_) => None,
-            Asks::Waits(place, _) => Some(place),
-        });
-        found.ok()
-    }
-}
-
-impl Turn<'_> {
-    /// What it waits for, if it waits.
-    fn purpose(&self) -> Option<Purpose> {
-        match self.asks {
-            Asks::Holds(_) => None,
-            Asks::Waits(_, waiter) => Some(waiter.purpose),
-        }
-    }
-
-    fn upgrades(&self) -> bool {
-        matches!(self.purpose(), Some(Purpose::Upgrade(_)))
-    }
-
-    /// Whether this one has to be out of the way of a later turn, or shares the lock and has to be granted. Both may be so
-    /// of a turn that is passed.
-    fn blocks(&self, later: &Turn<'_>, is_semaphore: bool) -> bool {
-        match self.asks {
-            Asks::Holds(token) => later.purpose() != Some(Purpose::Upgrade(token)) && conflict(self.mode, later.mode),
-            Asks::Waits(_, waiter) => {
-                let own = self.owner == later.owner && !is_semaphore;
-                let fair = later.barges && waiter.purpose == Purpose::Hold;
-                let both_barge = self.barges && later.barges;
-                !later.upgrades() && !own && !both_barge && (fair || conflict(self.mode, later.mode))
-            }
-        }
-    }
-
-    fn way(&self) -> usize {
-        2 * usize::from(self.barges) + usize::from(self.mode != Mode::Shared)
-    }
-}
-
-impl<'m> Replay<'m> {
-    pub(super) fn turn(&self, at: At) -> &Turn<'m> {
-        &self.queues[at.queue].turns[at.turn]
-    }
-
-    /// The turns that are granted together with this one.
-    pub(super) fn members<'a>(&'a self, at: &'a At) -> &'a [At] {
-        let set = match self.turn(*at).asks {
-            Asks::Waits(place, waiter) if waiter.purpose == Purpose::Set => self.sets.get(&place),
-            Asks::Waits(..) | Asks::Holds(_) => None,
-        };
-        set.map_or(std::slice::from_ref(at), Vec::as_slice)
-    }
-
-    /// Whether it is granted, with all of its set.
-    pub(super) fn is_whole(&self, at: At) -> bool {
-        self.members(&at).iter().all(|member| self.turn(*member).granted)
-    }
-
-    /// Whether its owner never returns what it takes.
-    fn keeps(&self, turn: &Turn<'_>) -> bool {
-        turn.keeps != 0 && !self.owners[turn.owner].finished
-    }
-
-    /// What this turn still waits for, by the exact rule.
-    pub(super) fn blockers(&self, at: At) -> Box<dyn Iterator<Item = Edge> + '_> {
-        let (queue, turn) = (&self.queues[at.queue], self.turn(at));
-        let passing = queue.passing.get(&at.turn);
-        let passes = move |other: &Turn<'_>| match (other.asks, passing) {
-            (Asks::Waits(place, _), Some(passing)) => passing.passes(self, place),
-            (Asks::Waits(..) | Asks::Holds(_), _) => false,
-        };
-        let ahead = (0..at.turn).map(move |other| At { queue: at.queue, turn: other });
-        let ahead = ahead.filter(move |other| {
-            let other = self.turn(*other);
-            other.blocks(turn, queue.is_semaphore()) && !passes(other)
-        });
-        let or_passed = move |edge: Option<Edge>, other: At| {
-            let ways = passing.filter(|_| edge.is_some()).map(|passing| self.ways(passing, other));
-            edge.into_iter().chain(ways.into_iter().flatten())
-        };
-        if !queue.is_semaphore() {
-            return Box::new(ahead.flat_map(move |other| or_passed(self.edge(at, other), other)));
-        }
-        let kept: i64 = ahead.clone().map(|other| self.turn(other)).filter(|o| self.keeps(o)).map(|o| o.keeps).sum();
-        let limit = queue.lock.limit.map_or(0, i64::from);
-        let lacks = limit < kept + turn.takes;
-        let waiting = ahead.clone().filter(|other| !self.is_whole(*other)).flat_map(move |other| {
-            let members = self.members(&other).to_vec();
-            let members = members.into_iter().map(|member| (Node::Turn(member), WaitsBecause::StandsAhead));
-            members.chain(or_passed(None, other)).chain(passing.into_iter().flat_map(move |p| self.ways(p, other)))
-        });
-        let keeping = ahead.filter(move |other| lacks && self.keeps(self.turn(*other)));
-        let keeping = keeping
-            .flat_map(move |other| or_passed(Some((Node::Owner(self.turn(other).owner), WaitsBecause::Holds)), other));
-        Box::new(waiting.chain(keeping))
-    }
-
-    /// What a turn of a lock needs of another that is in its way: that its owner finishes, or that it is granted where both
-    /// share the lock, and where its hold ends by itself.
-    fn edge(&self, at: At, other: At) -> Option<Edge> {
-        let (turn, ahead) = (self.turn(at), self.turn(other));
-        let why = match ahead.asks {
-            Asks::Holds(_) => WaitsBecause::Holds,
-            Asks::Waits(..) => WaitsBecause::StandsAhead,
-        };
-        if conflict(ahead.mode, turn.mode) && ahead.keeps != 0 {
-            return self.keeps(ahead).then_some((Node::Owner(ahead.owner), why));
-        }
-        (!ahead.granted).then_some((Node::Turn(other), why))
-    }
-}
 
 impl<'r, 'm> Search<'r, 'm> {
     /// Prepares searches of one replay, which take so many steps together.
@@ -189,34 +66,58 @@ impl<'r, 'm> Search<'r, 'm> {
             });
             before.collect()
         });
-        Self { replay, ahead: ahead.collect(), listed: Vec::new(), holds_listed: Vec::new(), steps_left: steps }
+        Self {
+            replay,
+            ahead: ahead.collect(),
+            listed: Lookup::default(),
+            explored: Lookup::default(),
+            steps_left: steps,
+        }
     }
 
     pub(super) fn steps_left(&self) -> usize {
         self.steps_left
     }
 
+    /// The first of these owners, by its key, that is in a cycle, and the cycle. Looked for from the heads of the queues on, so
+    /// that each owner behind adds little to what was explored.
+    pub(super) fn first_cycle(
+        &mut self,
+        owners: impl Iterator<Item = usize>,
+    ) -> Option<(&'m OwnerKey, Vec<CircleLink>)> {
+        let replay = self.replay;
+        let mut owners: Vec<usize> = owners.filter(|owner| !replay.owners[*owner].finished).collect();
+        let first_turn = |owner: &usize| replay.owners[*owner].waits.iter().map(|at| at.turn).min();
+        owners.sort_by_cached_key(first_turn);
+        let mut found: Option<(&OwnerKey, _)> = None;
+        for owner in owners {
+            let key = replay.owners[owner].key;
+            if found.as_ref().is_none_or(|(first, _)| key < *first) {
+                found = self.cycle(owner).map(|cycle| (key, cycle)).or(found);
+            }
+        }
+        found
+    }
+
     /// The shortest way from an owner that cannot finish back to itself, over others that cannot. An owner that only waits
     /// for a cycle has none. Also `None` where no step is left.
     pub(super) fn cycle(&mut self, owner: usize) -> Option<Vec<CircleLink>> {
-        let replay = self.replay;
         let start = Node::Owner(owner);
         if self.is_met(start) {
             return None;
         }
-        let mut first_turns = Vec::with_capacity(replay.queues.len());
-        let mut nodes = replay.owners.len();
-        for queue in &replay.queues {
-            first_turns.push(nodes);
-            nodes += queue.turns.len();
+        if !self.explored.contains_key(&start) {
+            return self.search(start);
         }
-        let number = |node: Node| match node {
-            Node::Owner(owner) => owner,
-            Node::Turn(at) => first_turns[at.queue] + at.turn,
-        };
-        self.listed = vec![[(0, 0); WAYS]; replay.queues.len()];
-        self.holds_listed = vec![[false; WAYS]; replay.queues.len()];
-        let mut came: Vec<Option<(Node, WaitsBecause)>> = vec![None; nodes];
+        // It has to be looked for within what was explored.
+        let (listed, explored) = (std::mem::take(&mut self.listed), std::mem::take(&mut self.explored));
+        let found = self.search(start);
+        (self.listed, self.explored) = (listed, explored);
+        found
+    }
+
+    fn search(&mut self, start: Node) -> Option<Vec<CircleLink>> {
+        let mut came: Lookup<Node, (Node, WaitsBecause)> = Lookup::default();
         let mut work = VecDeque::from([start]);
         while let Some(node) = work.pop_front() {
             let edges = self.edges(node);
@@ -225,16 +126,20 @@ impl<'r, 'm> Search<'r, 'm> {
                 return None;
             }
             for (to, why) in edges {
-                if self.is_met(to) || came[number(to)].is_some() {
+                if self.is_met(to) || came.contains_key(&to) || self.explored.contains_key(&to) {
                     continue;
                 }
-                came[number(to)] = Some((node, why));
+                came.insert(to, (node, why));
                 if to == start {
-                    return Some(self.links(start, |node| came[number(node)]));
+                    // What was listed on the way was not gone through.
+                    (self.listed, self.explored) = (Lookup::default(), Lookup::default());
+                    return Some(self.links(start, &came));
                 }
                 work.push_back(to);
             }
         }
+        self.explored.insert(start, ());
+        self.explored.extend(came.into_keys().map(|node| (node, ())));
         None
     }
 
@@ -279,7 +184,7 @@ impl<'r, 'm> Search<'r, 'm> {
     /// The turns ahead as far as one that leads on to all before it.
     fn edges_of_lock(&mut self, at: At) -> Vec<Edge> {
         let (queue, turn) = (&self.replay.queues[at.queue], self.replay.turn(at));
-        let (low, high) = self.listed[at.queue][turn.way()];
+        let Listed { low, high, holds } = self.listed.entry(at.queue).or_default()[turn.way()];
         let (mut lowest, mut left_out, mut edges) = (0, false, Vec::new());
         let mut next = self.before(at, turn);
         while let Some(number) = next {
@@ -305,11 +210,10 @@ impl<'r, 'm> Search<'r, 'm> {
             }
             next = self.before(other, turn);
         }
-        if !left_out && high <= at.turn {
-            self.listed[at.queue][turn.way()] = (lowest, at.turn);
-        }
+        let now = if !left_out && high <= at.turn { (lowest, at.turn) } else { (low, high) };
+        self.listed.entry(at.queue).or_default()[turn.way()] = Listed { low: now.0, high: now.1, holds: true };
         // The way over a holder is the shortest.
-        if !std::mem::replace(&mut self.holds_listed[at.queue][turn.way()], true) && queue.holds <= lowest {
+        if !holds && queue.holds <= lowest {
             let holds = (0..queue.holds).filter(|hold| queue.turns[*hold].blocks(turn, false));
             edges.extend(holds.filter_map(|hold| self.replay.edge(at, At { turn: hold, ..at })));
             self.steps_left = self.steps_left.saturating_sub(queue.holds);
@@ -342,22 +246,23 @@ impl<'r, 'm> Search<'r, 'm> {
         let ahead = &self.ahead[at.queue][at.turn];
         let kept = if turn.barges { ahead.kept_by_fair } else { ahead.kept };
         if queue.lock.limit.map_or(0, i64::from) < kept + turn.takes {
-            let (_, from) = self.listed[at.queue][turn.way()];
+            let listed = &mut self.listed.entry(at.queue).or_default()[turn.way()];
+            let from = listed.high;
+            listed.high = from.max(at.turn);
             self.steps_left = self.steps_left.saturating_sub(at.turn.saturating_sub(from));
             let ahead = queue.turns[..at.turn].iter().skip(from).filter(|ahead| !(turn.barges && ahead.barges));
             let ahead = ahead.filter(|ahead| replay.keeps(ahead));
             edges.extend(ahead.map(|ahead| (Node::Owner(ahead.owner), WaitsBecause::Holds)));
-            self.listed[at.queue][turn.way()] = (0, from.max(at.turn));
         }
         edges
     }
 
     /// The way round, as it is reported.
-    fn links(&self, start: Node, came: impl Fn(Node) -> Option<(Node, WaitsBecause)>) -> Vec<CircleLink> {
+    fn links(&self, start: Node, came: &Lookup<Node, (Node, WaitsBecause)>) -> Vec<CircleLink> {
         let (mut links, mut to) = (Vec::new(), start);
-        while let Some((from, why)) = came(to) {
-            links.extend(self.link(from, to, why));
-            to = from;
+        while let Some((from, why)) = came.get(&to) {
+            links.extend(self.link(*from, to, *why));
+            to = *from;
             if to == start {
                 break;
             }
@@ -387,12 +292,5 @@ impl<'r, 'm> Search<'r, 'm> {
                 Some(CircleLink::new(parent.key.clone(), &metadata, lock.clone(), why))
             }
         }
-    }
-}
-
-impl Replay<'_> {
-    /// The number of an owner that is part of the replay.
-    pub(super) fn known(&self, owner: &OwnerKey) -> Option<usize> {
-        self.numbers.get(owner).copied()
     }
 }
