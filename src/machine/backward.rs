@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use super::Machine;
 use super::lock::Lock;
 use super::owners::{Lookup, Owned, OwnerKey};
-use super::state::{Purpose, Session, Standing};
+use super::state::{Purpose, Standing};
 use crate::limits::{CYCLE_OWNERS_WALKED_MAX, CYCLE_STEPS_WALKED_MAX};
 use crate::model::{Claim, Kind, LockKey};
 
@@ -111,8 +111,8 @@ impl Walk<'_> {
     /// Stops where a session waits by another request than this.
     fn other_waits(&mut self, claim: Claim) -> ControlFlow<Possible> {
         let session = claim.session().and_then(|id| self.machine.sessions.get(&id));
-        let session = session.filter(|session: &&Box<Session>| 1 < session.requests());
-        for (number, _, standing) in session.into_iter().flat_map(|session| session.standings()) {
+        let several = session.filter(|session| 1 < session.requests());
+        for (number, _, standing) in several.into_iter().flat_map(|session| session.standings()) {
             self.step()?;
             let other = !matches!(claim, Claim::Request(request) if request.number == number);
             if other && matches!(standing, Standing::Waits(_)) {

@@ -64,7 +64,8 @@ pub(super) struct Story {
 impl Story {
     /// The story of this number, and whether time passes in it.
     pub(super) fn new(seed: u64) -> Self {
-        let (all_named, sets, crowded, delays) = (seed % 3 != 2, seed % 3 != 0, seed % 4 == 3, seed % 5 < 2);
+        let (third, crowded, delays) = (seed % 3, seed % 4 == 3, seed % 5 < 2);
+        let (all_named, sets) = (third != 2, third != 0);
         Self { random: Random(seed), numbers: BTreeMap::new(), all_named, sets, crowded, delays }
     }
 

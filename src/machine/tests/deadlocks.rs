@@ -90,6 +90,8 @@ fn an_upgrade_of_a_leased_hold_ends_by_itself() {
         let extras = Extras { lease_ms, ..Extras::default() };
         let token = granted(&mut machine, with(acquire(1, 1, "l", Some("job")), Mode::Shared, extras));
         granted(&mut machine, shared(acquire(2, 1, "l", Some("task"))));
+        // One that goes on.
+        granted(&mut machine, shared(acquire(2, 3, "l", Some("reader"))));
         granted(&mut machine, acquire(1, 2, "k", Some("job")));
         queued(&mut machine, upgrade(1, 3, "l", token));
         let asks = acquire(2, 2, "k", Some("task"));
