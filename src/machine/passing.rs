@@ -92,9 +92,13 @@ impl<'m> Replay<'m> {
             let theirs = Claim::Request(RequestId { session, number: claim.number });
             let sets = claim.lock.queue.iter().filter(|(_, set)| set.purpose == Purpose::Set && set.claim != theirs);
             for (place, set) in sets.filter(|(_, set)| claim.number != own && conflict(claim.mode, set.mode)) {
+                let first = self.granted_first(key, claim, (*place, set));
+                if passing.is_known(*place, first.as_deref()) {
+                    self.spend(1);
+                    continue;
+                }
                 let behind = self.machine.and_behind(vec![(*place, key.clone(), set.claim)]);
                 let behind: BTreeSet<u64> = behind.into_keys().collect();
-                let first = self.granted_first(key, claim, (*place, set));
                 let steps = 1 + behind.len() + first.as_ref().map_or(0, Vec::len);
                 match first {
                     None => passing.now.extend(behind),
@@ -157,6 +161,14 @@ impl<'m> Replay<'m> {
 }
 
 impl Passing {
+    /// Whether this place is passed already, now or once these turns are granted, and so every wait behind it.
+    fn is_known(&self, place: u64, first: Option<&[At]>) -> bool {
+        match first {
+            None => self.now.contains(&place),
+            Some(first) => self.once.iter().any(|(turns, behind)| turns == first && behind.contains(&place)),
+        }
+    }
+
     /// Whether it passes this place by what is granted so far.
     pub(super) fn passes(&self, replay: &Replay<'_>, place: u64) -> bool {
         let granted = |turns: &[At]| turns.iter().any(|turn| replay.is_whole(*turn));

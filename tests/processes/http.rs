@@ -14,6 +14,7 @@ const PROMISED: &[&str] = &[
     "lockkeeper_hold_seconds",
     "lockkeeper_sessions",
     "lockkeeper_waiters",
+    "lockkeeper_deadlock_checks_skipped_total",
     "lockkeeper_leader_changes_total",
     "lockkeeper_term",
     "lockkeeper_fsync_seconds",
