@@ -35,8 +35,13 @@ impl Node {
         let voters = members.into_iter().filter(|(_, member)| member.voter).map(|(node, _)| node);
         let others: Vec<_> = voters.filter(|node| *node != self.core.id).collect();
         match self.hand_to_one_of(&others).await {
-            Ok(Ok(())) => self.until_clients_are_told().await,
-            Ok(Err(error)) => tracing::warn!(node = self.core.id, %error, "could not hand leadership over"),
+            Ok(handed) => {
+                if let Err(error) = handed {
+                    tracing::warn!(node = self.core.id, %error, "leadership was not handed over as asked");
+                }
+                // Another node than the one that was chosen may have taken over.
+                self.until_clients_are_told().await;
+            }
             Err(Unready) => tracing::warn!(node = self.core.id, "nobody could take leadership over"),
         }
     }

@@ -124,7 +124,7 @@ impl Naive {
         if party(ask).as_ref() == ancestors.first() {
             return false;
         }
-        let everybody = self.everybody();
+        let everybody = self.all_parties();
         while let Some(next) = everybody.iter().find(|party| {
             !ancestors.contains(party) && self.children(party).iter().any(|child| ancestors.contains(child))
         }) {
@@ -134,7 +134,7 @@ impl Naive {
         holds.any(|hold| endless_hold(hold).is_some_and(|party| ancestors.contains(&party)))
     }
 
-    pub(super) fn everybody(&self) -> Vec<Party> {
+    pub(super) fn all_parties(&self) -> Vec<Party> {
         let asks = self.holds.iter().map(|hold| &hold.ask).chain(self.waits.iter().map(|wait| &wait.ask));
         let parents = asks.clone().filter_map(|ask| ask.extras.parent.clone()).map(|p| (p.session, p.owner));
         let mut everybody: Vec<Party> = asks.filter_map(party).chain(parents).collect();
@@ -221,7 +221,7 @@ impl Naive {
 
     /// Everything that can come to an end.
     fn all_that_end(&self) -> Vec<Node> {
-        let mut nodes: Vec<Node> = self.everybody().into_iter().map(Node::Party).collect();
+        let mut nodes: Vec<Node> = self.all_parties().into_iter().map(Node::Party).collect();
         nodes.extend(self.waits.iter().filter(|wait| endless_wait(wait).is_some()).map(node_of));
         let mut done: Vec<Node> = Vec::new();
         while let Some(next) = nodes.iter().find(|node| !done.contains(node) && self.ends(node, &done).1) {
@@ -251,7 +251,7 @@ impl Naive {
     /// Owners in a cycle.
     pub(in super::super) fn in_circles(&self) -> Vec<Party> {
         let done = self.all_that_end();
-        self.everybody().into_iter().filter(|party| self.leads_round(party, &done)).collect()
+        self.all_parties().into_iter().filter(|party| self.leads_round(party, &done)).collect()
     }
 
     /// Whether each step of a reported cycle is one here: its owner waits so for the next one.
