@@ -50,12 +50,14 @@ impl Timer {
     }
 }
 
-/// Warms up, and returns how many rounds take about as long as one sample shall take.
+/// Warms up, and returns how many rounds take about as long as one sample shall take, with their preparation.
 fn rounds_a_sample(run: &mut impl FnMut(u64) -> Duration) -> u64 {
     let begun = Instant::now();
     let mut rounds = 1;
     loop {
-        let took = run(rounds);
+        let started = Instant::now();
+        run(rounds);
+        let took = started.elapsed();
         if begun.elapsed() >= WARM_UP {
             let fitting = rounds as f64 * SAMPLE.as_secs_f64() / took.as_secs_f64().max(f64::MIN_POSITIVE);
             return (fitting as u64).clamp(1, ROUNDS_MAX);
