@@ -156,6 +156,9 @@ impl Machine {
         if self.set_locks != self.derived_set_locks() {
             return Err("the index of waiting sets is wrong".into());
         }
+        if self.sessions_with_several != self.derived_sessions_with_several() {
+            return Err("the index of sessions with several requests is wrong".into());
+        }
         if self.documents != self.derived_documents() {
             return Err("the index of documents is wrong".into());
         }

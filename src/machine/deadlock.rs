@@ -18,12 +18,12 @@ use super::lock::Lock;
 use super::owners::{Owned, OwnerKey, endless_hold};
 use super::queue::conflict;
 use super::search::Search;
-use super::state::Waiter;
+use super::state::{Standing, Waiter};
 use crate::faults::{self, Fault};
 use crate::limits::OWNERS_WALKED_ONE_BY_ONE_MAX;
 use crate::model::{
-    CircleLink, Claim, FencingToken, Kind, LeaveReason, LockKey, LockName, Namespace, OnDeadlock, Outcome, Refusal,
-    SessionId, WaitsBecause,
+    CircleLink, Claim, FencingToken, Kind, LeaveReason, LockKey, Namespace, OnDeadlock, Outcome, Refusal, SessionId,
+    WaitsBecause,
 };
 
 /// Owners to check for a deadlock before this command ends.
@@ -125,10 +125,8 @@ impl Machine {
         let to_check = std::mem::take(&mut self.to_check);
         for key in keys {
             let Some(waiter) = self.remove_waiter(key, place) else { continue };
-            if let Claim::Request(request) = waiter.claim
-                && let Some(session) = self.sessions.get_mut(&request.session)
-            {
-                session.stand_down(request.number, key);
+            if let Claim::Request(request) = waiter.claim {
+                self.stand_down(request, key);
             }
             self.look_at(key, place);
         }
@@ -216,22 +214,25 @@ impl Machine {
     fn owners_that_may_pass_fewer(&mut self) -> BTreeSet<OwnerKey> {
         let ToCheck { changed, sessions, .. } = std::mem::take(&mut self.to_check);
         let namespaces: BTreeSet<&Namespace> = changed.iter().map(|key| &key.namespace).collect();
-        let there = namespaces.into_iter().flat_map(|namespace| {
-            let first = LockKey { namespace: namespace.clone(), name: LockName::least() };
-            self.set_locks.range(first..).take_while(move |key| key.namespace == *namespace)
+        let several = namespaces.into_iter().flat_map(|namespace| {
+            let from = (namespace.clone(), SessionId::new(0, 0));
+            self.sessions_with_several.range(from..).take_while(move |(in_namespace, _)| in_namespace == namespace)
         });
-        let locks = there.chain(changed.iter().filter(|key| !self.set_locks.contains(key)));
-        let locks = locks.filter_map(|key| self.locks.get(key));
-        let waits = locks.flat_map(|lock| lock.queue.values().map(move |waiter| (lock, waiter)));
-        let several = |id| self.sessions.get(&id).is_some_and(|session| 1 < session.requests());
-        let (mut owners, mut steps) = (BTreeSet::new(), 0);
-        for (lock, waiter) in waits {
-            steps += 1;
-            if waiter.claim.session().is_some_and(|id| sessions.contains(&id) || several(id)) {
-                owners.extend(lock.endless_wait(waiter));
+        let sessions: BTreeSet<SessionId> = sessions.into_iter().chain(several.map(|(_, id)| *id)).collect();
+        let mut owners = BTreeSet::new();
+        for session in sessions.iter().filter_map(|id| self.sessions.get(id)) {
+            self.deadlock_steps_left = self.deadlock_steps_left.saturating_sub(session.locks());
+            if self.deadlock_steps_left == 0 {
+                self.deadlock_checks_skipped += 1;
+                break;
+            }
+            for (_, key, standing) in session.standings() {
+                let Standing::Waits(place) = standing else { continue };
+                let beside_sets = self.set_locks.contains(key) || changed.contains(key);
+                let waits = beside_sets.then(|| self.waits_at_place(key, place)).flatten();
+                owners.extend(waits.and_then(|(lock, waiter)| lock.endless_wait(waiter)));
             }
         }
-        self.deadlock_steps_left = self.deadlock_steps_left.saturating_sub(steps);
         owners
     }
 

@@ -12,7 +12,7 @@ use super::state::{Finished, Holder, HolderExtras, Lease, Purpose, Standing, Tak
 use super::{Machine, RecordKey};
 use crate::faults::{self, Fault};
 use crate::model::{
-    Claim, EndReason, EventKind, FencingToken, LeaveReason, LockKey, Outcome, Principal, Reason, SessionId,
+    Claim, EndReason, EventKind, FencingToken, LeaveReason, LockKey, Outcome, Principal, Reason, RequestId, SessionId,
 };
 
 /// How a hold ends.
@@ -193,11 +193,7 @@ impl Machine {
     /// Notes with the claim's session or take where it stands now.
     pub(super) fn stands(&mut self, key: &LockKey, claim: Claim, standing: Standing, in_set: bool) {
         match claim {
-            Claim::Request(request) => {
-                if let Some(session) = self.sessions.get_mut(&request.session) {
-                    session.stand(request.number, key, standing, in_set);
-                }
-            }
+            Claim::Request(request) => self.stand(request, key, standing, in_set),
             Claim::Take(take) => {
                 if let Some(take) = self.takes.get_mut(&(key.clone(), take)) {
                     take.state = TakeState::Live(standing);
@@ -329,11 +325,11 @@ impl Machine {
         fingerprint: u64,
         answer: Outcome,
     ) {
-        let Some(id) = claim.session() else { return };
-        if self.sessions.get_mut(&id).is_some_and(|session| !session.stand_down(number, key)) {
+        let Some(session) = claim.session() else { return };
+        if self.stand_down(RequestId { session, number }, key) {
             return;
         }
-        self.remember(id, number, Finished { fingerprint: Some(fingerprint), outcome: answer });
+        self.remember(session, number, Finished { fingerprint: Some(fingerprint), outcome: answer });
     }
 
     /// The lock under this name, made where it was free.

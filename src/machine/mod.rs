@@ -116,6 +116,8 @@ pub struct Machine {
     quotas: Quotas,
     /// Locks for which a set waits; derived.
     set_locks: BTreeSet<LockKey>,
+    /// Sessions with several requests that wait or hold: only they may pass waiting sets. Derived.
+    sessions_with_several: BTreeSet<(Namespace, SessionId)>,
     /// Named owners by what they hold and wait for; derived.
     owners: Owners,
     /// Owners to check for a deadlock before the present command ends.

@@ -351,6 +351,7 @@ impl Machine {
         }
         self.owners = self.derived_owners();
         self.set_locks = self.derived_set_locks();
+        self.sessions_with_several = self.derived_sessions_with_several();
         self.documents = self.derived_documents();
         self.due = self.derived_deadlines();
         self.usage = self.derived_usage();

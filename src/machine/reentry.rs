@@ -63,9 +63,7 @@ impl Machine {
         let Some(holder) = holder else { return Outcome::Refused(Refusal::NotHeld { lock: key.clone() }) };
         holder.extras_mut().again.push(Entered { number: request.number, fingerprint });
         let deadline = holder.lease.as_ref().map(|lease| lease.deadline);
-        if let Some(session) = self.sessions.get_mut(&request.session) {
-            session.stand(request.number, key, Standing::Holds(token), false);
-        }
+        self.stand(request, key, Standing::Holds(token), false);
         self.touch(RecordKey::Holder(key.clone(), token));
         Outcome::Granted(Grant { token, deadline, waited_ms: 0 })
     }

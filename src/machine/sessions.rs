@@ -192,6 +192,9 @@ impl Machine {
         for number in session.finished.keys() {
             self.dirty.gone(RecordKey::Finished(id, *number));
         }
+        if 1 < session.requests() {
+            self.sessions_with_several.remove(&(session.record.namespace.clone(), id));
+        }
         let ended = session.locks() + 1;
         let SessionRecord { namespace, handle, .. } = session.record;
         let deadline = self.globals.now.after_ms(limits::TOMBSTONE_MS);

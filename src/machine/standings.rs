@@ -1,12 +1,12 @@
 //! Where a session's requests stand: one lock each, or several for a set.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Machine;
 use super::few::Few;
 use super::state::{Session, SessionRecord, Standing};
-use crate::model::{LockKey, Metadata, RequestId};
+use crate::model::{LockKey, Metadata, Namespace, RequestId, SessionId};
 
 impl Session {
     /// A session that has asked for nothing yet.
@@ -61,7 +61,7 @@ impl Session {
     }
 
     /// It no longer stands there. Answers whether it stands nowhere now.
-    pub(super) fn stand_down(&mut self, number: u64, key: &LockKey) -> bool {
+    fn stand_down(&mut self, number: u64, key: &LockKey) -> bool {
         let Some(members) = self.sets.get_mut(&number) else {
             self.live.remove(&number);
             return true;
@@ -76,6 +76,33 @@ impl Session {
 }
 
 impl Machine {
+    /// Notes where this request stands now.
+    pub(super) fn stand(&mut self, request: RequestId, key: &LockKey, standing: Standing, in_set: bool) {
+        let Some(session) = self.sessions.get_mut(&request.session) else { return };
+        let before = session.requests();
+        session.stand(request.number, key, standing, in_set);
+        if before == 1 && session.requests() == 2 {
+            self.sessions_with_several.insert((session.record.namespace.clone(), request.session));
+        }
+    }
+
+    /// The request no longer stands there. Returns whether its session lives and the request stands at another lock.
+    pub(super) fn stand_down(&mut self, request: RequestId, key: &LockKey) -> bool {
+        let Some(session) = self.sessions.get_mut(&request.session) else { return false };
+        let before = session.requests();
+        let over = session.stand_down(request.number, key);
+        if before == 2 && session.requests() == 1 {
+            self.sessions_with_several.remove(&(session.record.namespace.clone(), request.session));
+        }
+        !over
+    }
+
+    /// The index as the sessions say that it should be.
+    pub(super) fn derived_sessions_with_several(&self) -> BTreeSet<(Namespace, SessionId)> {
+        let several = self.sessions.iter().filter(|(_, session)| 1 < session.requests());
+        several.map(|(id, session)| (session.record.namespace.clone(), *id)).collect()
+    }
+
     /// What a request says of itself, shared with its session where that said the same.
     pub(super) fn said(&self, request: RequestId, metadata: &Metadata) -> Arc<Metadata> {
         let shared = self.sessions.get(&request.session).and_then(|session| session.said_too(metadata));
