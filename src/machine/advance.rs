@@ -48,7 +48,7 @@ impl Replay<'_> {
             return;
         }
         let owner = turn.owner;
-        let queues = self.members(&at).iter().map(|member| member.queue).collect::<Vec<_>>();
+        let queues = self.members(at).map(|member| member.queue).collect::<Vec<_>>();
         self.work.extend(queues);
         self.owners[owner].unmet -= 1;
         self.finish(owner);

@@ -1,10 +1,13 @@
 //! What is in the way of a wait in a replay.
 
+use std::ops::Range;
+
 use super::owners::OwnerKey;
 use super::queue::conflict;
 use super::replay::{Asks, At, Queue, Replay, Turn};
 use super::state::Purpose;
-use crate::model::{Kind, Mode, WaitsBecause};
+use super::waiters::Way;
+use crate::model::{Kind, WaitsBecause};
 
 /// What has to come about before a turn is granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -46,22 +49,21 @@ impl Turn<'_> {
         matches!(self.purpose(), Some(Purpose::Upgrade(_)))
     }
 
+    /// How it asks, as far as it matters for what is in its way.
+    pub(super) fn way(&self) -> Way {
+        Way { mode: self.mode, barges: self.barges }
+    }
+
     /// Whether this one has to be out of the way of a later turn, or shares the lock and has to be granted. Both may be so
     /// of a turn that is passed.
-    pub(super) fn blocks(&self, later: &Turn<'_>, is_semaphore: bool) -> bool {
+    fn blocks(&self, later: &Turn<'_>, is_semaphore: bool) -> bool {
         match self.asks {
             Asks::Holds(token) => later.purpose() != Some(Purpose::Upgrade(token)) && conflict(self.mode, later.mode),
             Asks::Waits(_, waiter) => {
                 let own = self.owner == later.owner && !is_semaphore;
-                let fair = later.barges && waiter.purpose == Purpose::Hold;
-                let both_barge = self.barges && later.barges;
-                !later.upgrades() && !own && !both_barge && (fair || conflict(self.mode, later.mode))
+                !later.upgrades() && !own && later.way().is_blocked_by(waiter)
             }
         }
-    }
-
-    pub(super) fn way(&self) -> usize {
-        2 * usize::from(self.barges) + usize::from(self.mode != Mode::Shared)
     }
 }
 
@@ -71,68 +73,97 @@ impl<'m> Replay<'m> {
     }
 
     /// The turns that are granted together with this one.
-    pub(super) fn members<'a>(&'a self, at: &'a At) -> &'a [At] {
-        let set = match self.turn(*at).asks {
+    pub(super) fn members(&self, at: At) -> impl Iterator<Item = At> + '_ {
+        let set = match self.turn(at).asks {
             Asks::Waits(place, waiter) if waiter.purpose == Purpose::Set => self.sets.get(&place),
             Asks::Waits(..) | Asks::Holds(_) => None,
         };
-        set.map_or(std::slice::from_ref(at), Vec::as_slice)
+        let alone = if set.is_none() { Some(at) } else { None };
+        alone.into_iter().chain(set.into_iter().flatten().copied())
     }
 
     /// Whether it is granted, with all of its set.
     pub(super) fn is_whole(&self, at: At) -> bool {
-        self.members(&at).iter().all(|member| self.turn(*member).granted)
+        self.members(at).all(|member| self.turn(member).granted)
     }
 
-    /// Whether its owner never returns what it takes.
-    pub(super) fn keeps(&self, turn: &Turn<'_>) -> bool {
-        turn.keeps != 0 && !self.owners[turn.owner].finished
+    /// What its owner never returns of the lock.
+    pub(super) fn kept(&self, turn: &Turn<'_>) -> i64 {
+        if self.owners[turn.owner].finished { 0 } else { turn.keeps }
     }
 
-    /// What this turn still waits for, by the exact rule.
-    pub(super) fn blockers(&self, at: At) -> Box<dyn Iterator<Item = Edge> + '_> {
+    /// Whether a semaphore has too few permits for this turn, where those ahead never return so many.
+    pub(super) fn lacks(&self, at: At, kept: i64) -> bool {
+        let limit = self.queues[at.queue].lock.limit;
+        limit.is_some_and(|limit| i64::from(limit) < kept + self.turn(at).takes)
+    }
+
+    /// Of these turns ahead of this one, those that are in its way and not passed.
+    fn in_the_way(&self, at: At, turns: Range<usize>) -> impl Iterator<Item = At> + '_ {
         let (queue, turn) = (&self.queues[at.queue], self.turn(at));
         let passing = queue.passing.get(&at.turn);
         let passes = move |other: &Turn<'_>| match (other.asks, passing) {
             (Asks::Waits(place, _), Some(passing)) => passing.passes(self, place),
             (Asks::Waits(..) | Asks::Holds(_), _) => false,
         };
-        let ahead = (0..at.turn).map(move |other| At { queue: at.queue, turn: other });
-        let ahead = ahead.filter(move |other| {
+        let turns = turns.map(move |turn| At { turn, ..at });
+        turns.filter(move |other| {
             let other = self.turn(*other);
             other.blocks(turn, queue.is_semaphore()) && !passes(other)
+        })
+    }
+
+    /// What this turn still waits for, by the exact rule.
+    pub(super) fn blockers(&self, at: At) -> impl Iterator<Item = Edge> + '_ {
+        let kept = self.in_the_way(at, 0..at.turn).map(|other| self.kept(self.turn(other))).sum();
+        let keeping = if self.lacks(at, kept) { 0..at.turn } else { 0..0 };
+        self.blockers_among(at, 0..at.turn, keeping)
+    }
+
+    /// The same, among these turns: those that have to be granted, or whose owners have to finish. Of a semaphore, among
+    /// other turns: the owners that keep permits.
+    pub(super) fn blockers_among(
+        &self,
+        at: At,
+        turns: Range<usize>,
+        keeping: Range<usize>,
+    ) -> impl Iterator<Item = Edge> + '_ {
+        let is_semaphore = self.queues[at.queue].is_semaphore();
+        let ways = move |other| self.ways(at, other);
+        let waits = self.in_the_way(at, turns).flat_map(move |other| {
+            let lock = if is_semaphore { None } else { self.edge(at, other) };
+            let permits = if is_semaphore && !self.is_whole(other) { Some(other) } else { None };
+            let members = permits.into_iter().flat_map(|other| self.members(other));
+            let members = members.map(|member| (Node::Turn(member), WaitsBecause::StandsAhead));
+            let waits = lock.is_some() || permits.is_some();
+            lock.into_iter().chain(members).chain(waits.then(|| ways(other)).into_iter().flatten())
         });
-        let or_passed = move |edge: Option<Edge>, other: At| {
-            let ways = passing.filter(|_| edge.is_some()).map(|passing| self.ways(passing, other));
-            edge.into_iter().chain(ways.into_iter().flatten())
-        };
-        if !queue.is_semaphore() {
-            return Box::new(ahead.flat_map(move |other| or_passed(self.edge(at, other), other)));
-        }
-        let kept: i64 = ahead.clone().map(|other| self.turn(other)).filter(|o| self.keeps(o)).map(|o| o.keeps).sum();
-        let limit = queue.lock.limit.map_or(0, i64::from);
-        let lacks = limit < kept + turn.takes;
-        let waiting = ahead.clone().filter(|other| !self.is_whole(*other)).flat_map(move |other| {
-            let members = self.members(&other).to_vec();
-            let members = members.into_iter().map(|member| (Node::Turn(member), WaitsBecause::StandsAhead));
-            members.chain(or_passed(None, other)).chain(passing.into_iter().flat_map(move |p| self.ways(p, other)))
+        let keeping = self.in_the_way(at, keeping).filter(|other| self.kept(self.turn(*other)) != 0);
+        let keeping = keeping.flat_map(move |other| {
+            let owner = (Node::Owner(self.turn(other).owner), WaitsBecause::Holds);
+            std::iter::once(owner).chain(ways(other))
         });
-        let keeping = ahead.filter(move |other| lacks && self.keeps(self.turn(*other)));
-        let keeping = keeping
-            .flat_map(move |other| or_passed(Some((Node::Owner(self.turn(other).owner), WaitsBecause::Holds)), other));
-        Box::new(waiting.chain(keeping))
+        waits.chain(keeping)
+    }
+
+    /// Whether what is in the way of this turn is not simply all that is ahead in the way of one that asks so: it passes
+    /// others, upgrades, or never waits for others of its owner.
+    pub(super) fn is_exceptional(&self, at: At) -> bool {
+        let (queue, turn) = (&self.queues[at.queue], self.turn(at));
+        let several = || 1 < self.owners[turn.owner].owned.waits_at(queue.key).take(2).count();
+        queue.passing.contains_key(&at.turn) || turn.upgrades() || !queue.is_semaphore() && several()
     }
 
     /// What a turn of a lock needs of another that is in its way: that its owner finishes, or that it is granted where both
     /// share the lock, and where its hold ends by itself.
-    pub(super) fn edge(&self, at: At, other: At) -> Option<Edge> {
+    fn edge(&self, at: At, other: At) -> Option<Edge> {
         let (turn, ahead) = (self.turn(at), self.turn(other));
         let why = match ahead.asks {
             Asks::Holds(_) => WaitsBecause::Holds,
             Asks::Waits(..) => WaitsBecause::StandsAhead,
         };
         if conflict(ahead.mode, turn.mode) && ahead.keeps != 0 {
-            return self.keeps(ahead).then_some((Node::Owner(ahead.owner), why));
+            return (self.kept(ahead) != 0).then_some((Node::Owner(ahead.owner), why));
         }
         (!ahead.granted).then_some((Node::Turn(other), why))
     }

@@ -149,14 +149,16 @@ impl<'m> Replay<'m> {
     }
 
     /// The turns of which each, once granted, lets a wait pass the other.
-    pub(super) fn ways<'a>(&'a self, passing: &'a Passing, other: At) -> impl Iterator<Item = Edge> + 'a {
+    pub(super) fn ways(&self, at: At, other: At) -> impl Iterator<Item = Edge> + '_ {
         let place = match self.turn(other).asks {
             Asks::Holds(_) => None,
             Asks::Waits(place, _) => Some(place),
         };
-        let once = passing.once.iter().filter(move |(_, behind)| place.is_some_and(|place| behind.contains(&place)));
-        let turns = once.flat_map(|(turns, _)| turns).flat_map(|turn| self.members(turn));
-        turns.map(|turn| (Node::Turn(*turn), WaitsBecause::StandsAhead))
+        let passing = self.queues[at.queue].passing.get(&at.turn).filter(|_| place.is_some());
+        let once = passing.into_iter().flat_map(|passing| &passing.once);
+        let once = once.filter(move |(_, behind)| place.is_some_and(|place| behind.contains(&place)));
+        let turns = once.flat_map(|(turns, _)| turns).flat_map(|turn| self.members(*turn));
+        turns.map(|turn| (Node::Turn(turn), WaitsBecause::StandsAhead))
     }
 }
 

@@ -4,75 +4,66 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::blockers::{Edge, Node};
-use super::owners::{Lookup, OwnerKey};
-use super::replay::{Asks, At, Replay, Turn};
-use super::state::Purpose;
+use super::owners::OwnerKey;
+use super::replay::{Asks, At, Replay};
+use super::waiters::WAYS;
 use crate::limits::CIRCLE_LINKS_MAX;
-use crate::model::{CircleLink, Mode, WaitsBecause};
-
-/// What a search knows of the turns ahead of a turn.
-#[derive(Clone, Copy, Default)]
-struct Ahead {
-    /// What unfinished owners keep, or will.
-    kept: i64,
-    /// The same without barging waits.
-    kept_by_fair: i64,
-    /// The nearest that is exclusive.
-    exclusive: Option<usize>,
-    /// The nearest that does not barge.
-    fair: Option<usize>,
-}
+use crate::model::{CircleLink, WaitsBecause};
 
 /// Searches a replay for cycles.
 pub(super) struct Search<'r, 'm> {
     replay: &'r Replay<'m>,
-    ahead: Vec<Vec<Ahead>>,
-    listed: Lookup<usize, [Listed; WAYS]>,
-    /// Everything that owners need that were found in no cycle. None of it leads back to another owner.
-    explored: Lookup<Node, ()>,
+    /// What is kept ahead of each turn of a semaphore: by all others, and without those that barge.
+    kept: Vec<Vec<[i64; 2]>>,
+    /// The number of each queue's first turn: owners and turns are numbered together.
+    first_turns: Vec<usize>,
+    met: Met,
     steps_left: usize,
 }
 
-/// What was listed of a queue, for turns of one way to ask.
-#[derive(Clone, Copy, Default)]
-struct Listed {
-    /// Turns from this number on, and
-    low: usize,
-    /// before this one.
-    high: usize,
-    holds: bool,
+/// What searches met that found no cycle. None of it leads to an owner that is not met.
+struct Met {
+    /// For each owner and turn that was met, what needs it, and why.
+    by: Vec<Option<Edge>>,
+    /// How many turns of a queue were listed, by the way to ask: what is in the way of a later turn is that, too, and more.
+    listed: Vec<[Listed; WAYS]>,
 }
 
-const WAYS: usize = 4;
+/// What is in the way of a turn, in parts: waits are looked at where no way leads over holders.
+#[derive(Clone, Copy)]
+enum Part {
+    Holds,
+    Waits,
+}
+
+/// The first turns of a queue that need not be listed again.
+#[derive(Clone, Copy, Default)]
+struct Listed {
+    all: usize,
+    /// As those that keep permits.
+    keeping: usize,
+}
 
 impl<'r, 'm> Search<'r, 'm> {
     /// Prepares searches of one replay, which take so many steps together.
     pub(super) fn of(replay: &'r Replay<'m>, steps: usize) -> Self {
-        let ahead = replay.queues.iter().map(|queue| {
-            let mut now = Ahead::default();
-            let before = queue.turns.iter().enumerate().map(|(number, turn)| {
-                let before = now;
-                if replay.keeps(turn) {
-                    now.kept += turn.keeps;
-                    now.kept_by_fair += if turn.barges { 0 } else { turn.keeps };
-                }
-                if turn.mode != Mode::Shared {
-                    now.exclusive = Some(number);
-                }
-                if !turn.barges {
-                    now.fair = Some(number);
-                }
-                before
+        let kept = replay.queues.iter().map(|queue| {
+            let mut now = [0, 0];
+            let turns = queue.turns.iter().filter(|_| queue.is_semaphore()).map(|turn| {
+                let (ahead, kept) = (now, replay.kept(turn));
+                now = [now[0] + kept, now[1] + if turn.barges { 0 } else { kept }];
+                ahead
             });
-            before.collect()
+            turns.collect()
         });
-        Self {
-            replay,
-            ahead: ahead.collect(),
-            listed: Lookup::default(),
-            explored: Lookup::default(),
-            steps_left: steps,
+        let mut next = replay.owners.len();
+        let mut first_turns = Vec::new();
+        for queue in &replay.queues {
+            first_turns.push(next);
+            next += queue.turns.len();
         }
+        let met = Met { by: vec![None; next], listed: vec![Default::default(); replay.queues.len()] };
+        Self { replay, kept: kept.collect(), first_turns, met, steps_left: steps }
     }
 
     pub(super) fn steps_left(&self) -> usize {
@@ -99,168 +90,111 @@ impl<'r, 'm> Search<'r, 'm> {
         found
     }
 
-    /// The shortest way from an owner that cannot finish back to itself, over others that cannot. An owner that only waits
-    /// for a cycle has none. Also `None` where no step is left.
+    /// A way from an owner that cannot finish back to itself, over others that cannot: the shortest over holders, if there is
+    /// one. An owner that only waits for a cycle has none. Also `None` where no step is left.
     pub(super) fn cycle(&mut self, owner: usize) -> Option<Vec<CircleLink>> {
-        let start = Node::Owner(owner);
-        if self.is_met(start) {
+        if self.replay.owners[owner].finished {
             return None;
         }
-        if !self.explored.contains_key(&start) {
-            return self.search(start);
+        if self.met.by[owner].is_none() {
+            return self.search(owner);
         }
-        // It has to be looked for within what was explored.
-        let (listed, explored) = (std::mem::take(&mut self.listed), std::mem::take(&mut self.explored));
-        let found = self.search(start);
-        (self.listed, self.explored) = (listed, explored);
+        // It has to be looked for within what was met.
+        let met = self.forget();
+        let found = self.search(owner);
+        self.met = met;
         found
     }
 
-    fn search(&mut self, start: Node) -> Option<Vec<CircleLink>> {
-        let mut came: Lookup<Node, (Node, WaitsBecause)> = Lookup::default();
-        let mut work = VecDeque::from([start]);
-        while let Some(node) = work.pop_front() {
-            let edges = self.edges(node);
+    fn forget(&mut self) -> Met {
+        let (by, listed) = (vec![None; self.met.by.len()], vec![Default::default(); self.met.listed.len()]);
+        std::mem::replace(&mut self.met, Met { by, listed })
+    }
+
+    fn search(&mut self, owner: usize) -> Option<Vec<CircleLink>> {
+        let start = Node::Owner(owner);
+        let (mut work, mut later) = (VecDeque::from([(start, Part::Holds)]), VecDeque::new());
+        while let Some((node, part)) = work.pop_front().or_else(|| later.pop_front()) {
+            let edges = self.edges(node, part);
             self.steps_left = self.steps_left.saturating_sub(1 + edges.len());
             if self.steps_left == 0 {
                 return None;
             }
             for (to, why) in edges {
-                if self.is_met(to) || came.contains_key(&to) || self.explored.contains_key(&to) {
+                let number = self.number(to);
+                if self.has_come(to) || self.met.by[number].is_some() {
                     continue;
                 }
-                came.insert(to, (node, why));
+                self.met.by[number] = Some((node, why));
                 if to == start {
-                    // What was listed on the way was not gone through.
-                    (self.listed, self.explored) = (Lookup::default(), Lookup::default());
-                    return Some(self.links(start, &came));
+                    // Not all that was listed was gone through.
+                    let met = self.forget();
+                    return Some(self.links(start, &met.by));
                 }
-                work.push_back(to);
+                work.push_back((to, Part::Holds));
+            }
+            if let (Node::Turn(_), Part::Holds) = (node, part) {
+                later.push_back((node, Part::Waits));
             }
         }
-        self.explored.insert(start, ());
-        self.explored.extend(came.into_keys().map(|node| (node, ())));
+        self.met.by[owner] = Some((start, WaitsBecause::Nested));
         None
     }
 
-    fn is_met(&self, node: Node) -> bool {
+    fn number(&self, node: Node) -> usize {
+        match node {
+            Node::Owner(owner) => owner,
+            Node::Turn(at) => self.first_turns[at.queue] + at.turn,
+        }
+    }
+
+    /// Whether it came about in the replay.
+    fn has_come(&self, node: Node) -> bool {
         match node {
             Node::Owner(owner) => self.replay.owners[owner].finished,
             Node::Turn(at) => self.replay.turn(at).granted,
         }
     }
 
-    /// What this one needs; of what was listed before, not all.
-    fn edges(&mut self, node: Node) -> Vec<Edge> {
+    /// What this one needs, without what was listed before.
+    fn edges(&mut self, node: Node, part: Part) -> Vec<Edge> {
         let replay = self.replay;
-        let at = match node {
-            Node::Turn(at) => at,
-            Node::Owner(owner) => {
+        match (node, part) {
+            (Node::Turn(at), Part::Holds) if replay.is_exceptional(at) => {
+                self.steps_left = self.steps_left.saturating_sub(at.turn);
+                replay.blockers(at).collect()
+            }
+            (Node::Turn(at), Part::Waits) if replay.is_exceptional(at) => Vec::new(),
+            (Node::Turn(at), _) => self.unlisted(at, part),
+            (Node::Owner(owner), _) => {
                 let owner = &replay.owners[owner];
                 let waits = owner.waits.iter().map(|turn| (Node::Turn(*turn), WaitsBecause::StandsAhead));
                 let children = owner.owned.endless_children().filter_map(|child| replay.known(child));
-                return waits.chain(children.map(|child| (Node::Owner(child), WaitsBecause::Nested))).collect();
+                waits.chain(children.map(|child| (Node::Owner(child), WaitsBecause::Nested))).collect()
             }
-        };
-        let (queue, turn) = (&replay.queues[at.queue], replay.turn(at));
-        if queue.passing.contains_key(&at.turn) || turn.upgrades() {
-            let edges: Vec<Edge> = replay.blockers(at).collect();
-            self.steps_left = self.steps_left.saturating_sub(at.turn);
-            return edges;
-        }
-        if queue.is_semaphore() { self.edges_of_permits(at) } else { self.edges_of_lock(at) }
-    }
-
-    /// The next turn towards the head of a queue that may be in the way of one that asks so.
-    fn before(&self, at: At, turn: &Turn<'_>) -> Option<usize> {
-        let ahead = &self.ahead[at.queue][at.turn];
-        match (turn.barges, turn.mode) {
-            (true, _) => ahead.fair,
-            (false, Mode::Shared) => ahead.exclusive,
-            (false, Mode::Exclusive | Mode::Permits { .. }) => at.turn.checked_sub(1),
         }
     }
 
-    /// The turns ahead as far as one that leads on to all before it.
-    fn edges_of_lock(&mut self, at: At) -> Vec<Edge> {
+    /// What is in the way of a turn, without what was listed for another that asks the same way.
+    fn unlisted(&mut self, at: At, part: Part) -> Vec<Edge> {
         let (queue, turn) = (&self.replay.queues[at.queue], self.replay.turn(at));
-        let Listed { low, high, holds } = self.listed.entry(at.queue).or_default()[turn.way()];
-        let (mut lowest, mut left_out, mut edges) = (0, false, Vec::new());
-        let mut next = self.before(at, turn);
-        while let Some(number) = next {
-            if (low..high).contains(&number) {
-                lowest = low;
-                break;
-            }
-            self.steps_left = self.steps_left.saturating_sub(1);
-            let (other, ahead) = (At { turn: number, ..at }, &queue.turns[number]);
-            if ahead.blocks(turn, false) {
-                edges.extend(self.replay.edge(at, other));
-            }
-            let own = ahead.owner == turn.owner;
-            left_out |= own;
-            let leads_on = match ahead.purpose() {
-                None | Some(Purpose::Upgrade(_)) => false,
-                Some(Purpose::Hold) => ahead.mode == Mode::Exclusive || (turn.barges && turn.mode == Mode::Shared),
-                Some(Purpose::Set) => ahead.mode == Mode::Exclusive,
-            };
-            if leads_on && !own && !ahead.barges && !queue.passing.contains_key(&number) {
-                lowest = number;
-                break;
-            }
-            next = self.before(other, turn);
-        }
-        let now = if !left_out && high <= at.turn { (lowest, at.turn) } else { (low, high) };
-        self.listed.entry(at.queue).or_default()[turn.way()] = Listed { low: now.0, high: now.1, holds: true };
-        // The way over a holder is the shortest.
-        if !holds && queue.holds <= lowest {
-            let holds = (0..queue.holds).filter(|hold| queue.turns[*hold].blocks(turn, false));
-            edges.extend(holds.filter_map(|hold| self.replay.edge(at, At { turn: hold, ..at })));
-            self.steps_left = self.steps_left.saturating_sub(queue.holds);
-        }
-        edges
-    }
-
-    /// The nearest fair wait ahead that is not granted leads on to all before it. Where permits lack, also every owner ahead
-    /// that keeps some.
-    fn edges_of_permits(&mut self, at: At) -> Vec<Edge> {
-        let (replay, queue, turn) = (self.replay, &self.replay.queues[at.queue], self.replay.turn(at));
-        let mut edges = Vec::new();
-        let mut next = self.before(at, turn);
-        while let Some(number) = next {
-            self.steps_left = self.steps_left.saturating_sub(1);
-            let (other, ahead) = (At { turn: number, ..at }, &queue.turns[number]);
-            let Some(purpose) = ahead.purpose() else { break };
-            let whole = replay.is_whole(other);
-            if !whole {
-                let members = replay.members(&other).iter();
-                edges.extend(members.map(|member| (Node::Turn(*member), WaitsBecause::StandsAhead)));
-            }
-            // All before a granted wait is granted; of a set, only its own turn says so.
-            let says_all = !whole || purpose != Purpose::Set;
-            if says_all && !ahead.barges && !queue.passing.contains_key(&number) {
-                break;
-            }
-            next = self.before(other, turn);
-        }
-        let ahead = &self.ahead[at.queue][at.turn];
-        let kept = if turn.barges { ahead.kept_by_fair } else { ahead.kept };
-        if queue.lock.limit.map_or(0, i64::from) < kept + turn.takes {
-            let listed = &mut self.listed.entry(at.queue).or_default()[turn.way()];
-            let from = listed.high;
-            listed.high = from.max(at.turn);
-            self.steps_left = self.steps_left.saturating_sub(at.turn.saturating_sub(from));
-            let ahead = queue.turns[..at.turn].iter().skip(from).filter(|ahead| !(turn.barges && ahead.barges));
-            let ahead = ahead.filter(|ahead| replay.keeps(ahead));
-            edges.extend(ahead.map(|ahead| (Node::Owner(ahead.owner), WaitsBecause::Holds)));
-        }
-        edges
+        let end = match part {
+            Part::Holds => queue.holds.min(at.turn),
+            Part::Waits => at.turn,
+        };
+        let kept = self.kept[at.queue].get(at.turn).map_or(0, |kept| kept[usize::from(turn.barges)]);
+        let listed = &mut self.met.listed[at.queue][turn.way().at()];
+        let all = listed.all..end;
+        let keeping = if self.replay.lacks(at, kept) { listed.keeping..end } else { 0..0 };
+        (listed.all, listed.keeping) = (all.start.max(end), listed.keeping.max(keeping.end));
+        self.steps_left = self.steps_left.saturating_sub(all.len() + keeping.len());
+        self.replay.blockers_among(at, all, keeping).collect()
     }
 
     /// The way round, as it is reported.
-    fn links(&self, start: Node, came: &Lookup<Node, (Node, WaitsBecause)>) -> Vec<CircleLink> {
+    fn links(&self, start: Node, by: &[Option<Edge>]) -> Vec<CircleLink> {
         let (mut links, mut to) = (Vec::new(), start);
-        while let Some((from, why)) = came.get(&to) {
+        while let Some((from, why)) = &by[self.number(to)] {
             links.extend(self.link(*from, to, *why));
             to = *from;
             if to == start {

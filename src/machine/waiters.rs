@@ -37,7 +37,7 @@ pub(super) struct Way {
     pub(super) barges: bool,
 }
 
-const WAYS: usize = 4;
+pub(super) const WAYS: usize = 4;
 
 impl Way {
     const EACH: [Self; WAYS] = [
@@ -49,7 +49,7 @@ impl Way {
     /// Every fair waiter is in the way of this one, and no other.
     const BEHIND_FAIR: Self = Self::EACH[3];
 
-    fn at(self) -> usize {
+    pub(super) fn at(self) -> usize {
         2 * usize::from(self.barges) + usize::from(self.mode != Mode::Shared)
     }
 
