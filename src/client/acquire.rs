@@ -67,8 +67,8 @@ impl<S: LockService> LockRequest<S> {
         let Ready { session, metadata, patience, deadline } = asker.ready(wanted).await?;
         let asked = name.clone();
         let command = |request, answered_below| {
-            let name = asked;
-            Command::Acquire(Acquire { request, answered_below, name, mode, owner, patience, metadata, extras })
+            let locks = (asked, mode).into();
+            Command::Acquire(Acquire { request, answered_below, locks, owner, patience, metadata, extras })
         };
         let pursued = Pursuit::pursue(session, &name, command, choices.on_queued, deadline).await?;
         Ok(pursued.guard(name, lease_ms)?.held_in(mode))

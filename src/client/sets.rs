@@ -9,7 +9,7 @@ use futures_util::future::{join_all, select_all};
 use super::pursuit::{Asker, Pursuit, Ready};
 use super::wanted::{Choices, Wait, Wanted, choice_methods, wanted_methods};
 use super::{Asked, Client, ClientError, HoldState, LockGuard, Lost, Released, Session};
-use crate::model::{AcquireSet, Command, FencingToken, Invalid, LockName, Mode, SessionId};
+use crate::model::{Acquire, Command, FencingToken, Invalid, LockName, Mode, SessionId};
 use crate::service::LockService;
 
 /// One lock of a set, as it was written down: from a name, for an exclusive hold, or from a name and a mode.
@@ -88,8 +88,8 @@ impl<S: LockService> SetRequest<S> {
         let one = names.first().ok_or_else(|| Invalid::new("locks", "at least one in a set", "none"))?;
         let Ready { session, metadata, patience, deadline } = asker.ready(wanted).await?;
         let command = |request, answered_below| {
-            let set = AcquireSet { request, answered_below, members, owner, patience, metadata, extras };
-            Command::AcquireSet(set)
+            let locks = members.into_iter().collect();
+            Command::Acquire(Acquire { request, answered_below, locks, owner, patience, metadata, extras })
         };
         let pursued = Pursuit::pursue(session, one, command, choices.on_queued, deadline).await?;
         let guards = pursued.guards(&names, lease_ms)?.into_iter().zip(modes);

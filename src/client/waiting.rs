@@ -87,7 +87,11 @@ pub(super) fn granted_set(
     name: &LockName,
     ahead: Option<Place>,
 ) -> Result<Vec<(LockName, Grant)>, ClientError> {
-    if let Outcome::GrantedSet(grants) = outcome { Ok(grants) } else { Err(not_granted(outcome, name, ahead)) }
+    if let Outcome::GrantedSet(grants) = outcome {
+        return Ok(grants);
+    }
+    // A set of one is a lock.
+    granted(outcome, name, ahead).map(|grant| vec![(name.clone(), grant)])
 }
 
 fn not_granted(outcome: Outcome, name: &LockName, ahead: Option<Place>) -> ClientError {

@@ -27,8 +27,7 @@ fn sample_entry() -> Entry {
                 command: Command::Acquire(Acquire {
                     request: RequestId { session: SessionId::new(0, 3), number: 12 },
                     answered_below: 11,
-                    name: lock.name.clone(),
-                    mode: Mode::Permits { count: 2, limit: Some(5) },
+                    locks: (lock.name.clone(), Mode::Permits { count: 2, limit: Some(5) }).into(),
                     owner: Some(Owner::parse("job").expect("an owner")),
                     patience: Patience::For { ms: 30_000 },
                     metadata: Metadata { why: "rebuild".into(), pid: 4, ..Metadata::default() },
@@ -133,10 +132,13 @@ fn samples_of_changes(request: RequestId, lock: &LockKey, handle: &Handle, token
         Command::Tick,
         Command::LeaderlessGap { gap_ms: 1_250 },
         Command::Configure(ClusterSettings { timing_ms: [100, 500, 1_000], ttl_ms_min: 3_000, ttl_ms_max: 600_000 }),
-        Command::AcquireSet(AcquireSet {
+        Command::Acquire(Acquire {
             request,
             answered_below: 11,
-            members: [(lock.name.clone(), Mode::Shared)].into(),
+            locks: [lock.name.clone(), LockName::parse("weekly").expect("a name")]
+                .map(|name| (name, Mode::Shared))
+                .into_iter()
+                .collect(),
             owner: None,
             patience: Patience::Session,
             metadata: Metadata::default(),
@@ -210,8 +212,8 @@ pub(super) fn samples_of_entries() -> Vec<(String, Entry)> {
     let texts = metadata.clone();
     let acquire = |mode, owner: Option<&str>, patience| {
         let owner = owner.map(|owner| Owner::parse(owner).expect("an owner"));
-        let (name, metadata) = (lock.name.clone(), metadata.clone());
-        Command::Acquire(Acquire { request, answered_below: 11, name, mode, owner, patience, metadata, extras: None })
+        let (locks, metadata) = ((lock.name.clone(), mode).into(), metadata.clone());
+        Command::Acquire(Acquire { request, answered_below: 11, locks, owner, patience, metadata, extras: None })
     };
     let mut chosen = acquire(Mode::Exclusive, Some("job"), Patience::Try);
     if let Command::Acquire(acquire) = &mut chosen {

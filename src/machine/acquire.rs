@@ -1,57 +1,43 @@
-//! Acquire and cancel, for sessions.
+//! Acquire and cancel, for sessions: one lock, or several that are granted whole or queued whole, under one sequence number
+//! in every queue.
+
+use std::sync::Arc;
 
 use super::Machine;
 use super::requests::of_acquire;
-use super::state::{Finished, Holder, HolderExtras, Lease, Purpose, Standing, Waiter, kind_of};
+use super::state::{Finished, Purpose, Standing, Waiter, kind_of};
 use crate::faults::{self, Fault};
-use crate::limits::STANDINGS_LOOKED_AT_MAX;
+use crate::limits::{self, STANDINGS_LOOKED_AT_MAX};
 use crate::model::{
-    Acquire, Claim, DurationField, EndReason, Fairness, FencingToken, Grant, HolderView, Kind, LeaveReason, LockKey,
-    Mode, Outcome, Patience, Place, Principal, QuotaKind, Refusal, RequestId, SessionId,
+    Acquire, Claim, DurationField, EndReason, Extras, Fairness, FencingToken, Grant, Kind, LeaveReason, LockKey,
+    LockName, Metadata, Mode, Outcome, Patience, Place, Principal, QuotaKind, Reentry, Refusal, RequestId, SessionId,
+    SmallMap,
 };
+
+/// The locks of one acquire with their whole names, and how each is wanted.
+type Members = SmallMap<LockKey, Mode>;
 
 impl Machine {
     pub(super) fn acquire(&mut self, principal: &Principal, acquire: &Acquire) -> Outcome {
-        let id = acquire.request.session;
-        if let Err(refusal) = self.live_session(id) {
-            return Outcome::Refused(refusal);
-        }
-        self.answered_below(id, acquire.answered_below);
         let fingerprint = of_acquire(acquire);
-        self.settle_request(acquire.request);
-        if let Some(outcome) = self.live_request(acquire.request, fingerprint) {
-            return outcome;
-        }
-        if let Some(outcome) = self.recall(acquire.request, fingerprint) {
-            return outcome;
-        }
-        let Some(session) = self.sessions.get(&id) else {
-            return Outcome::Refused(self.session_ended(id));
+        let namespace = match self.begin(acquire.request, acquire.answered_below, fingerprint) {
+            Ok(namespace) => namespace,
+            Err(known) => return known,
         };
-        let key = LockKey { namespace: session.record.namespace.clone(), name: acquire.name.clone() };
-        self.settle(&key);
-        match self.admit(&key, acquire) {
-            Err(refusal) => self.final_answer(acquire.request, fingerprint, Outcome::Refused(refusal)),
-            Ok(Admission::Grant) => {
-                let holder = self.new_holder(principal, acquire, fingerprint);
-                let deadline = holder.lease.as_ref().map(|lease| lease.deadline);
-                self.lock_in_use(&key, kind_of(acquire.mode), limit_of(acquire.mode));
-                let token = self.hold(&key, holder, self.at_once(acquire.choices().fairness));
-                Outcome::Granted(Grant { token, deadline, waited_ms: 0 })
-            }
-            Ok(Admission::Enter(token)) => self.enter(&key, token, acquire.request, fingerprint),
-            Ok(Admission::Queue) => {
-                let waiter = self.new_waiter(principal, acquire, fingerprint);
-                self.lock_in_use(&key, kind_of(acquire.mode), limit_of(acquire.mode));
-                let events = self.events.len();
-                let sequence = self.enqueue(&key, waiter);
-                let Some(circle) = self.closes_cycle(std::slice::from_ref(&key), sequence) else {
-                    return Outcome::Queued(self.place(&key, sequence));
-                };
-                let refused = self.take_back(std::slice::from_ref(&key), sequence, events, circle);
-                self.final_answer(acquire.request, fingerprint, refused)
-            }
-        }
+        let key = |name: &LockName| LockKey { namespace: namespace.clone(), name: name.clone() };
+        let members: Members = acquire.locks.iter().map(|(name, mode)| (key(name), *mode)).collect();
+        members.keys().for_each(|key| self.settle(key));
+        let asking = Asking { principal, acquire, members: &members, fingerprint };
+        let outcome = match self.admit(&asking) {
+            Ok(Admission::Grant) => return self.grant_at_once(&asking),
+            Ok(Admission::Enter(token)) => return self.enter(&asking, token),
+            Ok(Admission::Queue) => match self.queue_up(&asking) {
+                Ok(place) => return Outcome::Queued(place),
+                Err(refused) => refused,
+            },
+            Err(refusal) => Outcome::Refused(refusal),
+        };
+        self.final_answer(acquire.request, fingerprint, outcome)
     }
 
     /// The answer to a request that waits or holds: found by its own record, whatever the window remembers.
@@ -88,27 +74,111 @@ impl Machine {
         })
     }
 
-    /// Whether a new request may hold the lock now, has to queue, or is refused.
-    fn admit(&self, key: &LockKey, acquire: &Acquire) -> Result<Admission, Refusal> {
-        let id = acquire.request.session;
-        let choices = acquire.choices();
+    /// Whether a new request may hold all its locks now, has to queue for all of them, or is refused.
+    fn admit(&self, asking: &Asking<'_>) -> Result<Admission, Refusal> {
+        let acquire = asking.acquire;
         if let Some(refusal) =
-            choices.lease_ms.and_then(|lease_ms| self.lease_out_of_bounds(DurationField::Lease, lease_ms))
+            acquire.choices().lease_ms.and_then(|lease_ms| self.lease_out_of_bounds(DurationField::Lease, lease_ms))
         {
             return Err(refusal);
         }
-        let entered = self.reentry(key, acquire)?;
-        let live = self.sessions.get(&id).map_or(0, |session| session.locks() as u64);
-        self.quotas.one_more(QuotaKind::LocksOfSession, live)?;
+        let limit = limits::LOCKS_A_SET_MAX as u64;
+        let more = asking.members.len() as u64;
+        let more = more.checked_sub(1).ok_or(Refusal::Quota { what: QuotaKind::LocksOfSet, limit })?;
+        self.quotas.one_more(QuotaKind::LocksOfSet, more)?;
+        let entered = self.reentry(asking)?;
+        let live = self.sessions.get(&acquire.request.session).map_or(0, |session| session.locks() as u64);
+        self.quotas.one_more(QuotaKind::LocksOfSession, live + more)?;
         match entered {
-            Some(admission) => Ok(admission),
-            None => self.admission(key, acquire.mode, acquire.patience, choices.fairness, Some(id)),
+            Some(token) => Ok(Admission::Enter(token)),
+            None => self.admit_all(asking),
+        }
+    }
+
+    /// As [`admission`](Self::admission), for all locks of an acquire together.
+    fn admit_all(&self, asking: &Asking<'_>) -> Result<Admission, Refusal> {
+        let (acquire, fairness) = (asking.acquire, asking.fairness());
+        let mut waits = false;
+        for (key, mode) in asking.members {
+            match self.admission(key, *mode, acquire.patience, fairness, Some(acquire.request.session))? {
+                Admission::Grant | Admission::Enter(_) => {}
+                Admission::Queue => waits = true,
+            }
+        }
+        let admission = if waits { Admission::Queue } else { Admission::Grant };
+        if asking.acquire.is_set() {
+            self.fits_quotas(asking.members, &admission)?;
+        }
+        Ok(admission)
+    }
+
+    /// Refuses a set that the namespace has no quota left for; each of its locks alone was checked before. A lock in use
+    /// counts already.
+    fn fits_quotas(&self, members: &Members, admission: &Admission) -> Result<(), Refusal> {
+        let Some(usage) = members.keys().next().map(|key| self.used(&key.namespace)) else { return Ok(()) };
+        let free = members.keys().filter(|key| !self.locks.contains_key(key)).count() as u64;
+        if let Some(more) = free.checked_sub(1) {
+            self.quotas.one_more(QuotaKind::Locks, usage.locks + more)?;
+        }
+        match admission {
+            Admission::Queue => self.quotas.one_more(QuotaKind::Waiters, usage.waiters + members.len() as u64 - 1),
+            Admission::Grant | Admission::Enter(_) => Ok(()),
+        }
+    }
+
+    /// Holds all locks now.
+    fn grant_at_once(&mut self, asking: &Asking<'_>) -> Outcome {
+        let metadata = self.said(asking.acquire.request, &asking.acquire.metadata);
+        let entrance = self.at_once(asking.fairness());
+        let mut granted = SmallMap::new();
+        for (key, mode) in asking.members {
+            let holder = self.holder_of(&self.new_waiter(asking, *mode, &metadata));
+            let deadline = holder.lease.as_ref().map(|lease| lease.deadline);
+            self.lock_in_use(key, kind_of(*mode), limit_of(*mode));
+            let token = self.hold(key, holder, entrance);
+            granted.insert(&key.name, Grant { token, deadline, waited_ms: 0 });
+        }
+        if asking.acquire.is_set() {
+            return Outcome::GrantedSet(granted.into_iter().map(|(name, grant)| (name.clone(), grant)).collect());
+        }
+        granted.pop_first().map_or(Outcome::Withdrawn, |(_, grant)| Outcome::Granted(grant))
+    }
+
+    /// Stands in the queues of all locks, under one number; or is refused for what it would wait for.
+    fn queue_up(&mut self, asking: &Asking<'_>) -> Result<Place, Outcome> {
+        let metadata = self.said(asking.acquire.request, &asking.acquire.metadata);
+        let events = self.events.len();
+        let sequence = self.next_sequence();
+        for (key, mode) in asking.members {
+            let waiter = self.new_waiter(asking, *mode, &metadata);
+            self.lock_in_use(key, kind_of(*mode), limit_of(*mode));
+            self.stand_in_queue(key, sequence, waiter);
+        }
+        match asking.members.only() {
+            Some((key, _)) => {
+                self.refuse_cycle(std::slice::from_ref(key), sequence, events)?;
+                Ok(self.place(key, sequence))
+            }
+            None => {
+                let keys: Vec<LockKey> = asking.members.keys().cloned().collect();
+                self.refuse_cycle(&keys, sequence, events)?;
+                Ok(self.place_of_set(asking.acquire.request, (&keys[0], sequence)))
+            }
+        }
+    }
+
+    /// Takes a wait back that closes a cycle: what it is refused with.
+    pub(super) fn refuse_cycle(&mut self, keys: &[LockKey], sequence: u64, events: usize) -> Result<(), Outcome> {
+        match self.closes_cycle(keys, sequence) {
+            Some(circle) => Err(self.take_back(keys, sequence, events, circle)),
+            None => Ok(()),
         }
     }
 
     /// Whether this acquire, executed now, would join the queue and do nothing else: its caller loses nothing if it is executed a
-    /// moment later, together with what frees the lock. With `freed`: also if whoever holds the lock gives it back before, for
-    /// others wait already. In doubt it would not: a session that stands at many locks is not searched for this one.
+    /// moment later, together with what frees the lock. With `freed`: also if the lock becomes free before, for others wait
+    /// already. In doubt it would not: a set is not checked, and a session that stands at many locks is not searched for this
+    /// one.
     #[must_use]
     pub fn would_queue(&self, acquire: &Acquire, freed: bool) -> bool {
         let id = acquire.request.session;
@@ -116,13 +186,14 @@ impl Machine {
         if acquire.patience == Patience::Try || STANDINGS_LOOKED_AT_MAX < session.locks() {
             return false;
         }
-        let key = LockKey { namespace: session.record.namespace.clone(), name: acquire.name.clone() };
+        let Some((name, mode)) = acquire.locks.only() else { return false };
+        let key = LockKey { namespace: session.record.namespace.clone(), name: name.clone() };
         let stands_there = session.standings().any(|(_, other, _)| *other == key);
         if stands_there || freed && self.locks.get(&key).is_none_or(|lock| lock.queue.is_empty()) {
             return false;
         }
         let fairness = acquire.choices().fairness;
-        matches!(self.admission(&key, acquire.mode, acquire.patience, fairness, Some(id)), Ok(Admission::Queue))
+        matches!(self.admission(&key, *mode, acquire.patience, fairness, Some(id)), Ok(Admission::Queue))
     }
 
     /// What holds for sessions and takes alike: kind, limits, quotas, queue.
@@ -169,53 +240,38 @@ impl Machine {
         self.quotas.one_more(QuotaKind::Locks, self.used(&key.namespace).locks)
     }
 
-    fn new_holder(&self, principal: &Principal, acquire: &Acquire, fingerprint: u64) -> Holder {
-        let lease_ms = acquire.choices().lease_ms;
-        let lease =
-            lease_ms.map(|lease_ms| Lease { handle: None, deadline: self.globals.now.after_ms(lease_ms), attempt: 0 });
-        Holder {
-            claim: Claim::Request(acquire.request),
-            owner: acquire.owner.clone(),
-            mode: acquire.mode,
-            principal: principal.clone(),
-            metadata: self.said(acquire.request, &acquire.metadata),
-            since: self.globals.now,
-            when: self.globals.wall,
-            waited_ms: 0,
-            fingerprint,
-            lease,
-            extras: acquire.extras.as_deref().and_then(HolderExtras::of),
-        }
-    }
-
-    fn new_waiter(&self, principal: &Principal, acquire: &Acquire, fingerprint: u64) -> Waiter {
+    /// The wait for one of the locks.
+    fn new_waiter(&self, asking: &Asking<'_>, mode: Mode, metadata: &Arc<Metadata>) -> Waiter {
+        let Asking { principal, acquire, fingerprint, .. } = *asking;
         Waiter {
             claim: Claim::Request(acquire.request),
             owner: acquire.owner.clone(),
-            mode: acquire.mode,
+            mode,
             principal: principal.clone(),
-            metadata: self.said(acquire.request, &acquire.metadata),
+            metadata: Arc::clone(metadata),
             since: self.globals.now,
             deadline: self.wait_deadline(acquire.patience),
             fingerprint,
             lease: None,
-            extras: acquire.extras.clone(),
-            purpose: Purpose::Hold,
+            extras: asking.extras(),
+            purpose: if acquire.is_set() { Purpose::Set } else { Purpose::Hold },
         }
     }
 
-    /// A waiter's place, and one who is in its way.
-    pub(super) fn place(&self, key: &LockKey, sequence: u64) -> Place {
-        let ahead = self.locks.get(key).map_or(0, |lock| match lock.queue.last_key_value() {
-            // Whoever has just come stands behind everybody: a long queue is not counted.
-            Some((last, _)) if *last == sequence => lock.queue.len() - 1,
-            Some(_) | None => lock.queue.range(..sequence).count(),
-        });
-        Place { lock: key.name.clone(), place: ahead as u64 + 1, sequence, held_by: self.one_holder(key).map(Box::new) }
+    /// The locks of a set that waits, under this number.
+    pub(super) fn members_waiting(&self, request: RequestId, sequence: u64) -> Vec<LockKey> {
+        let waiting = self.members_of(request).filter(|(_, standing)| **standing == Standing::Waits(sequence));
+        waiting.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Releases a hold, or enters it once less where others of the owner's requests hold it too. An upgrade that was
-    /// granted stays, and its caller is told: the shared hold that it believes in is gone.
+    /// Where the locks of a set stand.
+    pub(super) fn members_of(&self, request: RequestId) -> impl Iterator<Item = (&LockKey, &Standing)> {
+        let session = self.sessions.get(&request.session);
+        session.and_then(|session| session.sets.get(&request.number)).into_iter().flatten()
+    }
+
+    /// Withdraws what a request holds: an upgrade that was granted stays, and its caller is answered the grant, for the
+    /// shared hold that it believes in is gone.
     fn withdraw_hold(&mut self, key: &LockKey, token: FencingToken, number: u64) -> Outcome {
         let holder = self.locks.get(key).and_then(|lock| lock.holders.get(&token));
         let Some(holder) = holder else { return Outcome::Withdrawn };
@@ -223,24 +279,30 @@ impl Machine {
         if upgrade.is_some_and(|upgrade| upgrade.number == number) {
             return Outcome::Granted(holder.grant(token, number));
         }
-        if 1 < holder.depth() {
+        self.give_back(key, token, number);
+        Outcome::Withdrawn
+    }
+
+    /// Releases a hold that was withdrawn, or takes the request out of it where others of its owner hold it too.
+    fn give_back(&mut self, key: &LockKey, token: FencingToken, number: u64) {
+        let holder = self.locks.get(key).and_then(|lock| lock.holders.get(&token));
+        if holder.is_some_and(|holder| 1 < holder.depth()) {
             self.leave_hold(key, token, number, Outcome::Withdrawn);
         } else {
             self.end_hold(key, token, EndReason::Cancelled, Some(Outcome::Withdrawn));
         }
+    }
+
+    /// Withdraws a set: from its queues, or what it still holds.
+    fn withdraw_set(&mut self, request: RequestId) -> Outcome {
+        let members: Vec<_> = self.members_of(request).map(|(key, standing)| (key.clone(), *standing)).collect();
+        for (key, standing) in members {
+            match standing {
+                Standing::Waits(sequence) => self.leave(&key, sequence, LeaveReason::Withdrawn),
+                Standing::Holds(token) => self.give_back(&key, token, request.number),
+            }
+        }
         Outcome::Withdrawn
-    }
-
-    /// The longest holder of a lock, as others may see it.
-    pub(super) fn one_holder(&self, key: &LockKey) -> Option<HolderView> {
-        let (token, _) = self.locks.get(key)?.holders.first_key_value()?;
-        self.view_of(key, *token)
-    }
-
-    /// One holder of a lock, as others may see it.
-    pub(super) fn view_of(&self, key: &LockKey, token: FencingToken) -> Option<HolderView> {
-        let holder = self.locks.get(key)?.holders.get(&token)?;
-        Some(holder.view(token, self.session_deadline(holder.claim.session())))
     }
 
     /// Withdraws a request: out of the queue, or released if it was granted. An unseen number is burnt, so that an
@@ -265,6 +327,33 @@ impl Machine {
             }
         }
         Outcome::Withdrawn
+    }
+}
+
+/// One acquire, as its steps need it.
+pub(super) struct Asking<'a> {
+    pub(super) principal: &'a Principal,
+    pub(super) acquire: &'a Acquire,
+    pub(super) members: &'a Members,
+    pub(super) fingerprint: u64,
+}
+
+impl Asking<'_> {
+    /// How a hold of its owner counts; a set never enters one again.
+    pub(super) fn reentry(&self) -> Reentry {
+        if self.acquire.is_set() { Reentry::Refuse } else { self.acquire.choices().reentry }
+    }
+
+    /// Whether it may pass others; a set never barges.
+    fn fairness(&self) -> Fairness {
+        if self.acquire.is_set() { Fairness::Fair } else { self.acquire.choices().fairness }
+    }
+
+    /// Its choices, without those that a set does not have.
+    fn extras(&self) -> Option<Box<Extras>> {
+        let mut extras = self.acquire.extras.clone()?;
+        (extras.reentry, extras.fairness) = (self.reentry(), self.fairness());
+        Some(extras)
     }
 }
 

@@ -22,23 +22,12 @@ impl Altering<'_> {
 
 impl Machine {
     pub(super) fn alter(&mut self, principal: &Principal, alter: &Alter) -> Outcome {
-        let id = alter.request.session;
-        if let Err(refusal) = self.live_session(id) {
-            return Outcome::Refused(refusal);
-        }
-        self.answered_below(id, alter.answered_below);
         let fingerprint = of_alter(alter);
-        self.settle_request(alter.request);
-        if let Some(outcome) = self.live_request(alter.request, fingerprint) {
-            return outcome;
-        }
-        if let Some(outcome) = self.recall(alter.request, fingerprint) {
-            return outcome;
-        }
-        let Some(session) = self.sessions.get(&id) else {
-            return Outcome::Refused(self.session_ended(id));
+        let namespace = match self.begin(alter.request, alter.answered_below, fingerprint) {
+            Ok(namespace) => namespace,
+            Err(known) => return known,
         };
-        let key = LockKey { namespace: session.record.namespace.clone(), name: alter.name.clone() };
+        let key = LockKey { namespace, name: alter.name.clone() };
         self.settle(&key);
         let altering = Altering { principal, alter, key: &key, fingerprint };
         let outcome = match &alter.what {
@@ -48,7 +37,8 @@ impl Machine {
             Alteration::SetValue { token, value } => self.set_value(&altering, *token, value.as_ref()),
             Alteration::ReturnPermits { token, count } => self.return_permits(&altering, *token, *count),
         };
-        let lives = self.sessions.get(&id).is_some_and(|session| session.is_live(alter.request.number));
+        let lives =
+            self.sessions.get(&alter.request.session).is_some_and(|session| session.is_live(alter.request.number));
         if lives { outcome } else { self.final_answer(alter.request, fingerprint, outcome) }
     }
 

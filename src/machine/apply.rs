@@ -78,7 +78,6 @@ impl Machine {
             Command::Tick => Outcome::Ticked,
             Command::Alter(alter) => self.alter(principal, alter),
             Command::Manage(manage) => self.manage(principal, manage),
-            Command::AcquireSet(set) => self.acquire_set(principal, set),
             Command::LeaderlessGap { gap_ms } => {
                 self.globals.leaderless_ms = self.globals.leaderless_ms.saturating_add(*gap_ms);
                 self.event(None, EventKind::LeaderlessGap { gap_ms: *gap_ms });

@@ -99,6 +99,18 @@ impl Machine {
         true
     }
 
+    /// Grants a set that waits, lock by lock in the order of the names.
+    fn grant_set(&mut self, request: RequestId, sequence: u64) {
+        for key in self.members_waiting(request, sequence) {
+            let waiter = self.locks.get(&key).and_then(|lock| lock.queue.get(&sequence));
+            let Some(waiter) = waiter else { continue };
+            let (holder, entrance) = (self.holder_of(waiter), Entrance::from_queue(sequence, waiter));
+            self.remove_waiter(&key, sequence);
+            self.hold(&key, holder, entrance);
+            self.look_at(&key, sequence);
+        }
+    }
+
     /// The hold that this waiter would get now.
     pub(super) fn holder_of(&self, waiter: &Waiter) -> Holder {
         let now = self.globals.now;
@@ -118,7 +130,10 @@ impl Machine {
             fingerprint: waiter.fingerprint,
             lease: lease.map(|(handle, lease_ms)| Lease { handle, deadline: now.after_ms(lease_ms), attempt: 0 }),
             extras: match waiter.purpose {
-                Purpose::Set => HolderExtras::of_set(waiter.extras.as_deref()),
+                Purpose::Set => {
+                    let extras = waiter.extras.as_deref().and_then(HolderExtras::of).unwrap_or_default();
+                    Some(Box::new(HolderExtras { set: true, ..*extras }))
+                }
                 Purpose::Hold | Purpose::Upgrade(_) => waiter.extras.as_deref().and_then(HolderExtras::of),
             },
         }
@@ -163,12 +178,10 @@ impl Machine {
         self.holder_came(key, claim, mode);
     }
 
-    /// Puts it at the end of the lock's queue; answers its sequence number.
-    pub(super) fn enqueue(&mut self, key: &LockKey, waiter: Waiter) -> u64 {
+    /// The number under which the next request waits.
+    pub(super) fn next_sequence(&mut self) -> u64 {
         self.globals.sequences += 1;
-        let sequence = self.globals.sequences;
-        self.stand_in_queue(key, sequence, waiter);
-        sequence
+        self.globals.sequences
     }
 
     /// Puts it into the lock's queue under this number.
@@ -275,7 +288,10 @@ impl Machine {
         if let Some(request) = waiter.and_then(request_of_set)
             && self.sessions.contains_key(&request.session)
         {
-            return self.leave_set(request, sequence, why, &answer);
+            for key in self.members_waiting(request, sequence) {
+                self.leave_one(&key, sequence, why, answer.clone());
+            }
+            return;
         }
         self.leave_one(key, sequence, why, answer);
     }

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::few::Few;
 use super::state::{Delayed, Entered, Holder, HolderExtras, LimitOrigin, Purpose, permits_of, request_of};
 use super::waiters::Waiters;
-use crate::model::{FencingToken, Grant, Handle, HolderView, Kind, LogTime, Mode, TakeId};
+use crate::model::{FencingToken, Grant, Handle, HolderView, Kind, LogTime, Mode, SmallMap, TakeId};
 
 /// One lock in use. A lock that nobody holds or waits for has no record at all.
 ///
@@ -20,7 +19,7 @@ pub(super) struct Lock {
     /// Where the limit comes from.
     pub origin: LimitOrigin,
     /// In the order of their grants. Boxed, because a tree's node has room for eleven.
-    pub holders: Few<FencingToken, Box<Holder>>,
+    pub holders: SmallMap<FencingToken, Box<Holder>>,
     /// By place number: first come, first served.
     pub queue: Waiters,
     /// Lost holds that keep the name closed, or their permits reserved.
@@ -36,7 +35,7 @@ pub(super) struct Lock {
 impl Lock {
     /// A lock that nobody holds yet.
     pub(super) fn new(kind: Kind, limit: Option<u32>) -> Self {
-        let (holders, queue, takes) = (Few::new(), Waiters::default(), BTreeMap::new());
+        let (holders, queue, takes) = (SmallMap::new(), Waiters::default(), BTreeMap::new());
         let delays = BTreeMap::new();
         let origin = LimitOrigin::Asked;
         Self { kind, limit, origin, holders, queue, delays, permits_held: 0, permits_reserved: 0, takes }

@@ -7,12 +7,57 @@ use super::counted::looked_at;
 use super::state::{Standing, Waiter};
 use crate::limits;
 use crate::model::{
-    Answer, Answered, Checked, Claim, FencingToken, ListFilter, ListShow, LockKey, LockName, LockSummary, LockView,
-    Namespace, Outcome, Position, Query, RequestId, SessionId, SessionView, TakeId, TokenState, ValidTokens,
-    WaiterView,
+    Answer, Answered, Checked, Claim, FencingToken, HolderView, ListFilter, ListShow, LockKey, LockName, LockSummary,
+    LockView, Namespace, Outcome, Place, Position, Query, RequestId, SessionId, SessionView, TakeId, TokenState,
+    ValidTokens, WaiterView,
 };
 
 impl Machine {
+    /// Where a set waits that stands in the queue `any`: its place for the first lock that it lacks.
+    pub(super) fn place_of_set(&self, request: RequestId, any: (&LockKey, u64)) -> Place {
+        let mut waits = self.members_of(request).filter_map(|(key, standing)| match standing {
+            Standing::Waits(sequence) => Some((key, *sequence)),
+            Standing::Holds(_) => None,
+        });
+        let lacks = |key: &LockKey, sequence| {
+            self.locks.get(key).is_some_and(|lock| !self.could_have(key, lock, sequence, request.session))
+        };
+        let (key, sequence) = waits.find(|(key, sequence)| lacks(key, *sequence)).unwrap_or(any);
+        self.place(key, sequence)
+    }
+
+    /// The answer to a repeated request of a set that holds: what it still holds.
+    pub(super) fn grants_of_set(&self, request: RequestId) -> Outcome {
+        let grants = self.members_of(request).filter_map(|(key, standing)| {
+            let Standing::Holds(token) = standing else { return None };
+            let holder = self.locks.get(key)?.holders.get(token)?;
+            Some((key.name.clone(), holder.grant(*token, request.number)))
+        });
+        Outcome::GrantedSet(grants.collect())
+    }
+
+    /// A waiter's place, and one who is in its way.
+    pub(super) fn place(&self, key: &LockKey, sequence: u64) -> Place {
+        let ahead = self.locks.get(key).map_or(0, |lock| match lock.queue.last_key_value() {
+            // Whoever has just come stands behind everybody: a long queue is not counted.
+            Some((last, _)) if *last == sequence => lock.queue.len() - 1,
+            Some(_) | None => lock.queue.range(..sequence).count(),
+        });
+        Place { lock: key.name.clone(), place: ahead as u64 + 1, sequence, held_by: self.one_holder(key).map(Box::new) }
+    }
+
+    /// The longest holder of a lock, as others may see it.
+    pub(super) fn one_holder(&self, key: &LockKey) -> Option<HolderView> {
+        let (token, _) = self.locks.get(key)?.holders.first_key_value()?;
+        self.view_of(key, *token)
+    }
+
+    /// One holder of a lock, as others may see it.
+    pub(super) fn view_of(&self, key: &LockKey, token: FencingToken) -> Option<HolderView> {
+        let holder = self.locks.get(key)?.holders.get(&token)?;
+        Some(holder.view(token, self.session_deadline(holder.claim.session())))
+    }
+
     /// Answers a question as of the newest applied entry.
     #[must_use]
     pub fn query(&self, query: &Query) -> Answered {

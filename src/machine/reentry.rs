@@ -1,44 +1,53 @@
 //! Reentry: a named owner that enters its own hold again, under the same token.
 
-use super::acquire::Admission;
+use super::acquire::Asking;
 use super::queue::covers;
 use super::state::{Entered, Standing};
 use super::{Machine, RecordKey};
 use crate::model::{
-    Acquire, Claim, FencingToken, Grant, LockKey, Mode, Outcome, Owner, QuotaKind, Reentry, Refusal, RequestId,
-    SessionId,
+    Claim, FencingToken, Grant, LockKey, Mode, Outcome, Owner, QuotaKind, Reentry, Refusal, RequestId, SessionId,
 };
 
 impl Machine {
-    /// What a named owner that holds the lock or waits for it already may do; `None` for strangers, which the unnamed
-    /// are to each other.
-    pub(super) fn reentry(&self, key: &LockKey, acquire: &Acquire) -> Result<Option<Admission>, Refusal> {
-        let how = acquire.choices().reentry;
-        if how == Reentry::Wait {
+    /// The hold that a named owner enters again; `None` for strangers, which the unnamed are to each other. An owner that
+    /// holds or waits for one of the locks already, and may not enter it, is refused.
+    pub(super) fn reentry(&self, asking: &Asking<'_>) -> Result<Option<FencingToken>, Refusal> {
+        if asking.reentry() == Reentry::Wait {
             return Ok(None);
         }
-        let owner = acquire.owner.as_ref();
-        let Some(token) = self.standing_of_owner(key, acquire.request.session, owner) else { return Ok(None) };
-        let (Some(token), Reentry::Count) = (token, how) else {
-            return Err(self.already_held(key, acquire, token));
-        };
+        let (session, owner) = (asking.acquire.request.session, asking.acquire.owner.as_ref());
+        for (key, mode) in asking.members {
+            let Some(token) = self.standing_of_owner(key, session, owner) else { continue };
+            return match (token, asking.reentry()) {
+                (Some(token), Reentry::Count) => self.may_enter_again(key, *mode, session, token),
+                (token, Reentry::Count | Reentry::Refuse | Reentry::Wait) => {
+                    Err(Refusal::AlreadyHeld { lock: key.clone(), session, token })
+                }
+            };
+        }
+        Ok(None)
+    }
+
+    /// Refuses a mode that the hold does not cover, another limit than the semaphore has, and one entry too many.
+    fn may_enter_again(
+        &self,
+        key: &LockKey,
+        mode: Mode,
+        session: SessionId,
+        token: FencingToken,
+    ) -> Result<Option<FencingToken>, Refusal> {
         let lock = self.locks.get(key);
         let Some(holder) = lock.and_then(|lock| lock.holders.get(&token)) else { return Ok(None) };
-        if let (Mode::Permits { limit: Some(asked), .. }, Some(limit)) =
-            (acquire.mode, lock.and_then(|lock| lock.limit))
+        if let (Mode::Permits { limit: Some(asked), .. }, Some(limit)) = (mode, lock.and_then(|lock| lock.limit))
             && asked != limit
         {
             return Err(Refusal::LimitMismatch { lock: key.clone(), limit, asked });
         }
-        if !covers(holder.mode, acquire.mode) {
-            return Err(self.already_held(key, acquire, Some(token)));
+        if !covers(holder.mode, mode) {
+            return Err(Refusal::AlreadyHeld { lock: key.clone(), session, token: Some(token) });
         }
         self.quotas.one_more(QuotaKind::DepthOfHold, holder.depth() as u64)?;
-        Ok(Some(Admission::Enter(token)))
-    }
-
-    fn already_held(&self, key: &LockKey, acquire: &Acquire, token: Option<FencingToken>) -> Refusal {
-        Refusal::AlreadyHeld { lock: key.clone(), session: acquire.request.session, token }
+        Ok(Some(token))
     }
 
     /// The token of the owner's oldest hold, or none where it only waits; outermost `None` where it does neither.
@@ -51,14 +60,10 @@ impl Machine {
         self.owners.get(&(session, owner?.clone()))?.claim_at(key)
     }
 
-    /// Enters a hold once more.
-    pub(super) fn enter(
-        &mut self,
-        key: &LockKey,
-        token: FencingToken,
-        request: RequestId,
-        fingerprint: u64,
-    ) -> Outcome {
+    /// Enters the hold of its only lock once more.
+    pub(super) fn enter(&mut self, asking: &Asking<'_>, token: FencingToken) -> Outcome {
+        let (request, fingerprint) = (asking.acquire.request, asking.fingerprint);
+        let Some((key, _)) = asking.members.only() else { return Outcome::Withdrawn };
         let holder = self.locks.get_mut(key).and_then(|lock| lock.holders.get_mut(&token));
         let Some(holder) = holder else { return Outcome::Refused(Refusal::NotHeld { lock: key.clone() }) };
         holder.extras_mut().again.push(Entered { number: request.number, fingerprint });

@@ -7,23 +7,12 @@ use crate::model::{EndReason, FencingToken, LockKey, Outcome, Refusal, Release};
 
 impl Machine {
     pub(super) fn release(&mut self, release: &Release) -> Outcome {
-        let id = release.request.session;
-        if let Err(refusal) = self.live_session(id) {
-            return Outcome::Refused(refusal);
-        }
-        self.answered_below(id, release.answered_below);
-        let number = release.request.number;
-        if self.sessions.get(&id).is_some_and(|session| session.is_live(number)) {
-            return Outcome::Refused(Refusal::RequestReused { number });
-        }
-        let fingerprint = of_release(release);
-        if let Some(outcome) = self.recall(release.request, fingerprint) {
-            return outcome;
-        }
-        let Some(session) = self.sessions.get(&id) else {
-            return Outcome::Refused(self.session_ended(id));
+        let (id, fingerprint) = (release.request.session, of_release(release));
+        let namespace = match self.begin(release.request, release.answered_below, fingerprint) {
+            Ok(namespace) => namespace,
+            Err(known) => return known,
         };
-        let key = LockKey { namespace: session.record.namespace.clone(), name: release.name.clone() };
+        let key = LockKey { namespace, name: release.name.clone() };
         self.settle(&key);
         let holder = self.locks.get(&key).and_then(|lock| lock.holders.get(&release.token));
         let outcome = match holder.map(|holder| holder.claim.session()) {

@@ -6,11 +6,30 @@ use super::state::Finished;
 use super::{Machine, RecordKey};
 use crate::limits;
 use crate::model::{
-    Acquire, AcquireSet, Alter, Alteration, Extras, Fairness, Grab, Metadata, Mode, OnDeadlock, Outcome, Reentry,
+    Acquire, Alter, Alteration, Extras, Fairness, Grab, Metadata, Mode, Namespace, OnDeadlock, Outcome, Reentry,
     Refusal, Release, RequestId, SessionId, TakeLease,
 };
 
 impl Machine {
+    /// Opens a numbered command of a session: where that lives, if the command is new and is to be executed. Otherwise the
+    /// answer: that the session has ended, the one that the request got before, or where it stands now.
+    pub(super) fn begin(
+        &mut self,
+        request: RequestId,
+        answered_below: u64,
+        fingerprint: u64,
+    ) -> Result<Namespace, Outcome> {
+        self.live_session(request.session).map_err(Outcome::Refused)?;
+        self.answered_below(request.session, answered_below);
+        self.settle_request(request);
+        let known = self.live_request(request, fingerprint).or_else(|| self.recall(request, fingerprint));
+        match (known, self.namespace_of(request.session)) {
+            (Some(outcome), _) => Err(outcome),
+            (None, Some(namespace)) => Ok(namespace.clone()),
+            (None, None) => Err(Outcome::Refused(self.session_ended(request.session))),
+        }
+    }
+
     /// Refuses what names a session that has ended; ends one that has run out but was not yet swept.
     pub(super) fn live_session(&mut self, id: SessionId) -> Result<(), Refusal> {
         let now = self.globals.now;
@@ -155,8 +174,11 @@ impl Fingerprint {
 /// See [`Fingerprint`].
 pub(super) fn of_acquire(acquire: &Acquire) -> u64 {
     let owner = acquire.owner.as_ref().map_or("", |owner| owner.as_str());
-    let plain =
-        Fingerprint::of(1).text(acquire.name.as_str()).mode(acquire.mode).text(owner).metadata(&acquire.metadata);
+    let mut plain = Fingerprint::of(1).number(acquire.locks.len() as u64);
+    for (name, mode) in &acquire.locks {
+        plain = plain.text(name.as_str()).mode(*mode);
+    }
+    let plain = plain.text(owner).metadata(&acquire.metadata);
     let choices = acquire.choices();
     let chosen = if choices == Extras::PLAIN { plain } else { plain.extras(choices) };
     chosen.finish()
@@ -184,26 +206,13 @@ pub(super) fn of_alter(alter: &Alter) -> u64 {
 }
 
 /// See [`Fingerprint`].
-pub(super) fn of_set(set: &AcquireSet) -> u64 {
-    let owner = set.owner.as_ref().map_or("", |owner| owner.as_str());
-    let mut plain = Fingerprint::of(5).number(set.members.len() as u64);
-    for (name, mode) in &set.members {
-        plain = plain.text(name.as_str()).mode(*mode);
-    }
-    let plain = plain.text(owner).metadata(&set.metadata);
-    let choices = set.extras.as_deref().unwrap_or(Extras::PLAIN);
-    let chosen = if choices == Extras::PLAIN { plain } else { plain.extras(choices) };
-    chosen.finish()
-}
-
-/// See [`Fingerprint`].
 pub(super) fn of_release(release: &Release) -> u64 {
     Fingerprint::of(2).text(release.name.as_str()).number(release.token.as_u64()).finish()
 }
 
 /// See [`Fingerprint`]. Who grabs is its process; what it says of itself may differ from try to try.
 pub(super) fn of_grab(grab: &Grab) -> u64 {
-    Fingerprint::of(6).text(&grab.metadata.process).finish()
+    Fingerprint::of(5).text(&grab.metadata.process).finish()
 }
 
 /// See [`Fingerprint`].

@@ -4,14 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Machine;
-use super::few::Few;
 use super::state::{Session, SessionRecord, Standing};
-use crate::model::{LockKey, Metadata, Namespace, RequestId, SessionId};
+use crate::model::{LockKey, Metadata, Namespace, RequestId, SessionId, SmallMap};
 
 impl Session {
     /// A session that has asked for nothing yet.
     pub(super) fn new(record: SessionRecord) -> Self {
-        Self { record, live: Few::new(), sets: BTreeMap::new(), finished: Few::new() }
+        Self { record, live: SmallMap::new(), sets: BTreeMap::new(), finished: SmallMap::new() }
     }
 
     /// Every lock that one of its requests waits for or holds, by request.

@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::few::Few;
 use super::unlocking::Unlocking;
 use crate::model::{
     Claim, ClusterSettings, DocumentId, EndReason, Extras, Fairness, FencingToken, Handle, Instance, Kind, LockKey,
     LockValue, LogTime, Metadata, Mode, Namespace, Outcome, Owner, Parent, Position, Principal, Reason, SessionId,
-    WallTime,
+    SmallMap, WallTime,
 };
 
 /// Counters that only grow, log time, and the cluster's settings.
@@ -302,11 +301,11 @@ pub struct Session {
     /// What is stored of the session itself.
     pub record: SessionRecord,
     /// Its requests that wait or hold; derived from locks.
-    pub(super) live: Few<u64, (LockKey, Standing)>,
+    pub(super) live: SmallMap<u64, (LockKey, Standing)>,
     /// Its requests for several locks, with each of them that it waits for or still holds; derived from locks.
     pub sets: BTreeMap<u64, BTreeMap<LockKey, Standing>>,
     /// Its finished requests that may be repeated.
-    pub(super) finished: Few<u64, Finished>,
+    pub(super) finished: SmallMap<u64, Finished>,
 }
 
 /// How a claim stands with its lock.

@@ -88,7 +88,8 @@ impl Machine {
             }
             Admission::Queue => {
                 let waiter = self.lease_waiter(principal, take, fingerprint);
-                let sequence = self.enqueue(key, waiter);
+                let sequence = self.next_sequence();
+                self.stand_in_queue(key, sequence, waiter);
                 Outcome::Queued(self.place(key, sequence))
             }
         }

@@ -66,9 +66,9 @@ impl Machine {
         }
         let events = self.events.len();
         self.stand_in_queue(key, HEAD, waiter);
-        match self.closes_cycle(std::slice::from_ref(key), HEAD) {
-            Some(circle) => self.take_back(std::slice::from_ref(key), HEAD, events, circle),
-            None => Outcome::Queued(self.place(key, HEAD)),
+        match self.refuse_cycle(std::slice::from_ref(key), HEAD, events) {
+            Ok(()) => Outcome::Queued(self.place(key, HEAD)),
+            Err(refused) => refused,
         }
     }
 

@@ -1,16 +1,17 @@
 //! What can be asked of the lock machine. Every command is decided in the log, the same on every node.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
 use super::{
     Alter, Announcement, Attachment, DocumentCommand, Extras, Fairness, FencingToken, Handle, Instance, Invalid,
-    LockKey, LockName, Manage, Metadata, Namespace, Owner, Reason, Reentry, RequestId, SessionId, TakeId, bounded,
+    LockKey, LockName, Manage, Metadata, Namespace, Owner, Reason, Reentry, RequestId, SessionId, SmallMap, TakeId,
+    small_map,
 };
 use crate::limits;
 
-/// One command. New variants are added at the end: stored entries hold the number of the variant.
+/// One command. New variants are added at the end only: stored entries hold the number of the variant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
     /// Open a session. Repeated with the same handle and instance it answers the same session.
@@ -31,7 +32,7 @@ pub enum Command {
         /// Done, or lost.
         end: SessionClose,
     },
-    /// Ask for a lock.
+    /// Ask for a lock, or for several that are granted together.
     Acquire(Acquire),
     /// Withdraw an acquire: from the queue, or released if already granted; an unseen number is burnt.
     Cancel {
@@ -75,8 +76,6 @@ pub enum Command {
     Alter(Alter),
     /// Act on a lock from outside: break, ask, hand over, set a limit.
     Manage(Manage),
-    /// Ask for several locks, to be granted together.
-    AcquireSet(AcquireSet),
     /// Change something only if it is as it was seen.
     Document(DocumentCommand),
     /// Made by an operator: end a session that is not the caller's.
@@ -130,7 +129,6 @@ impl Command {
             | Command::RaiseFeatures(_)
             | Command::Alter(_)
             | Command::Manage(_)
-            | Command::AcquireSet(_)
             | Command::Document(_)
             | Command::EndSession(_)
             | Command::ChangeSetting(_) => 1,
@@ -201,24 +199,25 @@ pub enum SessionClose {
     Lost,
 }
 
-/// See [`Command::Acquire`].
+/// See [`Command::Acquire`]. Several locks are granted together or not at all, and wait in all their queues under one
+/// number; a set of one is a lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Acquire {
     /// Repeat it with the same number: the first answer counts.
     pub request: RequestId,
     /// All requests of the session with a smaller number have been answered and will not be repeated.
     pub answered_below: u64,
-    /// Which lock, in the session's namespace.
-    pub name: LockName,
-    /// How.
-    pub mode: Mode,
+    /// Which locks, in the session's namespace, and how each: 1 to 64.
+    #[serde(deserialize_with = "small_map::at_most::<{ limits::LOCKS_A_SET_MAX }, _, _, _>")]
+    pub locks: SmallMap<LockName, Mode>,
     /// The line of execution that asks; without one this acquire is its own owner.
     pub owner: Option<Owner>,
     /// How long to wait.
     pub patience: Patience,
     /// What the holder will say of itself.
     pub metadata: Metadata,
-    /// Choices that few callers make; `None` where none is made.
+    /// Choices that few callers make; `None` where none is made. A set of several locks never barges, and never enters a
+    /// hold again.
     pub extras: Option<Box<Extras>>,
 }
 
@@ -228,37 +227,21 @@ impl Acquire {
     pub fn choices(&self) -> &Extras {
         self.extras.as_deref().unwrap_or(Extras::PLAIN)
     }
-}
 
-/// Several locks, granted together or not at all; it waits in all their queues under one number.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AcquireSet {
-    /// Repeat it with the same number: the first answer counts.
-    pub request: RequestId,
-    /// As in [`Acquire`].
-    pub answered_below: u64,
-    /// Which locks, in the session's namespace, and how each: 1 to 64.
-    #[serde(deserialize_with = "bounded::map::<{ limits::LOCKS_A_SET_MAX }, _, _, _>")]
-    pub members: BTreeMap<LockName, Mode>,
-    /// As in [`Acquire`].
-    pub owner: Option<Owner>,
-    /// How long to wait.
-    pub patience: Patience,
-    /// What the holder will say of itself.
-    pub metadata: Metadata,
-    /// As in [`Acquire`], for each lock; a set never barges, and never enters a hold again.
-    pub extras: Option<Box<Extras>>,
-}
+    /// Whether it asks for several locks.
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        1 < self.locks.len()
+    }
 
-impl AcquireSet {
     /// Refuses no lock and more than 64, and choices that a set does not have.
     pub fn checked(&self) -> Result<(), Invalid> {
-        let (count, max) = (self.members.len(), limits::LOCKS_A_SET_MAX);
+        let (count, max) = (self.locks.len(), limits::LOCKS_A_SET_MAX);
         if count == 0 || max < count {
             return Err(Invalid::new("locks", format!("1 to {max} in one set"), count));
         }
         let Some(extras) = &self.extras else { return Ok(()) };
-        if extras.reentry != Reentry::Refuse || extras.fairness != Fairness::Fair {
+        if self.is_set() && (extras.reentry != Reentry::Refuse || extras.fairness != Fairness::Fair) {
             return Err(Invalid::new("locks", "one, where it is to be entered again or to barge", count));
         }
         extras.checked(self.owner.as_ref())

@@ -2,8 +2,7 @@
 
 use crate::limits;
 use crate::model::{
-    Acquire, Alter, Alteration, Command, DocumentCommand, Invalid, Manage, Managing, Metadata, Mode, Patience,
-    TakeLease,
+    Alter, Alteration, Command, DocumentCommand, Invalid, Manage, Managing, Metadata, Mode, Patience, TakeLease,
 };
 use crate::service::{Call, ServiceError};
 
@@ -11,17 +10,11 @@ use crate::service::{Call, ServiceError};
 pub(super) fn check(call: &Call) -> Result<(), ServiceError> {
     match &call.command {
         Command::OpenSession(open) => metadata(&open.metadata)?,
-        Command::Acquire(Acquire { mode, patience, metadata: texts, owner, extras, .. }) => {
-            metadata(texts)?;
-            extras.iter().try_for_each(|extras| extras.checked(owner.as_ref()))?;
-            permits(*mode)?;
-            wait(*patience)?;
-        }
-        Command::AcquireSet(set) => {
-            set.checked()?;
-            metadata(&set.metadata)?;
-            set.members.values().try_for_each(|mode| permits(*mode))?;
-            wait(set.patience)?;
+        Command::Acquire(acquire) => {
+            acquire.checked()?;
+            metadata(&acquire.metadata)?;
+            acquire.locks.values().try_for_each(|mode| permits(*mode))?;
+            wait(acquire.patience)?;
         }
         Command::TakeLease(TakeLease { mode, patience, metadata: texts, .. }) => {
             metadata(texts)?;

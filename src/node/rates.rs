@@ -98,7 +98,6 @@ fn source(command: &Command) -> Option<Source<'_>> {
     match command {
         Command::OpenSession(open) => Some(Source::Namespace(&open.namespace)),
         Command::Acquire(acquire) => Some(Source::Session(acquire.request.session)),
-        Command::AcquireSet(set) => Some(Source::Session(set.request.session)),
         Command::Alter(alter) => Some(Source::Session(alter.request.session)),
         Command::TakeLease(take) => Some(Source::Namespace(&take.lock.namespace)),
         Command::Manage(Manage { what: Managing::Break { .. }, .. }) => None,

@@ -326,7 +326,6 @@ fn session_of(command: &Command) -> Option<SessionId> {
         Command::Cancel { request } => Some(request.session),
         Command::Release(release) => Some(release.request.session),
         Command::Alter(alter) => Some(alter.request.session),
-        Command::AcquireSet(set) => Some(set.request.session),
         Command::OpenSession(_)
         | Command::TakeLease(_)
         | Command::CancelTake { .. }

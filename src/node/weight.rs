@@ -1,15 +1,15 @@
 //! What a command or renewal adds to an entry, in bytes: an upper estimate that costs no encoding.
 
 use crate::model::{
-    Acquire, AcquireSet, Alter, Alteration, Command, DocumentCommand, EndSession, Extras, LockKey, LockValue, Manage,
-    Managing, Metadata, OpenSession, Owner, Release, Renewal, RenewalTarget, Submission, TakeLease,
+    Acquire, Alter, Alteration, Command, DocumentCommand, EndSession, Extras, LockKey, LockValue, Manage, Managing,
+    Metadata, OpenSession, Owner, Release, Renewal, RenewalTarget, Submission, TakeLease,
 };
 
 /// Numbers, lengths and tags of one command together, whatever it is.
 const COMMAND_BYTES: usize = 160;
 /// The same of an acquire's further choices.
 const EXTRAS_BYTES: usize = 64;
-/// The same of one lock of a set.
+/// The same of one lock that an acquire names.
 const MEMBER_BYTES: usize = 32;
 /// The same of one renewal.
 const RENEWAL_BYTES: usize = 64;
@@ -21,12 +21,8 @@ pub(super) fn of_command(submission: &Submission) -> usize {
             namespace.as_str().len() + handle.reveal().len() + of_metadata(metadata)
         }
         Command::Attach(attach) => attach.namespace.as_str().len() + attach.handle.reveal().len(),
-        Command::Acquire(Acquire { name, owner, metadata, extras, .. }) => {
-            let owner = owner.as_ref().map_or(0, |owner: &Owner| owner.as_str().len());
-            name.as_str().len() + owner + of_metadata(metadata) + extras.as_deref().map_or(0, of_extras)
-        }
-        Command::AcquireSet(AcquireSet { members, owner, metadata, extras, .. }) => {
-            let names: usize = members.keys().map(|name| name.as_str().len() + MEMBER_BYTES).sum();
+        Command::Acquire(Acquire { locks, owner, metadata, extras, .. }) => {
+            let names: usize = locks.keys().map(|name| name.as_str().len() + MEMBER_BYTES).sum();
             let owner = owner.as_ref().map_or(0, |owner: &Owner| owner.as_str().len());
             names + owner + of_metadata(metadata) + extras.as_deref().map_or(0, of_extras)
         }
@@ -192,8 +188,7 @@ mod tests {
         Command::Acquire(Acquire {
             request: RequestId { session, number: u64::MAX },
             answered_below: u64::MAX,
-            name: largest_lock().name,
-            mode: Mode::Permits { count: u32::MAX, limit: Some(u32::MAX) },
+            locks: (largest_lock().name, Mode::Permits { count: u32::MAX, limit: Some(u32::MAX) }).into(),
             owner: Some(owner.clone()),
             patience: Patience::For { ms: u64::MAX },
             metadata: largest_metadata(),

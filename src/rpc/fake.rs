@@ -10,8 +10,8 @@ use tokio::task::JoinHandle;
 
 use super::server::{routes, serve};
 use crate::model::{
-    Answer, Answered, Attachment, Checked, Command, Event, FencingToken, Grant, Invalid, LockView, LogTime, Outcome,
-    Place, Query, Refusal, RenewalTarget, Reply, SessionId, TokenState,
+    Acquire, Answer, Answered, Attachment, Checked, Command, Event, FencingToken, Grant, Invalid, LockName, LockView,
+    LogTime, Outcome, Place, Query, Refusal, RenewalTarget, Reply, SessionId, TokenState,
 };
 use crate::service::{
     Call, ClaimRef, EventSender, Events, Freshness, LeaderHint, LockService, NotSent, RenewalCall, ServerInfo,
@@ -86,6 +86,10 @@ fn session() -> SessionId {
     SessionId::new(0, SESSION)
 }
 
+fn locked(acquire: &Acquire) -> &LockName {
+    acquire.locks.keys().next().expect("at least one lock")
+}
+
 impl LockService for Fake {
     async fn submit(&self, call: Call) -> Result<Reply, ServiceError> {
         let _ = self.asked.send(call.clone());
@@ -93,9 +97,10 @@ impl LockService for Fake {
         let outcome = match call.command {
             Command::OpenSession(open) => Outcome::Opened { session: session(), ttl_ms: open.ttl_ms, deadline },
             Command::Attach(attach) => Outcome::Attached { attachment: Attachment(attach.attempt), deadline },
-            Command::Acquire(acquire) => match acquire.name.as_str().trim_end_matches(char::is_numeric) {
+            Command::Acquire(acquire) if acquire.is_set() => Outcome::Done,
+            Command::Acquire(acquire) => match locked(&acquire).as_str().trim_end_matches(char::is_numeric) {
                 "busy" | "portions" => {
-                    Outcome::Queued(Place { lock: acquire.name, place: 1, sequence: 9, held_by: None })
+                    Outcome::Queued(Place { lock: locked(&acquire).clone(), place: 1, sequence: 9, held_by: None })
                 }
                 "stuck" => std::future::pending().await,
                 "late" => {
@@ -105,7 +110,7 @@ impl LockService for Fake {
                 }
                 "full" => return Err(ServiceError::not_sent(NotSent::Overloaded { pause_ms: 50 })),
                 "lost" => return Err(ServiceError::unknown("the leader changed")),
-                "held" => Outcome::Refused(Refusal::LimitUnknown { lock: lock(acquire.name.as_str()) }),
+                "held" => Outcome::Refused(Refusal::LimitUnknown { lock: lock(locked(&acquire).as_str()) }),
                 _ => granted(),
             },
             Command::TakeLease(take) if take.lock.name.as_str() == "held" => {
@@ -114,7 +119,7 @@ impl LockService for Fake {
             Command::TakeLease(_) => granted(),
             Command::Cancel { .. } | Command::CancelTake { .. } => Outcome::Withdrawn,
             Command::ChangeSetting(_) => Outcome::Done,
-            Command::Alter(_) | Command::Manage(_) | Command::AcquireSet(_) | Command::Document(_) => Outcome::Done,
+            Command::Alter(_) | Command::Manage(_) | Command::Document(_) => Outcome::Done,
             Command::Release(_) | Command::DropLease { .. } => Outcome::Released { left: 0 },
             Command::CloseSession { .. } | Command::EndSession(_) => Outcome::Closed,
             Command::Disconnected { .. } => {

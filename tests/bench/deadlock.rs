@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use lockkeeper::machine::Machine;
-use lockkeeper::model::{
-    Acquire, AcquireSet, Command, Extras, Fairness, Mode, Outcome, Owner, Refusal, RequestId, SessionId,
-};
+use lockkeeper::model::{Acquire, Command, Extras, Fairness, Mode, Outcome, Owner, Refusal, RequestId, SessionId};
 
 use super::machine::timed;
 use super::timer::Timer;
@@ -165,26 +163,20 @@ fn asks(queue: Queue, session: SessionId, number: u64, owner: &str) -> Command {
             let extras = Extras { fairness: Fairness::Barging, ..Extras::default() };
             Command::Acquire(Acquire { extras: Some(Box::new(extras)), ..permit(asked, limit) })
         }
-        Queue::Sets => Command::AcquireSet(set(asked)),
-        Queue::SetsForPermits(limit) => Command::AcquireSet(set(permit(asked, limit))),
+        Queue::Sets => Command::Acquire(set(asked)),
+        Queue::SetsForPermits(limit) => Command::Acquire(set(permit(asked, limit))),
     }
 }
 
 /// The same, with a lock of its own in a set.
-fn set(asked: Acquire) -> AcquireSet {
-    AcquireSet {
-        request: asked.request,
-        answered_below: asked.answered_below,
-        members: [(asked.name, asked.mode), (name(1_000 + asked.request.number), Mode::Exclusive)].into(),
-        owner: asked.owner,
-        patience: asked.patience,
-        metadata: asked.metadata,
-        extras: None,
-    }
+fn set(mut asked: Acquire) -> Acquire {
+    asked.locks.insert(name(1_000 + asked.request.number), Mode::Exclusive);
+    asked
 }
 
-fn permit(asked: Acquire, limit: u32) -> Acquire {
-    Acquire { mode: Mode::Permits { count: 1, limit: Some(limit) }, ..asked }
+fn permit(mut asked: Acquire, limit: u32) -> Acquire {
+    asked.locks.values_mut().for_each(|mode| *mode = Mode::Permits { count: 1, limit: Some(limit) });
+    asked
 }
 
 fn asks_for(session: SessionId, number: u64, lock: u64, owner: &str) -> Command {

@@ -19,8 +19,7 @@ fn acquire(session: u64, number: u64, lock: &str, mode: Mode) -> Command {
     Command::Acquire(Acquire {
         request: RequestId { session: SessionId::new(0, session), number },
         answered_below: 0,
-        name: key(lock).name,
-        mode,
+        locks: (key(lock).name, mode).into(),
         owner: None,
         patience: Patience::Session,
         metadata: Metadata { who: format!("s{session}").into(), why: "a build".into(), ..Metadata::default() },

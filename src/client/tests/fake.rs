@@ -277,7 +277,6 @@ impl Fake {
             Command::Alter(_) => Outcome::Done,
             Command::CloseSession { .. } => Outcome::Closed,
             Command::Disconnected { .. }
-            | Command::AcquireSet(_)
             | Command::EndSession(_)
             | Command::ChangeSetting(_)
             | Command::Manage(_)

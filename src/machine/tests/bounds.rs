@@ -28,8 +28,7 @@ fn acquire(session: u64, number: u64, lock: &str, patience: Patience) -> Command
     Command::Acquire(Acquire {
         request: RequestId { session: SessionId::new(0, session), number },
         answered_below: 0,
-        name: name(lock),
-        mode: Mode::Exclusive,
+        locks: (name(lock), Mode::Exclusive).into(),
         owner: None,
         patience,
         metadata: Metadata::default(),
@@ -124,7 +123,7 @@ fn a_command_ends_a_lock_delay_that_is_over() {
     let (loser, survivor) = (CROWD + 1, CROWD + 2);
     let delayed = |number: u64, lock: &str, mode: Mode| {
         let Command::Acquire(mut acquire) = acquire(loser, number, lock, Patience::Try) else { panic!("an acquire") };
-        acquire.mode = mode;
+        acquire.locks.values_mut().for_each(|of| *of = mode);
         acquire.extras.get_or_insert_default().delay_ms = 1000;
         Command::Acquire(acquire)
     };
@@ -145,22 +144,22 @@ fn a_command_ends_a_lock_delay_that_is_over() {
     watched.apply(&entry(10, vec![], vec![lost]));
     let asks = |number| RequestId { session: SessionId::new(0, survivor), number };
     let what = Alteration::Resume { token: tokens[1], handle: Handle::from_random(loser.into()), lease_ms: None };
-    let members = ["free", "in-a-set"].map(|lock| (name(lock), Mode::Exclusive)).into();
+    let locks = ["free", "in-a-set"].map(|lock| (name(lock), Mode::Exclusive)).into_iter().collect();
     let Command::Acquire(pool) = acquire(survivor, 4, "pool", Patience::Try) else { panic!("an acquire") };
     let why = Reason::parse("stuck").expect("legal");
     let commands = vec![
         acquire(survivor, 1, "taken", Patience::Try),
         Command::Alter(Alter { request: asks(2), answered_below: 0, name: name("resumed"), what }),
-        Command::AcquireSet(AcquireSet {
+        Command::Acquire(Acquire {
             request: asks(3),
             answered_below: 0,
-            members,
+            locks,
             owner: None,
             patience: Patience::Try,
             metadata: Metadata::default(),
             extras: None,
         }),
-        Command::Acquire(Acquire { mode: permits(1), ..pool }),
+        Command::Acquire(Acquire { locks: (name("pool"), permits(1)).into(), ..pool }),
         Command::Manage(Manage { lock: key("broken"), what: Managing::Break { token: tokens[3], why, dry_run: true } }),
     ];
     let applied = watched.apply(&entry(1011, vec![], commands));

@@ -132,18 +132,17 @@ impl Story {
             }
             (19, _) => set_limit(2 + self.random.below(2) as u32),
             (10..14, _) if self.sets => {
-                let members = (0..2).map(|_| self.member()).collect();
+                let locks = (0..2).map(|_| self.member()).collect();
                 let owner = self.owner();
-                let set = AcquireSet { request, answered_below, members, owner, patience, metadata, extras: None };
-                Command::AcquireSet(set)
+                Command::Acquire(Acquire { request, answered_below, locks, owner, patience, metadata, extras: None })
             }
             _ => {
-                let ((name, mode), owner) = (self.member(), self.owner());
+                let (locks, owner) = (self.member().into(), self.owner());
                 let extras = extras.filter(|_| owner.is_some());
                 // A lease that is not granted yet ties no parent, so that a cycle over it may be missed.
                 let nested = extras.as_ref().is_some_and(|extras| extras.lease_ms.is_some() && extras.parent.is_some());
                 let patience = if nested { Patience::Try } else { patience };
-                Command::Acquire(Acquire { request, answered_below, name, mode, owner, patience, metadata, extras })
+                Command::Acquire(Acquire { request, answered_below, locks, owner, patience, metadata, extras })
             }
         }
     }
@@ -245,10 +244,6 @@ pub(super) fn waiting_all_the_same(command: &Command) -> Option<Command> {
             acquire.extras.get_or_insert_default().deadlock = OnDeadlock::Wait;
             Some(Command::Acquire(acquire))
         }
-        Command::AcquireSet(mut set) => {
-            set.extras.get_or_insert_default().deadlock = OnDeadlock::Wait;
-            Some(Command::AcquireSet(set))
-        }
         _ => None,
     }
 }
@@ -275,8 +270,8 @@ fn alarms_are_never_false_and_never_missing() {
                 assert_eq!(expected, Outcome::Refused(Refusal::Deadlock { circle: vec![] }), "story {seed}, {at}");
                 assert!(!circle.is_empty(), "a circle of nobody");
                 let kind = match &command {
+                    Command::Acquire(acquire) if acquire.is_set() => "set",
                     Command::Acquire(_) => "acquire",
-                    Command::AcquireSet(_) => "set",
                     _ => "upgrade",
                 };
                 *alarms.entry(kind).or_default() += 1;

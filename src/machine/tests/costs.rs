@@ -20,8 +20,7 @@ pub(super) fn acquire(session: u64, number: u64, lock: &str, owner: Option<&str>
     Command::Acquire(Acquire {
         request: RequestId { session: SessionId::new(0, session), number },
         answered_below: 0,
-        name: LockName::parse(lock).expect("legal"),
-        mode: Mode::Exclusive,
+        locks: (LockName::parse(lock).expect("legal"), Mode::Exclusive).into(),
         owner: owner.map(|owner| Owner::parse(owner).expect("legal")),
         patience: Patience::Session,
         metadata: Metadata::default(),
@@ -31,10 +30,10 @@ pub(super) fn acquire(session: u64, number: u64, lock: &str, owner: Option<&str>
 
 pub(super) fn set(session: u64, number: u64, locks: &[String]) -> Command {
     let member = |name: &String| (LockName::parse(name).expect("legal"), Mode::Exclusive);
-    Command::AcquireSet(AcquireSet {
+    Command::Acquire(Acquire {
         request: RequestId { session: SessionId::new(0, session), number },
         answered_below: 0,
-        members: locks.iter().map(member).collect(),
+        locks: locks.iter().map(member).collect(),
         owner: None,
         patience: Patience::Session,
         metadata: Metadata::default(),
@@ -157,17 +156,18 @@ fn circle_over_permits(sets: bool, aside: bool) {
 
 pub(super) fn permit(session: u64, number: u64, owner: &str) -> Command {
     let Command::Acquire(asks) = acquire(session, number, "pool", Some(owner)) else { panic!("an acquire") };
-    Command::Acquire(Acquire { mode: Mode::Permits { count: 1, limit: Some(3) }, ..asks })
+    let locks = (LockName::parse("pool").expect("legal"), Mode::Permits { count: 1, limit: Some(3) }).into();
+    Command::Acquire(Acquire { locks, ..asks })
 }
 
 /// A set of a permit and another lock.
 fn with_a_permit(session: u64) -> Command {
     let idle = format!("idle-{session}");
-    let Command::AcquireSet(asks) = set(session, 1, std::slice::from_ref(&idle)) else { panic!("a set") };
+    let Command::Acquire(asks) = set(session, 1, std::slice::from_ref(&idle)) else { panic!("a set") };
     let name = |name: &str| LockName::parse(name).expect("legal");
     let members = [(name("pool"), Mode::Permits { count: 1, limit: Some(3) }), (name(&idle), Mode::Exclusive)];
     let owner = Some(Owner::parse("waiter").expect("legal"));
-    Command::AcquireSet(AcquireSet { members: members.into(), owner, ..asks })
+    Command::Acquire(Acquire { locks: members.into_iter().collect(), owner, ..asks })
 }
 
 /// Releasing a lock is one step of bounded work, however many wait: the same few records change, and one waiter is granted.

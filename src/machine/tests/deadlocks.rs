@@ -21,8 +21,9 @@ fn opened(sessions: u64) -> Machine {
 
 /// An acquire with these choices and this mode.
 fn with(command: Command, mode: Mode, extras: Extras) -> Command {
-    let Command::Acquire(asks) = command else { panic!("an acquire") };
-    Command::Acquire(Acquire { mode, extras: Some(Box::new(extras)), ..asks })
+    let Command::Acquire(mut asks) = command else { panic!("an acquire") };
+    asks.locks.values_mut().for_each(|of| *of = mode);
+    Command::Acquire(Acquire { extras: Some(Box::new(extras)), ..asks })
 }
 
 fn leased(command: Command) -> Command {

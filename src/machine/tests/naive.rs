@@ -147,11 +147,6 @@ fn payload_of(command: &Command) -> Command {
         acquire.answered_below = 0;
         acquire.extras = acquire.extras.take().filter(|extras| **extras != Extras::default());
     }
-    if let Command::AcquireSet(set) = &mut payload {
-        set.patience = Patience::Try;
-        set.answered_below = 0;
-        set.extras = set.extras.take().filter(|extras| **extras != Extras::default());
-    }
     if let Command::Release(release) = &mut payload {
         release.answered_below = 0;
     }
@@ -274,6 +269,7 @@ impl Naive {
                 Outcome::Closed
             }
             Command::EndSession(end) => self.end_by_an_operator(end),
+            Command::Acquire(acquire) if acquire.is_set() => self.acquire_set(principal, acquire, payload_of(command)),
             Command::Acquire(acquire) => self.acquire(principal, acquire, payload_of(command)),
             Command::Cancel { request } => self.cancel(*request),
             Command::Release(release) => self.release(release, payload_of(command)),
@@ -289,7 +285,6 @@ impl Naive {
                 }
             }
             Command::Alter(alter) => self.alter(principal, alter, payload_of(command)),
-            Command::AcquireSet(set) => self.acquire_set(principal, set, payload_of(command)),
             Command::Manage(manage) => self.manage(&manage.lock, &manage.what),
             Command::Document(command) => self.document(principal, command),
             Command::ChangeSetting(Setting::TtlMax(value)) => self.change_ttl_max(*value),

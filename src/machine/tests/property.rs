@@ -25,6 +25,7 @@ fn variant(value: &impl std::fmt::Debug) -> String {
 /// What was asked: a change of a hold by the kind of change.
 fn command_word(command: &Command) -> String {
     match command {
+        Command::Acquire(acquire) if acquire.is_set() => "AcquireSet".to_owned(),
         Command::Alter(alter) => variant(&alter.what),
         Command::Manage(manage) => variant(&manage.what),
         Command::Document(command) => variant(command),

@@ -29,8 +29,7 @@ fn acquire(session: SessionId, number: u64, lock: &str, patience: Patience) -> C
     Command::Acquire(Acquire {
         request: RequestId { session, number },
         answered_below: 0,
-        name: key(lock).name,
-        mode: Mode::Exclusive,
+        locks: (key(lock).name, Mode::Exclusive).into(),
         owner: None,
         patience,
         metadata: Metadata::default(),

@@ -24,8 +24,9 @@ fn owner(text: &str) -> Option<Owner> {
 }
 
 fn in_mode(command: Command, mode: Mode) -> Command {
-    let Command::Acquire(acquire) = command else { panic!("an acquire") };
-    Command::Acquire(Acquire { mode, ..acquire })
+    let Command::Acquire(mut acquire) = command else { panic!("an acquire") };
+    acquire.locks.values_mut().for_each(|of| *of = mode);
+    Command::Acquire(acquire)
 }
 
 fn permits(session: u64, number: u64, count: u32) -> Command {
@@ -41,14 +42,12 @@ fn barging(command: Command) -> Command {
 /// A set of these locks, of which those that begin with `hot` are shared.
 fn set_of(session: u64, number: u64, locks: &[&str]) -> Command {
     let locks: Vec<String> = locks.iter().map(|lock| (*lock).to_owned()).collect();
-    let Command::AcquireSet(mut set) = set(session, number, &locks) else { panic!("a set") };
-    let share = |(name, mode): (&LockName, &mut Mode)| {
-        if name.as_str().starts_with("hot") {
-            *mode = Mode::Shared;
-        }
-    };
-    set.members.iter_mut().for_each(share);
-    Command::AcquireSet(set)
+    let Command::Acquire(mut set) = set(session, number, &locks) else { panic!("a set") };
+    let names: Vec<LockName> = set.locks.keys().filter(|name| name.as_str().starts_with("hot")).cloned().collect();
+    for name in names {
+        set.locks.insert(name, Mode::Shared);
+    }
+    Command::Acquire(set)
 }
 
 fn opened(sessions: u64) -> Machine {
@@ -226,8 +225,8 @@ fn a_set_is_searched_for_deadlocks_once() {
     for (number, lock) in (1..).zip(&locks) {
         token(&apply(&mut machine, acquire(1, number, lock, Some("holder"))));
     }
-    let Command::AcquireSet(asks) = set(2, 1, &locks) else { panic!("a set") };
-    let asks = Command::AcquireSet(AcquireSet { owner: owner("waiter"), ..asks });
+    let Command::Acquire(asks) = set(2, 1, &locks) else { panic!("a set") };
+    let asks = Command::Acquire(Acquire { owner: owner("waiter"), ..asks });
     let (count, _) = counted(&mut machine, asks);
     assert_eq!(count, 1, "searches for {} locks", locks.len());
 }

@@ -41,8 +41,7 @@ pub(in crate::rpc) fn stream_acquire(session: SessionId, acquire: pb::StreamAcqu
     Ok(Acquire {
         request: RequestId { session, number: acquire.request },
         answered_below: acquire.answered_below,
-        name: LockName::parse(&acquire.lock)?,
-        mode: required("mode", acquire.mode)?.try_into()?,
+        locks: (LockName::parse(&acquire.lock)?, required("mode", acquire.mode)?.try_into()?).into(),
         owner: owner(acquire.owner)?,
         patience: required("patience", acquire.patience)?.try_into()?,
         metadata: metadata(acquire.metadata)?,
@@ -50,19 +49,19 @@ pub(in crate::rpc) fn stream_acquire(session: SessionId, acquire: pb::StreamAcqu
     })
 }
 
-impl From<&Acquire> for pb::StreamAcquire {
-    fn from(acquire: &Acquire) -> Self {
-        Self {
-            request: acquire.request.number,
-            answered_below: acquire.answered_below,
-            lock: acquire.name.to_string(),
-            mode: Some(acquire.mode.into()),
-            owner: acquire.owner.as_ref().map(ToString::to_string),
-            patience: Some(acquire.patience.into()),
-            metadata: Some((&acquire.metadata).into()),
-            extras: acquire.extras.as_deref().map(Into::into),
-        }
-    }
+/// An acquire of one lock, as it is sent; `None` where it is one of a set.
+pub(in crate::rpc) fn acquire_of_one(acquire: &Acquire) -> Option<pb::StreamAcquire> {
+    let (name, mode) = acquire.locks.only()?;
+    Some(pb::StreamAcquire {
+        request: acquire.request.number,
+        answered_below: acquire.answered_below,
+        lock: name.to_string(),
+        mode: Some((*mode).into()),
+        owner: acquire.owner.as_ref().map(ToString::to_string),
+        patience: Some(acquire.patience.into()),
+        metadata: Some((&acquire.metadata).into()),
+        extras: acquire.extras.as_deref().map(Into::into),
+    })
 }
 
 /// A session's release.

@@ -17,7 +17,9 @@ mod tokens;
 mod tests;
 
 pub(super) use acting::stream_alter;
-pub(super) use command::{Sent, open_session, stream_acquire, stream_close, stream_open, stream_release};
+pub(super) use command::{
+    Sent, acquire_of_one, open_session, stream_acquire, stream_close, stream_open, stream_release,
+};
 pub(super) use document::{documents, find_documents, find_pings, pings};
 pub(super) use error::{
     AsInvalid, decided, error_from_status, error_from_wire, error_to_status, error_to_wire, not_understood,

@@ -1,26 +1,24 @@
 //! Lock sets: as they come in, and as they are sent.
 
-use std::collections::BTreeMap;
-
 use super::command::call;
 use super::part::{extras, metadata, owner, required};
-use crate::model::{AcquireSet, Command, Invalid, LockName, RequestId, SessionId};
+use crate::model::{Acquire, Command, Invalid, LockName, RequestId, SessionId, SmallMap};
 use crate::rpc::pb;
 use crate::service::Call;
 
 /// A session's acquire of several locks. How many there may be is the node's to check, for callers of every kind.
-pub(in crate::rpc) fn stream_acquire_set(session: SessionId, set: pb::StreamAcquireSet) -> Result<AcquireSet, Invalid> {
-    let mut members = BTreeMap::new();
+pub(in crate::rpc) fn stream_acquire_set(session: SessionId, set: pb::StreamAcquireSet) -> Result<Acquire, Invalid> {
+    let mut locks = SmallMap::new();
     for pb::SetMember { lock, mode } in set.members {
         let name = LockName::parse(&lock)?;
-        if members.insert(name, required("mode", mode)?.try_into()?).is_some() {
+        if locks.insert(name, required("mode", mode)?.try_into()?).is_some() {
             return Err(Invalid::new("locks", "each name once in a set", format!("{lock:?} twice")));
         }
     }
-    Ok(AcquireSet {
+    Ok(Acquire {
         request: RequestId { session, number: set.request },
         answered_below: set.answered_below,
-        members,
+        locks,
         owner: owner(set.owner)?,
         patience: required("patience", set.patience)?.try_into()?,
         metadata: metadata(set.metadata)?,
@@ -28,9 +26,9 @@ pub(in crate::rpc) fn stream_acquire_set(session: SessionId, set: pb::StreamAcqu
     })
 }
 
-impl From<&AcquireSet> for pb::StreamAcquireSet {
-    fn from(set: &AcquireSet) -> Self {
-        let members = set.members.iter();
+impl From<&Acquire> for pb::StreamAcquireSet {
+    fn from(set: &Acquire) -> Self {
+        let members = set.locks.iter();
         Self {
             request: set.request.number,
             answered_below: set.answered_below,
@@ -49,6 +47,6 @@ impl TryFrom<pb::SessionAcquireSetRequest> for Call {
     type Error = Invalid;
     fn try_from(asked: pb::SessionAcquireSetRequest) -> Result<Self, Invalid> {
         let set = stream_acquire_set(SessionId::from_u64(asked.session)?, required("acquire", asked.acquire)?)?;
-        call(&asked.handle, &asked.namespace, Command::AcquireSet(set))
+        call(&asked.handle, &asked.namespace, Command::Acquire(set))
     }
 }

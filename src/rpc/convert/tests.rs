@@ -12,9 +12,9 @@ use self::values::{
 };
 use super::{AsInvalid, decided, error_from_status, error_from_wire, error_to_status, error_to_wire, reply_to_answer};
 use crate::model::{
-    Acquire, AcquireSet, Alter, Answer, Answered, Command, EndSession, Event, Handle, Instance, Invalid, LogTime,
-    Manage, Mode, Namespace, OpenSession, Outcome, Patience, Position, Reason, Refusal, Release, Reply, RequestId,
-    SessionId, TakeId, TakeLease, Totals, WallTime,
+    Acquire, Alter, Answer, Answered, Command, EndSession, Event, Handle, Instance, Invalid, LogTime, Manage, Mode,
+    Namespace, OpenSession, Outcome, Patience, Position, Reason, Refusal, Release, Reply, RequestId, SessionId,
+    SmallMap, TakeId, TakeLease, Totals, WallTime,
 };
 use crate::rpc::pb;
 use crate::service::{Call, LeaderHint, NotSent, Proof, Role, ServiceError, Status, TABLE, Word};
@@ -106,17 +106,18 @@ proptest! {
         let (name, answered_below) = (lock.name.clone(), below);
         let (acquire_owner, acquire_extras) = (owner.clone(), extras.clone());
         let acquire =
-            Acquire { request, answered_below, name: name.clone(), mode, owner, patience, metadata: metadata.clone(), extras };
-        prop_assert_eq!(super::stream_acquire(session, (&acquire).into()), Ok(acquire));
+            Acquire { request, answered_below, locks: (name.clone(), mode).into(), owner, patience, metadata: metadata.clone(), extras };
+        let one = super::acquire_of_one(&acquire).expect("one lock");
+        prop_assert_eq!(super::stream_acquire(session, one), Ok(acquire));
         let (owner, extras) = (acquire_owner, acquire_extras);
-        let members = members.into_iter().collect();
-        let set = AcquireSet { request, answered_below, members, owner, patience, metadata: metadata.clone(), extras };
+        let locks: SmallMap<_, _> = members.into_iter().collect();
+        let set = Acquire { request, answered_below, locks, owner, patience, metadata: metadata.clone(), extras };
         prop_assert_eq!(super::stream_acquire_set(session, (&set).into()), Ok(set.clone()));
         let asked = pb::SessionAcquireSetRequest {
             namespace: lock.namespace.to_string(), session: session.as_u64(), handle: handle.reveal().to_owned(), acquire: Some((&set).into()),
         };
         let proof = Proof::Handle { handle: handle.clone(), namespace: lock.namespace.clone() };
-        prop_assert_eq!(Call::try_from(asked), Ok(Call { proof, ..Call::new(Command::AcquireSet(set)) }));
+        prop_assert_eq!(Call::try_from(asked), Ok(Call { proof, ..Call::new(Command::Acquire(set)) }));
         let release = Release { request, answered_below, name, token };
         prop_assert_eq!(super::stream_release(session, (&release).into()), Ok(release));
 

@@ -8,7 +8,7 @@ use crate::model::{
     Answered, Command, EndSession, Handle, Invalid, LockKey, Manage, Query, RenewalTarget, Reply, SessionId, Setting,
     TakeId, TakeLease,
 };
-use crate::rpc::convert::{Sent, bytes_of, decided, error_from_status, not_understood};
+use crate::rpc::convert::{Sent, acquire_of_one, bytes_of, decided, error_from_status, not_understood};
 use crate::rpc::pb;
 use crate::service::{ClaimRef, Freshness, Proof, RenewalCall, ServiceError};
 
@@ -77,13 +77,12 @@ impl RemoteService {
         let endpoints = &self.shared.endpoints;
         match command {
             Command::Acquire(acquire) => {
+                if let acquire @ Some(_) = acquire_of_one(acquire) {
+                    let asked = pb::SessionAcquireRequest { namespace, session, handle, acquire };
+                    let call = |asked, at| async move { reply(locks(at).session_acquire(asked).await) };
+                    return endpoints.ask(Effect::Repeats, asked, call).await;
+                }
                 let acquire = Some(acquire.into());
-                let asked = pb::SessionAcquireRequest { namespace, session, handle, acquire };
-                let call = |asked, at| async move { reply(locks(at).session_acquire(asked).await) };
-                endpoints.ask(Effect::Repeats, asked, call).await
-            }
-            Command::AcquireSet(set) => {
-                let acquire = Some(set.into());
                 let asked = pb::SessionAcquireSetRequest { namespace, session, handle, acquire };
                 let call = |asked, at| async move { reply(locks(at).session_acquire_set(asked).await) };
                 endpoints.ask(Effect::Repeats, asked, call).await

@@ -23,7 +23,7 @@ use futures_util::future::try_join_all;
 
 use self::endpoints::{Effect, Endpoints};
 use self::stream::StreamHandle;
-use super::convert::{Sent, error_from_status, not_understood, stream_open};
+use super::convert::{Sent, acquire_of_one, error_from_status, not_understood, stream_open};
 use super::pb;
 use super::pb::client_frame::Body;
 use super::tasks::Tasks;
@@ -198,7 +198,6 @@ impl RemoteService {
             Command::Acquire(acquire) => self.session_command(acquire.request.session, call).await,
             Command::Release(release) => self.session_command(release.request.session, call).await,
             Command::Cancel { request } => self.session_command(request.session, call).await,
-            Command::AcquireSet(set) => self.session_command(set.request.session, call).await,
             Command::Alter(alter) => self.session_command(alter.request.session, call).await,
             Command::TakeLease(take) => Box::pin(self.take(take, Sent::from(call))).await,
             Command::CancelTake { lock, take, handle } => {
@@ -238,8 +237,10 @@ impl RemoteService {
 /// The frame for a session's command, and its number where it may have to wait.
 fn stream_body(command: &Command) -> Result<(Body, Option<u64>), ServiceError> {
     Ok(match command {
-        Command::Acquire(acquire) => (Body::Acquire(acquire.into()), Some(acquire.request.number)),
-        Command::AcquireSet(set) => (Body::AcquireSet(set.into()), Some(set.request.number)),
+        Command::Acquire(acquire) => {
+            let set = || Body::AcquireSet(acquire.into());
+            (acquire_of_one(acquire).map_or_else(set, Body::Acquire), Some(acquire.request.number))
+        }
         Command::Release(release) => (Body::Release(release.into()), None),
         Command::Alter(alter) => (Body::Alter(alter.into()), Some(alter.request.number)),
         Command::Cancel { request } => (Body::Cancel(pb::StreamCancel { request: request.number }), None),

@@ -55,8 +55,7 @@ pub(super) fn acquire(name: &str, number: u64) -> Call {
     Call::new(Command::Acquire(Acquire {
         request: RequestId { session: session(), number },
         answered_below: number,
-        name: LockName::parse(name).expect("legal"),
-        mode: Mode::Permits { count: 2, limit: Some(3) },
+        locks: (LockName::parse(name).expect("legal"), Mode::Permits { count: 2, limit: Some(3) }).into(),
         owner: None,
         patience: Patience::For { ms: 1_000 },
         metadata: Metadata { why: "to test".into(), ..Metadata::default() },

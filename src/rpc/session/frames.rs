@@ -5,7 +5,8 @@ use prost::Message;
 use super::{Bound, Done, End, SessionStream};
 use crate::limits;
 use crate::model::{
-    Attach, Claim, Command, EventKind, Handle, Invalid, LockKey, LockName, RenewalTarget, Reply, RequestId, SessionId,
+    Acquire, Attach, Claim, Command, EventKind, Handle, Invalid, LockKey, LockName, RenewalTarget, Reply, RequestId,
+    SessionId,
 };
 use crate::rpc::convert::{
     open_session, required, stream_acquire, stream_acquire_set, stream_alter, stream_close, stream_release,
@@ -63,14 +64,11 @@ impl<S: LockService> SessionStream<S> {
             }
             Body::Acquire(acquire) => {
                 let acquire = stream_acquire(self.session()?, acquire)?;
-                let claim = self.claim(&acquire.name, acquire.request);
-                self.start_command(number, Some(claim), Command::Acquire(acquire));
+                self.start_acquire(number, acquire);
             }
             Body::AcquireSet(set) => {
-                let set = stream_acquire_set(self.session()?, set)?;
-                // Its settlement is found by its number; any of its locks will do beside it.
-                let claim = set.members.keys().next().map(|name| self.claim(name, set.request));
-                self.start_command(number, claim, Command::AcquireSet(set));
+                let acquire = stream_acquire_set(self.session()?, set)?;
+                self.start_acquire(number, acquire);
             }
             Body::Alter(alter) => {
                 let alter = stream_alter(self.session()?, alter)?;
@@ -100,6 +98,12 @@ impl<S: LockService> SessionStream<S> {
             }
         }
         Ok(())
+    }
+
+    /// Its settlement is found by its number; any of its locks will do beside it.
+    fn start_acquire(&mut self, number: u64, acquire: Acquire) {
+        let claim = acquire.locks.keys().next().map(|name| self.claim(name, acquire.request));
+        self.start_command(number, claim, Command::Acquire(acquire));
     }
 
     fn session(&self) -> Result<SessionId, Invalid> {

@@ -6,8 +6,8 @@ mod story;
 use std::time::Duration;
 
 use lockkeeper::model::{
-    Acquire, AcquireSet, Alter, Alteration, Command, Extras, FencingToken, Handle, LockKey, LockName, LockValue,
-    Metadata, Mode, Namespace, Outcome, Owner, Patience, Reentry, Refusal, Release, SessionClose, TakeId, TakeLease,
+    Acquire, Alter, Alteration, Command, Extras, FencingToken, Handle, LockKey, LockName, LockValue, Metadata, Mode,
+    Namespace, Outcome, Owner, Patience, Reentry, Refusal, Release, SessionClose, TakeId, TakeLease,
 };
 
 use self::story::{Caller, Op, Story, name};
@@ -21,7 +21,8 @@ fn acquire(caller: &Caller, lock: LockName, mode: Mode, patience: Patience, extr
     let owner = (extras.reentry != Reentry::Refuse).then(|| Owner::parse("job").expect("short"));
     let metadata = Metadata::default();
     let extras = Some(Box::new(extras));
-    Command::Acquire(Acquire { request, answered_below, name: lock, mode, owner, patience, metadata, extras })
+    let locks = (lock, mode).into();
+    Command::Acquire(Acquire { request, answered_below, locks, owner, patience, metadata, extras })
 }
 
 fn plain(caller: &Caller, lock: LockName) -> Command {
@@ -116,10 +117,10 @@ async fn sets_survive_the_leader() {
     let ops: Vec<_> = (0..NAMES)
         .map(|at| {
             let (request, answered_below) = owner.draw();
-            let members = members(at).map(|name| (name, Mode::Exclusive)).collect();
+            let locks = members(at).map(|name| (name, Mode::Exclusive)).collect();
             let (patience, metadata) = (Patience::Session, Metadata::default());
-            let set = AcquireSet { request, answered_below, members, owner: None, patience, metadata, extras: None };
-            Op::new(at, &owner, Command::AcquireSet(set))
+            let set = Acquire { request, answered_below, locks, owner: None, patience, metadata, extras: None };
+            Op::new(at, &owner, Command::Acquire(set))
         })
         .collect();
     for granted in story.through_a_kill(ops).await {

@@ -31,11 +31,12 @@ impl Naive {
             return outcome;
         }
         let namespace = self.alive(acquire.request.session).expect("seen").open.namespace.clone();
+        let (name, mode) = acquire.locks.only().expect("one lock");
         let ask = Ask {
-            lock: LockKey { namespace, name: acquire.name.clone() },
+            lock: LockKey { namespace, name: name.clone() },
             claim: Claim::Request(acquire.request),
             owner: acquire.owner.clone(),
-            mode: acquire.mode,
+            mode: *mode,
             metadata: acquire.metadata.clone(),
             principal: principal.clone(),
             payload: payload.clone(),
@@ -156,7 +157,7 @@ impl Naive {
         self.waits.push(Wait { ask, sequence: self.sequences, end, upgrades: None, of_lease: false });
     }
 
-    pub(super) fn acquire_set(&mut self, principal: &Principal, set: &AcquireSet, payload: Command) -> Outcome {
+    pub(super) fn acquire_set(&mut self, principal: &Principal, set: &Acquire, payload: Command) -> Outcome {
         if let Some(outcome) = self.seen(set.request, set.answered_below, &payload) {
             return outcome;
         }
@@ -175,7 +176,7 @@ impl Naive {
             extras: Extras { reentry: Reentry::Refuse, fairness: Fairness::Fair, ..choices.clone() },
             set: true,
         };
-        let asks: Vec<Ask> = set.members.iter().map(ask).collect();
+        let asks: Vec<Ask> = set.locks.iter().map(ask).collect();
         if let Err(refused) = self.judge_set(&asks, set.patience) {
             self.forget_limits();
             self.remember(set.request, Some(payload), refused.clone());

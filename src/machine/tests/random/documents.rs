@@ -62,8 +62,8 @@ impl Story {
         }
         Command::Document(match self.random.below(100) {
             0..26 => DocumentCommand::Grab(self.grab()),
-            26..30 => self.confirm(),
-            30..50 => {
+            26..31 => self.confirm(),
+            31..50 => {
                 let grab = self.grab();
                 let seen = self.seen(&grab.lock);
                 DocumentCommand::Overtake { grab, seen }
@@ -88,7 +88,7 @@ impl Story {
 
     /// Mostly of an acquisition that may be prepared.
     fn confirm(&mut self) -> DocumentCommand {
-        let recent = self.grabs.len().saturating_sub(4);
+        let recent = self.grabs.len().saturating_sub(6);
         let grab = self.random.pick(&self.grabs[recent..]).map(|grab| (grab.lock.clone(), grab.ts));
         let (lock, ts) =
             grab.unwrap_or_else(|| (LockKey { namespace: Namespace::default(), name: self.name() }, ts_of(0)));

@@ -5,34 +5,38 @@ use super::*;
 impl Story {
     pub(super) fn acquire_set(&mut self) -> Command {
         let at = self.session();
-        let sets: Vec<_> = self.known[at].past.iter().filter(|past| matches!(past, Command::AcquireSet(_))).collect();
+        let sets: Vec<_> = self.known[at]
+            .past
+            .iter()
+            .filter(|past| matches!(past, Command::Acquire(acquire) if acquire.is_set()))
+            .collect();
         let recent = sets.len().saturating_sub(5);
         let again = self.random.pick(&sets[recent..]).copied().cloned();
         let (roll, patience, name) = (self.random.below(100), self.patience(), self.name());
-        if let Some(Command::AcquireSet(mut again)) = again.filter(|_| roll < 25) {
+        if let Some(Command::Acquire(mut again)) = again.filter(|_| roll < 25) {
             again.patience = patience;
             if roll < 6 {
-                again.members.insert(name, Mode::Exclusive);
+                again.locks.insert(name, Mode::Exclusive);
             }
-            return Command::AcquireSet(again);
+            return Command::Acquire(again);
         }
-        let mut members = std::collections::BTreeMap::new();
+        let mut locks = SmallMap::new();
         for _ in 0..2 + self.random.below(2) {
             let name = self.name();
-            members.insert(name.clone(), self.mode(&name));
+            locks.insert(name.clone(), self.mode(&name));
         }
         let lease_ms = self.random.percent(20).then(|| self.lease_ms());
         let extras = Extras { lease_ms, ..Extras::default() };
-        let set = AcquireSet {
+        let set = Acquire {
             request: RequestId { session: self.known[at].id, number: self.number(at) },
             answered_below: self.answered_below(at),
-            members,
+            locks,
             owner: self.owner(),
             patience: self.patience(),
             metadata: Metadata::default(),
             extras: Some(Box::new(extras)).filter(|_| lease_ms.is_some()),
         };
-        let command = Command::AcquireSet(set);
+        let command = Command::Acquire(set);
         self.known[at].past.push(command.clone());
         command
     }
@@ -72,14 +76,11 @@ impl Story {
         match &mut command {
             Command::Acquire(acquire) => {
                 acquire.patience = patience;
-                if changed {
-                    acquire.name = name;
-                }
-            }
-            Command::AcquireSet(set) => {
-                set.patience = patience;
-                if changed {
-                    set.members.insert(name, Mode::Exclusive);
+                if changed && acquire.is_set() {
+                    acquire.locks.insert(name, Mode::Exclusive);
+                } else if changed {
+                    let (_, mode) = acquire.locks.pop_first()?;
+                    acquire.locks = (name, mode).into();
                 }
             }
             Command::Release(release) if changed => release.name = name,
@@ -105,12 +106,11 @@ impl Story {
         let command = Command::Acquire(Acquire {
             request: RequestId { session: self.known[at].id, number: self.number(at) },
             answered_below: self.answered_below(at),
-            mode: self.mode(&name),
+            locks: (name.clone(), self.mode(&name)).into(),
             owner: self.owner(),
             patience: self.patience(),
             metadata: Metadata::default(),
             extras: self.extras(),
-            name,
         });
         self.known[at].past.push(command.clone());
         command

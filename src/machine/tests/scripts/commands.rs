@@ -36,8 +36,8 @@ impl Script {
                 let owner = args.take_key("owner").map(Owner::parse).transpose()?;
                 let name = LockName::parse(args.next_pos().ok_or("acquire what?")?)?;
                 let extras = self.extras(args)?;
-                let (metadata, patience, mode) = (metadata(args), patience(args)?, mode(args)?);
-                Command::Acquire(Acquire { request, answered_below, name, mode, owner, patience, metadata, extras })
+                let (metadata, patience, locks) = (metadata(args), patience(args)?, (name, mode(args)?).into());
+                Command::Acquire(Acquire { request, answered_below, locks, owner, patience, metadata, extras })
             }
             word if script_documents::is_change(word) => script_documents::change(word, who, args)?,
             "limit" | "unlimit" | "break" | "ask" | "handover" => self.manage(word, args)?,
@@ -143,16 +143,15 @@ impl Script {
             Err(_) if how == "shared" => Mode::Shared,
             Err(_) => Mode::Exclusive,
         };
-        let mut members = BTreeMap::new();
+        let mut locks = SmallMap::new();
         while let Some(name) = args.next_pos() {
-            members.insert(LockName::parse(name)?, Mode::Exclusive);
+            locks.insert(LockName::parse(name)?, Mode::Exclusive);
         }
         while let Some((name, how)) = args.next_key() {
-            members.insert(LockName::parse(name)?, mode(how));
+            locks.insert(LockName::parse(name)?, mode(how));
         }
         let answered_below = 0;
-        let set = AcquireSet { request, answered_below, members, owner, patience, metadata, extras };
-        Ok(Command::AcquireSet(set))
+        Ok(Command::Acquire(Acquire { request, answered_below, locks, owner, patience, metadata, extras }))
     }
 
     pub(super) fn manage(&mut self, word: &str, args: &mut ArgumentConsumer<'_>) -> Result<Command> {
