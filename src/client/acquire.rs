@@ -63,12 +63,12 @@ impl<S: LockService> LockRequest<S> {
         let Self { asker, name, mode, wanted, mut choices } = self;
         let name = name?;
         let (owner, extras) = choices.checked()?;
-        let lease_ms = extras.as_ref().and_then(|extras| extras.lease_ms);
+        let lease_ms = choices.lease_ms;
         let Ready { session, metadata, patience, deadline } = asker.ready(wanted).await?;
         let asked = name.clone();
         let command = |request, answered_below| {
             let locks = (asked, mode).into();
-            Command::Acquire(Acquire { request, answered_below, locks, owner, patience, metadata, extras })
+            Command::Acquire(Acquire { request, answered_below, locks, owner, patience, metadata, lease_ms, extras })
         };
         let pursued = Pursuit::pursue(session, &name, command, choices.on_queued, deadline).await?;
         Ok(pursued.guard(name, lease_ms)?.held_in(mode))

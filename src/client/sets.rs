@@ -83,13 +83,13 @@ impl<S: LockService> SetRequest<S> {
         let Self { asker, members, wanted, mut choices } = self;
         let members = checked(members)?;
         let (owner, extras) = choices.checked()?;
-        let lease_ms = extras.as_ref().and_then(|extras| extras.lease_ms);
+        let lease_ms = choices.lease_ms;
         let (names, modes): (Vec<_>, Vec<_>) = members.clone().into_iter().unzip();
         let one = names.first().ok_or_else(|| Invalid::new("locks", "at least one in a set", "none"))?;
         let Ready { session, metadata, patience, deadline } = asker.ready(wanted).await?;
         let command = |request, answered_below| {
             let locks = members.into_iter().collect();
-            Command::Acquire(Acquire { request, answered_below, locks, owner, patience, metadata, extras })
+            Command::Acquire(Acquire { request, answered_below, locks, owner, patience, metadata, lease_ms, extras })
         };
         let pursued = Pursuit::pursue(session, one, command, choices.on_queued, deadline).await?;
         let guards = pursued.guards(&names, lease_ms)?.into_iter().zip(modes);

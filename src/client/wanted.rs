@@ -69,6 +69,7 @@ impl Wait {
 #[derive(Default)]
 pub(super) struct Choices {
     pub(super) owner: Option<String>,
+    pub(super) lease_ms: Option<u64>,
     pub(super) extras: Extras,
     pub(super) value: Option<String>,
     pub(super) parent: Option<(SessionId, String)>,
@@ -175,7 +176,7 @@ macro_rules! choice_methods {
 
             /// The hold also ends so long after its last renewal, which the session's keeper sends at a third of it.
             pub fn lease(mut self, length: std::time::Duration) -> Self {
-                self.choices.extras.lease_ms = Some($crate::client::session::millis(length));
+                self.choices.lease_ms = Some($crate::client::session::millis(length));
                 self
             }
 

@@ -7,8 +7,8 @@ use super::encode_record;
 use crate::audit::{self, Draft, Facts};
 use crate::limits;
 use crate::machine::state::{
-    Delayed, DocumentMark, Entered, Finished, FreeDocument, Globals, Holder, HolderExtras, Lease, LimitOrigin,
-    ProcessRecord, Purpose, SessionRecord, Take, TakeState, Tombstone, Waiter,
+    Delayed, DocumentMark, Entered, Finished, FreeDocument, Globals, Holder, HolderExtras, Lease, LeaseWanted,
+    LimitOrigin, ProcessRecord, Purpose, Request, SessionRecord, Take, TakeState, Tombstone, Waiter,
 };
 use crate::machine::{Record, RecordKey, Segment};
 use crate::model::*;
@@ -68,46 +68,43 @@ fn parent() -> Option<Parent> {
     Some(Parent { session: session(), owner: owner() })
 }
 
+fn request() -> Request {
+    let extras = Extras { delay_ms: u64::MAX, value: value(), parent: parent(), ..Extras::default() };
+    Request {
+        claim: Claim::Take(TAKE),
+        owner: Some(owner()),
+        mode: mode(),
+        principal: principal(),
+        metadata: Arc::new(metadata()),
+        fingerprint: u64::MAX,
+        extras: Some(Box::new(extras)),
+    }
+}
+
 fn holder() -> Holder {
     let entered = Entered { number: u64::MAX, fingerprint: u64::MAX };
     let extras = HolderExtras {
         again: vec![entered; limits::HOLD_DEPTH_MAX],
         upgrade: Some(entered),
         set: true,
-        delay_ms: u64::MAX,
-        value: value(),
-        parent: parent(),
         document: Some(mark()),
     };
     Holder {
-        claim: Claim::Take(TAKE),
-        owner: Some(owner()),
-        mode: mode(),
-        principal: principal(),
-        metadata: Arc::new(metadata()),
+        request: request(),
         since: TIME,
         when: WALL,
         waited_ms: u64::MAX,
-        fingerprint: u64::MAX,
         lease: Some(Lease { handle: Some(handle()), deadline: TIME, attempt: u64::MAX }),
         extras: Some(Box::new(extras)),
     }
 }
 
 fn waiter() -> Waiter {
-    let extras =
-        Extras { lease_ms: Some(u64::MAX), delay_ms: u64::MAX, value: value(), parent: parent(), ..Extras::default() };
     Waiter {
-        claim: Claim::Take(TAKE),
-        owner: Some(owner()),
-        mode: mode(),
-        principal: principal(),
-        metadata: Arc::new(metadata()),
+        request: request(),
         since: TIME,
         deadline: Some(TIME),
-        fingerprint: u64::MAX,
-        lease: Some((handle(), u64::MAX)),
-        extras: Some(Box::new(extras)),
+        lease: Some(LeaseWanted { handle: Some(handle()), ms: u64::MAX }),
         purpose: Purpose::Upgrade(token()),
     }
 }

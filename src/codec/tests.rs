@@ -31,6 +31,7 @@ fn sample_entry() -> Entry {
                     owner: Some(Owner::parse("job").expect("an owner")),
                     patience: Patience::For { ms: 30_000 },
                     metadata: Metadata { why: "rebuild".into(), pid: 4, ..Metadata::default() },
+                    lease_ms: None,
                     extras: None,
                 }),
             },
@@ -142,6 +143,7 @@ fn samples_of_changes(request: RequestId, lock: &LockKey, handle: &Handle, token
             owner: None,
             patience: Patience::Session,
             metadata: Metadata::default(),
+            lease_ms: None,
             extras: None,
         }),
         alter(Alteration::Downgrade { token }),
@@ -183,7 +185,6 @@ fn sample_extras(session: SessionId) -> Extras {
     Extras {
         reentry: Reentry::Count,
         fairness: Fairness::Barging,
-        lease_ms: Some(5_000),
         delay_ms: 1_000,
         value: Some(LockValue::parse("n1").expect("a value")),
         parent: Some(Parent { session, owner: Owner::parse("main").expect("an owner") }),
@@ -213,10 +214,20 @@ pub(super) fn samples_of_entries() -> Vec<(String, Entry)> {
     let acquire = |mode, owner: Option<&str>, patience| {
         let owner = owner.map(|owner| Owner::parse(owner).expect("an owner"));
         let (locks, metadata) = ((lock.name.clone(), mode).into(), metadata.clone());
-        Command::Acquire(Acquire { request, answered_below: 11, locks, owner, patience, metadata, extras: None })
+        Command::Acquire(Acquire {
+            request,
+            answered_below: 11,
+            locks,
+            owner,
+            patience,
+            metadata,
+            lease_ms: None,
+            extras: None,
+        })
     };
     let mut chosen = acquire(Mode::Exclusive, Some("job"), Patience::Try);
     if let Command::Acquire(acquire) = &mut chosen {
+        acquire.lease_ms = Some(5_000);
         acquire.extras = Some(Box::new(sample_extras(session)));
     }
     let mut commands = vec![

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Machine;
 use super::requests::of_acquire;
-use super::state::{Finished, Purpose, Standing, Waiter, kind_of};
+use super::state::{Finished, Holder, LeaseWanted, Purpose, Request, Standing, Waiter, kind_of};
 use crate::faults::{self, Fault};
 use crate::limits::{self, STANDINGS_LOOKED_AT_MAX};
 use crate::model::{
@@ -49,7 +49,7 @@ impl Machine {
         let (key, standing) = session.first_standing(request.number)?;
         let lock = self.locks.get(key)?;
         let known = match standing {
-            Standing::Waits(sequence) => lock.queue.get(&sequence)?.fingerprint,
+            Standing::Waits(sequence) => lock.queue.get(&sequence)?.request.fingerprint,
             Standing::Holds(token) => {
                 let mut entries = lock.holders.get(&token)?.entries();
                 entries.find(|entered| entered.number == request.number)?.fingerprint
@@ -78,7 +78,7 @@ impl Machine {
     fn admit(&self, asking: &Asking<'_>) -> Result<Admission, Refusal> {
         let acquire = asking.acquire;
         if let Some(refusal) =
-            acquire.choices().lease_ms.and_then(|lease_ms| self.lease_out_of_bounds(DurationField::Lease, lease_ms))
+            acquire.lease_ms.and_then(|lease_ms| self.lease_out_of_bounds(DurationField::Lease, lease_ms))
         {
             return Err(refusal);
         }
@@ -132,7 +132,7 @@ impl Machine {
         let entrance = self.at_once(asking.fairness());
         let mut granted = SmallMap::new();
         for (key, mode) in asking.members {
-            let holder = self.holder_of(&self.new_waiter(asking, *mode, &metadata));
+            let holder = Holder::from_waiter(self.new_waiter(asking, *mode, &metadata), &self.globals);
             let deadline = holder.lease.as_ref().map(|lease| lease.deadline);
             self.lock_in_use(key, kind_of(*mode), limit_of(*mode));
             let token = self.hold(key, holder, entrance);
@@ -243,19 +243,19 @@ impl Machine {
     /// The wait for one of the locks.
     fn new_waiter(&self, asking: &Asking<'_>, mode: Mode, metadata: &Arc<Metadata>) -> Waiter {
         let Asking { principal, acquire, fingerprint, .. } = *asking;
-        Waiter {
+        let request = Request {
             claim: Claim::Request(acquire.request),
             owner: acquire.owner.clone(),
             mode,
             principal: principal.clone(),
             metadata: Arc::clone(metadata),
-            since: self.globals.now,
-            deadline: self.wait_deadline(acquire.patience),
             fingerprint,
-            lease: None,
             extras: asking.extras(),
-            purpose: if acquire.is_set() { Purpose::Set } else { Purpose::Hold },
-        }
+        };
+        let (since, deadline) = (self.globals.now, self.wait_deadline(acquire.patience));
+        let lease = acquire.lease_ms.map(|ms| LeaseWanted { handle: None, ms });
+        let purpose = if acquire.is_set() { Purpose::Set } else { Purpose::Hold };
+        Waiter { request, since, deadline, lease, purpose }
     }
 
     /// The locks of a set that waits, under this number.

@@ -44,7 +44,7 @@ impl Machine {
 
     /// The session's own hold with this token, or what stands there instead.
     pub(super) fn own_hold(&self, altering: &Altering<'_>, token: FencingToken) -> Result<&Holder, Refusal> {
-        let mine = |holder: &Holder| holder.claim.session() == Some(altering.session());
+        let mine = |holder: &Holder| holder.request.claim.session() == Some(altering.session());
         let holder = self.locks.get(altering.key).and_then(|lock| lock.holders.get(&token)).map(Box::as_ref);
         holder.filter(|holder| mine(holder)).ok_or_else(|| self.not_held(altering.key, mine))
     }

@@ -137,7 +137,9 @@ impl Machine {
                     return Outcome::Refused(self.session_ended(*session));
                 }
                 if !self.leased_until(lock, *session, *token).is_some_and(in_time) {
-                    return Outcome::Refused(self.not_held(lock, |holder| holder.claim.session() == Some(*session)));
+                    return Outcome::Refused(
+                        self.not_held(lock, |holder| holder.request.claim.session() == Some(*session)),
+                    );
                 }
                 let deadline = self.prolong_lease(lock, *token, *lease_ms, renewal.attempt);
                 Outcome::Renewed { deadline, attempt: renewal.attempt, token: Some(*token) }

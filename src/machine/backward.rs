@@ -99,10 +99,10 @@ impl Walk<'_> {
         let Some(waiter) = lock.queue.get(&place).filter(|_| lock.has_sets_beside(place)) else {
             return ControlFlow::Continue(());
         };
-        self.other_waits(waiter.claim)?;
+        self.other_waits(waiter.request.claim)?;
         if lock.kind == Kind::Semaphore {
             for holder in lock.holders.values() {
-                self.other_waits(holder.claim)?;
+                self.other_waits(holder.request.claim)?;
             }
         }
         ControlFlow::Continue(())

@@ -40,12 +40,12 @@ impl Machine {
         if lock.is_free() {
             return Err("a free lock has a record".into());
         }
-        let exclusive = lock.holders.values().filter(|holder| holder.mode == Mode::Exclusive).count();
+        let exclusive = lock.holders.values().filter(|holder| holder.request.mode == Mode::Exclusive).count();
         if 0 < exclusive && 1 < lock.holders.len() {
             return Err(format!("{exclusive} exclusive holders among {}", lock.holders.len()));
         }
-        let permits: u64 = lock.holders.values().map(|holder| permits_of(holder.mode)).sum();
-        let reserved: u64 = lock.delays.values().map(|delayed| permits_of(delayed.holder.mode)).sum();
+        let permits: u64 = lock.holders.values().map(|holder| permits_of(holder.request.mode)).sum();
+        let reserved: u64 = lock.delays.values().map(|delayed| permits_of(delayed.holder.request.mode)).sum();
         if reserved != lock.permits_reserved {
             return Err(format!("{reserved} permits reserved, {} counted", lock.permits_reserved));
         }
@@ -106,7 +106,8 @@ impl Machine {
         match standing {
             Standing::Waits(_) => self.claim_at(key, standing) == Some(Claim::Request(RequestId { session, number })),
             Standing::Holds(token) => lock.holders.get(&token).is_some_and(|holder| {
-                holder.claim.session() == Some(session) && holder.entries().any(|entered| entered.number == number)
+                holder.request.claim.session() == Some(session)
+                    && holder.entries().any(|entered| entered.number == number)
             }),
         }
     }
@@ -114,8 +115,8 @@ impl Machine {
     fn claim_at(&self, key: &LockKey, standing: Standing) -> Option<Claim> {
         let lock = self.locks.get(key)?;
         match standing {
-            Standing::Waits(sequence) => lock.queue.get(&sequence).map(|waiter| waiter.claim),
-            Standing::Holds(token) => lock.holders.get(&token).map(|holder| holder.claim),
+            Standing::Waits(sequence) => lock.queue.get(&sequence).map(|waiter| waiter.request.claim),
+            Standing::Holds(token) => lock.holders.get(&token).map(|holder| holder.request.claim),
         }
     }
 
@@ -124,7 +125,7 @@ impl Machine {
             let wrong = |holder: &Holder| {
                 holder
                     .document()
-                    .is_some_and(|mark| holder.claim != Claim::Take(mark.ts.take()) || holder.lease.is_some())
+                    .is_some_and(|mark| holder.request.claim != Claim::Take(mark.ts.take()) || holder.lease.is_some())
             };
             if lock.holders.values().any(|holder| wrong(holder)) {
                 return Err(format!("{key:?}: a document that is another claim's, or has an end of its own"));

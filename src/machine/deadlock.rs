@@ -76,7 +76,7 @@ impl Machine {
     /// ancestor holds what a nested run asks for.
     pub(super) fn closes_cycle(&mut self, keys: &[LockKey], place: u64) -> Option<Vec<CircleLink>> {
         let (lock, waiter) = self.waits_at_place(keys.first()?, place)?;
-        if waiter.choices().deadlock == OnDeadlock::Wait {
+        if waiter.request.choices().deadlock == OnDeadlock::Wait {
             return None;
         }
         let owner = lock.endless_wait(waiter);
@@ -90,8 +90,8 @@ impl Machine {
     }
 
     fn held_by_ancestor(&self, key: &LockKey, (lock, waiter): (&Lock, &Waiter)) -> Option<Vec<CircleLink>> {
-        let parent = waiter.choices().parent.as_ref()?;
-        let (session, owner) = waiter.claim.session().zip(waiter.owner.clone())?;
+        let parent = waiter.request.choices().parent.as_ref()?;
+        let (session, owner) = waiter.request.owner_key()?;
         // Permits may come from others than the ancestor.
         if parent.session == session && parent.owner == owner || lock.kind == Kind::Semaphore {
             return None;
@@ -103,13 +103,13 @@ impl Machine {
             work.extend(parents.filter(|parent| !ancestors.contains(parent)));
             ancestors.insert(owner);
         }
-        let in_the_way = lock.holders.values().filter(|holder| conflict(holder.mode, waiter.mode));
+        let in_the_way = lock.holders.values().filter(|holder| conflict(holder.request.mode, waiter.request.mode));
         let mut ancestor = in_the_way.filter_map(|holder| {
-            Some((endless_hold(holder).filter(|owner| ancestors.contains(owner))?, &holder.metadata))
+            Some((endless_hold(holder).filter(|owner| ancestors.contains(owner))?, &holder.request.metadata))
         });
         let (above, metadata) = ancestor.next()?;
         Some(vec![
-            CircleLink::new((session, owner), &waiter.metadata, key.clone(), WaitsBecause::Holds),
+            CircleLink::new((session, owner), &waiter.request.metadata, key.clone(), WaitsBecause::Holds),
             CircleLink::new(above, metadata, key.clone(), WaitsBecause::Nested),
         ])
     }
@@ -125,7 +125,7 @@ impl Machine {
         let to_check = std::mem::take(&mut self.to_check);
         for key in keys {
             let Some(waiter) = self.remove_waiter(key, place) else { continue };
-            if let Claim::Request(request) = waiter.claim {
+            if let Claim::Request(request) = waiter.request.claim {
                 self.stand_down(request, key);
             }
             self.look_at(key, place);
@@ -158,7 +158,7 @@ impl Machine {
             let waits = waits.filter(|(key, place)| {
                 let waits = self.waits_at_place(key, *place);
                 waits.is_some_and(|(lock, waiter)| {
-                    waiter.choices().deadlock == OnDeadlock::Refuse && lock.endless_wait(waiter).is_some()
+                    waiter.request.choices().deadlock == OnDeadlock::Refuse && lock.endless_wait(waiter).is_some()
                 })
             });
             if let Some((key, place)) = waits.max_by_key(|(key, place)| (*place, key)).cloned() {

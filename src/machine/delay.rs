@@ -2,7 +2,7 @@
 
 use super::alter::Altering;
 use super::expiry::Due;
-use super::state::{Delayed, Holder, HolderExtras, Lease, permits_of};
+use super::state::{Delayed, Holder, Lease, Request, permits_of};
 use super::{Machine, RecordKey};
 use crate::limits;
 use crate::model::{
@@ -13,7 +13,7 @@ use crate::model::{
 impl Machine {
     /// Keeps closed what an involuntary end leaves behind, where the lost hold asked for it.
     pub(super) fn begin_delay(&mut self, key: &LockKey, token: FencingToken, lost: &Holder, reason: EndReason) {
-        let delay_ms = lost.extras.as_ref().map_or(0, |extras| extras.delay_ms);
+        let delay_ms = lost.request.choices().delay_ms.min(limits::LOCK_DELAY_MS_MAX);
         let involuntary = match reason {
             EndReason::Expired | EndReason::Lost => true,
             EndReason::Released
@@ -26,11 +26,9 @@ impl Machine {
             return;
         }
         let until = self.globals.now.after_ms(delay_ms);
-        let mut holder = Holder { lease: None, ..lost.clone() };
-        let extras = holder.extras_mut();
-        *extras = HolderExtras { again: Vec::new(), upgrade: None, set: false, ..extras.clone() };
+        let holder = Holder { lease: None, extras: None, ..lost.clone() };
         if let Some(lock) = self.locks.get_mut(key) {
-            lock.permits_reserved += permits_of(holder.mode);
+            lock.permits_reserved += permits_of(holder.request.mode);
             lock.delays.insert(token, Delayed { holder, until });
         }
         self.move_due(None, Some(until), Due::Delay(key.clone(), token));
@@ -50,7 +48,7 @@ impl Machine {
         self.capacity_changes(key);
         let lock = self.locks.get_mut(key)?;
         let delayed = lock.delays.remove(&token)?;
-        lock.permits_reserved -= permits_of(delayed.holder.mode);
+        lock.permits_reserved -= permits_of(delayed.holder.request.mode);
         self.move_due(Some(delayed.until), None, Due::Delay(key.clone(), token));
         self.touch(RecordKey::Delay(key.clone(), token));
         self.look_at(key, 0);
@@ -74,19 +72,12 @@ impl Machine {
         let Some(Delayed { holder: lost, .. }) = self.remove_delay(key, token) else {
             return Outcome::Refused(Refusal::NotHeld { lock: key.clone() });
         };
-        let now = self.globals.now;
-        let (claim, mode) = (Claim::Request(altering.alter.request), lost.mode);
-        let holder = Holder {
-            claim,
-            principal: altering.principal.clone(),
-            since: now,
-            when: self.globals.wall,
-            waited_ms: 0,
-            fingerprint: altering.fingerprint,
-            lease: lease_ms.map(|lease_ms| Lease { handle: None, deadline: now.after_ms(lease_ms), attempt: 0 }),
-            ..lost
-        };
-        let deadline = holder.lease.as_ref().map(|lease| lease.deadline);
+        let (claim, mode) = (Claim::Request(altering.alter.request), lost.request.mode);
+        let (principal, fingerprint) = (altering.principal.clone(), altering.fingerprint);
+        let request = Request { claim, principal, fingerprint, ..lost.request };
+        let deadline = lease_ms.map(|lease_ms| self.globals.now.after_ms(lease_ms));
+        let lease = deadline.map(|deadline| Lease { handle: None, deadline, attempt: 0 });
+        let holder = Holder { lease, ..Holder::new(request, &self.globals) };
         let new = self.next_token();
         let event = EventKind::Resumed { lock: key.clone(), claim, from: token, token: new, mode };
         self.granted(key, event, &holder, self.at_once(Fairness::Fair));
@@ -98,9 +89,11 @@ impl Machine {
     fn may_resume(&self, altering: &Altering<'_>, token: FencingToken, handle: &Handle) -> Result<(), Refusal> {
         let delayed = self.locks.get(altering.key).and_then(|lock| lock.delays.get(&token));
         let Some(delayed) = delayed else {
-            return Err(self.not_held(altering.key, |holder| holder.claim.session() == Some(altering.session())));
+            return Err(
+                self.not_held(altering.key, |holder| holder.request.claim.session() == Some(altering.session()))
+            );
         };
-        let lost = delayed.holder.claim.session();
+        let lost = delayed.holder.request.claim.session();
         let live = lost.and_then(|id| self.sessions.get(&id)).map(|session| &session.record.handle);
         let known = live.or_else(|| lost.and_then(|id| self.tombstones.get(&id)).map(|tombstone| &tombstone.handle));
         if known != Some(handle) {

@@ -53,7 +53,7 @@ impl Documents {
 
     pub(super) fn note_held(&mut self, key: &LockKey, token: FencingToken, holder: &Holder, there: bool) {
         let Some(mark) = holder.document() else { return };
-        let process = (key.namespace.clone(), Arc::clone(&holder.metadata.process));
+        let process = (key.namespace.clone(), Arc::clone(&holder.request.metadata.process));
         let held = self.by_process.entry(process.clone()).or_default();
         if there {
             held.insert(key.name.clone(), token);
@@ -170,9 +170,9 @@ impl Machine {
 
 fn held_document(key: &LockKey, token: FencingToken, holder: &Holder) -> Document {
     let mark = holder.document();
-    let metadata = &holder.metadata;
+    let metadata = &holder.request.metadata;
     let named = Some(&metadata.process).filter(|process| !process.is_empty()).cloned();
-    let session = || holder.claim.session().map_or("".into(), |session| session.to_string().into());
+    let session = || holder.request.claim.session().map_or("".into(), |session| session.to_string().into());
     Document {
         lock: key.clone(),
         state: if mark.is_some_and(|mark| mark.prepared) { DocumentState::Prepared } else { DocumentState::Held },

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::document_index::Documents;
 use super::expiry::Due;
 use super::requests::of_grab;
-use super::state::{DocumentMark, FreeDocument, Holder, HolderExtras, Standing, TakeState};
+use super::state::{DocumentMark, FreeDocument, Holder, Request, Standing, TakeState};
 use super::unlocking::WhichHeld;
 use super::{Machine, RecordKey};
 use crate::limits;
@@ -74,23 +74,18 @@ impl Machine {
         self.lock_in_use(key, Kind::Lock, None).takes.insert(handle.clone(), take);
         self.note_take(key, take, &handle, Some(fingerprint));
         let mark = DocumentMark { ts: grab.ts, term: grab.term, prepared: grab.prepare };
-        let token = self.hold(
-            key,
-            Holder {
-                claim: Claim::Take(take),
-                owner: None,
-                mode: Mode::Exclusive,
-                principal: principal.clone(),
-                metadata: Arc::new(grab.metadata.clone()),
-                since: self.globals.now,
-                when: self.globals.wall,
-                waited_ms: 0,
-                fingerprint,
-                lease: None,
-                extras: Some(Box::new(HolderExtras { document: Some(mark), ..HolderExtras::default() })),
-            },
-            self.at_once(Fairness::Fair),
-        );
+        let request = Request {
+            claim: Claim::Take(take),
+            owner: None,
+            mode: Mode::Exclusive,
+            principal: principal.clone(),
+            metadata: Arc::new(grab.metadata.clone()),
+            fingerprint,
+            extras: None,
+        };
+        let mut holder = Holder::new(request, &self.globals);
+        holder.extras_mut().document = Some(mark);
+        let token = self.hold(key, holder, self.at_once(Fairness::Fair));
         Outcome::Granted(Grant { token, deadline: None, waited_ms: 0 })
     }
 
@@ -208,14 +203,12 @@ impl Machine {
         let token = *token;
         let holder = self.locks.get_mut(key).and_then(|lock| lock.holders.get_mut(&token));
         let Some(holder) = holder else { return Outcome::Refused(Refusal::NotHeld { lock: key.clone() }) };
-        let claim = holder.claim;
-        let now = holder.extras.as_ref().and_then(|extras| extras.value.clone());
+        let claim = holder.request.claim;
+        let now = holder.request.choices().value.clone();
         if now.as_ref() != seen {
             return Outcome::Refused(Refusal::Changed { lock: key.clone(), value: now });
         }
-        holder.extras_mut().value = value.cloned();
-        holder.tidy_extras();
-        if now.as_ref() != value {
+        if holder.set_value(value) {
             self.touch(RecordKey::Holder(key.clone(), token));
             let event = EventKind::ValueChanged { lock: key.clone(), claim, token };
             self.event(Some(key.namespace.clone()), event);
@@ -233,7 +226,7 @@ impl Machine {
     pub(super) fn document_freed(&mut self, key: &LockKey, token: FencingToken, holder: &Holder) {
         let Some(mark) = holder.document().map(|mark| DocumentMark { prepared: false, ..mark }) else { return };
         self.documents.note_held(key, token, holder, false);
-        let free = FreeDocument { mark, metadata: Arc::clone(&holder.metadata), when: holder.when, token };
+        let free = FreeDocument { mark, metadata: Arc::clone(&holder.request.metadata), when: holder.when, token };
         self.documents.note_free(key, &free, true);
         self.documents.free.insert(key.clone(), free);
         self.touch(RecordKey::Document(key.clone()));

@@ -103,7 +103,7 @@ impl Machine {
             if holder.lease.as_ref().is_some_and(|lease| lease.deadline < now) {
                 due.push(Due::Lease(key.clone(), *token));
             }
-            due.extend(holder.claim.session().filter(|id| ended(*id)).map(Due::Session));
+            due.extend(holder.request.claim.session().filter(|id| ended(*id)).map(Due::Session));
         }
         let delays = lock.delays.iter().filter(|(_, delayed)| delayed.until < now);
         due.extend(delays.map(|(token, _)| Due::Delay(key.clone(), *token)));
@@ -115,7 +115,7 @@ impl Machine {
     pub(super) fn waiter_due(&self, key: &LockKey, sequence: u64) -> Option<Due> {
         let waiter = self.locks.get(key)?.queue.get(&sequence)?;
         let now = self.globals.now;
-        let session = waiter.claim.session();
+        let session = waiter.request.claim.session();
         let ended = session.filter(|id| self.sessions.get(id).is_none_or(|session| session.record.deadline < now));
         if let Some(id) = ended.filter(|_| !faults::on(Fault::DeadWaiterLeft)) {
             return Some(Due::Session(id));

@@ -107,7 +107,7 @@ impl Machine {
         }
         let at = waits_for.first().map_or(key, |obstacle| &obstacle.lock).clone();
         let place = self.place(&at, *sequence).place;
-        let parent = waiter.choices().parent.clone();
+        let parent = waiter.request.choices().parent.clone();
         let (sequence, until, waiter) = (*sequence, waiter.deadline, self.waiting(waiter));
         found.explanation.chain.push(ExplainedWait { lock: at, place, sequence, waiter, parent, until, waits_for });
         found.explanation.more |= more;
@@ -115,7 +115,7 @@ impl Machine {
 
     /// Every queue where this one waits.
     fn queues_of(&self, key: &LockKey, sequence: u64, waiter: &Waiter) -> Vec<LockKey> {
-        match (waiter.purpose, waiter.claim) {
+        match (waiter.purpose, waiter.request.claim) {
             (Purpose::Set, Claim::Request(request)) => self.members_waiting(request, sequence),
             (Purpose::Set | Purpose::Hold | Purpose::Upgrade(_), _) => vec![key.clone()],
         }
@@ -127,9 +127,10 @@ impl Machine {
         let Some(lock) = self.locks.get(key) else { return false };
         let upgrades = |token: &FencingToken| waiter.purpose == Purpose::Upgrade(*token);
         let before = into.len();
-        if !lock.admits(waiter.mode) || matches!(waiter.purpose, Purpose::Upgrade(_)) {
+        if !lock.admits(waiter.request.mode) || matches!(waiter.purpose, Purpose::Upgrade(_)) {
             let holders = lock.holders.iter();
-            let blocking = holders.filter(|(token, holder)| conflict(holder.mode, waiter.mode) && !upgrades(token));
+            let blocking = holders
+                .filter(|(token, holder)| conflict(holder.request.mode, waiter.request.mode) && !upgrades(token));
             into.extend(blocking.take(EXPLAINED_OBSTACLES_MAX).map(|(token, holder)| self.held(key, *token, holder)));
             let delays = lock.delays.iter().take(EXPLAINED_OBSTACLES_MAX);
             into.extend(delays.map(|(token, delayed)| {
@@ -137,7 +138,7 @@ impl Machine {
                 Obstacle { lock: key.clone(), why: WaitsBecause::Closed, sequence: None, who }
             }));
         }
-        let passable = match waiter.claim.session() {
+        let passable = match waiter.request.claim.session() {
             Some(session) if lock.queue.has_sets() => self.passable(session, key),
             Some(_) | None => BTreeMap::new(),
         };
@@ -145,7 +146,7 @@ impl Machine {
         let mut ahead = lock.queue.range(..sequence).rev().filter(|(at, other)| {
             let both_barge = waiter.barges() && other.barges();
             let fair = waiter.barges() && other.purpose == Purpose::Hold;
-            !both_barge && (fair || conflict(other.mode, waiter.mode)) && !passable.contains_key(at)
+            !both_barge && (fair || conflict(other.request.mode, waiter.request.mode)) && !passable.contains_key(at)
         });
         for (at, other) in ahead.by_ref().take(room) {
             let who = self.waiting(other);
@@ -186,13 +187,13 @@ impl Machine {
     }
 
     fn holding(&self, token: FencingToken, holder: &Holder) -> Participant {
-        let session = holder.claim.session();
+        let session = holder.request.claim.session();
         Participant {
             session,
-            owner: holder.owner.clone(),
-            metadata: (*holder.metadata).clone(),
+            owner: holder.request.owner.clone(),
+            metadata: (*holder.request.metadata).clone(),
             token: Some(token),
-            mode: holder.mode,
+            mode: holder.request.mode,
             since: holder.since,
             health: self.health(session),
             ends: holder.deadline(self.session_deadline(session)),
@@ -200,13 +201,13 @@ impl Machine {
     }
 
     fn waiting(&self, waiter: &Waiter) -> Participant {
-        let session = waiter.claim.session();
-        let mode: Mode = waiter.mode;
+        let session = waiter.request.claim.session();
+        let mode: Mode = waiter.request.mode;
         let ends = self.session_deadline(session).into_iter().chain(waiter.deadline).min();
         Participant {
             session,
-            owner: waiter.owner.clone(),
-            metadata: (*waiter.metadata).clone(),
+            owner: waiter.request.owner.clone(),
+            metadata: (*waiter.request.metadata).clone(),
             token: None,
             mode,
             since: waiter.since,

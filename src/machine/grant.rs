@@ -1,14 +1,13 @@
 //! Queues: who is next, what a grant is, and how a hold or a wait ends. Every change of holders goes through here.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use super::expiry::Due;
 use super::history::Entrance;
 use super::lock::Lock;
 use super::owners::Change;
 use super::queue::request_of_set;
-use super::state::{Finished, Holder, HolderExtras, Lease, Purpose, Standing, TakeState, Waiter, permits_of};
+use super::state::{Finished, Holder, Purpose, Standing, TakeState, Waiter, permits_of};
 use super::{Machine, RecordKey};
 use crate::faults::{self, Fault};
 use crate::model::{
@@ -82,7 +81,7 @@ impl Machine {
         if !faults::on(Fault::LifoQueue) && !self.eligible(key, lock, sequence, waiter) {
             return false;
         }
-        if !lock.admits(waiter.mode) && waiter.purpose == Purpose::Hold {
+        if !lock.admits(waiter.request.mode) && waiter.purpose == Purpose::Hold {
             return false;
         }
         if let Some(request) = request_of_set(waiter) {
@@ -93,55 +92,29 @@ impl Machine {
             self.grant_upgrade(key, token);
             return true;
         }
-        let (holder, entrance) = (self.holder_of(waiter), Entrance::from_queue(sequence, waiter));
-        self.remove_waiter(key, sequence);
-        self.hold(key, holder, entrance);
+        self.grant_to(key, sequence);
         true
+    }
+
+    /// Makes the waiter at this place a holder.
+    fn grant_to(&mut self, key: &LockKey, sequence: u64) {
+        let Some(waiter) = self.remove_waiter(key, sequence) else { return };
+        let entrance = Entrance::from_queue(sequence, &waiter);
+        let holder = Holder::from_waiter(waiter, &self.globals);
+        self.hold(key, holder, entrance);
     }
 
     /// Grants a set that waits, lock by lock in the order of the names.
     fn grant_set(&mut self, request: RequestId, sequence: u64) {
         for key in self.members_waiting(request, sequence) {
-            let waiter = self.locks.get(&key).and_then(|lock| lock.queue.get(&sequence));
-            let Some(waiter) = waiter else { continue };
-            let (holder, entrance) = (self.holder_of(waiter), Entrance::from_queue(sequence, waiter));
-            self.remove_waiter(&key, sequence);
-            self.hold(&key, holder, entrance);
+            self.grant_to(&key, sequence);
             self.look_at(&key, sequence);
-        }
-    }
-
-    /// The hold that this waiter would get now.
-    pub(super) fn holder_of(&self, waiter: &Waiter) -> Holder {
-        let now = self.globals.now;
-        let lease = match &waiter.lease {
-            Some((handle, lease_ms)) => Some((Some(handle.clone()), *lease_ms)),
-            None => waiter.choices().lease_ms.map(|lease_ms| (None, lease_ms)),
-        };
-        Holder {
-            claim: waiter.claim,
-            owner: waiter.owner.clone(),
-            mode: waiter.mode,
-            principal: waiter.principal.clone(),
-            metadata: Arc::clone(&waiter.metadata),
-            since: now,
-            when: self.globals.wall,
-            waited_ms: now.ms_since(waiter.since),
-            fingerprint: waiter.fingerprint,
-            lease: lease.map(|(handle, lease_ms)| Lease { handle, deadline: now.after_ms(lease_ms), attempt: 0 }),
-            extras: match waiter.purpose {
-                Purpose::Set => {
-                    let extras = waiter.extras.as_deref().and_then(HolderExtras::of).unwrap_or_default();
-                    Some(Box::new(HolderExtras { set: true, ..*extras }))
-                }
-                Purpose::Hold | Purpose::Upgrade(_) => waiter.extras.as_deref().and_then(HolderExtras::of),
-            },
         }
     }
 
     /// Makes it a holder of the lock, with a new token larger than all before.
     pub(super) fn hold(&mut self, key: &LockKey, holder: Holder, entrance: Entrance) -> FencingToken {
-        let (claim, mode, waited_ms) = (holder.claim, holder.mode, holder.waited_ms);
+        let (claim, mode, waited_ms) = (holder.request.claim, holder.request.mode, holder.waited_ms);
         let token = self.next_token();
         let kind = EventKind::Granted { lock: key.clone(), claim, token, mode, waited_ms };
         self.granted(key, kind, &holder, entrance);
@@ -157,8 +130,8 @@ impl Machine {
 
     /// As [`hold`](Self::hold), under a token that was drawn for it; the caller says what happened.
     pub(super) fn insert_holder(&mut self, key: &LockKey, token: FencingToken, holder: Holder) {
-        let (claim, mode) = (holder.claim, holder.mode);
-        let in_set = holder.extras.as_ref().is_some_and(|extras| extras.set);
+        let (claim, mode) = (holder.request.claim, holder.request.mode);
+        let in_set = holder.in_set();
         if let Some(lease) = &holder.lease {
             let deadline = lease.deadline;
             self.move_due(None, Some(deadline), Due::Lease(key.clone(), token));
@@ -186,7 +159,7 @@ impl Machine {
 
     /// Puts it into the lock's queue under this number.
     pub(super) fn stand_in_queue(&mut self, key: &LockKey, sequence: u64, waiter: Waiter) {
-        let (claim, deadline) = (waiter.claim, waiter.deadline);
+        let (claim, deadline) = (waiter.request.claim, waiter.deadline);
         let in_set = waiter.purpose == Purpose::Set;
         self.index_wait(key, sequence, &waiter, Change::Came);
         self.move_due(None, deadline, Due::Wait(key.clone(), sequence));
@@ -224,11 +197,11 @@ impl Machine {
     /// As [`end_hold`](Self::end_hold), also from outside.
     pub(super) fn end_hold_as(&mut self, key: &LockKey, token: FencingToken, ending: Ending) {
         let Ending { reason, answer, broken } = ending;
-        let claim = self.locks.get(key).and_then(|lock| lock.holders.get(&token)).map(|holder| holder.claim);
+        let claim = self.locks.get(key).and_then(|lock| lock.holders.get(&token)).map(|holder| holder.request.claim);
         claim.into_iter().for_each(|claim| self.claim_changes(key, claim));
         let Some(lock) = self.locks.get_mut(key) else { return };
         let Some(holder) = lock.holders.remove(&token) else { return };
-        lock.permits_held -= permits_of(holder.mode);
+        lock.permits_held -= permits_of(holder.request.mode);
         if let Some(handle) = holder.lease.as_ref().and_then(|lease| lease.handle.as_ref()) {
             lock.takes.remove(handle);
         }
@@ -243,8 +216,8 @@ impl Machine {
         self.totals.holders -= 1;
         self.dirty.gone(RecordKey::Holder(key.clone(), token));
         self.look_at(key, 0);
-        let mode = self.mode_now(key, holder.mode);
-        let (lock, claim) = (key.clone(), holder.claim);
+        let mode = self.mode_now(key, holder.request.mode);
+        let (lock, claim) = (key.clone(), holder.request.claim);
         let held_ms = self.globals.now.ms_since(holder.since);
         let kind = match (reason, broken) {
             (_, Some((by, why))) => Some(EventKind::Broken { lock, claim, token, by, why, held_ms }),
@@ -264,7 +237,7 @@ impl Machine {
         for later in holder.extras.iter().flat_map(|extras| extras.again.iter().chain(&extras.upgrade)) {
             self.request_is_over(key, claim, later.number, later.fingerprint, answer.clone());
         }
-        self.claim_is_over(key, claim, holder.fingerprint, answer);
+        self.claim_is_over(key, claim, holder.request.fingerprint, answer);
         self.end_upgrade_of(key, token, reason);
         self.begin_delay(key, token, &holder, reason);
     }
@@ -299,17 +272,18 @@ impl Machine {
     /// Takes a waiter out of one queue.
     pub(super) fn leave_one(&mut self, key: &LockKey, sequence: u64, why: LeaveReason, answer: Outcome) {
         let Some(waiter) = self.remove_waiter(key, sequence) else { return };
-        if let (Some((handle, _)), Some(lock)) = (&waiter.lease, self.locks.get_mut(key)) {
+        let handle = waiter.lease.as_ref().and_then(|lease| lease.handle.as_ref());
+        if let (Some(handle), Some(lock)) = (handle, self.locks.get_mut(key)) {
             lock.takes.remove(handle);
         }
         self.look_at(key, sequence);
-        let kind = EventKind::Left { lock: key.clone(), claim: waiter.claim, sequence, why };
+        let kind = EventKind::Left { lock: key.clone(), claim: waiter.request.claim, sequence, why };
         self.event(Some(key.namespace.clone()), kind);
-        self.claim_is_over(key, waiter.claim, waiter.fingerprint, answer);
+        self.claim_is_over(key, waiter.request.claim, waiter.request.fingerprint, answer);
     }
 
     pub(super) fn remove_waiter(&mut self, key: &LockKey, sequence: u64) -> Option<Waiter> {
-        let claim = self.locks.get(key)?.queue.get(&sequence)?.claim;
+        let claim = self.locks.get(key)?.queue.get(&sequence)?.request.claim;
         self.claim_changes(key, claim);
         let waiter = self.locks.get_mut(key)?.queue.remove(sequence)?;
         self.index_wait(key, sequence, &waiter, Change::Went);

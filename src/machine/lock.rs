@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::state::{Delayed, Entered, Holder, HolderExtras, LimitOrigin, Purpose, permits_of, request_of};
 use super::waiters::Waiters;
-use crate::model::{FencingToken, Grant, Handle, HolderView, Kind, LogTime, Mode, SmallMap, TakeId};
+use crate::model::{FencingToken, Grant, Handle, HolderView, Kind, LockValue, LogTime, Mode, SmallMap, TakeId};
 
 /// One lock in use. A lock that nobody holds or waits for has no record at all.
 ///
@@ -52,7 +52,7 @@ impl Lock {
         match mode {
             Mode::Exclusive => self.holders.is_empty() && self.delays.is_empty(),
             Mode::Shared => {
-                let shared = self.holders.values().next().is_none_or(|holder| holder.mode == Mode::Shared);
+                let shared = self.holders.values().next().is_none_or(|holder| holder.request.mode == Mode::Shared);
                 shared && self.delays.is_empty()
             }
             Mode::Permits { count, .. } => {
@@ -65,7 +65,7 @@ impl Lock {
     /// Whether nobody can be granted anything, in no mode: it is held by one alone, or has no permit left.
     pub(super) fn admits_nobody(&self) -> bool {
         match self.kind {
-            Kind::Lock => self.holders.values().next().is_some_and(|holder| holder.mode == Mode::Exclusive),
+            Kind::Lock => self.holders.values().next().is_some_and(|holder| holder.request.mode == Mode::Exclusive),
             Kind::Semaphore => !self.admits(Mode::Permits { count: 1, limit: None }),
         }
     }
@@ -78,12 +78,12 @@ impl Lock {
 
     /// Whether this mode could be held if that one hold were not there.
     pub(super) fn admits_instead(&self, of: FencingToken, mode: Mode) -> bool {
-        let mut others = self.holders.iter().filter(|(token, _)| **token != of).map(|(_, holder)| holder.mode);
+        let mut others = self.holders.iter().filter(|(token, _)| **token != of).map(|(_, holder)| holder.request.mode);
         match mode {
             Mode::Exclusive => others.next().is_none() && self.delays.is_empty(),
             Mode::Shared => others.all(|mode| mode == Mode::Shared) && self.delays.is_empty(),
             Mode::Permits { count, .. } => {
-                let freed = self.holders.get(&of).map_or(0, |holder| permits_of(holder.mode));
+                let freed = self.holders.get(&of).map_or(0, |holder| permits_of(holder.request.mode));
                 let used = self.permits_held - freed + self.permits_reserved;
                 used + u64::from(count) <= u64::from(self.limit.unwrap_or_default())
             }
@@ -97,16 +97,22 @@ impl Holder {
         1 + self.extras.as_ref().map_or(0, |extras| extras.again.len())
     }
 
+    /// Whether its request asked for other locks together with this one.
+    pub(super) fn in_set(&self) -> bool {
+        self.extras.as_ref().is_some_and(|extras| extras.set)
+    }
+
     /// The numbers of a session's requests that hold it, first to last, with their fingerprints.
     pub(super) fn entries(&self) -> impl Iterator<Item = Entered> + '_ {
-        let first = request_of(self.claim).map(|(_, number)| Entered { number, fingerprint: self.fingerprint });
+        let first = request_of(self.request.claim);
+        let first = first.map(|(_, number)| Entered { number, fingerprint: self.request.fingerprint });
         let later = self.extras.iter().flat_map(|extras| extras.again.iter().chain(&extras.upgrade).copied());
         first.into_iter().chain(later)
     }
 
     /// The grant as its request is told it.
     pub(super) fn grant(&self, token: FencingToken, number: u64) -> Grant {
-        let first = request_of(self.claim).is_some_and(|(_, first)| first == number);
+        let first = request_of(self.request.claim).is_some_and(|(_, first)| first == number);
         let waited_ms = if first { self.waited_ms } else { 0 };
         Grant { token, deadline: self.lease.as_ref().map(|lease| lease.deadline), waited_ms }
     }
@@ -115,6 +121,15 @@ impl Holder {
     pub(super) fn deadline(&self, session_deadline: Option<LogTime>) -> LogTime {
         let lease = self.lease.as_ref().map(|lease| lease.deadline);
         lease.into_iter().chain(session_deadline).min().unwrap_or(LogTime(u64::MAX))
+    }
+
+    /// Keeps this text with the hold. Whether the hold had another one before.
+    pub(super) fn set_value(&mut self, value: Option<&LockValue>) -> bool {
+        let differs = self.request.choices().value.as_ref() != value;
+        if differs {
+            self.request.extras.get_or_insert_default().value = value.cloned();
+        }
+        differs
     }
 
     /// What has to be there before it can be changed.
@@ -132,12 +147,12 @@ impl Holder {
     /// What others may know of it; `session_deadline` is its session's, where it has one.
     pub(super) fn view(&self, token: FencingToken, session_deadline: Option<LogTime>) -> HolderView {
         HolderView {
-            session: self.claim.session(),
-            owner: self.owner.clone(),
-            principal: self.principal.clone(),
+            session: self.request.claim.session(),
+            owner: self.request.owner.clone(),
+            principal: self.request.principal.clone(),
             token,
-            mode: self.mode,
-            metadata: (*self.metadata).clone(),
+            mode: self.request.mode,
+            metadata: (*self.request.metadata).clone(),
             since: self.since,
             deadline: self.deadline(session_deadline),
         }

@@ -6,7 +6,7 @@ use super::Machine;
 use super::counted::looked_at;
 use super::grant::Ending;
 use super::history::Entrance;
-use super::state::{Holder, Purpose, Standing, Waiter};
+use super::state::{Holder, Purpose, Request, Standing, Waiter};
 use crate::limits;
 use crate::model::{
     Breach, Claim, EndReason, EventKind, Fairness, FencingToken, HolderView, LockKey, LogTime, Manage, Managing,
@@ -54,14 +54,14 @@ impl Machine {
         let lock = self.locks.get(key)?;
         let closed = lock.delays.get(&token);
         let holder = lock.holders.get(&token).map(Box::as_ref).or(closed.map(|delayed| &delayed.holder))?;
-        let session = holder.claim.session().and_then(|id| self.sessions.get(&id));
+        let session = holder.request.claim.session().and_then(|id| self.sessions.get(&id));
         let ends = closed.map(|delayed| delayed.until).or(session.map(|session| session.record.deadline));
         Some((holder.view(token, ends), session.map(|session| session.record.seen)))
     }
 
     fn ask_holder(&mut self, by: &Principal, key: &LockKey, token: FencingToken, why: &Reason) -> Outcome {
         let holder = self.locks.get(key).and_then(|lock| lock.holders.get(&token));
-        let Some(claim) = holder.map(|holder| holder.claim) else {
+        let Some(claim) = holder.map(|holder| holder.request.claim) else {
             return Outcome::Refused(self.not_held(key, |_| false));
         };
         let (lock, by, why) = (key.clone(), by.clone(), why.clone());
@@ -77,9 +77,9 @@ impl Machine {
             Ok(heir) => heir,
             Err(refusal) => return Outcome::Refused(refusal),
         };
-        let (claim, mode) = (heir.claim, heir.mode);
+        let (claim, mode) = (heir.request.claim, heir.request.mode);
         let holder = self.locks.get(key).and_then(|lock| lock.holders.get(&from));
-        let was = holder.map_or(claim, |holder| holder.claim);
+        let was = holder.map_or(claim, |holder| holder.request.claim);
         self.end_hold_as(key, from, Ending { reason: EndReason::HandedOver, answer: None, broken: None });
         let waiter =
             self.waits_alone(key, to).and_then(|sequence| Some((sequence, self.remove_waiter(key, sequence)?)));
@@ -103,37 +103,35 @@ impl Machine {
         let session = self.sessions.get(&to).filter(|session| session.record.namespace == key.namespace);
         let session = session.ok_or_else(not_accepted)?;
         if let Some(waiter) = self.waits_alone(key, to).and_then(|sequence| lock.queue.get(&sequence)) {
-            if !lock.admits_instead(from, waiter.mode) {
+            if !lock.admits_instead(from, waiter.request.mode) {
                 let other = lock.holders.keys().find(|other| **other != from);
                 let holder = other.and_then(|other| self.view_of(key, *other)).map(Box::new);
                 return Err(Refusal::Held { lock: key.clone(), holder });
             }
-            return Ok(self.holder_of(waiter));
+            return Ok(Holder::from_waiter(waiter.clone(), &self.globals));
         }
         if !session.record.accepts_hand_over {
             return Err(not_accepted());
         }
         self.quotas.one_more(QuotaKind::LocksOfSession, session.locks() as u64)?;
         let number = limits::OWN_REQUESTS_MIN | (self.globals.tokens + 1);
-        Ok(Holder {
+        let request = Request {
             claim: Claim::Request(RequestId { session: to, number }),
             owner: None,
-            mode: old.mode,
+            mode: old.request.mode,
             principal: session.record.principal.clone(),
             metadata: Arc::clone(&session.record.metadata),
-            since: self.globals.now,
-            when: self.globals.wall,
-            waited_ms: 0,
             fingerprint: 0,
-            lease: None,
             extras: None,
-        })
+        };
+        Ok(Holder::new(request, &self.globals))
     }
 
     /// The first wait of this session for this lock alone; found from the shorter side, its claims or the queue.
     fn waits_alone(&self, key: &LockKey, session: SessionId) -> Option<u64> {
         let queue = &self.locks.get(key)?.queue;
-        let alone = |waiter: &Waiter| waiter.purpose == Purpose::Hold && waiter.claim.session() == Some(session);
+        let alone =
+            |waiter: &Waiter| waiter.purpose == Purpose::Hold && waiter.request.claim.session() == Some(session);
         let session = self.sessions.get(&session)?;
         if queue.len() < session.locks() {
             let mut waiters = queue.iter().inspect(|_| looked_at());

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::Machine;
 use super::counted::looked_at;
 use super::lock::Lock;
-use super::state::{Holder, Purpose, Waiter};
+use super::state::{Holder, Purpose, Request, Waiter};
 use crate::model::{FencingToken, LockKey, Owner, Parent, Reentry, SessionId};
 
 /// One line of execution: a session and an owner that it named.
@@ -95,15 +95,17 @@ impl Nested {
     }
 }
 
+impl Request {
+    /// Its session and owner, where it names both.
+    pub(super) fn owner_key(&self) -> Option<OwnerKey> {
+        self.claim.session().zip(self.owner.clone())
+    }
+}
+
 impl Waiter {
     /// Whether its wait ends by itself. Not where only a grant or a cancel ends it.
     fn ends_by_itself(&self) -> bool {
-        self.deadline.is_some() || self.choices().reentry == Reentry::Wait
-    }
-
-    /// Whether the hold ends by itself that it waits for.
-    pub(super) fn is_leased(&self) -> bool {
-        self.lease.is_some() || self.choices().lease_ms.is_some()
+        self.deadline.is_some() || self.request.choices().reentry == Reentry::Wait
     }
 }
 
@@ -114,29 +116,28 @@ impl Lock {
             Purpose::Upgrade(token) => self.holders.get(&token).is_some_and(|holder| holder.lease.is_none()),
             Purpose::Hold | Purpose::Set => true,
         };
-        waiter.claim.session().zip(waiter.owner.clone()).filter(|_| lasts && !waiter.ends_by_itself())
+        waiter.request.owner_key().filter(|_| lasts && !waiter.ends_by_itself())
     }
 }
 
 /// The owner of a hold that only a release ends.
 pub(super) fn endless_hold(holder: &Holder) -> Option<OwnerKey> {
-    holder.claim.session().zip(holder.owner.clone()).filter(|_| holder.lease.is_none())
+    holder.request.owner_key().filter(|_| holder.lease.is_none())
 }
 
 impl Machine {
     pub(super) fn index_wait(&mut self, key: &LockKey, place: u64, waiter: &Waiter, change: Change) {
-        let Some(owner) = waiter.claim.session().zip(waiter.owner.clone()) else { return };
+        let Some(owner) = waiter.request.owner_key() else { return };
         self.change_owned(owner.clone(), |owned| put(&mut owned.waits, (key.clone(), place), change));
         // What is leased ends by itself once it is granted, though the run may go on.
-        let endless = !waiter.ends_by_itself() && !waiter.is_leased();
-        self.index_parent(owner, waiter.choices().parent.as_ref(), endless, change);
+        let endless = !waiter.ends_by_itself() && waiter.lease.is_none();
+        self.index_parent(owner, waiter.request.choices().parent.as_ref(), endless, change);
     }
 
     pub(super) fn index_hold(&mut self, key: &LockKey, token: FencingToken, holder: &Holder, change: Change) {
-        let Some(owner) = holder.claim.session().zip(holder.owner.clone()) else { return };
+        let Some(owner) = holder.request.owner_key() else { return };
         self.change_owned(owner.clone(), |owned| put(&mut owned.holds, (key.clone(), token), change));
-        let parent = holder.extras.as_ref().and_then(|extras| extras.parent.as_ref());
-        self.index_parent(owner, parent, holder.lease.is_none(), change);
+        self.index_parent(owner, holder.request.choices().parent.as_ref(), holder.lease.is_none(), change);
     }
 
     fn index_parent(&mut self, child: OwnerKey, parent: Option<&Parent>, endless: bool, change: Change) {

@@ -41,8 +41,8 @@ impl Machine {
         for (number, key, standing) in session.into_iter().flat_map(|session| session.standings()) {
             let Some(lock) = self.locks.get(key).filter(|lock| lock.queue.has_sets()) else { continue };
             let (mode, waits) = match standing {
-                Standing::Holds(token) => (lock.holders.get(&token).map(|holder| holder.mode), None),
-                Standing::Waits(place) => (lock.queue.get(&place).map(|waiter| waiter.mode), Some(place)),
+                Standing::Holds(token) => (lock.holders.get(&token).map(|holder| holder.request.mode), None),
+                Standing::Waits(place) => (lock.queue.get(&place).map(|waiter| waiter.request.mode), Some(place)),
             };
             let others = waits.is_none_or(|place| lock.has_sets_beside(place));
             let beside = mode.filter(|_| others).map(|mode| Beside { lock, number, mode, waits });
@@ -56,7 +56,7 @@ impl Machine {
 impl<'m> Replay<'m> {
     /// The other locks where this waiter's session has another request beside waiting sets.
     pub(super) fn may_pass_beside(&mut self, at: &LockKey, waiter: &Waiter) -> Vec<(&'m LockKey, &'m Lock)> {
-        let Some((session, number)) = request_of(waiter.claim) else { return Vec::new() };
+        let Some((session, number)) = request_of(waiter.request.claim) else { return Vec::new() };
         if self.machine.sessions.get(&session).is_none_or(|session| session.requests() < 2) {
             return Vec::new();
         }
@@ -85,19 +85,20 @@ impl<'m> Replay<'m> {
     pub(super) fn passing_of(&mut self, at: At) -> Passing {
         let mut passing = Passing::default();
         let Asks::Waits(_, waiter) = self.turn(at).asks else { return passing };
-        let Some((session, own)) = request_of(waiter.claim) else { return passing };
+        let Some((session, own)) = request_of(waiter.request.claim) else { return passing };
         let (beside, here) = (self.beside_sets(session), self.queues[at.queue].key);
         let elsewhere = beside.iter().filter(|(key, _)| **key != here);
         for (key, claim) in elsewhere.flat_map(|(key, claims)| claims.iter().map(move |claim| (*key, claim))) {
             let theirs = Claim::Request(RequestId { session, number: claim.number });
-            let sets = claim.lock.queue.iter().filter(|(_, set)| set.purpose == Purpose::Set && set.claim != theirs);
-            for (place, set) in sets.filter(|(_, set)| claim.number != own && conflict(claim.mode, set.mode)) {
+            let sets =
+                claim.lock.queue.iter().filter(|(_, set)| set.purpose == Purpose::Set && set.request.claim != theirs);
+            for (place, set) in sets.filter(|(_, set)| claim.number != own && conflict(claim.mode, set.request.mode)) {
                 let first = self.granted_first(key, claim, (*place, set));
                 if passing.is_known(*place, first.as_deref()) {
                     self.spend(1);
                     continue;
                 }
-                let behind = self.machine.and_behind(vec![(*place, key.clone(), set.claim)]);
+                let behind = self.machine.and_behind(vec![(*place, key.clone(), set.request.claim)]);
                 let behind: BTreeSet<u64> = behind.into_keys().collect();
                 let steps = 1 + behind.len() + first.as_ref().map_or(0, Vec::len);
                 match first {
@@ -119,7 +120,7 @@ impl<'m> Replay<'m> {
         let turn = |place: &u64| self.queues[queue].turn_at(*place).map(|turn| At { queue, turn });
         match (claim.waits, claim.mode) {
             (Some(waits), _) => Some(vec![turn(&waits)?]),
-            (None, Mode::Permits { .. }) if claim.lock.admits(set.mode) => {
+            (None, Mode::Permits { .. }) if claim.lock.admits(set.request.mode) => {
                 claim.lock.queue.keys().filter(|other| **other != place).map(turn).collect()
             }
             (None, Mode::Exclusive | Mode::Shared | Mode::Permits { .. }) => None,

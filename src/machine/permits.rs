@@ -20,10 +20,10 @@ impl Machine {
         let Some(lock) = self.locks.get_mut(key).filter(|_| count != 0) else { return Outcome::Released { left } };
         lock.permits_held -= u64::from(count);
         let Some(holder) = lock.holders.get_mut(&token) else { return Outcome::Released { left } };
-        if let Mode::Permits { count, .. } = &mut holder.mode {
+        if let Mode::Permits { count, .. } = &mut holder.request.mode {
             *count = left;
         }
-        let mode = holder.mode;
+        let mode = holder.request.mode;
         self.touch(RecordKey::Holder(key.clone(), token));
         self.look_at(key, 0);
         self.capacity_changes(key);
@@ -37,7 +37,7 @@ impl Machine {
     fn permits_left(&self, altering: &Altering<'_>, token: FencingToken, count: u32) -> Result<(Claim, u32), Refusal> {
         let holder = self.own_hold(altering, token)?;
         let lock = altering.key.clone();
-        let Mode::Permits { count: held, .. } = holder.mode else {
+        let Mode::Permits { count: held, .. } = holder.request.mode else {
             return Err(Refusal::KindMismatch { lock, kind: Kind::Lock });
         };
         if 1 < holder.depth() {
@@ -45,7 +45,7 @@ impl Machine {
             return Err(Refusal::Entered { lock, depth });
         }
         match held.checked_sub(count) {
-            Some(left) => Ok((holder.claim, left)),
+            Some(left) => Ok((holder.request.claim, left)),
             None => Err(Refusal::PermitsNotHeld { lock, held, asked: count }),
         }
     }

@@ -55,7 +55,7 @@ impl Machine {
     /// One holder of a lock, as others may see it.
     pub(super) fn view_of(&self, key: &LockKey, token: FencingToken) -> Option<HolderView> {
         let holder = self.locks.get(key)?.holders.get(&token)?;
-        Some(holder.view(token, self.session_deadline(holder.claim.session())))
+        Some(holder.view(token, self.session_deadline(holder.request.claim.session())))
     }
 
     /// Answers a question as of the newest applied entry.
@@ -109,7 +109,8 @@ impl Machine {
             return LockView::free(key.clone());
         };
         let holders = lock.holders.iter();
-        let holders = holders.map(|(token, holder)| holder.view(*token, self.session_deadline(holder.claim.session())));
+        let holders =
+            holders.map(|(token, holder)| holder.view(*token, self.session_deadline(holder.request.claim.session())));
         let waiters = lock.queue.iter().zip(1..).map(|((sequence, waiter), place)| waiter.view(place, *sequence));
         LockView {
             lock: key.clone(),
@@ -211,10 +212,10 @@ impl Waiter {
         WaiterView {
             place,
             sequence,
-            session: self.claim.session(),
-            owner: self.owner.clone(),
-            mode: self.mode,
-            metadata: (*self.metadata).clone(),
+            session: self.request.claim.session(),
+            owner: self.request.owner.clone(),
+            mode: self.request.mode,
+            metadata: (*self.request.metadata).clone(),
             since: self.since,
         }
     }

@@ -43,10 +43,10 @@ impl Machine {
         }
         let mut may_pass = BTreeMap::new();
         let mut has_to_stay = |sequence: u64, waiter: &Waiter| {
-            let way = Way { mode: waiter.mode, barges: waiter.barges() };
+            let way = Way { mode: waiter.request.mode, barges: waiter.barges() };
             let blocked = lock.queue.first_in_the_way(way).is_some_and(|first| first < sequence);
             let passes = |id| *may_pass.entry(id).or_insert_with(|| self.may_pass(id, key));
-            blocked && !waiter.claim.session().is_some_and(passes)
+            blocked && !waiter.request.claim.session().is_some_and(passes)
         };
         let mut waiters = lock.queue.range(from..);
         let next = waiters.find(|(sequence, waiter)| {
@@ -65,7 +65,7 @@ impl Machine {
 
     /// Whether this waiter could be granted now, for all its locks.
     pub(super) fn eligible(&self, key: &LockKey, lock: &Lock, sequence: u64, waiter: &Waiter) -> bool {
-        match (waiter.purpose, waiter.claim) {
+        match (waiter.purpose, waiter.request.claim) {
             (Purpose::Upgrade(token), _) => lock.admits_upgrade(token),
             (Purpose::Set, Claim::Request(request)) => {
                 let session = request.session;
@@ -79,15 +79,16 @@ impl Machine {
                 members.iter().all(has)
             }
             (Purpose::Hold | Purpose::Set, _) => {
-                let way = Way { mode: waiter.mode, barges: waiter.barges() };
-                self.has_room(lock, waiter.mode) && self.clear_ahead(key, lock, (way, sequence), waiter.claim.session())
+                let way = Way { mode: waiter.request.mode, barges: waiter.barges() };
+                self.has_room(lock, waiter.request.mode)
+                    && self.clear_ahead(key, lock, (way, sequence), waiter.request.claim.session())
             }
         }
     }
 
     /// Whether a set could have this one of its locks.
     pub(super) fn could_have(&self, key: &LockKey, lock: &Lock, sequence: u64, session: SessionId) -> bool {
-        let Some(mode) = lock.queue.get(&sequence).map(|waiter| waiter.mode) else { return false };
+        let Some(mode) = lock.queue.get(&sequence).map(|waiter| waiter.request.mode) else { return false };
         let way = Way { mode, barges: false };
         self.has_room(lock, mode) && self.clear_ahead(key, lock, (way, sequence), Some(session))
     }
@@ -151,9 +152,9 @@ impl Machine {
         let mut sets = Vec::new();
         for (key, lock, holder) in self.held_elsewhere(session, at) {
             for (sequence, waiter) in lock.queue.iter() {
-                let lacks = conflict(holder.mode, waiter.mode) && !lock.admits(waiter.mode);
+                let lacks = conflict(holder.request.mode, waiter.request.mode) && !lock.admits(waiter.request.mode);
                 if waiter.purpose == Purpose::Set && lacks {
-                    sets.push((*sequence, key.clone(), waiter.claim));
+                    sets.push((*sequence, key.clone(), waiter.request.claim));
                 }
             }
         }
@@ -171,14 +172,14 @@ impl Machine {
         while let Some(((sequence, key), claim)) = work.pop_first() {
             for key in self.waits_at(key, claim, sequence) {
                 let Some(lock) = self.locks.get(&key) else { continue };
-                let Some(mode) = lock.queue.get(&sequence).map(|waiter| waiter.mode) else { continue };
+                let Some(mode) = lock.queue.get(&sequence).map(|waiter| waiter.request.mode) else { continue };
                 let gone_through = if mode == Mode::Shared { &mut alone } else { &mut all };
                 if !gone_through.insert(key.clone()) {
                     continue;
                 }
                 for (behind, waiter) in lock.queue.range(sequence + 1..) {
-                    if conflict(mode, waiter.mode) && found.insert(*behind, waiter.claim).is_none() {
-                        work.insert((*behind, key.clone()), waiter.claim);
+                    if conflict(mode, waiter.request.mode) && found.insert(*behind, waiter.request.claim).is_none() {
+                        work.insert((*behind, key.clone()), waiter.request.claim);
                     }
                 }
             }
@@ -209,7 +210,8 @@ impl Machine {
     /// Sets that wait for this lock may lack only now what all its holders have, who may pass those sets elsewhere.
     pub(super) fn holders_changed(&mut self, key: &LockKey) {
         let Some(lock) = self.locks.get(key).filter(|lock| lock.queue.has_sets()) else { return };
-        let sessions: BTreeSet<SessionId> = lock.holders.values().filter_map(|holder| holder.claim.session()).collect();
+        let sessions: BTreeSet<SessionId> =
+            lock.holders.values().filter_map(|holder| holder.request.claim.session()).collect();
         sessions.into_iter().for_each(|id| self.look_again_for(id, key));
     }
 
@@ -238,7 +240,7 @@ pub(super) fn covers(held: Mode, asked: Mode) -> bool {
 
 /// The request behind a set's claim.
 pub(super) fn request_of_set(waiter: &Waiter) -> Option<RequestId> {
-    match (waiter.purpose, waiter.claim) {
+    match (waiter.purpose, waiter.request.claim) {
         (Purpose::Set, Claim::Request(request)) => Some(request),
         (Purpose::Set | Purpose::Hold | Purpose::Upgrade(_), _) => None,
     }

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::history::{History, Segment};
 use super::lock::Lock;
 use super::state::{
-    Delayed, Finished, FreeDocument, Globals, Holder, LimitOrigin, ProcessRecord, Purpose, Session, SessionRecord,
-    Standing, Take, TakeState, Tombstone, Waiter,
+    Delayed, Finished, FreeDocument, Globals, Holder, LimitOrigin, ProcessRecord, Purpose, Request, Session,
+    SessionRecord, Standing, Take, TakeState, Tombstone, Waiter,
 };
 use super::{Machine, state};
 use crate::faults::{self, Fault};
@@ -245,14 +245,13 @@ impl Machine {
                     machine.tombstones.insert(id, tombstone);
                 }
                 (RecordKey::Holder(lock, token), Record::Holder(holder)) => {
-                    machine.lock_entry(&lock, state::kind_of(holder.mode)).holders.insert(token, Box::new(holder));
+                    machine.lock_of(&lock, &holder.request).holders.insert(token, Box::new(holder));
                 }
                 (RecordKey::Waiter(lock, sequence), Record::Waiter(waiter)) => {
-                    machine.lock_entry(&lock, state::kind_of(waiter.mode)).queue.restore(sequence, waiter);
+                    machine.lock_of(&lock, &waiter.request).queue.restore(sequence, waiter);
                 }
                 (RecordKey::Delay(lock, token), Record::Delay(delayed)) => {
-                    let kind = state::kind_of(delayed.holder.mode);
-                    machine.lock_entry(&lock, kind).delays.insert(token, delayed);
+                    machine.lock_of(&lock, &delayed.holder.request).delays.insert(token, delayed);
                 }
                 (RecordKey::Take(lock, id), Record::Take(take)) => {
                     machine.takes.insert((lock, id), take);
@@ -297,6 +296,10 @@ impl Machine {
         Ok(machine)
     }
 
+    fn lock_of(&mut self, key: &LockKey, request: &Request) -> &mut Lock {
+        self.lock_entry(key, state::kind_of(request.mode))
+    }
+
     fn lock_entry(&mut self, key: &LockKey, kind: Kind) -> &mut Lock {
         self.locks.entry(key.clone()).or_insert_with(|| Box::new(Lock::new(kind, None)))
     }
@@ -306,26 +309,27 @@ impl Machine {
         let mut standings = Vec::new();
         for (key, lock) in &mut self.locks {
             for holder in lock.holders.values_mut() {
-                let session = holder.claim.session().and_then(|id| self.sessions.get(&id));
-                if let Some(shared) = session.and_then(|session| session.said_too(&holder.metadata)) {
-                    holder.metadata = shared;
+                let session = holder.request.claim.session().and_then(|id| self.sessions.get(&id));
+                if let Some(shared) = session.and_then(|session| session.said_too(&holder.request.metadata)) {
+                    holder.request.metadata = shared;
                 }
             }
             for (token, holder) in &lock.holders {
-                lock.permits_held += state::permits_of(holder.mode);
-                let in_set = holder.extras.as_ref().is_some_and(|extras| extras.set);
-                standings.push((key.clone(), holder.claim, Standing::Holds(*token), in_set));
+                lock.permits_held += state::permits_of(holder.request.mode);
+                let in_set = holder.in_set();
+                standings.push((key.clone(), holder.request.claim, Standing::Holds(*token), in_set));
                 for later in holder.extras.iter().flat_map(|extras| extras.again.iter().chain(&extras.upgrade)) {
-                    let Some(session) = holder.claim.session() else { continue };
+                    let Some(session) = holder.request.claim.session() else { continue };
                     let claim = Claim::Request(RequestId { session, number: later.number });
                     standings.push((key.clone(), claim, Standing::Holds(*token), false));
                 }
             }
-            lock.permits_reserved = lock.delays.values().map(|delayed| state::permits_of(delayed.holder.mode)).sum();
+            lock.permits_reserved =
+                lock.delays.values().map(|delayed| state::permits_of(delayed.holder.request.mode)).sum();
             lock.queue.derive_index();
             for (sequence, waiter) in lock.queue.iter() {
                 let in_set = waiter.purpose == Purpose::Set;
-                standings.push((key.clone(), waiter.claim, Standing::Waits(*sequence), in_set));
+                standings.push((key.clone(), waiter.request.claim, Standing::Waits(*sequence), in_set));
             }
         }
         for (lock, claim, standing, in_set) in standings {

@@ -43,7 +43,7 @@ impl Machine {
         {
             return Err(Refusal::LimitMismatch { lock: key.clone(), limit, asked });
         }
-        if !covers(holder.mode, mode) {
+        if !covers(holder.request.mode, mode) {
             return Err(Refusal::AlreadyHeld { lock: key.clone(), session, token: Some(token) });
         }
         self.quotas.one_more(QuotaKind::DepthOfHold, holder.depth() as u64)?;
@@ -78,12 +78,12 @@ impl Machine {
     pub(super) fn leave_hold(&mut self, key: &LockKey, token: FencingToken, number: u64, answer: Outcome) -> u32 {
         let holder = self.locks.get_mut(key).and_then(|lock| lock.holders.get_mut(&token));
         let Some(holder) = holder else { return 0 };
-        let (claim, first) = (holder.claim, holder.fingerprint);
+        let (claim, first) = (holder.request.claim, holder.request.fingerprint);
         let Claim::Request(RequestId { session, number: first_number }) = claim else { return 0 };
         let left_by = if number == first_number {
             let next = holder.extras_mut().again.remove(0);
-            holder.claim = Claim::Request(RequestId { session, number: next.number });
-            holder.fingerprint = next.fingerprint;
+            holder.request.claim = Claim::Request(RequestId { session, number: next.number });
+            holder.request.fingerprint = next.fingerprint;
             holder.extras_mut().set = false;
             first
         } else {

@@ -15,9 +15,11 @@ impl Machine {
         let key = LockKey { namespace, name: release.name.clone() };
         self.settle(&key);
         let holder = self.locks.get(&key).and_then(|lock| lock.holders.get(&release.token));
-        let outcome = match holder.map(|holder| holder.claim.session()) {
+        let outcome = match holder.map(|holder| holder.request.claim.session()) {
             Some(Some(owner)) if owner == id => Outcome::Released { left: self.release_once(&key, release.token) },
-            Some(_) | None => Outcome::Refused(self.not_held(&key, |holder| holder.claim.session() == Some(id))),
+            Some(_) | None => {
+                Outcome::Refused(self.not_held(&key, |holder| holder.request.claim.session() == Some(id)))
+            }
         };
         self.final_answer(release.request, fingerprint, outcome)
     }
@@ -39,7 +41,7 @@ impl Machine {
         let mut holders = self.locks.get(key).into_iter().flat_map(|lock| &lock.holders);
         match holders.find(|(_, holder)| !mine(holder)) {
             Some((token, holder)) => {
-                let holder = Box::new(holder.view(*token, self.session_deadline(holder.claim.session())));
+                let holder = Box::new(holder.view(*token, self.session_deadline(holder.request.claim.session())));
                 Refusal::HeldByOther { lock: key.clone(), holder }
             }
             None => Refusal::NotHeld { lock: key.clone() },

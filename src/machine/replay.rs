@@ -246,7 +246,7 @@ impl<'m> Replay<'m> {
 
     fn add_hold(&mut self, queue: usize, token: FencingToken, holder: &Holder) {
         let Some(owner) = endless_hold(holder).and_then(|owner| self.number(&owner)) else { return };
-        let (mode, takes) = (holder.mode, takes(holder.mode));
+        let (mode, takes) = (holder.request.mode, takes(holder.request.mode));
         let turn = Turn { owner, asks: Asks::Holds(token), mode, barges: false, granted: true, takes, keeps: takes };
         self.queues[queue].turns.push(turn);
     }
@@ -273,9 +273,9 @@ impl<'m> Replay<'m> {
             Purpose::Upgrade(_) => 1,
             Purpose::Hold | Purpose::Set => self.kept_by_own(at, owner),
         };
-        let takes = (takes(waiter.mode) - has).max(0);
-        let keeps = if waiter.is_leased() { 0 } else { takes };
-        let (mode, barges) = (waiter.mode, waiter.barges());
+        let takes = (takes(waiter.request.mode) - has).max(0);
+        let keeps = if waiter.lease.is_some() { 0 } else { takes };
+        let (mode, barges) = (waiter.request.mode, waiter.barges());
         let turn = Turn { owner, asks: Asks::Waits(place, waiter), mode, barges, granted: false, takes, keeps };
         self.queues[queue].turns.push(turn);
         self.owners[owner].unmet += 1;

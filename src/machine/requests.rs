@@ -144,7 +144,7 @@ impl Fingerprint {
 
     /// Choices that were left out count as those that were made so.
     fn extras(self, choices: &Extras) -> Self {
-        let Extras { reentry, fairness, lease_ms, delay_ms, value, parent, deadlock } = choices;
+        let Extras { reentry, fairness, delay_ms, value, parent, deadlock } = choices;
         let reentry = match reentry {
             Reentry::Refuse => 1,
             Reentry::Count => 2,
@@ -157,7 +157,6 @@ impl Fingerprint {
         let value = value.as_ref().map_or((0, ""), |value| (1, value.as_str()));
         self.number(reentry)
             .number(u64::from(barges))
-            .number(lease_ms.map_or(0, |lease_ms| lease_ms.saturating_add(1)))
             .number(*delay_ms)
             .number(value.0)
             .text(value.1)
@@ -178,7 +177,8 @@ pub(super) fn of_acquire(acquire: &Acquire) -> u64 {
     for (name, mode) in &acquire.locks {
         plain = plain.text(name.as_str()).mode(*mode);
     }
-    let plain = plain.text(owner).metadata(&acquire.metadata);
+    let lease = acquire.lease_ms.map_or(0, |lease_ms| lease_ms.saturating_add(1));
+    let plain = plain.text(owner).metadata(&acquire.metadata).number(lease);
     let choices = acquire.choices();
     let chosen = if choices == Extras::PLAIN { plain } else { plain.extras(choices) };
     chosen.finish()

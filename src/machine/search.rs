@@ -214,7 +214,7 @@ impl<'r, 'm> Search<'r, 'm> {
                 let turn = replay.turn(at);
                 let Asks::Waits(_, waiter) = turn.asks else { return None };
                 let lock = replay.queues[at.queue].key.clone();
-                Some(CircleLink::new(replay.owners[turn.owner].key.clone(), &waiter.metadata, lock, why))
+                Some(CircleLink::new(replay.owners[turn.owner].key.clone(), &waiter.request.metadata, lock, why))
             }
             (Node::Owner(_), Node::Turn(_)) => None,
             (Node::Owner(parent), Node::Owner(child)) => {
@@ -222,7 +222,7 @@ impl<'r, 'm> Search<'r, 'm> {
                 let lock = child.waits.first().map(|(key, _)| key).or(child.holds.first().map(|(key, _)| key))?;
                 let held = parent.owned.holds.first();
                 let holder = held.and_then(|(key, token)| replay.machine.locks.get(key)?.holders.get(token));
-                let metadata = holder.map(|holder| Arc::clone(&holder.metadata)).unwrap_or_default();
+                let metadata = holder.map(|holder| Arc::clone(&holder.request.metadata)).unwrap_or_default();
                 Some(CircleLink::new(parent.key.clone(), &metadata, lock.clone(), why))
             }
         }

@@ -63,7 +63,7 @@ impl Machine {
             Mode::Permits { count, .. } => count,
             Mode::Exclusive | Mode::Shared => 0,
         };
-        let waiters = lock.queue.iter().map(|(sequence, waiter)| (*sequence, wants(waiter.mode)));
+        let waiters = lock.queue.iter().map(|(sequence, waiter)| (*sequence, wants(waiter.request.mode)));
         let beyond: Vec<_> = waiters.filter(|(_, count)| limit < *count).collect();
         for (sequence, asked) in beyond {
             let refusal = Refusal::LimitExceeded { lock: key.clone(), limit, asked };

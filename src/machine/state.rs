@@ -8,8 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::unlocking::Unlocking;
 use crate::model::{
     Claim, ClusterSettings, DocumentId, EndReason, Extras, Fairness, FencingToken, Handle, Instance, Kind, LockKey,
-    LockValue, LogTime, Metadata, Mode, Namespace, Outcome, Owner, Parent, Position, Principal, Reason, SessionId,
-    SmallMap, WallTime,
+    LogTime, Metadata, Mode, Namespace, Outcome, Owner, Position, Principal, Reason, SessionId, SmallMap, WallTime,
 };
 
 /// Counters that only grow, log time, and the cluster's settings.
@@ -51,27 +50,36 @@ pub struct Globals {
     pub opening: Option<LockKey>,
 }
 
-/// One who holds a lock.
+/// What was asked for: the same while the request waits and while it holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Holder {
+pub struct Request {
     /// A session's request, or a take.
     pub claim: Claim,
     /// The line of execution, if named.
     pub owner: Option<Owner>,
-    /// How it holds.
+    /// How the lock is wanted, or held.
     pub mode: Mode,
-    /// Who the cluster says that it is.
+    /// Who the cluster says that the caller is.
     pub principal: Principal,
-    /// What it says of itself.
+    /// What the caller says of itself.
     pub metadata: Arc<Metadata>,
+    /// Tells a repeated request from another one with the same number.
+    pub fingerprint: u64,
+    /// Choices that few requests make.
+    pub extras: Option<Box<Extras>>,
+}
+
+/// A holder of a lock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// What was granted. Its mode changes with an upgrade, and its claim when the first of several requests gives the hold back.
+    pub request: Request,
     /// Since when.
     pub since: LogTime,
     /// The same by the leader's wall clock, for people.
     pub when: WallTime,
     /// How long it waited before, in milliseconds.
     pub waited_ms: u64,
-    /// Tells a repeated request from another one with the same number.
-    pub fingerprint: u64,
     /// An end of its own: always for a take, where asked for otherwise.
     pub lease: Option<Lease>,
     /// What few holds have.
@@ -98,12 +106,6 @@ pub struct HolderExtras {
     pub upgrade: Option<Entered>,
     /// Its request asked for other locks together with this one.
     pub set: bool,
-    /// The name stays closed for so long after an involuntary end, in milliseconds.
-    pub delay_ms: u64,
-    /// Shown to everybody.
-    pub value: Option<LockValue>,
-    /// Who waits for the holder to finish.
-    pub parent: Option<Parent>,
     /// It was taken as a document.
     pub document: Option<DocumentMark>,
 }
@@ -146,51 +148,32 @@ pub struct ProcessRecord {
 pub struct Entered {
     /// Its number.
     pub number: u64,
-    /// As in [`Holder`].
+    /// As in [`Request`].
     pub fingerprint: u64,
 }
 
-impl HolderExtras {
-    /// What a new hold keeps of its request's choices; nothing where none matters.
-    pub(super) fn of(choices: &Extras) -> Option<Box<Self>> {
-        let extras = Self {
-            again: Vec::new(),
-            upgrade: None,
-            set: false,
-            delay_ms: choices.delay_ms.min(crate::limits::LOCK_DELAY_MS_MAX),
-            value: choices.value.clone(),
-            parent: choices.parent.clone(),
-            document: None,
-        };
-        (extras != Self::default()).then(|| Box::new(extras))
-    }
-}
-
-/// One who stands in a queue.
+/// A waiter in a lock's queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiter {
-    /// A session's request, or a take.
-    pub claim: Claim,
-    /// The line of execution, if named.
-    pub owner: Option<Owner>,
-    /// How it wants the lock.
-    pub mode: Mode,
-    /// Who the cluster says that it is.
-    pub principal: Principal,
-    /// What it says of itself.
-    pub metadata: Arc<Metadata>,
+    /// What it asks for.
+    pub request: Request,
     /// Since when.
     pub since: LogTime,
     /// It waits while log time is at most this; `None` waits as long as its session lives.
     pub deadline: Option<LogTime>,
-    /// As in [`Holder`].
-    pub fingerprint: u64,
-    /// For a take: its secret and how long it wants to hold, in milliseconds.
-    pub lease: Option<(Handle, u64)>,
-    /// What few requests choose.
-    pub extras: Option<Box<Extras>>,
+    /// The end of its own that the hold is to have.
+    pub lease: Option<LeaseWanted>,
     /// What it is to get.
     pub purpose: Purpose,
+}
+
+/// A lease that begins with the grant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseWanted {
+    /// The secret that will prove it, for a take.
+    pub handle: Option<Handle>,
+    /// How long it lasts, in milliseconds.
+    pub ms: u64,
 }
 
 /// What a waiter is to get.
@@ -224,15 +207,37 @@ pub struct Delayed {
     pub until: LogTime,
 }
 
-impl Waiter {
+impl Request {
     /// Its choices, made or not.
     pub(super) fn choices(&self) -> &Extras {
         self.extras.as_deref().unwrap_or(Extras::PLAIN)
     }
+}
 
+impl Holder {
+    /// Holds from now on, without having waited.
+    pub(super) fn new(request: Request, globals: &Globals) -> Self {
+        Self { request, since: globals.now, when: globals.wall, waited_ms: 0, lease: None, extras: None }
+    }
+
+    /// The hold that this waiter gets now.
+    pub(super) fn from_waiter(waiter: Waiter, globals: &Globals) -> Self {
+        let Waiter { request, since, deadline: _, lease, purpose } = waiter;
+        let mut holder = Self::new(request, globals);
+        holder.waited_ms = globals.now.ms_since(since);
+        holder.lease =
+            lease.map(|LeaseWanted { handle, ms }| Lease { handle, deadline: globals.now.after_ms(ms), attempt: 0 });
+        if purpose == Purpose::Set {
+            holder.extras_mut().set = true;
+        }
+        holder
+    }
+}
+
+impl Waiter {
     /// Whether it may pass others that barge, and be passed by them.
     pub(super) fn barges(&self) -> bool {
-        self.choices().fairness == Fairness::Barging
+        self.request.choices().fairness == Fairness::Barging
     }
 }
 
@@ -346,7 +351,7 @@ pub struct Tombstone {
 pub struct Take {
     /// Its secret.
     pub handle: Handle,
-    /// As in [`Holder`]; `None` where a cancel burnt an unseen take.
+    /// As in [`Request`]; `None` where a cancel burnt an unseen take.
     pub fingerprint: Option<u64>,
     /// Waiting or holding; or, once it ended, the answer and when it is forgotten.
     pub state: TakeState,

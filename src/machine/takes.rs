@@ -6,7 +6,7 @@ use super::acquire::{Admission, limit_of};
 use super::apply::is_overtaken;
 use super::expiry::Due;
 use super::requests::of_take;
-use super::state::{Holder, Lease, Purpose, Standing, Take, TakeState, Waiter, kind_of};
+use super::state::{Holder, LeaseWanted, Purpose, Request, Standing, Take, TakeState, Waiter, kind_of};
 use super::{Machine, RecordKey};
 use crate::limits;
 use crate::model::{
@@ -79,15 +79,15 @@ impl Machine {
         let key = &take.lock;
         self.lock_in_use(key, kind_of(take.mode), limit_of(take.mode)).takes.insert(take.handle.clone(), take.take);
         self.note_take(key, take.take, &take.handle, Some(fingerprint));
+        let waiter = self.lease_waiter(principal, take, fingerprint);
         match admission {
             Admission::Grant | Admission::Enter(_) => {
-                let holder = self.lease_holder(principal, take, fingerprint);
+                let holder = Holder::from_waiter(waiter, &self.globals);
                 let deadline = holder.lease.as_ref().map(|lease| lease.deadline);
                 let token = self.hold(key, holder, self.at_once(Fairness::Fair));
                 Outcome::Granted(Grant { token, deadline, waited_ms: 0 })
             }
             Admission::Queue => {
-                let waiter = self.lease_waiter(principal, take, fingerprint);
                 let sequence = self.next_sequence();
                 self.stand_in_queue(key, sequence, waiter);
                 Outcome::Queued(self.place(key, sequence))
@@ -180,7 +180,7 @@ impl Machine {
     /// The end of a lease that this session's hold has.
     pub(super) fn leased_until(&self, key: &LockKey, session: SessionId, token: FencingToken) -> Option<LogTime> {
         let holder = self.locks.get(key)?.holders.get(&token)?;
-        let mine = holder.claim.session() == Some(session);
+        let mine = holder.request.claim.session() == Some(session);
         holder.lease.as_ref().filter(|_| mine).map(|lease| lease.deadline)
     }
 
@@ -211,42 +211,24 @@ impl Machine {
         })
     }
 
-    fn lease_holder(&self, principal: &Principal, take: &TakeLease, fingerprint: u64) -> Holder {
-        let deadline = self.globals.now.after_ms(take.lease_ms);
-        Holder {
-            claim: Claim::Take(take.take),
-            owner: None,
-            mode: take.mode,
-            principal: principal.clone(),
-            metadata: Arc::new(take.metadata.clone()),
-            since: self.globals.now,
-            when: self.globals.wall,
-            waited_ms: 0,
-            fingerprint,
-            lease: Some(Lease { handle: Some(take.handle.clone()), deadline, attempt: 0 }),
-            extras: None,
-        }
-    }
-
-    /// Nobody's session ends this wait, so it always has an end of its own.
+    /// No session ends this wait, so it always has an end of its own.
     fn lease_waiter(&self, principal: &Principal, take: &TakeLease, fingerprint: u64) -> Waiter {
         let wait_ms = match take.patience {
             Patience::For { ms } => ms.min(limits::PATIENCE_MS_MAX),
             Patience::Session | Patience::Try => limits::PATIENCE_MS_MAX,
         };
-        Waiter {
+        let request = Request {
             claim: Claim::Take(take.take),
             owner: None,
             mode: take.mode,
             principal: principal.clone(),
             metadata: Arc::new(take.metadata.clone()),
-            since: self.globals.now,
-            deadline: Some(self.globals.now.after_ms(wait_ms)),
             fingerprint,
-            lease: Some((take.handle.clone(), take.lease_ms)),
             extras: None,
-            purpose: Purpose::Hold,
-        }
+        };
+        let now = self.globals.now;
+        let lease = Some(LeaseWanted { handle: Some(take.handle.clone()), ms: take.lease_ms });
+        Waiter { request, since: now, deadline: Some(now.after_ms(wait_ms)), lease, purpose: Purpose::Hold }
     }
 }
 

@@ -133,7 +133,7 @@ impl Machine {
         let meant = match &of.which {
             WhichHeld::Process(process, term) => {
                 let in_term = term.is_none_or(|term| mark.term.is_some_and(|of| of <= term));
-                *holder.metadata.process == *process.as_str() && in_term
+                *holder.request.metadata.process == *process.as_str() && in_term
             }
             WhichHeld::Stamp(ts) => mark.ts == *ts,
         };

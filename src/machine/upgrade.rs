@@ -7,7 +7,7 @@ use super::alter::Altering;
 use super::expiry::Due;
 use super::lock::Lock;
 use super::owners::Change;
-use super::state::{Entered, Holder, Purpose, Standing, Waiter};
+use super::state::{Entered, Holder, Purpose, Request, Standing, Waiter};
 use super::{Machine, RecordKey};
 use crate::faults::{self, Fault};
 use crate::limits;
@@ -29,7 +29,7 @@ impl Lock {
 impl Machine {
     pub(super) fn downgrade(&mut self, altering: &Altering<'_>, token: FencingToken) -> Outcome {
         let (key, claim, mode) = match self.changeable(altering, token) {
-            Ok(holder) => (altering.key, holder.claim, holder.mode),
+            Ok(holder) => (altering.key, holder.request.claim, holder.request.mode),
             Err(refusal) => return Outcome::Refused(refusal),
         };
         if mode == Mode::Shared {
@@ -38,7 +38,7 @@ impl Machine {
         self.claim_changes(key, claim);
         let holder = self.locks.get_mut(key).and_then(|lock| lock.holders.get_mut(&token));
         let Some(holder) = holder else { return Outcome::Refused(Refusal::NotHeld { lock: key.clone() }) };
-        holder.mode = Mode::Shared;
+        holder.request.mode = Mode::Shared;
         let upgrade = holder.extras.as_mut().and_then(|extras| extras.upgrade.take());
         holder.tidy_extras();
         if let Some(upgrade) = upgrade {
@@ -76,7 +76,7 @@ impl Machine {
     fn may_upgrade(&self, altering: &Altering<'_>, token: FencingToken, patience: Patience) -> Result<Waiter, Refusal> {
         let key = altering.key;
         let holder = self.changeable(altering, token)?;
-        if holder.mode == Mode::Exclusive {
+        if holder.request.mode == Mode::Exclusive {
             let session = altering.session();
             return Err(Refusal::AlreadyHeld { lock: key.clone(), session, token: Some(token) });
         }
@@ -93,19 +93,15 @@ impl Machine {
         if waits {
             self.quotas.one_more(QuotaKind::Waiters, self.used(&key.namespace).waiters)?;
         }
-        Ok(Waiter {
+        let request = Request {
             claim: Claim::Request(altering.alter.request),
-            owner: holder.owner.clone(),
             mode: Mode::Exclusive,
-            principal: holder.principal.clone(),
-            metadata: holder.metadata.clone(),
-            since: self.globals.now,
-            deadline: self.wait_deadline(patience),
             fingerprint: altering.fingerprint,
-            lease: None,
             extras: None,
-            purpose: Purpose::Upgrade(token),
-        })
+            ..holder.request.clone()
+        };
+        let (since, deadline) = (self.globals.now, self.wait_deadline(patience));
+        Ok(Waiter { request, since, deadline, lease: None, purpose: Purpose::Upgrade(token) })
     }
 
     /// When a session's wait ends by itself.
@@ -119,7 +115,7 @@ impl Machine {
     /// A lock's hold that may change its mode: the session's own, entered once.
     fn changeable(&self, altering: &Altering<'_>, token: FencingToken) -> Result<&Holder, Refusal> {
         let holder = self.own_hold(altering, token)?;
-        if matches!(holder.mode, Mode::Permits { .. }) {
+        if matches!(holder.request.mode, Mode::Permits { .. }) {
             return Err(Refusal::KindMismatch { lock: altering.key.clone(), kind: Kind::Semaphore });
         }
         if 1 < holder.depth() {
@@ -132,9 +128,9 @@ impl Machine {
     /// Grants an upgrade that waits.
     pub(super) fn grant_upgrade(&mut self, key: &LockKey, token: FencingToken) {
         let Some(waiter) = self.remove_waiter(key, HEAD) else { return };
-        let Claim::Request(RequestId { number, .. }) = waiter.claim else { return };
+        let Claim::Request(RequestId { number, .. }) = waiter.request.claim else { return };
         let waited_ms = self.globals.now.ms_since(waiter.since);
-        self.make_exclusive(key, token, Entered { number, fingerprint: waiter.fingerprint }, waited_ms);
+        self.make_exclusive(key, token, Entered { number, fingerprint: waiter.request.fingerprint }, waited_ms);
     }
 
     /// Makes a shared hold exclusive, under a new token; all its requests stand there from now on.
@@ -143,10 +139,10 @@ impl Machine {
         let lock = self.locks.get_mut(key)?;
         let mut holder = lock.holders.remove(&from)?;
         self.index_hold(key, from, &holder, Change::Went);
-        holder.mode = Mode::Exclusive;
+        holder.request.mode = Mode::Exclusive;
         holder.extras_mut().upgrade = Some(asked);
         let grant = holder.grant(token, asked.number);
-        let session = holder.claim.session()?;
+        let session = holder.request.claim.session()?;
         let in_set = holder.extras_mut().set;
         let numbers: Vec<(u64, bool)> =
             holder.entries().enumerate().map(|(at, entered)| (entered.number, in_set && at == 0)).collect();

@@ -17,10 +17,8 @@ impl Machine {
         }
         let holder = self.locks.get_mut(key).and_then(|lock| lock.holders.get_mut(&token));
         let Some(holder) = holder else { return Outcome::Refused(Refusal::NotHeld { lock: key.clone() }) };
-        let claim = holder.claim;
-        let old = std::mem::replace(&mut holder.extras_mut().value, value.cloned());
-        holder.tidy_extras();
-        if old.as_ref() != value {
+        let claim = holder.request.claim;
+        if holder.set_value(value) {
             self.touch(RecordKey::Holder(key.clone(), token));
             let event = EventKind::ValueChanged { lock: key.clone(), claim, token };
             self.event(Some(key.namespace.clone()), event);
@@ -30,7 +28,6 @@ impl Machine {
 
     /// The text of the first holder that has one.
     pub(super) fn value_of(&self, key: &LockKey) -> Option<LockValue> {
-        let holders = self.locks.get(key)?.holders.values();
-        holders.filter_map(|holder| holder.extras.as_ref()).find_map(|extras| extras.value.clone())
+        self.locks.get(key)?.holders.values().find_map(|holder| holder.request.choices().value.clone())
     }
 }

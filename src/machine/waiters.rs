@@ -56,7 +56,7 @@ impl Way {
     /// Whether this waiter is in the way of a later one, unless that may pass it. A barging one passes no fair waiter, not
     /// even where both could hold the lock.
     pub(super) fn is_blocked_by(self, ahead: &Waiter) -> bool {
-        let conflict = conflict(ahead.mode, self.mode);
+        let conflict = conflict(ahead.request.mode, self.mode);
         if self.barges { !ahead.barges() && (conflict || ahead.purpose == Purpose::Hold) } else { conflict }
     }
 }
@@ -145,7 +145,7 @@ impl Waiters {
             .take(limits::BARGING_WANTS_LOOKED_AT_MAX)
             .inspect(|_| looked_at())
             .filter_map(|places| places.first().copied());
-        firsts.filter(|place| self.by_place.get(place).is_some_and(|waiter| admits(waiter.mode))).min()
+        firsts.filter(|place| self.by_place.get(place).is_some_and(|waiter| admits(waiter.request.mode))).min()
     }
 }
 
@@ -153,11 +153,11 @@ impl Index {
     /// Notes a waiter that stands behind all others.
     fn add(&mut self, place: u64, waiter: &Waiter) {
         if waiter.purpose == Purpose::Set {
-            *self.sets.entry(want(waiter.mode)).or_default() += 1;
+            *self.sets.entry(want(waiter.request.mode)).or_default() += 1;
         }
         let Some(number) = NonZeroU64::new(place) else { return };
         if waiter.barges() && self.first_in_the_way[Way::BEHIND_FAIR.at()].is_none() {
-            self.barging.entry(want(waiter.mode)).or_default().insert(place);
+            self.barging.entry(want(waiter.request.mode)).or_default().insert(place);
         }
         for way in Way::EACH.into_iter().filter(|way| way.is_blocked_by(waiter)) {
             self.first_in_the_way[way.at()].get_or_insert(number);
@@ -166,7 +166,7 @@ impl Index {
 
     /// Forgets a waiter; `left` are the others.
     fn remove(&mut self, place: u64, waiter: &Waiter, left: &BTreeMap<u64, Waiter>) {
-        let want = want(waiter.mode);
+        let want = want(waiter.request.mode);
         if waiter.purpose == Purpose::Set
             && let Some(sets) = self.sets.get_mut(&want)
         {
@@ -191,7 +191,7 @@ impl Index {
                 behind.clone().find(|(_, other)| way.is_blocked_by(other)).and_then(|(at, _)| NonZeroU64::new(*at));
             if way.at() == Way::BEHIND_FAIR.at() {
                 for (at, other) in behind.take_while(|(_, other)| other.barges()) {
-                    self.barging.entry(self::want(other.mode)).or_default().insert(*at);
+                    self.barging.entry(self::want(other.request.mode)).or_default().insert(*at);
                 }
             }
         }

@@ -216,6 +216,8 @@ pub struct Acquire {
     pub patience: Patience,
     /// What the holder will say of itself.
     pub metadata: Metadata,
+    /// The hold also ends this long after its grant or last renewal, in milliseconds of log time.
+    pub lease_ms: Option<u64>,
     /// Choices that few callers make; `None` where none is made. A set of several locks never barges, and never enters a
     /// hold again.
     pub extras: Option<Box<Extras>>,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{Invalid, Owner, SessionId, text};
 use crate::limits;
 
-/// What an acquire asks for beyond name, mode and patience. Leave it out where nothing of it is wanted: it costs nothing
+/// What an acquire asks for beyond name, mode, patience and lease. Leave it out where nothing of it is wanted: it costs nothing
 /// then.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Extras {
@@ -16,8 +16,6 @@ pub struct Extras {
     pub reentry: Reentry,
     /// Whether it may pass others.
     pub fairness: Fairness,
-    /// The hold also ends this long after its grant or last renewal, in milliseconds of log time.
-    pub lease_ms: Option<u64>,
     /// After an involuntary end the name stays closed for so long, in milliseconds; 0 for none, at most a minute.
     pub delay_ms: u64,
     /// A text kept with the hold, shown to everybody.
@@ -33,7 +31,6 @@ impl Extras {
     pub const PLAIN: &'static Extras = &Extras {
         reentry: Reentry::Refuse,
         fairness: Fairness::Fair,
-        lease_ms: None,
         delay_ms: 0,
         value: None,
         parent: None,

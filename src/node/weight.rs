@@ -51,7 +51,7 @@ pub(super) fn of_command(submission: &Submission) -> usize {
 }
 
 fn of_extras(extras: &Extras) -> usize {
-    let Extras { reentry: _, fairness: _, lease_ms: _, delay_ms: _, value, parent, deadlock: _ } = extras;
+    let Extras { reentry: _, fairness: _, delay_ms: _, value, parent, deadlock: _ } = extras;
     let parent = parent.as_ref().map_or(0, |parent| parent.owner.as_str().len());
     EXTRAS_BYTES + of_value(value.as_ref()) + parent
 }
@@ -192,10 +192,10 @@ mod tests {
             owner: Some(owner.clone()),
             patience: Patience::For { ms: u64::MAX },
             metadata: largest_metadata(),
+            lease_ms: Some(u64::MAX),
             extras: Some(Box::new(Extras {
                 reentry: Reentry::Wait,
                 fairness: Fairness::Barging,
-                lease_ms: Some(u64::MAX),
                 delay_ms: u64::MAX,
                 value: Some(LockValue::parse(&text(limits::LOCK_VALUE_BYTES_MAX)).expect("legal")),
                 parent: Some(Parent { session, owner }),

@@ -66,6 +66,7 @@ pub(crate) fn wish(session: SessionId, number: u64, name: &LockName) -> Acquire 
         owner: None,
         patience: Patience::Session,
         metadata: Metadata { who: "bench".into(), host: "localhost".into(), pid: 1, ..Metadata::default() },
+        lease_ms: None,
         extras: None,
     }
 }

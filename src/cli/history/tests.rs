@@ -23,6 +23,7 @@ fn acquire(session: u64, number: u64, lock: &str, mode: Mode) -> Command {
         owner: None,
         patience: Patience::Session,
         metadata: Metadata { who: format!("s{session}").into(), why: "a build".into(), ..Metadata::default() },
+        lease_ms: None,
         extras: None,
     })
 }

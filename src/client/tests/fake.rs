@@ -267,10 +267,7 @@ impl Fake {
                 inner.attached = true;
                 Outcome::Attached { attachment: Attachment(attach.attempt), deadline: stamp.after_ms(inner.ttl_ms) }
             }
-            Command::Acquire(acquire) => {
-                let lease_ms = acquire.extras.as_ref().and_then(|extras| extras.lease_ms);
-                Outcome::Granted(granted(&mut inner, lease_ms))
-            }
+            Command::Acquire(acquire) => Outcome::Granted(granted(&mut inner, acquire.lease_ms)),
             Command::TakeLease(take) => Outcome::Granted(granted(&mut inner, Some(take.lease_ms))),
             Command::Cancel { .. } | Command::CancelTake { .. } => Outcome::Withdrawn,
             Command::Release(_) | Command::DropLease { .. } => Outcome::Released { left: 0 },

@@ -15,7 +15,7 @@ pub(in crate::machine) struct Entrance {
 impl Entrance {
     /// From its place in the queue.
     pub(in crate::machine) fn from_queue(sequence: u64, waiter: &Waiter) -> Self {
-        Self { arrival: Arrival { sequence, queued: true }, fairness: waiter.choices().fairness }
+        Self { arrival: Arrival { sequence, queued: true }, fairness: waiter.request.choices().fairness }
     }
 }
 
@@ -27,18 +27,18 @@ impl Machine {
 
     /// Somebody new holds the lock.
     pub(in crate::machine) fn granted(&mut self, key: &LockKey, kind: EventKind, holder: &Holder, entrance: Entrance) {
-        let who = holder.metadata.name();
+        let who = holder.request.metadata.name();
         let facts = Facts {
             arrival: entrance.arrival,
             fairness: entrance.fairness,
-            set: holder.extras.as_ref().is_some_and(|extras| extras.set),
+            set: holder.in_set(),
             passing: self.locks.get(key).is_some_and(|lock| lock.queue.has_sets()),
-            owner: holder.owner.as_ref().map(|owner| owner.as_str()),
-            principal: holder.principal.as_str(),
+            owner: holder.request.owner.as_ref().map(|owner| owner.as_str()),
+            principal: holder.request.principal.as_str(),
             who: &who,
-            why: &holder.metadata.why,
+            why: &holder.request.metadata.why,
         };
-        let mode = self.mode_now(key, holder.mode);
+        let mode = self.mode_now(key, holder.request.mode);
         self.note(key, &kind, Some(mode), Some(facts));
         self.event(Some(key.namespace.clone()), kind);
     }

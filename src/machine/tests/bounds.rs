@@ -32,6 +32,7 @@ fn acquire(session: u64, number: u64, lock: &str, patience: Patience) -> Command
         owner: None,
         patience,
         metadata: Metadata::default(),
+        lease_ms: None,
         extras: None,
     })
 }
@@ -157,6 +158,7 @@ fn a_command_ends_a_lock_delay_that_is_over() {
             owner: None,
             patience: Patience::Try,
             metadata: Metadata::default(),
+            lease_ms: None,
             extras: None,
         }),
         Command::Acquire(Acquire { locks: (name("pool"), permits(1)).into(), ..pool }),

@@ -100,7 +100,8 @@ impl Story {
         (LockName::parse(name).expect("legal"), mode)
     }
 
-    fn extras(&mut self) -> Extras {
+    /// Choices and a lease.
+    fn extras(&mut self) -> (Extras, Option<u64>) {
         let roll = self.random.below(12);
         let reentry = if roll == 0 && !self.all_named { Reentry::Wait } else { Reentry::Refuse };
         let barges = roll == 1 || self.crowded && self.random.below(2) == 0;
@@ -110,13 +111,13 @@ impl Story {
         let loses = self.delays && self.random.below(3) == 0;
         let lease_ms = loses.then(|| 1 + self.random.below(50));
         let delay_ms = if loses { 1 + self.random.below(100) } else { 0 };
-        Extras { reentry, fairness, parent, lease_ms, delay_ms, ..Extras::default() }
+        (Extras { reentry, fairness, parent, delay_ms, ..Extras::default() }, lease_ms)
     }
 
     pub(super) fn command(&mut self, machine: &Machine) -> Command {
         let request = self.request();
         let (answered_below, metadata, patience) = (0, Metadata::default(), Patience::Session);
-        let extras = Some(Box::new(self.extras()));
+        let (extras, lease_ms) = self.extras();
         let held = self.held(machine);
         match (self.random.below(20), held) {
             (0..4, Some((request, name, token))) => {
@@ -134,15 +135,35 @@ impl Story {
             (10..14, _) if self.sets => {
                 let locks = (0..2).map(|_| self.member()).collect();
                 let owner = self.owner();
-                Command::Acquire(Acquire { request, answered_below, locks, owner, patience, metadata, extras: None })
+                let (lease_ms, extras) = (None, None);
+                Command::Acquire(Acquire {
+                    request,
+                    answered_below,
+                    locks,
+                    owner,
+                    patience,
+                    metadata,
+                    lease_ms,
+                    extras,
+                })
             }
             _ => {
                 let (locks, owner) = (self.member().into(), self.owner());
-                let extras = extras.filter(|_| owner.is_some());
+                let named = owner.is_some();
+                let (extras, lease_ms) = (Some(Box::new(extras)).filter(|_| named), lease_ms.filter(|_| named));
                 // A lease that is not granted yet ties no parent, so that a cycle over it may be missed.
-                let nested = extras.as_ref().is_some_and(|extras| extras.lease_ms.is_some() && extras.parent.is_some());
+                let nested = lease_ms.is_some() && extras.as_ref().is_some_and(|extras| extras.parent.is_some());
                 let patience = if nested { Patience::Try } else { patience };
-                Command::Acquire(Acquire { request, answered_below, locks, owner, patience, metadata, extras })
+                Command::Acquire(Acquire {
+                    request,
+                    answered_below,
+                    locks,
+                    owner,
+                    patience,
+                    metadata,
+                    lease_ms,
+                    extras,
+                })
             }
         }
     }
@@ -173,7 +194,9 @@ fn holds(machine: &Machine) -> impl Iterator<Item = (SessionId, LockName, Fencin
 /// Who waits where, by place.
 fn waits(machine: &Machine) -> Vec<(LockKey, u64, Claim)> {
     let queues = machine.locks.iter();
-    queues.flat_map(|(key, lock)| lock.queue.iter().map(|(at, waiter)| (key.clone(), *at, waiter.claim))).collect()
+    queues
+        .flat_map(|(key, lock)| lock.queue.iter().map(|(at, waiter)| (key.clone(), *at, waiter.request.claim)))
+        .collect()
 }
 
 type Holds = Vec<(LockKey, FencingToken)>;
@@ -189,20 +212,21 @@ fn go_on(machine: &Machine) -> (Vec<RequestId>, usize) {
         let mut waits = Vec::new();
         for (key, lock) in &machine.locks {
             for (token, holder) in &lock.holders {
-                let (Claim::Request(request), owner) = (holder.claim, &holder.owner) else { continue };
+                let (Claim::Request(request), owner) = (holder.request.claim, &holder.request.owner) else { continue };
                 let name = owner.as_ref().map_or(format!("#{}", request.number), ToString::to_string);
                 let party = parties.entry((request.session, name)).or_default();
                 party.1.push((key.clone(), *token));
                 let own = |parent: &Parent| Some(&parent.owner) == owner.as_ref() && parent.session == request.session;
-                let parent = holder.extras.as_ref().and_then(|extras| extras.parent.clone());
+                let parent = holder.request.choices().parent.clone();
                 parents.extend(parent.filter(|parent| owner.is_some() && !own(parent)));
             }
             for waiter in lock.queue.values() {
-                let (Claim::Request(request), owner) = (waiter.claim, &waiter.owner) else { continue };
+                let (Claim::Request(request), owner) = (waiter.request.claim, &waiter.request.owner) else { continue };
                 waits.push(request);
                 let own = |parent: &Parent| Some(&parent.owner) == owner.as_ref() && parent.session == request.session;
-                parents.extend(waiter.choices().parent.clone().filter(|parent| owner.is_some() && !own(parent)));
-                if waiter.choices().reentry != Reentry::Wait {
+                parents
+                    .extend(waiter.request.choices().parent.clone().filter(|parent| owner.is_some() && !own(parent)));
+                if waiter.request.choices().reentry != Reentry::Wait {
                     let name = owner.as_ref().map_or(format!("#{}", request.number), ToString::to_string);
                     // The unnamed are strangers to each other: their waits hold up nobody's release.
                     parties.entry((request.session, name)).or_default().0 = owner.is_some();

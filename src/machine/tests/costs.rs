@@ -24,6 +24,7 @@ pub(super) fn acquire(session: u64, number: u64, lock: &str, owner: Option<&str>
         owner: owner.map(|owner| Owner::parse(owner).expect("legal")),
         patience: Patience::Session,
         metadata: Metadata::default(),
+        lease_ms: None,
         extras: None,
     })
 }
@@ -37,6 +38,7 @@ pub(super) fn set(session: u64, number: u64, locks: &[String]) -> Command {
         owner: None,
         patience: Patience::Session,
         metadata: Metadata::default(),
+        lease_ms: None,
         extras: None,
     })
 }

@@ -27,7 +27,8 @@ fn with(command: Command, mode: Mode, extras: Extras) -> Command {
 }
 
 fn leased(command: Command) -> Command {
-    with(command, Mode::Exclusive, Extras { lease_ms: Some(LEASE_MS), ..Extras::default() })
+    let Command::Acquire(asks) = command else { panic!("an acquire") };
+    Command::Acquire(Acquire { lease_ms: Some(LEASE_MS), ..asks })
 }
 
 fn shared(command: Command) -> Command {
@@ -87,9 +88,8 @@ fn a_deadlock_behind_many_readers_is_found() {
 fn an_upgrade_of_a_leased_hold_ends_by_itself() {
     for is_leased in [false, true] {
         let mut machine = opened(2);
-        let lease_ms = is_leased.then_some(LEASE_MS);
-        let extras = Extras { lease_ms, ..Extras::default() };
-        let token = granted(&mut machine, with(acquire(1, 1, "l", Some("job")), Mode::Shared, extras));
+        let asks = shared(acquire(1, 1, "l", Some("job")));
+        let token = granted(&mut machine, if is_leased { leased(asks) } else { asks });
         granted(&mut machine, acquire(1, 2, "k", Some("job")));
         for (number, reader) in [(1, "one"), (2, "two")] {
             granted(&mut machine, shared(acquire(2, number, "l", Some(reader))));
@@ -128,8 +128,9 @@ fn a_leased_claim_ties_no_parent() {
         let mut machine = opened(2);
         granted(&mut machine, acquire(1, 1, "k", Some("parent")));
         let parent = Parent { session: SessionId::new(0, 1), owner: Owner::parse("parent").expect("legal") };
-        let extras = Extras { parent: Some(parent), lease_ms: is_leased.then_some(LEASE_MS), ..Extras::default() };
-        granted(&mut machine, with(acquire(2, 1, "j", Some("child")), Mode::Exclusive, extras));
+        let extras = Extras { parent: Some(parent), ..Extras::default() };
+        let asks = with(acquire(2, 1, "j", Some("child")), Mode::Exclusive, extras);
+        granted(&mut machine, if is_leased { leased(asks) } else { asks });
         let asks = acquire(2, 2, "k", Some("child"));
         if is_leased {
             queued(&mut machine, asks);

@@ -129,6 +129,7 @@ fn acquire(session: u64, number: u64, lock: &str) -> Command {
         owner: None,
         patience: Patience::Session,
         metadata: Metadata { who: "ida".into(), why: "nightly rebuild".into(), ..Metadata::default() },
+        lease_ms: None,
         extras: None,
     })
 }

@@ -29,8 +29,10 @@ struct Ask {
     principal: Principal,
     payload: Command,
     since: LogTime,
-    /// Secret and length of a lease.
-    lease: Option<(Handle, u64)>,
+    /// Secret of a take.
+    handle: Option<Handle>,
+    /// Length of the lease, of a take or an acquire.
+    lease_ms: Option<u64>,
     extras: Extras,
     /// Asked for together with others.
     set: bool,
@@ -329,7 +331,7 @@ fn endless_wait(wait: &Wait) -> Option<Party> {
 
 /// Whether the hold ends by itself that this one waits for.
 fn is_leased(wait: &Wait) -> bool {
-    wait.ask.lease.is_some() || wait.ask.extras.lease_ms.is_some()
+    wait.ask.lease_ms.is_some()
 }
 
 /// Whose hold it is, if only a release ends it.
@@ -363,5 +365,5 @@ fn later(hold: &Hold) -> impl Iterator<Item = &(u64, Command)> {
 }
 
 fn proves(hold: &Hold, handle: &Handle) -> bool {
-    hold.ask.lease.as_ref().is_some_and(|(known, _)| known == handle)
+    hold.ask.handle.as_ref() == Some(handle)
 }

@@ -33,6 +33,7 @@ fn acquire(session: SessionId, number: u64, lock: &str, patience: Patience) -> C
         owner: None,
         patience,
         metadata: Metadata::default(),
+        lease_ms: None,
         extras: None,
     })
 }

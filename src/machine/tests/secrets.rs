@@ -39,7 +39,11 @@ fn questions(machine: &Machine) -> Vec<Query> {
         queries.push(Query::Explain(About::Lock(key.clone())));
         queries.push(Query::Tokens { lock: key.clone() });
         queries.extend(lock.holders.keys().map(|token| Query::Check { lock: key.clone(), token: *token }));
-        let claims = lock.holders.values().map(|holder| holder.claim).chain(lock.queue.values().map(|own| own.claim));
+        let claims = lock
+            .holders
+            .values()
+            .map(|holder| holder.request.claim)
+            .chain(lock.queue.values().map(|own| own.request.claim));
         queries.extend(claims.map(|claim| Query::Claim { lock: Some(key.clone()), claim }));
     }
     queries.extend(machine.sessions.keys().map(|session| Query::Explain(About::Session(*session))));

@@ -250,7 +250,7 @@ fn reentry_does_not_walk_a_sessions_claims() {
     for number in 1..=MANY {
         let Command::Acquire(mut asks) = acquire(1, number, &format!("lock-{number}"), Some("job")) else { panic!() };
         if number % 2 == 0 {
-            asks.extras.get_or_insert_default().lease_ms = Some(60_000);
+            asks.lease_ms = Some(60_000);
         }
         token(&apply(&mut machine, Command::Acquire(asks)));
     }

@@ -38,6 +38,7 @@ pub(in crate::rpc) fn stream_open(open: &OpenSession) -> pb::StreamOpen {
 
 /// A session's acquire.
 pub(in crate::rpc) fn stream_acquire(session: SessionId, acquire: pb::StreamAcquire) -> Result<Acquire, Invalid> {
+    let (extras, lease_ms) = extras(acquire.extras)?;
     Ok(Acquire {
         request: RequestId { session, number: acquire.request },
         answered_below: acquire.answered_below,
@@ -45,7 +46,8 @@ pub(in crate::rpc) fn stream_acquire(session: SessionId, acquire: pb::StreamAcqu
         owner: owner(acquire.owner)?,
         patience: required("patience", acquire.patience)?.try_into()?,
         metadata: metadata(acquire.metadata)?,
-        extras: acquire.extras.map(extras).transpose()?.map(Box::new),
+        lease_ms,
+        extras,
     })
 }
 
@@ -60,7 +62,7 @@ pub(in crate::rpc) fn acquire_of_one(acquire: &Acquire) -> Option<pb::StreamAcqu
         owner: acquire.owner.as_ref().map(ToString::to_string),
         patience: Some(acquire.patience.into()),
         metadata: Some((&acquire.metadata).into()),
-        extras: acquire.extras.as_deref().map(Into::into),
+        extras: pb::Extras::of(acquire),
     })
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::limits;
 use crate::model::{
-    Claim, EndReason, Extras, Fairness, FencingToken, Health, HolderView, Invalid, Kind, LeaveReason, LockKey,
+    Acquire, Claim, EndReason, Extras, Fairness, FencingToken, Health, HolderView, Invalid, Kind, LeaveReason, LockKey,
     LockName, LockValue, LogTime, Metadata, Mode, Namespace, OnDeadlock, Owner, Parent, Patience, Position, Principal,
     Reentry, RequestId, SessionClose, SessionId, TakeId, WaiterView, WaitsBecause,
 };
@@ -54,40 +54,46 @@ pub(in crate::rpc) fn rows(asked: u32) -> Result<u32, Invalid> {
     }
 }
 
-/// The choices of an acquire that few callers make.
-pub(super) fn extras(extras: pb::Extras) -> Result<Extras, Invalid> {
+/// The choices of an acquire that few callers make, and the lease that stands among them.
+pub(super) fn extras(extras: Option<pb::Extras>) -> Result<(Option<Box<Extras>>, Option<u64>), Invalid> {
+    let Some(extras) = extras else { return Ok((None, None)) };
     let reentry = match known::<pb::Reentry>("reentry", extras.reentry)? {
         pb::Reentry::Unspecified | pb::Reentry::Refuse => Reentry::Refuse,
         pb::Reentry::Count => Reentry::Count,
         pb::Reentry::Wait => Reentry::Wait,
     };
-    Ok(Extras {
+    let chosen = Extras {
         reentry,
         fairness: if extras.unfair { Fairness::Barging } else { Fairness::Fair },
-        lease_ms: extras.lease_ms,
         delay_ms: extras.delay_ms,
         value: extras.value.map(|text| LockValue::parse(&text)).transpose()?,
         parent: extras.parent.map(parent).transpose()?,
         deadlock: if extras.wait_in_circles { OnDeadlock::Wait } else { OnDeadlock::Refuse },
-    })
+    };
+    Ok(((chosen != *Extras::PLAIN).then(|| Box::new(chosen)), extras.lease_ms))
 }
 
-impl From<&Extras> for pb::Extras {
-    fn from(extras: &Extras) -> Self {
+impl pb::Extras {
+    /// What this acquire chooses; `None` where it chooses nothing.
+    pub(super) fn of(acquire: &Acquire) -> Option<Self> {
+        if acquire.extras.is_none() && acquire.lease_ms.is_none() {
+            return None;
+        }
+        let extras = acquire.choices();
         let reentry = match extras.reentry {
             Reentry::Refuse => pb::Reentry::Refuse,
             Reentry::Count => pb::Reentry::Count,
             Reentry::Wait => pb::Reentry::Wait,
         };
-        Self {
+        Some(Self {
             reentry: reentry.into(),
             unfair: extras.fairness == Fairness::Barging,
-            lease_ms: extras.lease_ms,
+            lease_ms: acquire.lease_ms,
             delay_ms: extras.delay_ms,
             value: extras.value.as_ref().map(ToString::to_string),
             parent: extras.parent.as_ref().map(Into::into),
             wait_in_circles: extras.deadlock == OnDeadlock::Wait,
-        }
+        })
     }
 }
 

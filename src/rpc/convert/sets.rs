@@ -15,6 +15,7 @@ pub(in crate::rpc) fn stream_acquire_set(session: SessionId, set: pb::StreamAcqu
             return Err(Invalid::new("locks", "each name once in a set", format!("{lock:?} twice")));
         }
     }
+    let (extras, lease_ms) = extras(set.extras)?;
     Ok(Acquire {
         request: RequestId { session, number: set.request },
         answered_below: set.answered_below,
@@ -22,7 +23,8 @@ pub(in crate::rpc) fn stream_acquire_set(session: SessionId, set: pb::StreamAcqu
         owner: owner(set.owner)?,
         patience: required("patience", set.patience)?.try_into()?,
         metadata: metadata(set.metadata)?,
-        extras: set.extras.map(extras).transpose()?.map(Box::new),
+        lease_ms,
+        extras,
     })
 }
 
@@ -38,7 +40,7 @@ impl From<&Acquire> for pb::StreamAcquireSet {
             owner: set.owner.as_ref().map(ToString::to_string),
             patience: Some(set.patience.into()),
             metadata: Some((&set.metadata).into()),
-            extras: set.extras.as_deref().map(Into::into),
+            extras: pb::Extras::of(set),
         }
     }
 }

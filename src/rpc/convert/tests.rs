@@ -99,6 +99,7 @@ proptest! {
         (lock, mode, owner, patience, metadata) in (lock(), mode(), owner(), patience(), metadata()),
         handle in "[a-z]{1,128}",
         extras in proptest::option::of(extras().prop_map(Box::new)),
+        lease_ms in proptest::option::of(any::<u64>()),
         members in prop::collection::vec((lock().prop_map(|lock| lock.name), mode()), 1..5),
     ) {
         let handle = Handle::parse(&handle).expect("legal");
@@ -106,12 +107,12 @@ proptest! {
         let (name, answered_below) = (lock.name.clone(), below);
         let (acquire_owner, acquire_extras) = (owner.clone(), extras.clone());
         let acquire =
-            Acquire { request, answered_below, locks: (name.clone(), mode).into(), owner, patience, metadata: metadata.clone(), extras };
+            Acquire { request, answered_below, locks: (name.clone(), mode).into(), owner, patience, metadata: metadata.clone(), lease_ms, extras };
         let one = super::acquire_of_one(&acquire).expect("one lock");
         prop_assert_eq!(super::stream_acquire(session, one), Ok(acquire));
         let (owner, extras) = (acquire_owner, acquire_extras);
         let locks: SmallMap<_, _> = members.into_iter().collect();
-        let set = Acquire { request, answered_below, locks, owner, patience, metadata: metadata.clone(), extras };
+        let set = Acquire { request, answered_below, locks, owner, patience, metadata: metadata.clone(), lease_ms, extras };
         prop_assert_eq!(super::stream_acquire_set(session, (&set).into()), Ok(set.clone()));
         let asked = pb::SessionAcquireSetRequest {
             namespace: lock.namespace.to_string(), session: session.as_u64(), handle: handle.reveal().to_owned(), acquire: Some((&set).into()),

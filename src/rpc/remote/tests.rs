@@ -59,6 +59,7 @@ pub(super) fn acquire(name: &str, number: u64) -> Call {
         owner: None,
         patience: Patience::For { ms: 1_000 },
         metadata: Metadata { why: "to test".into(), ..Metadata::default() },
+        lease_ms: None,
         extras: None,
     }))
 }

@@ -22,7 +22,7 @@ fn acquire(caller: &Caller, lock: LockName, mode: Mode, patience: Patience, extr
     let metadata = Metadata::default();
     let extras = Some(Box::new(extras));
     let locks = (lock, mode).into();
-    Command::Acquire(Acquire { request, answered_below, locks, owner, patience, metadata, extras })
+    Command::Acquire(Acquire { request, answered_below, locks, owner, patience, metadata, lease_ms: None, extras })
 }
 
 fn plain(caller: &Caller, lock: LockName) -> Command {
@@ -119,7 +119,16 @@ async fn sets_survive_the_leader() {
             let (request, answered_below) = owner.draw();
             let locks = members(at).map(|name| (name, Mode::Exclusive)).collect();
             let (patience, metadata) = (Patience::Session, Metadata::default());
-            let set = Acquire { request, answered_below, locks, owner: None, patience, metadata, extras: None };
+            let set = Acquire {
+                request,
+                answered_below,
+                locks,
+                owner: None,
+                patience,
+                metadata,
+                lease_ms: None,
+                extras: None,
+            };
             Op::new(at, &owner, Command::Acquire(set))
         })
         .collect();

@@ -41,11 +41,12 @@ impl Naive {
             principal: principal.clone(),
             payload: payload.clone(),
             since: self.now,
-            lease: None,
+            handle: None,
+            lease_ms: acquire.lease_ms,
             extras: acquire.choices().clone(),
             set: false,
         };
-        let bounds = ask.extras.lease_ms.and_then(|lease_ms| self.lease_bounds(lease_ms));
+        let bounds = ask.lease_ms.and_then(|lease_ms| self.lease_bounds(lease_ms));
         let outcome = match bounds.map_or_else(|| self.same_owner(&ask), Err) {
             Err(refused) => refused,
             Ok(Some(at)) => {
@@ -152,7 +153,7 @@ impl Naive {
         let week = 7 * 24 * 3_600_000;
         let end = match patience {
             Patience::For { ms } => Some(LogTime(self.now.0 + ms.min(week))),
-            Patience::Session | Patience::Try => ask.lease.is_some().then_some(LogTime(self.now.0 + week)),
+            Patience::Session | Patience::Try => ask.handle.is_some().then_some(LogTime(self.now.0 + week)),
         };
         self.waits.push(Wait { ask, sequence: self.sequences, end, upgrades: None, of_lease: false });
     }
@@ -172,7 +173,8 @@ impl Naive {
             principal: principal.clone(),
             payload: payload.clone(),
             since: self.now,
-            lease: None,
+            handle: None,
+            lease_ms: set.lease_ms,
             extras: Extras { reentry: Reentry::Refuse, fairness: Fairness::Fair, ..choices.clone() },
             set: true,
         };
@@ -199,7 +201,7 @@ impl Naive {
     }
 
     pub(super) fn judge_set(&mut self, asks: &[Ask], patience: Patience) -> Result<(), Outcome> {
-        if let Some(refused) = asks[0].extras.lease_ms.and_then(|lease_ms| self.lease_bounds(lease_ms)) {
+        if let Some(refused) = asks[0].lease_ms.and_then(|lease_ms| self.lease_bounds(lease_ms)) {
             return Err(refused);
         }
         for ask in asks {

@@ -116,8 +116,15 @@ impl Naive {
         }
         let claim = Claim::Request(alter.request);
         let (since, payload) = (self.now, payload.clone());
-        let mut ask =
-            Ask { claim, mode: Mode::Exclusive, since, payload, lease: None, set: false, ..self.holds[at].ask.clone() };
+        let mut ask = Ask {
+            claim,
+            mode: Mode::Exclusive,
+            since,
+            payload,
+            handle: None,
+            set: false,
+            ..self.holds[at].ask.clone()
+        };
         ask.extras = Extras::default();
         let upgrader = self.waits.iter().find(|wait| wait.ask.lock == *lock && wait.upgrades.is_some());
         let first = upgrader.and_then(|wait| wait.upgrades);
@@ -163,13 +170,12 @@ impl Naive {
         self.changes(lock, None);
         let lost = self.lost.remove(at).ask;
         let (claim, principal) = (Claim::Request(alter.request), principal.clone());
-        let extras = Extras { lease_ms, ..lost.extras.clone() };
         Outcome::Granted(self.grant(Ask {
             claim,
             principal,
             since: self.now,
             payload: payload.clone(),
-            extras,
+            lease_ms,
             set: false,
             ..lost
         }))

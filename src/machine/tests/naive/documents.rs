@@ -119,7 +119,8 @@ impl Naive {
             principal: principal.clone(),
             payload: payload.clone(),
             since: self.now,
-            lease: None,
+            handle: None,
+            lease_ms: None,
             extras: Extras::default(),
             set: false,
         };

@@ -124,8 +124,7 @@ impl Naive {
         self.tokens += 1;
         let token = FencingToken::new(0, self.tokens);
         self.free.retain(|free| free.0 != ask.lock);
-        let lease_ms = ask.lease.as_ref().map(|(_, ms)| *ms).or(ask.extras.lease_ms);
-        let lease_end = lease_ms.map(|ms| LogTime(self.now.0 + ms));
+        let lease_end = ask.lease_ms.map(|ms| LogTime(self.now.0 + ms));
         let waited_ms = self.now.0 - ask.since.0;
         self.granted.push((ask.lock.clone(), ask.claim, token));
         self.suspects.extend(party(&ask).filter(|_| lease_end.is_none()));

@@ -18,7 +18,7 @@ impl Naive {
         if let Some(refused) = self.lease_bounds(take.lease_ms) {
             return refused;
         }
-        let used = |ask: &Ask| ask.lock == take.lock && ask.lease.as_ref().is_some_and(|(h, _)| *h == take.handle);
+        let used = |ask: &Ask| ask.lock == take.lock && ask.handle.as_ref() == Some(&take.handle);
         if self.holds.iter().any(|hold| used(&hold.ask)) || self.waits.iter().any(|wait| used(&wait.ask)) {
             let holder = self.holder(&take.lock, |_| false).map(Box::new);
             return Outcome::Refused(Refusal::Held { lock: take.lock.clone(), holder });
@@ -32,7 +32,8 @@ impl Naive {
             principal: principal.clone(),
             payload: payload.clone(),
             since: self.now,
-            lease: Some((take.handle.clone(), take.lease_ms)),
+            handle: Some(take.handle.clone()),
+            lease_ms: Some(take.lease_ms),
             extras: Extras::default(),
             set: false,
         };

@@ -26,7 +26,6 @@ impl Story {
             locks.insert(name.clone(), self.mode(&name));
         }
         let lease_ms = self.random.percent(20).then(|| self.lease_ms());
-        let extras = Extras { lease_ms, ..Extras::default() };
         let set = Acquire {
             request: RequestId { session: self.known[at].id, number: self.number(at) },
             answered_below: self.answered_below(at),
@@ -34,16 +33,18 @@ impl Story {
             owner: self.owner(),
             patience: self.patience(),
             metadata: Metadata::default(),
-            extras: Some(Box::new(extras)).filter(|_| lease_ms.is_some()),
+            lease_ms,
+            extras: None,
         };
         let command = Command::Acquire(set);
         self.known[at].past.push(command.clone());
         command
     }
 
-    pub(super) fn extras(&mut self) -> Option<Box<Extras>> {
+    /// Choices and a lease.
+    fn extras(&mut self) -> (Option<Box<Extras>>, Option<u64>) {
         if self.random.percent(45) {
-            return None;
+            return (None, None);
         }
         let reentry = match self.random.below(6) {
             0..3 => Reentry::Count,
@@ -58,7 +59,7 @@ impl Story {
         let parent = self.random.pick(&self.known).map(|known| known.id).filter(|_| parents);
         let parent = parent.zip(self.owner()).map(|(session, owner)| Parent { session, owner });
         let deadlock = if self.random.percent(10) { OnDeadlock::Wait } else { OnDeadlock::Refuse };
-        Some(Box::new(Extras { reentry, fairness, lease_ms, value, delay_ms, parent, deadlock }))
+        (Some(Box::new(Extras { reentry, fairness, value, delay_ms, parent, deadlock })), lease_ms)
     }
 
     pub(super) fn answered_below(&mut self, at: usize) -> u64 {
@@ -102,7 +103,7 @@ impl Story {
         {
             return again;
         }
-        let name = self.name();
+        let (name, (extras, lease_ms)) = (self.name(), self.extras());
         let command = Command::Acquire(Acquire {
             request: RequestId { session: self.known[at].id, number: self.number(at) },
             answered_below: self.answered_below(at),
@@ -110,7 +111,8 @@ impl Story {
             owner: self.owner(),
             patience: self.patience(),
             metadata: Metadata::default(),
-            extras: self.extras(),
+            lease_ms,
+            extras,
         });
         self.known[at].past.push(command.clone());
         command

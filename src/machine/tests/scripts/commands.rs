@@ -35,9 +35,18 @@ impl Script {
                 let answered_below = args.take_key("below").map_or(Ok(0), str::parse)?;
                 let owner = args.take_key("owner").map(Owner::parse).transpose()?;
                 let name = LockName::parse(args.next_pos().ok_or("acquire what?")?)?;
-                let extras = self.extras(args)?;
+                let (extras, lease_ms) = (self.extras(args)?, args.take_key("lease").map(duration).transpose()?);
                 let (metadata, patience, locks) = (metadata(args), patience(args)?, (name, mode(args)?).into());
-                Command::Acquire(Acquire { request, answered_below, locks, owner, patience, metadata, extras })
+                Command::Acquire(Acquire {
+                    request,
+                    answered_below,
+                    locks,
+                    owner,
+                    patience,
+                    metadata,
+                    lease_ms,
+                    extras,
+                })
             }
             word if script_documents::is_change(word) => script_documents::change(word, who, args)?,
             "limit" | "unlimit" | "break" | "ask" | "handover" => self.manage(word, args)?,
@@ -138,6 +147,7 @@ impl Script {
         let request = self.request(who, args)?;
         let owner = args.take_key("owner").map(Owner::parse).transpose()?;
         let (extras, metadata, patience) = (self.extras(args)?, metadata(args), patience(args)?);
+        let lease_ms = args.take_key("lease").map(duration).transpose()?;
         let mode = |how: &str| match how.parse() {
             Ok(count) => Mode::Permits { count, limit: Some(4) },
             Err(_) if how == "shared" => Mode::Shared,
@@ -151,7 +161,7 @@ impl Script {
             locks.insert(LockName::parse(name)?, mode(how));
         }
         let answered_below = 0;
-        Ok(Command::Acquire(Acquire { request, answered_below, locks, owner, patience, metadata, extras }))
+        Ok(Command::Acquire(Acquire { request, answered_below, locks, owner, patience, metadata, lease_ms, extras }))
     }
 
     pub(super) fn manage(&mut self, word: &str, args: &mut ArgumentConsumer<'_>) -> Result<Command> {
@@ -182,7 +192,6 @@ impl Script {
         let extras = Extras {
             reentry,
             fairness: if flag(args, "unfair") { Fairness::Barging } else { Fairness::Fair },
-            lease_ms: args.take_key("lease").map(duration).transpose()?,
             delay_ms: args.take_key("delay").map_or(Ok(0), duration)?,
             value: args.take_key("value").map(LockValue::parse).transpose()?,
             parent: parent.transpose()?,

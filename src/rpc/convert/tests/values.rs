@@ -77,11 +77,10 @@ pub(super) fn extras() -> impl Strategy<Value = Extras> {
     let value = option::of("[a-zé\n]{0,60}".prop_map(|text| LockValue::parse(&text).expect("legal")));
     let parent = option::of((session(), owner()))
         .prop_map(|parent| parent.and_then(|(session, owner)| owner.map(|owner| Parent { session, owner })));
-    (reentry, fairness, option::of(any::<u64>()), any::<u64>(), value, parent, deadlock).prop_map(
-        |(reentry, fairness, lease_ms, delay_ms, value, parent, deadlock)| Extras {
+    (reentry, fairness, any::<u64>(), value, parent, deadlock).prop_map(
+        |(reentry, fairness, delay_ms, value, parent, deadlock)| Extras {
             reentry,
             fairness,
-            lease_ms,
             delay_ms,
             value,
             parent,
