@@ -74,7 +74,7 @@ fn tag_of(kind: &EventKind) -> Option<u8> {
 
 /// What the kind of record has, the mode first.
 fn body(out: &mut Vec<u8>, draft: &Draft<'_>) {
-    mode(out, draft.mode);
+    mode(out, draft.mode, draft.limit);
     if let Some(claim) = draft.kind.claim() {
         write_claim(out, claim);
     }
@@ -139,11 +139,11 @@ fn write_facts(out: &mut Vec<u8>, facts: &Facts<'_>) {
     text(out, why);
 }
 
-fn mode(out: &mut Vec<u8>, mode: Option<Mode>) {
+fn mode(out: &mut Vec<u8>, mode: Option<Mode>, limit: Option<u32>) {
     match mode {
         Some(Mode::Exclusive) => out.push(EXCLUSIVE),
         Some(Mode::Shared) => out.push(SHARED),
-        Some(Mode::Permits { count, limit }) => {
+        Some(Mode::Permits(count)) => {
             out.push(PERMITS);
             number(out, count.into());
             number(out, limit.map_or(0, |limit| u64::from(limit) + 1));

@@ -37,6 +37,8 @@ pub struct Draft<'a> {
     pub kind: &'a EventKind,
     /// As in [`HistoryRecord`].
     pub mode: Option<Mode>,
+    /// As in [`HistoryRecord`]; written for permits only.
+    pub limit: Option<u32>,
     /// As in [`HistoryRecord`].
     pub facts: Option<Facts<'a>>,
     /// As in [`HistoryRecord`].
@@ -85,6 +87,7 @@ impl<'a> Draft<'a> {
             lock: &record.event.kind.lock()?.name,
             kind: &record.event.kind,
             mode: record.mode,
+            limit: record.limit,
             facts: record.grant.as_ref().map(facts),
             previous: record.previous,
         })

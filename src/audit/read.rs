@@ -57,7 +57,7 @@ impl Written<'_> {
         let mut rest = self.rest;
         let lock = LockKey { namespace: namespace.clone(), name: LockName::parse(self.lock)? };
         let previous = ChainHash(rest.array()?);
-        let mode = rest.mode()?;
+        let (mode, limit) = rest.mode()?;
         let kind = rest.kind(self.tag, lock, mode)?;
         let new = [GRANTED, RESUMED, HANDED_OVER].contains(&self.tag);
         let grant = if new { Some(rest.facts()?) } else { None };
@@ -66,7 +66,7 @@ impl Written<'_> {
         }
         let Self { position, at, wall, .. } = self;
         let event = Event { position, at, wall, namespace: Some(namespace.clone()), kind };
-        Ok(HistoryRecord { event, mode, grant, previous, before, hash })
+        Ok(HistoryRecord { event, mode, limit, grant, previous, before, hash })
     }
 }
 
@@ -135,17 +135,19 @@ impl<'a> Rest<'a> {
         number.map_err(|_| Damaged("a limit".into()))
     }
 
-    fn mode(&mut self) -> Result<Option<Mode>, Damaged> {
-        Ok(match self.byte()? {
+    /// A mode, and a semaphore's limit.
+    fn mode(&mut self) -> Result<(Option<Mode>, Option<u32>), Damaged> {
+        let mode = match self.byte()? {
             EXCLUSIVE => Some(Mode::Exclusive),
             SHARED => Some(Mode::Shared),
             PERMITS => {
                 let count = u32::try_from(self.number()?).map_err(|_| Damaged("a number of permits".into()))?;
-                Some(Mode::Permits { count, limit: self.number_or_none()? })
+                return Ok((Some(Mode::Permits(count)), self.number_or_none()?));
             }
             UNKNOWN_MODE => None,
             other => return Err(Damaged(format!("a mode of kind {other}"))),
-        })
+        };
+        Ok((mode, None))
     }
 
     fn reason(&mut self) -> Result<EndReason, Damaged> {

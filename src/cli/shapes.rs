@@ -241,14 +241,14 @@ pub(super) fn mode_word(mode: Mode) -> &'static str {
     match mode {
         Mode::Exclusive => "exclusive",
         Mode::Shared => "shared",
-        Mode::Permits { .. } => "permits",
+        Mode::Permits(_) => "permits",
     }
 }
 
 fn permits(mode: Mode) -> Option<u32> {
     match mode {
         Mode::Exclusive | Mode::Shared => None,
-        Mode::Permits { count, .. } => Some(count),
+        Mode::Permits(count) => Some(count),
     }
 }
 

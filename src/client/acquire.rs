@@ -11,8 +11,8 @@ use super::wanted::{Choices, Wait, Wanted, choice_methods, mode_methods, wanted_
 use super::{Client, ClientError, LockGuard, Retry, Session};
 use crate::limits::LEASE_MS_MIN;
 use crate::model::{
-    Acquire, Alter, Alteration, Answer, Command, Fairness, FencingToken, Grant, Handle, HolderView, Invalid, LockKey,
-    LockName, Mode, Outcome, Query, Reentry, Refusal, RenewalTarget, Reply,
+    Access, Acquire, Alter, Alteration, Answer, Command, Fairness, FencingToken, Grant, Handle, HolderView, Invalid,
+    LockKey, LockName, Mode, Outcome, Query, Reentry, Refusal, RenewalTarget, Reply,
 };
 use crate::service::{Freshness, LockService, RenewalCall, ServiceError};
 
@@ -22,7 +22,7 @@ use crate::service::{Freshness, LockService, RenewalCall, ServiceError};
 pub struct LockRequest<S: LockService> {
     asker: Asker<S>,
     name: Result<LockName, Invalid>,
-    mode: Mode,
+    access: Access,
     wanted: Wanted,
     choices: Choices,
 }
@@ -38,7 +38,7 @@ impl<S: LockService> LockRequest<S> {
 
     fn new(asker: Asker<S>, name: &str) -> Self {
         let (wanted, choices) = (Wanted::new(Wait::WhileAlive), Choices::default());
-        Self { asker, name: LockName::parse(name), mode: Mode::Exclusive, wanted, choices }
+        Self { asker, name: LockName::parse(name), access: Mode::Exclusive.into(), wanted, choices }
     }
 
     /// What happens where the same session and [`owner`](Self::owner) hold the lock already; by default it is refused.
@@ -60,18 +60,18 @@ impl<S: LockService> LockRequest<S> {
     /// - *Not acquired* is said only once the cluster has confirmed that nothing of it waits or holds.
     /// - Dropped before its end it leaves no waiter and no lock: the session's keeper withdraws it.
     pub async fn acquire(self) -> Result<LockGuard, ClientError> {
-        let Self { asker, name, mode, wanted, mut choices } = self;
+        let Self { asker, name, access, wanted, mut choices } = self;
         let name = name?;
         let (owner, extras) = choices.checked()?;
         let lease_ms = choices.lease_ms;
         let Ready { session, metadata, patience, deadline } = asker.ready(wanted).await?;
         let asked = name.clone();
         let command = |request, answered_below| {
-            let locks = (asked, mode).into();
+            let locks = (asked, access).into();
             Command::Acquire(Acquire { request, answered_below, locks, owner, patience, metadata, lease_ms, extras })
         };
         let pursued = Pursuit::pursue(session, &name, command, choices.on_queued, deadline).await?;
-        Ok(pursued.guard(name, lease_ms)?.held_in(mode))
+        Ok(pursued.guard(name, lease_ms)?.held_in(access.mode))
     }
 }
 

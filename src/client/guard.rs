@@ -72,7 +72,7 @@ impl LockGuard {
     pub(super) fn held_in(mut self, mode: Mode) -> Self {
         self.permits = match mode {
             Mode::Exclusive | Mode::Shared => 1,
-            Mode::Permits { count, .. } => count,
+            Mode::Permits(count) => count,
         };
         self
     }

@@ -9,14 +9,14 @@ use futures_util::future::{join_all, select_all};
 use super::pursuit::{Asker, Pursuit, Ready};
 use super::wanted::{Choices, Wait, Wanted, choice_methods, wanted_methods};
 use super::{Asked, Client, ClientError, HoldState, LockGuard, Lost, Released, Session};
-use crate::model::{Acquire, Command, FencingToken, Invalid, LockName, Mode, SessionId};
+use crate::model::{Access, Acquire, Command, FencingToken, Invalid, LockName, Mode, SessionId};
 use crate::service::LockService;
 
 /// One lock of a set, as it was written down: from a name, for an exclusive hold, or from a name and a mode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetMember {
     name: String,
-    mode: Mode,
+    access: Access,
 }
 
 impl From<&str> for SetMember {
@@ -31,9 +31,9 @@ impl From<String> for SetMember {
     }
 }
 
-impl<N: Into<String>> From<(N, Mode)> for SetMember {
-    fn from((name, mode): (N, Mode)) -> Self {
-        Self { name: name.into(), mode }
+impl<N: Into<String>, A: Into<Access>> From<(N, A)> for SetMember {
+    fn from((name, access): (N, A)) -> Self {
+        Self { name: name.into(), access: access.into() }
     }
 }
 
@@ -68,8 +68,8 @@ impl<S: LockService> SetRequest<S> {
     }
 
     /// One more lock, held so.
-    pub fn with(mut self, name: &str, mode: Mode) -> Self {
-        self.members.push((name, mode).into());
+    pub fn with(mut self, name: &str, access: impl Into<Access>) -> Self {
+        self.members.push((name, access).into());
         self
     }
 
@@ -84,7 +84,7 @@ impl<S: LockService> SetRequest<S> {
         let members = checked(members)?;
         let (owner, extras) = choices.checked()?;
         let lease_ms = choices.lease_ms;
-        let (names, modes): (Vec<_>, Vec<_>) = members.clone().into_iter().unzip();
+        let (names, accesses): (Vec<_>, Vec<_>) = members.clone().into_iter().unzip();
         let one = names.first().ok_or_else(|| Invalid::new("locks", "at least one in a set", "none"))?;
         let Ready { session, metadata, patience, deadline } = asker.ready(wanted).await?;
         let command = |request, answered_below| {
@@ -92,8 +92,8 @@ impl<S: LockService> SetRequest<S> {
             Command::Acquire(Acquire { request, answered_below, locks, owner, patience, metadata, lease_ms, extras })
         };
         let pursued = Pursuit::pursue(session, one, command, choices.on_queued, deadline).await?;
-        let guards = pursued.guards(&names, lease_ms)?.into_iter().zip(modes);
-        Ok(SetGuard { guards: guards.map(|(guard, mode)| guard.held_in(mode)).collect() })
+        let guards = pursued.guards(&names, lease_ms)?.into_iter().zip(accesses);
+        Ok(SetGuard { guards: guards.map(|(guard, access)| guard.held_in(access.mode)).collect() })
     }
 }
 
@@ -101,10 +101,10 @@ wanted_methods!(SetRequest);
 choice_methods!(SetRequest);
 
 /// The names and modes, each name once.
-fn checked(members: Vec<SetMember>) -> Result<BTreeMap<LockName, Mode>, Invalid> {
+fn checked(members: Vec<SetMember>) -> Result<BTreeMap<LockName, Access>, Invalid> {
     let mut checked = BTreeMap::new();
-    for SetMember { name, mode } in members {
-        if checked.insert(LockName::parse(&name)?, mode).is_some() {
+    for SetMember { name, access } in members {
+        if checked.insert(LockName::parse(&name)?, access).is_some() {
             return Err(Invalid::new("locks", "each name once in a set", format!("{name:?} twice")));
         }
     }

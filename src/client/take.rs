@@ -11,7 +11,9 @@ use super::wanted::{Wait, Wanted, mode_methods, wanted_methods};
 use super::{Client, ClientError};
 use crate::clock::Instant;
 use crate::limits::TTL_MS_DEFAULT_MIN;
-use crate::model::{Claim, Command, Handle, Invalid, LockName, LogTime, Mode, Outcome, Place, TakeId, TakeLease};
+use crate::model::{
+    Access, Claim, Command, Handle, Invalid, LockName, LogTime, Mode, Outcome, Place, TakeId, TakeLease,
+};
 use crate::service::{ClaimRef, LockService};
 
 /// How a lease is to be taken, exclusive and without waiting by default. [`take`](Self::take) asks for it; values are
@@ -21,7 +23,7 @@ use crate::service::{ClaimRef, LockService};
 pub struct LeaseRequest<S: LockService> {
     client: Client<S>,
     name: Result<LockName, Invalid>,
-    mode: Mode,
+    access: Access,
     wanted: Wanted,
     duration: Duration,
     handle: Option<Handle>,
@@ -32,7 +34,7 @@ impl<S: LockService> LeaseRequest<S> {
         Self {
             client,
             name: LockName::parse(name),
-            mode: Mode::Exclusive,
+            access: Mode::Exclusive.into(),
             wanted: Wanted::new(Wait::Try),
             duration: Duration::from_millis(TTL_MS_DEFAULT_MIN),
             handle: None,
@@ -56,13 +58,13 @@ impl<S: LockService> LeaseRequest<S> {
     /// Dropped before its end it is withdrawn by a task of the client, as long as the client lives; after that the
     /// wait and the lease bound what is left of it.
     pub async fn take(self) -> Result<Lease<S>, ClientError> {
-        let Self { client, name, mode, wanted: Wanted { metadata, why, wait }, duration, handle } = self;
+        let Self { client, name, access, wanted: Wanted { metadata, why, wait }, duration, handle } = self;
         let clock = client.settings.clock.clone();
         let take = TakeLease {
             lock: client.key(name?),
             take: TakeId(clock.random_u128()),
             handle: handle.unwrap_or_else(|| Handle::from_random(clock.random_u128())),
-            mode,
+            access,
             lease_ms: millis(duration),
             patience: wait.patience(),
             metadata: Wanted::metadata(metadata, why, &client.settings.metadata)?,

@@ -126,7 +126,7 @@ macro_rules! wanted_methods {
     };
 }
 
-/// Gives a request for one lock, which keeps a `mode: Mode`, the ways to hold it.
+/// Gives a request for one lock, which keeps an `access: Access`, the ways to hold it.
 macro_rules! mode_methods {
     ($request:ident) => {
         impl<S: LockService> $request<S> {
@@ -137,12 +137,12 @@ macro_rules! mode_methods {
 
             /// So many permits of a semaphore. The first to ask for a free name has to say the limit.
             pub fn permits(self, count: u32, limit: impl Into<Option<u32>>) -> Self {
-                self.mode($crate::model::Mode::Permits { count, limit: limit.into() })
+                self.mode($crate::model::Access::permits(count, limit))
             }
 
-            /// How, in one word of the model; exclusive by default.
-            pub fn mode(mut self, mode: $crate::model::Mode) -> Self {
-                self.mode = mode;
+            /// How, as a mode, or as permits with their limit; exclusive by default.
+            pub fn mode(mut self, access: impl Into<$crate::model::Access>) -> Self {
+                self.access = access.into();
                 self
             }
         }

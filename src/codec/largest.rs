@@ -51,7 +51,7 @@ fn value() -> Option<LockValue> {
 }
 
 fn mode() -> Mode {
-    Mode::Permits { count: u32::MAX, limit: Some(u32::MAX) }
+    Mode::Permits(u32::MAX)
 }
 
 fn mark() -> DocumentMark {
@@ -175,6 +175,7 @@ fn segment() -> Segment {
         lock: &lock.name,
         kind: &kind,
         mode: Some(mode()),
+        limit: Some(u32::MAX),
         facts: Some(facts),
         previous: ChainHash([255; 16]),
     };

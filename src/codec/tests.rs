@@ -27,7 +27,7 @@ fn sample_entry() -> Entry {
                 command: Command::Acquire(Acquire {
                     request: RequestId { session: SessionId::new(0, 3), number: 12 },
                     answered_below: 11,
-                    locks: (lock.name.clone(), Mode::Permits { count: 2, limit: Some(5) }).into(),
+                    locks: (lock.name.clone(), Access::permits(2, 5)).into(),
                     owner: Some(Owner::parse("job").expect("an owner")),
                     patience: Patience::For { ms: 30_000 },
                     metadata: Metadata { why: "rebuild".into(), pid: 4, ..Metadata::default() },
@@ -137,7 +137,7 @@ fn samples_of_changes(request: RequestId, lock: &LockKey, handle: &Handle, token
             request,
             answered_below: 11,
             locks: [lock.name.clone(), LockName::parse("weekly").expect("a name")]
-                .map(|name| (name, Mode::Shared))
+                .map(|name| (name, Mode::Shared.into()))
                 .into_iter()
                 .collect(),
             owner: None,
@@ -211,9 +211,9 @@ pub(super) fn samples_of_entries() -> Vec<(String, Entry)> {
     let token = FencingToken::new(2, 77);
     let metadata = sample_metadata();
     let texts = metadata.clone();
-    let acquire = |mode, owner: Option<&str>, patience| {
+    let acquire = |access: Access, owner: Option<&str>, patience| {
         let owner = owner.map(|owner| Owner::parse(owner).expect("an owner"));
-        let (locks, metadata) = ((lock.name.clone(), mode).into(), metadata.clone());
+        let (locks, metadata) = ((lock.name.clone(), access).into(), metadata.clone());
         Command::Acquire(Acquire {
             request,
             answered_below: 11,
@@ -225,7 +225,7 @@ pub(super) fn samples_of_entries() -> Vec<(String, Entry)> {
             extras: None,
         })
     };
-    let mut chosen = acquire(Mode::Exclusive, Some("job"), Patience::Try);
+    let mut chosen = acquire(Mode::Exclusive.into(), Some("job"), Patience::Try);
     if let Command::Acquire(acquire) = &mut chosen {
         acquire.lease_ms = Some(5_000);
         acquire.extras = Some(Box::new(sample_extras(session)));
@@ -244,9 +244,9 @@ pub(super) fn samples_of_entries() -> Vec<(String, Entry)> {
         Command::Disconnected { session, attachment: Attachment(2) },
         Command::CloseSession { session, end: SessionClose::Done },
         Command::CloseSession { session, end: SessionClose::Lost },
-        acquire(Mode::Exclusive, None, Patience::Try),
-        acquire(Mode::Shared, Some("job"), Patience::For { ms: 300_000 }),
-        acquire(Mode::Permits { count: 2, limit: Some(5) }, None, Patience::Session),
+        acquire(Mode::Exclusive.into(), None, Patience::Try),
+        acquire(Mode::Shared.into(), Some("job"), Patience::For { ms: 300_000 }),
+        acquire(Access::permits(2, 5), None, Patience::Session),
         chosen,
         Command::Cancel { request },
         Command::Release(Release { request, answered_below: 3, name: lock.name.clone(), token }),
@@ -254,7 +254,7 @@ pub(super) fn samples_of_entries() -> Vec<(String, Entry)> {
             lock: lock.clone(),
             take,
             handle: handle.clone(),
-            mode: Mode::Exclusive,
+            access: Mode::Exclusive.into(),
             lease_ms: 70_000,
             patience: Patience::Try,
             metadata,

@@ -9,13 +9,13 @@ use super::state::{Finished, Holder, LeaseWanted, Purpose, Request, Standing, Wa
 use crate::faults::{self, Fault};
 use crate::limits::{self, STANDINGS_LOOKED_AT_MAX};
 use crate::model::{
-    Acquire, Claim, DurationField, EndReason, Extras, Fairness, FencingToken, Grant, Kind, LeaveReason, LockKey,
-    LockName, Metadata, Mode, Outcome, Patience, Place, Principal, QuotaKind, Reentry, Refusal, RequestId, SessionId,
-    SmallMap,
+    Access, Acquire, Claim, DurationField, EndReason, Extras, Fairness, FencingToken, Grant, Kind, LeaveReason,
+    LockKey, LockName, Metadata, Mode, Outcome, Patience, Place, Principal, QuotaKind, Reentry, Refusal, RequestId,
+    SessionId, SmallMap,
 };
 
 /// The locks of one acquire with their whole names, and how each is wanted.
-type Members = SmallMap<LockKey, Mode>;
+type Members = SmallMap<LockKey, Access>;
 
 impl Machine {
     pub(super) fn acquire(&mut self, principal: &Principal, acquire: &Acquire) -> Outcome {
@@ -25,7 +25,7 @@ impl Machine {
             Err(known) => return known,
         };
         let key = |name: &LockName| LockKey { namespace: namespace.clone(), name: name.clone() };
-        let members: Members = acquire.locks.iter().map(|(name, mode)| (key(name), *mode)).collect();
+        let members: Members = acquire.locks.iter().map(|(name, access)| (key(name), *access)).collect();
         members.keys().for_each(|key| self.settle(key));
         let asking = Asking { principal, acquire, members: &members, fingerprint };
         let outcome = match self.admit(&asking) {
@@ -99,8 +99,8 @@ impl Machine {
     fn admit_all(&self, asking: &Asking<'_>) -> Result<Admission, Refusal> {
         let (acquire, fairness) = (asking.acquire, asking.fairness());
         let mut waits = false;
-        for (key, mode) in asking.members {
-            match self.admission(key, *mode, acquire.patience, fairness, Some(acquire.request.session))? {
+        for (key, access) in asking.members {
+            match self.admission(key, *access, acquire.patience, fairness, Some(acquire.request.session))? {
                 Admission::Grant | Admission::Enter(_) => {}
                 Admission::Queue => waits = true,
             }
@@ -131,10 +131,10 @@ impl Machine {
         let metadata = self.said(asking.acquire.request, &asking.acquire.metadata);
         let entrance = self.at_once(asking.fairness());
         let mut granted = SmallMap::new();
-        for (key, mode) in asking.members {
-            let holder = Holder::from_waiter(self.new_waiter(asking, *mode, &metadata), &self.globals);
+        for (key, access) in asking.members {
+            let holder = Holder::from_waiter(self.new_waiter(asking, access.mode, &metadata), &self.globals);
             let deadline = holder.lease.as_ref().map(|lease| lease.deadline);
-            self.lock_in_use(key, kind_of(*mode), limit_of(*mode));
+            self.lock_in_use(key, kind_of(access.mode), access.limit);
             let token = self.hold(key, holder, entrance);
             granted.insert(&key.name, Grant { token, deadline, waited_ms: 0 });
         }
@@ -144,14 +144,14 @@ impl Machine {
         granted.pop_first().map_or(Outcome::Withdrawn, |(_, grant)| Outcome::Granted(grant))
     }
 
-    /// Stands in the queues of all locks, under one number; or is refused for what it would wait for.
+    /// Puts the request into the queues of all its locks, under one number, unless it would close a cycle there.
     fn queue_up(&mut self, asking: &Asking<'_>) -> Result<Place, Outcome> {
         let metadata = self.said(asking.acquire.request, &asking.acquire.metadata);
         let events = self.events.len();
         let sequence = self.next_sequence();
-        for (key, mode) in asking.members {
-            let waiter = self.new_waiter(asking, *mode, &metadata);
-            self.lock_in_use(key, kind_of(*mode), limit_of(*mode));
+        for (key, access) in asking.members {
+            let waiter = self.new_waiter(asking, access.mode, &metadata);
+            self.lock_in_use(key, kind_of(access.mode), access.limit);
             self.stand_in_queue(key, sequence, waiter);
         }
         match asking.members.only() {
@@ -167,7 +167,7 @@ impl Machine {
         }
     }
 
-    /// Takes a wait back that closes a cycle: what it is refused with.
+    /// Takes a wait back that closes a cycle. The error is its answer.
     pub(super) fn refuse_cycle(&mut self, keys: &[LockKey], sequence: u64, events: usize) -> Result<(), Outcome> {
         match self.closes_cycle(keys, sequence) {
             Some(circle) => Err(self.take_back(keys, sequence, events, circle)),
@@ -186,21 +186,21 @@ impl Machine {
         if acquire.patience == Patience::Try || STANDINGS_LOOKED_AT_MAX < session.locks() {
             return false;
         }
-        let Some((name, mode)) = acquire.locks.only() else { return false };
+        let Some((name, access)) = acquire.locks.only() else { return false };
         let key = LockKey { namespace: session.record.namespace.clone(), name: name.clone() };
         let stands_there = session.standings().any(|(_, other, _)| *other == key);
         if stands_there || freed && self.locks.get(&key).is_none_or(|lock| lock.queue.is_empty()) {
             return false;
         }
         let fairness = acquire.choices().fairness;
-        matches!(self.admission(&key, *mode, acquire.patience, fairness, Some(id)), Ok(Admission::Queue))
+        matches!(self.admission(&key, *access, acquire.patience, fairness, Some(id)), Ok(Admission::Queue))
     }
 
     /// What holds for sessions and takes alike: kind, limits, quotas, queue.
     pub(super) fn admission(
         &self,
         key: &LockKey,
-        mode: Mode,
+        access: Access,
         patience: Patience,
         fairness: Fairness,
         session: Option<SessionId>,
@@ -209,16 +209,16 @@ impl Machine {
             self.open_for_grants()?;
         }
         let Some(lock) = self.locks.get(key) else {
-            self.free_name(key, mode)?;
+            self.free_name(key, access)?;
             return Ok(if self.is_closed() { Admission::Queue } else { Admission::Grant });
         };
-        if lock.kind != kind_of(mode) {
+        if lock.kind != kind_of(access.mode) {
             return Err(Refusal::KindMismatch { lock: key.clone(), kind: lock.kind });
         }
-        if let (Mode::Permits { count, limit: asked }, Some(limit)) = (mode, lock.limit) {
-            within_limit(key, count, asked, limit)?;
+        if let (Mode::Permits(count), Some(limit)) = (access.mode, lock.limit) {
+            within_limit(key, count, access.limit, limit)?;
         }
-        if !self.is_closed() && self.may_enter(key, lock, mode, fairness, session) {
+        if !self.is_closed() && self.may_enter(key, lock, access.mode, fairness, session) {
             return self
                 .quotas
                 .one_more(QuotaKind::HoldersOfLock, lock.holders.len() as u64)
@@ -232,10 +232,10 @@ impl Machine {
         Ok(Admission::Queue)
     }
 
-    fn free_name(&self, key: &LockKey, mode: Mode) -> Result<(), Refusal> {
-        if let Mode::Permits { count, limit } = mode {
-            let limit = limit.ok_or_else(|| Refusal::LimitUnknown { lock: key.clone() })?;
-            within_limit(key, count, Some(limit), limit)?;
+    fn free_name(&self, key: &LockKey, access: Access) -> Result<(), Refusal> {
+        if let Mode::Permits(count) = access.mode {
+            let limit = access.limit.ok_or_else(|| Refusal::LimitUnknown { lock: key.clone() })?;
+            within_limit(key, count, None, limit)?;
         }
         self.quotas.one_more(QuotaKind::Locks, self.used(&key.namespace).locks)
     }
@@ -270,8 +270,8 @@ impl Machine {
         session.and_then(|session| session.sets.get(&request.number)).into_iter().flatten()
     }
 
-    /// Withdraws what a request holds: an upgrade that was granted stays, and its caller is answered the grant, for the
-    /// shared hold that it believes in is gone.
+    /// Withdraws what a request holds: an upgrade that was granted stays, and its grant is the answer, for the shared
+    /// hold that its caller knows of is gone.
     fn withdraw_hold(&mut self, key: &LockKey, token: FencingToken, number: u64) -> Outcome {
         let holder = self.locks.get(key).and_then(|lock| lock.holders.get(&token));
         let Some(holder) = holder else { return Outcome::Withdrawn };
@@ -375,14 +375,6 @@ fn within_limit(key: &LockKey, count: u32, asked: Option<u32>, limit: u32) -> Re
         return Err(Refusal::LimitExceeded { lock: key.clone(), limit, asked: count });
     }
     Ok(())
-}
-
-/// The limit that an acquire of a free name sets.
-pub(super) fn limit_of(mode: Mode) -> Option<u32> {
-    match mode {
-        Mode::Exclusive | Mode::Shared => None,
-        Mode::Permits { limit, .. } => limit,
-    }
 }
 
 /// The kinds agree with the modes; a constant so that a new kind is a compile error here.

@@ -66,7 +66,7 @@ impl Machine {
             .and_then(|()| self.room_for_a_take(key))
             .and_then(|()| self.open_for_grants())
             .and_then(|()| seen.map_or(Ok(()), |seen| self.overtake(key, seen)))
-            .and_then(|()| self.admission(key, Mode::Exclusive, Patience::Try, Fairness::Fair, None));
+            .and_then(|()| self.admission(key, Mode::Exclusive.into(), Patience::Try, Fairness::Fair, None));
         if let Err(refusal) = allowed {
             return Outcome::Refused(refusal);
         }

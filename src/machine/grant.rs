@@ -11,7 +11,8 @@ use super::state::{Finished, Holder, Purpose, Standing, TakeState, Waiter, permi
 use super::{Machine, RecordKey};
 use crate::faults::{self, Fault};
 use crate::model::{
-    Claim, EndReason, EventKind, FencingToken, LeaveReason, LockKey, Outcome, Principal, Reason, RequestId, SessionId,
+    Claim, EndReason, EventKind, FencingToken, Kind, LeaveReason, LockKey, Outcome, Principal, Reason, RequestId,
+    SessionId,
 };
 
 /// How a hold ends.
@@ -216,7 +217,7 @@ impl Machine {
         self.totals.holders -= 1;
         self.dirty.gone(RecordKey::Holder(key.clone(), token));
         self.look_at(key, 0);
-        let mode = self.mode_now(key, holder.request.mode);
+        let mode = holder.request.mode;
         let (lock, claim) = (key.clone(), holder.request.claim);
         let held_ms = self.globals.now.ms_since(holder.since);
         let kind = match (reason, broken) {
@@ -323,7 +324,9 @@ impl Machine {
     }
 
     /// The lock under this name, made where it was free.
-    pub(super) fn lock_in_use(&mut self, key: &LockKey, kind: crate::model::Kind, limit: Option<u32>) -> &mut Lock {
+    pub(super) fn lock_in_use(&mut self, key: &LockKey, kind: Kind, limit: Option<u32>) -> &mut Lock {
+        // Only a semaphore has a limit.
+        let limit = limit.filter(|_| kind == Kind::Semaphore);
         if !self.locks.contains_key(key) {
             self.usage_of(&key.namespace).locks += 1;
             self.totals.locks += 1;

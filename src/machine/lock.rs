@@ -55,7 +55,7 @@ impl Lock {
                 let shared = self.holders.values().next().is_none_or(|holder| holder.request.mode == Mode::Shared);
                 shared && self.delays.is_empty()
             }
-            Mode::Permits { count, .. } => {
+            Mode::Permits(count) => {
                 let used = self.permits_held + self.permits_reserved;
                 used + u64::from(count) <= u64::from(self.limit.unwrap_or_default())
             }
@@ -66,7 +66,7 @@ impl Lock {
     pub(super) fn admits_nobody(&self) -> bool {
         match self.kind {
             Kind::Lock => self.holders.values().next().is_some_and(|holder| holder.request.mode == Mode::Exclusive),
-            Kind::Semaphore => !self.admits(Mode::Permits { count: 1, limit: None }),
+            Kind::Semaphore => !self.admits(Mode::Permits(1)),
         }
     }
 
@@ -82,7 +82,7 @@ impl Lock {
         match mode {
             Mode::Exclusive => others.next().is_none() && self.delays.is_empty(),
             Mode::Shared => others.all(|mode| mode == Mode::Shared) && self.delays.is_empty(),
-            Mode::Permits { count, .. } => {
+            Mode::Permits(count) => {
                 let freed = self.holders.get(&of).map_or(0, |holder| permits_of(holder.request.mode));
                 let used = self.permits_held - freed + self.permits_reserved;
                 used + u64::from(count) <= u64::from(self.limit.unwrap_or_default())

@@ -120,10 +120,10 @@ impl<'m> Replay<'m> {
         let turn = |place: &u64| self.queues[queue].turn_at(*place).map(|turn| At { queue, turn });
         match (claim.waits, claim.mode) {
             (Some(waits), _) => Some(vec![turn(&waits)?]),
-            (None, Mode::Permits { .. }) if claim.lock.admits(set.request.mode) => {
+            (None, Mode::Permits(_)) if claim.lock.admits(set.request.mode) => {
                 claim.lock.queue.keys().filter(|other| **other != place).map(turn).collect()
             }
-            (None, Mode::Exclusive | Mode::Shared | Mode::Permits { .. }) => None,
+            (None, Mode::Exclusive | Mode::Shared | Mode::Permits(_)) => None,
         }
     }
 

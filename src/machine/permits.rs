@@ -20,16 +20,12 @@ impl Machine {
         let Some(lock) = self.locks.get_mut(key).filter(|_| count != 0) else { return Outcome::Released { left } };
         lock.permits_held -= u64::from(count);
         let Some(holder) = lock.holders.get_mut(&token) else { return Outcome::Released { left } };
-        if let Mode::Permits { count, .. } = &mut holder.request.mode {
-            *count = left;
-        }
-        let mode = holder.request.mode;
+        holder.request.mode = Mode::Permits(left);
         self.touch(RecordKey::Holder(key.clone(), token));
         self.look_at(key, 0);
         self.capacity_changes(key);
         let event = EventKind::PermitsReturned { lock: key.clone(), claim, token, count };
-        let mode = self.mode_now(key, mode);
-        self.happened(key, event, Some(mode));
+        self.happened(key, event, Some(Mode::Permits(left)));
         Outcome::Released { left }
     }
 
@@ -37,7 +33,7 @@ impl Machine {
     fn permits_left(&self, altering: &Altering<'_>, token: FencingToken, count: u32) -> Result<(Claim, u32), Refusal> {
         let holder = self.own_hold(altering, token)?;
         let lock = altering.key.clone();
-        let Mode::Permits { count: held, .. } = holder.request.mode else {
+        let Mode::Permits(held) = holder.request.mode else {
             return Err(Refusal::KindMismatch { lock, kind: Kind::Lock });
         };
         if 1 < holder.depth() {

@@ -36,7 +36,7 @@ impl Machine {
         Outcome::GrantedSet(grants.collect())
     }
 
-    /// A waiter's place, and one who is in its way.
+    /// A waiter's place, and a holder that is in its way.
     pub(super) fn place(&self, key: &LockKey, sequence: u64) -> Place {
         let ahead = self.locks.get(key).map_or(0, |lock| match lock.queue.last_key_value() {
             // Whoever has just come stands behind everybody: a long queue is not counted.

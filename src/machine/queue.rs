@@ -233,8 +233,8 @@ pub(super) fn conflict(one: Mode, other: Mode) -> bool {
 pub(super) fn covers(held: Mode, asked: Mode) -> bool {
     match (held, asked) {
         (Mode::Exclusive, Mode::Exclusive | Mode::Shared) | (Mode::Shared, Mode::Shared) => true,
-        (Mode::Permits { count: held, .. }, Mode::Permits { count: asked, .. }) => 0 < asked && asked <= held,
-        (Mode::Exclusive | Mode::Shared | Mode::Permits { .. }, _) => false,
+        (Mode::Permits(held), Mode::Permits(asked)) => 0 < asked && asked <= held,
+        (Mode::Exclusive | Mode::Shared | Mode::Permits(_), _) => false,
     }
 }
 

@@ -5,7 +5,7 @@ use super::queue::covers;
 use super::state::{Entered, Standing};
 use super::{Machine, RecordKey};
 use crate::model::{
-    Claim, FencingToken, Grant, LockKey, Mode, Outcome, Owner, QuotaKind, Reentry, Refusal, RequestId, SessionId,
+    Access, Claim, FencingToken, Grant, LockKey, Outcome, Owner, QuotaKind, Reentry, Refusal, RequestId, SessionId,
 };
 
 impl Machine {
@@ -16,10 +16,10 @@ impl Machine {
             return Ok(None);
         }
         let (session, owner) = (asking.acquire.request.session, asking.acquire.owner.as_ref());
-        for (key, mode) in asking.members {
+        for (key, access) in asking.members {
             let Some(token) = self.standing_of_owner(key, session, owner) else { continue };
             return match (token, asking.reentry()) {
-                (Some(token), Reentry::Count) => self.may_enter_again(key, *mode, session, token),
+                (Some(token), Reentry::Count) => self.may_enter_again(key, *access, session, token),
                 (token, Reentry::Count | Reentry::Refuse | Reentry::Wait) => {
                     Err(Refusal::AlreadyHeld { lock: key.clone(), session, token })
                 }
@@ -32,18 +32,18 @@ impl Machine {
     fn may_enter_again(
         &self,
         key: &LockKey,
-        mode: Mode,
+        access: Access,
         session: SessionId,
         token: FencingToken,
     ) -> Result<Option<FencingToken>, Refusal> {
         let lock = self.locks.get(key);
         let Some(holder) = lock.and_then(|lock| lock.holders.get(&token)) else { return Ok(None) };
-        if let (Mode::Permits { limit: Some(asked), .. }, Some(limit)) = (mode, lock.and_then(|lock| lock.limit))
+        if let (Some(asked), Some(limit)) = (access.limit, lock.and_then(|lock| lock.limit))
             && asked != limit
         {
             return Err(Refusal::LimitMismatch { lock: key.clone(), limit, asked });
         }
-        if !covers(holder.request.mode, mode) {
+        if !covers(holder.request.mode, access.mode) {
             return Err(Refusal::AlreadyHeld { lock: key.clone(), session, token: Some(token) });
         }
         self.quotas.one_more(QuotaKind::DepthOfHold, holder.depth() as u64)?;

@@ -309,6 +309,6 @@ fn takes(mode: Mode) -> i64 {
     match mode {
         Mode::Exclusive => WHOLE,
         Mode::Shared => 1,
-        Mode::Permits { count, .. } => i64::from(count),
+        Mode::Permits(count) => i64::from(count),
     }
 }

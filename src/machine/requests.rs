@@ -6,8 +6,8 @@ use super::state::Finished;
 use super::{Machine, RecordKey};
 use crate::limits;
 use crate::model::{
-    Acquire, Alter, Alteration, Extras, Fairness, Grab, Metadata, Mode, Namespace, OnDeadlock, Outcome, Reentry,
-    Refusal, Release, RequestId, SessionId, TakeLease,
+    Access, Acquire, Alter, Alteration, Extras, Fairness, Grab, Metadata, Mode, Namespace, OnDeadlock, Outcome,
+    Reentry, Refusal, Release, RequestId, SessionId, TakeLease,
 };
 
 impl Machine {
@@ -127,12 +127,13 @@ impl Fingerprint {
         self
     }
 
-    fn mode(self, mode: Mode) -> Self {
-        match mode {
+    fn access(self, access: Access) -> Self {
+        match access.mode {
             Mode::Exclusive => self.number(1),
             Mode::Shared => self.number(2),
-            Mode::Permits { count, limit } => {
-                self.number(3).number(u64::from(count)).number(limit.map_or(0, |limit| u64::from(limit) + 1))
+            Mode::Permits(count) => {
+                let limit = access.limit.map_or(0, |limit| u64::from(limit) + 1);
+                self.number(3).number(u64::from(count)).number(limit)
             }
         }
     }
@@ -174,8 +175,8 @@ impl Fingerprint {
 pub(super) fn of_acquire(acquire: &Acquire) -> u64 {
     let owner = acquire.owner.as_ref().map_or("", |owner| owner.as_str());
     let mut plain = Fingerprint::of(1).number(acquire.locks.len() as u64);
-    for (name, mode) in &acquire.locks {
-        plain = plain.text(name.as_str()).mode(*mode);
+    for (name, access) in &acquire.locks {
+        plain = plain.text(name.as_str()).access(*access);
     }
     let lease = acquire.lease_ms.map_or(0, |lease_ms| lease_ms.saturating_add(1));
     let plain = plain.text(owner).metadata(&acquire.metadata).number(lease);
@@ -219,7 +220,7 @@ pub(super) fn of_grab(grab: &Grab) -> u64 {
 pub(super) fn of_take(take: &TakeLease) -> u64 {
     Fingerprint::of(3)
         .text(take.handle.reveal())
-        .mode(take.mode)
+        .access(take.access)
         .number(take.lease_ms)
         .metadata(&take.metadata)
         .finish()

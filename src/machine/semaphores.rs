@@ -60,7 +60,7 @@ impl Machine {
     fn refuse_the_impossible(&mut self, key: &LockKey, limit: u32) {
         let Some(lock) = self.locks.get(key) else { return };
         let wants = |mode: Mode| match mode {
-            Mode::Permits { count, .. } => count,
+            Mode::Permits(count) => count,
             Mode::Exclusive | Mode::Shared => 0,
         };
         let waiters = lock.queue.iter().map(|(sequence, waiter)| (*sequence, wants(waiter.request.mode)));

@@ -72,7 +72,8 @@ pub struct Request {
 /// A holder of a lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// What was granted. Its mode changes with an upgrade, and its claim when the first of several requests gives the hold back.
+    /// What was granted. An upgrade changes its mode; when the first of several requests gives the hold back, the next one takes
+    /// its place.
     pub request: Request,
     /// Since when.
     pub since: LogTime,
@@ -245,7 +246,7 @@ impl Waiter {
 pub(super) fn kind_of(mode: Mode) -> Kind {
     match mode {
         Mode::Exclusive | Mode::Shared => Kind::Lock,
-        Mode::Permits { .. } => Kind::Semaphore,
+        Mode::Permits(_) => Kind::Semaphore,
     }
 }
 
@@ -253,7 +254,7 @@ pub(super) fn kind_of(mode: Mode) -> Kind {
 pub(super) fn permits_of(mode: Mode) -> u64 {
     match mode {
         Mode::Exclusive | Mode::Shared => 0,
-        Mode::Permits { count, .. } => u64::from(count),
+        Mode::Permits(count) => u64::from(count),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::acquire::{Admission, limit_of};
+use super::acquire::Admission;
 use super::apply::is_overtaken;
 use super::expiry::Due;
 use super::requests::of_take;
@@ -10,8 +10,8 @@ use super::state::{Holder, LeaseWanted, Purpose, Request, Standing, Take, TakeSt
 use super::{Machine, RecordKey};
 use crate::limits;
 use crate::model::{
-    BoundAdvice, Claim, DurationField, EndReason, Fairness, FencingToken, Grant, Handle, LeaveReason, LockKey, LogTime,
-    Outcome, Patience, Principal, QuotaKind, Refusal, SessionId, TakeId, TakeLease,
+    Access, BoundAdvice, Claim, DurationField, EndReason, Fairness, FencingToken, Grant, Handle, LeaveReason, LockKey,
+    LogTime, Outcome, Patience, Principal, QuotaKind, Refusal, SessionId, TakeId, TakeLease,
 };
 
 impl Machine {
@@ -65,7 +65,7 @@ impl Machine {
         if self.locks.get(key).is_some_and(|lock| lock.takes.contains_key(&take.handle)) {
             return Err(Refusal::Held { lock: key.clone(), holder: self.one_holder(key).map(Box::new) });
         }
-        self.admission(key, take.mode, take.patience, Fairness::Fair, None)
+        self.admission(key, take.access, take.patience, Fairness::Fair, None)
     }
 
     /// A record of a take. Where it stands is noted next: it waits, holds or is over.
@@ -77,7 +77,8 @@ impl Machine {
 
     fn new_take(&mut self, principal: &Principal, take: &TakeLease, fingerprint: u64, admission: Admission) -> Outcome {
         let key = &take.lock;
-        self.lock_in_use(key, kind_of(take.mode), limit_of(take.mode)).takes.insert(take.handle.clone(), take.take);
+        let Access { mode, limit } = take.access;
+        self.lock_in_use(key, kind_of(mode), limit).takes.insert(take.handle.clone(), take.take);
         self.note_take(key, take.take, &take.handle, Some(fingerprint));
         let waiter = self.lease_waiter(principal, take, fingerprint);
         match admission {
@@ -220,7 +221,7 @@ impl Machine {
         let request = Request {
             claim: Claim::Take(take.take),
             owner: None,
-            mode: take.mode,
+            mode: take.access.mode,
             principal: principal.clone(),
             metadata: Arc::new(take.metadata.clone()),
             fingerprint,

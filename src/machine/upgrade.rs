@@ -115,7 +115,7 @@ impl Machine {
     /// A lock's hold that may change its mode: the session's own, entered once.
     fn changeable(&self, altering: &Altering<'_>, token: FencingToken) -> Result<&Holder, Refusal> {
         let holder = self.own_hold(altering, token)?;
-        if matches!(holder.request.mode, Mode::Permits { .. }) {
+        if matches!(holder.request.mode, Mode::Permits(_)) {
             return Err(Refusal::KindMismatch { lock: altering.key.clone(), kind: Kind::Semaphore });
         }
         if 1 < holder.depth() {

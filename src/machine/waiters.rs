@@ -66,7 +66,7 @@ fn want(mode: Mode) -> u64 {
     match mode {
         Mode::Shared => 0,
         Mode::Exclusive => 1,
-        Mode::Permits { count, .. } => u64::from(count),
+        Mode::Permits(count) => u64::from(count),
     }
 }
 

@@ -209,7 +209,7 @@ pub struct Acquire {
     pub answered_below: u64,
     /// Which locks, in the session's namespace, and how each: 1 to 64.
     #[serde(deserialize_with = "small_map::at_most::<{ limits::LOCKS_A_SET_MAX }, _, _, _>")]
-    pub locks: SmallMap<LockName, Mode>,
+    pub locks: SmallMap<LockName, Access>,
     /// The line of execution that asks; without one this acquire is its own owner.
     pub owner: Option<Owner>,
     /// How long to wait.
@@ -257,14 +257,31 @@ pub enum Mode {
     Exclusive,
     /// Together with other shared holders.
     Shared,
-    /// So many permits of a semaphore.
-    Permits {
-        /// How many, at least 1.
-        count: u32,
-        /// What the caller takes the semaphore's limit to be: the first acquire of a free name sets it, another
-        /// limit than the cluster's is refused. `None` where the caller does not care.
-        limit: Option<u32>,
-    },
+    /// So many permits of a semaphore, at least 1.
+    Permits(u32),
+}
+
+/// How an acquire wants one lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Access {
+    /// How the lock is to be held.
+    pub mode: Mode,
+    /// What the caller takes a semaphore's limit to be: the first acquire of a free name sets it, another limit than the
+    /// cluster's is refused. `None` where the caller does not care, and for a lock.
+    pub limit: Option<u32>,
+}
+
+impl Access {
+    /// So many permits of a semaphore with this limit.
+    pub fn permits(count: u32, limit: impl Into<Option<u32>>) -> Self {
+        Self { mode: Mode::Permits(count), limit: limit.into() }
+    }
+}
+
+impl From<Mode> for Access {
+    fn from(mode: Mode) -> Self {
+        Self { mode, limit: None }
+    }
 }
 
 /// How long an acquire waits in the queue. Log time is the backstop; the client cancels by its own clock.
@@ -303,8 +320,8 @@ pub struct TakeLease {
     pub take: TakeId,
     /// The secret that refreshes and drops it.
     pub handle: Handle,
-    /// Exclusive or shared or permits.
-    pub mode: Mode,
+    /// How the lock is wanted.
+    pub access: Access,
     /// It ends this long after its grant or last refresh, in milliseconds of log time.
     pub lease_ms: u64,
     /// How long to wait in the queue; never longer than a bound, for no session ends it.

@@ -48,8 +48,10 @@ impl FromStr for ChainHash {
 pub struct HistoryRecord {
     /// What happened, where and when. Always of one namespace and one lock.
     pub event: Event,
-    /// How the grant is or was held, with the semaphore's limit at that time; `None` where only a limit changed.
+    /// How the grant is or was held; `None` where only a limit changed.
     pub mode: Option<Mode>,
+    /// The semaphore's limit at that time, where permits are or were held.
+    pub limit: Option<u32>,
     /// Who got it and by what right, where it is a grant to somebody new.
     pub grant: Option<GrantFacts>,
     /// Hash of the record before it of the same lock; the beginning where none was kept.

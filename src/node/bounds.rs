@@ -2,7 +2,7 @@
 
 use crate::limits;
 use crate::model::{
-    Alter, Alteration, Command, DocumentCommand, Invalid, Manage, Managing, Metadata, Mode, Patience, TakeLease,
+    Access, Alter, Alteration, Command, DocumentCommand, Invalid, Manage, Managing, Metadata, Mode, Patience, TakeLease,
 };
 use crate::service::{Call, ServiceError};
 
@@ -13,12 +13,12 @@ pub(super) fn check(call: &Call) -> Result<(), ServiceError> {
         Command::Acquire(acquire) => {
             acquire.checked()?;
             metadata(&acquire.metadata)?;
-            acquire.locks.values().try_for_each(|mode| permits(*mode))?;
+            acquire.locks.values().try_for_each(|access| permits(*access))?;
             wait(acquire.patience)?;
         }
-        Command::TakeLease(TakeLease { mode, patience, metadata: texts, .. }) => {
+        Command::TakeLease(TakeLease { access, patience, metadata: texts, .. }) => {
             metadata(texts)?;
-            permits(*mode)?;
+            permits(*access)?;
             wait(*patience)?;
             if *patience == Patience::Session {
                 return Err(Invalid::new("wait", "a duration: no session bounds this wait", "for ever").into());
@@ -39,10 +39,10 @@ pub(super) fn check(call: &Call) -> Result<(), ServiceError> {
         }) => {}
         Command::Alter(Alter { what: Alteration::Upgrade { patience, .. }, .. }) => wait(*patience)?,
         Command::Alter(Alter { what: Alteration::ReturnPermits { count, .. }, .. }) => {
-            permits(Mode::Permits { count: *count, limit: None })?;
+            permits(Access::permits(*count, None))?;
         }
         Command::Manage(Manage { what: Managing::SetLimit { limit }, .. }) => {
-            permits(Mode::Permits { count: 1, limit: Some(*limit) })?;
+            permits(Access::permits(1, *limit))?;
         }
         Command::Manage(_) => {}
         Command::Document(DocumentCommand::Grab(grab) | DocumentCommand::Overtake { grab, .. }) => {
@@ -77,8 +77,12 @@ fn metadata(metadata: &Metadata) -> Result<(), ServiceError> {
     Ok(metadata.clone().checked().map(|_| ())?)
 }
 
-fn permits(mode: Mode) -> Result<(), ServiceError> {
-    let Mode::Permits { count, limit } = mode else { return Ok(()) };
+/// Within their bounds; a lock has neither permits nor a limit.
+fn permits(Access { mode, limit }: Access) -> Result<(), ServiceError> {
+    let Mode::Permits(count) = mode else {
+        return limit
+            .map_or(Ok(()), |limit| Err(Invalid::new("limit", "none where no permits are asked for", limit).into()));
+    };
     for (field, value) in [("permits", Some(count)), ("limit", limit)] {
         if value.is_some_and(|value| value == 0 || limits::PERMITS_MAX < value) {
             let bound = format!("1 to {}", limits::PERMITS_MAX);
@@ -96,5 +100,40 @@ fn wait(patience: Patience) -> Result<(), ServiceError> {
             Err(Invalid::new("wait", bound, ms).into())
         }
         Patience::For { .. } | Patience::Try | Patience::Session => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Acquire, LockName, RequestId, SessionId};
+
+    fn asks(access: Access) -> Result<(), ServiceError> {
+        check(&Call::new(Command::Acquire(Acquire {
+            request: RequestId { session: SessionId::new(0, 1), number: 1 },
+            answered_below: 0,
+            locks: (LockName::parse("dam").expect("legal"), access).into(),
+            owner: None,
+            patience: Patience::Try,
+            metadata: Metadata::default(),
+            lease_ms: None,
+            extras: None,
+        })))
+    }
+
+    /// A limit belongs to permits, and both have bounds.
+    #[test]
+    fn permits_and_limits_are_refused_beyond_their_bounds() {
+        let field = |access| match asks(access) {
+            Err(ServiceError::Invalid(invalid)) => invalid.field,
+            other => panic!("{other:?}"),
+        };
+        assert!(asks(Mode::Exclusive.into()).is_ok());
+        assert!(asks(Access::permits(1, limits::PERMITS_MAX)).is_ok());
+        assert_eq!(field(Access { mode: Mode::Exclusive, limit: Some(3) }), "limit");
+        assert_eq!(field(Access { mode: Mode::Shared, limit: Some(3) }), "limit");
+        assert_eq!(field(Access::permits(1, 0)), "limit");
+        assert_eq!(field(Access::permits(0, 3)), "permits");
+        assert_eq!(field(Access::permits(limits::PERMITS_MAX + 1, None)), "permits");
     }
 }

@@ -327,7 +327,7 @@ mod tests {
             lock: lock(),
             take: TakeId(number.into()),
             handle: handle(),
-            mode: Mode::Exclusive,
+            access: Mode::Exclusive.into(),
             lease_ms: 1_000,
             patience: Patience::Try,
             metadata: Metadata { why, ..Metadata::default() },

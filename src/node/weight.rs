@@ -174,7 +174,7 @@ mod tests {
             lock: largest_lock(),
             take: TakeId(u128::MAX),
             handle: Handle::parse(&text(limits::HANDLE_BYTES_MAX)).expect("legal"),
-            mode: Mode::Permits { count: u32::MAX, limit: Some(u32::MAX) },
+            access: Access::permits(u32::MAX, u32::MAX),
             lease_ms: u64::MAX,
             patience: Patience::For { ms: u64::MAX },
             metadata: largest_metadata(),
@@ -188,7 +188,7 @@ mod tests {
         Command::Acquire(Acquire {
             request: RequestId { session, number: u64::MAX },
             answered_below: u64::MAX,
-            locks: (largest_lock().name, Mode::Permits { count: u32::MAX, limit: Some(u32::MAX) }).into(),
+            locks: (largest_lock().name, Access::permits(u32::MAX, u32::MAX)).into(),
             owner: Some(owner.clone()),
             patience: Patience::For { ms: u64::MAX },
             metadata: largest_metadata(),

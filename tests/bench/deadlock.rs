@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use lockkeeper::machine::Machine;
-use lockkeeper::model::{Acquire, Command, Extras, Fairness, Mode, Outcome, Owner, Refusal, RequestId, SessionId};
+use lockkeeper::model::{
+    Access, Acquire, Command, Extras, Fairness, Mode, Outcome, Owner, Refusal, RequestId, SessionId,
+};
 
 use super::machine::timed;
 use super::timer::Timer;
@@ -170,12 +172,12 @@ fn asks(queue: Queue, session: SessionId, number: u64, owner: &str) -> Command {
 
 /// The same, with a lock of its own in a set.
 fn set(mut asked: Acquire) -> Acquire {
-    asked.locks.insert(name(1_000 + asked.request.number), Mode::Exclusive);
+    asked.locks.insert(name(1_000 + asked.request.number), Mode::Exclusive.into());
     asked
 }
 
 fn permit(mut asked: Acquire, limit: u32) -> Acquire {
-    asked.locks.values_mut().for_each(|mode| *mode = Mode::Permits { count: 1, limit: Some(limit) });
+    asked.locks.values_mut().for_each(|access| *access = Access::permits(1, limit));
     asked
 }
 

@@ -62,7 +62,7 @@ pub(crate) fn wish(session: SessionId, number: u64, name: &LockName) -> Acquire 
     Acquire {
         request: RequestId { session, number },
         answered_below: number,
-        locks: (name.clone(), Mode::Exclusive).into(),
+        locks: (name.clone(), Mode::Exclusive.into()).into(),
         owner: None,
         patience: Patience::Session,
         metadata: Metadata { who: "bench".into(), host: "localhost".into(), pid: 1, ..Metadata::default() },

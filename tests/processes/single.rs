@@ -168,7 +168,7 @@ async fn refused_by_rate(client: &Client<RemoteService>, first: u128) -> usize {
             lock: LockKey { namespace: Namespace::default(), name: LockName::parse("a").expect("legal") },
             take: TakeId(number),
             handle: Handle::from_random(number),
-            mode: Mode::Shared,
+            access: Mode::Shared.into(),
             lease_ms: 60_000,
             patience: Patience::Try,
             metadata: Metadata::default(),

@@ -51,7 +51,7 @@ async fn a_copy_of_a_take_that_was_held_up_is_refused() {
         lock: LockKey { namespace: Namespace::default(), name: LockName::parse("held-up").expect("legal") },
         take: TakeId(7),
         handle: Handle::from_random(7),
-        mode: Mode::Exclusive,
+        access: Mode::Exclusive.into(),
         lease_ms: 10_000,
         patience: Patience::Try,
         metadata: Metadata::default(),

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use lockkeeper::client::{ClientError, HoldState, Session, SetGuard};
-use lockkeeper::model::{About, EndReason, Health, Mode, OnDeadlock, Refusal, WaitsBecause};
+use lockkeeper::model::{About, Access, EndReason, Health, Mode, OnDeadlock, Refusal, WaitsBecause};
 use lockkeeper::service::{LockService, Word};
 
 use crate::faulty::Faulty;
@@ -17,8 +17,7 @@ fn names(guard: &SetGuard) -> Vec<String> {
 /// A set is granted whole, in the modes that it asked for, under a token each, and given back whole.
 pub(crate) async fn a_set_is_held_whole<S: LockService>(service: S) {
     let client = client(service, "set");
-    let wanted =
-        || client.locks(["b", "a"]).with("r", Mode::Shared).with("s", Mode::Permits { count: 2, limit: Some(3) });
+    let wanted = || client.locks(["b", "a"]).with("r", Mode::Shared).with("s", Access::permits(2, 3));
     let guard = wanted().value("ours").acquire().await.expect("free");
     assert_eq!(names(&guard), ["a", "b", "r", "s"]);
     assert!(guard.token("a") < guard.token("b") && guard.token("b").is_some() && guard.token("c").is_none());

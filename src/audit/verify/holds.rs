@@ -30,7 +30,7 @@ fn kind(mode: Mode) -> u8 {
     match mode {
         Mode::Exclusive => 0,
         Mode::Shared => 1,
-        Mode::Permits { .. } => 2,
+        Mode::Permits(_) => 2,
     }
 }
 
@@ -56,7 +56,7 @@ impl<'a> Holds<'a> {
         let (Some(mode), Some(claim), Some(token)) = (record.mode, kind.claim(), kind.token()) else { return Ok(()) };
         match kind {
             EventKind::Granted { .. } => {
-                self.fits(name, token, mode)?;
+                self.fits(name, token, mode, record.limit)?;
                 self.begin(name, token, mode, claim)
             }
             EventKind::Resumed { from, .. } => {
@@ -92,8 +92,8 @@ impl<'a> Holds<'a> {
 
     /// Whether there were so many permits for somebody new. What is resumed or handed over goes on, as everything held does
     /// where the limit was lowered.
-    fn fits(&self, name: &LockName, token: FencingToken, mode: Mode) -> Result<(), String> {
-        let Mode::Permits { count, limit: Some(limit) } = mode else { return Ok(()) };
+    fn fits(&self, name: &LockName, token: FencingToken, mode: Mode, limit: Option<u32>) -> Result<(), String> {
+        let (Mode::Permits(count), Some(limit)) = (mode, limit) else { return Ok(()) };
         let now = self.locks.get(name).into_iter().flat_map(|lock| lock.now.values());
         let held: u64 = now.map(|(held, _)| permits(*held)).sum();
         if u64::from(limit) < held + u64::from(count) {
@@ -181,7 +181,7 @@ impl LockHolds {
 
 fn permits(mode: Mode) -> u64 {
     match mode {
-        Mode::Permits { count, .. } => count.into(),
+        Mode::Permits(count) => count.into(),
         Mode::Exclusive | Mode::Shared => 0,
     }
 }

@@ -15,11 +15,11 @@ fn key(name: &str) -> LockKey {
     LockKey { namespace: Namespace::default(), name: LockName::parse(name).expect("legal") }
 }
 
-fn acquire(session: u64, number: u64, lock: &str, mode: Mode) -> Command {
+fn acquire(session: u64, number: u64, lock: &str, access: impl Into<Access>) -> Command {
     Command::Acquire(Acquire {
         request: RequestId { session: SessionId::new(0, session), number },
         answered_below: 0,
-        locks: (key(lock).name, mode).into(),
+        locks: (key(lock).name, access.into()).into(),
         owner: None,
         patience: Patience::Session,
         metadata: Metadata { who: format!("s{session}").into(), why: "a build".into(), ..Metadata::default() },
@@ -53,7 +53,7 @@ fn manage(lock: &str, what: Managing) -> Command {
 /// Two locks and a semaphore: queues, a break, a hand-over and a change of the limit.
 fn commands() -> Vec<Command> {
     let why = Reason::parse("stuck").expect("legal");
-    let permits = |count| Mode::Permits { count, limit: Some(3) };
+    let permits = |count| Access::permits(count, 3);
     vec![
         open(1),
         open(2),

@@ -119,15 +119,15 @@ async fn ask<S: LockService>(
     wait: Option<Duration>,
     progress: &Progress,
 ) -> Result<SetGuard, ClientError> {
-    let (shown, Order { names, mode, run, .. }) = (progress.clone(), asking.order);
+    let (shown, Order { names, access, run, .. }) = (progress.clone(), asking.order);
     if let [name] = names.as_slice() {
-        let mut request = as_asked!(session.lock(name.as_str()).mode(*mode), asking, wait);
+        let mut request = as_asked!(session.lock(name.as_str()).mode(*access), asking, wait);
         if run.unfair {
             request = request.unfair();
         }
         return request.on_queued(move |place| shown.queued(place)).acquire().await.map(SetGuard::from);
     }
-    let members = names.iter().map(|name| (name.as_str(), *mode));
+    let members = names.iter().map(|name| (name.as_str(), *access));
     as_asked!(session.locks(members), asking, wait).on_queued(move |place| shown.queued(place)).acquire().await
 }
 

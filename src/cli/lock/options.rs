@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use super::super::failure::Failure;
 use super::super::parse::{delay, duration, lock_name, owner, signal, value};
 use super::child::OnLost;
-use crate::model::{LockName, LockValue, Mode, Owner};
+use crate::model::{Access, LockName, LockValue, Mode, Owner};
 
 /// How `lock` is written; clap would name the parts in another order.
 pub const LOCK_USAGE: &str = "lockkeeper lock [OPTIONS] NAME [--and NAME]... [--] CMD ARG...
@@ -147,7 +147,7 @@ pub(super) enum ReleaseWhen {
 pub(super) struct Order {
     /// One lock, or several as a set.
     pub(super) names: Vec<LockName>,
-    pub(super) mode: Mode,
+    pub(super) access: Access,
     pub(super) value: Option<LockValue>,
     /// What to run; `None` to hold without a command.
     pub(super) command: Option<Vec<OsString>>,
@@ -176,7 +176,7 @@ impl Named {
 impl LockOptions {
     /// Checks what clap cannot. Without a command, and without `--hold`, `terminal` says whether standard input is one.
     pub(super) fn order(self, terminal: bool) -> Result<Order, Failure> {
-        let mode = self.mode();
+        let access = self.access();
         let Self { named, and, value, hold, run, .. } = self;
         let command = run.command()?;
         if command.is_none() && !hold && !terminal {
@@ -188,14 +188,14 @@ impl LockOptions {
         if run.unfair && names.len() != 1 {
             return Err(Failure::usage("--unfair is for one lock: a set waits its turn for each of them"));
         }
-        Ok(Order { names, mode, value, command, run })
+        Ok(Order { names, access, value, command, run })
     }
 
-    fn mode(&self) -> Mode {
+    fn access(&self) -> Access {
         match (self.permits, self.shared && !self.exclusive) {
-            (Some(count), _) => Mode::Permits { count, limit: self.limit },
-            (None, true) => Mode::Shared,
-            (None, false) => Mode::Exclusive,
+            (Some(count), _) => Access::permits(count, self.limit),
+            (None, true) => Mode::Shared.into(),
+            (None, false) => Mode::Exclusive.into(),
         }
     }
 }
@@ -208,7 +208,7 @@ impl ElectOptions {
         if command.is_none() {
             return Err(Failure::usage("elect runs a command while it leads: name one, or use -c"));
         }
-        Ok(Order { names: named.names(Vec::new()), mode: Mode::Exclusive, value: Some(value), command, run })
+        Ok(Order { names: named.names(Vec::new()), access: Mode::Exclusive.into(), value: Some(value), command, run })
     }
 }
 
@@ -293,11 +293,11 @@ mod tests {
     /// The mode follows from -x, -s and --permits, and they exclude each other.
     #[test]
     fn modes_exclude_each_other() {
-        let mode = |line: &[&str]| locked(&[line, &["--", "true"]].concat()).unwrap().mode;
-        assert_eq!(mode(&["a"]), Mode::Exclusive);
-        assert_eq!(mode(&["a", "-x"]), Mode::Exclusive);
-        assert_eq!(mode(&["a", "-s"]), Mode::Shared);
-        assert_eq!(mode(&["a", "--permits", "2", "--limit", "5"]), Mode::Permits { count: 2, limit: Some(5) });
+        let mode = |line: &[&str]| locked(&[line, &["--", "true"]].concat()).unwrap().access;
+        assert_eq!(mode(&["a"]), Mode::Exclusive.into());
+        assert_eq!(mode(&["a", "-x"]), Mode::Exclusive.into());
+        assert_eq!(mode(&["a", "-s"]), Mode::Shared.into());
+        assert_eq!(mode(&["a", "--permits", "2", "--limit", "5"]), Access::permits(2, 5));
         for wrong in
             [&["a", "-x", "-s"][..], &["a", "-s", "--permits", "2"], &["a", "--limit", "5"], &["a", "--permits", "0"]]
         {

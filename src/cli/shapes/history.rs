@@ -72,7 +72,7 @@ impl HistoryLine {
             hash: record.hash.to_string(),
             ..Self::default()
         };
-        line.add_mode(record.mode);
+        line.add_mode(record.mode, record.limit);
         line.add_kind(&event.kind);
         if let Some(facts) = &record.grant {
             line.add_facts(facts);
@@ -86,9 +86,9 @@ impl HistoryLine {
         self
     }
 
-    fn add_mode(&mut self, mode: Option<Mode>) {
+    fn add_mode(&mut self, mode: Option<Mode>, limit: Option<u32>) {
         self.mode = mode.map(|mode| super::mode_word(mode).to_owned());
-        if let Some(Mode::Permits { count, limit }) = mode {
+        if let Some(Mode::Permits(count)) = mode {
             (self.permits, self.limit) = (Some(count), limit);
         }
     }
@@ -150,6 +150,7 @@ impl HistoryLine {
         Ok(HistoryRecord {
             event,
             mode,
+            limit: mode.and(self.limit),
             grant: self.read_facts()?,
             previous: self.previous.parse()?,
             before: self.before.parse()?,
@@ -160,7 +161,7 @@ impl HistoryLine {
     fn read_mode(&self) -> Result<Option<Mode>, Invalid> {
         let Some(word) = self.mode.as_deref() else { return Ok(None) };
         let count = self.permits.unwrap_or_default();
-        let modes = [Mode::Exclusive, Mode::Shared, Mode::Permits { count, limit: self.limit }];
+        let modes = [Mode::Exclusive, Mode::Shared, Mode::Permits(count)];
         let found = modes.into_iter().find(|mode| super::mode_word(*mode) == word);
         found.map(Some).ok_or_else(|| Invalid::new("mode", "a mode", word))
     }

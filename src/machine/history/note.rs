@@ -2,8 +2,8 @@
 
 use crate::audit::{Draft, Facts};
 use crate::machine::Machine;
-use crate::machine::state::{Holder, Waiter};
-use crate::model::{Arrival, ChainHash, EventKind, Fairness, LockKey, Mode, Position};
+use crate::machine::state::{Holder, Waiter, kind_of};
+use crate::model::{Arrival, ChainHash, EventKind, Fairness, Kind, LockKey, Mode, Position};
 
 /// By what right somebody gets a lock.
 #[derive(Debug, Clone, Copy)]
@@ -38,8 +38,7 @@ impl Machine {
             who: &who,
             why: &holder.request.metadata.why,
         };
-        let mode = self.mode_now(key, holder.request.mode);
-        self.note(key, &kind, Some(mode), Some(facts));
+        self.note(key, &kind, Some(holder.request.mode), Some(facts));
         self.event(Some(key.namespace.clone()), kind);
     }
 
@@ -49,18 +48,9 @@ impl Machine {
         self.event(Some(key.namespace.clone()), kind);
     }
 
-    /// A mode with the limit that counts.
-    pub(in crate::machine) fn mode_now(&self, key: &LockKey, mode: Mode) -> Mode {
-        match mode {
-            Mode::Exclusive | Mode::Shared => mode,
-            Mode::Permits { count, .. } => {
-                Mode::Permits { count, limit: self.locks.get(key).and_then(|lock| lock.limit) }
-            }
-        }
-    }
-
     fn note(&mut self, key: &LockKey, kind: &EventKind, mode: Option<Mode>, facts: Option<Facts<'_>>) {
         let n = u32::try_from(self.events.len()).unwrap_or(u32::MAX);
+        let semaphore = mode.filter(|mode| kind_of(*mode) == Kind::Semaphore).and_then(|_| self.locks.get(key));
         let draft = Draft {
             position: Position { index: self.globals.applied, n },
             at: self.globals.now,
@@ -68,6 +58,7 @@ impl Machine {
             lock: &key.name,
             kind,
             mode,
+            limit: semaphore.and_then(|lock| lock.limit),
             facts,
             previous: ChainHash::BEGINNING,
         };

@@ -2,6 +2,7 @@
 
 use super::mirror::{Watched, entry};
 use crate::limits;
+use crate::machine::RecordKey;
 use crate::model::*;
 
 fn name(text: &str) -> LockName {
@@ -28,7 +29,7 @@ fn acquire(session: u64, number: u64, lock: &str, patience: Patience) -> Command
     Command::Acquire(Acquire {
         request: RequestId { session: SessionId::new(0, session), number },
         answered_below: 0,
-        locks: (name(lock), Mode::Exclusive).into(),
+        locks: (name(lock), Mode::Exclusive.into()).into(),
         owner: None,
         patience,
         metadata: Metadata::default(),
@@ -42,7 +43,7 @@ fn take(number: u128, lock: &str, patience: Patience) -> TakeLease {
         lock: key(lock),
         take: TakeId(number),
         handle: Handle::from_random(number),
-        mode: Mode::Exclusive,
+        access: Mode::Exclusive.into(),
         lease_ms: 1000,
         patience,
         metadata: Metadata::default(),
@@ -122,16 +123,16 @@ fn a_command_ends_a_lock_delay_that_is_over() {
     let mut watched = Watched::default();
     watched.apply(&entry(0, vec![], (1..=CROWD).map(|number| open(number, 1000)).collect()));
     let (loser, survivor) = (CROWD + 1, CROWD + 2);
-    let delayed = |number: u64, lock: &str, mode: Mode| {
+    let delayed = |number: u64, lock: &str, access: Access| {
         let Command::Acquire(mut acquire) = acquire(loser, number, lock, Patience::Try) else { panic!("an acquire") };
-        acquire.locks.values_mut().for_each(|of| *of = mode);
+        acquire.locks.values_mut().for_each(|of| *of = access);
         acquire.extras.get_or_insert_default().delay_ms = 1000;
         Command::Acquire(acquire)
     };
-    let permits = |count| Mode::Permits { count, limit: Some(2) };
+    let permits = |count| Access::permits(count, 2);
     let mut commands = vec![open(loser, 60_000), open(survivor, 60_000)];
     let locks = ["taken", "resumed", "in-a-set", "broken"];
-    commands.extend((1..).zip(locks).map(|(number, lock)| delayed(number, lock, Mode::Exclusive)));
+    commands.extend((1..).zip(locks).map(|(number, lock)| delayed(number, lock, Mode::Exclusive.into())));
     commands.push(delayed(9, "pool", permits(2)));
     let granted = watched.apply(&entry(0, vec![], commands));
     let tokens: Vec<FencingToken> = granted.commands[2..]
@@ -145,7 +146,7 @@ fn a_command_ends_a_lock_delay_that_is_over() {
     watched.apply(&entry(10, vec![], vec![lost]));
     let asks = |number| RequestId { session: SessionId::new(0, survivor), number };
     let what = Alteration::Resume { token: tokens[1], handle: Handle::from_random(loser.into()), lease_ms: None };
-    let locks = ["free", "in-a-set"].map(|lock| (name(lock), Mode::Exclusive)).into_iter().collect();
+    let locks = ["free", "in-a-set"].map(|lock| (name(lock), Mode::Exclusive.into())).into_iter().collect();
     let Command::Acquire(pool) = acquire(survivor, 4, "pool", Patience::Try) else { panic!("an acquire") };
     let why = Reason::parse("stuck").expect("legal");
     let commands = vec![
@@ -229,4 +230,20 @@ fn quotas_are_refused_by_name() {
     watched.apply(&entry(0, vec![], takes.collect()));
     let refused = Outcome::Refused(Refusal::Quota { what: QuotaKind::WaitersOfLock, limit: max as u64 });
     assert_eq!(outcome(&mut watched, 0, acquire(2, 1, "last", Patience::Session)), refused);
+}
+
+/// Only a semaphore has a limit: one that is named beside another mode leaves nothing, and the state reads back.
+#[test]
+fn a_lock_keeps_no_limit() {
+    let mut watched = Watched::default();
+    let Command::Acquire(mut asks) = acquire(1, 1, "dam", Patience::Try) else { panic!("an acquire") };
+    asks.locks.values_mut().for_each(|access| access.limit = Some(3));
+    let taken = take(1, "weir", Patience::Try);
+    let taken = TakeLease { access: Access { limit: Some(3), ..taken.access }, ..taken };
+    let applied =
+        watched.apply(&entry(0, vec![], vec![open(1, 60_000), Command::Acquire(asks), Command::TakeLease(taken)]));
+    assert!(applied.commands[1..].iter().all(|reply| matches!(reply.outcome, Outcome::Granted(_))), "{applied:?}");
+    let semaphores = watched.machine.record_keys().filter(|key| matches!(key, RecordKey::Semaphore(_)));
+    assert_eq!(semaphores.count(), 0);
+    watched.compare_mirror();
 }

@@ -88,16 +88,16 @@ impl Story {
         named.then(|| Owner::parse(owner).expect("legal"))
     }
 
-    fn member(&mut self) -> (LockName, Mode) {
+    fn member(&mut self) -> (LockName, Access) {
         let pool = self.crowded && self.random.below(2) == 0;
         let name = if pool { "pool" } else { LOCKS[self.random.below(4) as usize] };
         let count = 1 + self.random.below(3) as u32;
         let mode = match name {
-            "pool" => Mode::Permits { count, limit: None },
+            "pool" => Mode::Permits(count),
             _ if self.random.below(2) == 0 => Mode::Shared,
             _ => Mode::Exclusive,
         };
-        (LockName::parse(name).expect("legal"), mode)
+        (LockName::parse(name).expect("legal"), mode.into())
     }
 
     /// Choices and a lease.

@@ -20,7 +20,7 @@ pub(super) fn acquire(session: u64, number: u64, lock: &str, owner: Option<&str>
     Command::Acquire(Acquire {
         request: RequestId { session: SessionId::new(0, session), number },
         answered_below: 0,
-        locks: (LockName::parse(lock).expect("legal"), Mode::Exclusive).into(),
+        locks: (LockName::parse(lock).expect("legal"), Mode::Exclusive.into()).into(),
         owner: owner.map(|owner| Owner::parse(owner).expect("legal")),
         patience: Patience::Session,
         metadata: Metadata::default(),
@@ -30,7 +30,7 @@ pub(super) fn acquire(session: u64, number: u64, lock: &str, owner: Option<&str>
 }
 
 pub(super) fn set(session: u64, number: u64, locks: &[String]) -> Command {
-    let member = |name: &String| (LockName::parse(name).expect("legal"), Mode::Exclusive);
+    let member = |name: &String| (LockName::parse(name).expect("legal"), Mode::Exclusive.into());
     Command::Acquire(Acquire {
         request: RequestId { session: SessionId::new(0, session), number },
         answered_below: 0,
@@ -158,7 +158,7 @@ fn circle_over_permits(sets: bool, aside: bool) {
 
 pub(super) fn permit(session: u64, number: u64, owner: &str) -> Command {
     let Command::Acquire(asks) = acquire(session, number, "pool", Some(owner)) else { panic!("an acquire") };
-    let locks = (LockName::parse("pool").expect("legal"), Mode::Permits { count: 1, limit: Some(3) }).into();
+    let locks = (LockName::parse("pool").expect("legal"), Access::permits(1, 3)).into();
     Command::Acquire(Acquire { locks, ..asks })
 }
 
@@ -167,7 +167,7 @@ fn with_a_permit(session: u64) -> Command {
     let idle = format!("idle-{session}");
     let Command::Acquire(asks) = set(session, 1, std::slice::from_ref(&idle)) else { panic!("a set") };
     let name = |name: &str| LockName::parse(name).expect("legal");
-    let members = [(name("pool"), Mode::Permits { count: 1, limit: Some(3) }), (name(&idle), Mode::Exclusive)];
+    let members = [(name("pool"), Access::permits(1, 3)), (name(&idle), Mode::Exclusive.into())];
     let owner = Some(Owner::parse("waiter").expect("legal"));
     Command::Acquire(Acquire { locks: members.into_iter().collect(), owner, ..asks })
 }

@@ -22,7 +22,7 @@ fn opened(sessions: u64) -> Machine {
 /// An acquire with these choices and this mode.
 fn with(command: Command, mode: Mode, extras: Extras) -> Command {
     let Command::Acquire(mut asks) = command else { panic!("an acquire") };
-    asks.locks.values_mut().for_each(|of| *of = mode);
+    asks.locks.values_mut().for_each(|of| *of = mode.into());
     Command::Acquire(Acquire { extras: Some(Box::new(extras)), ..asks })
 }
 
@@ -36,7 +36,7 @@ fn shared(command: Command) -> Command {
 }
 
 fn permit(session: u64, number: u64, owner: &str) -> Command {
-    with(acquire(session, number, "pool", Some(owner)), Mode::Permits { count: 1, limit: None }, Extras::default())
+    with(acquire(session, number, "pool", Some(owner)), Mode::Permits(1), Extras::default())
 }
 
 fn upgrade(session: u64, number: u64, lock: &str, token: FencingToken) -> Command {
@@ -147,7 +147,7 @@ fn a_cycle_at_the_head_of_a_long_queue_is_found() {
     const WAITERS: u64 = 2_000;
     let mut machine = opened(4);
     apply(&mut machine, set_limit(4));
-    let two = |command| with(command, Mode::Permits { count: 2, limit: None }, Extras::default());
+    let two = |command| with(command, Mode::Permits(2), Extras::default());
     granted(&mut machine, permit(3, 1, "a"));
     granted(&mut machine, permit(3, 2, "b"));
     granted(&mut machine, two(acquire(1, 1, "pool", None)));

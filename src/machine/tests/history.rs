@@ -125,7 +125,7 @@ fn acquire(session: u64, number: u64, lock: &str) -> Command {
     Command::Acquire(Acquire {
         request: RequestId { session: SessionId::new(0, session), number },
         answered_below: number,
-        locks: (LockName::parse(lock).expect("legal"), Mode::Exclusive).into(),
+        locks: (LockName::parse(lock).expect("legal"), Mode::Exclusive.into()).into(),
         owner: None,
         patience: Patience::Session,
         metadata: Metadata { who: "ida".into(), why: "nightly rebuild".into(), ..Metadata::default() },

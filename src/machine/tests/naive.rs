@@ -25,6 +25,8 @@ struct Ask {
     claim: Claim,
     owner: Option<Owner>,
     mode: Mode,
+    /// The limit that it names.
+    limit: Option<u32>,
     metadata: Metadata,
     principal: Principal,
     payload: Command,
@@ -165,7 +167,7 @@ fn payload_of(command: &Command) -> Command {
 }
 
 fn is_semaphore(mode: Mode) -> bool {
-    matches!(mode, Mode::Permits { .. })
+    matches!(mode, Mode::Permits(_))
 }
 
 impl Naive {

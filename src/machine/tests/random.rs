@@ -336,10 +336,10 @@ impl Story {
         LockName::parse(self.random.pick(&LOCKS).expect("some")).expect("legal")
     }
 
-    fn mode(&mut self, name: &LockName) -> Mode {
+    fn access(&mut self, name: &LockName) -> Access {
         let semaphore = name.as_str().starts_with("pool") != self.random.percent(5);
         if !semaphore {
-            return if self.random.percent(45) { Mode::Exclusive } else { Mode::Shared };
+            return if self.random.percent(45) { Mode::Exclusive.into() } else { Mode::Shared.into() };
         }
         let limit = match self.random.below(20) {
             0 => Some(2),
@@ -351,7 +351,7 @@ impl Story {
             1 => 0,
             roll => 1 + (roll % 3) as u32,
         };
-        Mode::Permits { count, limit }
+        Access::permits(count, limit)
     }
 
     fn patience(&mut self) -> Patience {

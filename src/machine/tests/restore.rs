@@ -29,7 +29,7 @@ fn acquire(session: SessionId, number: u64, lock: &str, patience: Patience) -> C
     Command::Acquire(Acquire {
         request: RequestId { session, number },
         answered_below: 0,
-        locks: (key(lock).name, Mode::Exclusive).into(),
+        locks: (key(lock).name, Mode::Exclusive.into()).into(),
         owner: None,
         patience,
         metadata: Metadata::default(),
@@ -43,7 +43,7 @@ fn take(number: u128, lock: &str) -> Command {
         lock: key(lock),
         take: TakeId(number),
         handle: Handle::from_random(number),
-        mode: Mode::Exclusive,
+        access: Mode::Exclusive.into(),
         lease_ms: limits::TTL_MS_MAX_DEFAULT,
         patience: Patience::For { ms: 60 * 60 * 1000 },
         metadata: Metadata::default(),

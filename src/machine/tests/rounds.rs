@@ -138,7 +138,7 @@ fn queues_open_in_rounds_after_a_restore() {
             lock: key(number),
             take: TakeId(take.into()),
             handle: Handle::from_random(take.into()),
-            mode: Mode::Exclusive,
+            access: Mode::Exclusive.into(),
             lease_ms: limits::TTL_MS_MAX_DEFAULT,
             patience: Patience::For { ms: limits::PATIENCE_MS_MAX },
             metadata: Metadata::default(),

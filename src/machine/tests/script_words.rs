@@ -32,7 +32,7 @@ fn mode(mode: Mode) -> String {
     match mode {
         Mode::Exclusive => "exclusive".into(),
         Mode::Shared => "shared".into(),
-        Mode::Permits { count, .. } => format!("permits={count}"),
+        Mode::Permits(count) => format!("permits={count}"),
     }
 }
 

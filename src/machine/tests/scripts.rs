@@ -241,14 +241,14 @@ fn patience(args: &mut ArgumentConsumer<'_>) -> Result<Patience> {
     })
 }
 
-fn mode(args: &mut ArgumentConsumer<'_>) -> Result<Mode> {
+fn access(args: &mut ArgumentConsumer<'_>) -> Result<Access> {
     let limit = args.take_key("limit").map(str::parse).transpose()?;
     if let Some(count) = args.take_key("permits") {
-        return Ok(Mode::Permits { count: count.parse()?, limit });
+        return Ok(Access { mode: Mode::Permits(count.parse()?), limit });
     }
     match args.next_pos() {
-        None => Ok(Mode::Exclusive),
-        Some("shared") => Ok(Mode::Shared),
+        None => Ok(Mode::Exclusive.into()),
+        Some("shared") => Ok(Mode::Shared.into()),
         Some(other) => Err(format!("mode {other}?").into()),
     }
 }

@@ -25,12 +25,12 @@ fn owner(text: &str) -> Option<Owner> {
 
 fn in_mode(command: Command, mode: Mode) -> Command {
     let Command::Acquire(mut acquire) = command else { panic!("an acquire") };
-    acquire.locks.values_mut().for_each(|of| *of = mode);
+    acquire.locks.values_mut().for_each(|of| *of = mode.into());
     Command::Acquire(acquire)
 }
 
 fn permits(session: u64, number: u64, count: u32) -> Command {
-    in_mode(acquire(session, number, "pool", None), Mode::Permits { count, limit: None })
+    in_mode(acquire(session, number, "pool", None), Mode::Permits(count))
 }
 
 fn barging(command: Command) -> Command {
@@ -45,7 +45,7 @@ fn set_of(session: u64, number: u64, locks: &[&str]) -> Command {
     let Command::Acquire(mut set) = set(session, number, &locks) else { panic!("a set") };
     let names: Vec<LockName> = set.locks.keys().filter(|name| name.as_str().starts_with("hot")).cloned().collect();
     for name in names {
-        set.locks.insert(name, Mode::Shared);
+        set.locks.insert(name, Mode::Shared.into());
     }
     Command::Acquire(set)
 }
@@ -281,7 +281,7 @@ fn take(number: u64, lock: &str, lease_ms: u64) -> Command {
         lock: key(lock),
         take: TakeId(number.into()),
         handle: Handle::from_random(number.into()),
-        mode: Mode::Shared,
+        access: Mode::Shared.into(),
         lease_ms,
         patience: Patience::Try,
         metadata: Metadata::default(),

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use super::part::{bytes_of, extras, known, lock_key, metadata, namespace, owner, read_u128, required, rows, take_id};
 use crate::limits;
 use crate::model::{
-    Acquire, Command, FencingToken, Handle, Instance, Invalid, ListFilter, ListShow, LockKey, LockName, LogTime, Mode,
-    Namespace, OpenSession, Patience, Query, Release, RequestId, SessionId, TakeLease,
+    Access, Acquire, Command, FencingToken, Handle, Instance, Invalid, ListFilter, ListShow, LockKey, LockName,
+    LogTime, Mode, Namespace, OpenSession, Patience, Query, Release, RequestId, SessionId, TakeLease,
 };
 use crate::rpc::pb;
 use crate::service::{Call, ClaimRef, Proof, Scope, Subscription};
@@ -53,12 +53,12 @@ pub(in crate::rpc) fn stream_acquire(session: SessionId, acquire: pb::StreamAcqu
 
 /// An acquire of one lock, as it is sent; `None` where it is one of a set.
 pub(in crate::rpc) fn acquire_of_one(acquire: &Acquire) -> Option<pb::StreamAcquire> {
-    let (name, mode) = acquire.locks.only()?;
+    let (name, access) = acquire.locks.only()?;
     Some(pb::StreamAcquire {
         request: acquire.request.number,
         answered_below: acquire.answered_below,
         lock: name.to_string(),
-        mode: Some((*mode).into()),
+        mode: Some((*access).into()),
         owner: acquire.owner.as_ref().map(ToString::to_string),
         patience: Some(acquire.patience.into()),
         metadata: Some((&acquire.metadata).into()),
@@ -110,7 +110,7 @@ impl TryFrom<pb::AcquireRequest> for Call {
             lock: lock_key(&asked.namespace, &asked.lock)?,
             take: take_id(&asked.take)?,
             handle: Handle::parse(&asked.handle)?,
-            mode: asked.mode.map_or(Ok(Mode::Exclusive), Mode::try_from)?,
+            access: asked.mode.map_or(Ok(Mode::Exclusive.into()), Access::try_from)?,
             lease_ms: asked.lease_ms,
             patience: asked.patience.map_or(Ok(Patience::Try), Patience::try_from)?,
             metadata: metadata(asked.metadata)?,
@@ -140,7 +140,7 @@ impl From<(&TakeLease, Sent)> for pb::AcquireRequest {
             lock: take.lock.name.to_string(),
             take: bytes_of(take.take.0),
             handle: take.handle.reveal().to_owned(),
-            mode: Some(take.mode.into()),
+            mode: Some(take.access.into()),
             lease_ms: take.lease_ms,
             patience: Some(take.patience.into()),
             metadata: Some((&take.metadata).into()),

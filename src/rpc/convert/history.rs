@@ -2,8 +2,8 @@
 
 use super::part::{lock_key, namespace, required, rows};
 use crate::model::{
-    Answer, Answered, Arrival, ChainHash, Fairness, GrantFacts, HistoryPage, HistoryRecord, Invalid, LogTime, Owner,
-    Principal, Query,
+    Access, Answer, Answered, Arrival, ChainHash, Fairness, GrantFacts, HistoryPage, HistoryRecord, Invalid, LogTime,
+    Owner, Principal, Query,
 };
 use crate::rpc::pb;
 
@@ -25,7 +25,7 @@ impl From<&HistoryRecord> for pb::HistoryRecord {
     fn from(record: &HistoryRecord) -> Self {
         Self {
             event: Some((&record.event).into()),
-            mode: record.mode.map(Into::into),
+            mode: record.mode.map(|mode| Access { mode, limit: record.limit }.into()),
             grant: record.grant.as_ref().map(Into::into),
             previous: record.previous.0.to_vec().into(),
             before: record.before.0.to_vec().into(),
@@ -37,9 +37,11 @@ impl From<&HistoryRecord> for pb::HistoryRecord {
 impl TryFrom<pb::HistoryRecord> for HistoryRecord {
     type Error = Invalid;
     fn try_from(record: pb::HistoryRecord) -> Result<Self, Invalid> {
+        let access = record.mode.map(Access::try_from).transpose()?;
         Ok(Self {
             event: required("event", record.event)?.try_into()?,
-            mode: record.mode.map(TryInto::try_into).transpose()?,
+            mode: access.map(|access| access.mode),
+            limit: access.and_then(|access| access.limit),
             grant: record.grant.map(TryInto::try_into).transpose()?,
             previous: hash("previous", &record.previous)?,
             before: hash("before", &record.before)?,

@@ -6,9 +6,9 @@ use bytes::Bytes;
 
 use crate::limits;
 use crate::model::{
-    Acquire, Claim, EndReason, Extras, Fairness, FencingToken, Health, HolderView, Invalid, Kind, LeaveReason, LockKey,
-    LockName, LockValue, LogTime, Metadata, Mode, Namespace, OnDeadlock, Owner, Parent, Patience, Position, Principal,
-    Reentry, RequestId, SessionClose, SessionId, TakeId, WaiterView, WaitsBecause,
+    Access, Acquire, Claim, EndReason, Extras, Fairness, FencingToken, Health, HolderView, Invalid, Kind, LeaveReason,
+    LockKey, LockName, LockValue, LogTime, Metadata, Mode, Namespace, OnDeadlock, Owner, Parent, Patience, Position,
+    Principal, Reentry, RequestId, SessionClose, SessionId, TakeId, WaiterView, WaitsBecause,
 };
 use crate::rpc::pb;
 use crate::service::{Freshness, LeaderHint};
@@ -176,25 +176,38 @@ pub(super) fn metadata(metadata: Option<pb::Metadata>) -> Result<Metadata, Inval
 
 impl From<Mode> for pb::Mode {
     fn from(mode: Mode) -> Self {
-        let how = match mode {
-            Mode::Exclusive => pb::mode::How::Exclusive(pb::Empty {}),
-            Mode::Shared => pb::mode::How::Shared(pb::Empty {}),
-            Mode::Permits { count, limit } => pb::mode::How::Permits(pb::Permits { count, limit }),
-        };
-        Self { how: Some(how) }
+        Access::from(mode).into()
     }
 }
 
 impl TryFrom<pb::Mode> for Mode {
     type Error = Invalid;
     fn try_from(mode: pb::Mode) -> Result<Self, Invalid> {
+        Access::try_from(mode).map(|access| access.mode)
+    }
+}
+
+impl From<Access> for pb::Mode {
+    fn from(Access { mode, limit }: Access) -> Self {
+        let how = match mode {
+            Mode::Exclusive => pb::mode::How::Exclusive(pb::Empty {}),
+            Mode::Shared => pb::mode::How::Shared(pb::Empty {}),
+            Mode::Permits(count) => pb::mode::How::Permits(pb::Permits { count, limit }),
+        };
+        Self { how: Some(how) }
+    }
+}
+
+impl TryFrom<pb::Mode> for Access {
+    type Error = Invalid;
+    fn try_from(mode: pb::Mode) -> Result<Self, Invalid> {
         match required("mode", mode.how)? {
-            pb::mode::How::Exclusive(_) => Ok(Mode::Exclusive),
-            pb::mode::How::Shared(_) => Ok(Mode::Shared),
+            pb::mode::How::Exclusive(_) => Ok(Mode::Exclusive.into()),
+            pb::mode::How::Shared(_) => Ok(Mode::Shared.into()),
             pb::mode::How::Permits(pb::Permits { count, limit }) => {
                 bounded_permits("permits", count)?;
                 limit.map(|limit| bounded_permits("limit", limit)).transpose()?;
-                Ok(Mode::Permits { count, limit })
+                Ok(Access::permits(count, limit))
             }
         }
     }

@@ -35,7 +35,7 @@ impl From<&Acquire> for pb::StreamAcquireSet {
             request: set.request.number,
             answered_below: set.answered_below,
             members: members
-                .map(|(name, mode)| pb::SetMember { lock: name.to_string(), mode: Some((*mode).into()) })
+                .map(|(name, access)| pb::SetMember { lock: name.to_string(), mode: Some((*access).into()) })
                 .collect(),
             owner: set.owner.as_ref().map(ToString::to_string),
             patience: Some(set.patience.into()),

@@ -7,8 +7,8 @@ mod values;
 use proptest::prelude::*;
 
 use self::values::{
-    alteration, answer, event_kind, extras, lock, managing, metadata, mode, outcome, owner, patience, refusal, session,
-    token,
+    access, alteration, answer, event_kind, extras, lock, managing, metadata, outcome, owner, patience, refusal,
+    session, token,
 };
 use super::{AsInvalid, decided, error_from_status, error_from_wire, error_to_status, error_to_wire, reply_to_answer};
 use crate::model::{
@@ -96,18 +96,18 @@ proptest! {
     #[test]
     fn commands_read_back(
         (session, number, below, token) in (session(), any::<u64>(), any::<u64>(), token()),
-        (lock, mode, owner, patience, metadata) in (lock(), mode(), owner(), patience(), metadata()),
+        (lock, access, owner, patience, metadata) in (lock(), access(), owner(), patience(), metadata()),
         handle in "[a-z]{1,128}",
         extras in proptest::option::of(extras().prop_map(Box::new)),
         lease_ms in proptest::option::of(any::<u64>()),
-        members in prop::collection::vec((lock().prop_map(|lock| lock.name), mode()), 1..5),
+        members in prop::collection::vec((lock().prop_map(|lock| lock.name), access()), 1..5),
     ) {
         let handle = Handle::parse(&handle).expect("legal");
         let request = RequestId { session, number };
         let (name, answered_below) = (lock.name.clone(), below);
         let (acquire_owner, acquire_extras) = (owner.clone(), extras.clone());
         let acquire =
-            Acquire { request, answered_below, locks: (name.clone(), mode).into(), owner, patience, metadata: metadata.clone(), lease_ms, extras };
+            Acquire { request, answered_below, locks: (name.clone(), access).into(), owner, patience, metadata: metadata.clone(), lease_ms, extras };
         let one = super::acquire_of_one(&acquire).expect("one lock");
         prop_assert_eq!(super::stream_acquire(session, one), Ok(acquire));
         let (owner, extras) = (acquire_owner, acquire_extras);
@@ -131,7 +131,7 @@ proptest! {
         };
         prop_assert_eq!(super::open_session(namespace, super::stream_open(&opened)), Ok(opened));
 
-        let take = TakeLease { lock, take: TakeId(7), handle, mode, lease_ms: number, patience, metadata };
+        let take = TakeLease { lock, take: TakeId(7), handle, access, lease_ms: number, patience, metadata };
         let call = Call::try_from(pb::AcquireRequest::from((&take, super::Sent { age_ms: below, since: Some(LogTime(below)) }))).expect("legal");
         prop_assert_eq!(call, Call { age_ms: below, since: Some(LogTime(below)), ..Call::new(Command::TakeLease(take)) });
     }

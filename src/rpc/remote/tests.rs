@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::{RemoteService, RemoteSettings};
 use crate::limits;
 use crate::model::{
-    Acquire, Answer, Attach, Attachment, Claim, Command, Handle, Instance, LockName, LogTime, Metadata, Mode,
+    Access, Acquire, Answer, Attach, Attachment, Claim, Command, Handle, Instance, LockName, LogTime, Metadata, Mode,
     Namespace, OpenSession, Outcome, Patience, Query, Refusal, RenewalTarget, RequestId, SessionId, TakeId, TakeLease,
 };
 use crate::rpc::fake::{Node, SESSION, granted, lock, reply};
@@ -55,7 +55,7 @@ pub(super) fn acquire(name: &str, number: u64) -> Call {
     Call::new(Command::Acquire(Acquire {
         request: RequestId { session: session(), number },
         answered_below: number,
-        locks: (LockName::parse(name).expect("legal"), Mode::Permits { count: 2, limit: Some(3) }).into(),
+        locks: (LockName::parse(name).expect("legal"), Access::permits(2, 3)).into(),
         owner: None,
         patience: Patience::For { ms: 1_000 },
         metadata: Metadata { why: "to test".into(), ..Metadata::default() },
@@ -69,7 +69,7 @@ pub(super) fn take(name: &str) -> Call {
         lock: lock(name),
         take: TakeId(5),
         handle: handle(),
-        mode: Mode::Shared,
+        access: Mode::Shared.into(),
         lease_ms: 1_000,
         patience: Patience::Try,
         metadata: Metadata::default(),

@@ -6,8 +6,8 @@ mod story;
 use std::time::Duration;
 
 use lockkeeper::model::{
-    Acquire, Alter, Alteration, Command, Extras, FencingToken, Handle, LockKey, LockName, LockValue, Metadata, Mode,
-    Namespace, Outcome, Owner, Patience, Reentry, Refusal, Release, SessionClose, TakeId, TakeLease,
+    Access, Acquire, Alter, Alteration, Command, Extras, FencingToken, Handle, LockKey, LockName, LockValue, Metadata,
+    Mode, Namespace, Outcome, Owner, Patience, Reentry, Refusal, Release, SessionClose, TakeId, TakeLease,
 };
 
 use self::story::{Caller, Op, Story, name};
@@ -16,12 +16,12 @@ use self::story::{Caller, Op, Story, name};
 const NAMES: usize = 18;
 const DELAY: Duration = Duration::from_secs(50);
 
-fn acquire(caller: &Caller, lock: LockName, mode: Mode, patience: Patience, extras: Extras) -> Command {
+fn acquire(caller: &Caller, lock: LockName, access: impl Into<Access>, patience: Patience, extras: Extras) -> Command {
     let (request, answered_below) = caller.draw();
     let owner = (extras.reentry != Reentry::Refuse).then(|| Owner::parse("job").expect("short"));
     let metadata = Metadata::default();
     let extras = Some(Box::new(extras));
-    let locks = (lock, mode).into();
+    let locks = (lock, access.into()).into();
     Command::Acquire(Acquire { request, answered_below, locks, owner, patience, metadata, lease_ms: None, extras })
 }
 
@@ -117,7 +117,7 @@ async fn sets_survive_the_leader() {
     let ops: Vec<_> = (0..NAMES)
         .map(|at| {
             let (request, answered_below) = owner.draw();
-            let locks = members(at).map(|name| (name, Mode::Exclusive)).collect();
+            let locks = members(at).map(|name| (name, Mode::Exclusive.into())).collect();
             let (patience, metadata) = (Patience::Session, Metadata::default());
             let set = Acquire {
                 request,
@@ -148,7 +148,7 @@ async fn permits_survive_the_leader() {
     let mut story = Story::begin("permits").await;
     let owner = story.caller().await;
     let ask = |owner: &Caller, at, count, limit| {
-        acquire(owner, name("permits", at), Mode::Permits { count, limit }, Patience::Try, Extras::default())
+        acquire(owner, name("permits", at), Access::permits(count, limit), Patience::Try, Extras::default())
     };
     let ops: Vec<_> = (0..NAMES).map(|at| Op::new(at, &owner, ask(&owner, at, 2, Some(3)))).collect();
     let granted = story.through_a_kill(ops).await;
@@ -258,9 +258,9 @@ async fn leases_survive_the_leader() {
     let takes = (0..NAMES).map(|at| {
         let lock = LockKey { namespace: Namespace::default(), name: name("lease", at) };
         let take = TakeId(0xfeed_0000 + at as u128);
-        let (mode, lease_ms, patience) = (Mode::Exclusive, 120_000, Patience::Try);
+        let (access, lease_ms, patience) = (Mode::Exclusive.into(), 120_000, Patience::Try);
         let metadata = Metadata::default();
-        let take = TakeLease { lock, take, handle: handle(at), mode, lease_ms, patience, metadata };
+        let take = TakeLease { lock, take, handle: handle(at), access, lease_ms, patience, metadata };
         Op::sessionless(at, Command::TakeLease(take))
     });
     for taken in story.through_a_kill(takes.collect()).await {

@@ -97,7 +97,7 @@ pub(crate) async fn a_refused_take_stays_refused<S: LockService>(service: S) {
         },
         take: TakeId(id),
         handle: Handle::from_random(id),
-        mode: Mode::Exclusive,
+        access: Mode::Exclusive.into(),
         lease_ms: 1_000,
         patience: Patience::Try,
         metadata: Metadata::default(),

@@ -12,7 +12,7 @@ fn take(namespace: &Namespace, number: u128) -> Call {
         lock: LockKey { namespace: namespace.clone(), name: LockName::parse("a").expect("legal") },
         take: TakeId(number),
         handle: Handle::from_random(number),
-        mode: Mode::Shared,
+        access: Mode::Shared.into(),
         lease_ms: 60_000,
         patience: Patience::Try,
         metadata: Metadata::default(),

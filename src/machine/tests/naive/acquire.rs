@@ -31,12 +31,13 @@ impl Naive {
             return outcome;
         }
         let namespace = self.alive(acquire.request.session).expect("seen").open.namespace.clone();
-        let (name, mode) = acquire.locks.only().expect("one lock");
+        let (name, access) = acquire.locks.only().expect("one lock");
         let ask = Ask {
             lock: LockKey { namespace, name: name.clone() },
             claim: Claim::Request(acquire.request),
             owner: acquire.owner.clone(),
-            mode: *mode,
+            mode: access.mode,
+            limit: access.limit,
             metadata: acquire.metadata.clone(),
             principal: principal.clone(),
             payload: payload.clone(),
@@ -82,13 +83,13 @@ impl Naive {
         };
         let hold = &self.holds[at];
         if ask.extras.reentry == Reentry::Count {
-            if let Mode::Permits { limit: Some(asked), .. } = ask.mode
+            if let Some(asked) = ask.limit
                 && let Some(limit) = self.limit(&lock).filter(|limit| *limit != asked)
             {
                 return Err(Outcome::Refused(Refusal::LimitMismatch { lock, limit, asked }));
             }
             let covered = match (hold.ask.mode, ask.mode) {
-                (Mode::Permits { count: held, .. }, Mode::Permits { count, .. }) => 0 < count && count <= held,
+                (Mode::Permits(held), Mode::Permits(count)) => 0 < count && count <= held,
                 (Mode::Exclusive, asked) => !is_semaphore(asked),
                 (held, asked) => held == asked,
             };
@@ -127,7 +128,7 @@ impl Naive {
             let kind = if semaphore { Kind::Semaphore } else { Kind::Lock };
             return Err(Outcome::Refused(Refusal::KindMismatch { lock, kind }));
         }
-        if let Mode::Permits { count, limit: asked } = ask.mode {
+        if let (Mode::Permits(count), asked) = (ask.mode, ask.limit) {
             let Some(limit) = self.limit(&lock).or(asked) else {
                 return Err(Outcome::Refused(Refusal::LimitUnknown { lock }));
             };
@@ -164,11 +165,12 @@ impl Naive {
         }
         let namespace = self.alive(set.request.session).expect("seen").open.namespace.clone();
         let choices = set.extras.as_deref().cloned().unwrap_or_default();
-        let ask = |(name, mode): (&LockName, &Mode)| Ask {
+        let ask = |(name, access): (&LockName, &Access)| Ask {
             lock: LockKey { namespace: namespace.clone(), name: name.clone() },
             claim: Claim::Request(set.request),
             owner: set.owner.clone(),
-            mode: *mode,
+            mode: access.mode,
+            limit: access.limit,
             metadata: set.metadata.clone(),
             principal: principal.clone(),
             payload: payload.clone(),

@@ -77,7 +77,7 @@ impl Naive {
         let found = |hold: &Hold| hold.ask.lock == *lock && hold.token == token && mine(hold);
         let Some(at) = self.holds.iter().position(found) else { return self.not_held(lock, mine) };
         let (hold, lock) = (&mut self.holds[at], lock.clone());
-        let Mode::Permits { count, .. } = &mut hold.ask.mode else {
+        let Mode::Permits(count) = &mut hold.ask.mode else {
             return Outcome::Refused(Refusal::KindMismatch { lock, kind: Kind::Lock });
         };
         if !hold.again.is_empty() {

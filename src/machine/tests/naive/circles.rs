@@ -181,7 +181,7 @@ impl Naive {
             std::iter::once(first).chain(once.iter().map(|wait| self.whole(wait))).collect()
         };
         let any = |ways: &[Vec<Node>]| ways.iter().any(|way| way.iter().all(is_done));
-        let Mode::Permits { count, .. } = ask.mode else {
+        let Mode::Permits(count) = ask.mode else {
             let others = holds.into_iter().filter(|(hold, _)| wait.upgrades != Some(hold.token));
             let held = others.filter(|(hold, _)| conflict(hold.ask.mode, ask.mode)).map(|(_, party)| party);
             let ahead = ahead.into_iter().filter(|(_, party, _)| Some(party) != own.as_ref());
@@ -195,7 +195,7 @@ impl Naive {
             let met = unmet.is_empty();
             return (unmet, met);
         };
-        let permits = |ask: &Ask| if let Mode::Permits { count, .. } = ask.mode { count } else { 0 };
+        let permits = |ask: &Ask| if let Mode::Permits(count) = ask.mode { count } else { 0 };
         let held = holds.iter().map(|(hold, party)| (permits(&hold.ask), vec![vec![Node::Party(party.clone())]]));
         let queued = ahead
             .iter()

@@ -115,6 +115,7 @@ impl Naive {
             claim: Claim::Take(id),
             owner: None,
             mode: Mode::Exclusive,
+            limit: None,
             metadata: grab.metadata.clone(),
             principal: principal.clone(),
             payload: payload.clone(),

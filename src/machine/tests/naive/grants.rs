@@ -112,8 +112,8 @@ impl Naive {
         match mode {
             Mode::Exclusive => holds.next().is_none() && lost.count() == 0,
             Mode::Shared => holds.all(|ask| ask.mode == Mode::Shared) && lost.count() == 0,
-            Mode::Permits { count, .. } => {
-                let permits = |ask: &Ask| if let Mode::Permits { count, .. } = ask.mode { count } else { 0 };
+            Mode::Permits(count) => {
+                let permits = |ask: &Ask| if let Mode::Permits(count) = ask.mode { count } else { 0 };
                 let used: u32 = holds.chain(lost).map(permits).sum();
                 used + count <= self.limit(lock).expect("a semaphore has a limit")
             }

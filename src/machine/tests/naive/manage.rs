@@ -43,7 +43,7 @@ impl Naive {
         self.limits.retain(|(known, ..)| known != lock);
         self.limits.push((lock.clone(), limit, true));
         let wants = |wait: &Wait| match wait.ask.mode {
-            Mode::Permits { count, .. } if wait.ask.lock == *lock && limit < count => Some(count),
+            Mode::Permits(count) if wait.ask.lock == *lock && limit < count => Some(count),
             _ => None,
         };
         while let Some((at, asked)) = self.waits.iter().enumerate().find_map(|(at, wait)| Some((at, wants(wait)?))) {

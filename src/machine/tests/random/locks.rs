@@ -16,14 +16,14 @@ impl Story {
         if let Some(Command::Acquire(mut again)) = again.filter(|_| roll < 25) {
             again.patience = patience;
             if roll < 6 {
-                again.locks.insert(name, Mode::Exclusive);
+                again.locks.insert(name, Mode::Exclusive.into());
             }
             return Command::Acquire(again);
         }
         let mut locks = SmallMap::new();
         for _ in 0..2 + self.random.below(2) {
             let name = self.name();
-            locks.insert(name.clone(), self.mode(&name));
+            locks.insert(name.clone(), self.access(&name));
         }
         let lease_ms = self.random.percent(20).then(|| self.lease_ms());
         let set = Acquire {
@@ -78,10 +78,10 @@ impl Story {
             Command::Acquire(acquire) => {
                 acquire.patience = patience;
                 if changed && acquire.is_set() {
-                    acquire.locks.insert(name, Mode::Exclusive);
+                    acquire.locks.insert(name, Mode::Exclusive.into());
                 } else if changed {
-                    let (_, mode) = acquire.locks.pop_first()?;
-                    acquire.locks = (name, mode).into();
+                    let (_, access) = acquire.locks.pop_first()?;
+                    acquire.locks = (name, access).into();
                 }
             }
             Command::Release(release) if changed => release.name = name,
@@ -107,7 +107,7 @@ impl Story {
         let command = Command::Acquire(Acquire {
             request: RequestId { session: self.known[at].id, number: self.number(at) },
             answered_below: self.answered_below(at),
-            locks: (name.clone(), self.mode(&name)).into(),
+            locks: (name.clone(), self.access(&name)).into(),
             owner: self.owner(),
             patience: self.patience(),
             metadata: Metadata::default(),

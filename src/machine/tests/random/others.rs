@@ -92,11 +92,11 @@ impl Story {
         let name = self.name();
         let batch = self.random.percent(15);
         let namespace = Namespace::parse(if batch { "batch" } else { "default" }).expect("legal");
-        let mode = self.mode(&name);
+        let access = self.access(&name);
         let lock = LockKey { namespace, name };
         let (take, handle, lease_ms) = (TakeId(drawn), handle(drawn), self.lease_ms());
         let (patience, metadata) = (self.patience(), Metadata::default());
-        let take = TakeLease { lock, take, handle, mode, lease_ms, patience, metadata };
+        let take = TakeLease { lock, take, handle, access, lease_ms, patience, metadata };
         self.takes.push(take.clone());
         Command::TakeLease(take)
     }

@@ -36,7 +36,7 @@ impl Script {
                 let owner = args.take_key("owner").map(Owner::parse).transpose()?;
                 let name = LockName::parse(args.next_pos().ok_or("acquire what?")?)?;
                 let (extras, lease_ms) = (self.extras(args)?, args.take_key("lease").map(duration).transpose()?);
-                let (metadata, patience, locks) = (metadata(args), patience(args)?, (name, mode(args)?).into());
+                let (metadata, patience, locks) = (metadata(args), patience(args)?, (name, access(args)?).into());
                 Command::Acquire(Acquire {
                     request,
                     answered_below,
@@ -64,8 +64,8 @@ impl Script {
             "take" => {
                 let ((take, handle), lock) = (self.take(who, args)?, key(args)?);
                 let lease_ms = duration(required(args, "lease")?)?;
-                let (metadata, patience, mode) = (metadata(args), patience(args)?, mode(args)?);
-                Command::TakeLease(TakeLease { lock, take, handle, mode, lease_ms, patience, metadata })
+                let (metadata, patience, access) = (metadata(args), patience(args)?, access(args)?);
+                Command::TakeLease(TakeLease { lock, take, handle, access, lease_ms, patience, metadata })
             }
             "cancel-take" => {
                 let ((take, handle), lock) = (self.take(who, args)?, key(args)?);
@@ -148,17 +148,17 @@ impl Script {
         let owner = args.take_key("owner").map(Owner::parse).transpose()?;
         let (extras, metadata, patience) = (self.extras(args)?, metadata(args), patience(args)?);
         let lease_ms = args.take_key("lease").map(duration).transpose()?;
-        let mode = |how: &str| match how.parse() {
-            Ok(count) => Mode::Permits { count, limit: Some(4) },
-            Err(_) if how == "shared" => Mode::Shared,
-            Err(_) => Mode::Exclusive,
+        let access = |how: &str| match how.parse() {
+            Ok(count) => Access::permits(count, 4),
+            Err(_) if how == "shared" => Mode::Shared.into(),
+            Err(_) => Mode::Exclusive.into(),
         };
         let mut locks = SmallMap::new();
         while let Some(name) = args.next_pos() {
-            locks.insert(LockName::parse(name)?, Mode::Exclusive);
+            locks.insert(LockName::parse(name)?, Mode::Exclusive.into());
         }
         while let Some((name, how)) = args.next_key() {
-            locks.insert(LockName::parse(name)?, mode(how));
+            locks.insert(LockName::parse(name)?, access(how));
         }
         let answered_below = 0;
         Ok(Command::Acquire(Acquire { request, answered_below, locks, owner, patience, metadata, lease_ms, extras }))

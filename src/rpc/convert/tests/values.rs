@@ -9,7 +9,7 @@ use proptest::prelude::*;
 pub(super) use events::event_kind;
 
 use crate::model::{
-    Alteration, Answer, Arrival, Attachment, Breach, ChainHash, Checked, CircleLink, Claim, EndReason, Event,
+    Access, Alteration, Answer, Arrival, Attachment, Breach, ChainHash, Checked, CircleLink, Claim, EndReason, Event,
     EventKind, ExplainedWait, Explanation, Extras, Fairness, FencingToken, Grant, GrantFacts, Handle, Health,
     HistoryPage, HistoryRecord, HolderView, Kind, LeaveReason, LockKey, LockName, LockSummary, LockValue, LockView,
     LogTime, Managing, Metadata, Mode, Namespace, Obstacle, OnDeadlock, Outcome, Owner, Parent, Participant, Patience,
@@ -38,13 +38,17 @@ fn at() -> impl Strategy<Value = LogTime> {
     any::<u64>().prop_map(LogTime)
 }
 
-pub(super) fn mode() -> impl Strategy<Value = Mode> {
+pub(super) fn access() -> impl Strategy<Value = Access> {
     let permits = || 1..=crate::limits::PERMITS_MAX;
     prop_oneof![
-        Just(Mode::Exclusive),
-        Just(Mode::Shared),
-        (permits(), option::of(permits())).prop_map(|(count, limit)| Mode::Permits { count, limit }),
+        Just(Mode::Exclusive.into()),
+        Just(Mode::Shared.into()),
+        (permits(), option::of(permits())).prop_map(|(count, limit)| Access::permits(count, limit)),
     ]
+}
+
+pub(super) fn mode() -> impl Strategy<Value = Mode> {
+    access().prop_map(|access| access.mode)
 }
 
 pub(super) fn patience() -> impl Strategy<Value = Patience> {
