@@ -34,12 +34,12 @@ pub(super) const ANONYMOUS: &str = "anonymous";
 
 /// Writes the record. False, with nothing written, where it is of a kind that history does not keep.
 pub fn write(out: &mut Vec<u8>, draft: &Draft<'_>) -> bool {
-    let Some(tag) = tag_of(draft.kind) else { return false };
+    let Some(tag) = tag_of(&draft.event.kind) else { return false };
     out.push(tag);
-    number(out, draft.position.index);
-    number(out, draft.position.n.into());
-    number(out, draft.at.0);
-    number(out, draft.wall.0);
+    number(out, draft.event.position.index);
+    number(out, draft.event.position.n.into());
+    number(out, draft.event.at.0);
+    number(out, draft.event.wall.0);
     text(out, draft.lock.as_str());
     out.extend_from_slice(&draft.previous.0);
     body(out, draft);
@@ -56,7 +56,7 @@ fn tag_of(kind: &EventKind) -> Option<u8> {
         EventKind::Expired { .. } => Some(EXPIRED),
         EventKind::Broken { .. } => Some(BROKEN),
         EventKind::Upgraded { .. } => Some(UPGRADED),
-        EventKind::Downgraded { .. } => Some(DOWNGRADED),
+        EventKind::Downgraded => Some(DOWNGRADED),
         EventKind::PermitsReturned { .. } => Some(PERMITS_RETURNED),
         EventKind::Resumed { .. } => Some(RESUMED),
         EventKind::HandedOver { .. } => Some(HANDED_OVER),
@@ -64,9 +64,9 @@ fn tag_of(kind: &EventKind) -> Option<u8> {
         EventKind::Queued { .. }
         | EventKind::Left { .. }
         | EventKind::RevokeRequested { .. }
-        | EventKind::ValueChanged { .. }
-        | EventKind::Reopened { .. }
-        | EventKind::SessionOpened { .. }
+        | EventKind::ValueChanged
+        | EventKind::Reopened
+        | EventKind::SessionOpened
         | EventKind::SessionEnded { .. }
         | EventKind::LeaderlessGap { .. } => None,
     }
@@ -75,13 +75,13 @@ fn tag_of(kind: &EventKind) -> Option<u8> {
 /// What the kind of record has, the mode first.
 fn body(out: &mut Vec<u8>, draft: &Draft<'_>) {
     mode(out, draft.mode, draft.limit);
-    if let Some(claim) = draft.kind.claim() {
+    if let Some(claim) = draft.event.subject.claim() {
         write_claim(out, claim);
     }
-    if let Some(token) = draft.kind.token() {
+    if let Some(token) = draft.event.subject.token() {
         number(out, token.as_u64());
     }
-    match draft.kind {
+    match &draft.event.kind {
         EventKind::Granted { waited_ms, .. } => number(out, *waited_ms),
         EventKind::Released { held_ms, .. } => number(out, *held_ms),
         EventKind::Expired { reason, held_ms, .. } => {
@@ -105,13 +105,13 @@ fn body(out: &mut Vec<u8>, draft: &Draft<'_>) {
             text(out, by.as_str());
         }
         EventKind::LimitChanged { limit, .. } => number(out, limit.map_or(0, |limit| u64::from(limit) + 1)),
-        EventKind::Downgraded { .. }
+        EventKind::Downgraded
         | EventKind::Queued { .. }
         | EventKind::Left { .. }
         | EventKind::RevokeRequested { .. }
-        | EventKind::ValueChanged { .. }
-        | EventKind::Reopened { .. }
-        | EventKind::SessionOpened { .. }
+        | EventKind::ValueChanged
+        | EventKind::Reopened
+        | EventKind::SessionOpened
         | EventKind::SessionEnded { .. }
         | EventKind::LeaderlessGap { .. } => {}
     }

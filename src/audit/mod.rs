@@ -18,23 +18,15 @@ pub(crate) use read::split_off;
 pub use read::{Damaged, Written, read};
 pub use verify::{Flaw, Proof, verify};
 
-use crate::model::{
-    Arrival, ChainHash, EventKind, Fairness, GrantFacts, HistoryRecord, LockName, LogTime, Mode, Position, WallTime,
-};
+use crate::model::{Arrival, ChainHash, Event, Fairness, GrantFacts, HistoryRecord, LockName, Mode};
 
 /// A record before it is written: everything but what the chain adds.
 #[derive(Debug, Clone, Copy)]
 pub struct Draft<'a> {
-    /// Where it stands.
-    pub position: Position,
-    /// Log time.
-    pub at: LogTime,
-    /// The leader's wall clock.
-    pub wall: WallTime,
-    /// Which lock.
+    /// As in [`HistoryRecord`].
+    pub event: &'a Event,
+    /// The lock that the event is about.
     pub lock: &'a LockName,
-    /// What happened.
-    pub kind: &'a EventKind,
     /// As in [`HistoryRecord`].
     pub mode: Option<Mode>,
     /// As in [`HistoryRecord`]; written for permits only.
@@ -81,11 +73,8 @@ impl<'a> Draft<'a> {
             why: &grant.why,
         };
         Some(Self {
-            position: record.event.position,
-            at: record.event.at,
-            wall: record.event.wall,
-            lock: &record.event.kind.lock()?.name,
-            kind: &record.event.kind,
+            event: &record.event,
+            lock: &record.event.subject.lock()?.name,
             mode: record.mode,
             limit: record.limit,
             facts: record.grant.as_ref().map(facts),

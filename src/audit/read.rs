@@ -8,8 +8,8 @@ use super::bytes::{
 };
 use crate::model::{
     Arrival, ChainHash, Claim, EndReason, Event, EventKind, Fairness, FencingToken, GrantFacts, HistoryRecord, Invalid,
-    LockKey, LockName, LogTime, Mode, Namespace, Owner, Position, Principal, Reason, RequestId, SessionId, TakeId,
-    WallTime,
+    LockKey, LockName, LogTime, Mode, Namespace, Owner, Position, Principal, Reason, RequestId, SessionId, Subject,
+    TakeId, WallTime,
 };
 
 /// Bytes that are no record; the text says why.
@@ -58,14 +58,14 @@ impl Written<'_> {
         let lock = LockKey { namespace: namespace.clone(), name: LockName::parse(self.lock)? };
         let previous = ChainHash(rest.array()?);
         let (mode, limit) = rest.mode()?;
-        let kind = rest.kind(self.tag, lock, mode)?;
+        let (subject, kind) = rest.what(self.tag, lock, mode)?;
         let new = [GRANTED, RESUMED, HANDED_OVER].contains(&self.tag);
         let grant = if new { Some(rest.facts()?) } else { None };
         if !rest.0.is_empty() {
             return Err(Damaged(format!("{} bytes too many", rest.0.len())));
         }
         let Self { position, at, wall, .. } = self;
-        let event = Event { position, at, wall, namespace: Some(namespace.clone()), kind };
+        let event = Event { position, at, wall, namespace: Some(namespace.clone()), subject, kind };
         Ok(HistoryRecord { event, mode, limit, grant, previous, before, hash })
     }
 }
@@ -164,33 +164,35 @@ impl<'a> Rest<'a> {
     }
 
     /// What happened, in the order in which it was written.
-    fn kind(&mut self, tag: u8, lock: LockKey, mode: Option<Mode>) -> Result<EventKind, Damaged> {
+    fn what(&mut self, tag: u8, lock: LockKey, mode: Option<Mode>) -> Result<(Subject, EventKind), Damaged> {
         if tag == LIMIT_CHANGED {
-            return Ok(EventKind::LimitChanged { lock, limit: self.number_or_none()? });
+            let subject = Subject::Lock { lock, claim: None, token: None };
+            return Ok((subject, EventKind::LimitChanged { limit: self.number_or_none()? }));
         }
-        let (claim, token) = (self.claim()?, self.token()?);
+        let subject = Subject::hold(&lock, self.claim()?, self.token()?);
         let mode = mode.ok_or_else(|| Damaged("a hold without a mode".into()))?;
-        Ok(match tag {
-            GRANTED => EventKind::Granted { lock, claim, token, mode, waited_ms: self.number()? },
-            RELEASED => EventKind::Released { lock, claim, token, held_ms: self.number()? },
-            EXPIRED => EventKind::Expired { lock, claim, token, reason: self.reason()?, held_ms: self.number()? },
+        let kind = match tag {
+            GRANTED => EventKind::Granted { mode, waited_ms: self.number()? },
+            RELEASED => EventKind::Released { held_ms: self.number()? },
+            EXPIRED => EventKind::Expired { reason: self.reason()?, held_ms: self.number()? },
             BROKEN => {
                 let (by, why) = (Principal::parse(self.text()?)?, Reason::parse(self.text()?)?);
-                EventKind::Broken { lock, claim, token, by, why, held_ms: self.number()? }
+                EventKind::Broken { by, why, held_ms: self.number()? }
             }
-            UPGRADED => EventKind::Upgraded { lock, claim, token, from: self.token()?, waited_ms: self.number()? },
-            DOWNGRADED => EventKind::Downgraded { lock, claim, token },
+            UPGRADED => EventKind::Upgraded { from: self.token()?, waited_ms: self.number()? },
+            DOWNGRADED => EventKind::Downgraded,
             PERMITS_RETURNED => {
                 let count = u32::try_from(self.number()?).map_err(|_| Damaged("a number of permits".into()))?;
-                EventKind::PermitsReturned { lock, claim, token, count }
+                EventKind::PermitsReturned { count }
             }
-            RESUMED => EventKind::Resumed { lock, claim, token, mode, from: self.token()? },
+            RESUMED => EventKind::Resumed { mode, from: self.token()? },
             HANDED_OVER => {
                 let (was, from) = (self.claim()?, self.token()?);
-                EventKind::HandedOver { lock, claim, was, from, token, mode, by: Principal::parse(self.text()?)? }
+                EventKind::HandedOver { was, from, mode, by: Principal::parse(self.text()?)? }
             }
             other => return Err(Damaged(format!("a record of kind {other}"))),
-        })
+        };
+        Ok((subject, kind))
     }
 
     fn facts(&mut self) -> Result<GrantFacts, Damaged> {

@@ -143,7 +143,7 @@ impl<S: LockService> Observer<S> {
                 }
             }
             self.due = match self.watch.next().await {
-                Ok(event) => event.kind.lock().is_some_and(|lock| lock.name == self.name),
+                Ok(event) => event.subject.lock().is_some_and(|lock| lock.name == self.name),
                 Err(ClientError::Service(ServiceError::EventsMissed { .. })) => true,
                 Err(error) => return Err(error),
             };

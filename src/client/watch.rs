@@ -126,9 +126,9 @@ fn frees(event: &Event, lock: &LockName) -> bool {
             | EventKind::Expired { .. }
             | EventKind::Left { .. }
             | EventKind::Broken { .. }
-            | EventKind::Reopened { .. }
+            | EventKind::Reopened
     );
-    ended && event.kind.lock().is_some_and(|key| key.name == *lock)
+    ended && event.subject.lock().is_some_and(|key| key.name == *lock)
 }
 
 impl<S: LockService> fmt::Debug for Watch<S> {

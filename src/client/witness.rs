@@ -12,7 +12,7 @@ use super::hold::{Asked, Hold};
 use super::presence::Presence;
 use crate::limits::{HOLD_LOOKS_AT_ONCE, HOLDS_FOLLOWED_SWEEP_MIN};
 use crate::model::{
-    Answer, Claim, EndReason, EventKind, FencingToken, LockKey, Outcome, Query, Refusal, RequestId, TokenState,
+    Answer, Claim, EndReason, Event, EventKind, FencingToken, LockKey, Outcome, Query, Refusal, RequestId, TokenState,
 };
 use crate::service::{Events, Freshness, LockService, Scope, ServiceError, Subscription};
 
@@ -70,7 +70,7 @@ async fn listen<S: LockService>(
             }
             Some(()) = looks.next(), if !looks.is_empty() => {}
             event = events.next() => match event {
-                Ok(event) => happened(&event.kind, holds),
+                Ok(event) => happened(&event, holds),
                 Err(error) => return Some(error),
             },
         }
@@ -78,30 +78,31 @@ async fn listen<S: LockService>(
 }
 
 /// Tells the hold with this token, which several guards may share.
-fn happened(kind: &EventKind, holds: &Followed) {
+fn happened(event: &Event, holds: &Followed) {
     let of = |token: FencingToken| holds.iter().filter_map(Weak::upgrade).filter(move |hold| hold.token() == token);
-    match kind {
+    let its = event.subject.token().into_iter().flat_map(of);
+    match &event.kind {
         // Where it has no lease it ended with its session, which the keeper hears of.
-        EventKind::Expired { token, reason, .. } => {
-            of(*token).filter(|hold| hold.lease_length().is_some()).for_each(|hold| hold.end_as(Some(*reason)));
+        EventKind::Expired { reason, .. } => {
+            its.filter(|hold| hold.lease_length().is_some()).for_each(|hold| hold.end_as(Some(*reason)));
         }
-        EventKind::Broken { token, .. } => of(*token).for_each(|hold| hold.end_as(Some(EndReason::Broken))),
+        EventKind::Broken { .. } => its.for_each(|hold| hold.end_as(Some(EndReason::Broken))),
         EventKind::HandedOver { from, .. } => of(*from).for_each(|hold| hold.end_as(Some(EndReason::HandedOver))),
-        EventKind::RevokeRequested { token, by, why, .. } => {
-            of(*token).for_each(|hold| hold.ask(Asked { by: by.clone(), why: why.clone() }));
+        EventKind::RevokeRequested { by, why } => {
+            its.for_each(|hold| hold.ask(Asked { by: by.clone(), why: why.clone() }));
         }
         EventKind::Queued { .. }
         | EventKind::Granted { .. }
         | EventKind::Left { .. }
         | EventKind::Released { .. }
         | EventKind::Upgraded { .. }
-        | EventKind::Downgraded { .. }
+        | EventKind::Downgraded
         | EventKind::PermitsReturned { .. }
         | EventKind::Resumed { .. }
-        | EventKind::Reopened { .. }
-        | EventKind::ValueChanged { .. }
+        | EventKind::Reopened
+        | EventKind::ValueChanged
         | EventKind::LimitChanged { .. }
-        | EventKind::SessionOpened { .. }
+        | EventKind::SessionOpened
         | EventKind::SessionEnded { .. }
         | EventKind::LeaderlessGap { .. } => {}
     }

@@ -155,9 +155,14 @@ fn segment() -> Segment {
     let (lock, says) = (lock(), text(limits::METADATA_BYTES_MAX));
     let (owner, principal) = (owner(), principal());
     let why = Reason::parse(&text(limits::REASON_BYTES_MAX)).expect("legal");
-    let claim = Claim::Take(TAKE);
-    let kind =
-        EventKind::Broken { lock: lock.clone(), claim, token: token(), by: principal.clone(), why, held_ms: u64::MAX };
+    let event = Event {
+        position: Position { index: u64::MAX, n: u32::MAX },
+        at: TIME,
+        wall: WALL,
+        namespace: Some(lock.namespace.clone()),
+        subject: Subject::hold(&lock, Claim::Take(TAKE), token()),
+        kind: EventKind::Broken { by: principal.clone(), why, held_ms: u64::MAX },
+    };
     let facts = Facts {
         arrival: Arrival { sequence: u64::MAX, queued: true },
         fairness: Fairness::Barging,
@@ -169,17 +174,14 @@ fn segment() -> Segment {
         why: &says,
     };
     let draft = Draft {
-        position: Position { index: u64::MAX, n: u32::MAX },
-        at: TIME,
-        wall: WALL,
+        event: &event,
         lock: &lock.name,
-        kind: &kind,
         mode: Some(mode()),
         limit: Some(u32::MAX),
         facts: Some(facts),
         previous: ChainHash([255; 16]),
     };
-    let mut segment = Segment { records: u32::MAX, after: draft.position, ..Segment::default() };
+    let mut segment = Segment { records: u32::MAX, after: event.position, ..Segment::default() };
     segment.bytes.0 = vec![7; limits::HISTORY_SEGMENT_BYTES - 1];
     let mut note = Vec::new();
     audit::bytes::write(&mut note, &draft);

@@ -8,7 +8,7 @@ use crate::faults::{self, Fault};
 use crate::limits;
 use crate::model::{
     Command, DurationField, EndReason, Entry, EventKind, Outcome, Refusal, Renewal, RenewalTarget, Reply, SessionId,
-    Submission,
+    Subject, Submission,
 };
 
 impl Machine {
@@ -80,7 +80,7 @@ impl Machine {
             Command::Manage(manage) => self.manage(principal, manage),
             Command::LeaderlessGap { gap_ms } => {
                 self.globals.leaderless_ms = self.globals.leaderless_ms.saturating_add(*gap_ms);
-                self.event(None, EventKind::LeaderlessGap { gap_ms: *gap_ms });
+                self.event(None, Subject::Cluster, EventKind::LeaderlessGap { gap_ms: *gap_ms });
                 Outcome::Ticked
             }
             Command::Configure(settings) => {

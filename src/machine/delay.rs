@@ -7,7 +7,7 @@ use super::{Machine, RecordKey};
 use crate::limits;
 use crate::model::{
     Claim, DurationField, EndReason, EventKind, Fairness, FencingToken, Grant, Handle, LockKey, Outcome, QuotaKind,
-    Refusal,
+    Refusal, Subject,
 };
 
 impl Machine {
@@ -38,8 +38,8 @@ impl Machine {
     /// Opens again what a lost hold kept closed.
     pub(super) fn end_delay(&mut self, key: &LockKey, token: FencingToken) {
         if self.remove_delay(key, token).is_some() {
-            let event = EventKind::Reopened { lock: key.clone(), token };
-            self.event(Some(key.namespace.clone()), event);
+            let subject = Subject::Lock { lock: key.clone(), claim: None, token: Some(token) };
+            self.event(Some(key.namespace.clone()), subject, EventKind::Reopened);
         }
     }
 
@@ -79,8 +79,7 @@ impl Machine {
         let lease = deadline.map(|deadline| Lease { handle: None, deadline, attempt: 0 });
         let holder = Holder { lease, ..Holder::new(request, &self.globals) };
         let new = self.next_token();
-        let event = EventKind::Resumed { lock: key.clone(), claim, from: token, token: new, mode };
-        self.granted(key, event, &holder, self.at_once(Fairness::Fair));
+        self.granted(key, new, EventKind::Resumed { from: token, mode }, &holder, self.at_once(Fairness::Fair));
         self.insert_holder(key, new, holder);
         Outcome::Granted(Grant { token: new, deadline, waited_ms: 0 })
     }

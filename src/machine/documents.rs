@@ -15,7 +15,7 @@ use crate::limits;
 use crate::model::{
     Claim, DocumentCommand, DocumentId, EndReason, EventKind, Fairness, FencingToken, Grab, Grant, Handle, Kind,
     LockKey, LockName, LockValue, LogTime, Mode, Namespace, Outcome, Patience, Principal, ProcessId, QuotaKind,
-    Refusal,
+    Refusal, Subject,
 };
 
 impl Machine {
@@ -210,8 +210,7 @@ impl Machine {
         }
         if holder.set_value(value) {
             self.touch(RecordKey::Holder(key.clone(), token));
-            let event = EventKind::ValueChanged { lock: key.clone(), claim, token };
-            self.event(Some(key.namespace.clone()), event);
+            self.event(Some(key.namespace.clone()), Subject::hold(key, claim, token), EventKind::ValueChanged);
         }
         Outcome::Done
     }

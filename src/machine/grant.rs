@@ -12,7 +12,7 @@ use super::{Machine, RecordKey};
 use crate::faults::{self, Fault};
 use crate::model::{
     Claim, EndReason, EventKind, FencingToken, Kind, LeaveReason, LockKey, Outcome, Principal, Reason, RequestId,
-    SessionId,
+    SessionId, Subject,
 };
 
 /// How a hold ends.
@@ -115,10 +115,9 @@ impl Machine {
 
     /// Makes it a holder of the lock, with a new token larger than all before.
     pub(super) fn hold(&mut self, key: &LockKey, holder: Holder, entrance: Entrance) -> FencingToken {
-        let (claim, mode, waited_ms) = (holder.request.claim, holder.request.mode, holder.waited_ms);
         let token = self.next_token();
-        let kind = EventKind::Granted { lock: key.clone(), claim, token, mode, waited_ms };
-        self.granted(key, kind, &holder, entrance);
+        let kind = EventKind::Granted { mode: holder.request.mode, waited_ms: holder.waited_ms };
+        self.granted(key, token, kind, &holder, entrance);
         self.insert_holder(key, token, holder);
         token
     }
@@ -174,7 +173,7 @@ impl Machine {
         self.usage_of(&key.namespace).waiters += 1;
         self.dirty.born(RecordKey::Waiter(key.clone(), sequence));
         self.stands(key, claim, Standing::Waits(sequence), in_set);
-        self.event(Some(key.namespace.clone()), EventKind::Queued { lock: key.clone(), claim, sequence });
+        self.event(Some(key.namespace.clone()), Subject::wait(key, claim), EventKind::Queued { sequence });
     }
 
     /// Notes with the claim's session or take where it stands now.
@@ -218,21 +217,19 @@ impl Machine {
         self.dirty.gone(RecordKey::Holder(key.clone(), token));
         self.look_at(key, 0);
         let mode = holder.request.mode;
-        let (lock, claim) = (key.clone(), holder.request.claim);
+        let claim = holder.request.claim;
         let held_ms = self.globals.now.ms_since(holder.since);
         let kind = match (reason, broken) {
-            (_, Some((by, why))) => Some(EventKind::Broken { lock, claim, token, by, why, held_ms }),
-            (EndReason::Released | EndReason::Cancelled, None) => {
-                Some(EventKind::Released { lock, claim, token, held_ms })
-            }
+            (_, Some((by, why))) => Some(EventKind::Broken { by, why, held_ms }),
+            (EndReason::Released | EndReason::Cancelled, None) => Some(EventKind::Released { held_ms }),
             (EndReason::Expired | EndReason::Lost | EndReason::Broken | EndReason::Overtaken, None) => {
-                Some(EventKind::Expired { lock, claim, token, reason, held_ms })
+                Some(EventKind::Expired { reason, held_ms })
             }
             // Told by the event that names the new holder.
             (EndReason::HandedOver, None) => None,
         };
         if let Some(kind) = kind {
-            self.happened(key, kind, Some(mode));
+            self.happened(key, Some((claim, token)), kind, Some(mode));
         }
         let answer = answer.unwrap_or(Outcome::HoldEnded { reason });
         for later in holder.extras.iter().flat_map(|extras| extras.again.iter().chain(&extras.upgrade)) {
@@ -278,8 +275,8 @@ impl Machine {
             lock.takes.remove(handle);
         }
         self.look_at(key, sequence);
-        let kind = EventKind::Left { lock: key.clone(), claim: waiter.request.claim, sequence, why };
-        self.event(Some(key.namespace.clone()), kind);
+        let subject = Subject::wait(key, waiter.request.claim);
+        self.event(Some(key.namespace.clone()), subject, EventKind::Left { sequence, why });
         self.claim_is_over(key, waiter.request.claim, waiter.request.fingerprint, answer);
     }
 

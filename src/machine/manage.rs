@@ -10,7 +10,7 @@ use super::state::{Holder, Purpose, Request, Standing, Waiter};
 use crate::limits;
 use crate::model::{
     Breach, Claim, EndReason, EventKind, Fairness, FencingToken, HolderView, LockKey, LogTime, Manage, Managing,
-    Outcome, Principal, QuotaKind, Reason, Refusal, RequestId, SessionId,
+    Outcome, Principal, QuotaKind, Reason, Refusal, RequestId, SessionId, Subject,
 };
 
 impl Machine {
@@ -64,8 +64,8 @@ impl Machine {
         let Some(claim) = holder.map(|holder| holder.request.claim) else {
             return Outcome::Refused(self.not_held(key, |_| false));
         };
-        let (lock, by, why) = (key.clone(), by.clone(), why.clone());
-        self.event(Some(key.namespace.clone()), EventKind::RevokeRequested { lock, claim, token, by, why });
+        let kind = EventKind::RevokeRequested { by: by.clone(), why: why.clone() };
+        self.event(Some(key.namespace.clone()), Subject::hold(key, claim, token), kind);
         Outcome::Done
     }
 
@@ -88,8 +88,7 @@ impl Machine {
             None => self.at_once(Fairness::Fair),
         };
         let token = self.next_token();
-        let (lock, by) = (key.clone(), by.clone());
-        self.granted(key, EventKind::HandedOver { lock, claim, was, from, token, mode, by }, &heir, entrance);
+        self.granted(key, token, EventKind::HandedOver { was, from, mode, by: by.clone() }, &heir, entrance);
         self.insert_holder(key, token, heir);
         let Claim::Request(to) = claim else { return Outcome::Done };
         Outcome::HandedOver { token, to }

@@ -24,8 +24,8 @@ impl Machine {
         self.touch(RecordKey::Holder(key.clone(), token));
         self.look_at(key, 0);
         self.capacity_changes(key);
-        let event = EventKind::PermitsReturned { lock: key.clone(), claim, token, count };
-        self.happened(key, event, Some(Mode::Permits(left)));
+        let mode = Some(Mode::Permits(left));
+        self.happened(key, Some((claim, token)), EventKind::PermitsReturned { count }, mode);
         Outcome::Released { left }
     }
 

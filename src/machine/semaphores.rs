@@ -53,7 +53,7 @@ impl Machine {
     fn limit_changed(&mut self, key: &LockKey, limit: Option<u32>) {
         self.touch(RecordKey::Semaphore(key.clone()));
         self.look_at(key, 0);
-        self.happened(key, EventKind::LimitChanged { lock: key.clone(), limit }, None);
+        self.happened(key, None, EventKind::LimitChanged { limit }, None);
     }
 
     /// A waiter that wants more than there will ever be would keep everybody behind it waiting for ever.

@@ -10,7 +10,7 @@ use crate::faults::{self, Fault};
 use crate::limits;
 use crate::model::{
     Attach, Attachment, BoundAdvice, DurationField, EndReason, EndSession, EventKind, LeaveReason, LogTime,
-    OpenSession, Outcome, Principal, QuotaKind, Reason, Refusal, SessionClose, SessionId, Setting,
+    OpenSession, Outcome, Principal, QuotaKind, Reason, Refusal, SessionClose, SessionId, Setting, Subject,
 };
 
 impl Machine {
@@ -51,7 +51,7 @@ impl Machine {
         self.usage_of(&open.namespace).sessions += 1;
         self.totals.sessions += 1;
         self.touch(RecordKey::Session(id));
-        self.event(Some(open.namespace.clone()), EventKind::SessionOpened { session: id });
+        self.event(Some(open.namespace.clone()), Subject::Session(id), EventKind::SessionOpened);
         Outcome::Opened { session: id, ttl_ms: open.ttl_ms, deadline }
     }
 
@@ -217,8 +217,7 @@ impl Machine {
                 }
             }
         }
-        let event = EventKind::SessionEnded { session: id, reason, why };
-        self.event(Some(namespace), event);
+        self.event(Some(namespace), Subject::Session(id), EventKind::SessionEnded { reason, why });
         self.move_due(None, Some(deadline), Due::Tombstone(id));
         self.touch(RecordKey::Tombstone(id));
         self.totals.sessions -= 1;

@@ -47,7 +47,7 @@ impl Machine {
         }
         self.touch(RecordKey::Holder(key.clone(), token));
         self.look_at(key, 0);
-        self.happened(key, EventKind::Downgraded { lock: key.clone(), claim, token }, Some(Mode::Shared));
+        self.happened(key, Some((claim, token)), EventKind::Downgraded, Some(Mode::Shared));
         Outcome::Downgraded
     }
 
@@ -161,8 +161,8 @@ impl Machine {
         self.touch(RecordKey::Holder(key.clone(), from));
         self.touch(RecordKey::Holder(key.clone(), token));
         let claim = Claim::Request(RequestId { session, number: asked.number });
-        let lock = key.clone();
-        self.happened(key, EventKind::Upgraded { lock, claim, from, token, waited_ms }, Some(Mode::Exclusive));
+        let kind = EventKind::Upgraded { from, waited_ms };
+        self.happened(key, Some((claim, token)), kind, Some(Mode::Exclusive));
         Some(Grant { waited_ms, ..grant })
     }
 

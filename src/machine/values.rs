@@ -2,7 +2,7 @@
 
 use super::alter::Altering;
 use super::{Machine, RecordKey};
-use crate::model::{EventKind, FencingToken, LockKey, LockValue, Outcome, Refusal};
+use crate::model::{EventKind, FencingToken, LockKey, LockValue, Outcome, Refusal, Subject};
 
 impl Machine {
     pub(super) fn set_value(
@@ -20,8 +20,7 @@ impl Machine {
         let claim = holder.request.claim;
         if holder.set_value(value) {
             self.touch(RecordKey::Holder(key.clone(), token));
-            let event = EventKind::ValueChanged { lock: key.clone(), claim, token };
-            self.event(Some(key.namespace.clone()), event);
+            self.event(Some(key.namespace.clone()), Subject::hold(key, claim, token), EventKind::ValueChanged);
         }
         Outcome::Done
     }

@@ -44,200 +44,183 @@ pub struct Event {
     pub wall: WallTime,
     /// Whose; `None` for what concerns the whole cluster.
     pub namespace: Option<Namespace>,
+    /// What it is about.
+    pub subject: Subject,
     /// What happened.
     pub kind: EventKind,
 }
 
-/// What happened.
+/// What an event is about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Subject {
+    /// A lock, mostly one of its waiters or holders.
+    Lock {
+        /// The lock's full name.
+        lock: LockKey,
+        /// The request that waits or holds; `None` where the event is about the lock itself.
+        claim: Option<Claim>,
+        /// The token of the grant; `None` for a waiter, and for a change of a semaphore's limit.
+        token: Option<FencingToken>,
+    },
+    /// A session as a whole.
+    Session(SessionId),
+    /// The whole cluster.
+    Cluster,
+}
+
+impl Subject {
+    /// A request in the queue of this lock.
+    #[must_use]
+    pub fn wait(lock: &LockKey, claim: Claim) -> Self {
+        Self::Lock { lock: lock.clone(), claim: Some(claim), token: None }
+    }
+
+    /// A hold of this lock.
+    #[must_use]
+    pub fn hold(lock: &LockKey, claim: Claim, token: FencingToken) -> Self {
+        Self::Lock { lock: lock.clone(), claim: Some(claim), token: Some(token) }
+    }
+
+    /// The lock that the event is about, if any.
+    #[must_use]
+    pub fn lock(&self) -> Option<&LockKey> {
+        match self {
+            Subject::Lock { lock, .. } => Some(lock),
+            Subject::Session(_) | Subject::Cluster => None,
+        }
+    }
+
+    /// The request that waits or holds, if the event is about one.
+    #[must_use]
+    pub fn claim(&self) -> Option<Claim> {
+        match self {
+            Subject::Lock { claim, .. } => *claim,
+            Subject::Session(_) | Subject::Cluster => None,
+        }
+    }
+
+    /// The token that the event is about, if any.
+    #[must_use]
+    pub fn token(&self) -> Option<FencingToken> {
+        match self {
+            Subject::Lock { token, .. } => *token,
+            Subject::Session(_) | Subject::Cluster => None,
+        }
+    }
+
+    /// The session that the event is about, or that waits or holds; `None` for a token lease.
+    #[must_use]
+    pub fn session(&self) -> Option<SessionId> {
+        match self {
+            Subject::Lock { claim, .. } => claim.and_then(|claim| claim.session()),
+            Subject::Session(session) => Some(*session),
+            Subject::Cluster => None,
+        }
+    }
+}
+
+/// What happened to an event's subject.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EventKind {
-    /// Somebody stands in a queue.
+    /// The request joined the queue.
     Queued {
-        /// For which lock.
-        lock: LockKey,
-        /// Who.
-        claim: Claim,
-        /// Its number there.
+        /// Its number in the queue.
         sequence: u64,
     },
-    /// Somebody holds a lock.
+    /// The request holds the lock.
     Granted {
-        /// Which.
-        lock: LockKey,
-        /// Who.
-        claim: Claim,
-        /// The grant's token.
-        token: FencingToken,
-        /// How.
+        /// How it holds the lock.
         mode: Mode,
         /// After so long in the queue, in milliseconds of log time.
         waited_ms: u64,
     },
-    /// Somebody no longer waits: its patience, its session or its take ended.
+    /// The request waits no longer: its patience, its session or its take ended.
     Left {
-        /// Which queue.
-        lock: LockKey,
-        /// Who.
-        claim: Claim,
-        /// Its number there.
+        /// Its number in the queue.
         sequence: u64,
-        /// Why.
+        /// Why it left.
         why: LeaveReason,
     },
     /// A hold was given back.
     Released {
-        /// Which lock.
-        lock: LockKey,
-        /// Who.
-        claim: Claim,
-        /// Which grant.
-        token: FencingToken,
         /// After so long, in milliseconds of log time.
         held_ms: u64,
     },
     /// A hold ended against its holder's will.
     Expired {
-        /// Which lock.
-        lock: LockKey,
-        /// Who.
-        claim: Claim,
-        /// Which grant.
-        token: FencingToken,
-        /// How.
+        /// How it ended.
         reason: EndReason,
         /// After so long, in milliseconds of log time.
         held_ms: u64,
     },
-    /// A shared hold has become the only one, under a new token.
+    /// A shared hold has become the only one, under a new token. The claim is the request that asked for it.
     Upgraded {
-        /// Which lock.
-        lock: LockKey,
-        /// The request that asked for it.
-        claim: Claim,
         /// The token of the shared hold.
         from: FencingToken,
-        /// The new one.
-        token: FencingToken,
         /// After so long ahead of the queue, in milliseconds of log time.
         waited_ms: u64,
     },
     /// An exclusive hold is shared now.
-    Downgraded {
-        /// Which lock.
-        lock: LockKey,
-        /// Who.
-        claim: Claim,
-        /// Which grant.
-        token: FencingToken,
-    },
-    /// A lost hold was taken up within its lock-delay.
+    Downgraded,
+    /// A lost hold was taken up within its lock-delay, under a new token.
     Resumed {
-        /// Which lock.
-        lock: LockKey,
-        /// Who holds it now.
-        claim: Claim,
-        /// The lost grant.
+        /// The lost grant's token.
         from: FencingToken,
-        /// The new one.
-        token: FencingToken,
-        /// How it is held.
+        /// How the lock is held.
         mode: Mode,
     },
     /// A hold was ended from outside.
     Broken {
-        /// Which lock.
-        lock: LockKey,
-        /// Who.
-        claim: Claim,
-        /// Which grant.
-        token: FencingToken,
-        /// By whom, as the cluster checked it.
+        /// The caller that broke it, as the cluster checked it.
         by: Principal,
-        /// What for.
+        /// The caller's reason.
         why: Reason,
         /// After so long, in milliseconds of log time.
         held_ms: u64,
     },
-    /// Another session was made the holder.
+    /// Another session was made the holder, under a new token.
     HandedOver {
-        /// Which lock.
-        lock: LockKey,
-        /// Who holds it now.
-        claim: Claim,
-        /// Who held it before.
+        /// The holder before.
         was: Claim,
-        /// The grant that ended.
+        /// The token of the grant that ended.
         from: FencingToken,
-        /// The new one.
-        token: FencingToken,
-        /// How it is held.
+        /// How the lock is held.
         mode: Mode,
-        /// By whom, as the cluster checked it.
+        /// The caller that handed it over, as the cluster checked it.
         by: Principal,
     },
     /// A holder is asked to give up its hold.
     RevokeRequested {
-        /// Which lock.
-        lock: LockKey,
-        /// Who.
-        claim: Claim,
-        /// Which grant.
-        token: FencingToken,
-        /// By whom, as the cluster checked it.
+        /// The caller that asks, as the cluster checked it.
         by: Principal,
-        /// What for.
+        /// The caller's reason.
         why: Reason,
     },
     /// The text kept with a hold is another one. Ask for the lock to see it.
-    ValueChanged {
-        /// Which lock.
-        lock: LockKey,
-        /// Who.
-        claim: Claim,
-        /// Which grant.
-        token: FencingToken,
-    },
+    ValueChanged,
     /// A semaphore has another limit, or none of its own any more.
     LimitChanged {
-        /// Which semaphore.
-        lock: LockKey,
         /// The new one; `None` where it is forgotten with its last user.
         limit: Option<u32>,
     },
-    /// A lock-delay is over: what a lost hold kept closed is open again.
-    Reopened {
-        /// Which lock.
-        lock: LockKey,
-        /// The lost grant.
-        token: FencingToken,
-    },
+    /// A lock-delay is over: what a lost hold kept closed is open again. The token is the lost grant's.
+    Reopened,
     /// A session is open.
-    SessionOpened {
-        /// Which.
-        session: SessionId,
-    },
+    SessionOpened,
     /// A session is gone.
     SessionEnded {
-        /// Which.
-        session: SessionId,
-        /// How.
+        /// How it ended.
         reason: EndReason,
-        /// What the operator said that ended it, if an operator did.
+        /// The reason of the operator that ended it, if an operator did.
         why: Option<Reason>,
     },
-    /// Nobody led for a while; log time stood still.
+    /// No node led for a while; log time stood still.
     LeaderlessGap {
         /// For so long, as far as the new leader could see.
         gap_ms: u64,
     },
     /// Some permits of a hold were given back; it goes on with the others.
     PermitsReturned {
-        /// Which semaphore.
-        lock: LockKey,
-        /// Who.
-        claim: Claim,
-        /// Which grant.
-        token: FencingToken,
         /// How many were given back.
         count: u32,
     },
@@ -261,103 +244,6 @@ pub enum LeaveReason {
 }
 
 impl EventKind {
-    /// The lock that it is about, if any.
-    #[must_use]
-    pub fn lock(&self) -> Option<&LockKey> {
-        match self {
-            EventKind::Queued { lock, .. }
-            | EventKind::Granted { lock, .. }
-            | EventKind::Left { lock, .. }
-            | EventKind::Released { lock, .. }
-            | EventKind::Upgraded { lock, .. }
-            | EventKind::Downgraded { lock, .. }
-            | EventKind::PermitsReturned { lock, .. }
-            | EventKind::Resumed { lock, .. }
-            | EventKind::Reopened { lock, .. }
-            | EventKind::Broken { lock, .. }
-            | EventKind::HandedOver { lock, .. }
-            | EventKind::RevokeRequested { lock, .. }
-            | EventKind::ValueChanged { lock, .. }
-            | EventKind::LimitChanged { lock, .. }
-            | EventKind::Expired { lock, .. } => Some(lock),
-            EventKind::SessionOpened { .. } | EventKind::SessionEnded { .. } | EventKind::LeaderlessGap { .. } => None,
-        }
-    }
-
-    /// Who waited or held, if it is about that.
-    #[must_use]
-    pub fn claim(&self) -> Option<Claim> {
-        match self {
-            EventKind::Queued { claim, .. }
-            | EventKind::Granted { claim, .. }
-            | EventKind::Left { claim, .. }
-            | EventKind::Released { claim, .. }
-            | EventKind::Upgraded { claim, .. }
-            | EventKind::Downgraded { claim, .. }
-            | EventKind::PermitsReturned { claim, .. }
-            | EventKind::Resumed { claim, .. }
-            | EventKind::Broken { claim, .. }
-            | EventKind::HandedOver { claim, .. }
-            | EventKind::RevokeRequested { claim, .. }
-            | EventKind::ValueChanged { claim, .. }
-            | EventKind::Expired { claim, .. } => Some(*claim),
-            EventKind::LimitChanged { .. }
-            | EventKind::Reopened { .. }
-            | EventKind::SessionOpened { .. }
-            | EventKind::SessionEnded { .. }
-            | EventKind::LeaderlessGap { .. } => None,
-        }
-    }
-
-    /// The session that it is about, if any.
-    #[must_use]
-    pub fn session(&self) -> Option<SessionId> {
-        match self {
-            EventKind::SessionOpened { session } | EventKind::SessionEnded { session, .. } => Some(*session),
-            EventKind::Queued { .. }
-            | EventKind::Granted { .. }
-            | EventKind::Left { .. }
-            | EventKind::Released { .. }
-            | EventKind::Upgraded { .. }
-            | EventKind::Downgraded { .. }
-            | EventKind::PermitsReturned { .. }
-            | EventKind::Resumed { .. }
-            | EventKind::Reopened { .. }
-            | EventKind::Broken { .. }
-            | EventKind::HandedOver { .. }
-            | EventKind::RevokeRequested { .. }
-            | EventKind::ValueChanged { .. }
-            | EventKind::LimitChanged { .. }
-            | EventKind::Expired { .. }
-            | EventKind::LeaderlessGap { .. } => self.claim().and_then(|claim| claim.session()),
-        }
-    }
-
-    /// The token that it is about, if any.
-    #[must_use]
-    pub fn token(&self) -> Option<FencingToken> {
-        match self {
-            EventKind::Granted { token, .. }
-            | EventKind::Released { token, .. }
-            | EventKind::Expired { token, .. }
-            | EventKind::Upgraded { token, .. }
-            | EventKind::Downgraded { token, .. }
-            | EventKind::PermitsReturned { token, .. }
-            | EventKind::Resumed { token, .. }
-            | EventKind::Broken { token, .. }
-            | EventKind::HandedOver { token, .. }
-            | EventKind::RevokeRequested { token, .. }
-            | EventKind::ValueChanged { token, .. }
-            | EventKind::Reopened { token, .. } => Some(*token),
-            EventKind::Queued { .. }
-            | EventKind::Left { .. }
-            | EventKind::LimitChanged { .. }
-            | EventKind::SessionOpened { .. }
-            | EventKind::SessionEnded { .. }
-            | EventKind::LeaderlessGap { .. } => None,
-        }
-    }
-
     /// The event's word, as people and scripts see it.
     #[must_use]
     pub fn word(&self) -> &'static str {
@@ -368,16 +254,16 @@ impl EventKind {
             EventKind::Released { .. } => "released",
             EventKind::Expired { .. } => "expired",
             EventKind::Upgraded { .. } => "upgraded",
-            EventKind::Downgraded { .. } => "downgraded",
+            EventKind::Downgraded => "downgraded",
             EventKind::PermitsReturned { .. } => "permits-returned",
             EventKind::Resumed { .. } => "resumed",
-            EventKind::Reopened { .. } => "reopened",
+            EventKind::Reopened => "reopened",
             EventKind::Broken { .. } => "broken",
             EventKind::HandedOver { .. } => "handed-over",
             EventKind::RevokeRequested { .. } => "revoke-requested",
-            EventKind::ValueChanged { .. } => "value-changed",
+            EventKind::ValueChanged => "value-changed",
             EventKind::LimitChanged { .. } => "limit-changed",
-            EventKind::SessionOpened { .. } => "session-opened",
+            EventKind::SessionOpened => "session-opened",
             EventKind::SessionEnded { .. } => "session-ended",
             EventKind::LeaderlessGap { .. } => "leaderless-gap",
         }

@@ -67,10 +67,10 @@ impl ValidTokens {
             return None;
         }
         self.seen = event.position;
-        if event.kind.lock() != Some(&self.lock) {
+        if event.subject.lock() != Some(&self.lock) {
             return None;
         }
-        let (ended, granted) = changes(&event.kind);
+        let (ended, granted) = changes(event);
         if let Some(granted) = granted {
             self.tokens.insert(granted);
             self.next = self.next.max(granted.following());
@@ -81,24 +81,23 @@ impl ValidTokens {
 }
 
 /// The token that ended, and the one that was granted.
-fn changes(kind: &EventKind) -> (Option<FencingToken>, Option<FencingToken>) {
-    match kind {
-        EventKind::Granted { token, .. } => (None, Some(*token)),
-        EventKind::Upgraded { from, token, .. }
-        | EventKind::Resumed { from, token, .. }
-        | EventKind::HandedOver { from, token, .. } => (Some(*from), Some(*token)),
-        EventKind::Released { token, .. } | EventKind::Expired { token, .. } | EventKind::Broken { token, .. } => {
-            (Some(*token), None)
+fn changes(event: &Event) -> (Option<FencingToken>, Option<FencingToken>) {
+    let token = event.subject.token();
+    match &event.kind {
+        EventKind::Granted { .. } => (None, token),
+        EventKind::Upgraded { from, .. } | EventKind::Resumed { from, .. } | EventKind::HandedOver { from, .. } => {
+            (Some(*from), token)
         }
+        EventKind::Released { .. } | EventKind::Expired { .. } | EventKind::Broken { .. } => (token, None),
         EventKind::Queued { .. }
         | EventKind::Left { .. }
-        | EventKind::Downgraded { .. }
+        | EventKind::Downgraded
         | EventKind::PermitsReturned { .. }
         | EventKind::RevokeRequested { .. }
-        | EventKind::ValueChanged { .. }
+        | EventKind::ValueChanged
         | EventKind::LimitChanged { .. }
-        | EventKind::Reopened { .. }
-        | EventKind::SessionOpened { .. }
+        | EventKind::Reopened
+        | EventKind::SessionOpened
         | EventKind::SessionEnded { .. }
         | EventKind::LeaderlessGap { .. } => (None, None),
     }

@@ -96,7 +96,7 @@ impl Shared {
         self.applied_at.store(self.clock.now().as_nanos(), Ordering::Relaxed);
         self.hub.publish(&applied.events);
         for event in &*applied.events {
-            self.parked.happened(&event.kind);
+            self.parked.happened(event);
         }
         self.metrics.applied(applied);
     }

@@ -17,31 +17,34 @@ impl HoldNews {
 
     /// Tells those whom the event concerns.
     pub(super) fn happened(&self, event: &Event) {
+        let session = event.subject.session();
         match &event.kind {
-            EventKind::Expired { claim, .. }
-            | EventKind::Broken { claim, .. }
-            | EventKind::RevokeRequested { claim, .. } => self.tell(claim.session(), event),
-            EventKind::HandedOver { claim, was, .. } => {
+            EventKind::Expired { .. } | EventKind::Broken { .. } | EventKind::RevokeRequested { .. } => {
+                self.tell(session, event);
+            }
+            EventKind::HandedOver { was, .. } => {
                 self.tell(was.session(), event);
-                if claim.session() != was.session() {
-                    self.tell(claim.session(), event);
+                if session != was.session() {
+                    self.tell(session, event);
                 }
             }
-            EventKind::SessionEnded { session, .. } => {
-                self.0.lock().remove(session);
+            EventKind::SessionEnded { .. } => {
+                if let Some(session) = session {
+                    self.0.lock().remove(&session);
+                }
             }
             EventKind::Queued { .. }
             | EventKind::Granted { .. }
             | EventKind::Left { .. }
             | EventKind::Released { .. }
             | EventKind::Upgraded { .. }
-            | EventKind::Downgraded { .. }
+            | EventKind::Downgraded
             | EventKind::PermitsReturned { .. }
             | EventKind::Resumed { .. }
-            | EventKind::Reopened { .. }
-            | EventKind::ValueChanged { .. }
+            | EventKind::Reopened
+            | EventKind::ValueChanged
             | EventKind::LimitChanged { .. }
-            | EventKind::SessionOpened { .. }
+            | EventKind::SessionOpened
             | EventKind::LeaderlessGap { .. } => {}
         }
     }
@@ -65,7 +68,8 @@ impl HoldNews {
 mod tests {
     use super::*;
     use crate::model::{
-        Claim, FencingToken, LockKey, LockName, LogTime, Mode, Namespace, Principal, Reason, RequestId, WallTime,
+        Claim, FencingToken, LockKey, LockName, LogTime, Mode, Namespace, Principal, Reason, RequestId, Subject,
+        WallTime,
     };
     use crate::service::ServiceError;
 
@@ -77,9 +81,9 @@ mod tests {
         Claim::Request(RequestId { session: session(number), number: 1 })
     }
 
-    fn event(kind: EventKind) -> Event {
+    fn event(subject: Subject, kind: EventKind) -> Event {
         let position = Position { index: 7, n: 0 };
-        Event { position, at: LogTime(1), wall: WallTime(0), namespace: Some(Namespace::default()), kind }
+        Event { position, at: LogTime(1), wall: WallTime(0), namespace: Some(Namespace::default()), subject, kind }
     }
 
     fn lock() -> LockKey {
@@ -88,8 +92,8 @@ mod tests {
 
     fn asked(number: u64) -> Event {
         let (by, why) = (Principal::default(), Reason::parse("mine").expect("legal"));
-        let token = FencingToken::new(0, 1);
-        event(EventKind::RevokeRequested { lock: lock(), claim: claim(number), token, by, why })
+        let hold = Subject::hold(&lock(), claim(number), FencingToken::new(0, 1));
+        event(hold, EventKind::RevokeRequested { by, why })
     }
 
     /// A request to a holder reaches its session and nobody else's; a hand-over reaches both sides.
@@ -100,8 +104,9 @@ mod tests {
         news.happened(&asked(1));
         assert_eq!(one.next().await, Ok(asked(1)));
         let (from, token) = (FencingToken::new(0, 1), FencingToken::new(0, 2));
-        let (was, claim, by) = (claim(1), claim(2), Principal::default());
-        let handed = event(EventKind::HandedOver { lock: lock(), claim, was, from, token, mode: Mode::Exclusive, by });
+        let (was, by) = (claim(1), Principal::default());
+        let handed = EventKind::HandedOver { was, from, mode: Mode::Exclusive, by };
+        let handed = event(Subject::hold(&lock(), claim(2), token), handed);
         news.happened(&handed);
         assert_eq!((one.next().await, two.next().await), (Ok(handed.clone()), Ok(handed)));
     }
@@ -121,7 +126,8 @@ mod tests {
         assert_eq!(slow.next().await, Err(ServiceError::Stopping));
         let reason = crate::model::EndReason::Expired;
         for number in [1, 2] {
-            news.happened(&event(EventKind::SessionEnded { session: session(number), reason, why: None }));
+            let ended = EventKind::SessionEnded { reason, why: None };
+            news.happened(&event(Subject::Session(session(number)), ended));
         }
         assert!(news.0.lock().is_empty());
     }

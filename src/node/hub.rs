@@ -186,10 +186,10 @@ impl Hub {
 
 fn concerns(event: &Event, scope: &Scope) -> bool {
     match scope {
-        Scope::Session(id) | Scope::SessionEnd(id) | Scope::Holds(id) => event.kind.session() == Some(*id),
+        Scope::Session(id) | Scope::SessionEnd(id) | Scope::Holds(id) => event.subject.session() == Some(*id),
         Scope::Namespace { namespace, prefix } => {
             let here = event.namespace.as_ref().is_none_or(|found| found == namespace);
-            let named = event.kind.lock().is_none_or(|lock| lock.name.as_str().starts_with(prefix.as_str()));
+            let named = event.subject.lock().is_none_or(|lock| lock.name.as_str().starts_with(prefix.as_str()));
             here && named
         }
     }
@@ -201,7 +201,8 @@ mod tests {
 
     use super::*;
     use crate::model::{
-        Claim, EndReason, FencingToken, LockKey, LockName, LogTime, Namespace, Principal, Reason, RequestId, WallTime,
+        Claim, EndReason, FencingToken, LockKey, LockName, LogTime, Namespace, Principal, Reason, RequestId, Subject,
+        WallTime,
     };
 
     fn event(index: u64, n: u32) -> Event {
@@ -210,6 +211,7 @@ mod tests {
             at: LogTime(index),
             wall: WallTime(0),
             namespace: None,
+            subject: Subject::Cluster,
             kind: EventKind::LeaderlessGap { gap_ms: index },
         }
     }
@@ -264,16 +266,17 @@ mod tests {
             let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("dam").expect("legal") };
             let (by, why) = (Principal::default(), Reason::parse("stuck").expect("legal"));
             let claim = Claim::Request(RequestId { session, number: 1 });
-            let kind = EventKind::Broken { lock, claim, token: FencingToken::new(0, 1), by, why, held_ms: 1 };
-            Event { kind, ..event(index, 0) }
+            let subject = Subject::hold(&lock, claim, FencingToken::new(0, 1));
+            Event { subject, kind: EventKind::Broken { by, why, held_ms: 1 }, ..event(index, 0) }
         };
         let mut holds = hub.hold_news(session);
         hub.publish(&[broken(1)].into());
         assert_eq!(holds.next().await, Ok(broken(1)));
         let why = Some(Reason::parse("stuck").expect("legal"));
-        let ended = EventKind::SessionEnded { session, reason: EndReason::Broken, why };
+        let ended = EventKind::SessionEnded { reason: EndReason::Broken, why };
+        let end = Event { subject: Subject::Session(session), kind: ended.clone(), ..event(2, 1) };
         let mut ends = hub.session_end(session);
-        hub.publish(&[broken(2), Event { kind: ended.clone(), ..event(2, 1) }].into());
+        hub.publish(&[broken(2), end].into());
         assert_eq!(holds.next().await, Err(ServiceError::Stopping));
         assert_eq!(ends.next().await.map(|event| event.kind), Ok(ended));
     }

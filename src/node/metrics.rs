@@ -123,14 +123,14 @@ impl Metrics {
                 ..
             }
             | EventKind::Upgraded { .. }
-            | EventKind::Downgraded { .. }
+            | EventKind::Downgraded
             | EventKind::PermitsReturned { .. }
             | EventKind::Resumed { .. }
             | EventKind::HandedOver { .. }
             | EventKind::RevokeRequested { .. }
-            | EventKind::ValueChanged { .. }
+            | EventKind::ValueChanged
             | EventKind::LimitChanged { .. }
-            | EventKind::Reopened { .. } => {}
+            | EventKind::Reopened => {}
             EventKind::Released { held_ms, .. } => {
                 self.releases.increment(1);
                 self.hold_seconds.record(*held_ms as f64 / 1e3);
@@ -139,7 +139,7 @@ impl Metrics {
                 self.expiries.increment(1);
                 self.hold_seconds.record(*held_ms as f64 / 1e3);
             }
-            EventKind::SessionOpened { .. } => self.sessions_opened.increment(1),
+            EventKind::SessionOpened => self.sessions_opened.increment(1),
             EventKind::SessionEnded { .. } => self.sessions_ended.increment(1),
             EventKind::LeaderlessGap { .. } => self.leader_changes.increment(1),
         }

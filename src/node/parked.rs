@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-use crate::model::{Claim, EventKind};
+use crate::model::{Claim, Event, EventKind};
 
 /// One registered call. Dropping it takes it out again.
 pub(super) struct ParkedCall<'a> {
@@ -59,28 +59,30 @@ impl Parked {
     }
 
     /// Wakes the calls whose claim this event settles.
-    pub(super) fn happened(&self, kind: &EventKind) {
-        let settled = match kind {
-            EventKind::Granted { claim, .. }
-            | EventKind::HandedOver { claim, .. }
-            | EventKind::Upgraded { claim, .. }
-            | EventKind::Left { claim, .. } => *claim,
+    pub(super) fn happened(&self, event: &Event) {
+        match &event.kind {
+            EventKind::Granted { .. }
+            | EventKind::HandedOver { .. }
+            | EventKind::Upgraded { .. }
+            | EventKind::Left { .. } => {}
             EventKind::Queued { .. }
             | EventKind::Released { .. }
             | EventKind::Expired { .. }
-            | EventKind::Downgraded { .. }
+            | EventKind::Downgraded
             | EventKind::PermitsReturned { .. }
             | EventKind::Resumed { .. }
-            | EventKind::Reopened { .. }
+            | EventKind::Reopened
             | EventKind::Broken { .. }
             | EventKind::RevokeRequested { .. }
-            | EventKind::ValueChanged { .. }
+            | EventKind::ValueChanged
             | EventKind::LimitChanged { .. }
-            | EventKind::SessionOpened { .. }
+            | EventKind::SessionOpened
             | EventKind::SessionEnded { .. }
             | EventKind::LeaderlessGap { .. } => return,
-        };
-        self.calls().remove(&settled);
+        }
+        if let Some(settled) = event.subject.claim() {
+            self.calls().remove(&settled);
+        }
     }
 
     /// Wakes everybody: leadership moved, or a snapshot was installed. In order, so that a simulation repeats it.
@@ -96,7 +98,8 @@ mod tests {
 
     use super::*;
     use crate::model::{
-        FencingToken, LeaveReason, LockKey, LockName, Mode, Namespace, Principal, RequestId, SessionId,
+        FencingToken, LeaveReason, LockKey, LockName, LogTime, Mode, Namespace, Position, Principal, RequestId,
+        SessionId, Subject, WallTime,
     };
 
     fn claim(number: u64) -> Claim {
@@ -109,13 +112,17 @@ mod tests {
         let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("dam").expect("legal") };
         let (token, mode, by) = (FencingToken::new(0, 1), Mode::Exclusive, Principal::default());
         let ending = |claim| {
-            let (lock, by) = (lock.clone(), by.clone());
+            let hold = Subject::hold(&lock, claim, token);
             [
-                EventKind::Granted { lock: lock.clone(), claim, token, mode, waited_ms: 1 },
-                EventKind::HandedOver { lock: lock.clone(), claim, was: self::claim(9), from: token, token, mode, by },
-                EventKind::Upgraded { lock: lock.clone(), claim, from: token, token, waited_ms: 1 },
-                EventKind::Left { lock, claim, sequence: 1, why: LeaveReason::Withdrawn },
+                (hold.clone(), EventKind::Granted { mode, waited_ms: 1 }),
+                (hold.clone(), EventKind::HandedOver { was: self::claim(9), from: token, mode, by: by.clone() }),
+                (hold, EventKind::Upgraded { from: token, waited_ms: 1 }),
+                (Subject::wait(&lock, claim), EventKind::Left { sequence: 1, why: LeaveReason::Withdrawn }),
             ]
+            .map(|(subject, kind)| {
+                let (position, namespace) = (Position::default(), Some(Namespace::default()));
+                Event { position, at: LogTime(1), wall: WallTime(0), namespace, subject, kind }
+            })
         };
         for (mine, other) in ending(claim(1)).into_iter().zip(ending(claim(2))) {
             let parked = Parked::default();

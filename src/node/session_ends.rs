@@ -1,7 +1,7 @@
 //! Who wants to know when a session ends. Every stream of a session does, and nothing else wakes it.
 
 use super::session_table::SessionTable;
-use crate::model::{Event, EventKind, Position, SessionId};
+use crate::model::{Event, EventKind, Position, SessionId, Subject};
 use crate::service::Events;
 
 /// Subscribers to the end of a session.
@@ -16,7 +16,7 @@ impl SessionEnds {
 
     /// Tells those whom the event concerns.
     pub(super) fn happened(&self, event: &Event) {
-        let EventKind::SessionEnded { session, .. } = &event.kind else { return };
+        let (EventKind::SessionEnded { .. }, Subject::Session(session)) = (&event.kind, &event.subject) else { return };
         for told in self.0.lock().remove(session).into_iter().flatten() {
             // Room for one is there, and one is all that comes; a receiver that is gone does not care.
             told.try_send(Ok(event.clone()));
@@ -41,7 +41,8 @@ mod tests {
             at: LogTime(1),
             wall: WallTime(0),
             namespace: Some(Namespace::default()),
-            kind: EventKind::SessionEnded { session, reason: EndReason::Expired, why: None },
+            subject: Subject::Session(session),
+            kind: EventKind::SessionEnded { reason: EndReason::Expired, why: None },
         }
     }
 

@@ -84,11 +84,11 @@ async fn hold_ended(events: &mut Events, lock: &LockKey) -> Result<bool, Service
     loop {
         match events.next().await {
             Ok(event) => match &event.kind {
-                EventKind::Released { lock: ended, .. }
-                | EventKind::Expired { lock: ended, .. }
-                | EventKind::Broken { lock: ended, .. }
-                | EventKind::Reopened { lock: ended, .. }
-                    if ended == lock =>
+                EventKind::Released { .. }
+                | EventKind::Expired { .. }
+                | EventKind::Broken { .. }
+                | EventKind::Reopened
+                    if event.subject.lock() == Some(lock) =>
                 {
                     return Ok(true);
                 }
@@ -98,16 +98,16 @@ async fn hold_ended(events: &mut Events, lock: &LockKey) -> Result<bool, Service
                 | EventKind::Released { .. }
                 | EventKind::Expired { .. }
                 | EventKind::Upgraded { .. }
-                | EventKind::Downgraded { .. }
+                | EventKind::Downgraded
                 | EventKind::PermitsReturned { .. }
                 | EventKind::Resumed { .. }
-                | EventKind::Reopened { .. }
+                | EventKind::Reopened
                 | EventKind::Broken { .. }
                 | EventKind::HandedOver { .. }
                 | EventKind::RevokeRequested { .. }
-                | EventKind::ValueChanged { .. }
+                | EventKind::ValueChanged
                 | EventKind::LimitChanged { .. }
-                | EventKind::SessionOpened { .. }
+                | EventKind::SessionOpened
                 | EventKind::SessionEnded { .. }
                 | EventKind::LeaderlessGap { .. } => {}
             },

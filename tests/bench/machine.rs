@@ -54,11 +54,8 @@ pub(crate) fn hand_over(timer: &Timer) {
 }
 
 fn passed_on(applied: &Applied) -> FencingToken {
-    let granted = applied.events.iter().find_map(|event| {
-        let EventKind::Granted { token, .. } = &event.kind else { return None };
-        Some(*token)
-    });
-    granted.expect("the next in the queue has it")
+    let mut granted = applied.events.iter().filter(|event| matches!(event.kind, EventKind::Granted { .. }));
+    granted.next().and_then(|event| event.subject.token()).expect("the next in the queue has it")
 }
 
 /// Sessions that all end in one entry, each with a lock that it held.

@@ -209,33 +209,40 @@ impl Replay {
 
     fn step(&mut self, event: &Event) {
         match &event.kind {
-            EventKind::Queued { lock, claim, sequence } => self.queued(event, lock, *claim, *sequence),
-            EventKind::Granted { lock, claim, token, mode, .. } => self.granted(event, lock, *claim, (*token, *mode)),
-            EventKind::Left { lock, claim, sequence, .. } => {
+            EventKind::Queued { sequence } => {
+                let (lock, claim) = of_a_claim(event);
+                self.queued(event, lock, claim, *sequence);
+            }
+            EventKind::Granted { mode, .. } => {
+                let (lock, claim) = of_a_claim(event);
+                self.granted(event, lock, claim, (of_a_hold(event), *mode));
+            }
+            EventKind::Left { sequence, .. } => {
+                let (lock, claim) = of_a_claim(event);
                 let known = self.locks.entry(lock.clone()).or_default().queue.remove(sequence);
-                if known != Some(*claim) {
+                if known != Some(claim) {
                     self.broken(Rule::EndsWhatWas, event, &format!("that place was {known:?}"));
                 }
             }
-            EventKind::Released { lock, claim, token, .. } => self.ended(event, lock, *claim, *token),
-            EventKind::Expired { lock, claim, token, .. } | EventKind::Broken { lock, claim, token, .. } => {
-                self.ended(event, lock, *claim, *token);
+            EventKind::Released { .. } | EventKind::Expired { .. } | EventKind::Broken { .. } => {
+                let (lock, claim) = of_a_claim(event);
+                self.ended(event, lock, claim, of_a_hold(event));
             }
-            EventKind::SessionOpened { session } => {
-                if !self.sessions.insert(*session) {
+            EventKind::SessionOpened => {
+                if !self.sessions.insert(of_a_session(event)) {
                     self.broken(Rule::LiveSessions, event, "it was open");
                 }
             }
-            EventKind::SessionEnded { session, .. } => self.session_ended(event, *session),
+            EventKind::SessionEnded { .. } => self.session_ended(event, of_a_session(event)),
             // Nobody in these tests asks for what the rest of them tell.
             EventKind::Upgraded { .. }
-            | EventKind::Downgraded { .. }
+            | EventKind::Downgraded
             | EventKind::PermitsReturned { .. }
             | EventKind::Resumed { .. }
-            | EventKind::Reopened { .. }
+            | EventKind::Reopened
             | EventKind::HandedOver { .. }
             | EventKind::RevokeRequested { .. }
-            | EventKind::ValueChanged { .. }
+            | EventKind::ValueChanged
             | EventKind::LimitChanged { .. }
             | EventKind::LeaderlessGap { .. } => {}
         }
@@ -364,3 +371,18 @@ impl Replay {
 
 #[cfg(test)]
 mod tests;
+
+/// The lock and the request of an event about one.
+fn of_a_claim(event: &Event) -> (&LockKey, Claim) {
+    event.subject.lock().zip(event.subject.claim()).unwrap_or_else(|| panic!("no request: {event:?}"))
+}
+
+/// The token of an event about a hold.
+fn of_a_hold(event: &Event) -> FencingToken {
+    event.subject.token().unwrap_or_else(|| panic!("no token: {event:?}"))
+}
+
+/// The session of an event about one.
+fn of_a_session(event: &Event) -> SessionId {
+    event.subject.session().unwrap_or_else(|| panic!("no session: {event:?}"))
+}

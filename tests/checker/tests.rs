@@ -1,6 +1,6 @@
 //! Hand-written histories, good and bad: each rule sees what it is there for, and nothing else.
 
-use lockkeeper::model::{EndReason, LeaveReason, LogTime, Namespace, RequestId, WallTime};
+use lockkeeper::model::{EndReason, LeaveReason, LogTime, Namespace, RequestId, Subject, WallTime};
 
 use super::*;
 
@@ -28,43 +28,46 @@ fn claim(client: u64, number: u64) -> Claim {
     Claim::Request(RequestId { session: session(client), number })
 }
 
-fn opened(client: u64) -> EventKind {
-    EventKind::SessionOpened { session: session(client) }
+/// What happened, and what it is about.
+type What = (Subject, EventKind);
+
+fn opened(client: u64) -> What {
+    (Subject::Session(session(client)), EventKind::SessionOpened)
 }
 
-fn gone(client: u64) -> EventKind {
-    EventKind::SessionEnded { session: session(client), reason: EndReason::Expired, why: None }
+fn gone(client: u64) -> What {
+    (Subject::Session(session(client)), EventKind::SessionEnded { reason: EndReason::Expired, why: None })
 }
 
-fn queued(claim: Claim, sequence: u64) -> EventKind {
-    EventKind::Queued { lock: key(), claim, sequence }
+fn queued(claim: Claim, sequence: u64) -> What {
+    (Subject::wait(&key(), claim), EventKind::Queued { sequence })
 }
 
-fn left(claim: Claim, sequence: u64) -> EventKind {
-    EventKind::Left { lock: key(), claim, sequence, why: LeaveReason::TimedOut }
+fn left(claim: Claim, sequence: u64) -> What {
+    (Subject::wait(&key(), claim), EventKind::Left { sequence, why: LeaveReason::TimedOut })
 }
 
-fn granted(claim: Claim, counter: u64, mode: Mode) -> EventKind {
-    EventKind::Granted { lock: key(), claim, token: token(counter), mode, waited_ms: 0 }
+fn granted(claim: Claim, counter: u64, mode: Mode) -> What {
+    (Subject::hold(&key(), claim, token(counter)), EventKind::Granted { mode, waited_ms: 0 })
 }
 
-fn released(claim: Claim, counter: u64) -> EventKind {
-    EventKind::Released { lock: key(), claim, token: token(counter), held_ms: 0 }
+fn released(claim: Claim, counter: u64) -> What {
+    (Subject::hold(&key(), claim, token(counter)), EventKind::Released { held_ms: 0 })
 }
 
-fn event(index: u64, kind: EventKind) -> Event {
+fn event(index: u64, (subject, kind): What) -> Event {
     let position = Position { index, n: 0 };
-    Event { position, at: LogTime(index), wall: WallTime(0), namespace: Some(Namespace::default()), kind }
+    Event { position, at: LogTime(index), wall: WallTime(0), namespace: Some(Namespace::default()), subject, kind }
 }
 
 /// One node that tells these events, an entry each, from the first on.
-fn telling(kinds: impl IntoIterator<Item = EventKind>) -> Telling {
-    let events: Vec<_> = (1..).zip(kinds).map(|(index, kind)| event(index, kind)).collect();
+fn telling(kinds: impl IntoIterator<Item = What>) -> Telling {
+    let events: Vec<_> = (1..).zip(kinds).map(|(index, what)| event(index, what)).collect();
     let to = events.last().map_or(Position::default(), |event| event.position);
     Telling { events, stretches: vec![(Position::default(), to)] }
 }
 
-fn history(kinds: impl IntoIterator<Item = EventKind>) -> History {
+fn history(kinds: impl IntoIterator<Item = What>) -> History {
     History { tellings: vec![telling(kinds)], ..History::default() }
 }
 
@@ -134,7 +137,7 @@ fn two_holders_are_seen() {
 fn an_unfair_queue_is_seen() {
     let (a, b, c) = (claim(1, 1), claim(2, 1), claim(3, 1));
     let before = [opened(1), opened(2), opened(3), granted(a, 1, EXCLUSIVE), queued(b, 5)];
-    let with = |rest: Vec<EventKind>| broken(&history(before.iter().cloned().chain(rest)));
+    let with = |rest: Vec<What>| broken(&history(before.iter().cloned().chain(rest)));
     assert_eq!(with(vec![queued(c, 6), released(a, 1), granted(c, 2, EXCLUSIVE)]), [Rule::FirstComeFirstServed]);
     assert_eq!(with(vec![released(a, 1), granted(c, 2, EXCLUSIVE)]), [Rule::FirstComeFirstServed]);
     assert_eq!(with(vec![queued(c, 4)]), [Rule::FirstComeFirstServed]);

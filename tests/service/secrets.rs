@@ -141,7 +141,7 @@ async fn a_handle_is_told_to_nobody<S: LockService>(service: S) {
     loop {
         let event = watch.next().await.expect("an event");
         told.note(&event);
-        if event.kind.token() == Some(token) && matches!(event.kind, lockkeeper::model::EventKind::Released { .. }) {
+        if event.subject.token() == Some(token) && matches!(event.kind, lockkeeper::model::EventKind::Released { .. }) {
             break;
         }
     }

@@ -151,8 +151,9 @@ impl Run {
         self.trace(NODE_HOSTS[node], || format!("{} {:?}", event.position, event.kind));
         let mut notes = self.notes();
         match &event.kind {
-            EventKind::SessionEnded { session, reason: EndReason::Expired, .. } => {
-                notes.expired.entry(*session).or_insert(truth());
+            EventKind::SessionEnded { reason: EndReason::Expired, .. } => {
+                let session = event.subject.session().expect("its session");
+                notes.expired.entry(session).or_insert(truth());
             }
             EventKind::Granted { .. } if notes.newest_grant < event.position => {
                 notes.newest_grant = event.position;
@@ -160,7 +161,7 @@ impl Run {
             }
             _ => {}
         }
-        if matches!(event.kind, EventKind::SessionEnded { .. }) && event.kind.session() == notes.marker {
+        if matches!(event.kind, EventKind::SessionEnded { .. }) && event.subject.session() == notes.marker {
             notes.marked = Some(event.position);
         }
         notes.first_reported.entry(event.position).or_insert(truth());

@@ -80,23 +80,26 @@ impl Sure {
                 }
             };
             match &event.kind {
-                EventKind::SessionEnded { session, reason: EndReason::Expired, .. } => {
-                    must_not_be_sure(Thing::Session(*session), "expired");
+                EventKind::SessionEnded { reason: EndReason::Expired, .. } => {
+                    must_not_be_sure(Thing::Session(event.subject.session().expect("its session")), "expired");
                 }
-                EventKind::Expired { token, reason: EndReason::Expired, .. } => {
-                    must_not_be_sure(Thing::Hold(*token), "expired");
+                EventKind::Expired { reason: EndReason::Expired, .. } => {
+                    must_not_be_sure(Thing::Hold(event.subject.token().expect("its token")), "expired");
                 }
                 // A break or a hand-over takes a hold from a client that is sure of it.
-                EventKind::Broken { token, .. } | EventKind::HandedOver { from: token, .. } => {
-                    taken.insert(*token);
+                EventKind::Broken { .. } => taken.extend(event.subject.token()),
+                EventKind::HandedOver { from, .. } => {
+                    taken.insert(*from);
                 }
-                EventKind::Granted { lock, token, mode, .. } => {
+                EventKind::Granted { mode, .. } => {
+                    let lock = event.subject.lock().expect("its lock");
+                    let token = event.subject.token().expect("its token");
                     let before = held.entry(lock.clone()).or_default();
                     let excluded = before.iter().filter(|(_, held)| [*mode, *held].contains(&Mode::Exclusive));
                     for (other, _) in excluded.filter(|(other, _)| !taken.contains(other)) {
                         must_not_be_sure(Thing::Hold(*other), &format!("gave way to {token}"));
                     }
-                    before.push((*token, *mode));
+                    before.push((token, *mode));
                 }
                 _ => {}
             }
@@ -107,7 +110,9 @@ impl Sure {
 
 #[cfg(test)]
 mod tests {
-    use lockkeeper::model::{Claim, LockName, LogTime, Namespace, Position, Principal, Reason, RequestId, WallTime};
+    use lockkeeper::model::{
+        Claim, LockName, LogTime, Namespace, Position, Principal, Reason, RequestId, Subject, WallTime,
+    };
 
     use super::*;
 
@@ -123,9 +128,9 @@ mod tests {
         FencingToken::new(0, number)
     }
 
-    fn event(kind: EventKind) -> Event {
+    fn event(subject: Subject, kind: EventKind) -> Event {
         let (position, namespace) = (Position::default(), None);
-        Event { position, at: LogTime(0), wall: WallTime(0), namespace, kind }
+        Event { position, at: LogTime(0), wall: WallTime(0), namespace, subject, kind }
     }
 
     fn lock() -> LockKey {
@@ -136,19 +141,23 @@ mod tests {
         Claim::Request(RequestId { session: session(), number: 1 })
     }
 
+    fn hold(number: u64) -> Subject {
+        Subject::hold(&lock(), claim(), token(number))
+    }
+
     fn granted(number: u64, mode: Mode) -> Event {
-        event(EventKind::Granted { lock: lock(), claim: claim(), token: token(number), mode, waited_ms: 0 })
+        event(hold(number), EventKind::Granted { mode, waited_ms: 0 })
     }
 
     fn expired(number: u64, reason: EndReason) -> Event {
-        event(EventKind::Expired { lock: lock(), claim: claim(), token: token(number), reason, held_ms: 0 })
+        event(hold(number), EventKind::Expired { reason, held_ms: 0 })
     }
 
     /// A session that expires while its client is sure of it ended early. What counts is the step of that moment: neither
     /// an older one that promised more, nor what the client learns afterwards.
     #[test]
     fn a_session_must_not_end_while_its_client_is_sure() {
-        let ended = |reason| event(EventKind::SessionEnded { session: session(), reason, why: None });
+        let ended = |reason| event(Subject::Session(session()), EventKind::SessionEnded { reason, why: None });
         let expires = ended(EndReason::Expired);
         let (mine, mut sure) = (Thing::Session(session()), Sure::default());
         sure.note(mine, ms(0), ms(1_000));
@@ -175,7 +184,7 @@ mod tests {
         assert!(sure.ended_early([(ms(0), &read), (ms(1), &reads)]).is_empty());
         assert_eq!(sure.ended_early([(ms(0), &read), (ms(1), &next)]).len(), 1);
         let (by, why) = (Principal::default(), Reason::parse("stuck").expect("a reason"));
-        let broken = EventKind::Broken { lock: lock(), claim: claim(), token: token(1), by, why, held_ms: 0 };
-        assert!(sure.ended_early([(ms(0), &mine), (ms(1), &event(broken)), (ms(2), &next)]).is_empty());
+        let broken = event(hold(1), EventKind::Broken { by, why, held_ms: 0 });
+        assert!(sure.ended_early([(ms(0), &mine), (ms(1), &broken), (ms(2), &next)]).is_empty());
     }
 }

@@ -51,10 +51,12 @@ impl<'a> Holds<'a> {
     }
 
     pub(super) fn add(&mut self, record: &'a HistoryRecord) -> Result<(), String> {
-        let kind = &record.event.kind;
-        let Some(name) = kind.lock().map(|lock| &lock.name) else { return Ok(()) };
-        let (Some(mode), Some(claim), Some(token)) = (record.mode, kind.claim(), kind.token()) else { return Ok(()) };
-        match kind {
+        let subject = &record.event.subject;
+        let Some(name) = subject.lock().map(|lock| &lock.name) else { return Ok(()) };
+        let (Some(mode), Some(claim), Some(token)) = (record.mode, subject.claim(), subject.token()) else {
+            return Ok(());
+        };
+        match &record.event.kind {
             EventKind::Granted { .. } => {
                 self.fits(name, token, mode, record.limit)?;
                 self.begin(name, token, mode, claim)
@@ -73,7 +75,7 @@ impl<'a> Holds<'a> {
                 self.end(name, *from, None)?;
                 self.begin(name, token, mode, claim)
             }
-            EventKind::Downgraded { .. } => self.change(name, token, Mode::Exclusive, Mode::Shared),
+            EventKind::Downgraded => self.change(name, token, Mode::Exclusive, Mode::Shared),
             EventKind::PermitsReturned { count, .. } => self.shrink(name, token, *count, mode),
             EventKind::Released { .. } | EventKind::Expired { .. } | EventKind::Broken { .. } => {
                 self.end(name, token, Some(mode))
@@ -81,10 +83,10 @@ impl<'a> Holds<'a> {
             EventKind::Queued { .. }
             | EventKind::Left { .. }
             | EventKind::RevokeRequested { .. }
-            | EventKind::ValueChanged { .. }
+            | EventKind::ValueChanged
             | EventKind::LimitChanged { .. }
-            | EventKind::Reopened { .. }
-            | EventKind::SessionOpened { .. }
+            | EventKind::Reopened
+            | EventKind::SessionOpened
             | EventKind::SessionEnded { .. }
             | EventKind::LeaderlessGap { .. } => Ok(()),
         }

@@ -77,7 +77,7 @@ impl<'a> Seen<'a> {
         let Some(first) = records.first() else {
             return Err(Flaw { record: 0, what: "there are no records, so nothing is proven".into() });
         };
-        let locks: BTreeSet<_> = records.iter().filter_map(|record| record.event.kind.lock()).collect();
+        let locks: BTreeSet<_> = records.iter().filter_map(|record| record.event.subject.lock()).collect();
         let (one_lock, complete) = (locks.len() == 1, first.before == ChainHash::BEGINNING);
         Ok(Self {
             hashes: records.iter().zip(1..).map(|(record, number)| (record.hash, number)).collect(),
@@ -95,8 +95,8 @@ impl<'a> Seen<'a> {
 
     fn add(&mut self, record: &'a HistoryRecord) -> Result<(), String> {
         self.whole(record)?;
-        let Some(lock) = record.event.kind.lock() else { return Err("it is about no lock".into()) };
-        if let Some(token) = drawn(&record.event.kind) {
+        let Some(lock) = record.event.subject.lock() else { return Err("it is about no lock".into()) };
+        if let Some(token) = record.event.subject.token().filter(|_| draws(&record.event.kind)) {
             if let Some(newest) = self.newest.filter(|newest| token <= *newest) {
                 return Err(format!(
                     "token {token} of {:?} was granted after token {newest}: it does not grow",
@@ -177,26 +177,26 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// The token that was new with this record.
-fn drawn(kind: &EventKind) -> Option<FencingToken> {
+/// Whether the record's token was new with it.
+fn draws(kind: &EventKind) -> bool {
     match kind {
-        EventKind::Granted { token, .. }
-        | EventKind::Upgraded { token, .. }
-        | EventKind::Resumed { token, .. }
-        | EventKind::HandedOver { token, .. } => Some(*token),
+        EventKind::Granted { .. }
+        | EventKind::Upgraded { .. }
+        | EventKind::Resumed { .. }
+        | EventKind::HandedOver { .. } => true,
         EventKind::Queued { .. }
         | EventKind::Left { .. }
         | EventKind::Released { .. }
         | EventKind::Expired { .. }
-        | EventKind::Downgraded { .. }
+        | EventKind::Downgraded
         | EventKind::PermitsReturned { .. }
         | EventKind::Broken { .. }
         | EventKind::RevokeRequested { .. }
-        | EventKind::ValueChanged { .. }
+        | EventKind::ValueChanged
         | EventKind::LimitChanged { .. }
-        | EventKind::Reopened { .. }
-        | EventKind::SessionOpened { .. }
+        | EventKind::Reopened
+        | EventKind::SessionOpened
         | EventKind::SessionEnded { .. }
-        | EventKind::LeaderlessGap { .. } => None,
+        | EventKind::LeaderlessGap { .. } => false,
     }
 }

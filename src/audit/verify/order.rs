@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::holds::Holds;
-use crate::model::{Arrival, EventKind, Fairness, FencingToken, GrantFacts, HistoryRecord, LockName, Mode};
+use crate::model::{Arrival, EventKind, Fairness, FencingToken, GrantFacts, HistoryRecord, LockName, Mode, Subject};
 
 /// Grants so far, in the order in which they were asked for.
 #[derive(Default)]
@@ -30,7 +30,10 @@ fn key(arrival: Arrival) -> u64 {
 
 impl<'a> Arrivals<'a> {
     pub(super) fn add(&mut self, record: &'a HistoryRecord, holds: &Holds<'a>) -> Result<(), String> {
-        let EventKind::Granted { lock, claim, token, mode, .. } = &record.event.kind else { return Ok(()) };
+        let EventKind::Granted { mode, .. } = &record.event.kind else { return Ok(()) };
+        let Subject::Lock { lock, claim: Some(claim), token: Some(token) } = &record.event.subject else {
+            return Ok(());
+        };
         let Some(facts) = &record.grant else { return Err("a grant that does not say who got it".into()) };
         let earlier = self.locks.entry(&lock.name).or_default();
         if facts.arrival.queued {

@@ -36,9 +36,9 @@ impl Happened {
             at: date(event),
             event: event.kind.word(),
             namespace: event.namespace.as_ref().map(ToString::to_string),
-            lock: event.kind.lock().map(|lock| lock.name.to_string()),
-            token: event.kind.token().map(|token| token.to_string()),
-            session: event.kind.session().map(|session| session.to_string()),
+            lock: event.subject.lock().map(|lock| lock.name.to_string()),
+            token: event.subject.token().map(|token| token.to_string()),
+            session: event.subject.session().map(|session| session.to_string()),
             mode: None,
             permits: None,
             sequence: None,
@@ -77,11 +77,11 @@ impl Happened {
                 self.reason = Some(why.as_str().to_owned());
             }
             EventKind::RevokeRequested { why, .. } => self.reason = Some(why.as_str().to_owned()),
-            EventKind::SessionOpened { .. }
-            | EventKind::Downgraded { .. }
-            | EventKind::ValueChanged { .. }
+            EventKind::SessionOpened
+            | EventKind::Downgraded
+            | EventKind::ValueChanged
             | EventKind::LimitChanged { .. }
-            | EventKind::Reopened { .. } => {}
+            | EventKind::Reopened => {}
             EventKind::SessionEnded { reason, why, .. } => {
                 self.reason = Some(why.as_ref().map_or_else(|| end_word(*reason), |why| why.as_str().to_owned()));
             }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::cli::position::cluster_id_text;
 use crate::model::{
     Arrival, Claim, EndReason, Event, EventKind, Fairness, FencingToken, GrantFacts, HistoryRecord, Invalid, LockKey,
-    LockName, LogTime, Mode, Namespace, Owner, Principal, Reason, RequestId, SessionId, TakeId, WallTime,
+    LockName, LogTime, Mode, Namespace, Owner, Principal, Reason, RequestId, SessionId, Subject, TakeId, WallTime,
 };
 
 /// `history`, a line each.
@@ -55,15 +55,15 @@ impl HistoryLine {
     pub(in crate::cli) fn new(record: &HistoryRecord) -> Self {
         let event = &record.event;
         let moment = UNIX_EPOCH.checked_add(Duration::from_millis(event.wall.0)).unwrap_or(UNIX_EPOCH);
-        let (session, request, take) = claim_fields(event.kind.claim());
+        let (session, request, take) = claim_fields(event.subject.claim());
         let mut line = Self {
             position: event.position.to_string(),
             at: humantime::format_rfc3339_millis(moment).to_string(),
             log_time_ms: event.at.0,
             event: event.kind.word().to_owned(),
             namespace: event.namespace.as_ref().map(ToString::to_string).unwrap_or_default(),
-            lock: event.kind.lock().map(|lock| lock.name.to_string()).unwrap_or_default(),
-            token: event.kind.token().map(|token| token.to_string()),
+            lock: event.subject.lock().map(|lock| lock.name.to_string()).unwrap_or_default(),
+            token: event.subject.token().map(|token| token.to_string()),
             session,
             request,
             take,
@@ -114,13 +114,13 @@ impl HistoryLine {
             }
             EventKind::LimitChanged { limit, .. } => self.limit = *limit,
             EventKind::PermitsReturned { count, .. } => self.returned = Some(*count),
-            EventKind::Downgraded { .. }
+            EventKind::Downgraded
             | EventKind::Queued { .. }
             | EventKind::Left { .. }
             | EventKind::RevokeRequested { .. }
-            | EventKind::ValueChanged { .. }
-            | EventKind::Reopened { .. }
-            | EventKind::SessionOpened { .. }
+            | EventKind::ValueChanged
+            | EventKind::Reopened
+            | EventKind::SessionOpened
             | EventKind::SessionEnded { .. }
             | EventKind::LeaderlessGap { .. } => {}
         }
@@ -140,12 +140,14 @@ impl HistoryLine {
         let namespace = Namespace::parse(&self.namespace)?;
         let lock = LockKey { namespace: namespace.clone(), name: LockName::parse(&self.lock)? };
         let mode = self.read_mode()?;
+        let (subject, kind) = self.read_what(lock, mode)?;
         let event = Event {
             position: self.position.parse()?,
             at: LogTime(self.log_time_ms),
             wall: wall(&self.at)?,
             namespace: Some(namespace),
-            kind: self.read_kind(lock, mode)?,
+            subject,
+            kind,
         };
         Ok(HistoryRecord {
             event,
@@ -166,37 +168,37 @@ impl HistoryLine {
         found.map(Some).ok_or_else(|| Invalid::new("mode", "a mode", word))
     }
 
-    fn read_kind(&self, lock: LockKey, mode: Option<Mode>) -> Result<EventKind, Invalid> {
+    fn read_what(&self, lock: LockKey, mode: Option<Mode>) -> Result<(Subject, EventKind), Invalid> {
         if self.event == "limit-changed" {
-            return Ok(EventKind::LimitChanged { lock, limit: self.limit });
+            let subject = Subject::Lock { lock, claim: None, token: None };
+            return Ok((subject, EventKind::LimitChanged { limit: self.limit }));
         }
         let claim = read_claim(self.session.as_ref(), self.request.as_ref(), self.take.as_ref())?;
-        let token = token("token", self.token.as_ref())?;
-        let from = || self::token("from", self.from.as_ref());
+        let subject = Subject::hold(&lock, claim, token("token", self.token.as_ref())?);
+        let from = || token("from", self.from.as_ref());
         let by = || Principal::parse(there("by", self.by.as_ref())?);
         let mode = || there("mode", mode);
         let held_ms = || there("held_ms", self.held_ms);
         let waited_ms = || there("waited_ms", self.waited_ms);
-        Ok(match self.event.as_str() {
-            "granted" => EventKind::Granted { lock, claim, token, mode: mode()?, waited_ms: waited_ms()? },
-            "released" => EventKind::Released { lock, claim, token, held_ms: held_ms()? },
-            "expired" => EventKind::Expired { lock, claim, token, reason: self.read_end()?, held_ms: held_ms()? },
+        let kind = match self.event.as_str() {
+            "granted" => EventKind::Granted { mode: mode()?, waited_ms: waited_ms()? },
+            "released" => EventKind::Released { held_ms: held_ms()? },
+            "expired" => EventKind::Expired { reason: self.read_end()?, held_ms: held_ms()? },
             "broken" => {
                 let why = Reason::parse(there("reason", self.reason.as_ref())?)?;
-                EventKind::Broken { lock, claim, token, by: by()?, why, held_ms: held_ms()? }
+                EventKind::Broken { by: by()?, why, held_ms: held_ms()? }
             }
-            "upgraded" => EventKind::Upgraded { lock, claim, from: from()?, token, waited_ms: waited_ms()? },
-            "downgraded" => EventKind::Downgraded { lock, claim, token },
-            "permits-returned" => {
-                EventKind::PermitsReturned { lock, claim, token, count: there("returned", self.returned)? }
-            }
-            "resumed" => EventKind::Resumed { lock, claim, from: from()?, token, mode: mode()? },
+            "upgraded" => EventKind::Upgraded { from: from()?, waited_ms: waited_ms()? },
+            "downgraded" => EventKind::Downgraded,
+            "permits-returned" => EventKind::PermitsReturned { count: there("returned", self.returned)? },
+            "resumed" => EventKind::Resumed { from: from()?, mode: mode()? },
             "handed-over" => {
                 let was = read_claim(self.was_session.as_ref(), self.was_request.as_ref(), self.was_take.as_ref())?;
-                EventKind::HandedOver { lock, claim, was, from: from()?, token, mode: mode()?, by: by()? }
+                EventKind::HandedOver { was, from: from()?, mode: mode()?, by: by()? }
             }
             other => return Err(Invalid::new("event", "an event of history", other)),
-        })
+        };
+        Ok((subject, kind))
     }
 
     fn read_end(&self) -> Result<EndReason, Invalid> {

@@ -6,7 +6,7 @@ use super::*;
 use crate::model::{
     Claim, FencingToken, LockKey, LockName, Metadata, Namespace, Position, Principal, RequestId, SessionId, WallTime,
 };
-use crate::model::{EndReason, Event, EventKind};
+use crate::model::{EndReason, Event, EventKind, Subject};
 
 fn value(shape: &impl Serialize) -> Value {
     serde_json::to_value(shape).unwrap()
@@ -166,12 +166,13 @@ fn status_has_every_field() {
 fn events_have_positions_and_dates() {
     let claim = Claim::Request(RequestId { session: SessionId::new(0, 3), number: 1 });
     let token = FencingToken::new(0, 17);
-    let kind = EventKind::Expired { lock: lock(), claim, token, reason: EndReason::Lost, held_ms: 7 };
+    let kind = EventKind::Expired { reason: EndReason::Lost, held_ms: 7 };
     let event = Event {
         position: Position { index: 12, n: 1 },
         at: LogTime(5),
         wall: WallTime(1_700_000_000_123),
         namespace: Some(Namespace::default()),
+        subject: Subject::hold(&lock(), claim, token),
         kind,
     };
     let happened = Happened::new(&event, 0xabc);

@@ -327,15 +327,11 @@ impl Fake {
         inner.index += 1;
         inner.tokens = inner.tokens.max(token);
         let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("a").expect("a name") };
-        let kind = EventKind::Granted {
-            lock,
-            claim: crate::model::Claim::Request(crate::model::RequestId { session: session(), number: token }),
-            token: FencingToken::new(0, token),
-            mode: crate::model::Mode::Shared,
-            waited_ms: 0,
-        };
+        let claim = crate::model::Claim::Request(crate::model::RequestId { session: session(), number: token });
+        let subject = crate::model::Subject::hold(&lock, claim, FencingToken::new(0, token));
+        let kind = EventKind::Granted { mode: crate::model::Mode::Shared, waited_ms: 0 };
         let position = Position { index: inner.index, n: 0 };
-        Event { position, at: LogTime(1), wall: WallTime(1), namespace: Some(Namespace::default()), kind }
+        Event { position, at: LogTime(1), wall: WallTime(1), namespace: Some(Namespace::default()), subject, kind }
     }
 }
 

@@ -59,7 +59,7 @@ async fn a_quiet_subscription_is_no_outage() {
         fake.publish(Ok(fake.granted(3))).await;
     };
     let (event, ()) = tokio::join!(watch.next(), breaks);
-    assert_eq!(event.expect("taken up again").kind.token(), Some(token(3)));
+    assert_eq!(event.expect("taken up again").subject.token(), Some(token(3)));
 }
 
 /// Subscriptions that end as soon as they begin are asked for once a second in the end: by a watch, and by what follows the

@@ -71,12 +71,13 @@ impl<S: LockService> ScopedLock<S> {
                 }
                 told => told?,
             };
+            let mine = event.subject.token() == Some(self.token);
             #[allow(clippy::wildcard_enum_match_arm, reason = "every other event is about something else")]
             match event.kind {
-                EventKind::Broken { token, .. } if token == self.token => return Ok(EndReason::Broken),
                 EventKind::HandedOver { from, .. } if from == self.token => return Ok(EndReason::HandedOver),
-                EventKind::Expired { token, reason, .. } if token == self.token => return Ok(reason),
-                EventKind::Released { token, .. } if token == self.token => return Ok(EndReason::Released),
+                EventKind::Broken { .. } if mine => return Ok(EndReason::Broken),
+                EventKind::Expired { reason, .. } if mine => return Ok(reason),
+                EventKind::Released { .. } if mine => return Ok(EndReason::Released),
                 _ => {}
             }
         }

@@ -3,7 +3,7 @@
 use crate::audit::{Draft, Facts};
 use crate::machine::Machine;
 use crate::machine::state::{Holder, Waiter, kind_of};
-use crate::model::{Arrival, ChainHash, EventKind, Fairness, Kind, LockKey, Mode, Position};
+use crate::model::{Arrival, ChainHash, Claim, EventKind, Fairness, FencingToken, Kind, LockKey, Mode, Subject};
 
 /// By what right somebody gets a lock.
 #[derive(Debug, Clone, Copy)]
@@ -25,8 +25,15 @@ impl Machine {
         Entrance { arrival: Arrival { sequence: self.globals.sequences, queued: false }, fairness }
     }
 
-    /// Somebody new holds the lock.
-    pub(in crate::machine) fn granted(&mut self, key: &LockKey, kind: EventKind, holder: &Holder, entrance: Entrance) {
+    /// A new holder has the lock, under this token.
+    pub(in crate::machine) fn granted(
+        &mut self,
+        key: &LockKey,
+        token: FencingToken,
+        kind: EventKind,
+        holder: &Holder,
+        entrance: Entrance,
+    ) {
         let who = holder.request.metadata.name();
         let facts = Facts {
             arrival: entrance.arrival,
@@ -38,30 +45,34 @@ impl Machine {
             who: &who,
             why: &holder.request.metadata.why,
         };
-        self.note(key, &kind, Some(holder.request.mode), Some(facts));
-        self.event(Some(key.namespace.clone()), kind);
+        let subject = Subject::hold(key, holder.request.claim, token);
+        self.note(key, subject, kind, (Some(holder.request.mode), Some(facts)));
     }
 
-    /// Something else happened to the lock's holders.
-    pub(in crate::machine) fn happened(&mut self, key: &LockKey, kind: EventKind, mode: Option<Mode>) {
-        self.note(key, &kind, mode, None);
-        self.event(Some(key.namespace.clone()), kind);
+    /// Something else happened to a hold of the lock, or to the lock itself.
+    pub(in crate::machine) fn happened(
+        &mut self,
+        key: &LockKey,
+        hold: Option<(Claim, FencingToken)>,
+        kind: EventKind,
+        mode: Option<Mode>,
+    ) {
+        let (claim, token) = hold.unzip();
+        self.note(key, Subject::Lock { lock: key.clone(), claim, token }, kind, (mode, None));
     }
 
-    fn note(&mut self, key: &LockKey, kind: &EventKind, mode: Option<Mode>, facts: Option<Facts<'_>>) {
-        let n = u32::try_from(self.events.len()).unwrap_or(u32::MAX);
+    fn note(
+        &mut self,
+        key: &LockKey,
+        subject: Subject,
+        kind: EventKind,
+        (mode, facts): (Option<Mode>, Option<Facts<'_>>),
+    ) {
+        let event = self.next_event(Some(key.namespace.clone()), subject, kind);
         let semaphore = mode.filter(|mode| kind_of(*mode) == Kind::Semaphore).and_then(|_| self.locks.get(key));
-        let draft = Draft {
-            position: Position { index: self.globals.applied, n },
-            at: self.globals.now,
-            wall: self.globals.wall,
-            lock: &key.name,
-            kind,
-            mode,
-            limit: semaphore.and_then(|lock| lock.limit),
-            facts,
-            previous: ChainHash::BEGINNING,
-        };
+        let limit = semaphore.and_then(|lock| lock.limit);
+        let draft = Draft { event: &event, lock: &key.name, mode, limit, facts, previous: ChainHash::BEGINNING };
         self.history.append(&key.namespace, draft, &mut self.globals.history_floor, &mut self.dirty);
+        self.events.push(event);
     }
 }

@@ -57,7 +57,7 @@ impl Ring {
         tail.records += 1;
         self.records += 1;
         self.bytes += tail.bytes.0.len() - before;
-        self.last = draft.position;
+        self.last = draft.event.position;
         *number
     }
 

@@ -160,7 +160,7 @@ fn a_cycle_at_the_head_of_a_long_queue_is_found() {
     let index = machine.applied() + 1;
     let applied = machine.apply(index, &entry(0, vec![], vec![set_limit(3)]));
     let refused = applied.events.iter().filter_map(|event| match &event.kind {
-        EventKind::Left { claim, why: LeaveReason::Deadlock, .. } => Some(*claim),
+        EventKind::Left { why: LeaveReason::Deadlock, .. } => event.subject.claim(),
         _ => None,
     });
     let expected = Claim::Request(RequestId { session: SessionId::new(0, 4), number: 2 });

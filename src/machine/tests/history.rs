@@ -62,7 +62,7 @@ fn every_story_verifies() {
         proven(&records, &format!("story {seed}"));
         proven(&records[records.len() / 2..], &format!("the second half of story {seed}"));
         for lock in ["a", "b", "c", "d", "pool-a", "pool-b", "pool-c"] {
-            let of = |record: &&HistoryRecord| record.event.kind.lock().is_some_and(|key| key.name.as_str() == lock);
+            let of = |record: &&HistoryRecord| record.event.subject.lock().is_some_and(|key| key.name.as_str() == lock);
             let alone: Vec<_> = records.iter().filter(of).cloned().collect();
             if !alone.is_empty() {
                 proven(&alone, &format!("{lock} of story {seed}"));
@@ -101,7 +101,8 @@ fn pages_of_one_lock_are_complete() {
     assert!(Position::default() < page.floor, "the story is too short for its ring to go round");
     let all = read(&watched.machine, None, &mut page.floor.clone(), 1_000);
     for lock in ["a", "pool-a", "nobody"] {
-        let sifted = all.iter().filter(|record| record.event.kind.lock().is_some_and(|key| key.name.as_str() == lock));
+        let sifted =
+            all.iter().filter(|record| record.event.subject.lock().is_some_and(|key| key.name.as_str() == lock));
         for rows in [1, 3, 1_000] {
             let read = read(&watched.machine, Some(lock), &mut page.floor.clone(), rows);
             assert!(read.iter().eq(sifted.clone()), "{lock} by {rows}");
@@ -174,12 +175,8 @@ fn plain_history(seed: u64) -> Vec<HistoryRecord> {
     let apply = |machine: &mut Machine, commands: Vec<Command>| {
         let index = machine.applied() + 1;
         let applied = machine.apply(index, &entry(index, vec![], commands));
-        let granted = applied.events.iter().filter_map(|event| match event.kind {
-            EventKind::Granted { claim: Claim::Request(request), token, .. } => {
-                Some((request.session.counter(), token))
-            }
-            _ => None,
-        });
+        let granted = applied.events.iter().filter(|event| matches!(event.kind, EventKind::Granted { .. }));
+        let granted = granted.map(|event| (event.subject.session().unwrap().counter(), event.subject.token().unwrap()));
         granted.collect::<Vec<_>>()
     };
     apply(&mut machine, (1..=6).map(|session| open("default", session)).collect());

@@ -167,10 +167,12 @@ fn compare(seed: u64, table: &mut Table) {
             count(table, command_word(&submission.command), &reply.outcome);
         }
         let granted = applied.events.iter().filter_map(|event| match &event.kind {
-            EventKind::Granted { lock, claim, token, .. }
-            | EventKind::Upgraded { lock, claim, token, .. }
-            | EventKind::HandedOver { lock, claim, token, .. }
-            | EventKind::Resumed { lock, claim, token, .. } => Some((lock.clone(), *claim, *token)),
+            EventKind::Granted { .. }
+            | EventKind::Upgraded { .. }
+            | EventKind::HandedOver { .. }
+            | EventKind::Resumed { .. } => {
+                Some((event.subject.lock()?.clone(), event.subject.claim()?, event.subject.token()?))
+            }
             _ => None,
         });
         assert_eq!(granted.collect::<Vec<_>>(), naive.granted, "grants of story {seed}, entry {index}");

@@ -172,33 +172,34 @@ impl Story {
         }
         self.known.retain(|known| known.gone < 3);
         for event in &*applied.events {
-            self.follow(&event.kind);
+            self.follow(event);
         }
     }
 
     /// Keeps up with who holds what, and what was lost.
-    fn follow(&mut self, event: &EventKind) {
-        let gone = match event {
+    fn follow(&mut self, event: &Event) {
+        let gone = match &event.kind {
             EventKind::Upgraded { from, .. } | EventKind::HandedOver { from, .. } => Some(*from),
-            EventKind::Broken { token, .. } => Some(*token),
-            EventKind::Released { token, .. } | EventKind::Expired { token, .. } => Some(*token),
+            EventKind::Broken { .. } | EventKind::Released { .. } | EventKind::Expired { .. } => event.subject.token(),
             _ => None,
         };
         self.held.retain(|held| Some(held.token) != gone);
-        match event {
-            EventKind::Queued { lock, claim: Claim::Request(request), .. } => self.waits.push((lock.clone(), *request)),
-            _ => self.waits.retain(|(_, request)| event.claim() != Some(Claim::Request(*request))),
+        let Subject::Lock { lock, claim: Some(Claim::Request(request)), token } = &event.subject else { return };
+        match event.kind {
+            EventKind::Queued { .. } => self.waits.push((lock.clone(), *request)),
+            _ => self.waits.retain(|(_, waits)| waits != request),
         }
-        if let EventKind::Expired { lock, token, claim: Claim::Request(request), .. } = event
+        let Some(token) = token else { return };
+        if let EventKind::Expired { .. } = event.kind
             && let Some(known) = self.known.iter().find(|known| known.id == request.session)
             && known.past.iter().any(|past| delays(past, *request))
         {
             self.lost.push((lock.clone(), *token, known.open.handle.clone()));
         }
-        if let EventKind::Granted { lock, claim: Claim::Request(request), token, .. }
-        | EventKind::Upgraded { lock, claim: Claim::Request(request), token, .. }
-        | EventKind::HandedOver { lock, claim: Claim::Request(request), token, .. }
-        | EventKind::Resumed { lock, claim: Claim::Request(request), token, .. } = event
+        if let EventKind::Granted { .. }
+        | EventKind::Upgraded { .. }
+        | EventKind::HandedOver { .. }
+        | EventKind::Resumed { .. } = event.kind
             && let Some(known) = self.known.iter_mut().find(|known| known.id == request.session)
         {
             known.tokens.push((lock.name.clone(), *token));

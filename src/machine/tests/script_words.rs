@@ -155,62 +155,48 @@ impl Names {
 
     /// An event in one line, with its position.
     pub(super) fn event(&self, event: &Event) -> String {
+        let whose = event.subject.claim().map_or(String::new(), |claim| self.claim(claim));
+        let key = event.subject.lock().map_or(String::new(), lock);
+        let token = event.subject.token().map_or(String::new(), |token| format!("token={token}"));
+        let session = event.subject.session().map_or(String::new(), |session| self.session(session));
         let what = match &event.kind {
-            EventKind::Queued { lock: key, claim, sequence } => {
-                format!("{} queued {} sequence={sequence}", self.claim(*claim), lock(key))
+            EventKind::Queued { sequence } => format!("{whose} queued {key} sequence={sequence}"),
+            EventKind::Granted { mode: how, waited_ms } => {
+                format!("{whose} granted {key} {token} {} waited={}", mode(*how), time(*waited_ms))
             }
-            EventKind::Granted { lock: key, claim, token, mode: how, waited_ms } => {
-                let (claim, how, waited) = (self.claim(*claim), mode(*how), time(*waited_ms));
-                format!("{claim} granted {} token={token} {how} waited={waited}", lock(key))
+            EventKind::Left { sequence, why } => format!("{whose} left {key} sequence={sequence} {why:?}"),
+            EventKind::Released { held_ms } => format!("{whose} released {key} {token} held={}", time(*held_ms)),
+            EventKind::Expired { reason, held_ms } => {
+                format!("{whose} lost its hold of {key} {token} {reason} held={}", time(*held_ms))
             }
-            EventKind::Left { lock: key, claim, sequence, why } => {
-                format!("{} left {} sequence={sequence} {why:?}", self.claim(*claim), lock(key))
+            EventKind::Upgraded { from, waited_ms } => {
+                format!("{whose} upgraded {key} token={from} to {token} waited={}", time(*waited_ms))
             }
-            EventKind::Released { lock: key, claim, token, held_ms } => {
-                format!("{} released {} token={token} held={}", self.claim(*claim), lock(key), time(*held_ms))
+            EventKind::Downgraded => format!("{whose} downgraded {key} {token}"),
+            EventKind::PermitsReturned { count } => format!("{whose} returned {count} permits of {key} {token}"),
+            EventKind::Resumed { from, mode: how } => {
+                format!("{whose} resumed {key} token={from} as {token} {}", mode(*how))
             }
-            EventKind::Expired { lock: key, claim, token, reason, held_ms } => {
-                let (claim, held) = (self.claim(*claim), time(*held_ms));
-                format!("{claim} lost its hold of {} token={token} {reason} held={held}", lock(key))
+            EventKind::Broken { by, why, held_ms } => {
+                let (why, held) = (why.as_str(), time(*held_ms));
+                format!("{whose} lost {key} {token}, broken by {by}: {why} held={held}")
             }
-            EventKind::Upgraded { lock: key, claim, from, token, waited_ms } => {
-                let (claim, waited) = (self.claim(*claim), time(*waited_ms));
-                format!("{claim} upgraded {} token={from} to token={token} waited={waited}", lock(key))
+            EventKind::HandedOver { was: _, from, mode: how, by } => {
+                let to = if session.is_empty() { whose } else { session };
+                format!("{to} handed {key} token={from} as {token} {} by {by}", mode(*how))
             }
-            EventKind::Downgraded { lock: key, claim, token } => {
-                format!("{} downgraded {} token={token}", self.claim(*claim), lock(key))
+            EventKind::RevokeRequested { by, why } => {
+                format!("{whose} asked by {by} for {key} {token}: {}", why.as_str())
             }
-            EventKind::PermitsReturned { lock: key, claim, token, count } => {
-                format!("{} returned {count} permits of {} token={token}", self.claim(*claim), lock(key))
+            EventKind::ValueChanged => format!("{whose} changed the value of {key} {token}"),
+            EventKind::LimitChanged { limit } => {
+                format!("{key} limit={}", limit.map_or("forgotten".into(), |limit| limit.to_string()))
             }
-            EventKind::Resumed { lock: key, claim, from, token, mode: how } => {
-                let (claim, how) = (self.claim(*claim), mode(*how));
-                format!("{claim} resumed {} token={from} as token={token} {how}", lock(key))
-            }
-            EventKind::Broken { lock: key, claim, token, by, why, held_ms } => {
-                let (claim, held, why) = (self.claim(*claim), time(*held_ms), why.as_str());
-                format!("{claim} lost {} token={token}, broken by {by}: {why} held={held}", lock(key))
-            }
-            EventKind::HandedOver { lock: key, claim, was: _, from, token, mode: how, by } => {
-                let how = mode(*how);
-                let whose = claim.session().map_or_else(|| self.claim(*claim), |id| self.session(id));
-                format!("{whose} handed {} token={from} as token={token} {how} by {by}", lock(key))
-            }
-            EventKind::RevokeRequested { lock: key, claim, token, by, why } => {
-                format!("{} asked by {by} for {} token={token}: {}", self.claim(*claim), lock(key), why.as_str())
-            }
-            EventKind::ValueChanged { lock: key, claim, token } => {
-                format!("{} changed the value of {} token={token}", self.claim(*claim), lock(key))
-            }
-            EventKind::LimitChanged { lock: key, limit } => {
-                let limit = limit.map_or("forgotten".into(), |limit| limit.to_string());
-                format!("{} limit={limit}", lock(key))
-            }
-            EventKind::Reopened { lock: key, token } => format!("{} open again after token={token}", lock(key)),
-            EventKind::SessionOpened { session } => format!("{} opened", self.session(*session)),
-            EventKind::SessionEnded { session, reason, why } => {
+            EventKind::Reopened => format!("{key} open again after {token}"),
+            EventKind::SessionOpened => format!("{session} opened"),
+            EventKind::SessionEnded { reason, why } => {
                 let why = why.as_ref().map_or(String::new(), |why| format!(" ({})", why.as_str()));
-                format!("{} ended: {reason}{why}", self.session(*session))
+                format!("{session} ended: {reason}{why}")
             }
             EventKind::LeaderlessGap { gap_ms } => format!("nobody led for {}", time(*gap_ms)),
         };

@@ -127,16 +127,21 @@ impl Script {
         for ((reply, handle), who) in applied.commands.iter().zip(opens).zip(&callers) {
             if let (Outcome::Opened { session, .. }, Some(handle), Some(who)) = (&reply.outcome, handle, who) {
                 self.sessions.insert(who.clone(), (*session, handle));
-                if applied.events.iter().any(|event| event.kind == EventKind::SessionOpened { session: *session }) {
+                if applied
+                    .events
+                    .iter()
+                    .any(|event| event.kind == EventKind::SessionOpened && event.subject.session() == Some(*session))
+                {
                     self.names.sessions.insert(*session, who.clone());
                 }
             }
         }
         for event in &*applied.events {
-            if let EventKind::Granted { lock, claim: Claim::Request(request), token, .. }
-            | EventKind::Upgraded { lock, claim: Claim::Request(request), token, .. }
-            | EventKind::HandedOver { lock, claim: Claim::Request(request), token, .. }
-            | EventKind::Resumed { lock, claim: Claim::Request(request), token, .. } = &event.kind
+            if let EventKind::Granted { .. }
+            | EventKind::Upgraded { .. }
+            | EventKind::HandedOver { .. }
+            | EventKind::Resumed { .. } = &event.kind
+                && let Subject::Lock { lock, claim: Some(Claim::Request(request)), token: Some(token) } = &event.subject
             {
                 self.tokens.insert((request.session, lock.clone()), *token);
             }

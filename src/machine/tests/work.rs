@@ -176,7 +176,7 @@ fn a_set_that_waits_elsewhere_excuses_no_grant() {
     let Answer::History(page) = machine.query(&query).answer else { panic!("another answer") };
     let passing = |lock: &str| -> Vec<bool> {
         let of =
-            page.records.iter().filter(|record| record.event.kind.lock().is_some_and(|key| key.name == name(lock)));
+            page.records.iter().filter(|record| record.event.subject.lock().is_some_and(|key| key.name == name(lock)));
         of.filter_map(|record| record.grant.as_ref()).map(|facts| facts.passing).collect()
     };
     assert_eq!(passing("b"), [false], "no set waited yet");

@@ -1,10 +1,9 @@
 //! Events.
 
-use super::changes;
 use super::part::{known, namespace, required};
 use crate::model::{
-    Claim, EndReason, Event, EventKind, FencingToken, Invalid, LeaveReason, LockKey, LogTime, Reason, SessionId,
-    WallTime,
+    Claim, EndReason, Event, EventKind, FencingToken, Invalid, LeaveReason, LockKey, LogTime, Mode, Principal, Reason,
+    SessionId, Subject, WallTime,
 };
 use crate::rpc::pb;
 use crate::rpc::pb::event::Kind;
@@ -16,7 +15,7 @@ impl From<&Event> for pb::Event {
             at_ms: event.at.0,
             wall_ms: event.wall.0,
             namespace: event.namespace.as_ref().map(ToString::to_string),
-            kind: Some((&event.kind).into()),
+            kind: Some(kind(&event.subject, &event.kind)),
         }
     }
 }
@@ -24,147 +23,150 @@ impl From<&Event> for pb::Event {
 impl TryFrom<pb::Event> for Event {
     type Error = Invalid;
     fn try_from(event: pb::Event) -> Result<Self, Invalid> {
+        let (subject, kind) = read(required("kind", event.kind)?)?;
         Ok(Self {
             position: required("position", event.position)?.into(),
             at: LogTime(event.at_ms),
             wall: WallTime(event.wall_ms),
             namespace: event.namespace.map(|text| namespace(&text)).transpose()?,
-            kind: required("kind", event.kind)?.try_into()?,
+            subject,
+            kind,
         })
     }
 }
 
-impl From<&EventKind> for Kind {
-    fn from(kind: &EventKind) -> Self {
-        match kind {
-            EventKind::Queued { lock, claim, sequence } => {
-                Kind::Queued(pb::EventQueued { lock: to_lock(lock), claim: to_claim(*claim), sequence: *sequence })
-            }
-            EventKind::Granted { lock, claim, token, mode, waited_ms } => Kind::Granted(pb::EventGranted {
-                lock: to_lock(lock),
-                claim: to_claim(*claim),
-                token: token.as_u64(),
-                mode: Some((*mode).into()),
-                waited_ms: *waited_ms,
-            }),
-            EventKind::Left { lock, claim, sequence, why } => Kind::Left(pb::EventLeft {
-                lock: to_lock(lock),
-                claim: to_claim(*claim),
-                sequence: *sequence,
-                why: pb::LeaveReason::from(*why).into(),
-            }),
-            EventKind::Released { lock, claim, token, held_ms } => Kind::Released(pb::EventReleased {
-                lock: to_lock(lock),
-                claim: to_claim(*claim),
-                token: token.as_u64(),
-                held_ms: *held_ms,
-            }),
-            EventKind::Expired { lock, claim, token, reason, held_ms } => Kind::Expired(pb::EventExpired {
-                lock: to_lock(lock),
-                claim: to_claim(*claim),
-                token: token.as_u64(),
-                reason: pb::EndReason::from(*reason).into(),
-                held_ms: *held_ms,
-            }),
-            EventKind::Upgraded { lock, claim, from, token, waited_ms } => {
-                changes::upgraded(lock, *claim, *from, *token, *waited_ms)
-            }
-            EventKind::Downgraded { lock, claim, token } => changes::downgraded(lock, *claim, *token),
-            EventKind::PermitsReturned { lock, claim, token, count } => {
-                changes::permits_returned(lock, *claim, *token, *count)
-            }
-            EventKind::Resumed { lock, claim, from, token, mode } => {
-                changes::resumed(lock, *claim, *from, *token, *mode)
-            }
-            EventKind::Broken { lock, claim, token, by, why, held_ms } => {
-                changes::broken(lock, *claim, *token, by, why, *held_ms)
-            }
-            EventKind::HandedOver { lock, claim, was, from, token, mode, by } => {
-                changes::handed_over(lock, (*claim, *was), (*from, *token), *mode, by)
-            }
-            EventKind::RevokeRequested { lock, claim, token, by, why } => {
-                changes::revoke_requested(lock, *claim, *token, by, why)
-            }
-            EventKind::ValueChanged { lock, claim, token } => changes::value_changed(lock, *claim, *token),
-            EventKind::LimitChanged { lock, limit } => changes::limit_changed(lock, *limit),
-            EventKind::Reopened { lock, token } => changes::reopened(lock, *token),
-            EventKind::SessionOpened { session } => Kind::SessionOpened(session.as_u64()),
-            EventKind::SessionEnded { session, reason, why } => Kind::SessionEnded(pb::SessionEnded {
-                session: session.as_u64(),
-                reason: pb::EndReason::from(*reason).into(),
-                why: why.as_ref().map(|why| why.as_str().to_owned()),
-            }),
-            EventKind::LeaderlessGap { gap_ms } => Kind::LeaderlessGapMs(*gap_ms),
+/// What happened, and what it is about. A part that the subject lacks is left empty, which a reader refuses.
+fn kind(subject: &Subject, kind: &EventKind) -> Kind {
+    let lock: Option<pb::LockKey> = subject.lock().map(Into::into);
+    let claim: Option<pb::Claim> = subject.claim().map(Into::into);
+    let token = subject.token().map_or(0, FencingToken::as_u64);
+    let session = subject.session().map_or(0, SessionId::as_u64);
+    match kind {
+        EventKind::Queued { sequence } => Kind::Queued(pb::EventQueued { lock, claim, sequence: *sequence }),
+        EventKind::Granted { mode, waited_ms } => {
+            let mode = Some((*mode).into());
+            Kind::Granted(pb::EventGranted { lock, claim, token, mode, waited_ms: *waited_ms })
         }
+        EventKind::Left { sequence, why } => {
+            let why = pb::LeaveReason::from(*why).into();
+            Kind::Left(pb::EventLeft { lock, claim, sequence: *sequence, why })
+        }
+        EventKind::Released { held_ms } => Kind::Released(pb::EventReleased { lock, claim, token, held_ms: *held_ms }),
+        EventKind::Expired { reason, held_ms } => {
+            let reason = pb::EndReason::from(*reason).into();
+            Kind::Expired(pb::EventExpired { lock, claim, token, reason, held_ms: *held_ms })
+        }
+        EventKind::Upgraded { from, waited_ms } => {
+            let from = from.as_u64();
+            Kind::Upgraded(pb::EventUpgraded { lock, claim, from, token, waited_ms: *waited_ms })
+        }
+        EventKind::Downgraded => Kind::Downgraded(pb::EventDowngraded { lock, claim, token }),
+        EventKind::PermitsReturned { count } => {
+            Kind::PermitsReturned(pb::EventPermitsReturned { lock, claim, token, count: *count })
+        }
+        EventKind::Resumed { from, mode } => {
+            let (from, mode) = (from.as_u64(), Some((*mode).into()));
+            Kind::Resumed(pb::EventResumed { lock, claim, from, token, mode })
+        }
+        EventKind::Broken { by, why, held_ms } => {
+            let (by, why) = (by.to_string(), why.as_str().to_owned());
+            Kind::Broken(pb::EventBroken { lock, claim, token, by, why, held_ms: *held_ms })
+        }
+        EventKind::HandedOver { was, from, mode, by } => {
+            let (from, mode, by) = (from.as_u64(), Some((*mode).into()), by.to_string());
+            Kind::HandedOver(pb::EventHandedOver { lock, claim, from, token, mode, by, was: Some((*was).into()) })
+        }
+        EventKind::RevokeRequested { by, why } => {
+            let (by, why) = (by.to_string(), why.as_str().to_owned());
+            Kind::RevokeRequested(pb::EventRevokeRequested { lock, claim, token, by, why })
+        }
+        EventKind::ValueChanged => Kind::ValueChanged(pb::EventValueChanged { lock, claim, token }),
+        EventKind::LimitChanged { limit } => Kind::LimitChanged(pb::EventLimitChanged { lock, limit: *limit }),
+        EventKind::Reopened => Kind::Reopened(pb::EventReopened { lock, token }),
+        EventKind::SessionOpened => Kind::SessionOpened(session),
+        EventKind::SessionEnded { reason, why } => {
+            let (reason, why) = (pb::EndReason::from(*reason).into(), why.as_ref().map(|why| why.as_str().to_owned()));
+            Kind::SessionEnded(pb::SessionEnded { session, reason, why })
+        }
+        EventKind::LeaderlessGap { gap_ms } => Kind::LeaderlessGapMs(*gap_ms),
     }
 }
 
-impl TryFrom<Kind> for EventKind {
-    type Error = Invalid;
-    fn try_from(kind: Kind) -> Result<Self, Invalid> {
-        Ok(match kind {
-            Kind::Queued(pb::EventQueued { lock: l, claim: c, sequence }) => {
-                EventKind::Queued { lock: lock(l)?, claim: claim(c)?, sequence }
-            }
-            Kind::Granted(event) => EventKind::Granted {
-                lock: lock(event.lock)?,
-                claim: claim(event.claim)?,
-                token: FencingToken::from_u64(event.token)?,
-                mode: required("mode", event.mode)?.try_into()?,
-                waited_ms: event.waited_ms,
-            },
-            Kind::Left(event) => EventKind::Left {
-                lock: lock(event.lock)?,
-                claim: claim(event.claim)?,
-                sequence: event.sequence,
-                why: LeaveReason::try_from(known::<pb::LeaveReason>("why", event.why)?)?,
-            },
-            Kind::Released(event) => EventKind::Released {
-                lock: lock(event.lock)?,
-                claim: claim(event.claim)?,
-                token: FencingToken::from_u64(event.token)?,
-                held_ms: event.held_ms,
-            },
-            Kind::Expired(event) => EventKind::Expired {
-                lock: lock(event.lock)?,
-                claim: claim(event.claim)?,
-                token: FencingToken::from_u64(event.token)?,
-                reason: EndReason::try_from(known::<pb::EndReason>("reason", event.reason)?)?,
-                held_ms: event.held_ms,
-            },
-            Kind::Upgraded(event) => changes::read_upgraded(event)?,
-            Kind::Downgraded(event) => changes::read_downgraded(event)?,
-            Kind::PermitsReturned(event) => changes::read_permits_returned(event)?,
-            Kind::Resumed(event) => changes::read_resumed(event)?,
-            Kind::Broken(event) => changes::read_broken(event)?,
-            Kind::HandedOver(event) => changes::read_handed_over(event)?,
-            Kind::RevokeRequested(event) => changes::read_revoke_requested(event)?,
-            Kind::ValueChanged(event) => changes::read_value_changed(event)?,
-            Kind::LimitChanged(event) => changes::read_limit_changed(event)?,
-            Kind::Reopened(event) => changes::read_reopened(event)?,
-            Kind::SessionOpened(session) => EventKind::SessionOpened { session: SessionId::from_u64(session)? },
-            Kind::SessionEnded(event) => EventKind::SessionEnded {
-                session: SessionId::from_u64(event.session)?,
-                reason: EndReason::try_from(known::<pb::EndReason>("reason", event.reason)?)?,
-                why: event.why.as_deref().map(Reason::parse).transpose()?,
-            },
-            Kind::LeaderlessGapMs(gap_ms) => EventKind::LeaderlessGap { gap_ms },
-        })
-    }
+fn read(kind: Kind) -> Result<(Subject, EventKind), Invalid> {
+    Ok(match kind {
+        Kind::Queued(e) => (wait(e.lock, e.claim)?, EventKind::Queued { sequence: e.sequence }),
+        Kind::Granted(e) => {
+            (hold(e.lock, e.claim, e.token)?, EventKind::Granted { mode: mode(e.mode)?, waited_ms: e.waited_ms })
+        }
+        Kind::Left(e) => {
+            let why = LeaveReason::try_from(known::<pb::LeaveReason>("why", e.why)?)?;
+            (wait(e.lock, e.claim)?, EventKind::Left { sequence: e.sequence, why })
+        }
+        Kind::Released(e) => (hold(e.lock, e.claim, e.token)?, EventKind::Released { held_ms: e.held_ms }),
+        Kind::Expired(e) => {
+            (hold(e.lock, e.claim, e.token)?, EventKind::Expired { reason: end(e.reason)?, held_ms: e.held_ms })
+        }
+        Kind::Upgraded(e) => {
+            let from = FencingToken::from_u64(e.from)?;
+            (hold(e.lock, e.claim, e.token)?, EventKind::Upgraded { from, waited_ms: e.waited_ms })
+        }
+        Kind::Downgraded(e) => (hold(e.lock, e.claim, e.token)?, EventKind::Downgraded),
+        Kind::PermitsReturned(e) => (hold(e.lock, e.claim, e.token)?, EventKind::PermitsReturned { count: e.count }),
+        Kind::Resumed(e) => {
+            let from = FencingToken::from_u64(e.from)?;
+            (hold(e.lock, e.claim, e.token)?, EventKind::Resumed { from, mode: mode(e.mode)? })
+        }
+        Kind::Broken(e) => {
+            let (by, why) = (Principal::parse(&e.by)?, Reason::parse(&e.why)?);
+            (hold(e.lock, e.claim, e.token)?, EventKind::Broken { by, why, held_ms: e.held_ms })
+        }
+        Kind::HandedOver(e) => {
+            let (was, from) = (claim(e.was)?, FencingToken::from_u64(e.from)?);
+            let kind = EventKind::HandedOver { was, from, mode: mode(e.mode)?, by: Principal::parse(&e.by)? };
+            (hold(e.lock, e.claim, e.token)?, kind)
+        }
+        Kind::RevokeRequested(e) => {
+            let (by, why) = (Principal::parse(&e.by)?, Reason::parse(&e.why)?);
+            (hold(e.lock, e.claim, e.token)?, EventKind::RevokeRequested { by, why })
+        }
+        Kind::ValueChanged(e) => (hold(e.lock, e.claim, e.token)?, EventKind::ValueChanged),
+        Kind::LimitChanged(e) => {
+            let subject = Subject::Lock { lock: lock(e.lock)?, claim: None, token: None };
+            (subject, EventKind::LimitChanged { limit: e.limit })
+        }
+        Kind::Reopened(e) => {
+            let token = Some(FencingToken::from_u64(e.token)?);
+            (Subject::Lock { lock: lock(e.lock)?, claim: None, token }, EventKind::Reopened)
+        }
+        Kind::SessionOpened(session) => (Subject::Session(SessionId::from_u64(session)?), EventKind::SessionOpened),
+        Kind::SessionEnded(e) => {
+            let (reason, why) = (end(e.reason)?, e.why.as_deref().map(Reason::parse).transpose()?);
+            (Subject::Session(SessionId::from_u64(e.session)?), EventKind::SessionEnded { reason, why })
+        }
+        Kind::LeaderlessGapMs(gap_ms) => (Subject::Cluster, EventKind::LeaderlessGap { gap_ms }),
+    })
 }
 
-pub(super) fn to_lock(lock: &LockKey) -> Option<pb::LockKey> {
-    Some(lock.into())
+fn wait(key: Option<pb::LockKey>, of: Option<pb::Claim>) -> Result<Subject, Invalid> {
+    Ok(Subject::wait(&lock(key)?, claim(of)?))
 }
 
-pub(super) fn to_claim(claim: Claim) -> Option<pb::Claim> {
-    Some(claim.into())
+fn hold(key: Option<pb::LockKey>, of: Option<pb::Claim>, token: u64) -> Result<Subject, Invalid> {
+    Ok(Subject::hold(&lock(key)?, claim(of)?, FencingToken::from_u64(token)?))
 }
 
-pub(super) fn lock(lock: Option<pb::LockKey>) -> Result<LockKey, Invalid> {
+fn lock(lock: Option<pb::LockKey>) -> Result<LockKey, Invalid> {
     required("lock", lock)?.try_into()
 }
 
-pub(super) fn claim(claim: Option<pb::Claim>) -> Result<Claim, Invalid> {
+fn claim(claim: Option<pb::Claim>) -> Result<Claim, Invalid> {
     required("claim", claim)?.try_into()
+}
+
+fn mode(mode: Option<pb::Mode>) -> Result<Mode, Invalid> {
+    required("mode", mode)?.try_into()
+}
+
+fn end(reason: i32) -> Result<EndReason, Invalid> {
+    EndReason::try_from(known::<pb::EndReason>("reason", reason)?)
 }

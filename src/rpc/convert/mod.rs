@@ -2,7 +2,6 @@
 
 mod acting;
 mod answer;
-mod changes;
 mod cluster;
 mod command;
 mod document;

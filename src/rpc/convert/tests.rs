@@ -7,7 +7,7 @@ mod values;
 use proptest::prelude::*;
 
 use self::values::{
-    access, alteration, answer, event_kind, extras, lock, managing, metadata, outcome, owner, patience, refusal,
+    access, alteration, answer, extras, happening, lock, managing, metadata, outcome, owner, patience, refusal,
     session, token,
 };
 use super::{AsInvalid, decided, error_from_status, error_from_wire, error_to_status, error_to_wire, reply_to_answer};
@@ -56,9 +56,11 @@ proptest! {
 
     /// An event reads back as it was written.
     #[test]
-    fn events_read_back(index in any::<u64>(), n in any::<u32>(), at in any::<u64>(), kind in event_kind()) {
-        let namespace = kind.lock().map(|lock| lock.namespace.clone());
-        let event = Event { position: Position { index, n }, at: LogTime(at), wall: WallTime(at), namespace, kind };
+    fn events_read_back(index in any::<u64>(), n in any::<u32>(), at in any::<u64>(), what in happening()) {
+        let (subject, kind) = what;
+        let namespace = subject.lock().map(|lock| lock.namespace.clone());
+        let (position, at, wall) = (Position { index, n }, LogTime(at), WallTime(at));
+        let event = Event { position, at, wall, namespace, subject, kind };
         prop_assert_eq!(Event::try_from(pb::Event::from(&event)), Ok(event));
     }
 

@@ -419,8 +419,8 @@ async fn questions_and_events_cross_the_wire() {
     for index in 1..=3 {
         let position = crate::model::Position { index, n: 0 };
         let kind = crate::model::EventKind::LeaderlessGap { gap_ms: index };
-        let event =
-            crate::model::Event { position, at: LogTime(1), wall: crate::model::WallTime(2), namespace: None, kind };
+        let (at, wall, subject) = (LogTime(1), crate::model::WallTime(2), crate::model::Subject::Cluster);
+        let event = crate::model::Event { position, at, wall, namespace: None, subject, kind };
         node.service.tell(event.clone()).await;
         assert_eq!(events.next().await, Ok(event));
     }

@@ -6,7 +6,7 @@ use super::{Bound, Done, End, SessionStream};
 use crate::limits;
 use crate::model::{
     Acquire, Attach, Claim, Command, EventKind, Handle, Invalid, LockKey, LockName, RenewalTarget, Reply, RequestId,
-    SessionId,
+    SessionId, Subject,
 };
 use crate::rpc::convert::{
     open_session, required, stream_acquire, stream_acquire_set, stream_alter, stream_close, stream_release,
@@ -180,8 +180,8 @@ impl<S: LockService> SessionStream<S> {
                 after = loop {
                     match events.next().await {
                         Ok(event) => {
-                            if let EventKind::SessionEnded { session: ended, reason, why } = event.kind
-                                && ended == session
+                            if let EventKind::SessionEnded { reason, why } = event.kind
+                                && event.subject == Subject::Session(session)
                             {
                                 return Done::SessionEnded { session, reason, why };
                             }

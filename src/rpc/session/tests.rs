@@ -7,13 +7,20 @@ use tonic::{Code, Streaming};
 use super::End;
 use super::hostile::stream_with_room;
 use crate::limits;
-use crate::model::{Attachment, Command, EndReason, Event, EventKind, LogTime, Position, SessionId, WallTime};
+use crate::model::{Attachment, Command, EndReason, Event, EventKind, LogTime, Position, SessionId, Subject, WallTime};
 use crate::rpc::fake::{Node, SESSION};
 use crate::rpc::pb;
 use crate::rpc::pb::client_frame::Body as Asked;
 use crate::rpc::pb::locks_client::LocksClient;
 use crate::rpc::pb::server_frame::Body as Told;
 use crate::service::LeaderHint;
+
+/// The end of the session that the node has.
+fn session_expired() -> Event {
+    let kind = EventKind::SessionEnded { reason: EndReason::Expired, why: None };
+    let (position, subject) = (Position { index: 11, n: 0 }, Subject::Session(SessionId::new(0, SESSION)));
+    Event { position, at: LogTime(1), wall: WallTime(2), namespace: None, subject, kind }
+}
 
 /// A client that speaks in bare frames.
 struct Raw {
@@ -240,9 +247,7 @@ async fn nothing_is_answered_after_the_disconnect() {
     drop(frames);
     assert!(matches!(node.asked().await, Command::Disconnected { .. }));
     node.service.grant();
-    let kind = EventKind::SessionEnded { session: SessionId::new(0, SESSION), reason: EndReason::Expired, why: None };
-    let position = Position { index: 11, n: 0 };
-    node.service.tell(Event { position, at: LogTime(1), wall: WallTime(2), namespace: None, kind }).await;
+    node.service.tell(session_expired()).await;
     let after = told.message().await.expect("no error");
     assert!(after.is_none(), "{after:?}");
 }
@@ -340,9 +345,7 @@ async fn the_end_of_the_session_is_pushed() {
     while node.service.subscribers() == 0 {
         tokio::task::yield_now().await;
     }
-    let kind = EventKind::SessionEnded { session: SessionId::new(0, SESSION), reason: EndReason::Expired, why: None };
-    let position = Position { index: 11, n: 0 };
-    node.service.tell(Event { position, at: LogTime(1), wall: WallTime(2), namespace: None, kind }).await;
+    node.service.tell(session_expired()).await;
     assert!(matches!(
         raw.next().await,
         (0, Told::SessionEnded(pb::SessionEnded { session: SESSION, reason: 2, why: None }))

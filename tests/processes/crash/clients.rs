@@ -28,7 +28,7 @@ pub(super) async fn witness(run: Arc<Run>, node: usize, endpoint: String) {
         match watch.next().await {
             Ok(event) => {
                 let ends = matches!(event.kind, EventKind::SessionEnded { .. });
-                let ended = event.kind.session().filter(|_| ends);
+                let ended = event.subject.session().filter(|_| ends);
                 run.note(|history| {
                     let telling = &mut history.tellings[node];
                     if let Some((_, to)) = telling.stretches.last_mut() {

@@ -105,8 +105,8 @@ pub(crate) async fn a_watch_goes_on_through_cuts<S: LockService>(service: S) {
     while released.len() < tokens.len() {
         let event = watch.next().await.expect("an event");
         match event.kind.word() {
-            "granted" => granted.extend(event.kind.token()),
-            "released" => released.extend(event.kind.token()),
+            "granted" => granted.extend(event.subject.token()),
+            "released" => released.extend(event.subject.token()),
             _ => {}
         }
     }
@@ -143,7 +143,7 @@ pub(crate) async fn a_watch_says_once_that_events_were_missed<S: LockService>(se
     let ClientError::Service(ServiceError::EventsMissed { resume, .. }) = &error else { panic!("{error:?}") };
     assert_eq!((*resume, watch.position()), (missed, missed));
     let (granted, released) = (watch.next().await.expect("an event"), watch.next().await.expect("an event"));
-    assert_eq!([&granted, &released].map(|event| event.kind.token()), [Some(tokens[2]); 2]);
+    assert_eq!([&granted, &released].map(|event| event.subject.token()), [Some(tokens[2]); 2]);
     assert_eq!([&granted, &released].map(|event| event.kind.word()), ["granted", "released"]);
     assert!(missed < granted.position && granted.position < released.position);
 }

@@ -46,7 +46,7 @@ pub(crate) async fn a_watch_goes_on_where_it_stopped<S: LockService>(service: S)
     guard.release().await.expect("released");
     let granted = loop {
         let event = watch.next().await.expect("an event");
-        if event.kind.token() == Some(token) {
+        if event.subject.token() == Some(token) {
             break event;
         }
     };

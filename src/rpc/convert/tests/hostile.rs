@@ -10,7 +10,7 @@ use prost::{Message, Name};
 use tokio::sync::watch;
 use tonic::{Request, Status as GrpcStatus};
 
-use super::values::{answer, event_kind, outcome};
+use super::values::{answer, happening, outcome};
 use super::*;
 use crate::codec::hostile::{Sample, attack, frugal, held, kept};
 use crate::limits;
@@ -434,11 +434,11 @@ fn answers() -> Vec<Sample> {
         if number % 2 == 0 {
             samples.push(written(Answered { index: number, now: LogTime(9), answer }).expect("fits"));
         }
-        let kind = event_kind().new_tree(&mut runner).expect("drawn").current();
-        let namespace = kind.lock().map(|lock| lock.namespace.clone());
+        let (subject, kind) = happening().new_tree(&mut runner).expect("drawn").current();
+        let namespace = subject.lock().map(|lock| lock.namespace.clone());
         let position = Position { index: number, n: 1 };
         if number % 4 == 0 {
-            let event = Event { position, at: LogTime(8), wall: WallTime(9), namespace, kind };
+            let event = Event { position, at: LogTime(8), wall: WallTime(9), namespace, subject, kind };
             samples.push(whole("Event", pb::Event::from(&event)));
             let outcome = outcome().new_tree(&mut runner).expect("drawn").current();
             samples.push(whole("Reply", pb::Reply::from(&Reply { index: number, stamp: LogTime(8), outcome })));

@@ -6,15 +6,15 @@ mod history;
 use proptest::option;
 use proptest::prelude::*;
 
-pub(super) use events::event_kind;
+pub(super) use events::happening;
 
 use crate::model::{
     Access, Alteration, Answer, Arrival, Attachment, Breach, ChainHash, Checked, CircleLink, Claim, EndReason, Event,
     EventKind, ExplainedWait, Explanation, Extras, Fairness, FencingToken, Grant, GrantFacts, Handle, Health,
     HistoryPage, HistoryRecord, HolderView, Kind, LeaveReason, LockKey, LockName, LockSummary, LockValue, LockView,
     LogTime, Managing, Metadata, Mode, Namespace, Obstacle, OnDeadlock, Outcome, Owner, Parent, Participant, Patience,
-    Place, Position, Principal, Reason, Reentry, Refusal, RequestId, SessionId, SessionView, TakeId, TokenState,
-    Totals, ValidTokens, WaiterView, WaitsBecause, WallTime,
+    Place, Position, Principal, Reason, Reentry, Refusal, RequestId, SessionId, SessionView, Subject, TakeId,
+    TokenState, Totals, ValidTokens, WaiterView, WaitsBecause, WallTime,
 };
 
 pub(super) fn session() -> impl Strategy<Value = SessionId> {

@@ -43,7 +43,7 @@ async fn story<S: LockService>(mut watch: Watch<S>, releases: usize) -> Vec<Even
     let mut released = 0;
     while released < releases {
         let event = watch.next().await.expect("told");
-        if event.kind.lock().is_some() {
+        if event.subject.lock().is_some() {
             released += usize::from(matches!(event.kind, EventKind::Released { .. }));
             events.push(event);
         }
@@ -56,11 +56,11 @@ fn grants(events: &[Event]) -> (Vec<u64>, Vec<usize>) {
     let mut sequences: BTreeMap<Claim, u64> = BTreeMap::new();
     let (mut granted, mut woken) = (Vec::new(), Vec::new());
     for event in events {
-        if let EventKind::Queued { claim, sequence, .. } = &event.kind {
-            sequences.insert(*claim, *sequence);
+        if let (EventKind::Queued { sequence }, Some(claim)) = (&event.kind, event.subject.claim()) {
+            sequences.insert(claim, *sequence);
         }
-        if let EventKind::Granted { claim, .. } = &event.kind {
-            granted.push(sequences.get(claim).copied().unwrap_or_default());
+        if let (EventKind::Granted { .. }, Some(claim)) = (&event.kind, event.subject.claim()) {
+            granted.push(sequences.get(&claim).copied().unwrap_or_default());
         }
         if let EventKind::Released { .. } = &event.kind {
             let index = event.position.index;

@@ -4,7 +4,31 @@ use proptest::prelude::*;
 
 use super::*;
 
-pub(in crate::rpc::convert::tests) fn event_kind() -> impl Strategy<Value = EventKind> {
+/// What happened, and what it is about.
+pub(in crate::rpc::convert::tests) fn happening() -> impl Strategy<Value = (Subject, EventKind)> {
+    let of_a_lock = (lock(), option::of(token())).prop_map(|(lock, token)| {
+        let kind = if token.is_some() { EventKind::Reopened } else { EventKind::LimitChanged { limit: None } };
+        (Subject::Lock { lock, claim: None, token }, kind)
+    });
+    let limited = (lock(), any::<u32>()).prop_map(|(lock, limit)| {
+        (Subject::Lock { lock, claim: None, token: None }, EventKind::LimitChanged { limit: Some(limit) })
+    });
+    prop_oneof![
+        (lock(), claim(), of_a_wait()).prop_map(|(lock, claim, kind)| (Subject::wait(&lock, claim), kind)),
+        (lock(), claim(), token(), of_a_hold())
+            .prop_map(|(lock, claim, token, kind)| (Subject::hold(&lock, claim, token), kind)),
+        (lock(), claim(), token(), from_outside())
+            .prop_map(|(lock, claim, token, kind)| (Subject::hold(&lock, claim, token), kind)),
+        of_a_lock,
+        limited,
+        session().prop_map(|session| (Subject::Session(session), EventKind::SessionOpened)),
+        (session(), end_reason(), option::of(reason()))
+            .prop_map(|(session, reason, why)| (Subject::Session(session), EventKind::SessionEnded { reason, why })),
+        any::<u64>().prop_map(|gap_ms| (Subject::Cluster, EventKind::LeaderlessGap { gap_ms })),
+    ]
+}
+
+fn of_a_wait() -> impl Strategy<Value = EventKind> {
     let left = prop_oneof![
         Just(LeaveReason::TimedOut),
         Just(LeaveReason::Withdrawn),
@@ -14,81 +38,35 @@ pub(in crate::rpc::convert::tests) fn event_kind() -> impl Strategy<Value = Even
         Just(LeaveReason::Deadlock)
     ];
     prop_oneof![
-        (lock(), claim(), any::<u64>()).prop_map(|(lock, claim, sequence)| EventKind::Queued { lock, claim, sequence }),
-        (lock(), claim(), token(), mode(), any::<u64>()).prop_map(|(lock, claim, token, mode, waited_ms)| {
-            EventKind::Granted { lock, claim, token, mode, waited_ms }
-        }),
-        (lock(), claim(), any::<u64>(), left).prop_map(|(lock, claim, sequence, why)| EventKind::Left {
-            lock,
-            claim,
-            sequence,
-            why
-        }),
-        (lock(), claim(), token(), any::<u64>()).prop_map(|(lock, claim, token, held_ms)| EventKind::Released {
-            lock,
-            claim,
-            token,
-            held_ms
-        }),
-        (lock(), claim(), token(), end_reason(), any::<u64>()).prop_map(|(lock, claim, token, reason, held_ms)| {
-            EventKind::Expired { lock, claim, token, reason, held_ms }
-        }),
-        (lock(), claim(), token(), token(), any::<u64>()).prop_map(|(lock, claim, from, token, waited_ms)| {
-            EventKind::Upgraded { lock, claim, from, token, waited_ms }
-        }),
-        (lock(), claim(), token()).prop_map(|(lock, claim, token)| EventKind::Downgraded { lock, claim, token }),
-        (lock(), claim(), token(), any::<u32>()).prop_map(|(lock, claim, token, count)| EventKind::PermitsReturned {
-            lock,
-            claim,
-            token,
-            count
-        }),
-        (lock(), claim(), token(), token(), mode()).prop_map(|(lock, claim, from, token, mode)| EventKind::Resumed {
-            lock,
-            claim,
-            from,
-            token,
-            mode
-        }),
-        (lock(), token()).prop_map(|(lock, token)| EventKind::Reopened { lock, token }),
-        managed_event(),
-        session().prop_map(|session| EventKind::SessionOpened { session }),
-        (session(), end_reason(), option::of(reason())).prop_map(|(session, reason, why)| EventKind::SessionEnded {
-            session,
-            reason,
-            why
-        }),
-        any::<u64>().prop_map(|gap_ms| EventKind::LeaderlessGap { gap_ms }),
+        any::<u64>().prop_map(|sequence| EventKind::Queued { sequence }),
+        (any::<u64>(), left).prop_map(|(sequence, why)| EventKind::Left { sequence, why }),
     ]
 }
 
-/// Events of what is done from outside.
-pub(in crate::rpc::convert::tests) fn managed_event() -> impl Strategy<Value = EventKind> {
-    let why = reason;
+fn of_a_hold() -> impl Strategy<Value = EventKind> {
+    prop_oneof![
+        (mode(), any::<u64>()).prop_map(|(mode, waited_ms)| EventKind::Granted { mode, waited_ms }),
+        any::<u64>().prop_map(|held_ms| EventKind::Released { held_ms }),
+        (end_reason(), any::<u64>()).prop_map(|(reason, held_ms)| EventKind::Expired { reason, held_ms }),
+        (token(), any::<u64>()).prop_map(|(from, waited_ms)| EventKind::Upgraded { from, waited_ms }),
+        Just(EventKind::Downgraded),
+        any::<u32>().prop_map(|count| EventKind::PermitsReturned { count }),
+        (token(), mode()).prop_map(|(from, mode)| EventKind::Resumed { from, mode }),
+        Just(EventKind::ValueChanged),
+    ]
+}
+
+/// What another caller than the holder does to a hold.
+fn from_outside() -> impl Strategy<Value = EventKind> {
     let by = || "[a-z]{1,60}".prop_map(|text| Principal::parse(&text).expect("legal"));
     prop_oneof![
-        (lock(), claim(), token(), by(), why(), any::<u64>()).prop_map(|(lock, claim, token, by, why, held_ms)| {
-            EventKind::Broken { lock, claim, token, by, why, held_ms }
+        (by(), reason(), any::<u64>()).prop_map(|(by, why, held_ms)| EventKind::Broken { by, why, held_ms }),
+        (claim(), token(), mode(), by()).prop_map(|(was, from, mode, by)| EventKind::HandedOver {
+            was,
+            from,
+            mode,
+            by
         }),
-        (lock(), claim(), claim(), token(), token(), mode(), by()).prop_map(
-            |(lock, claim, was, from, token, mode, by)| EventKind::HandedOver {
-                lock,
-                claim,
-                was,
-                from,
-                token,
-                mode,
-                by
-            }
-        ),
-        (lock(), claim(), token(), by(), why()).prop_map(|(lock, claim, token, by, why)| EventKind::RevokeRequested {
-            lock,
-            claim,
-            token,
-            by,
-            why
-        }),
-        (lock(), claim(), token()).prop_map(|(lock, claim, token)| EventKind::ValueChanged { lock, claim, token }),
-        (lock(), option::of(any::<u32>())).prop_map(|(lock, limit)| EventKind::LimitChanged { lock, limit }),
+        (by(), reason()).prop_map(|(by, why)| EventKind::RevokeRequested { by, why }),
     ]
 }

@@ -8,17 +8,22 @@ use super::*;
 pub(super) fn page() -> impl Strategy<Value = HistoryPage> {
     let position = || any::<(u64, u32)>().prop_map(|(index, n)| Position { index, n });
     let records =
-        some_of((event_kind(), option::of(access()), option::of(facts()), any::<[u64; 2]>(), any::<[u128; 3]>()));
+        some_of((happening(), option::of(access()), option::of(facts()), any::<[u64; 2]>(), any::<[u128; 3]>()));
     (records, option::of(position()), position()).prop_map(|(records, next, floor)| {
-        let record =
-            |(kind, access, grant, [at, wall], hashes): (EventKind, Option<Access>, _, [u64; 2], [u128; 3])| {
-                let [previous, before, hash] = hashes.map(|hash| ChainHash(hash.to_be_bytes()));
-                let namespace = kind.lock().map(|lock| lock.namespace.clone());
-                let position = Position { index: at, n: 3 };
-                let event = Event { position, at: LogTime(at), wall: WallTime(wall), namespace, kind };
-                let (mode, limit) = (access.map(|access| access.mode), access.and_then(|access| access.limit));
-                HistoryRecord { event, mode, limit, grant, previous, before, hash }
-            };
+        let record = |((subject, kind), access, grant, [at, wall], hashes): (
+            (Subject, _),
+            Option<Access>,
+            _,
+            [u64; 2],
+            [u128; 3],
+        )| {
+            let [previous, before, hash] = hashes.map(|hash| ChainHash(hash.to_be_bytes()));
+            let namespace = subject.lock().map(|lock| lock.namespace.clone());
+            let position = Position { index: at, n: 3 };
+            let event = Event { position, at: LogTime(at), wall: WallTime(wall), namespace, subject, kind };
+            let (mode, limit) = (access.map(|access| access.mode), access.and_then(|access| access.limit));
+            HistoryRecord { event, mode, limit, grant, previous, before, hash }
+        };
         HistoryPage { records: records.into_iter().map(record).collect(), next, floor }
     })
 }
