@@ -109,7 +109,7 @@ pub(super) async fn break_hold<S: LockService>(
     // Before, so that whatever fails after the break is not taken for the break. Ages are counted from here.
     let now = client.inspect(name.as_str()).await?.now;
     let breach = if dry_run {
-        client.would_break(name.as_str(), token, why.as_str()).await?
+        client.would_break(name.as_str(), token).await?
     } else {
         client.break_hold(name.as_str(), token, why.as_str()).await?
     };

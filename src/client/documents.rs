@@ -39,14 +39,14 @@ pub struct NewDocument {
 impl<S: LockService> Client<S> {
     /// Takes a lock as a document if nobody has it, until it is unlocked. Repeated with the same `ts` it is the first one.
     pub async fn grab(&self, name: &str, new: NewDocument) -> Result<Grabbed, ClientError> {
-        let grab = self.new_document(name, new)?;
+        let grab = self.new_document(name, new, None)?;
         self.grabbed(DocumentCommand::Grab(grab)).await
     }
 
     /// Takes a lock whose document is free, or still the one with the `ts` that was seen.
     pub async fn overtake(&self, name: &str, seen: DocumentId, new: NewDocument) -> Result<Grabbed, ClientError> {
-        let grab = self.new_document(name, new)?;
-        self.grabbed(DocumentCommand::Overtake { grab, seen }).await
+        let grab = self.new_document(name, new, Some(seen))?;
+        self.grabbed(DocumentCommand::Grab(grab)).await
     }
 
     /// Makes a document that is being prepared a held one; done twice it is done once.
@@ -127,16 +127,17 @@ impl<S: LockService> Client<S> {
         self.find_pings(WhichPings::After(after), rows).await
     }
 
-    fn new_document(&self, name: &str, new: NewDocument) -> Result<Grab, ClientError> {
+    fn new_document(&self, name: &str, new: NewDocument, seen: Option<DocumentId>) -> Result<Grab, ClientError> {
         let NewDocument { ts, metadata, term, prepare } = new;
-        let grab = Grab { lock: self.key(LockName::parse(name)?), ts, metadata: metadata.checked()?, term, prepare };
+        let (lock, metadata) = (self.key(LockName::parse(name)?), metadata.checked()?);
+        let grab = Grab { lock, ts, metadata, term, prepare, seen };
         grab.checked()?;
         Ok(grab)
     }
 
     async fn grabbed(&self, command: DocumentCommand) -> Result<Grabbed, ClientError> {
         let name = match &command {
-            DocumentCommand::Grab(grab) | DocumentCommand::Overtake { grab, .. } => Some(grab.lock.name.clone()),
+            DocumentCommand::Grab(grab) => Some(grab.lock.name.clone()),
             DocumentCommand::Confirm { lock, .. } => Some(lock.name.clone()),
             DocumentCommand::Unlock { .. }
             | DocumentCommand::UnlockAll { .. }

@@ -3,10 +3,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::look::misplaced;
 use super::{Client, ClientError};
 use crate::model::{
-    Breach, Command, EndSession, FencingToken, LockName, Manage, Managing, Outcome, Reason, Refusal, Reply, SessionId,
-    Setting,
+    Answer, Breach, Command, EndSession, FencingToken, LockName, Manage, Managing, Outcome, Query, Reason, Refusal,
+    Reply, SessionId, Setting,
 };
 use crate::service::{Call, LockService, ServiceError};
 
@@ -15,13 +16,15 @@ impl<S: LockService> Client<S> {
     /// not the present one changes nothing.
     pub async fn break_hold(&self, name: &str, token: FencingToken, why: &str) -> Result<Breach, ClientError> {
         let why = Reason::parse(why)?;
-        self.breach(name, Managing::Break { token, why, dry_run: false }).await
+        broken(self.manage(name, Managing::Break { token, why }).await?.outcome)
     }
 
-    /// What a break would do: whose hold it is, when its session was last seen, and who would be next.
-    pub async fn would_break(&self, name: &str, token: FencingToken, why: &str) -> Result<Breach, ClientError> {
-        let why = Reason::parse(why)?;
-        self.breach(name, Managing::Break { token, why, dry_run: true }).await
+    /// What a break would do: whose hold it is, when its session was last seen, and who would be next. Changes nothing.
+    pub async fn would_break(&self, name: &str, token: FencingToken) -> Result<Breach, ClientError> {
+        let lock = self.key(LockName::parse(name)?);
+        let answered = self.question(Query::WouldBreak { lock, token }).await?;
+        let Answer::WouldBreak(outcome) = answered.answer else { return Err(misplaced(&answered)) };
+        broken(outcome)
     }
 
     /// Asks a holder to give up its hold. Whether it does is its own business; see [`LockGuard::asked`](super::LockGuard).
@@ -68,12 +71,6 @@ impl<S: LockService> Client<S> {
         if reply.outcome == Outcome::Done { Ok(()) } else { Err(ClientError::unexpected(reply.outcome)) }
     }
 
-    async fn breach(&self, name: &str, what: Managing) -> Result<Breach, ClientError> {
-        let outcome = self.manage(name, what).await?.outcome;
-        let Outcome::Broken(breach) = outcome else { return Err(ClientError::unexpected(outcome)) };
-        Ok(*breach)
-    }
-
     async fn done(&self, name: &str, what: Managing) -> Result<(), ClientError> {
         let outcome = self.manage(name, what).await?.outcome;
         if outcome == Outcome::Done { Ok(()) } else { Err(ClientError::unexpected(outcome)) }
@@ -83,7 +80,7 @@ impl<S: LockService> Client<S> {
     /// attempt, or by others: that is answered as *unknown*.
     async fn manage(&self, name: &str, what: Managing) -> Result<Reply, ClientError> {
         let lock = self.key(LockName::parse(name)?);
-        let ends = matches!(what, Managing::Break { dry_run: false, .. } | Managing::HandOver { .. });
+        let ends = matches!(what, Managing::Break { .. } | Managing::HandOver { .. });
         let (reply, in_doubt) = self.repeated(Command::Manage(Manage { lock, what })).await?;
         let gone = matches!(reply.outcome, Outcome::Refused(Refusal::NotHeld { .. } | Refusal::HeldByOther { .. }));
         if ends && in_doubt && gone {
@@ -107,4 +104,9 @@ impl<S: LockService> Client<S> {
         };
         Ok(self.retry().until_answered(attempt).await?)
     }
+}
+
+fn broken(outcome: Outcome) -> Result<Breach, ClientError> {
+    let Outcome::Broken(breach) = outcome else { return Err(ClientError::unexpected(outcome)) };
+    Ok(*breach)
 }

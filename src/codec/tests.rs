@@ -153,7 +153,7 @@ fn samples_of_changes(request: RequestId, lock: &LockKey, handle: &Handle, token
         alter(Alteration::ReturnPermits { token, count: 2 }),
         manage(Managing::SetLimit { limit: 7 }),
         manage(Managing::RemoveLimit),
-        manage(Managing::Break { token, why: why.clone(), dry_run: true }),
+        manage(Managing::Break { token, why: why.clone() }),
         manage(Managing::Ask { token, why: why.clone() }),
         Command::EndSession(EndSession { namespace: lock.namespace.clone(), session: request.session, why }),
         Command::ChangeSetting(Setting::TtlMax(3_600_000)),
@@ -164,12 +164,12 @@ fn samples_of_changes(request: RequestId, lock: &LockKey, handle: &Handle, token
 /// Changes that are made only if something is as it was seen.
 fn samples_of_documents(lock: &LockKey, token: FencingToken, metadata: &Metadata) -> Vec<Command> {
     let (ts, process) = (DocumentId([7; 12]), ProcessId::parse("h:27017:1:2").expect("a process"));
-    let grab = Grab { lock: lock.clone(), ts, metadata: metadata.clone(), term: Some(4), prepare: true };
+    let grab = Grab { lock: lock.clone(), ts, metadata: metadata.clone(), term: Some(4), prepare: true, seen: None };
     let namespace = || lock.namespace.clone();
     let value = |text: &str| Some(LockValue::parse(text).expect("a value"));
     let changes = [
         DocumentCommand::Grab(grab.clone()),
-        DocumentCommand::Overtake { grab, seen: DocumentId([8; 12]) },
+        DocumentCommand::Grab(Grab { seen: Some(DocumentId([8; 12])), ..grab }),
         DocumentCommand::Unlock { namespace: namespace(), ts, name: Some(lock.name.clone()) },
         DocumentCommand::UnlockAll { namespace: namespace(), process: process.clone(), term: Some(4) },
         DocumentCommand::Ping { namespace: namespace(), process: process.clone() },

@@ -75,17 +75,17 @@ impl Machine {
             Command::TakeLease(take) => self.take_lease(principal, take, *since),
             Command::CancelTake { lock, take, handle } => self.cancel_take(lock, *take, handle, *since),
             Command::DropLease { lock, handle } => self.drop_lease(lock, handle, *since),
-            Command::Tick => Outcome::Ticked,
+            Command::Tick => Outcome::Done,
             Command::Alter(alter) => self.alter(principal, alter),
             Command::Manage(manage) => self.manage(principal, manage),
             Command::LeaderlessGap { gap_ms } => {
                 self.globals.leaderless_ms = self.globals.leaderless_ms.saturating_add(*gap_ms);
                 self.event(None, Subject::Cluster, EventKind::LeaderlessGap { gap_ms: *gap_ms });
-                Outcome::Ticked
+                Outcome::Done
             }
             Command::Configure(settings) => {
                 self.globals.settings.get_or_insert(*settings);
-                Outcome::Ticked
+                Outcome::Done
             }
             Command::Document(command) => self.document(principal, command, *since),
             Command::Announce(told) => self.announce(told),

@@ -26,8 +26,7 @@ impl Machine {
         since: Option<LogTime>,
     ) -> Outcome {
         match command {
-            DocumentCommand::Grab(grab) => self.grab(principal, grab, None, since),
-            DocumentCommand::Overtake { grab, seen } => self.grab(principal, grab, Some(*seen), since),
+            DocumentCommand::Grab(grab) => self.grab(principal, grab, since),
             DocumentCommand::Unlock { namespace, ts, name } => self.unlock(namespace, *ts, name.as_ref(), since),
             DocumentCommand::UnlockAll { namespace, process, term } => {
                 self.unlock_all(namespace, process, *term, since)
@@ -45,13 +44,7 @@ impl Machine {
         }
     }
 
-    fn grab(
-        &mut self,
-        principal: &Principal,
-        grab: &Grab,
-        seen: Option<DocumentId>,
-        since: Option<LogTime>,
-    ) -> Outcome {
+    fn grab(&mut self, principal: &Principal, grab: &Grab, since: Option<LogTime>) -> Outcome {
         let key = &grab.lock;
         self.settle(key);
         let fingerprint = of_grab(grab);
@@ -65,7 +58,7 @@ impl Machine {
             .too_late(since)
             .and_then(|()| self.room_for_a_take(key))
             .and_then(|()| self.open_for_grants())
-            .and_then(|()| seen.map_or(Ok(()), |seen| self.overtake(key, seen)))
+            .and_then(|()| grab.seen.map_or(Ok(()), |seen| self.overtake(key, seen)))
             .and_then(|()| self.admission(key, Mode::Exclusive.into(), Patience::Try, Fairness::Fair, None));
         if let Err(refusal) = allowed {
             return Outcome::Refused(refusal);

@@ -20,33 +20,30 @@ impl Machine {
         match &manage.what {
             Managing::SetLimit { limit } => self.set_limit(key, *limit),
             Managing::RemoveLimit => self.remove_limit(key),
-            Managing::Break { token, why, dry_run } => self.break_hold(principal, key, *token, why, *dry_run),
+            Managing::Break { token, why } => self.break_hold(principal, key, *token, why),
             Managing::Ask { token, why } => self.ask_holder(principal, key, *token, why),
             Managing::HandOver { token, to } => self.hand_over(principal, key, *token, *to),
         }
     }
 
-    fn break_hold(
-        &mut self,
-        by: &Principal,
-        key: &LockKey,
-        token: FencingToken,
-        why: &Reason,
-        dry_run: bool,
-    ) -> Outcome {
+    fn break_hold(&mut self, by: &Principal, key: &LockKey, token: FencingToken, why: &Reason) -> Outcome {
+        let mut outcome = self.would_break(key, token);
+        let Outcome::Broken(breach) = &mut outcome else { return outcome };
+        breach.done = true;
+        let reason = EndReason::Broken;
+        self.end_hold_as(key, token, Ending { reason, answer: None, broken: Some((by.clone(), why.clone())) });
+        self.end_delay(key, token);
+        outcome
+    }
+
+    /// The outcome of a break, before it is done.
+    pub(super) fn would_break(&self, key: &LockKey, token: FencingToken) -> Outcome {
         let Some((holder, last_seen)) = self.held_or_closed(key, token) else {
             return Outcome::Refused(self.not_held(key, |_| false));
         };
         let first = self.locks.get(key).and_then(|lock| lock.queue.first_key_value());
         let next = first.map(|(sequence, waiter)| waiter.view(1, *sequence));
-        let breach = Box::new(Breach { done: !dry_run, holder, last_seen, next });
-        if dry_run {
-            return Outcome::Broken(breach);
-        }
-        let reason = EndReason::Broken;
-        self.end_hold_as(key, token, Ending { reason, answer: None, broken: Some((by.clone(), why.clone())) });
-        self.end_delay(key, token);
-        Outcome::Broken(breach)
+        Outcome::Broken(Box::new(Breach { done: false, holder, last_seen, next }))
     }
 
     /// The hold with this token, or the lost one that still keeps the name closed, and when its session was last seen.

@@ -23,7 +23,7 @@ impl Machine {
         }
         self.nodes.insert(told.node, told.clone());
         self.touch(RecordKey::Node(told.node));
-        Outcome::Ticked
+        Outcome::Done
     }
 
     /// The cluster's feature level: no command above it is proposed.
@@ -41,6 +41,6 @@ impl Machine {
             }
         }
         self.globals.feature_level = self.globals.feature_level.max(raise.to);
-        Outcome::Ticked
+        Outcome::Done
     }
 }

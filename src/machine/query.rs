@@ -76,6 +76,7 @@ impl Machine {
             }
             Query::Documents { namespace, which, rows } => self.list_documents(namespace, which, *rows),
             Query::Pings { namespace, which, rows } => self.list_pings(namespace, which, *rows),
+            Query::WouldBreak { lock, token } => Answer::WouldBreak(self.would_break(lock, *token)),
         };
         Answered { index: self.globals.applied, now: self.globals.now, answer }
     }

@@ -211,7 +211,8 @@ pub(super) fn of_release(release: &Release) -> u64 {
     Fingerprint::of(2).text(release.name.as_str()).number(release.token.as_u64()).finish()
 }
 
-/// See [`Fingerprint`]. Who grabs is its process; what it says of itself may differ from try to try.
+/// See [`Fingerprint`]. Only the process counts: the other texts, and the document that was seen, may differ from try to
+/// try.
 pub(super) fn of_grab(grab: &Grab) -> u64 {
     Fingerprint::of(5).text(&grab.metadata.process).finish()
 }

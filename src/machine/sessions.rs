@@ -127,9 +127,9 @@ impl Machine {
 
     pub(super) fn disconnected(&mut self, id: SessionId, attachment: Attachment) -> Outcome {
         let now = self.globals.now;
-        let Some(session) = self.sessions.get_mut(&id) else { return Outcome::DisconnectNoted };
+        let Some(session) = self.sessions.get_mut(&id) else { return Outcome::Done };
         if session.record.attachment != attachment.0 {
-            return Outcome::DisconnectNoted;
+            return Outcome::Done;
         }
         session.record.disconnected = true;
         let old = session.record.deadline;
@@ -137,7 +137,7 @@ impl Machine {
         session.record.deadline = new;
         self.touch(RecordKey::Session(id));
         self.move_due(Some(old), Some(new), Due::Session(id));
-        Outcome::DisconnectNoted
+        Outcome::Done
     }
 
     pub(super) fn close_session(&mut self, id: SessionId, end: SessionClose) -> Outcome {

@@ -1,6 +1,7 @@
 //! Tests of the lock machine: golden scripts, a naive model to compare with, and what the records promise.
 
 mod bounds;
+mod breaks;
 mod circles;
 mod costs;
 mod deadlocks;

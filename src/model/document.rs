@@ -108,17 +108,9 @@ impl fmt::Debug for ProcessId {
 /// A change that is made only if something is as its caller saw it. New variants are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DocumentCommand {
-    /// Take the lock if nobody has it. Repeated with the same `ts`, the first grant counts; a `ts` whose hold has ended
-    /// gets nothing any more.
+    /// Take the lock if it is free, or if its document is the one that was seen. Repeated with the same `ts`, the first
+    /// grant counts; a `ts` whose hold has ended gets nothing any more.
     Grab(Grab),
-    /// Take the lock if its document is free, or still the one with this `ts`, whose hold ends then. Whoever waits in the
-    /// lock's queue comes first. Without a document, or with another one, it is refused.
-    Overtake {
-        /// The new document.
-        grab: Grab,
-        /// The old one.
-        seen: DocumentId,
-    },
     /// Free the documents with this `ts`. Matching nothing is a success. Where the name is said, the `ts` is spent: a
     /// grab with it that comes later gets nothing.
     Unlock {
@@ -196,6 +188,10 @@ pub struct Grab {
     pub term: Option<u64>,
     /// It is only being prepared, as older processes do it in two steps: nobody else gets the lock meanwhile.
     pub prepare: bool,
+    /// The document that it takes over, as it was seen: a free one, or a held one with this `ts`, whose hold ends then. A
+    /// waiter in the lock's queue comes first. Without a document, or with another one, the grab is refused. `None` takes
+    /// a free lock only.
+    pub seen: Option<DocumentId>,
 }
 
 impl Grab {

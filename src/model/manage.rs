@@ -34,8 +34,6 @@ pub enum Managing {
         token: FencingToken,
         /// What for; shown to everybody.
         why: Reason,
-        /// Only say what would happen.
-        dry_run: bool,
     },
     /// Asks a holder to give up its hold: an event, nothing else.
     Ask {

@@ -39,8 +39,6 @@ pub enum Outcome {
         /// It ends after this, unless renewed.
         deadline: LogTime,
     },
-    /// The disconnect was noted, or the attachment was no longer current.
-    DisconnectNoted,
     /// The session is closed; also when it had already ended.
     Closed,
     /// Prolonged.
@@ -74,7 +72,7 @@ pub enum Outcome {
     },
     /// The hold is shared now, under the same token.
     Downgraded,
-    /// It is as was asked: a value set, a limit set or removed, a holder asked.
+    /// Applied; there is no result.
     Done,
     /// A hold was broken, or would be.
     Broken(Box<Breach>),
@@ -85,8 +83,6 @@ pub enum Outcome {
         /// Whose request holds it.
         to: RequestId,
     },
-    /// Nothing passed but time, or a node's own command was noted.
-    Ticked,
     /// Not done, and why.
     Refused(Refusal),
     /// Documents were freed: so many were held.

@@ -79,6 +79,13 @@ pub enum Query {
         /// At most so many.
         rows: u32,
     },
+    /// What a break of this hold would do.
+    WouldBreak {
+        /// The lock's full name.
+        lock: LockKey,
+        /// The token of the grant.
+        token: FencingToken,
+    },
 }
 
 /// See [`Query::List`].
@@ -165,6 +172,8 @@ pub enum Answer {
         /// More follow after the last one.
         more: bool,
     },
+    /// To [`Query::WouldBreak`]: the outcome of the break, which was not done; or its refusal.
+    WouldBreak(Outcome),
 }
 
 /// Whether a token is current.

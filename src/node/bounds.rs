@@ -45,7 +45,7 @@ pub(super) fn check(call: &Call) -> Result<(), ServiceError> {
             permits(Access::permits(1, *limit))?;
         }
         Command::Manage(_) => {}
-        Command::Document(DocumentCommand::Grab(grab) | DocumentCommand::Overtake { grab, .. }) => {
+        Command::Document(DocumentCommand::Grab(grab)) => {
             metadata(&grab.metadata)?;
             grab.checked()?;
         }

@@ -102,9 +102,7 @@ fn source(command: &Command) -> Option<Source<'_>> {
         Command::TakeLease(take) => Some(Source::Namespace(&take.lock.namespace)),
         Command::Manage(Manage { what: Managing::Break { .. }, .. }) => None,
         Command::Manage(manage) => Some(Source::Namespace(&manage.lock.namespace)),
-        Command::Document(DocumentCommand::Grab(grab) | DocumentCommand::Overtake { grab, .. }) => {
-            Some(Source::Namespace(&grab.lock.namespace))
-        }
+        Command::Document(DocumentCommand::Grab(grab)) => Some(Source::Namespace(&grab.lock.namespace)),
         Command::Attach(_)
         | Command::Disconnected { .. }
         | Command::CloseSession { .. }

@@ -73,9 +73,7 @@ fn of_managing(what: &Managing) -> usize {
 
 fn of_document(command: &DocumentCommand) -> usize {
     match command {
-        DocumentCommand::Grab(grab) | DocumentCommand::Overtake { grab, seen: _ } => {
-            of_lock(&grab.lock) + of_metadata(&grab.metadata)
-        }
+        DocumentCommand::Grab(grab) => of_lock(&grab.lock) + of_metadata(&grab.metadata),
         DocumentCommand::Unlock { namespace, ts: _, name } => {
             namespace.as_str().len() + name.as_ref().map_or(0, |name| name.as_str().len())
         }
@@ -213,17 +211,18 @@ mod tests {
         let (name, what) = (lock.name.clone(), Alteration::SetValue { token, value });
         [
             Command::Alter(Alter { request, answered_below: u64::MAX, name, what }),
-            Command::Manage(Manage { lock, what: Managing::Break { token, why, dry_run: true } }),
+            Command::Manage(Manage { lock, what: Managing::Break { token, why } }),
         ]
     }
 
     fn largest_documents() -> [Command; 2] {
         let ts = DocumentId([255; 12]);
-        let grab = Grab { lock: largest_lock(), ts, metadata: largest_metadata(), term: Some(u64::MAX), prepare: true };
+        let (lock, metadata, seen) = (largest_lock(), largest_metadata(), Some(ts));
+        let grab = Grab { lock, ts, metadata, term: Some(u64::MAX), prepare: true, seen };
         let value = || Some(LockValue::parse(&text(limits::LOCK_VALUE_BYTES_MAX)).expect("legal"));
         let handle = Handle::parse(&text(limits::HANDLE_BYTES_MAX)).expect("legal");
         let swap = DocumentCommand::SwapValue { lock: largest_lock(), handle, seen: value(), value: value() };
-        [Command::Document(DocumentCommand::Overtake { grab, seen: ts }), Command::Document(swap)]
+        [Command::Document(DocumentCommand::Grab(grab)), Command::Document(swap)]
     }
 
     /// The largest numbers and the longest texts that there can be are within the estimate, too.

@@ -127,14 +127,14 @@ impl LockService for Fake {
                 match self.leaderless.fetch_update(SeqCst, SeqCst, less) {
                     Ok(1) => return Err(ServiceError::unknown("the leader changed")),
                     Ok(_) => return Err(ServiceError::not_sent(NotSent::NoLeader)),
-                    Err(_) => Outcome::DisconnectNoted,
+                    Err(_) => Outcome::Done,
                 }
             }
             Command::Tick
             | Command::LeaderlessGap { .. }
             | Command::Configure(_)
             | Command::Announce(_)
-            | Command::RaiseFeatures(_) => Outcome::Ticked,
+            | Command::RaiseFeatures(_) => Outcome::Done,
         };
         Ok(reply(outcome))
     }
@@ -173,6 +173,7 @@ impl LockService for Fake {
             Query::Explain(_) => Answer::Explained(crate::model::Explanation::default()),
             Query::Documents { .. } => Answer::Documents { rows: vec![], more: true },
             Query::Pings { .. } => Answer::Pings { rows: vec![], more: false },
+            Query::WouldBreak { .. } => Answer::WouldBreak(Outcome::Done),
             Query::Totals => Answer::Totals(crate::model::Totals { grants: 3, ..Default::default() }),
             Query::Tokens { lock } => Answer::Tokens(crate::model::ValidTokens {
                 lock,

@@ -7,7 +7,9 @@ use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::convert::{error_to_status, known, lock_key, namespace, reply_to_answer, required, rows};
+use super::convert::{
+    dry_run_reply, error_to_status, known, lock_key, namespace, read_dry_run, reply_to_answer, required, rows,
+};
 use super::pb;
 use super::session::{Outgoing, SessionStream};
 use super::tasks::Tasks;
@@ -243,7 +245,13 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
 
     async fn manage(&self, request: Request<pb::ManageRequest>) -> Answers<pb::Reply> {
         let asked = request.into_inner();
-        self.command(asked.namespace.clone(), asked).await
+        let Some(query) = read_dry_run(&asked).map_err(refused)? else {
+            return self.command(asked.namespace.clone(), asked).await;
+        };
+        let namespace = namespace(&asked.namespace).map_err(refused)?;
+        let answered = self.service.query(query, Freshness::Linearizable).await;
+        let reply = answered.and_then(dry_run_reply).map_err(|error| error_to_status(&error))?;
+        reply_to_answer(namespace.as_str(), &reply).map(Response::new)
     }
 
     async fn end_session(&self, request: Request<pb::EndSessionRequest>) -> Answers<pb::Reply> {

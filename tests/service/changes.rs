@@ -214,7 +214,7 @@ pub(crate) async fn a_broken_holder_is_told<S: LockService>(service: S) {
     let client = client(service, "break");
     let guard = client.lock("a").acquire().await.expect("free");
     let other = client.lock("b").acquire().await.expect("free");
-    let would = client.would_break("a", guard.token(), "to see").await.expect("held");
+    let would = client.would_break("a", guard.token()).await.expect("held");
     assert_eq!((would.done, would.holder.token, would.next), (false, guard.token(), None));
     assert!(client.break_hold("a", guard.token(), "").await.is_err_and(|error| error.word() == Word::Invalid));
     assert_eq!(guard.state(), HoldState::Held);

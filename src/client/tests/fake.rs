@@ -312,6 +312,9 @@ impl Fake {
                 tokens: inner.valid.iter().copied().collect(),
                 next: FencingToken::new(0, inner.tokens + 1),
             }),
+            Query::WouldBreak { lock, .. } => {
+                Answer::WouldBreak(Outcome::Refused(crate::model::Refusal::NotHeld { lock: lock.clone() }))
+            }
             Query::List(_)
             | Query::Sessions { .. }
             | Query::Explain(_)

@@ -145,3 +145,18 @@ async fn the_client_of_a_session_shares_it() {
     drop((observer, filter));
     assert!(fake.is_attached(super::fake::session()));
 }
+
+/// A dry run of a break submits nothing: it is one read.
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_submits_nothing() {
+    let fake = Fake::new();
+    let (seen, asked) = std::sync::mpsc::channel();
+    fake.rule(move |asked| {
+        seen.send(format!("{asked:?}")).expect("the test reads it");
+        Fate::Serve
+    });
+    let refused = fake.client().would_break("a", "7".parse().expect("legal")).await.expect_err("nobody holds it");
+    assert_eq!(refused.word(), Word::NotHeld);
+    let asked: Vec<String> = asked.try_iter().collect();
+    assert!(matches!(&asked[..], [one] if one.contains("WouldBreak")), "{asked:?}");
+}

@@ -265,7 +265,7 @@ impl Naive {
                 {
                     session.deadline = session.deadline.min(LogTime(now.0 + grace));
                 }
-                Outcome::DisconnectNoted
+                Outcome::Done
             }
             Command::CloseSession { session, end } => {
                 let reason = if *end == SessionClose::Done { EndReason::Released } else { EndReason::Lost };
@@ -292,20 +292,20 @@ impl Naive {
             Command::Manage(manage) => self.manage(&manage.lock, &manage.what),
             Command::Document(command) => self.document(principal, command),
             Command::ChangeSetting(Setting::TtlMax(value)) => self.change_ttl_max(*value),
-            Command::Tick | Command::LeaderlessGap { .. } => Outcome::Ticked,
+            Command::Tick | Command::LeaderlessGap { .. } => Outcome::Done,
             Command::Configure(settings) => {
                 self.settings = self.settings.or(Some(*settings));
-                Outcome::Ticked
+                Outcome::Done
             }
             Command::Announce(told) => match self.nodes.iter_mut().find(|known| known.node == told.node) {
                 Some(known) if known.disk != told.disk => Outcome::Refused(Refusal::OtherDisk { node: told.node }),
                 Some(known) => {
                     *known = told.clone();
-                    Outcome::Ticked
+                    Outcome::Done
                 }
                 None => {
                     self.nodes.push(told.clone());
-                    Outcome::Ticked
+                    Outcome::Done
                 }
             },
             Command::RaiseFeatures(RaiseFeatures { to, voters }) => {
@@ -315,7 +315,7 @@ impl Naive {
                         let (to, node, supports) = (*to, *id, supports(*id));
                         Outcome::Refused(Refusal::FeaturesUnsupported { to, node, supports })
                     }
-                    None => Outcome::Ticked,
+                    None => Outcome::Done,
                 }
             }
         }

@@ -34,6 +34,7 @@ fn grab(number: u64, ts: u64) -> Command {
         ts,
         term: Some(number % 2),
         prepare: false,
+        seen: None,
         metadata,
     }))
 }

@@ -36,7 +36,7 @@ fn grab(who: Option<&str>, args: &mut ArgumentConsumer<'_>) -> Result<Grab> {
     };
     let term = args.take_key("term").map(str::parse).transpose()?;
     let prepare = args.take_key("prepare").is_some();
-    Ok(Grab { ts: ts(args.take_key("ts"))?, metadata, term, prepare, lock: lock(args)? })
+    Ok(Grab { ts: ts(args.take_key("ts"))?, metadata, term, prepare, seen: None, lock: lock(args)? })
 }
 
 /// A change of a document; the process is who says it.
@@ -46,8 +46,8 @@ pub(super) fn change(word: &str, who: Option<&str>, args: &mut ArgumentConsumer<
     Ok(Command::Document(match word {
         "grab" => DocumentCommand::Grab(grab(who, args)?),
         "overtake" => {
-            let seen = ts(args.take_key("seen"))?;
-            DocumentCommand::Overtake { grab: grab(who, args)?, seen }
+            let seen = Some(ts(args.take_key("seen"))?);
+            DocumentCommand::Grab(Grab { seen, ..grab(who, args)? })
         }
         "unlock" => {
             let ts = ts(args.take_key("ts"))?;

@@ -74,7 +74,6 @@ impl Names {
             Outcome::Attached { attachment, deadline } => {
                 format!("attached attachment={} {}", attachment.0, until(*deadline))
             }
-            Outcome::DisconnectNoted => "disconnect noted".into(),
             Outcome::Closed => "closed".into(),
             Outcome::Renewed { deadline, attempt, token } => {
                 let token = token.map_or(String::new(), |token| format!(" token={token}"));
@@ -109,7 +108,6 @@ impl Names {
                 format!("handed over to {} token={token}", self.session(to.session))
             }
             Outcome::Freed { locks } => format!("freed {locks}"),
-            Outcome::Ticked => "ticked".into(),
             Outcome::Refused(refusal) => format!("refused: {}", self.refusal(refusal)),
         }
     }
@@ -241,6 +239,7 @@ impl Names {
                 format!("sessions={sessions} locks={locks} holders={holders} waiters={waiters} grants={grants}")
             }
             Answer::Explained(explanation) => self.explanation(explanation),
+            Answer::WouldBreak(outcome) => self.outcome(outcome),
         }
     }
 

@@ -81,7 +81,7 @@ impl Script {
                 let query = script_documents::query(word, args)?;
                 return Ok(self.names.answer(&self.watched.machine.query(&query).answer));
             }
-            "inspect" | "check" | "list" | "sessions" | "claim" | "totals" | "explain" => {
+            "inspect" | "check" | "would-break" | "list" | "sessions" | "claim" | "totals" | "explain" => {
                 let query = self.query(word, who.as_deref(), args)?;
                 return Ok(self.names.answer(&self.watched.machine.query(&query).answer));
             }

@@ -39,6 +39,7 @@ fn questions(machine: &Machine) -> Vec<Query> {
         queries.push(Query::Explain(About::Lock(key.clone())));
         queries.push(Query::Tokens { lock: key.clone() });
         queries.extend(lock.holders.keys().map(|token| Query::Check { lock: key.clone(), token: *token }));
+        queries.extend(lock.holders.keys().map(|token| Query::WouldBreak { lock: key.clone(), token: *token }));
         let claims = lock
             .holders
             .values()

@@ -3,8 +3,8 @@
 use super::command::call;
 use super::part::{lock_key, namespace, required};
 use crate::model::{
-    Alter, Alteration, Command, EndSession, FencingToken, Handle, Invalid, LockName, LockValue, Manage, Managing,
-    Reason, RequestId, SessionId, Setting,
+    Alter, Alteration, Command, EndSession, FencingToken, Handle, Invalid, LockKey, LockName, LockValue, Manage,
+    Managing, Query, Reason, RequestId, SessionId, Setting,
 };
 use crate::rpc::pb;
 use crate::rpc::pb::manage_request::What as Act;
@@ -108,8 +108,12 @@ impl TryFrom<pb::ManageRequest> for Call {
         let what = match required("what", asked.what)? {
             Act::SetLimit(limit) => Managing::SetLimit { limit },
             Act::RemoveLimit(_) => Managing::RemoveLimit,
-            Act::Break(pb::Break { token, why, dry_run }) => {
-                Managing::Break { token: FencingToken::from_u64(token)?, why: Reason::parse(&why)?, dry_run }
+            // It would be done: a dry run is a question.
+            Act::Break(pb::Break { dry_run: true, .. }) => {
+                return Err(Invalid::new("dry_run", "false in what is to be done", true));
+            }
+            Act::Break(pb::Break { token, why, dry_run: false }) => {
+                Managing::Break { token: FencingToken::from_u64(token)?, why: Reason::parse(&why)? }
             }
             Act::Ask(pb::Ask { token, why }) => {
                 Managing::Ask { token: FencingToken::from_u64(token)?, why: Reason::parse(&why)? }
@@ -127,12 +131,25 @@ impl From<&Manage> for pb::ManageRequest {
         let what = match &manage.what {
             Managing::SetLimit { limit } => Act::SetLimit(*limit),
             Managing::RemoveLimit => Act::RemoveLimit(pb::Empty {}),
-            Managing::Break { token, why, dry_run } => {
-                Act::Break(pb::Break { token: token.as_u64(), why: why.as_str().to_owned(), dry_run: *dry_run })
+            Managing::Break { token, why } => {
+                Act::Break(pb::Break { token: token.as_u64(), why: why.as_str().to_owned(), dry_run: false })
             }
             Managing::Ask { token, why } => Act::Ask(pb::Ask { token: token.as_u64(), why: why.as_str().to_owned() }),
             Managing::HandOver { token, to } => Act::HandOver(pb::HandOver { token: token.as_u64(), to: to.as_u64() }),
         };
         Self { namespace: manage.lock.namespace.to_string(), lock: manage.lock.name.to_string(), what: Some(what) }
     }
+}
+
+/// The question that a dry run asks; `None` for what is to be done.
+pub(in crate::rpc) fn read_dry_run(asked: &pb::ManageRequest) -> Result<Option<Query>, Invalid> {
+    let Some(Act::Break(pb::Break { token, why: _, dry_run: true })) = &asked.what else { return Ok(None) };
+    let lock = lock_key(&asked.namespace, &asked.lock)?;
+    Ok(Some(Query::WouldBreak { lock, token: FencingToken::from_u64(*token)? }))
+}
+
+/// A break of this hold as a dry run.
+pub(in crate::rpc) fn dry_run(lock: &LockKey, token: FencingToken) -> pb::ManageRequest {
+    let what = Some(Act::Break(pb::Break { token: token.as_u64(), why: String::new(), dry_run: true }));
+    pb::ManageRequest { namespace: lock.namespace.to_string(), lock: lock.name.to_string(), what }
 }

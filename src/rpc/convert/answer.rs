@@ -45,7 +45,6 @@ impl From<&Outcome> for pb::reply::Outcome {
             Outcome::Attached { attachment, deadline } => {
                 Wire::Attached(pb::Attached { attachment: attachment.0, deadline_ms: deadline.0 })
             }
-            Outcome::DisconnectNoted => Wire::DisconnectNoted(pb::Empty {}),
             Outcome::Closed => Wire::Closed(pb::Empty {}),
             Outcome::Renewed { deadline, attempt, token } => Wire::Renewed(pb::Renewed {
                 deadline_ms: deadline.0,
@@ -85,7 +84,6 @@ impl From<&Outcome> for pb::reply::Outcome {
                 to: Some(pb::RequestId { session: to.session.as_u64(), number: to.number }),
             }),
             Outcome::Freed { locks } => Wire::Freed(*locks),
-            Outcome::Ticked => Wire::Ticked(pb::Empty {}),
             Outcome::Refused(refusal) => Wire::Refused(error_to_wire(&ServiceError::Refused(refusal.clone()))),
         }
     }
@@ -102,7 +100,6 @@ impl TryFrom<pb::reply::Outcome> for Outcome {
             Wire::Attached(pb::Attached { attachment, deadline_ms }) => {
                 Outcome::Attached { attachment: Attachment(attachment), deadline: LogTime(deadline_ms) }
             }
-            Wire::DisconnectNoted(_) => Outcome::DisconnectNoted,
             Wire::Closed(_) => Outcome::Closed,
             Wire::Renewed(pb::Renewed { deadline_ms, attempt, token }) => Outcome::Renewed {
                 deadline: LogTime(deadline_ms),
@@ -140,7 +137,6 @@ impl TryFrom<pb::reply::Outcome> for Outcome {
                 Outcome::HandedOver { token: FencingToken::from_u64(token)?, to }
             }
             Wire::Freed(locks) => Outcome::Freed { locks },
-            Wire::Ticked(_) => Outcome::Ticked,
             Wire::Refused(error) => match error_from_wire(&error) {
                 ServiceError::Refused(refusal) => Outcome::Refused(refusal),
                 other @ (ServiceError::NotSent { .. }
@@ -169,8 +165,22 @@ pub(super) fn other_answer(answer: &Answer) -> ServiceError {
         Answer::Tokens(_) => "tokens",
         Answer::Documents { .. } => "documents",
         Answer::Pings { .. } => "pings",
+        Answer::WouldBreak(_) => "would break",
     };
     ServiceError::Internal(format!("the service answered another question ({kind})"))
+}
+
+/// The answer to a dry run, in the form of the command's reply.
+pub(in crate::rpc) fn dry_run_reply(answered: Answered) -> Result<Reply, ServiceError> {
+    let Answered { index, now: stamp, answer: Answer::WouldBreak(outcome) } = answered else {
+        return Err(other_answer(&answered.answer));
+    };
+    Ok(Reply { index, stamp, outcome })
+}
+
+/// The same, read back.
+pub(in crate::rpc) fn dry_run_answer(reply: Reply) -> Answered {
+    Answered { index: reply.index, now: reply.stamp, answer: Answer::WouldBreak(reply.outcome) }
 }
 
 /// `Answered` to one message and back; the message's namespace is set by who echoes it.

@@ -38,6 +38,7 @@ fn read_grab(namespace_text: &str, grab: Option<pb::Grab>) -> Result<Grab, Inval
         metadata: metadata(grab.metadata)?,
         term: grab.term,
         prepare: grab.prepare,
+        seen: None,
     })
 }
 
@@ -59,8 +60,8 @@ impl TryFrom<pb::DocumentRequest> for Call {
         let command = match required("what", asked.what)? {
             What::Grab(grab) => DocumentCommand::Grab(read_grab(of, Some(grab))?),
             What::Overtake(overtake) => {
-                let (grab, seen) = (read_grab(of, overtake.grab)?, read_ts(&overtake.seen)?);
-                DocumentCommand::Overtake { grab, seen }
+                let seen = Some(read_ts(&overtake.seen)?);
+                DocumentCommand::Grab(Grab { seen, ..read_grab(of, overtake.grab)? })
             }
             What::Unlock(unlock) => {
                 let name = unlock.lock.map(|name| LockName::parse(&name)).transpose()?;
@@ -96,10 +97,12 @@ impl TryFrom<pb::DocumentRequest> for Call {
 impl From<(&DocumentCommand, Sent)> for pb::DocumentRequest {
     fn from((command, sent): (&DocumentCommand, Sent)) -> Self {
         let (namespace, what) = match command {
-            DocumentCommand::Grab(asked) => (&asked.lock.namespace, What::Grab(grab(asked))),
-            DocumentCommand::Overtake { grab: asked, seen } => {
-                let overtake = pb::Overtake { grab: Some(grab(asked)), seen: ts(*seen) };
-                (&asked.lock.namespace, What::Overtake(overtake))
+            DocumentCommand::Grab(asked) => {
+                let what = match asked.seen {
+                    None => What::Grab(grab(asked)),
+                    Some(seen) => What::Overtake(pb::Overtake { grab: Some(grab(asked)), seen: ts(seen) }),
+                };
+                (&asked.lock.namespace, what)
             }
             DocumentCommand::Unlock { namespace, ts: id, name } => {
                 (namespace, What::Unlock(pb::Unlock { ts: ts(*id), lock: name.as_ref().map(ToString::to_string) }))

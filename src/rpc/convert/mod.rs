@@ -15,7 +15,8 @@ mod tokens;
 #[cfg(test)]
 mod tests;
 
-pub(super) use acting::stream_alter;
+pub(super) use acting::{dry_run, read_dry_run, stream_alter};
+pub(super) use answer::{dry_run_answer, dry_run_reply};
 pub(super) use command::{
     Sent, acquire_of_one, open_session, stream_acquire, stream_close, stream_open, stream_release,
 };

@@ -32,6 +32,9 @@ fn over_the_wire(answered: Answered) -> Result<Answered, ServiceError> {
         Answer::History(_) => pb::HistoryReply::try_from(answered)?.try_into(),
         Answer::Documents { .. } => super::documents(&Namespace::default(), answered)?.try_into(),
         Answer::Pings { .. } => super::pings(&Namespace::default(), answered)?.try_into(),
+        Answer::WouldBreak(_) => {
+            Reply::try_from(pb::Reply::from(&super::dry_run_reply(answered)?)).map(super::dry_run_answer)
+        }
     };
     back.map_err(ServiceError::Invalid)
 }

@@ -8,7 +8,9 @@ use crate::model::{
     Answered, Command, EndSession, Handle, Invalid, LockKey, Manage, Query, RenewalTarget, Reply, SessionId, Setting,
     TakeId, TakeLease,
 };
-use crate::rpc::convert::{Sent, acquire_of_one, bytes_of, decided, error_from_status, not_understood};
+use crate::rpc::convert::{
+    Sent, acquire_of_one, bytes_of, decided, dry_run, dry_run_answer, error_from_status, not_understood,
+};
 use crate::rpc::pb;
 use crate::service::{ClaimRef, Freshness, Proof, RenewalCall, ServiceError};
 
@@ -247,6 +249,10 @@ impl RemoteService {
             }
             Query::Documents { namespace, which, rows } => self.find_documents(&namespace, &which, rows, how).await,
             Query::Pings { namespace, which, rows } => self.find_pings(&namespace, &which, rows, how).await,
+            Query::WouldBreak { lock, token } => {
+                let call = |asked, at| async move { reply(locks(at).manage(asked).await) };
+                endpoints.ask(Effect::Reads, dry_run(&lock, token), call).await.map(dry_run_answer)
+            }
             Query::Totals => {
                 let asked = pb::TotalsRequest { freshness: how };
                 endpoints

@@ -18,8 +18,7 @@ impl Naive {
     pub(super) fn document(&mut self, principal: &Principal, command: &DocumentCommand) -> Outcome {
         let now = self.now;
         match command {
-            DocumentCommand::Grab(grab) => self.grab(principal, grab, None),
-            DocumentCommand::Overtake { grab, seen } => self.grab(principal, grab, Some(*seen)),
+            DocumentCommand::Grab(grab) => self.grab(principal, grab),
             DocumentCommand::Unlock { namespace, ts, name } => self.unlock(namespace, *ts, name.as_ref()),
             DocumentCommand::UnlockAll { namespace, process, term } => {
                 let meant = |hold: &Hold, mark: &Mark| {
@@ -82,7 +81,7 @@ impl Naive {
         self.marks.iter().find(is)
     }
 
-    fn grab(&mut self, principal: &Principal, grab: &Grab, seen: Option<DocumentId>) -> Outcome {
+    fn grab(&mut self, principal: &Principal, grab: &Grab) -> Outcome {
         let lock = grab.lock.clone();
         let id = grab.ts.take();
         if let Some(known) = self.takes.iter().find(|known| known.id == id && known.lock == lock) {
@@ -95,7 +94,7 @@ impl Naive {
             let standing = || self.standing(Some(&lock), Claim::Take(id)).map(|(_, outcome)| outcome);
             return over.or_else(standing).expect("it holds or is over");
         }
-        if let Some(seen) = seen {
+        if let Some(seen) = grab.seen {
             let held = self.holds.iter().position(|hold| hold.ask.lock == lock);
             match held {
                 Some(at) if self.mark(&self.holds[at]).is_some_and(|mark| mark.ts == seen) => {

@@ -21,7 +21,7 @@ impl Naive {
                 Some(_) => Outcome::Done,
                 None => self.not_held(lock, |_| false),
             },
-            Managing::Break { token, dry_run, .. } => self.break_hold(lock, *token, *dry_run),
+            Managing::Break { token, .. } => self.break_hold(lock, *token),
             Managing::HandOver { token, to } => self.hand_over(lock, *token, *to),
         }
     }
@@ -56,7 +56,7 @@ impl Naive {
         Outcome::Done
     }
 
-    pub(super) fn break_hold(&mut self, lock: &LockKey, token: FencingToken, dry_run: bool) -> Outcome {
+    pub(super) fn break_hold(&mut self, lock: &LockKey, token: FencingToken) -> Outcome {
         let held = self.holds.iter().position(|hold| hold.ask.lock == *lock && hold.token == token);
         let lost = self.lost.iter().position(|lost| lost.ask.lock == *lock && lost.token == token);
         let (holder, claim) = match (held, lost) {
@@ -88,15 +88,15 @@ impl Naive {
             since: wait.ask.since,
         });
         match (held, lost) {
-            (Some(at), _) if !dry_run => self.end_hold(at, EndReason::Broken, None),
-            (_, Some(at)) if !dry_run => {
+            (Some(at), _) => self.end_hold(at, EndReason::Broken, None),
+            (_, Some(at)) => {
                 self.changes(lock, None);
                 self.lost.remove(at);
                 self.forget_limits();
             }
             _ => {}
         }
-        Outcome::Broken(Box::new(Breach { done: !dry_run, holder, last_seen, next }))
+        Outcome::Broken(Box::new(Breach { done: true, holder, last_seen, next }))
     }
 
     pub(super) fn hand_over(&mut self, lock: &LockKey, from: FencingToken, to: SessionId) -> Outcome {

@@ -37,7 +37,7 @@ impl Story {
         let metadata = Metadata { process: self.process().as_str().into(), ..Metadata::default() };
         let term = Some(self.random.below(4)).filter(|term| *term != 0);
         let prepare = self.random.percent(40);
-        let grab = Grab { lock, ts: ts_of(drawn), metadata, term, prepare };
+        let grab = Grab { lock, ts: ts_of(drawn), metadata, term, prepare, seen: None };
         self.grabs.push(grab.clone());
         grab
     }
@@ -66,7 +66,7 @@ impl Story {
             31..50 => {
                 let grab = self.grab();
                 let seen = self.seen(&grab.lock);
-                DocumentCommand::Overtake { grab, seen }
+                DocumentCommand::Grab(Grab { seen: Some(seen), ..grab })
             }
             50..70 => {
                 let LockKey { namespace, name } = self.grab().lock;

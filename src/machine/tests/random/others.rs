@@ -26,7 +26,7 @@ impl Story {
                 {
                     (name, token) = (lock.name, lost);
                 }
-                Managing::Break { token, why, dry_run: self.random.percent(30) }
+                Managing::Break { token, why }
             }
             12..14 => Managing::Ask { token, why },
             _ => return self.hand_over(LockKey { namespace, name }, token, to),

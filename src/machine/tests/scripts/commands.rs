@@ -171,7 +171,7 @@ impl Script {
         let what = match word {
             "limit" => Managing::SetLimit { limit: args.next_pos().ok_or("which limit?")?.parse()? },
             "unlimit" => Managing::RemoveLimit,
-            "break" => Managing::Break { token: token.ok_or("which token?")?, why, dry_run: flag(args, "dry") },
+            "break" => Managing::Break { token: token.ok_or("which token?")?, why },
             "ask" => Managing::Ask { token: token.ok_or("which token?")?, why },
             _ => Managing::HandOver { token: token.ok_or("which token?")?, to: self.session(args.take_key("to"))?.0 },
         };
@@ -228,6 +228,7 @@ impl Script {
         let rows = args.take_key("rows").map_or(Ok(100), str::parse)?;
         Ok(match word {
             "inspect" => Query::Inspect { lock: key(args)? },
+            "would-break" => Query::WouldBreak { lock: key(args)?, token: required(args, "token")?.parse()? },
             "check" => {
                 let lock = key(args)?;
                 Query::Check { lock, token: required(args, "token")?.parse()? }

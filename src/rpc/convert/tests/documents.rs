@@ -47,14 +47,13 @@ pub(super) fn ping() -> impl Strategy<Value = ProcessPing> {
 
 fn command() -> impl Strategy<Value = DocumentCommand> {
     let grab = || {
-        (lock(), ts(), metadata(), option::of(any::<u64>()), any::<bool>())
-            .prop_map(|(lock, ts, metadata, term, prepare)| Grab { lock, ts, metadata, term, prepare })
+        (lock(), ts(), metadata(), option::of(any::<u64>()), any::<bool>(), option::of(ts()))
+            .prop_map(|(lock, ts, metadata, term, prepare, seen)| Grab { lock, ts, metadata, term, prepare, seen })
     };
     let value = || option::of("[a-z]{0,9}".prop_map(|text| LockValue::parse(&text).expect("legal")));
     let handle = "[a-z]{1,128}".prop_map(|text| Handle::parse(&text).expect("legal"));
     prop_oneof![
         grab().prop_map(DocumentCommand::Grab),
-        (grab(), ts()).prop_map(|(grab, seen)| DocumentCommand::Overtake { grab, seen }),
         (lock(), ts(), any::<bool>()).prop_map(|(LockKey { namespace, name }, ts, named)| {
             DocumentCommand::Unlock { namespace, ts, name: Some(name).filter(|_| named) }
         }),

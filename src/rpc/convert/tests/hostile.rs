@@ -422,6 +422,7 @@ fn written(answered: Answered) -> Result<Sample, ServiceError> {
             whole("FindDocumentsReply", super::super::documents(&Namespace::default(), answered)?)
         }
         Answer::Pings { .. } => whole("PingsReply", super::super::pings(&Namespace::default(), answered)?),
+        Answer::WouldBreak(_) => whole("Reply", pb::Reply::from(&super::super::dry_run_reply(answered)?)),
     })
 }
 

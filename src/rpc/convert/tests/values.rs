@@ -120,7 +120,7 @@ pub(super) fn managing() -> impl Strategy<Value = Managing> {
     prop_oneof![
         any::<u32>().prop_map(|limit| Managing::SetLimit { limit }),
         Just(Managing::RemoveLimit),
-        (token(), reason(), any::<bool>()).prop_map(|(token, why, dry_run)| Managing::Break { token, why, dry_run }),
+        (token(), reason()).prop_map(|(token, why)| Managing::Break { token, why }),
         (token(), reason()).prop_map(|(token, why)| Managing::Ask { token, why }),
         (token(), session()).prop_map(|(token, to)| Managing::HandOver { token, to }),
     ]
@@ -233,7 +233,6 @@ pub(super) fn outcome() -> impl Strategy<Value = Outcome> {
         }),
         end_reason().prop_map(|reason| Outcome::HoldEnded { reason }),
         refusal().prop_map(Outcome::Refused),
-        Just(Outcome::DisconnectNoted),
         Just(Outcome::Closed),
         Just(Outcome::TimedOut),
         Just(Outcome::Withdrawn),
@@ -246,7 +245,6 @@ pub(super) fn outcome() -> impl Strategy<Value = Outcome> {
         (token(), session(), any::<u64>())
             .prop_map(|(token, session, number)| Outcome::HandedOver { token, to: RequestId { session, number } }),
         any::<u64>().prop_map(|locks| Outcome::Freed { locks }),
-        Just(Outcome::Ticked),
     ]
 }
 
@@ -344,6 +342,7 @@ pub(super) fn answer() -> impl Strategy<Value = Answer> {
     prop_oneof![
         (state, token()).prop_map(|(state, lowest_valid)| Answer::Checked(Checked { state, lowest_valid })),
         view.prop_map(Answer::Lock),
+        outcome().prop_map(Answer::WouldBreak),
         (some_of(row), any::<bool>()).prop_map(|(rows, more)| Answer::Locks { rows, more }),
         (some_of(session_row), any::<bool>()).prop_map(|(rows, more)| Answer::Sessions { rows, more }),
         option::of(outcome()).prop_map(Answer::Claim),

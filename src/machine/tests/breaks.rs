@@ -1,0 +1,47 @@
+//! A dry run of a break is a question: it reports what the break does, and changes nothing.
+
+use super::mirror::{Watched, entry};
+use super::random::Story;
+use crate::model::{Answer, Command, Manage, Managing, Outcome, Query};
+
+const STORIES: u64 = 40;
+const ENTRIES: usize = 300;
+
+/// In random stories: the answer to a dry run is the outcome of the break right after it, apart from whether it was done.
+#[test]
+fn a_dry_run_reports_what_the_break_does() {
+    let (mut broken, mut refused) = (0, 0);
+    for seed in 5_000..5_000 + STORIES {
+        let (mut story, mut watched) = (Story::new(seed), Watched::default());
+        for _ in 0..ENTRIES {
+            let mut told = story.entry(watched.machine.next_deadline());
+            let commands = std::mem::take(&mut told.commands);
+            let applied = watched.apply(&told);
+            story.learn(&told, &applied);
+            for submission in commands {
+                let one = entry(told.stamp.0, vec![], vec![submission.command]);
+                let said = match &one.commands[0].command {
+                    Command::Manage(Manage { lock, what: Managing::Break { token, .. } }) => {
+                        Some(watched.machine.query(&Query::WouldBreak { lock: lock.clone(), token: *token }))
+                    }
+                    _ => None,
+                };
+                let due = watched.machine.is_due();
+                let applied = watched.apply(&one);
+                story.learn(&one, &applied);
+                // What a sweep left unfinished ends before the break, so that the answer may be another one.
+                let Some(said) = said.filter(|_| !due) else { continue };
+                let Answer::WouldBreak(mut said) = said.answer else { panic!("story {seed}: another answer") };
+                if let Outcome::Broken(breach) = &mut said {
+                    assert!(!breach.done, "story {seed}: {one:?}");
+                    breach.done = true;
+                    broken += 1;
+                } else {
+                    refused += 1;
+                }
+                assert_eq!(applied.commands[0].outcome, said, "story {seed}: {one:?}");
+            }
+        }
+    }
+    assert!(50 < broken && 50 < refused, "{broken} broken, {refused} refused");
+}
