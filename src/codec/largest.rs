@@ -8,7 +8,7 @@ use crate::audit::{self, Draft, Facts};
 use crate::limits;
 use crate::machine::state::{
     Delayed, DocumentMark, Entered, Finished, FreeDocument, Globals, Holder, HolderExtras, Lease, LeaseWanted,
-    LimitOrigin, ProcessRecord, Purpose, Request, SessionRecord, Take, TakeState, Tombstone, Waiter,
+    LimitOrigin, ProcessRecord, Purpose, Request, SessionRecord, Take, Tombstone, Waiter,
 };
 use crate::machine::{Record, RecordKey, Segment};
 use crate::model::*;
@@ -250,7 +250,7 @@ fn largest() -> Vec<(RecordKey, Record)> {
         let fingerprint = Some(u64::MAX);
         let finished = Finished { fingerprint, outcome: outcome.clone() };
         records.push((RecordKey::Finished(session(), u64::MAX), Record::Finished(finished)));
-        let take = Take { handle: handle(), fingerprint, state: TakeState::Over { outcome, forget: TIME } };
+        let take = Take { handle: handle(), fingerprint, outcome, forget: TIME };
         records.push((RecordKey::Take(lock(), TAKE), Record::Take(take)));
     }
     records

@@ -3,7 +3,7 @@
 use super::Machine;
 use super::deadlock::ToCheck;
 use super::lock::Lock;
-use super::state::{Holder, LimitOrigin, Standing, TakeState, permits_of};
+use super::state::{Holder, LimitOrigin, Standing, permits_of};
 use crate::model::{Claim, LockKey, Mode, RequestId, SessionId};
 
 impl Machine {
@@ -83,13 +83,19 @@ impl Machine {
                 }
             }
         }
-        for ((key, id), take) in &self.takes {
-            if let TakeState::Live(standing) = take.state {
+        for (key, lock) in &self.locks {
+            for (id, standing) in lock.takes.iter() {
                 standings += 1;
-                let listed = self.locks.get(key).and_then(|lock| lock.takes.get(&take.handle));
-                if self.claim_at(key, standing) != Some(Claim::Take(*id)) || listed != Some(id) {
+                let listed = lock.handle_at(*standing).and_then(|handle| lock.handles.get(&handle));
+                if self.claim_at(key, *standing) != Some(Claim::Take(*id)) || listed != Some(id) {
                     return Err(format!("take {id:?} is said to stand at {key:?} {standing:?}"));
                 }
+                if self.takes.contains_key(&(key.clone(), *id)) {
+                    return Err(format!("take {id:?} of {key:?} is live and finished"));
+                }
+            }
+            if lock.handles.len() != lock.takes.len() {
+                return Err(format!("{} takes of {key:?} have {} handles", lock.takes.len(), lock.handles.len()));
             }
         }
         let held = |lock: &Lock| lock.holders.values().map(|holder| holder.entries().count().max(1)).sum::<usize>();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Machine;
 use super::expiry::Due;
-use super::state::{TakeState, Usage};
+use super::state::Usage;
 use crate::model::{Handle, LogTime, Namespace, SessionId, Totals};
 
 impl Machine {
@@ -17,9 +17,7 @@ impl Machine {
             due.insert((tombstone.deadline, Due::Tombstone(*id)));
         }
         for ((lock, id), take) in &self.takes {
-            if let TakeState::Over { forget, .. } = take.state {
-                due.insert((forget, Due::Take(lock.clone(), *id)));
-            }
+            due.insert((take.forget, Due::Take(lock.clone(), *id)));
         }
         for (key, lock) in &self.locks {
             for (token, holder) in &lock.holders {
@@ -56,6 +54,7 @@ impl Machine {
             let namespace = usage.entry(key.namespace.clone()).or_default();
             namespace.locks += 1;
             namespace.waiters += lock.queue.len() as u64;
+            namespace.takes += lock.takes.len() as u64;
         }
         for (lock, _) in self.takes.keys() {
             usage.entry(lock.namespace.clone()).or_default().takes += 1;

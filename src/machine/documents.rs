@@ -8,7 +8,8 @@ use std::sync::Arc;
 use super::document_index::Documents;
 use super::expiry::Due;
 use super::requests::of_grab;
-use super::state::{DocumentMark, FreeDocument, Holder, Request, Standing, TakeState};
+use super::state::{DocumentMark, FreeDocument, Holder, Request};
+use super::takes::KnownTake;
 use super::unlocking::WhichHeld;
 use super::{Machine, RecordKey};
 use crate::limits;
@@ -48,8 +49,8 @@ impl Machine {
         let key = &grab.lock;
         self.settle(key);
         let fingerprint = of_grab(grab);
-        if let Some(known) = self.takes.get(&(key.clone(), grab.ts.take())) {
-            if known.fingerprint.is_some_and(|known| known != fingerprint) {
+        if let Some(known) = self.known_take(key, grab.ts.take()) {
+            if known.asks_otherwise(fingerprint) {
                 return Outcome::Refused(Refusal::RequestReused { number: 0 });
             }
             return self.take_outcome(key, known);
@@ -64,8 +65,8 @@ impl Machine {
             return Outcome::Refused(refusal);
         }
         let (take, handle) = (grab.ts.take(), grab.ts.handle());
-        self.lock_in_use(key, Kind::Lock, None).takes.insert(handle.clone(), take);
-        self.note_take(key, take, &handle, Some(fingerprint));
+        self.lock_in_use(key, Kind::Lock, None).handles.insert(handle, take);
+        self.usage_of(&key.namespace).takes += 1;
         let mark = DocumentMark { ts: grab.ts, term: grab.term, prepared: grab.prepare };
         let request = Request {
             claim: Claim::Take(take),
@@ -84,11 +85,11 @@ impl Machine {
 
     fn confirm(&mut self, key: &LockKey, ts: DocumentId) -> Outcome {
         self.settle(key);
-        let Some(known) = self.takes.get(&(key.clone(), ts.take())) else {
+        let Some(known) = self.known_take(key, ts.take()) else {
             return Outcome::Refused(self.not_held(key, |_| false));
         };
         let outcome = self.take_outcome(key, known);
-        let TakeState::Live(Standing::Holds(token)) = known.state else { return outcome };
+        let KnownTake::Holds(token, _) = known else { return outcome };
         let holder = self.locks.get_mut(key).and_then(|lock| lock.holders.get_mut(&token));
         let mark = holder.and_then(|holder| holder.extras.as_mut()).and_then(|extras| extras.document.as_mut());
         if let Some(mark) = mark.filter(|mark| mark.prepared) {
@@ -125,19 +126,18 @@ impl Machine {
         };
         let key = LockKey { namespace: namespace.clone(), name: name.clone() };
         self.settle(&key);
-        match self.takes.get(&(key.clone(), ts.take())).map(|take| &take.state) {
-            Some(TakeState::Live(Standing::Holds(token))) => {
-                self.end_hold(&key, *token, EndReason::Released, None);
+        match self.known_take(&key, ts.take()) {
+            Some(KnownTake::Holds(token, _)) => {
+                self.end_hold(&key, token, EndReason::Released, None);
                 return Outcome::Freed { locks: 1 };
             }
-            Some(TakeState::Live(Standing::Waits(_)) | TakeState::Over { .. }) => {}
+            Some(KnownTake::Waits(..) | KnownTake::Over(_)) => {}
             None if self.too_late(since).is_err() => {}
             None => {
                 if let Err(refusal) = self.room_for_a_take(&key) {
                     return Outcome::Refused(refusal);
                 }
-                self.note_take(&key, ts.take(), &ts.handle(), None);
-                self.take_is_over(&key, ts.take(), Outcome::Withdrawn);
+                self.note_unseen(&key, ts.take(), ts.handle(), None, Outcome::Withdrawn);
             }
         }
         Outcome::Freed { locks: 0 }
@@ -188,12 +188,9 @@ impl Machine {
         value: Option<&LockValue>,
     ) -> Outcome {
         self.settle(key);
-        let take = self.locks.get(key).and_then(|lock| lock.takes.get(handle));
-        let take = take.and_then(|id| self.takes.get(&(key.clone(), *id))).map(|take| &take.state);
-        let Some(TakeState::Live(Standing::Holds(token))) = take else {
+        let Some(token) = self.proven_hold(key, handle) else {
             return Outcome::Refused(self.not_held(key, |_| false));
         };
-        let token = *token;
         let holder = self.locks.get_mut(key).and_then(|lock| lock.holders.get_mut(&token));
         let Some(holder) = holder else { return Outcome::Refused(Refusal::NotHeld { lock: key.clone() }) };
         let claim = holder.request.claim;

@@ -2,11 +2,10 @@
 
 use super::Machine;
 use super::counted::looked_at;
-use super::state::TakeState;
 use crate::faults::{self, Fault};
 use crate::limits;
 use crate::model::{
-    EndReason, FencingToken, LeaveReason, LockKey, LogTime, Namespace, Outcome, ProcessId, RequestId, SessionId, TakeId,
+    EndReason, FencingToken, LeaveReason, LockKey, LogTime, Namespace, ProcessId, RequestId, SessionId, TakeId,
 };
 
 /// What ends at a deadline.
@@ -148,21 +147,9 @@ impl Machine {
     }
 
     fn forget_take(&mut self, lock: &LockKey, take: TakeId) {
-        let key = (lock.clone(), take);
-        let Some(TakeState::Over { forget, .. }) = self.takes.get(&key).map(|take| take.state.clone()) else { return };
-        self.takes.remove(&key);
-        self.touch(super::RecordKey::Take(lock.clone(), take));
-        self.move_due(Some(forget), None, Due::Take(lock.clone(), take));
+        let Some(known) = self.takes.remove(&(lock.clone(), take)) else { return };
+        self.dirty.gone(super::RecordKey::Take(lock.clone(), take));
+        self.move_due(Some(known.forget), None, Due::Take(lock.clone(), take));
         self.used_less(&lock.namespace, |usage| usage.takes -= 1);
-    }
-
-    /// Remembers what became of a take, for as long as a late duplicate of it may still arrive.
-    pub(super) fn take_is_over(&mut self, lock: &LockKey, id: TakeId, outcome: Outcome) {
-        let forget = self.globals.now.after_ms(limits::SESSIONLESS_MEMORY_MS);
-        if let Some(take) = self.takes.get_mut(&(lock.clone(), id)) {
-            take.state = TakeState::Over { outcome, forget };
-            self.touch(super::RecordKey::Take(lock.clone(), id));
-            self.move_due(None, Some(forget), Due::Take(lock.clone(), id));
-        }
     }
 }

@@ -7,12 +7,12 @@ use super::history::Entrance;
 use super::lock::Lock;
 use super::owners::Change;
 use super::queue::request_of_set;
-use super::state::{Finished, Holder, Purpose, Standing, TakeState, Waiter, permits_of};
+use super::state::{Finished, Holder, Purpose, Standing, Waiter, permits_of};
 use super::{Machine, RecordKey};
 use crate::faults::{self, Fault};
 use crate::model::{
-    Claim, EndReason, EventKind, FencingToken, Kind, LeaveReason, LockKey, Outcome, Principal, Reason, RequestId,
-    SessionId, Subject,
+    Claim, EndReason, EventKind, FencingToken, Handle, Kind, LeaveReason, LockKey, Outcome, Principal, Reason,
+    RequestId, SessionId, Subject,
 };
 
 /// How a hold ends.
@@ -181,10 +181,9 @@ impl Machine {
         match claim {
             Claim::Request(request) => self.stand(request, key, standing, in_set),
             Claim::Take(take) => {
-                if let Some(take) = self.takes.get_mut(&(key.clone(), take)) {
-                    take.state = TakeState::Live(standing);
+                if let Some(lock) = self.locks.get_mut(key) {
+                    lock.takes.insert(take, standing);
                 }
-                self.touch(RecordKey::Take(key.clone(), take));
             }
         }
     }
@@ -202,12 +201,6 @@ impl Machine {
         let Some(lock) = self.locks.get_mut(key) else { return };
         let Some(holder) = lock.holders.remove(&token) else { return };
         lock.permits_held -= permits_of(holder.request.mode);
-        if let Some(handle) = holder.lease.as_ref().and_then(|lease| lease.handle.as_ref()) {
-            lock.takes.remove(handle);
-        }
-        if let Some(mark) = holder.document() {
-            lock.takes.remove(&mark.ts.handle());
-        }
         self.index_hold(key, token, &holder, Change::Went);
         self.document_freed(key, token, &holder);
         if let Some(lease) = &holder.lease {
@@ -235,7 +228,7 @@ impl Machine {
         for later in holder.extras.iter().flat_map(|extras| extras.again.iter().chain(&extras.upgrade)) {
             self.request_is_over(key, claim, later.number, later.fingerprint, answer.clone());
         }
-        self.claim_is_over(key, claim, holder.request.fingerprint, answer);
+        self.claim_is_over(key, claim, holder.take_handle(), holder.request.fingerprint, answer);
         self.end_upgrade_of(key, token, reason);
         self.begin_delay(key, token, &holder, reason);
     }
@@ -270,14 +263,10 @@ impl Machine {
     /// Takes a waiter out of one queue.
     pub(super) fn leave_one(&mut self, key: &LockKey, sequence: u64, why: LeaveReason, answer: Outcome) {
         let Some(waiter) = self.remove_waiter(key, sequence) else { return };
-        let handle = waiter.lease.as_ref().and_then(|lease| lease.handle.as_ref());
-        if let (Some(handle), Some(lock)) = (handle, self.locks.get_mut(key)) {
-            lock.takes.remove(handle);
-        }
         self.look_at(key, sequence);
         let subject = Subject::wait(key, waiter.request.claim);
         self.event(Some(key.namespace.clone()), subject, EventKind::Left { sequence, why });
-        self.claim_is_over(key, waiter.request.claim, waiter.request.fingerprint, answer);
+        self.claim_is_over(key, waiter.request.claim, waiter.take_handle(), waiter.request.fingerprint, answer);
     }
 
     pub(super) fn remove_waiter(&mut self, key: &LockKey, sequence: u64) -> Option<Waiter> {
@@ -295,10 +284,24 @@ impl Machine {
         Some(waiter)
     }
 
-    /// The claim neither waits nor holds any more: its request or take remembers the answer.
-    fn claim_is_over(&mut self, key: &LockKey, claim: Claim, fingerprint: u64, answer: Outcome) {
+    /// The claim neither waits nor holds any more: its request or take remembers the answer. A take has a handle.
+    fn claim_is_over(
+        &mut self,
+        key: &LockKey,
+        claim: Claim,
+        handle: Option<Handle>,
+        fingerprint: u64,
+        answer: Outcome,
+    ) {
         match claim {
-            Claim::Take(take) => self.take_is_over(key, take, answer),
+            Claim::Take(take) => {
+                let Some(handle) = handle else { return };
+                if let Some(lock) = self.locks.get_mut(key) {
+                    lock.takes.remove(&take);
+                    lock.handles.remove(&handle);
+                }
+                self.finish_take(key, take, handle, Some(fingerprint), answer);
+            }
             Claim::Request(request) => self.request_is_over(key, claim, request.number, fingerprint, answer),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::state::{Delayed, Entered, Holder, HolderExtras, LimitOrigin, Purpose, permits_of, request_of};
+use super::state::{Delayed, Entered, Holder, HolderExtras, LimitOrigin, Purpose, Standing, permits_of, request_of};
 use super::waiters::Waiters;
 use crate::model::{FencingToken, Grant, Handle, HolderView, Kind, LockValue, LogTime, Mode, SmallMap, TakeId};
 
@@ -28,17 +28,18 @@ pub(super) struct Lock {
     pub permits_held: u64,
     /// Permits of lost holds; derived from the delays.
     pub permits_reserved: u64,
-    /// Takes by their secret; derived from holders and queue.
-    pub takes: BTreeMap<Handle, TakeId>,
+    /// Takes that hold or wait; derived from holders and queue.
+    pub takes: SmallMap<TakeId, Standing>,
+    /// Those takes by their secrets; derived.
+    pub handles: SmallMap<Handle, TakeId>,
 }
 
 impl Lock {
     /// A lock that nobody holds yet.
     pub(super) fn new(kind: Kind, limit: Option<u32>) -> Self {
-        let (holders, queue, takes) = (SmallMap::new(), Waiters::default(), BTreeMap::new());
-        let delays = BTreeMap::new();
-        let origin = LimitOrigin::Asked;
-        Self { kind, limit, origin, holders, queue, delays, permits_held: 0, permits_reserved: 0, takes }
+        let (holders, queue, delays) = (SmallMap::new(), Waiters::default(), BTreeMap::new());
+        let (takes, handles, origin) = (SmallMap::new(), SmallMap::new(), LimitOrigin::Asked);
+        Self { kind, limit, origin, holders, queue, delays, permits_held: 0, permits_reserved: 0, takes, handles }
     }
 
     /// Whether nobody holds it or waits for it, and nothing keeps it closed.

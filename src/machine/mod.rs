@@ -97,6 +97,7 @@ pub struct Machine {
     locks: BTreeMap<LockKey, Box<Lock>>,
     sessions: BTreeMap<SessionId, Box<Session>>,
     tombstones: BTreeMap<SessionId, Tombstone>,
+    /// Takes that are over.
     takes: BTreeMap<(LockKey, TakeId), Take>,
     /// Documents of free locks, and processes.
     documents: Documents,

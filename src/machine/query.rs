@@ -202,7 +202,7 @@ impl Machine {
     }
 
     fn take_query(&self, key: &LockKey, take: TakeId) -> Option<Outcome> {
-        self.takes.get(&(key.clone(), take)).map(|take| self.take_outcome(key, take))
+        self.known_take(key, take).map(|known| self.take_outcome(key, known))
     }
 }
 

@@ -9,7 +9,7 @@ use super::history::{History, Segment};
 use super::lock::Lock;
 use super::state::{
     Delayed, Finished, FreeDocument, Globals, Holder, LimitOrigin, ProcessRecord, Purpose, Request, Session,
-    SessionRecord, Standing, Take, TakeState, Tombstone, Waiter,
+    SessionRecord, Standing, Take, Tombstone, Waiter,
 };
 use super::{Machine, state};
 use crate::faults::{self, Fault};
@@ -34,7 +34,7 @@ pub enum RecordKey {
     Holder(LockKey, FencingToken),
     /// One waiter, by its place number.
     Waiter(LockKey, u64),
-    /// A sessionless take.
+    /// A finished take without a session.
     Take(LockKey, TakeId),
     /// What a node said of itself.
     Node(u64),
@@ -48,7 +48,7 @@ pub enum RecordKey {
     Process(Namespace, ProcessId),
 }
 
-/// One record's content.
+/// One record's content. New variants are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record {
     /// See [`RecordKey::Globals`].
@@ -341,15 +341,15 @@ impl Machine {
                     session.stand(request.number, &lock, standing, in_set);
                 }
                 Claim::Take(take) => {
-                    let known = self.takes.get(&(lock.clone(), take));
-                    let Some(Take { handle, state: TakeState::Live(found), .. }) = known else {
-                        return Err(CorruptRecords(format!("take {take:?} of {lock:?} is not remembered as live")));
-                    };
-                    if *found != standing {
-                        return Err(CorruptRecords(format!("take {take:?} of {lock:?} stands elsewhere")));
+                    let corrupt = |what| Err(CorruptRecords(format!("take {take:?} of {lock:?} {what}")));
+                    if self.takes.contains_key(&(lock.clone(), take)) {
+                        return corrupt("is live and finished");
                     }
-                    let handle = handle.clone();
-                    self.locks.get_mut(&lock).map(|lock| lock.takes.insert(handle, take));
+                    let Some(found) = self.locks.get_mut(&lock) else { continue };
+                    let Some(handle) = found.handle_at(standing) else { return corrupt("has no handle") };
+                    if found.takes.insert(take, standing).is_some() || found.handles.insert(handle, take).is_some() {
+                        return corrupt("is there twice");
+                    }
                 }
             }
         }

@@ -177,7 +177,7 @@ pub struct LeaseWanted {
     pub ms: u64,
 }
 
-/// What a waiter is to get.
+/// What a waiter is to get. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Purpose {
     /// A hold of its own.
@@ -315,7 +315,7 @@ pub struct Session {
 }
 
 /// How a claim stands with its lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
     /// In the queue, under this place number.
     Waits(u64),
@@ -347,29 +347,18 @@ pub struct Tombstone {
     pub deadline: LogTime,
 }
 
-/// What is remembered of a sessionless take.
+/// What is remembered of a finished take without a session. A live one has no record of its own: its hold or wait has all
+/// of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Take {
     /// Its secret.
     pub handle: Handle,
     /// As in [`Request`]; `None` where a cancel burnt an unseen take.
     pub fingerprint: Option<u64>,
-    /// Waiting or holding; or, once it ended, the answer and when it is forgotten.
-    pub state: TakeState,
-}
-
-/// See [`Take`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum TakeState {
-    /// It waits or holds.
-    Live(Standing),
-    /// It is over.
-    Over {
-        /// What a repeated take is told.
-        outcome: Outcome,
-        /// Forgotten when log time passes this.
-        forget: LogTime,
-    },
+    /// The answer to a repeated take.
+    pub outcome: Outcome,
+    /// Forgotten when log time passes this.
+    pub forget: LogTime,
 }
 
 /// How much of a namespace's quotas is used; derived.

@@ -1,12 +1,15 @@
 //! Token leases: locks without a session, proven by a handle, with an end of their own.
+//!
+//! A take that waits or holds is found in its queue or among the holders; only a finished one has a record of its own.
 
 use std::sync::Arc;
 
 use super::acquire::Admission;
 use super::apply::is_overtaken;
 use super::expiry::Due;
+use super::lock::Lock;
 use super::requests::of_take;
-use super::state::{Holder, LeaseWanted, Purpose, Request, Standing, Take, TakeState, Waiter, kind_of};
+use super::state::{Holder, LeaseWanted, Purpose, Request, Standing, Take, Waiter, kind_of};
 use super::{Machine, RecordKey};
 use crate::limits;
 use crate::model::{
@@ -14,13 +17,45 @@ use crate::model::{
     LogTime, Outcome, Patience, Principal, QuotaKind, Refusal, SessionId, TakeId, TakeLease,
 };
 
+/// What the machine knows of a take.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum KnownTake<'a> {
+    /// It stands in the queue, under this place number.
+    Waits(u64, &'a Waiter),
+    /// It holds the lock, with this token.
+    Holds(FencingToken, &'a Holder),
+    /// It is over.
+    Over(&'a Take),
+}
+
+impl KnownTake<'_> {
+    /// Whether this is its secret.
+    fn is_proven_by(self, handle: &Handle) -> bool {
+        match self {
+            KnownTake::Waits(_, waiter) => waiter.take_handle().as_ref() == Some(handle),
+            KnownTake::Holds(_, holder) => holder.take_handle().as_ref() == Some(handle),
+            KnownTake::Over(take) => take.handle == *handle,
+        }
+    }
+
+    /// Whether a take with this fingerprint asks for something else. An unseen one that was burnt asked for nothing.
+    pub(super) fn asks_otherwise(self, fingerprint: u64) -> bool {
+        let known = match self {
+            KnownTake::Waits(_, waiter) => Some(waiter.request.fingerprint),
+            KnownTake::Holds(_, holder) => Some(holder.request.fingerprint),
+            KnownTake::Over(take) => take.fingerprint,
+        };
+        known.is_some_and(|known| known != fingerprint)
+    }
+}
+
 impl Machine {
     /// What was refused is remembered, too: a late duplicate must not be granted after its caller was told no. Only a
     /// take that comes too late, or for which there is no room in the memory, leaves nothing.
     pub(super) fn take_lease(&mut self, principal: &Principal, take: &TakeLease, since: Option<LogTime>) -> Outcome {
         self.settle(&take.lock);
         let fingerprint = of_take(take);
-        if let Some(outcome) = self.known_take(take, fingerprint) {
+        if let Some(outcome) = self.repeated_take(take, fingerprint) {
             return outcome;
         }
         if let Err(refusal) = self.too_late(since).and_then(|()| self.room_for_a_take(&take.lock)) {
@@ -30,8 +65,7 @@ impl Machine {
             Ok(admission) => self.new_take(principal, take, fingerprint, admission),
             Err(refusal) => {
                 let outcome = Outcome::Refused(in_brief(refusal.clone()));
-                self.note_take(&take.lock, take.take, &take.handle, Some(fingerprint));
-                self.take_is_over(&take.lock, take.take, outcome);
+                self.note_unseen(&take.lock, take.take, take.handle.clone(), Some(fingerprint), outcome);
                 Outcome::Refused(refusal)
             }
         }
@@ -62,24 +96,55 @@ impl Machine {
             return Err(refusal);
         }
         let key = &take.lock;
-        if self.locks.get(key).is_some_and(|lock| lock.takes.contains_key(&take.handle)) {
+        if self.locks.get(key).is_some_and(|lock| lock.handles.contains_key(&take.handle)) {
             return Err(Refusal::Held { lock: key.clone(), holder: self.one_holder(key).map(Box::new) });
         }
         self.admission(key, take.access, take.patience, Fairness::Fair, None)
     }
 
-    /// A record of a take. Where it stands is noted next: it waits, holds or is over.
-    pub(super) fn note_take(&mut self, key: &LockKey, id: TakeId, handle: &Handle, fingerprint: Option<u64>) {
-        let state = TakeState::Live(Standing::Waits(0));
-        self.takes.insert((key.clone(), id), Take { handle: handle.clone(), fingerprint, state });
+    /// Remembers a take that never waited or held: it was refused, or withdrawn before it came.
+    pub(super) fn note_unseen(
+        &mut self,
+        key: &LockKey,
+        id: TakeId,
+        handle: Handle,
+        fingerprint: Option<u64>,
+        outcome: Outcome,
+    ) {
         self.usage_of(&key.namespace).takes += 1;
+        self.finish_take(key, id, handle, fingerprint, outcome);
+    }
+
+    /// Remembers the answer to a take that is over, for as long as a late duplicate of it may still arrive.
+    pub(super) fn finish_take(
+        &mut self,
+        key: &LockKey,
+        id: TakeId,
+        handle: Handle,
+        fingerprint: Option<u64>,
+        outcome: Outcome,
+    ) {
+        let forget = self.globals.now.after_ms(limits::SESSIONLESS_MEMORY_MS);
+        self.takes.insert((key.clone(), id), Take { handle, fingerprint, outcome, forget });
+        self.dirty.born(RecordKey::Take(key.clone(), id));
+        self.move_due(None, Some(forget), Due::Take(key.clone(), id));
+    }
+
+    /// Finds a take, wherever it stands.
+    pub(super) fn known_take(&self, key: &LockKey, id: TakeId) -> Option<KnownTake<'_>> {
+        let live = self.locks.get(key).and_then(|lock| Some((lock, lock.takes.get(&id)?)));
+        match live {
+            Some((lock, Standing::Waits(sequence))) => Some(KnownTake::Waits(*sequence, lock.queue.get(sequence)?)),
+            Some((lock, Standing::Holds(token))) => Some(KnownTake::Holds(*token, lock.holders.get(token)?)),
+            None => self.takes.get(&(key.clone(), id)).map(KnownTake::Over),
+        }
     }
 
     fn new_take(&mut self, principal: &Principal, take: &TakeLease, fingerprint: u64, admission: Admission) -> Outcome {
         let key = &take.lock;
         let Access { mode, limit } = take.access;
-        self.lock_in_use(key, kind_of(mode), limit).takes.insert(take.handle.clone(), take.take);
-        self.note_take(key, take.take, &take.handle, Some(fingerprint));
+        self.lock_in_use(key, kind_of(mode), limit).handles.insert(take.handle.clone(), take.take);
+        self.usage_of(&key.namespace).takes += 1;
         let waiter = self.lease_waiter(principal, take, fingerprint);
         match admission {
             Admission::Grant | Admission::Enter(_) => {
@@ -97,27 +162,25 @@ impl Machine {
     }
 
     /// The answer to a take that is known: a repeated one is the first.
-    fn known_take(&self, take: &TakeLease, fingerprint: u64) -> Option<Outcome> {
-        let known = self.takes.get(&(take.lock.clone(), take.take))?;
-        if known.handle != take.handle {
+    fn repeated_take(&self, take: &TakeLease, fingerprint: u64) -> Option<Outcome> {
+        let known = self.known_take(&take.lock, take.take)?;
+        if !known.is_proven_by(&take.handle) {
             return Some(Outcome::Refused(Refusal::WrongHandle));
         }
-        if known.fingerprint.is_some_and(|known| known != fingerprint) {
+        if known.asks_otherwise(fingerprint) {
             return Some(Outcome::Refused(Refusal::RequestReused { number: 0 }));
         }
         Some(self.take_outcome(&take.lock, known))
     }
 
     /// How a take stands.
-    pub(super) fn take_outcome(&self, key: &LockKey, take: &Take) -> Outcome {
-        match &take.state {
-            TakeState::Over { outcome, .. } => outcome.clone(),
-            TakeState::Live(Standing::Waits(sequence)) => Outcome::Queued(self.place(key, *sequence)),
-            TakeState::Live(Standing::Holds(token)) => {
-                let holder = self.locks.get(key).and_then(|lock| lock.holders.get(token));
-                let deadline = holder.and_then(|holder| holder.lease.as_ref()).map(|lease| lease.deadline);
-                let waited_ms = holder.map_or(0, |holder| holder.waited_ms);
-                Outcome::Granted(Grant { token: *token, deadline, waited_ms })
+    pub(super) fn take_outcome(&self, key: &LockKey, take: KnownTake<'_>) -> Outcome {
+        match take {
+            KnownTake::Over(take) => take.outcome.clone(),
+            KnownTake::Waits(sequence, _) => Outcome::Queued(self.place(key, sequence)),
+            KnownTake::Holds(token, holder) => {
+                let deadline = holder.lease.as_ref().map(|lease| lease.deadline);
+                Outcome::Granted(Grant { token, deadline, waited_ms: holder.waited_ms })
             }
         }
     }
@@ -133,23 +196,22 @@ impl Machine {
         since: Option<LogTime>,
     ) -> Outcome {
         self.settle(key);
-        let known = self.takes.get(&(key.clone(), id)).cloned();
-        if known.as_ref().is_some_and(|take| take.handle != *handle) {
+        let known = self.known_take(key, id);
+        if known.is_some_and(|take| !take.is_proven_by(handle)) {
             return Outcome::Refused(Refusal::WrongHandle);
         }
-        match known.map(|take| take.state) {
-            Some(TakeState::Live(Standing::Waits(sequence))) => self.leave(key, sequence, LeaveReason::Withdrawn),
-            Some(TakeState::Live(Standing::Holds(token))) => {
+        match known {
+            Some(KnownTake::Waits(sequence, _)) => self.leave(key, sequence, LeaveReason::Withdrawn),
+            Some(KnownTake::Holds(token, _)) => {
                 self.end_hold(key, token, EndReason::Cancelled, Some(Outcome::Withdrawn));
             }
-            Some(TakeState::Over { .. }) => {}
+            Some(KnownTake::Over(_)) => {}
             None if self.too_late(since).is_err() => {}
             None => {
                 if let Err(refusal) = self.room_for_a_take(key) {
                     return Outcome::Refused(refusal);
                 }
-                self.note_take(key, id, handle, None);
-                self.take_is_over(key, id, Outcome::Withdrawn);
+                self.note_unseen(key, id, handle.clone(), None, Outcome::Withdrawn);
             }
         }
         Outcome::Withdrawn
@@ -171,11 +233,18 @@ impl Machine {
 
     /// The grant that this handle proves, and its end.
     pub(super) fn lease_of(&self, key: &LockKey, handle: &Handle) -> Option<(FencingToken, LogTime)> {
-        let lock = self.locks.get(key)?;
-        let take = self.takes.get(&(key.clone(), *lock.takes.get(handle)?))?;
-        let TakeState::Live(Standing::Holds(token)) = take.state else { return None };
-        let lease = lock.holders.get(&token)?.lease.as_ref()?;
+        let token = self.proven_hold(key, handle)?;
+        let lease = self.locks.get(key)?.holders.get(&token)?.lease.as_ref()?;
         Some((token, lease.deadline))
+    }
+
+    /// The hold that this handle proves: a lease, or a document.
+    pub(super) fn proven_hold(&self, key: &LockKey, handle: &Handle) -> Option<FencingToken> {
+        let lock = self.locks.get(key)?;
+        match lock.takes.get(lock.handles.get(handle)?)? {
+            Standing::Holds(token) => Some(*token),
+            Standing::Waits(_) => None,
+        }
     }
 
     /// The end of a lease that this session's hold has.
@@ -230,6 +299,31 @@ impl Machine {
         let now = self.globals.now;
         let lease = Some(LeaseWanted { handle: Some(take.handle.clone()), ms: take.lease_ms });
         Waiter { request, since: now, deadline: Some(now.after_ms(wait_ms)), lease, purpose: Purpose::Hold }
+    }
+}
+
+impl Lock {
+    /// The secret of the take that stands there.
+    pub(super) fn handle_at(&self, standing: Standing) -> Option<Handle> {
+        match standing {
+            Standing::Waits(sequence) => self.queue.get(&sequence).and_then(Waiter::take_handle),
+            Standing::Holds(token) => self.holders.get(&token).and_then(|holder| holder.take_handle()),
+        }
+    }
+}
+
+impl Holder {
+    /// The secret of a take, of a document's as well.
+    pub(super) fn take_handle(&self) -> Option<Handle> {
+        let leased = self.lease.as_ref().and_then(|lease| lease.handle.clone());
+        leased.or_else(|| self.document().map(|mark| mark.ts.handle()))
+    }
+}
+
+impl Waiter {
+    /// The secret of a take.
+    pub(super) fn take_handle(&self) -> Option<Handle> {
+        self.lease.as_ref().and_then(|lease| lease.handle.clone())
     }
 }
 

@@ -20,4 +20,5 @@ mod script_documents;
 mod script_words;
 mod scripts;
 mod secrets;
+mod takes;
 mod work;

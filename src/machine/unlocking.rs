@@ -27,7 +27,7 @@ pub struct Unlocking {
     pub next: LockName,
 }
 
-/// Held documents that are freed together.
+/// Held documents that are freed together. New variants are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WhichHeld {
     /// All of one process, or those of one election term and before.

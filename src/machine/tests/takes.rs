@@ -1,0 +1,117 @@
+//! A take is stored once: in its hold or wait while it is live, in a record of its own once it is over.
+
+use super::mirror::{Watched, entry};
+use crate::machine::{Machine, Record, RecordKey};
+use crate::model::{
+    Command, EndReason, Handle, LockKey, LockName, LogTime, Metadata, Mode, Namespace, Outcome, Patience, Renewal,
+    RenewalTarget, TakeId, TakeLease,
+};
+
+fn key() -> LockKey {
+    LockKey { namespace: Namespace::default(), name: LockName::parse("dam").expect("legal") }
+}
+
+fn take(number: u128) -> Command {
+    Command::TakeLease(TakeLease {
+        lock: key(),
+        take: TakeId(number),
+        handle: Handle::from_random(number),
+        access: Mode::Exclusive.into(),
+        lease_ms: 60_000,
+        patience: Patience::For { ms: 60_000 },
+        metadata: Metadata::default(),
+    })
+}
+
+fn drop_of(number: u128) -> Command {
+    Command::DropLease { lock: key(), handle: Handle::from_random(number) }
+}
+
+fn said(watched: &mut Watched, command: Command) -> Outcome {
+    watched.apply(&entry(0, vec![], vec![command])).commands.remove(0).outcome
+}
+
+fn refreshed(watched: &mut Watched, number: u128) -> Outcome {
+    let target = RenewalTarget::Lease { lock: key(), handle: Handle::from_random(number), lease_ms: 60_000 };
+    let renewal = Renewal { target, attempt: 1, receipt: LogTime(0) };
+    watched.apply(&entry(0, vec![renewal], vec![])).renewals.remove(0).outcome
+}
+
+/// The machine as a start or a snapshot makes it, from its records.
+fn restart(watched: &mut Watched) {
+    watched.machine = watched.compare_mirror();
+}
+
+fn records_of_takes(machine: &Machine) -> usize {
+    machine.records().filter(|(_, record)| matches!(record, Record::Take(_))).count()
+}
+
+/// What a command writes, apart from the counters and the history.
+fn written(watched: &mut Watched, command: Command) -> Vec<RecordKey> {
+    watched.machine.apply(watched.machine.applied() + 1, &entry(0, vec![], vec![command]));
+    let mut keys = Vec::new();
+    watched.machine.take_dirty(|_, key| keys.push(key));
+    keys.retain(|key| !matches!(key, RecordKey::Globals | RecordKey::History(..)));
+    keys
+}
+
+/// A take that holds or waits has no record besides its hold or wait; it gets one when it is over.
+#[test]
+fn only_a_finished_take_has_a_record() {
+    let mut watched = Watched::default();
+    assert!(matches!(written(&mut watched, take(1))[..], [RecordKey::Holder(..)]));
+    assert!(matches!(written(&mut watched, take(2))[..], [RecordKey::Waiter(..)]));
+    assert_eq!(records_of_takes(&watched.machine), 0);
+    let wrote = written(&mut watched, drop_of(1));
+    assert!(wrote.contains(&RecordKey::Take(key(), TakeId(1))), "{wrote:?}");
+    assert!(!wrote.contains(&RecordKey::Take(key(), TakeId(2))), "the waiter has become a holder: {wrote:?}");
+    assert_eq!(records_of_takes(&watched.machine), 1);
+}
+
+/// A repeated take is the first, also in a machine that was made of records: one that waits is found waiting, one that holds
+/// is found with its token, and one that is over does not come back.
+#[test]
+fn a_repeated_take_is_the_first_after_a_restart() {
+    let mut watched = Watched::default();
+    let first = said(&mut watched, take(1));
+    let waits = said(&mut watched, take(2));
+    assert!(matches!((&first, &waits), (Outcome::Granted(_), Outcome::Queued(_))), "{first:?} {waits:?}");
+    restart(&mut watched);
+    assert_eq!(said(&mut watched, take(1)), first);
+    assert_eq!(said(&mut watched, take(2)), waits);
+    assert_eq!(said(&mut watched, drop_of(1)), Outcome::Released { left: 0 });
+    restart(&mut watched);
+    assert!(matches!(said(&mut watched, take(2)), Outcome::Granted(_)), "it was next");
+    let over = Outcome::HoldEnded { reason: EndReason::Released };
+    assert_eq!(said(&mut watched, take(1)), over);
+    assert_eq!(said(&mut watched, drop_of(2)), Outcome::Released { left: 0 });
+    assert_eq!([take(1), take(2)].map(|late| said(&mut watched, late)), [over.clone(), over]);
+    assert_eq!(watched.machine.totals().holders, 0, "a late duplicate took the lock");
+}
+
+/// A take that waits keeps its handle: the hold that it is granted later is proven by it. Until then it proves nothing.
+#[test]
+fn the_handle_of_a_waiting_take_proves_its_later_hold() {
+    let mut watched = Watched::default();
+    said(&mut watched, take(1));
+    said(&mut watched, take(2));
+    assert!(matches!(refreshed(&mut watched, 2), Outcome::Refused(_)), "it only waits");
+    restart(&mut watched);
+    said(&mut watched, drop_of(1));
+    restart(&mut watched);
+    assert!(matches!(refreshed(&mut watched, 1), Outcome::Refused(_)), "its hold has ended");
+    assert!(matches!(refreshed(&mut watched, 2), Outcome::Renewed { token: Some(_), .. }));
+    assert_eq!(said(&mut watched, drop_of(2)), Outcome::Released { left: 0 });
+}
+
+/// Records in which a take is both live and over do not make a machine.
+#[test]
+fn a_take_is_live_or_finished() {
+    let mut watched = Watched::default();
+    said(&mut watched, take(1));
+    let live: Vec<_> = watched.machine.records().collect();
+    said(&mut watched, drop_of(1));
+    let over = watched.machine.records().find(|(key, _)| matches!(key, RecordKey::Take(..))).expect("it is remembered");
+    let refused = Machine::from_records(live.into_iter().chain([over])).expect_err("a contradiction");
+    assert!(refused.0.ends_with("is live and finished"), "{refused}");
+}
