@@ -74,6 +74,9 @@ pub const SESSIONLESS_MEMORY_MS: u64 = 10 * 60 * 1000;
 /// first sent it.
 pub const SESSIONLESS_AGE_MS_MAX: u64 = 10 * 60 * 1000;
 
+/// From here on, where the top 32 bits are all ones, lease request ids are reserved: callers are refused them.
+pub const LEASE_REQUESTS_RESERVED_FROM: u128 = u128::MAX << 96;
+
 // Sizes of the lock machine.
 
 /// Finished requests remembered for one session.

@@ -62,7 +62,7 @@ impl<S: LockService> LeaseRequest<S> {
         let clock = client.settings.clock.clone();
         let take = TakeLease {
             lock: client.key(name?),
-            take: TakeId(clock.random_u128()),
+            take: TakeId::from_random(clock.random_u128()),
             handle: handle.unwrap_or_else(|| Handle::from_random(clock.random_u128())),
             access,
             lease_ms: millis(duration),

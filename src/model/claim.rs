@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{RequestId, SessionId, TakeId};
 
-/// Who waits or holds: a session's request, or a sessionless take.
+/// Who waits or holds: a session's request, or a sessionless take. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Claim {
     /// A session's acquire.

@@ -190,7 +190,7 @@ pub struct Attach {
     pub attempt: u64,
 }
 
-/// Why a client closes its session.
+/// Why a client closes its session. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SessionClose {
     /// It is done with it.
@@ -250,7 +250,7 @@ impl Acquire {
     }
 }
 
-/// How a lock is held.
+/// How a lock is held. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Mode {
     /// Alone.
@@ -285,6 +285,7 @@ impl From<Mode> for Access {
 }
 
 /// How long an acquire waits in the queue. Log time is the backstop; the client cancels by its own clock.
+/// New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Patience {
     /// Not at all.

@@ -46,7 +46,7 @@ pub struct Renewal {
     pub receipt: LogTime,
 }
 
-/// See [`Renewal`].
+/// See [`Renewal`]. New variants are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RenewalTarget {
     /// A session; the node checked the handle before it let the renewal into the log.

@@ -49,7 +49,7 @@ impl Extras {
     }
 }
 
-/// What happens where the same session and named owner hold the lock already.
+/// What happens where the same session and named owner hold the lock already. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Reentry {
     /// It is refused.
@@ -61,7 +61,7 @@ pub enum Reentry {
     Wait,
 }
 
-/// Whether a request may pass others in the queue.
+/// Whether a request may pass others in the queue. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Fairness {
     /// First come, first served.
@@ -71,7 +71,7 @@ pub enum Fairness {
     Barging,
 }
 
-/// What happens to a wait that closes a circle.
+/// What happens to a wait that closes a circle. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum OnDeadlock {
     /// It is refused, and told the circle.

@@ -74,8 +74,26 @@ impl fmt::Display for RequestId {
 }
 
 /// Identity of one sessionless take, drawn at random: a repeated take with it is the first.
+///
+/// - Those of documents have no bit among the top 32.
+/// - Those with all of the top 32 bits are reserved: nodes refuse them to callers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TakeId(pub u128);
+
+impl TakeId {
+    /// The identity from these random bits; never a reserved one.
+    #[must_use]
+    pub fn from_random(random: u128) -> Self {
+        // Another number of the same randomness: only its top bit is another one.
+        if Self(random).is_reserved() { Self(random ^ (1 << 127)) } else { Self(random) }
+    }
+
+    /// Whether callers are refused it.
+    #[must_use]
+    pub fn is_reserved(self) -> bool {
+        limits::LEASE_REQUESTS_RESERVED_FROM <= self.0
+    }
+}
 
 /// How many times a session was attached to a stream; a late *disconnected* must name the current number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]

@@ -20,7 +20,7 @@ pub struct Reply {
     pub outcome: Outcome,
 }
 
-/// What became of a command or renewal.
+/// What became of a command or renewal. New variants are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// The session is open.
@@ -116,7 +116,7 @@ pub struct Place {
     pub held_by: Option<Box<HolderView>>,
 }
 
-/// Why something ended.
+/// Why something ended. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum EndReason {
     /// Its holder gave it back, or closed its session.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{CircleLink, EndReason, FencingToken, HolderView, Kind, LockKey, LockValue, Namespace, Reason, SessionId};
 
-/// Why a command was refused. Each names what stands in the way.
+/// Why a command was refused. Each names what stands in the way. New variants are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
     /// A try met a holder or a queue.
@@ -250,7 +250,7 @@ fn by(holder: &Option<Box<HolderView>>) -> String {
     format!(" by {who} ({session}, token {})", holder.token)
 }
 
-/// Which bound was reached.
+/// Which bound was reached. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum QuotaKind {
     /// Sessions of a namespace.
@@ -292,7 +292,7 @@ impl fmt::Display for QuotaKind {
     }
 }
 
-/// A duration that the machine judges by the cluster's settings.
+/// A duration that the machine judges by the cluster's settings. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum DurationField {
     /// A session's TTL.
@@ -322,7 +322,7 @@ impl fmt::Display for DurationField {
     }
 }
 
-/// The next step for somebody whose duration was out of bounds.
+/// The next step for somebody whose duration was out of bounds. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum BoundAdvice {
     /// The floor follows from the timing profile: a shorter TTL would lose sessions at every failover.

@@ -2,7 +2,8 @@
 
 use crate::limits;
 use crate::model::{
-    Access, Alter, Alteration, Command, DocumentCommand, Invalid, Manage, Managing, Metadata, Mode, Patience, TakeLease,
+    Access, Alter, Alteration, Command, DocumentCommand, Invalid, Manage, Managing, Metadata, Mode, Patience, TakeId,
+    TakeLease,
 };
 use crate::service::{Call, ServiceError};
 
@@ -16,7 +17,8 @@ pub(super) fn check(call: &Call) -> Result<(), ServiceError> {
             acquire.locks.values().try_for_each(|access| permits(*access))?;
             wait(acquire.patience)?;
         }
-        Command::TakeLease(TakeLease { access, patience, metadata: texts, .. }) => {
+        Command::TakeLease(TakeLease { take, access, patience, metadata: texts, .. }) => {
+            lease_request(*take)?;
             metadata(texts)?;
             permits(*access)?;
             wait(*patience)?;
@@ -24,8 +26,8 @@ pub(super) fn check(call: &Call) -> Result<(), ServiceError> {
                 return Err(Invalid::new("wait", "a duration: no session bounds this wait", "for ever").into());
             }
         }
-        Command::CancelTake { .. }
-        | Command::DropLease { .. }
+        Command::CancelTake { take, .. } => lease_request(*take)?,
+        Command::DropLease { .. }
         | Command::Attach(_)
         | Command::Disconnected { .. }
         | Command::CloseSession { .. }
@@ -77,6 +79,14 @@ fn metadata(metadata: &Metadata) -> Result<(), ServiceError> {
     Ok(metadata.clone().checked().map(|_| ())?)
 }
 
+fn lease_request(take: TakeId) -> Result<(), ServiceError> {
+    if !take.is_reserved() {
+        return Ok(());
+    }
+    let bound = format!("below {:032x}: the ids from there on are reserved", limits::LEASE_REQUESTS_RESERVED_FROM);
+    Err(Invalid::new("take", bound, format!("{:032x}", take.0)).into())
+}
+
 /// Within their bounds; a lock has neither permits nor a limit.
 fn permits(Access { mode, limit }: Access) -> Result<(), ServiceError> {
     let Mode::Permits(count) = mode else {
@@ -106,7 +116,7 @@ fn wait(patience: Patience) -> Result<(), ServiceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Acquire, LockName, RequestId, SessionId};
+    use crate::model::{Acquire, Handle, LockKey, LockName, Namespace, RequestId, SessionId};
 
     fn asks(access: Access) -> Result<(), ServiceError> {
         check(&Call::new(Command::Acquire(Acquire {
@@ -135,5 +145,40 @@ mod tests {
         assert_eq!(field(Access::permits(1, 0)), "limit");
         assert_eq!(field(Access::permits(0, 3)), "permits");
         assert_eq!(field(Access::permits(limits::PERMITS_MAX + 1, None)), "permits");
+    }
+
+    /// Lease request ids whose top 32 bits are all ones are refused before the log, in a take and in its withdrawal; the
+    /// error names the field and the bound. The id before them is taken, and none of them is ever drawn.
+    #[test]
+    fn reserved_lease_requests_are_refused() {
+        let first = limits::LEASE_REQUESTS_RESERVED_FROM;
+        assert_eq!(first, 0xffff_ffff << 96);
+        let calls = |take| {
+            let take = TakeId(take);
+            let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("dam").expect("legal") };
+            let (handle, patience) = (Handle::from_random(1), Patience::Try);
+            let asks = TakeLease {
+                lock: lock.clone(),
+                take,
+                handle: handle.clone(),
+                access: Mode::Exclusive.into(),
+                lease_ms: 1_000,
+                patience,
+                metadata: Metadata::default(),
+            };
+            [Command::TakeLease(asks), Command::CancelTake { lock, take, handle }].map(Call::new)
+        };
+        for refused in [first, u128::MAX].into_iter().flat_map(calls) {
+            let Err(ServiceError::Invalid(invalid)) = check(&refused) else { panic!("{refused:?} may go on") };
+            assert_eq!(invalid.field, "take");
+            assert!(invalid.bound.contains("ffffffff000000000000000000000000"), "{invalid}");
+        }
+        for call in [0, first - 1].into_iter().flat_map(calls) {
+            assert_eq!(check(&call), Ok(()));
+        }
+        for random in [0, first - 1, first, u128::MAX] {
+            assert!(!TakeId::from_random(random).is_reserved(), "{random:x}");
+        }
+        assert_eq!(TakeId::from_random(first - 1), TakeId(first - 1));
     }
 }
