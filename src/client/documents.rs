@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::lease::aged;
 use super::look::{at_most_a_page, misplaced};
-use super::{Client, ClientError, Page, Seen};
+use super::{Client, ClientError, Seen};
 use crate::model::{
     Answer, Answered, Command, Document, DocumentCommand, DocumentId, FencingToken, Grab, Handle, LockName, LockValue,
-    LogTime, Metadata, Outcome, ProcessId, ProcessPing, Query, Reply, WallTime, WhichDocuments, WhichPings,
+    LogTime, Metadata, Outcome, Page, ProcessId, ProcessPing, Query, Reply, WallTime, WhichDocuments, WhichPings,
 };
 use crate::service::LockService;
 
@@ -179,18 +179,18 @@ impl<S: LockService> Client<S> {
     async fn find(&self, which: WhichDocuments, rows: u32) -> Result<Seen<Page<Document>>, ClientError> {
         let namespace = self.settings.namespace.clone();
         let answered = self.question(Query::Documents { namespace, which, rows: at_most_a_page(rows) }).await?;
-        let Answered { index, now, answer: Answer::Documents { rows, more } } = answered else {
+        let Answered { index, now, answer: Answer::Documents(value) } = answered else {
             return Err(misplaced(&answered));
         };
-        Ok(Seen { index, now, value: Page { rows, more } })
+        Ok(Seen { index, now, value })
     }
 
     async fn find_pings(&self, which: WhichPings, rows: u32) -> Result<Seen<Page<ProcessPing>>, ClientError> {
         let namespace = self.settings.namespace.clone();
         let answered = self.question(Query::Pings { namespace, which, rows: at_most_a_page(rows) }).await?;
-        let Answered { index, now, answer: Answer::Pings { rows, more } } = answered else {
+        let Answered { index, now, answer: Answer::Pings(value) } = answered else {
             return Err(misplaced(&answered));
         };
-        Ok(Seen { index, now, value: Page { rows, more } })
+        Ok(Seen { index, now, value })
     }
 }

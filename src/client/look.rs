@@ -7,7 +7,7 @@ use super::{Client, ClientError};
 use crate::limits::PAGE_ROWS_MAX;
 use crate::model::{
     About, Answer, Answered, Checked, Explanation, FencingToken, ListFilter, ListShow, LockName, LockSummary, LockView,
-    LogTime, Query, SessionId, SessionView, Totals,
+    LogTime, Page, Query, SessionId, SessionView, Totals,
 };
 use crate::service::{Freshness, LockService, ServiceError, Status};
 
@@ -20,15 +20,6 @@ pub struct Seen<T> {
     pub now: LogTime,
     /// The answer.
     pub value: T,
-}
-
-/// Some rows of a listing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Page<T> {
-    /// In order of their names or ids.
-    pub rows: Vec<T>,
-    /// More follow after the last one.
-    pub more: bool,
 }
 
 impl<S: LockService> Client<S> {
@@ -65,10 +56,10 @@ impl<S: LockService> Client<S> {
     pub async fn sessions(&self, after: Option<SessionId>, rows: u32) -> Result<Seen<Page<SessionView>>, ClientError> {
         let namespace = self.settings.namespace.clone();
         let answered = self.question(Query::Sessions { namespace, after, rows: at_most_a_page(rows) }).await?;
-        let Answered { index, now, answer: Answer::Sessions { rows, more } } = answered else {
+        let Answered { index, now, answer: Answer::Sessions(value) } = answered else {
             return Err(misplaced(&answered));
         };
-        Ok(Seen { index, now, value: Page { rows, more } })
+        Ok(Seen { index, now, value })
     }
 
     /// All sessions of the namespace, page by page: what opens or ends in between may be missing.
@@ -160,10 +151,10 @@ impl<S: LockService> ListRequest<'_, S> {
     /// One page.
     pub async fn page(&self) -> Result<Seen<Page<LockSummary>>, ClientError> {
         let answered = self.client.question(Query::List(self.filter.clone())).await?;
-        let Answered { index, now, answer: Answer::Locks { rows, more } } = answered else {
+        let Answered { index, now, answer: Answer::Locks(value) } = answered else {
             return Err(misplaced(&answered));
         };
-        Ok(Seen { index, now, value: Page { rows, more } })
+        Ok(Seen { index, now, value })
     }
 
     /// Everything, page by page: what is taken or given back in between may be missing.

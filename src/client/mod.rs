@@ -61,7 +61,7 @@ pub use history::HistoryReader;
 pub use hold::Asked;
 pub use hold_watch::HoldWatch;
 pub use lease::{Lease, Refreshed};
-pub use look::{ListRequest, Page, Seen};
+pub use look::{ListRequest, Seen};
 pub use permit::Permit;
 pub use presence::HoldState;
 pub use session::{Session, SessionBuilder};

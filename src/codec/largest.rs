@@ -8,7 +8,7 @@ use crate::audit::{self, Draft, Facts};
 use crate::limits;
 use crate::machine::state::{
     Delayed, DocumentMark, Entered, Finished, FreeDocument, Globals, Holder, HolderExtras, Lease, LeaseWanted,
-    LimitOrigin, ProcessRecord, Purpose, Request, SessionRecord, Take, Tombstone, Waiter,
+    ProcessRecord, Purpose, Request, SessionRecord, Take, Tombstone, Waiter,
 };
 use crate::machine::{Record, RecordKey, Segment};
 use crate::model::*;
@@ -234,7 +234,7 @@ fn nodes_and_sessions() -> Vec<(RecordKey, Record)> {
 /// One of each kind, as large as its parts may be.
 fn largest() -> Vec<(RecordKey, Record)> {
     let process = ProcessId::parse(&text(limits::PROCESS_BYTES_MAX)).expect("legal");
-    let semaphore = Record::Semaphore { limit: u32::MAX, origin: LimitOrigin::Removed };
+    let semaphore = Record::Semaphore { limit: u32::MAX, kept: true };
     let free = FreeDocument { mark: mark(), metadata: Arc::new(metadata()), when: WALL, token: token() };
     let mut records = vec![
         (RecordKey::Semaphore(lock()), semaphore),

@@ -7,8 +7,8 @@ use super::Machine;
 use super::state::{FreeDocument, Holder, ProcessRecord};
 use crate::limits;
 use crate::model::{
-    Answer, Document, DocumentId, DocumentState, FencingToken, LockKey, LockName, Namespace, ProcessId, ProcessPing,
-    WallTime, WhichDocuments, WhichPings,
+    Answer, Document, DocumentId, DocumentState, FencingToken, LockKey, LockName, Namespace, Page, ProcessId,
+    ProcessPing, WallTime, WhichDocuments, WhichPings,
 };
 
 /// What there is besides the locks themselves.
@@ -134,7 +134,7 @@ impl Machine {
             names.into_iter().take(rows_max + 1).filter_map(|name| self.document_of(&key_of(name))).collect();
         let more = rows_max < rows.len();
         rows.truncate(rows_max);
-        Answer::Documents { rows, more }
+        Answer::Documents(Page { rows, more })
     }
 
     pub(super) fn list_pings(&self, namespace: &Namespace, which: &WhichPings, rows: u32) -> Answer {
@@ -164,7 +164,7 @@ impl Machine {
         }
         let more = rows_max < pings.len();
         let rows = pings.into_iter().take(rows_max).map(|(process, ping)| ProcessPing { process, ping }).collect();
-        Answer::Pings { rows, more }
+        Answer::Pings(Page { rows, more })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::state::{Delayed, Entered, Holder, HolderExtras, LimitOrigin, Purpose, Standing, permits_of, request_of};
+use super::state::{Delayed, Entered, Holder, HolderExtras, Purpose, Standing, permits_of, request_of};
 use super::waiters::Waiters;
 use crate::model::{FencingToken, Grant, Handle, HolderView, Kind, LockValue, LogTime, Mode, SmallMap, TakeId};
 
@@ -16,8 +16,8 @@ pub(super) struct Lock {
     pub kind: Kind,
     /// A semaphore's permits.
     pub limit: Option<u32>,
-    /// Where the limit comes from.
-    pub origin: LimitOrigin,
+    /// The limit was set from outside and stays. Any other is forgotten with the last user.
+    pub limit_kept: bool,
     /// In the order of their grants. Boxed, because a tree's node has room for eleven.
     pub holders: SmallMap<FencingToken, Box<Holder>>,
     /// By place number: first come, first served.
@@ -38,14 +38,14 @@ impl Lock {
     /// A lock that nobody holds yet.
     pub(super) fn new(kind: Kind, limit: Option<u32>) -> Self {
         let (holders, queue, delays) = (SmallMap::new(), Waiters::default(), BTreeMap::new());
-        let (takes, handles, origin) = (SmallMap::new(), SmallMap::new(), LimitOrigin::Asked);
-        Self { kind, limit, origin, holders, queue, delays, permits_held: 0, permits_reserved: 0, takes, handles }
+        let (takes, handles, limit_kept) = (SmallMap::new(), SmallMap::new(), false);
+        Self { kind, limit, limit_kept, holders, queue, delays, permits_held: 0, permits_reserved: 0, takes, handles }
     }
 
     /// Whether nobody holds it or waits for it, and nothing keeps it closed.
     pub(super) fn is_free(&self) -> bool {
         let used = !self.holders.is_empty() || !self.queue.is_empty() || !self.delays.is_empty();
-        !used && self.origin != LimitOrigin::Set
+        !used && !self.limit_kept
     }
 
     /// Whether this mode can be held beside the present holders.

@@ -8,7 +8,7 @@ use super::state::{Standing, Waiter};
 use crate::limits;
 use crate::model::{
     Answer, Answered, Checked, Claim, FencingToken, HolderView, ListFilter, ListShow, LockKey, LockName, LockSummary,
-    LockView, Namespace, Outcome, Place, Position, Query, RequestId, SessionId, SessionView, TakeId, TokenState,
+    LockView, Namespace, Outcome, Page, Place, Position, Query, RequestId, SessionId, SessionView, TakeId, TokenState,
     ValidTokens, WaiterView,
 };
 
@@ -145,7 +145,7 @@ impl Machine {
                 continue;
             }
             if rows.len() == rows_max {
-                return Answer::Locks { rows, more: true };
+                return Answer::Locks(Page { rows, more: true });
             }
             rows.push(LockSummary {
                 lock: key.clone(),
@@ -158,7 +158,7 @@ impl Machine {
                 value: self.value_of(key),
             });
         }
-        Answer::Locks { rows, more: false }
+        Answer::Locks(Page { rows, more: false })
     }
 
     fn list_sessions(&self, namespace: &Namespace, after: Option<SessionId>, rows: u32) -> Answer {
@@ -179,7 +179,7 @@ impl Machine {
             },
         );
         let rows: Vec<_> = views.by_ref().take(rows_max).collect();
-        Answer::Sessions { rows, more: views.next().is_some() }
+        Answer::Sessions(Page { rows, more: views.next().is_some() })
     }
 
     fn claim(&self, lock: Option<&LockKey>, claim: Claim) -> Option<Outcome> {

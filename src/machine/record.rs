@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::history::{History, Segment};
 use super::lock::Lock;
 use super::state::{
-    Delayed, Finished, FreeDocument, Globals, Holder, LimitOrigin, ProcessRecord, Purpose, Request, Session,
-    SessionRecord, Standing, Take, Tombstone, Waiter,
+    Delayed, Finished, FreeDocument, Globals, Holder, ProcessRecord, Purpose, Request, Session, SessionRecord,
+    Standing, Take, Tombstone, Waiter,
 };
 use super::{Machine, state};
 use crate::faults::{self, Fault};
@@ -57,8 +57,8 @@ pub enum Record {
     Semaphore {
         /// How many permits there are.
         limit: u32,
-        /// Who said so.
-        origin: LimitOrigin,
+        /// It was set from outside and stays.
+        kept: bool,
     },
     /// See [`RecordKey::Session`].
     Session(SessionRecord),
@@ -152,7 +152,7 @@ impl Machine {
             RecordKey::Globals => Some(Record::Globals(self.globals.clone())),
             RecordKey::Semaphore(lock) => {
                 let lock = self.locks.get(lock)?;
-                lock.limit.map(|limit| Record::Semaphore { limit, origin: lock.origin })
+                lock.limit.map(|limit| Record::Semaphore { limit, kept: lock.limit_kept })
             }
             RecordKey::Session(id) => self.sessions.get(id).map(|session| Record::Session(session.record.clone())),
             RecordKey::Finished(id, number) => {
@@ -235,7 +235,7 @@ impl Machine {
             match (key, record) {
                 (RecordKey::Globals, Record::Globals(globals)) => machine.globals = globals,
                 (RecordKey::Holder(..), Record::Holder(_)) if faults::on(Fault::ForgottenHolders) => {}
-                (RecordKey::Semaphore(lock), Record::Semaphore { limit, origin }) => limits.push((lock, limit, origin)),
+                (RecordKey::Semaphore(lock), Record::Semaphore { limit, kept }) => limits.push((lock, limit, kept)),
                 (RecordKey::Session(id), Record::Session(record)) => {
                     machine.sessions.insert(id, Box::new(Session::new(record)));
                 }
@@ -271,13 +271,13 @@ impl Machine {
                 (key, _) => return Err(CorruptRecords(format!("{key:?} has another kind of content"))),
             }
         }
-        for (lock, limit, origin) in limits {
-            if origin != LimitOrigin::Set && !machine.locks.contains_key(&lock) {
+        for (lock, limit, kept) in limits {
+            if !kept && !machine.locks.contains_key(&lock) {
                 return Err(CorruptRecords(format!("semaphore {lock:?} has no holder and no waiter")));
             }
             let found = machine.lock_entry(&lock, Kind::Semaphore);
             found.limit = Some(limit);
-            found.origin = origin;
+            found.limit_kept = kept;
         }
         for (id, number, done) in finished {
             let Some(session) = machine.sessions.get_mut(&id) else {

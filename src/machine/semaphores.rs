@@ -1,18 +1,17 @@
 //! Semaphores whose limit the cluster keeps: set, changed and removed from outside.
 
-use super::state::LimitOrigin;
 use super::{Machine, RecordKey};
 use crate::model::{EventKind, Kind, LeaveReason, LockKey, Mode, Outcome, QuotaKind, Refusal};
 
 impl Machine {
     /// Keeps a semaphore with this limit. Who waits for more than that is refused; nobody who holds is evicted.
     pub(super) fn set_limit(&mut self, key: &LockKey, limit: u32) -> Outcome {
-        let known = self.locks.get(key).map(|lock| (lock.kind, lock.limit, lock.origin));
+        let known = self.locks.get(key).map(|lock| (lock.kind, lock.limit, lock.limit_kept));
         let same = match known {
             Some((Kind::Lock, ..)) => {
                 return Outcome::Refused(Refusal::KindMismatch { lock: key.clone(), kind: Kind::Lock });
             }
-            Some((Kind::Semaphore, old, origin)) => old == Some(limit) && origin == LimitOrigin::Set,
+            Some((Kind::Semaphore, old, kept)) => old == Some(limit) && kept,
             None => {
                 let locks = self.used(&key.namespace).locks;
                 if let Err(refusal) = self.quotas.one_more(QuotaKind::Locks, locks) {
@@ -26,7 +25,7 @@ impl Machine {
         }
         let lock = self.lock_in_use(key, Kind::Semaphore, Some(limit));
         lock.limit = Some(limit);
-        lock.origin = LimitOrigin::Set;
+        lock.limit_kept = true;
         self.limit_changed(key, Some(limit));
         self.capacity_changes(key);
         self.refuse_the_impossible(key, limit);
@@ -43,8 +42,8 @@ impl Machine {
         if lock.kind == Kind::Lock {
             return Outcome::Refused(Refusal::KindMismatch { lock: key.clone(), kind: Kind::Lock });
         }
-        if lock.origin == LimitOrigin::Set {
-            lock.origin = LimitOrigin::Removed;
+        if lock.limit_kept {
+            lock.limit_kept = false;
             self.limit_changed(key, None);
         }
         Outcome::Done

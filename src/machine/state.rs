@@ -188,17 +188,6 @@ pub enum Purpose {
     Set,
 }
 
-/// Where a semaphore's limit comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LimitOrigin {
-    /// The first acquire named it; it is forgotten with the last user.
-    Asked,
-    /// It was set from outside and stays.
-    Set,
-    /// It was set and removed again: forgotten with the last user.
-    Removed,
-}
-
 /// A hold that was lost, for as long as it keeps the name closed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delayed {

@@ -134,20 +134,10 @@ pub enum Answer {
     Checked(Checked),
     /// To [`Query::Inspect`].
     Lock(LockView),
-    /// To [`Query::List`].
-    Locks {
-        /// In name order.
-        rows: Vec<LockSummary>,
-        /// More follow after the last one.
-        more: bool,
-    },
-    /// To [`Query::Sessions`].
-    Sessions {
-        /// In id order.
-        rows: Vec<SessionView>,
-        /// More follow after the last one.
-        more: bool,
-    },
+    /// To [`Query::List`], in name order.
+    Locks(Page<LockSummary>),
+    /// To [`Query::Sessions`], in id order.
+    Sessions(Page<SessionView>),
     /// To [`Query::Claim`]: its outcome if it is settled, or its place; `None` where nothing is known of it.
     Claim(Option<Outcome>),
     /// To [`Query::Totals`].
@@ -158,22 +148,21 @@ pub enum Answer {
     History(HistoryPage),
     /// To [`Query::Tokens`].
     Tokens(ValidTokens),
-    /// To [`Query::Documents`].
-    Documents {
-        /// In name order.
-        rows: Vec<Document>,
-        /// More follow after the last one.
-        more: bool,
-    },
-    /// To [`Query::Pings`].
-    Pings {
-        /// In the order of the processes' names.
-        rows: Vec<ProcessPing>,
-        /// More follow after the last one.
-        more: bool,
-    },
+    /// To [`Query::Documents`], in name order.
+    Documents(Page<Document>),
+    /// To [`Query::Pings`], in the order of the processes' names.
+    Pings(Page<ProcessPing>),
     /// To [`Query::WouldBreak`]: the outcome of the break, which was not done; or its refusal.
     WouldBreak(Outcome),
+}
+
+/// Some rows of a listing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Page<T> {
+    /// In order of their names or ids.
+    pub rows: Vec<T>,
+    /// More follow after the last one.
+    pub more: bool,
 }
 
 /// Whether a token is current.

@@ -301,8 +301,6 @@ pub enum DurationField {
     DisconnectGrace,
     /// A lease.
     Lease,
-    /// A wait without a session.
-    Patience,
     /// The time since a sessionless command was first sent.
     Age,
     /// The cluster's setting `ttl_max`.
@@ -315,7 +313,6 @@ impl fmt::Display for DurationField {
             DurationField::Ttl => "ttl",
             DurationField::DisconnectGrace => "disconnect_grace",
             DurationField::Lease => "lease",
-            DurationField::Patience => "patience",
             DurationField::Age => "age",
             DurationField::TtlMax => "ttl_max",
         })

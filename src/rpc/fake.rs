@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use super::server::{routes, serve};
 use crate::model::{
     Acquire, Answer, Answered, Attachment, Checked, Command, Event, FencingToken, Grant, Invalid, LockName, LockView,
-    LogTime, Outcome, Place, Query, Refusal, RenewalTarget, Reply, SessionId, TokenState,
+    LogTime, Outcome, Page, Place, Query, Refusal, RenewalTarget, Reply, SessionId, TokenState,
 };
 use crate::service::{
     Call, ClaimRef, EventSender, Events, Freshness, LeaderHint, LockService, NotSent, RenewalCall, ServerInfo,
@@ -167,12 +167,12 @@ impl LockService for Fake {
         let answer = match query {
             Query::Check { token, .. } => Answer::Checked(Checked { state: TokenState::Stale, lowest_valid: token }),
             Query::Inspect { lock } => Answer::Lock(LockView::free(lock)),
-            Query::List(_) => Answer::Locks { rows: vec![], more: true },
-            Query::Sessions { .. } => Answer::Sessions { rows: vec![], more: false },
+            Query::List(_) => Answer::Locks(Page { rows: vec![], more: true }),
+            Query::Sessions { .. } => Answer::Sessions(Page { rows: vec![], more: false }),
             Query::Claim { .. } => Answer::Claim(Some(Outcome::TimedOut)),
             Query::Explain(_) => Answer::Explained(crate::model::Explanation::default()),
-            Query::Documents { .. } => Answer::Documents { rows: vec![], more: true },
-            Query::Pings { .. } => Answer::Pings { rows: vec![], more: false },
+            Query::Documents { .. } => Answer::Documents(Page { rows: vec![], more: true }),
+            Query::Pings { .. } => Answer::Pings(Page { rows: vec![], more: false }),
             Query::WouldBreak { .. } => Answer::WouldBreak(Outcome::Done),
             Query::Totals => Answer::Totals(crate::model::Totals { grants: 3, ..Default::default() }),
             Query::Tokens { lock } => Answer::Tokens(crate::model::ValidTokens {

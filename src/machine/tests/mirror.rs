@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::machine::{Applied, Machine, Record, RecordKey};
-use crate::model::{Command, Entry, LogTime, Principal, Renewal, Submission, WallTime};
+use crate::model::{Command, Entry, EventKind, LogTime, Mode, Principal, Renewal, Submission, WallTime};
 
 /// A machine, and the records that its dirty keys have carried elsewhere so far.
 #[derive(Default)]
@@ -19,8 +19,23 @@ impl Watched {
         if let Err(broken) = self.machine.check() {
             panic!("after entry {}: {broken}", self.machine.applied());
         }
+        self.check_grants_of_permits(entry, &applied);
         self.carry_over();
         applied
+    }
+
+    /// Panics where permits were granted beyond the limit. A limit that is lowered evicts no holder, but stops new grants;
+    /// an entry that may have changed limits after its grants is passed over.
+    fn check_grants_of_permits(&self, entry: &Entry, applied: &Applied) {
+        if entry.commands.iter().any(|submission| matches!(submission.command, Command::Manage(_))) {
+            return;
+        }
+        for event in &*applied.events {
+            let EventKind::Granted { mode: Mode::Permits { .. }, .. } = event.kind else { continue };
+            let Some(lock) = event.subject.lock().and_then(|key| self.machine.locks.get(key)) else { continue };
+            let (used, limit) = (lock.permits_held + lock.permits_reserved, u64::from(lock.limit.unwrap_or_default()));
+            assert!(used <= limit, "{used} of {limit} permits are used after {event:?}");
+        }
     }
 
     /// What a mirror on disk does after each entry: writes what is dirty, removes what is gone.

@@ -129,7 +129,8 @@ fn shown(machine: &Machine) -> Vec<Shown> {
     let mut shown = Vec::new();
     for namespace in ["batch", "default"] {
         let (namespace, which) = (Namespace::parse(namespace).expect("legal"), WhichDocuments::After(None));
-        let Answer::Documents { rows, .. } = machine.query(&Query::Documents { namespace, which, rows: 1000 }).answer
+        let Answer::Documents(Page { rows, .. }) =
+            machine.query(&Query::Documents { namespace, which, rows: 1000 }).answer
         else {
             panic!("another answer")
         };

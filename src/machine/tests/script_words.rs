@@ -206,7 +206,7 @@ impl Names {
         match answer {
             Answer::Checked(Checked { state, lowest_valid }) => format!("{state:?} lowest_valid={lowest_valid}"),
             Answer::Lock(view) => self.lock_view(view),
-            Answer::Locks { rows, more } => {
+            Answer::Locks(Page { rows, more }) => {
                 let rows = rows.iter().map(|row| {
                     let oldest = row.oldest.as_ref().map_or("nobody".into(), |holder| self.holder(holder));
                     let limit = row.limit.map_or(String::new(), |limit| format!(" limit={limit}"));
@@ -215,7 +215,7 @@ impl Names {
                 });
                 rows.collect::<String>() + if *more { "more" } else { "no more" }
             }
-            Answer::Sessions { rows, more } => {
+            Answer::Sessions(Page { rows, more }) => {
                 let rows = rows.iter().map(|row| {
                     let times =
                         format!("ttl={} opened={} {}", time(row.ttl_ms), time(row.opened.0), until(row.deadline));
@@ -230,8 +230,8 @@ impl Names {
                 });
                 rows.collect::<String>() + if *more { "more" } else { "no more" }
             }
-            Answer::Documents { rows, more } => script_documents::documents(rows, *more),
-            Answer::Pings { rows, more } => script_documents::pings(rows, *more),
+            Answer::Documents(Page { rows, more }) => script_documents::documents(rows, *more),
+            Answer::Pings(Page { rows, more }) => script_documents::pings(rows, *more),
             Answer::Claim(outcome) => outcome.as_ref().map_or("nothing is known".into(), |o| self.outcome(o)),
             Answer::Tokens(valid) => format!("{:?} next={}", valid.tokens, valid.next),
             Answer::History(page) => format!("{} records of history", page.records.len()),

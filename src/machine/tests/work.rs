@@ -325,7 +325,7 @@ fn a_page_begins_where_the_last_one_ended() {
             let filter =
                 ListFilter { namespace: namespace.clone(), prefix, older_than_ms: 0, after, show: ListShow::All, rows };
             let (answer, count) = count_of(|| machine.query(&Query::List(filter)).answer);
-            let Answer::Locks { rows, more } = answer else { panic!("another answer") };
+            let Answer::Locks(Page { rows, more }) = answer else { panic!("another answer") };
             assert!(rows.iter().all(|row| row.lock.namespace == namespace && row.oldest.is_some()));
             (rows.into_iter().map(|row| row.lock.name.as_str().to_owned()).collect::<Vec<_>>(), more, count)
         };

@@ -4,8 +4,8 @@ use super::error::{error_from_wire, error_to_wire};
 use super::part::{known, lock_key, metadata, namespace, required};
 use crate::model::{
     Answer, Answered, Attachment, Breach, Checked, EndReason, FencingToken, Grant, HolderView, Invalid, Kind, LockName,
-    LockSummary, LockValue, LockView, LogTime, Namespace, Outcome, Place, Reply, RequestId, SessionId, SessionView,
-    TokenState, WaiterView,
+    LockSummary, LockValue, LockView, LogTime, Namespace, Outcome, Page, Place, Reply, RequestId, SessionId,
+    SessionView, TokenState, WaiterView,
 };
 use crate::rpc::pb;
 use crate::service::ServiceError;
@@ -156,15 +156,15 @@ pub(super) fn other_answer(answer: &Answer) -> ServiceError {
     let kind = match answer {
         Answer::Checked(_) => "checked",
         Answer::Lock(_) => "lock",
-        Answer::Locks { .. } => "locks",
-        Answer::Sessions { .. } => "sessions",
+        Answer::Locks(_) => "locks",
+        Answer::Sessions(_) => "sessions",
         Answer::Claim(_) => "claim",
         Answer::Totals(_) => "totals",
         Answer::Explained(_) => "explained",
         Answer::History(_) => "history",
         Answer::Tokens(_) => "tokens",
-        Answer::Documents { .. } => "documents",
-        Answer::Pings { .. } => "pings",
+        Answer::Documents(_) => "documents",
+        Answer::Pings(_) => "pings",
         Answer::WouldBreak(_) => "would break",
     };
     ServiceError::Internal(format!("the service answered another question ({kind})"))
@@ -220,12 +220,12 @@ answers! {
         value: view.value.as_ref().map(ToString::to_string),
         ..Self::default()
     };
-    ListReply, Answer::Locks { rows, more } => Self {
+    ListReply, Answer::Locks(Page { rows, more }) => Self {
         rows: rows.iter().map(Into::into).collect(),
         more,
         ..Self::default()
     };
-    SessionsReply, Answer::Sessions { rows, more } => Self {
+    SessionsReply, Answer::Sessions(Page { rows, more }) => Self {
         rows: rows.iter().map(Into::into).collect(),
         more,
         ..Self::default()
@@ -314,7 +314,7 @@ impl TryFrom<pb::ListReply> for Answered {
             })
         };
         let rows = reply.rows.into_iter().map(row).collect::<Result<_, _>>()?;
-        Ok(answered(reply.index, reply.now_ms, Answer::Locks { rows, more: reply.more }))
+        Ok(answered(reply.index, reply.now_ms, Answer::Locks(Page { rows, more: reply.more })))
     }
 }
 
@@ -354,7 +354,7 @@ impl TryFrom<pb::SessionsReply> for Answered {
     fn try_from(reply: pb::SessionsReply) -> Result<Self, Invalid> {
         let namespace = namespace(&reply.namespace)?;
         let rows = reply.rows.into_iter().map(|row| session_view(&namespace, row)).collect::<Result<_, _>>()?;
-        Ok(answered(reply.index, reply.now_ms, Answer::Sessions { rows, more: reply.more }))
+        Ok(answered(reply.index, reply.now_ms, Answer::Sessions(Page { rows, more: reply.more })))
     }
 }
 

@@ -10,7 +10,7 @@ use super::part::{lock_key, metadata, namespace, required, rows};
 use crate::limits;
 use crate::model::{
     Answer, Answered, Command, Document, DocumentCommand, DocumentId, DocumentState, FencingToken, Grab, Handle,
-    Invalid, LockName, LockValue, LogTime, Namespace, ProcessId, ProcessPing, Query, WallTime, WhichDocuments,
+    Invalid, LockName, LockValue, LogTime, Namespace, Page, ProcessId, ProcessPing, Query, WallTime, WhichDocuments,
     WhichPings,
 };
 use crate::rpc::pb;
@@ -238,7 +238,7 @@ pub(in crate::rpc) fn documents(namespace: &Namespace, of: Answered) -> Result<p
     let (index, now_ms) = (of.index, of.now.0);
     #[allow(clippy::wildcard_enum_match_arm, reason = "every other answer is to another question")]
     match of.answer {
-        Answer::Documents { rows, more } => {
+        Answer::Documents(Page { rows, more }) => {
             let rows = rows.iter().map(Into::into).collect();
             Ok(pb::FindDocumentsReply { namespace: namespace.to_string(), index, now_ms, rows, more })
         }
@@ -250,7 +250,7 @@ impl TryFrom<pb::FindDocumentsReply> for Answered {
     type Error = Invalid;
     fn try_from(reply: pb::FindDocumentsReply) -> Result<Self, Invalid> {
         let rows = reply.rows.into_iter().map(|row| read_document(&reply.namespace, row)).collect::<Result<_, _>>()?;
-        let answer = Answer::Documents { rows, more: reply.more };
+        let answer = Answer::Documents(Page { rows, more: reply.more });
         Ok(Answered { index: reply.index, now: LogTime(reply.now_ms), answer })
     }
 }
@@ -260,7 +260,7 @@ pub(in crate::rpc) fn pings(namespace: &Namespace, of: Answered) -> Result<pb::P
     let (index, now_ms) = (of.index, of.now.0);
     #[allow(clippy::wildcard_enum_match_arm, reason = "every other answer is to another question")]
     match of.answer {
-        Answer::Pings { rows, more } => {
+        Answer::Pings(Page { rows, more }) => {
             let row = |row: &ProcessPing| pb::ProcessPing { process: row.process.to_string(), ping_ms: row.ping.0 };
             let rows = rows.iter().map(row).collect();
             Ok(pb::PingsReply { namespace: namespace.to_string(), index, now_ms, rows, more })
@@ -273,7 +273,7 @@ impl TryFrom<pb::PingsReply> for Answered {
     type Error = Invalid;
     fn try_from(reply: pb::PingsReply) -> Result<Self, Invalid> {
         let row = |row: pb::ProcessPing| ProcessPing { process: row.process.into(), ping: WallTime(row.ping_ms) };
-        let answer = Answer::Pings { rows: reply.rows.into_iter().map(row).collect(), more: reply.more };
+        let answer = Answer::Pings(Page { rows: reply.rows.into_iter().map(row).collect(), more: reply.more });
         Ok(Answered { index: reply.index, now: LogTime(reply.now_ms), answer })
     }
 }

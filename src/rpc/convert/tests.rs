@@ -23,15 +23,15 @@ fn over_the_wire(answered: Answered) -> Result<Answered, ServiceError> {
     let back = match &answered.answer {
         Answer::Checked(_) => pb::CheckReply::try_from(answered)?.try_into(),
         Answer::Lock(_) => pb::InspectReply::try_from(answered)?.try_into(),
-        Answer::Locks { .. } => pb::ListReply::try_from(answered)?.try_into(),
-        Answer::Sessions { .. } => pb::SessionsReply::try_from(answered)?.try_into(),
+        Answer::Locks(_) => pb::ListReply::try_from(answered)?.try_into(),
+        Answer::Sessions(_) => pb::SessionsReply::try_from(answered)?.try_into(),
         Answer::Claim(_) => pb::ClaimReply::try_from(answered)?.try_into(),
         Answer::Totals(_) => pb::TotalsReply::try_from(answered)?.try_into(),
         Answer::Explained(_) => pb::ExplainReply::try_from(answered)?.try_into(),
         Answer::Tokens(_) => pb::TokensReply::try_from(answered)?.try_into(),
         Answer::History(_) => pb::HistoryReply::try_from(answered)?.try_into(),
-        Answer::Documents { .. } => super::documents(&Namespace::default(), answered)?.try_into(),
-        Answer::Pings { .. } => super::pings(&Namespace::default(), answered)?.try_into(),
+        Answer::Documents(_) => super::documents(&Namespace::default(), answered)?.try_into(),
+        Answer::Pings(_) => super::pings(&Namespace::default(), answered)?.try_into(),
         Answer::WouldBreak(_) => {
             Reply::try_from(pb::Reply::from(&super::dry_run_reply(answered)?)).map(super::dry_run_answer)
         }

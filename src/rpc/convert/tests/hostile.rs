@@ -411,17 +411,15 @@ fn written(answered: Answered) -> Result<Sample, ServiceError> {
     Ok(match &answered.answer {
         Answer::Checked(_) => whole("CheckReply", pb::CheckReply::try_from(answered)?),
         Answer::Lock(_) => whole("InspectReply", pb::InspectReply::try_from(answered)?),
-        Answer::Locks { .. } => whole("ListReply", pb::ListReply::try_from(answered)?),
-        Answer::Sessions { .. } => whole("SessionsReply", pb::SessionsReply::try_from(answered)?),
+        Answer::Locks(_) => whole("ListReply", pb::ListReply::try_from(answered)?),
+        Answer::Sessions(_) => whole("SessionsReply", pb::SessionsReply::try_from(answered)?),
         Answer::Claim(_) => whole("ClaimReply", pb::ClaimReply::try_from(answered)?),
         Answer::Totals(_) => whole("TotalsReply", pb::TotalsReply::try_from(answered)?),
         Answer::Explained(_) => whole("ExplainReply", pb::ExplainReply::try_from(answered)?),
         Answer::Tokens(_) => whole("TokensReply", pb::TokensReply::try_from(answered)?),
         Answer::History(_) => whole("HistoryReply", pb::HistoryReply::try_from(answered)?),
-        Answer::Documents { .. } => {
-            whole("FindDocumentsReply", super::super::documents(&Namespace::default(), answered)?)
-        }
-        Answer::Pings { .. } => whole("PingsReply", super::super::pings(&Namespace::default(), answered)?),
+        Answer::Documents(_) => whole("FindDocumentsReply", super::super::documents(&Namespace::default(), answered)?),
+        Answer::Pings(_) => whole("PingsReply", super::super::pings(&Namespace::default(), answered)?),
         Answer::WouldBreak(_) => whole("Reply", pb::Reply::from(&super::super::dry_run_reply(answered)?)),
     })
 }

@@ -12,8 +12,8 @@ use crate::model::{
     Access, Alteration, Answer, Arrival, Attachment, Breach, ChainHash, Checked, CircleLink, Claim, EndReason, Event,
     EventKind, ExplainedWait, Explanation, Extras, Fairness, FencingToken, Grant, GrantFacts, Handle, Health,
     HistoryPage, HistoryRecord, HolderView, Kind, LeaveReason, LockKey, LockName, LockSummary, LockValue, LockView,
-    LogTime, Managing, Metadata, Mode, Namespace, Obstacle, OnDeadlock, Outcome, Owner, Parent, Participant, Patience,
-    Place, Position, Principal, Reason, Reentry, Refusal, RequestId, SessionId, SessionView, Subject, TakeId,
+    LogTime, Managing, Metadata, Mode, Namespace, Obstacle, OnDeadlock, Outcome, Owner, Page, Parent, Participant,
+    Patience, Place, Position, Principal, Reason, Reentry, Refusal, RequestId, SessionId, SessionView, Subject, TakeId,
     TokenState, Totals, ValidTokens, WaiterView, WaitsBecause, WallTime,
 };
 
@@ -343,12 +343,12 @@ pub(super) fn answer() -> impl Strategy<Value = Answer> {
         (state, token()).prop_map(|(state, lowest_valid)| Answer::Checked(Checked { state, lowest_valid })),
         view.prop_map(Answer::Lock),
         outcome().prop_map(Answer::WouldBreak),
-        (some_of(row), any::<bool>()).prop_map(|(rows, more)| Answer::Locks { rows, more }),
-        (some_of(session_row), any::<bool>()).prop_map(|(rows, more)| Answer::Sessions { rows, more }),
+        (some_of(row), any::<bool>()).prop_map(|(rows, more)| Answer::Locks(Page { rows, more })),
+        (some_of(session_row), any::<bool>()).prop_map(|(rows, more)| Answer::Sessions(Page { rows, more })),
         option::of(outcome()).prop_map(Answer::Claim),
         (some_of(super::documents::document()), any::<bool>())
-            .prop_map(|(rows, more)| Answer::Documents { rows, more }),
-        (some_of(super::documents::ping()), any::<bool>()).prop_map(|(rows, more)| Answer::Pings { rows, more }),
+            .prop_map(|(rows, more)| Answer::Documents(Page { rows, more })),
+        (some_of(super::documents::ping()), any::<bool>()).prop_map(|(rows, more)| Answer::Pings(Page { rows, more })),
         any::<u64>().prop_map(|grants| Answer::Totals(Totals { grants, ..Totals::default() })),
         (some_of(explained_wait()), some_of(obstacle()), any::<bool>())
             .prop_map(|(chain, freed_by, more)| Answer::Explained(Explanation { chain, freed_by, more })),
