@@ -26,9 +26,9 @@ pub use timing::{Profile, Timing};
 pub struct Config {
     /// The cluster's name, the same on every node.
     pub cluster: String,
-    /// Which cluster it joins, or was restored as; `None` for a founding member, whose cluster's id follows from its name
-    /// and members.
-    pub cluster_id: Option<u128>,
+    /// What the nodes of the cluster know each other by, for a node that joins or was restored; `None` for a founding member,
+    /// where it follows from the cluster's name and members. It is not the cluster's id, by which clients know it.
+    pub peers_id: Option<u128>,
     /// This node's id; one of the members.
     pub node: u64,
     /// Directory of its data. A relative one is taken from the working directory.

@@ -109,7 +109,7 @@ impl Cluster {
             let listen = Listen { client: client.local_addr()?, peer: peer.local_addr()?, http: None };
             let config = Config {
                 cluster: "testing".to_owned(),
-                cluster_id: None,
+                peers_id: None,
                 node: id,
                 data: directory.as_ref().map(|directory| directory.join(format!("n{id}"))).unwrap_or_default(),
                 listen,

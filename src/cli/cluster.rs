@@ -84,7 +84,8 @@ fn health_word(node: &NodeStatus) -> &'static str {
 fn status_lines(status: &Status, output: &Output) -> Result<(), Failure> {
     let leader = status.leader.map_or("no node leads".to_owned(), |leader| format!("node {leader} leads"));
     let totals = &status.totals;
-    output.line(format!("cluster_id {}", cluster_id_text(status.cluster_id)))?;
+    let named = status.cluster_id.map_or_else(|| "not fixed yet".to_owned(), cluster_id_text);
+    output.line(format!("cluster_id {named}"))?;
     output.line(format!(
         "{}: {leader}, term {}, feature level {}; {} sessions, {} locks, {} waiters",
         status.cluster, status.term, status.features, totals.sessions, totals.locks, totals.waiters

@@ -140,7 +140,7 @@ fn plan(options: &DevOptions) -> DevCluster {
         .collect();
     let node = |id: u64| Config {
         log_level: LOG_LEVEL.to_owned(),
-        cluster_id: None,
+        peers_id: None,
         rates: crate::config::Rates::default(),
         cluster: CLUSTER.to_owned(),
         node: id,

@@ -11,6 +11,7 @@ use super::YES;
 use super::failure::Failure;
 use super::output::Output;
 use super::parse::duration;
+use super::position::cluster_id_text;
 use super::shapes::role_word;
 use crate::client::Client;
 use crate::config::{Joining, Member};
@@ -181,7 +182,7 @@ async fn add<S: LockService>(client: &Client<S>, options: AddOptions, output: &O
     let member = Member { client: at, peer };
     let joining = Joining {
         cluster: &status.cluster,
-        cluster_id: status.cluster_id,
+        peers_id: status.peers_id,
         node,
         data: &data,
         member: &member,
@@ -191,7 +192,7 @@ async fn add<S: LockService>(client: &Client<S>, options: AddOptions, output: &O
     let line = AddedLine {
         node,
         cluster: &status.cluster,
-        cluster_id: format!("{:032x}", status.cluster_id),
+        cluster_id: cluster_id_text(client.cluster_id().await?),
         config: &config,
     };
     output.answer(&line, || {

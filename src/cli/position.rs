@@ -42,7 +42,7 @@ pub(super) async fn of_this_cluster<S: LockService>(
     client: &Client<S>,
     from: Option<&After>,
 ) -> Result<(u128, Option<Position>), Failure> {
-    let cluster_id = client.status().await?.cluster_id;
+    let cluster_id = client.cluster_id().await?;
     let here = cluster_id_text(cluster_id);
     if let Some(foreign) = from.and_then(|from| from.digits.as_ref()).filter(|digits| !here.starts_with(*digits)) {
         let bound = format!("of this cluster, {here}");

@@ -164,7 +164,7 @@ pub(super) struct Session {
 #[derive(Debug, Serialize)]
 pub(super) struct Cluster {
     cluster: String,
-    cluster_id: String,
+    cluster_id: Option<String>,
     leader: Option<u64>,
     term: u64,
     log_time_ms: u64,
@@ -362,7 +362,7 @@ impl Cluster {
     pub(super) fn new(status: &Status) -> Self {
         Self {
             cluster: status.cluster.clone(),
-            cluster_id: cluster_id_text(status.cluster_id),
+            cluster_id: status.cluster_id.map(cluster_id_text),
             leader: status.leader,
             term: status.term,
             log_time_ms: status.log_time.0,

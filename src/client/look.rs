@@ -9,7 +9,7 @@ use crate::model::{
     About, Answer, Answered, Checked, Explanation, FencingToken, ListFilter, ListShow, LockName, LockSummary, LockView,
     LogTime, Page, Query, SessionId, SessionView, Totals,
 };
-use crate::service::{Freshness, LockService, ServiceError, Status};
+use crate::service::{Freshness, LockService, NotSent, ServiceError, Status};
 
 /// An answer, and when it was true. Ages and remaining times of what is in it are relative to `now`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,6 +107,15 @@ impl<S: LockService> Client<S> {
     /// The cluster as its leader sees it; where no leader can be reached, as the asked node does.
     pub async fn status(&self) -> Result<Status, ClientError> {
         Ok(self.retry().until_answered(|| self.service.status()).await?)
+    }
+
+    /// The cluster's id. One that is being founded has none for a moment: that counts as having no leader yet.
+    pub async fn cluster_id(&self) -> Result<u128, ClientError> {
+        let attempt = || async {
+            let named = self.service.status().await?.cluster_id;
+            named.ok_or_else(|| ServiceError::not_sent(NotSent::NoLeader))
+        };
+        Ok(self.retry().until_answered(attempt).await?)
     }
 
     pub(super) async fn question(&self, query: Query) -> Result<Answered, ClientError> {

@@ -80,7 +80,7 @@ impl<S: LockService> Client<S> {
     /// Follows the locks whose names begin so, and what concerns the namespace's sessions and the whole cluster: after
     /// `from`, or from now on. Its beginning is fixed before it returns, so nothing that happens after is missed.
     pub async fn watch(&self, prefix: &str, from: Option<Position>) -> Result<Watch<S>, ClientError> {
-        let cluster_id = self.status().await?.cluster_id;
+        let cluster_id = self.cluster_id().await?;
         let after = match from {
             Some(position) => position,
             None => Position { index: self.totals().await?.index, n: u32::MAX },

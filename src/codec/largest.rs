@@ -222,7 +222,8 @@ fn nodes_and_sessions() -> Vec<(RecordKey, Record)> {
     let reason = EndReason::Overtaken;
     let why = Some(Reason::parse(&text(limits::REASON_BYTES_MAX)).expect("legal"));
     let tombstone = Tombstone { namespace: lock().namespace, handle: handle(), reason, why, deadline: TIME };
-    let globals = Globals { settings: Some(settings), closed_until: Some(TIME), ..Globals::default() };
+    let (settings, cluster_id) = (Some(settings), Some(u128::MAX));
+    let globals = Globals { settings, cluster_id, closed_until: Some(TIME), ..Globals::default() };
     vec![
         (RecordKey::Globals, Record::Globals(globals)),
         (RecordKey::Node(u64::MAX), Record::Node(announcement.checked().expect("legal"))),

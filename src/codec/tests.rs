@@ -132,7 +132,10 @@ fn samples_of_changes(request: RequestId, lock: &LockKey, handle: &Handle, token
     vec![
         Command::Tick,
         Command::LeaderlessGap { gap_ms: 1_250 },
-        Command::Configure(ClusterSettings { timing_ms: [100, 500, 1_000], ttl_ms_min: 3_000, ttl_ms_max: 600_000 }),
+        Command::Configure {
+            settings: ClusterSettings { timing_ms: [100, 500, 1_000], ttl_ms_min: 3_000, ttl_ms_max: 600_000 },
+            cluster_id: 0x0102 << 100,
+        },
         Command::Acquire(Acquire {
             request,
             answered_below: 11,

@@ -27,7 +27,7 @@ pub(super) fn check(draft: Draft) -> Checked<Config> {
     let listen = listen(&draft, member)?;
     Ok(Config {
         cluster: cluster(&draft)?,
-        cluster_id: cluster_id(&draft)?,
+        peers_id: peers_id(&draft)?,
         node: node.value,
         data: data(&draft)?,
         listen,
@@ -54,10 +54,10 @@ fn cluster(draft: &Draft) -> Checked<String> {
     }
 }
 
-fn cluster_id(draft: &Draft) -> Checked<Option<u128>> {
-    let Some(at) = &draft.cluster_id else { return Ok(None) };
+fn peers_id(draft: &Draft) -> Checked<Option<u128>> {
+    let Some(at) = &draft.peers_id else { return Ok(None) };
     let refused = |invalid: Invalid| {
-        let problem = format!("cluster_id must be {}, got {:?}", invalid.bound, at.value);
+        let problem = format!("peers_id must be {}, got {:?}", invalid.bound, at.value);
         ConfigError::new(&at.place, problem, "take it from `lockkeeper member add` or `lockkeeper restore`")
     };
     parse_cluster_id(&at.value).map(Some).map_err(refused)

@@ -13,7 +13,7 @@ use crate::model::parse_cluster_id;
 pub(super) struct Draft {
     pub(super) file: String,
     pub(super) cluster: Option<At<String>>,
-    pub(super) cluster_id: Option<At<String>>,
+    pub(super) peers_id: Option<At<String>>,
     pub(super) node: Option<At<u64>>,
     pub(super) data: Option<At<String>>,
     pub(super) listen_client: Option<At<String>>,
@@ -48,7 +48,7 @@ pub(super) struct DraftMember {
 #[serde(deny_unknown_fields)]
 struct File {
     cluster: Option<Spanned<String>>,
-    cluster_id: Option<Spanned<String>>,
+    peers_id: Option<Spanned<String>>,
     node: Option<Spanned<u64>>,
     data: Option<Spanned<String>>,
     #[serde(default)]
@@ -120,7 +120,7 @@ struct NothingYet {}
 /// Keys that a variable can set.
 const SCALARS: [&str; 12] = [
     "cluster",
-    "cluster_id",
+    "peers_id",
     "node",
     "data",
     "listen.client",
@@ -141,7 +141,7 @@ impl Draft {
         Ok(Self {
             file: name.to_owned(),
             cluster: file.cluster.map(|value| source.at(value)),
-            cluster_id: file.cluster_id.map(|value| source.at(value)),
+            peers_id: file.peers_id.map(|value| source.at(value)),
             node: file.node.map(|value| source.at(value)),
             data: file.data.map(|value| source.at(value)),
             listen_client: file.listen.client.map(|value| source.at(value)),
@@ -189,7 +189,7 @@ impl Draft {
     fn set(&mut self, key: &str, at: At<String>) -> Result<(), ConfigError> {
         let slot = match key {
             "cluster" => &mut self.cluster,
-            "cluster_id" => &mut self.cluster_id,
+            "peers_id" => &mut self.peers_id,
             "node" => {
                 let number = at.value.parse().map_err(|_| {
                     ConfigError::new(

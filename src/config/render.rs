@@ -11,8 +11,8 @@ use super::{Member, Profile};
 pub struct Joining<'a> {
     /// The cluster's name.
     pub cluster: &'a str,
-    /// Its id.
-    pub cluster_id: u128,
+    /// What its nodes know each other by.
+    pub peers_id: u128,
     /// The node's id.
     pub node: u64,
     /// Where it keeps its data.
@@ -32,7 +32,7 @@ impl Joining<'_> {
         let Member { client, peer } = self.member;
         let mut text = format!("cluster = {}\n", quoted(self.cluster));
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "cluster_id = \"{:032x}\"\nnode = {}", self.cluster_id, self.node);
+        let _ = writeln!(text, "peers_id = \"{:032x}\"\nnode = {}", self.peers_id, self.node);
         let _ = writeln!(text, "data = {}", quoted(&self.data.to_string_lossy()));
         let listens = [("client", client), ("peer", peer)].map(|(key, address)| (key, everywhere(address)));
         if listens.iter().any(|(_, address)| address.is_some()) {
@@ -84,7 +84,7 @@ mod tests {
 
     fn read(member: &Member, timing_ms: Option<[u64; 3]>) -> Config {
         let data = Path::new("/var/lib/lockkeeper \"4\"");
-        let joining = Joining { cluster: "harbour", cluster_id: 0xabc, node: 4, data, member, timing_ms };
+        let joining = Joining { cluster: "harbour", peers_id: 0xabc, node: 4, data, member, timing_ms };
         Config::from_toml("n4.toml", &joining.to_toml(), []).expect("a good config")
     }
 
@@ -93,7 +93,7 @@ mod tests {
     fn the_file_is_a_good_config() {
         let member = |host: &str| Member { client: format!("{host}:7604"), peer: format!("{host}:7614") };
         let config = read(&member("127.0.0.1"), Some([50, 150, 300]));
-        assert_eq!((config.cluster.as_str(), config.cluster_id, config.node), ("harbour", Some(0xabc), 4));
+        assert_eq!((config.cluster.as_str(), config.peers_id, config.node), ("harbour", Some(0xabc), 4));
         assert_eq!((config.timing, config.data), (Profile::Lan.timing(), "/var/lib/lockkeeper \"4\"".into()));
         assert_eq!(config.listen.client.to_string(), "127.0.0.1:7604");
         let config = read(&member("n4.example"), Some([70, 200, 400]));
@@ -104,10 +104,10 @@ mod tests {
 
     /// An id that is not one is refused with its line and where to get it.
     #[test]
-    fn a_wrong_cluster_id_is_refused() {
-        let text = "cluster = \"harbour\"\ncluster_id = \"0xabc\"\nnode = 1\ndata = \"d\"\n\
+    fn a_wrong_peers_id_is_refused() {
+        let text = "cluster = \"harbour\"\npeers_id = \"0xabc\"\nnode = 1\ndata = \"d\"\n\
                     [[member]]\nid = 1\nclient = \"127.0.0.1:7601\"\npeer = \"127.0.0.1:7611\"\n";
         let refused = Config::from_toml("n1.toml", text, []).expect_err("no id").to_string();
-        assert!(refused.starts_with("n1.toml:2: cluster_id must be 32"), "{refused}");
+        assert!(refused.starts_with("n1.toml:2: peers_id must be 32"), "{refused}");
     }
 }

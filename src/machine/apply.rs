@@ -83,8 +83,9 @@ impl Machine {
                 self.event(None, Subject::Cluster, EventKind::LeaderlessGap { gap_ms: *gap_ms });
                 Outcome::Done
             }
-            Command::Configure(settings) => {
+            Command::Configure { settings, cluster_id } => {
                 self.globals.settings.get_or_insert(*settings);
+                self.globals.cluster_id.get_or_insert(*cluster_id);
                 Outcome::Done
             }
             Command::Document(command) => self.document(principal, command, *since),

@@ -215,6 +215,12 @@ impl Machine {
         self.globals.settings
     }
 
+    /// The cluster's id, once its first leader has fixed it.
+    #[must_use]
+    pub fn cluster_id(&self) -> Option<u128> {
+        self.globals.cluster_id
+    }
+
     /// How many owners were not checked for a deadlock since this machine began: their entry took too many steps.
     #[must_use]
     pub fn deadlock_checks_skipped(&self) -> u64 {

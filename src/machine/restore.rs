@@ -16,7 +16,7 @@ impl Machine {
     ///
     /// - Every session has ended; leases and documents, which name no session, are as they were.
     /// - No token or session id that follows was ever handed out: the epoch is larger, and so is the counter's start.
-    /// - No node is known, and no settings are: the new cluster's first leader sets its own.
+    /// - The cluster has the id that was drawn for it. No node is known, and no settings are: the first leader sets its own.
     pub fn restore(&mut self, restoring: Restoring) {
         let ttl_ms_max = self.ttl_ms_bounds().1.max(self.globals.ttl_ms_max_ever).max(restoring.ttl_ms_max);
         self.globals.applied += 1;
@@ -31,6 +31,7 @@ impl Machine {
         }
         self.grant_what_is_free();
         self.globals.settings = None;
+        self.globals.cluster_id = Some(restoring.cluster_id);
         let nodes: Vec<_> = std::mem::take(&mut self.nodes).into_keys().collect();
         nodes.into_iter().for_each(|node| self.touch(RecordKey::Node(node)));
         self.touch(RecordKey::Globals);

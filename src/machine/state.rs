@@ -32,6 +32,8 @@ pub struct Globals {
     pub feature_level: u32,
     /// Agreed on by the cluster's first leader.
     pub settings: Option<ClusterSettings>,
+    /// Fixed by the cluster's first leader, or by the restore that founded the cluster. It never changes.
+    pub cluster_id: Option<u128>,
     /// Longest TTL and lease as an operator set it; `None` where it is the settings' own.
     pub ttl_ms_max: Option<u64>,
     /// The largest that this ever was: grants of that time may still be believed after a restore.

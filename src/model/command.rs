@@ -67,7 +67,12 @@ pub enum Command {
         gap_ms: u64,
     },
     /// Made by a cluster's first leader: settings that every node must share. Applied once; later ones change nothing.
-    Configure(ClusterSettings),
+    Configure {
+        /// Of the cluster.
+        settings: ClusterSettings,
+        /// Drawn by the leader that proposes it: it becomes the cluster's id where that has none yet.
+        cluster_id: u128,
+    },
     /// Made by a leader: what a voter says of itself. Another disk than the one known for that node is refused.
     Announce(Announcement),
     /// Made by a leader whose operator asked for it: raises the cluster's feature level, where every voter supports it.
@@ -102,7 +107,7 @@ impl Command {
             Command::Disconnected { .. }
                 | Command::Tick
                 | Command::LeaderlessGap { .. }
-                | Command::Configure(_)
+                | Command::Configure { .. }
                 | Command::Announce(_)
                 | Command::RaiseFeatures(_)
         )
@@ -124,7 +129,7 @@ impl Command {
             | Command::DropLease { .. }
             | Command::Tick
             | Command::LeaderlessGap { .. }
-            | Command::Configure(_)
+            | Command::Configure { .. }
             | Command::Announce(_)
             | Command::RaiseFeatures(_)
             | Command::Alter(_)

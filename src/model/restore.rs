@@ -8,6 +8,8 @@ use crate::limits::{COUNTER_BITS, EPOCH_MAX};
 pub struct Restoring {
     /// When it is restored, by the wall clock of whoever does it.
     pub wall: WallTime,
+    /// The id of the new cluster.
+    pub cluster_id: u128,
     /// The epoch is at least this.
     pub epoch_min: u16,
     /// Grant at once. Whatever was granted after the backup was made may still be believed then.
@@ -46,7 +48,7 @@ mod tests {
     use super::*;
 
     fn at(wall: u64) -> Restoring {
-        Restoring { wall: WallTime(wall), epoch_min: 0, at_once: false, ttl_ms_max: 0 }
+        Restoring { wall: WallTime(wall), cluster_id: 7, epoch_min: 0, at_once: false, ttl_ms_max: 0 }
     }
 
     /// The epoch is the largest of the stored one's successor, the days since 2026-01-01 and what was asked for; the

@@ -152,7 +152,7 @@ pub struct Restore {
 pub struct Restored {
     /// What the backup held.
     pub backup: BackupView,
-    /// The new cluster's id.
+    /// The new cluster's id; its nodes know each other by it, too.
     pub cluster_id: u128,
     /// Its only node.
     pub node: u64,
@@ -198,10 +198,10 @@ pub fn restore(restore: &Restore, clock: &dyn Clock) -> Result<Restored, Restore
     let (node, member) = first_node(restore, &backup)?;
     let cluster_id = clock.random_u128();
     let Restore { epoch_min, at_once, ttl_ms_max, .. } = *restore;
-    let restoring = Restoring { wall: clock.wall(), epoch_min, at_once, ttl_ms_max };
+    let restoring = Restoring { wall: clock.wall(), cluster_id, epoch_min, at_once, ttl_ms_max };
     let address = Member { client: member.client.clone(), peer: member.peer.clone() };
     let restored = backup
-        .restored(restoring, cluster_id, (node, address))
+        .restored(restoring, (node, address))
         .map_err(|error| BackupError::Damaged { path: restore.file.clone(), what: error.to_string() })?;
     let identity = Identity::new(view.cluster.clone(), cluster_id, 0, node, clock.random_u128());
     storage::lay_out(&restore.data, &identity, restored.head, restored.records)?;

@@ -54,7 +54,7 @@ pub(super) fn check(call: &Call) -> Result<(), ServiceError> {
         Command::Document(_) => {}
         Command::Tick
         | Command::LeaderlessGap { .. }
-        | Command::Configure(_)
+        | Command::Configure { .. }
         | Command::Announce(_)
         | Command::RaiseFeatures(_) => {
             return Err(Invalid::new("command", "one that callers may submit", "one that only nodes make").into());
@@ -69,7 +69,7 @@ pub(super) fn only_nodes_make(command: &Command) -> bool {
         command,
         Command::Tick
             | Command::LeaderlessGap { .. }
-            | Command::Configure(_)
+            | Command::Configure { .. }
             | Command::Announce(_)
             | Command::RaiseFeatures(_)
     )

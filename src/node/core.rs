@@ -25,7 +25,8 @@ use crate::storage::{DirectoryLock, SyncObserver};
 pub(super) struct Core {
     pub(super) id: u64,
     pub(super) cluster: String,
-    pub(super) cluster_id: u128,
+    /// See [`Config::peers_id`](crate::config::Config::peers_id).
+    pub(super) peers_id: u128,
     /// What its config says; see [`members`](Self::members).
     pub(super) founders: BTreeMap<u64, Member>,
     pub(super) settings: ClusterSettings,

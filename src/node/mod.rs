@@ -80,12 +80,6 @@ impl Node {
         self.core.id
     }
 
-    /// The cluster's name and identity.
-    #[must_use]
-    pub fn cluster(&self) -> (&str, u128) {
-        (&self.core.cluster, self.core.cluster_id)
-    }
-
     /// Whether this node leads and may decide: it has applied an entry of its own term, and a quorum still follows it.
     #[must_use]
     pub fn leads(&self) -> bool {
@@ -133,7 +127,7 @@ impl Node {
     pub fn info(&self) -> ServerInfo {
         ServerInfo {
             cluster: self.core.cluster.clone(),
-            cluster_id: self.core.cluster_id,
+            cluster_id: self.core.consensus.cluster_id(),
             node: self.core.id,
             leader: self.core.leader.subscribe(),
             endpoints: self.core.endpoints.subscribe(),

@@ -212,7 +212,7 @@ async fn open_here(
     let mut settings = raft_settings(&config);
     (settings.checkpoint_ms, settings.snapshot_log_bytes_min) = (upkeep.checkpoint_ms, upkeep.snapshot_log_bytes_min);
     settings.purge_margin_entries = upkeep.purge_margin_entries;
-    let founds = config.cluster_id.is_none();
+    let founds = config.peers_id.is_none();
     let PeerNetwork { connector, incoming } = network.network()?;
     let shared = Arc::new(Shared::new(config.node, Arc::clone(&clock)));
     let (wal, state, recovered): (Arc<dyn Wal>, Arc<dyn StateStore>, _) = if let Some(disk) = memory {
@@ -265,9 +265,9 @@ async fn open_directory(
     drawn: u128,
 ) -> Result<storage::Opened, OpenNodeError> {
     let (dir, cluster, node) = (config.data.clone(), config.cluster.clone(), config.node);
-    let (cluster_id, group_id) = (settings.cluster_id, settings.group_id);
-    let claim = Claim { cluster: cluster.clone(), node, cluster_id: Some(cluster_id), group_id: Some(group_id) };
-    let identity = move || Identity::new(cluster, cluster_id, group_id, node, drawn);
+    let (peers_id, group_id) = (settings.peers_id, settings.group_id);
+    let claim = Claim { cluster: cluster.clone(), node, peers_id: Some(peers_id), group_id: Some(group_id) };
+    let identity = move || Identity::new(cluster, peers_id, group_id, node, drawn);
     let opening = move || storage::open(&dir, &claim, identity, &storage::Options::default());
     Ok(tokio::task::spawn_blocking(opening).await.map_err(io::Error::other)??)
 }
@@ -286,7 +286,7 @@ fn assemble(
     let core = Arc::new(Core {
         id: config.node,
         cluster: config.cluster,
-        cluster_id: settings.cluster_id,
+        peers_id: settings.peers_id,
         founders: settings.members,
         settings: ClusterSettings {
             timing_ms: [settings.timing.heartbeat_ms, settings.timing.election_min_ms, settings.timing.election_max_ms],
@@ -318,8 +318,8 @@ fn assemble(
     node
 }
 
-/// What consensus needs to know. The cluster's id follows from its name and founding members, so that the founders
-/// agree on it before they have ever spoken to each other; who comes later is told.
+/// What consensus needs to know. What the nodes know each other by follows from the cluster's name and founding members, so
+/// that the founders agree on it before they have ever spoken to each other; a node that comes later has it in its config.
 fn raft_settings(config: &Config) -> RaftSettings {
     let member = |member: &config::Member| Member { client: member.client.clone(), peer: member.peer.clone() };
     let members: BTreeMap<u64, Member> = config.members.iter().map(|(id, of)| (*id, member(of))).collect();
@@ -332,6 +332,6 @@ fn raft_settings(config: &Config) -> RaftSettings {
         election_min_ms: config.timing.election_ms_min,
         election_max_ms: config.timing.election_ms_max,
     };
-    let cluster_id = config.cluster_id.unwrap_or_else(|| xxhash_rust::xxh3::xxh3_128(founders.as_bytes()));
-    RaftSettings::new(config.node, config.cluster.clone(), cluster_id, members, timing)
+    let peers_id = config.peers_id.unwrap_or_else(|| xxhash_rust::xxh3::xxh3_128(founders.as_bytes()));
+    RaftSettings::new(config.node, config.cluster.clone(), peers_id, members, timing)
 }

@@ -111,7 +111,9 @@ fn follow_term(core: &Arc<Core>, part: Part, term: &mut Option<u64>) {
     *term = Some(part.term);
     core.leads_since(part.term);
     if unset {
-        core.submit_own(Command::Configure(core.settings));
+        // Drawn here, and not made of what the config says: a cluster that is founded again is another one.
+        let (settings, cluster_id) = (core.settings, core.clock.random_u128());
+        core.submit_own(Command::Configure { settings, cluster_id });
     }
     core.submit_own(Command::LeaderlessGap { gap_ms: core.leaderless_ms() });
 }

@@ -115,7 +115,7 @@ fn source(command: &Command) -> Option<Source<'_>> {
         | Command::Document(_)
         | Command::Tick
         | Command::LeaderlessGap { .. }
-        | Command::Configure(_)
+        | Command::Configure { .. }
         | Command::Announce(_)
         | Command::RaiseFeatures(_) => None,
     }

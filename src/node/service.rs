@@ -77,9 +77,12 @@ impl LockService for Node {
     }
 
     async fn subscribe(&self, subscription: Subscription) -> Result<Events, ServiceError> {
-        if let Some(foreign) = subscription.cluster_id.filter(|of| *of != self.core.cluster_id) {
-            let bound = format!("of this cluster, {:032x}", self.core.cluster_id);
-            return Err(Invalid::new("position", bound, format!("one of {foreign:032x}")).into());
+        if let Some(of) = subscription.cluster_id {
+            let here = self.core.consensus.cluster_id().borrow().ok_or_else(|| self.not_sent(NotSent::NoLeader))?;
+            if of != here {
+                let bound = format!("of this cluster, {here:032x}");
+                return Err(Invalid::new("position", bound, format!("one of {of:032x}")).into());
+            }
         }
         if let Scope::SessionEnd(session) = subscription.scope {
             return Ok(self.core.shared.hub.session_end(session));
@@ -336,7 +339,7 @@ fn session_of(command: &Command) -> Option<SessionId> {
         | Command::ChangeSetting(_)
         | Command::Tick
         | Command::LeaderlessGap { .. }
-        | Command::Configure(_)
+        | Command::Configure { .. }
         | Command::Announce(_)
         | Command::RaiseFeatures(_) => None,
     }

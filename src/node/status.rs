@@ -73,7 +73,8 @@ impl Node {
         });
         Status {
             cluster: core.cluster.clone(),
-            cluster_id: core.cluster_id,
+            cluster_id: *core.consensus.cluster_id().borrow(),
+            peers_id: core.peers_id,
             node: core.id,
             leader,
             term: view.term,

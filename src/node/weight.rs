@@ -38,7 +38,7 @@ pub(super) fn of_command(submission: &Submission) -> usize {
         | Command::Cancel { .. }
         | Command::Tick
         | Command::LeaderlessGap { .. }
-        | Command::Configure(_)
+        | Command::Configure { .. }
         | Command::ChangeSetting(_)
         | Command::RaiseFeatures(_) => 0,
         Command::Alter(Alter { name, what, .. }) => name.as_str().len() + of_alteration(what),

@@ -118,9 +118,9 @@ impl Consensus {
         connector: Connector,
     ) -> Result<Self, StartError> {
         let config = Arc::new(settings.config()?);
-        let RaftSettings { cluster_id, group_id, node, disk, .. } = settings;
-        let origin = Origin { cluster: settings.cluster.clone(), cluster_id };
-        let me = SelfIdentity { cluster_id, group_id, node, disk };
+        let RaftSettings { peers_id, group_id, node, disk, .. } = settings;
+        let origin = Origin { cluster: settings.cluster.clone(), peers_id };
+        let me = SelfIdentity { peers_id, group_id, node, disk };
         let shared = Shared::new(me, origin, recovered, store, Arc::clone(&wal), hooks);
         let shared = Arc::new(shared.map_err(|error| StartError::Stored(error.to_string()))?);
         let (links, acknowledged) = (Arc::new(Links::new(connector)), Arc::default());
@@ -234,6 +234,12 @@ impl Consensus {
             }
             Err(RaftError::Fatal(_)) => Err(ProposeError::Stopped),
         }
+    }
+
+    /// The cluster's id, and when it is fixed: `None` until this node has applied the entry that fixes it.
+    #[must_use]
+    pub fn cluster_id(&self) -> watch::Receiver<Option<u128>> {
+        self.0.shared.cluster_id.subscribe()
     }
 
     pub(super) fn raft(&self) -> &Raft<Types, StateMachine> {

@@ -29,8 +29,8 @@ struct Members {
 pub(super) struct Origin {
     /// The cluster's name.
     pub(super) cluster: String,
-    /// Its id.
-    pub(super) cluster_id: u128,
+    /// What its nodes know each other by.
+    pub(super) peers_id: u128,
 }
 
 /// What stands beside the records in a head.

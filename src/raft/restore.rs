@@ -18,6 +18,7 @@ use crate::storage::{Head, LogId, SnapshotFile};
 #[derive(Debug)]
 pub struct Backup {
     origin: Origin,
+    cluster_id: u128,
     members: BTreeMap<u64, Member>,
     machine: Machine,
 }
@@ -48,7 +49,9 @@ impl Backup {
         let membership = payload::decode_head_meta(&head.meta)?;
         let members = membership.nodes().map(|(id, member)| (*id, member.clone())).collect();
         let machine = decoded_machine(&records)?;
-        Ok(Self { origin, members, machine })
+        let cluster_id = machine.cluster_id();
+        let cluster_id = cluster_id.ok_or_else(|| damaged("it is of a cluster that had no id yet".to_owned()))?;
+        Ok(Self { origin, cluster_id, members, machine })
     }
 
     /// The name of the cluster that it is of.
@@ -60,7 +63,7 @@ impl Backup {
     /// The id of the cluster that it is of.
     #[must_use]
     pub fn cluster_id(&self) -> u128 {
-        self.origin.cluster_id
+        self.cluster_id
     }
 
     /// Who was a member when it was made.
@@ -75,23 +78,19 @@ impl Backup {
         self.machine.totals().sessions
     }
 
-    /// The state of a new cluster with that id and this one voter, one position behind the backup's. Terms begin anew.
+    /// The state of a new cluster with this one voter, one position behind the backup's. Terms begin anew, and the nodes know
+    /// each other by the new cluster's id.
     ///
     /// # Errors
     /// `InvalidData` where no membership can be made of it.
-    pub fn restored(
-        mut self,
-        restoring: Restoring,
-        cluster_id: u128,
-        (node, member): (u64, Member),
-    ) -> io::Result<RestoredState> {
+    pub fn restored(mut self, restoring: Restoring, (node, member): (u64, Member)) -> io::Result<RestoredState> {
         self.machine.restore(restoring);
         let id = LogId::new(0, 0, self.machine.applied());
         let voters = BTreeSet::from([node]);
         let membership = RaftMembership::new(vec![voters], BTreeMap::from([(node, member)]));
         let membership = membership.map_err(|error| damaged(format!("a membership: {error}")))?;
         let stored = StoredMembership::new(Some(from_log_id(id)), membership);
-        let origin = Origin { cluster_id, ..self.origin };
+        let origin = Origin { peers_id: restoring.cluster_id, ..self.origin };
         let records = self.machine.records();
         let mut records: Vec<_> = records.map(|(key, record)| codec::encode_record(&key, &record)).collect();
         records.sort();

@@ -29,8 +29,8 @@ pub struct RaftSettings {
     pub disk: u128,
     /// The cluster's name, for people.
     pub cluster: String,
-    /// The cluster's id.
-    pub cluster_id: u128,
+    /// What the cluster's nodes know each other by: calls of a node with another one are refused.
+    pub peers_id: u128,
     /// The Raft group within it.
     pub group_id: u64,
     /// The founding members.
@@ -48,12 +48,12 @@ pub struct RaftSettings {
 impl RaftSettings {
     /// Settings with the bounds of [`limits`].
     #[must_use]
-    pub fn new(node: u64, cluster: String, cluster_id: u128, members: BTreeMap<u64, Member>, timing: Timing) -> Self {
+    pub fn new(node: u64, cluster: String, peers_id: u128, members: BTreeMap<u64, Member>, timing: Timing) -> Self {
         Self {
             node,
             disk: 0,
             cluster,
-            cluster_id,
+            peers_id,
             group_id: 0,
             members,
             timing,

@@ -52,8 +52,11 @@ impl Core {
     /// The state that these records hold.
     pub(super) fn load(origin: &Origin, head: &Head, records: &[(Bytes, Bytes)]) -> io::Result<Self> {
         if let Some(found) = payload::decode_origin(&head.meta)?.filter(|found| found != origin) {
-            let (theirs, ours) = (found.cluster_id, origin.cluster_id);
-            return Err(damaged(format!("a state of cluster {theirs:032x} ({}); this is {ours:032x}", found.cluster)));
+            let (theirs, ours) = (found.peers_id, origin.peers_id);
+            return Err(damaged(format!(
+                "a state of another cluster ({}, peers_id {theirs:032x}); this is {ours:032x}",
+                found.cluster
+            )));
         }
         let machine = decoded_machine(records)?;
         let ledger = Ledger::of(records);
@@ -156,6 +159,8 @@ pub(super) struct Shared {
     pub(super) core: Mutex<Core>,
     /// Kept beside the machine, as it is applied.
     pub(super) disks: Disks,
+    /// The same: the cluster's id. It is fixed once.
+    pub(super) cluster_id: watch::Sender<Option<u128>>,
     pub(super) store: Arc<dyn StateStore>,
     pub(super) wal: Arc<dyn Wal>,
     pub(super) hooks: Arc<dyn Hooks>,
@@ -186,6 +191,7 @@ impl Shared {
             origin,
             core: Mutex::new(core),
             disks: Disks::default(),
+            cluster_id: watch::Sender::new(None),
             store,
             wal,
             hooks,
@@ -195,13 +201,18 @@ impl Shared {
             applied_bytes: AtomicU64::new(0),
             fault: watch::Sender::new(None),
         };
-        shared.follow_disks(&shared.core());
+        shared.follow(&shared.core());
         shared.hooks.installed(shared.core().machine.newest_event());
         Ok(shared)
     }
 
-    /// Learns from the state who is known by which disk; stops this node where it is not the one that is known.
-    fn follow_disks(&self, core: &Core) {
+    /// Learns from the state the cluster's id, and who is known by which disk; stops this node where it is not the one that
+    /// is known.
+    fn follow(&self, core: &Core) {
+        let known = self.cluster_id.borrow().is_some();
+        if !known && core.machine.cluster_id().is_some() {
+            self.cluster_id.send_replace(core.machine.cluster_id());
+        }
         self.disks.follow(&core.machine);
         if self.disks.differs(self.me.node, self.me.disk) {
             self.fail(&wiped(self.me.node));
@@ -236,7 +247,7 @@ impl Shared {
         if belonged && !core.has_member(self.me.node) {
             self.fail(&removed(self.me.node));
         }
-        self.follow_disks(&core);
+        self.follow(&core);
         if CHECKPOINT_ENTRIES <= core.unwritten || CHECKPOINT_RECORDS <= core.ledger.pending() {
             self.checkpoint_due.notify_one();
         }
@@ -268,7 +279,7 @@ impl Shared {
             Core::load(&origin, file.head(), &records)
         };
         let core = on_files(&*self.store, load).await??;
-        self.follow_disks(&core);
+        self.follow(&core);
         let belongs = core.has_member(self.me.node);
         let newest = core.machine.newest_event();
         let before = std::mem::replace(&mut *self.core(), core);

@@ -33,7 +33,7 @@ pub(super) const VERSION: u32 = 1;
 /// Who a node is, and what it tells of itself in each call.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SelfIdentity {
-    pub(super) cluster_id: u128,
+    pub(super) peers_id: u128,
     pub(super) group_id: u64,
     pub(super) node: u64,
     pub(super) disk: u128,
@@ -55,7 +55,7 @@ impl SelfIdentity {
     pub(super) fn header(&self, target: u64, target_disk: Option<u128>) -> Header {
         Header {
             version: VERSION,
-            cluster_id: bytes_of(self.cluster_id),
+            peers_id: bytes_of(self.peers_id),
             group_id: self.group_id,
             sender: self.node,
             target,
@@ -84,13 +84,13 @@ impl SelfIdentity {
         if header.version != VERSION {
             return Err(format!("version {} of the node protocol; this node speaks {VERSION}", header.version));
         }
-        let Some(cluster_id) = read_u128(&header.cluster_id) else {
-            return Err(format!("a cluster id of {} bytes", header.cluster_id.len()));
+        let Some(peers_id) = read_u128(&header.peers_id) else {
+            return Err(format!("a peers_id of {} bytes", header.peers_id.len()));
         };
-        if (cluster_id, header.group_id) != (self.cluster_id, self.group_id) {
+        if (peers_id, header.group_id) != (self.peers_id, self.group_id) {
             return Err(format!(
-                "node {} belongs to cluster {cluster_id:032x}, group {}; this is cluster {:032x}, group {}",
-                header.sender, header.group_id, self.cluster_id, self.group_id
+                "node {} belongs to another cluster (peers_id {peers_id:032x}, group {}); this is {:032x}, group {}",
+                header.sender, header.group_id, self.peers_id, self.group_id
             ));
         }
         if header.target != self.node {
@@ -202,7 +202,7 @@ mod tests {
     use crate::model::{Announcement, Command, Entry, LogTime, Principal, Submission, WallTime};
 
     fn me(node: u64, disk: u128) -> SelfIdentity {
-        SelfIdentity { cluster_id: 42, group_id: 0, node, disk }
+        SelfIdentity { peers_id: 42, group_id: 0, node, disk }
     }
 
     /// What a node knows that has applied the announcements of nodes 1 and 2, with the disks 11 and 22.

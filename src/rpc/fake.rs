@@ -132,7 +132,7 @@ impl LockService for Fake {
             }
             Command::Tick
             | Command::LeaderlessGap { .. }
-            | Command::Configure(_)
+            | Command::Configure { .. }
             | Command::Announce(_)
             | Command::RaiseFeatures(_) => Outcome::Done,
         };
@@ -219,6 +219,7 @@ pub(super) struct Node {
     pub(super) service: Fake,
     pub(super) calls: mpsc::UnboundedReceiver<Call>,
     pub(super) address: String,
+    pub(super) cluster_id: watch::Sender<Option<u128>>,
     pub(super) leader: watch::Sender<Option<LeaderHint>>,
     pub(super) stop: watch::Sender<bool>,
     pub(super) serving: JoinHandle<()>,
@@ -230,8 +231,9 @@ impl Node {
         Self::start_in(CLUSTER, id, "127.0.0.1:0").await
     }
 
-    /// Serves as a node of this cluster at this address.
-    pub(super) async fn start_in(cluster_id: u128, id: u64, address: &str) -> Self {
+    /// Serves as a node of this cluster, or of one that has no id yet, at this address.
+    pub(super) async fn start_in(cluster_id: impl Into<Option<u128>>, id: u64, address: &str) -> Self {
+        let (cluster_id, named) = watch::channel(cluster_id.into());
         let (service, calls) = Fake::new();
         let listener = TcpListener::bind(address).await.expect("a free port");
         let address = listener.local_addr().expect("bound").to_string();
@@ -239,14 +241,14 @@ impl Node {
         let (stop, stopped) = watch::channel(false);
         let info = ServerInfo {
             cluster: "harbour".to_owned(),
-            cluster_id,
+            cluster_id: named,
             node: id,
             leader: leaders,
             endpoints: watch::channel(vec![]).1,
         };
         let routes = routes(service.clone(), info, stopped.clone(), None).await.expect("routes");
         let serving = tokio::spawn(async move { serve(routes, listener, stopped).await.expect("served") });
-        Self { service, calls, address, leader, stop, serving }
+        Self { service, calls, address, cluster_id, leader, stop, serving }
     }
 
     /// Ends it, and with it its connections; its address is free then. Answers what its service was asked.

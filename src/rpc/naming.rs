@@ -3,11 +3,15 @@
 //!
 //! A call that names another cluster is refused here, before the service sees it. A call that names none is served: other
 //! programs than this crate's client may leave the name out.
+//!
+//! A node whose cluster is being founded has no name to give for a moment. Its answers name the group alone, and to a call that
+//! names a cluster it answers that no node leads yet.
 
 use std::convert::Infallible;
 use std::task::{Context, Poll};
 
 use futures_util::future::{Either, ready};
+use tokio::sync::watch;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
@@ -16,11 +20,12 @@ use tonic::server::NamedService;
 
 use super::convert::error_to_status;
 use crate::model::{Invalid, parse_cluster_id};
+use crate::service::{NotSent, ServiceError};
 
 /// Of a call: the cluster that it is meant for. Of an answer: the cluster of the node that gives it.
 pub(super) const CLUSTER: HeaderName = HeaderName::from_static("lockkeeper-cluster");
 /// Of an answer: the Raft group that gives it.
-const GROUP: HeaderName = HeaderName::from_static("lockkeeper-group");
+pub(super) const GROUP: HeaderName = HeaderName::from_static("lockkeeper-group");
 /// There is one group.
 const GROUP_ID: HeaderValue = HeaderValue::from_static("0");
 
@@ -34,25 +39,32 @@ pub(super) fn named(headers: &HeaderMap) -> Option<u128> {
     parse_cluster_id(headers.get(CLUSTER)?.to_str().ok()?).ok()
 }
 
-/// A gRPC service of a node of this cluster.
+/// Whether these are the headers of an answer of a node whose cluster has no id yet.
+pub(super) fn is_unfounded(headers: &HeaderMap) -> bool {
+    headers.contains_key(GROUP) && !headers.contains_key(CLUSTER)
+}
+
+/// A gRPC service of a node.
 #[derive(Clone)]
 pub(super) struct Named<S> {
     service: S,
-    cluster_id: HeaderValue,
+    /// See [`ServerInfo::cluster_id`](crate::service::ServerInfo::cluster_id).
+    cluster_id: watch::Receiver<Option<u128>>,
 }
 
 impl<S> Named<S> {
-    pub(super) fn new(service: S, cluster_id: u128) -> Self {
-        Self { service, cluster_id: header_of(cluster_id) }
+    pub(super) fn new(service: S, cluster_id: watch::Receiver<Option<u128>>) -> Self {
+        Self { service, cluster_id }
     }
+}
 
-    /// The refusal of a call that is meant for another cluster.
-    fn refused(&self, headers: &HeaderMap) -> Option<Status> {
-        let meant = headers.get(CLUSTER).filter(|meant| *meant != self.cluster_id)?;
-        let bound = format!("{}, which this node belongs to", String::from_utf8_lossy(self.cluster_id.as_bytes()));
-        let invalid = Invalid::new("cluster_id", bound, String::from_utf8_lossy(meant.as_bytes()));
-        Some(error_to_status(&invalid.into()))
-    }
+/// The refusal of a call that is meant for another cluster than this node's, or for one that this node does not know yet.
+fn refused(headers: &HeaderMap, own: Option<&HeaderValue>) -> Option<Status> {
+    let meant = headers.get(CLUSTER).filter(|meant| Some(*meant) != own)?;
+    let Some(own) = own else { return Some(error_to_status(&ServiceError::not_sent(NotSent::NoLeader))) };
+    let bound = format!("{}, which this node belongs to", String::from_utf8_lossy(own.as_bytes()));
+    let invalid = Invalid::new("cluster_id", bound, String::from_utf8_lossy(meant.as_bytes()));
+    Some(error_to_status(&invalid.into()))
 }
 
 impl<S: NamedService> NamedService for Named<S> {
@@ -73,14 +85,17 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let cluster_id = self.cluster_id.clone();
-        let answering = match self.refused(request.headers()) {
+        // Read once: a call that was refused because the cluster had no id must not be answered in its name.
+        let own = self.cluster_id.borrow().map(header_of);
+        let answering = match refused(request.headers(), own.as_ref()) {
             Some(status) => Either::Left(ready(Ok(status.into_http()))),
             None => Either::Right(self.service.call(request)),
         };
         Box::pin(async move {
             let mut response = answering.await?;
-            response.headers_mut().insert(CLUSTER, cluster_id);
+            if let Some(own) = own {
+                response.headers_mut().insert(CLUSTER, own);
+            }
             response.headers_mut().insert(GROUP, GROUP_ID);
             Ok(response)
         })

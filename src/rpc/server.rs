@@ -61,7 +61,7 @@ pub async fn routes<S: LockService>(
     tls: Option<&TlsSettings>,
 ) -> Result<Routes, ServeError> {
     let streams = Tasks::default();
-    let cluster_id = info.cluster_id;
+    let cluster_id = info.cluster_id.clone();
     let locks = Locks { service: service.clone(), info, stop, tasks: streams.clone() };
     let locks = LocksServer::new(locks)
         .max_decoding_message_size(limits::FRAME_BYTES_MAX)
@@ -89,10 +89,10 @@ pub async fn routes<S: LockService>(
         server = server.tls_config(tls.for_server())?;
     }
     let router = server
-        .add_service(Named::new(locks, cluster_id))
-        .add_service(Named::new(documents, cluster_id))
-        .add_service(Named::new(admin, cluster_id))
-        .add_service(Named::new(health_service, cluster_id))
+        .add_service(Named::new(locks, cluster_id.clone()))
+        .add_service(Named::new(documents, cluster_id.clone()))
+        .add_service(Named::new(admin, cluster_id.clone()))
+        .add_service(Named::new(health_service, cluster_id.clone()))
         .add_service(Named::new(reflection, cluster_id));
     Ok(Routes { router, streams })
 }

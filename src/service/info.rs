@@ -9,8 +9,8 @@ use super::LeaderHint;
 pub struct ServerInfo {
     /// The cluster's name.
     pub cluster: String,
-    /// Its identity.
-    pub cluster_id: u128,
+    /// Its id; `None` until this node has applied the entry that fixes it.
+    pub cluster_id: watch::Receiver<Option<u128>>,
     /// This node.
     pub node: u64,
     /// Who leads, as this node sees it. When it changes away from who led when a stream began, that stream is ended

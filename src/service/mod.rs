@@ -193,8 +193,10 @@ pub enum Scope {
 pub struct Status {
     /// The cluster's name.
     pub cluster: String,
-    /// Its identity.
-    pub cluster_id: u128,
+    /// Its id: drawn when the cluster was founded or restored. `None` before the answering node has applied it.
+    pub cluster_id: Option<u128>,
+    /// What its nodes know each other by: a node that joins has it in its config.
+    pub peers_id: u128,
     /// Which node was asked.
     pub node: u64,
     /// Who leads, with a quorum behind it; `None` where no leader could be reached.

@@ -122,8 +122,8 @@ mod tests {
         let dir = folder.path().join("deep").join("n1");
         let (head, records) = state();
         lay_out(&dir, &Identity::new("harbour".into(), 7, 0, 1, 9), head.clone(), records.clone()).unwrap();
-        let claim = Claim { cluster: "harbour".into(), node: 1, cluster_id: Some(7), group_id: Some(0) };
-        let other = Claim { cluster_id: Some(8), ..claim.clone() };
+        let claim = Claim { cluster: "harbour".into(), node: 1, peers_id: Some(7), group_id: Some(0) };
+        let other = Claim { peers_id: Some(8), ..claim.clone() };
         let refused = open(&dir, &other, || panic!("there is an identity"), &Options::default()).err().unwrap();
         assert!(refused.to_string().contains("belongs to node 1"), "{refused}");
         let opened = open(&dir, &claim, || panic!("there is an identity"), &Options::default()).unwrap();

@@ -18,8 +18,8 @@ pub struct Identity {
     pub format: u32,
     /// The cluster's name, one line.
     pub cluster: String,
-    /// The cluster's drawn id: a name may be used twice, this is not.
-    pub cluster_id: u128,
+    /// What the nodes of the cluster know each other by, see [`Config::peers_id`](crate::config::Config::peers_id).
+    pub peers_id: u128,
     /// The Raft group.
     pub group_id: u64,
     /// The node.
@@ -36,27 +36,27 @@ pub struct Claim {
     pub cluster: String,
     /// The node.
     pub node: u64,
-    /// The cluster's id, where it is known.
-    pub cluster_id: Option<u128>,
+    /// What its nodes know each other by, where that is known.
+    pub peers_id: Option<u128>,
     /// The Raft group, where it is known.
     pub group_id: Option<u64>,
 }
 
 impl Identity {
     /// The identity of a new directory.
-    pub fn new(cluster: String, cluster_id: u128, group_id: u64, node: u64, disk: u128) -> Self {
-        Self { format: FORMAT, cluster, cluster_id, group_id, node, disk }
+    pub fn new(cluster: String, peers_id: u128, group_id: u64, node: u64, disk: u128) -> Self {
+        Self { format: FORMAT, cluster, peers_id, group_id, node, disk }
     }
 
     fn shown(&self) -> String {
-        let Self { cluster, cluster_id, group_id, node, .. } = self;
-        format!("node {node} of cluster {cluster} (id {cluster_id:032x}, group {group_id})")
+        let Self { cluster, peers_id, group_id, node, .. } = self;
+        format!("node {node} of cluster {cluster} (peers_id {peers_id:032x}, group {group_id})")
     }
 
     fn text(&self) -> String {
         let mut text = format!(
-            "lockkeeper {}\ncluster {}\ncluster_id {:032x}\ngroup_id {}\nnode {}\ndisk {:032x}\n",
-            self.format, self.cluster, self.cluster_id, self.group_id, self.node, self.disk
+            "lockkeeper {}\ncluster {}\npeers_id {:032x}\ngroup_id {}\nnode {}\ndisk {:032x}\n",
+            self.format, self.cluster, self.peers_id, self.group_id, self.node, self.disk
         );
         let checksum = crc32fast::hash(text.as_bytes());
         // Writing to a string cannot fail.
@@ -70,7 +70,7 @@ impl Identity {
         Some(Self {
             format: field("lockkeeper")?.parse().ok()?,
             cluster: field("cluster")?,
-            cluster_id: u128::from_str_radix(&field("cluster_id")?, 16).ok()?,
+            peers_id: u128::from_str_radix(&field("peers_id")?, 16).ok()?,
             group_id: field("group_id")?.parse().ok()?,
             node: field("node")?.parse().ok()?,
             disk: u128::from_str_radix(&field("disk")?, 16).ok()?,
@@ -114,14 +114,14 @@ impl Claim {
     fn allows(&self, identity: &Identity) -> bool {
         self.cluster == identity.cluster
             && self.node == identity.node
-            && self.cluster_id.is_none_or(|id| id == identity.cluster_id)
+            && self.peers_id.is_none_or(|id| id == identity.peers_id)
             && self.group_id.is_none_or(|id| id == identity.group_id)
     }
 
     fn shown(&self) -> String {
         let mut shown = format!("node {} of cluster {}", self.node, self.cluster);
-        if let Some(id) = self.cluster_id {
-            let _ = write!(shown, " (id {id:032x})");
+        if let Some(id) = self.peers_id {
+            let _ = write!(shown, " (peers_id {id:032x})");
         }
         shown
     }

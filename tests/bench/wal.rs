@@ -13,7 +13,7 @@ use super::words::COMMANDS;
 /// One entry of 50 commands after the other: appended, written, synced, told.
 pub(crate) fn append_and_sync(timer: &Timer) {
     let directory = tempfile::tempdir().expect("a folder");
-    let claim = Claim { cluster: "bench".to_owned(), node: 1, cluster_id: None, group_id: None };
+    let claim = Claim { cluster: "bench".to_owned(), node: 1, peers_id: None, group_id: None };
     let identity = || Identity::new("bench".to_owned(), 1, 1, 1, 1);
     let opened = open(directory.path(), &claim, identity, &Options::default()).expect("an empty directory opens");
     let bytes = encode_entry(&full());

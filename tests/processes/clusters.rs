@@ -1,9 +1,13 @@
 //! Commands that are given endpoints of two clusters, or ports where something else answers.
 
+use std::collections::BTreeSet;
 use std::process::{Command, Output};
 
+use lockkeeper::client::Client;
+use lockkeeper::rpc::{RemoteService, RemoteSettings};
 use serde_json::Value;
 
+use crate::cluster::{Cluster, PATIENCE};
 use crate::lone::Lone;
 use crate::ports::free_ports;
 
@@ -24,8 +28,8 @@ impl One {
             folder.join(name)
         );
         let node = Lone::start(folder, &format!("{name}-node"), &config, &client);
-        let status = node.told(|status| status.leader.is_some()).await;
-        Self { node, others: [http, peer], cluster_id: format!("{:032x}", status.cluster_id) }
+        let status = node.told(|status| status.leader.is_some() && status.cluster_id.is_some()).await;
+        Self { node, others: [http, peer], cluster_id: format!("{:032x}", status.cluster_id.expect("founded")) }
     }
 }
 
@@ -80,6 +84,50 @@ async fn two_clusters_behind_one_list_are_a_usage_error() {
     let (code, _, said) = ran(command(&mixed, &["--cluster", "one", "status"]));
     assert_eq!(code, Some(64), "{said}");
     assert!(said.contains("--cluster") && said.contains("32 hexadecimal digits"), "{said}");
+}
+
+/// What each node says of its cluster's id: the same.
+async fn one_id(cluster: &Cluster) -> String {
+    let mut ids = BTreeSet::new();
+    for endpoint in cluster.endpoints() {
+        let service = RemoteService::new(RemoteSettings::new([endpoint])).expect("an endpoint");
+        let client = Client::new(service).request_wait(PATIENCE);
+        ids.insert(client.cluster_id().await.expect("founded"));
+    }
+    assert_eq!(ids.len(), 1, "{ids:x?}");
+    format!("{:032x}", ids.first().expect("one"))
+}
+
+/// All nodes of a cluster report one id, also after they were killed and started again. Where all of them have lost their data
+/// and found the cluster again, at the same addresses and with the same configs, it is another cluster: its id is new, and a
+/// command that names the old one is refused and shows both.
+#[tokio::test]
+async fn a_cluster_that_is_founded_again_is_another_one() {
+    let mut cluster = Cluster::start().await;
+    let old = one_id(&cluster).await;
+    let restart = |cluster: &mut Cluster, wiped: bool| {
+        (1..=3).for_each(|node| cluster.kill(node));
+        for node in 1..=3 {
+            if wiped {
+                std::fs::remove_dir_all(cluster.folder().join(format!("n{node}"))).expect("its data");
+            }
+            cluster.spawn(node);
+        }
+    };
+    restart(&mut cluster, false);
+    assert_eq!(one_id(&cluster).await, old);
+
+    restart(&mut cluster, true);
+    let new = one_id(&cluster).await;
+    assert_ne!(new, old);
+    let endpoints = cluster.endpoints();
+    let endpoints: Vec<&str> = endpoints.iter().map(String::as_str).collect();
+    let named = |id: &str| ran(command(&endpoints, &["--cluster", id, "lock", "nightly", "--", "true"]));
+    let (code, _, said) = named(&old);
+    assert_eq!(code, Some(64), "{said}");
+    assert!(said.contains(&old) && said.contains(&new), "{said}");
+    let (code, _, said) = named(&new);
+    assert_eq!(code, Some(0), "{said}");
 }
 
 /// `status` begins with the id that `--cluster` takes. A command under `lock` finds that id in its environment, where the run

@@ -20,7 +20,7 @@ async fn lone() -> Cluster {
 }
 
 async fn id_of(cluster: &Cluster) -> u128 {
-    cluster.leader().await.service().status().await.expect("its status").cluster_id
+    cluster.leader().await.service().status().await.expect("its status").cluster_id.expect("founded")
 }
 
 /// How many grants a cluster has made.

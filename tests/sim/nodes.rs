@@ -89,7 +89,7 @@ fn config(index: usize) -> Config {
     let any = |port| SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
     Config {
         cluster: "simulated".to_owned(),
-        cluster_id: None,
+        peers_id: None,
         node: index as u64 + 1,
         data: std::path::PathBuf::new(),
         listen: Listen { client: any(CLIENT_PORT), peer: any(PEER_PORT), http: None },

@@ -138,7 +138,8 @@ fn status_has_every_field() {
     };
     let status = Status {
         cluster: "harbour".into(),
-        cluster_id: 0xabc,
+        cluster_id: Some(0xabc),
+        peers_id: 0xdef,
         node: 2,
         leader: None,
         term: 4,

@@ -280,7 +280,7 @@ impl Fake {
             | Command::Document(_)
             | Command::Tick
             | Command::LeaderlessGap { .. }
-            | Command::Configure(_)
+            | Command::Configure { .. }
             | Command::Announce(_)
             | Command::RaiseFeatures(_) => unreachable!("no test of this module asks for {command:?}"),
         }
@@ -414,7 +414,8 @@ impl LockService for Fake {
         self.reach(Asked::Status).await?;
         Ok(Status {
             cluster: String::new(),
-            cluster_id: self.inner().cluster_id,
+            cluster_id: Some(self.inner().cluster_id),
+            peers_id: 1,
             node: 1,
             leader: Some(1),
             term: 1,

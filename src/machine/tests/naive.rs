@@ -293,7 +293,7 @@ impl Naive {
             Command::Document(command) => self.document(principal, command),
             Command::ChangeSetting(Setting::TtlMax(value)) => self.change_ttl_max(*value),
             Command::Tick | Command::LeaderlessGap { .. } => Outcome::Done,
-            Command::Configure(settings) => {
+            Command::Configure { settings, cluster_id: _ } => {
                 self.settings = self.settings.or(Some(*settings));
                 Outcome::Done
             }

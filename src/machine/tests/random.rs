@@ -321,11 +321,10 @@ impl Story {
                 Command::ChangeSetting(Setting::TtlMax(*self.random.pick(&values).expect("some")))
             }
             102..120 => self.document(),
-            _ => Command::Configure(ClusterSettings {
-                timing_ms: [100, 500, 1000],
-                ttl_ms_min: 1000,
-                ttl_ms_max: 60_000,
-            }),
+            _ => Command::Configure {
+                settings: ClusterSettings { timing_ms: [100, 500, 1000], ttl_ms_min: 1000, ttl_ms_max: 60_000 },
+                cluster_id: u128::from(self.random.below(9)),
+            },
         }
     }
 

@@ -73,7 +73,7 @@ impl Driven {
 
     /// As a new cluster finds it: from its records.
     fn restored(&self, wall: u64, at_once: bool) -> Self {
-        self.restored_as(Restoring { wall: WallTime(wall), epoch_min: 0, at_once, ttl_ms_max: 0 })
+        self.restored_as(Restoring { wall: WallTime(wall), cluster_id: 7, epoch_min: 0, at_once, ttl_ms_max: 0 })
     }
 
     fn restored_as(&self, restoring: Restoring) -> Self {
@@ -162,10 +162,29 @@ fn no_node_of_the_old_cluster_is_known() {
     let told = Announcement { node: 2, disk: 22, features: 1, version: "1".to_owned(), http: None };
     before.apply(5, Command::Announce(told));
     let settings = ClusterSettings { timing_ms: [50, 150, 300], ttl_ms_min: 3000, ttl_ms_max: 60_000 };
-    before.apply(5, Command::Configure(settings));
+    before.apply(5, Command::Configure { settings, cluster_id: 5 });
     let after = before.restored(NOON, false);
     assert_eq!((after.0.announcements().len(), after.0.settings()), (0, None));
     assert_eq!(after.0.applied(), before.0.applied() + 1);
+}
+
+/// The first configuring entry fixes the cluster's id, and a later one with another id changes nothing, whichever leader wrote
+/// it. A restored cluster has the id that the restore drew, before its first leader configures it and after.
+#[test]
+fn the_first_cluster_id_stays() {
+    let settings = ClusterSettings { timing_ms: [50, 150, 300], ttl_ms_min: 3000, ttl_ms_max: 60_000 };
+    let configured = |driven: &mut Driven, cluster_id: u128| {
+        driven.apply(driven.0.now().0, Command::Configure { settings, cluster_id });
+        driven.0.cluster_id()
+    };
+    let mut before = backed_up();
+    assert_eq!(before.0.cluster_id(), None);
+    assert_eq!([5, 6].map(|cluster_id| configured(&mut before, cluster_id)), [Some(5); 2]);
+    let records: Vec<_> = before.0.records().collect();
+    assert_eq!(Machine::from_records(records).expect("a state").cluster_id(), Some(5));
+    let mut after = before.restored(NOON, false);
+    assert_eq!((after.0.cluster_id(), after.0.settings()), (Some(7), None));
+    assert_eq!(configured(&mut after, 8), Some(7));
 }
 
 /// A restored cluster waits for the largest value that the longest TTL ever had, also where it was lowered before the backup;
@@ -174,14 +193,15 @@ fn no_node_of_the_old_cluster_is_known() {
 fn a_restore_waits_for_the_largest_ttl_that_ever_was() {
     let (hour_ms, mut before) = (60 * 60 * 1000, backed_up());
     let settings = ClusterSettings { timing_ms: [50, 150, 300], ttl_ms_min: 3000, ttl_ms_max: 60_000 };
-    before.apply(5, Command::Configure(settings));
+    before.apply(5, Command::Configure { settings, cluster_id: 5 });
     for ttl_ms_max in [2 * hour_ms, 30_000] {
         assert_eq!(before.apply(5, Command::ChangeSetting(Setting::TtlMax(ttl_ms_max))), Outcome::Done);
     }
     let mut after = before.restored(NOON, false);
     assert_eq!(after.0.closed_ms(), 2 * hour_ms);
-    let raised = Restoring { wall: WallTime(NOON), epoch_min: 0, at_once: false, ttl_ms_max: 3 * hour_ms };
+    let raised =
+        Restoring { wall: WallTime(NOON), cluster_id: 7, epoch_min: 0, at_once: false, ttl_ms_max: 3 * hour_ms };
     assert_eq!(before.restored_as(raised).0.closed_ms(), 3 * hour_ms, "it was raised after the backup");
-    after.apply(after.0.now().0, Command::Configure(settings));
+    after.apply(after.0.now().0, Command::Configure { settings, cluster_id: 5 });
     assert_eq!(after.0.ttl_ms_bounds(), (3_000, 30_000));
 }

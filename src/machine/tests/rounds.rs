@@ -150,7 +150,8 @@ fn queues_open_in_rounds_after_a_restore() {
         let holds = numbers.clone().map(|number| acquire(1, number, name(number).as_str(), None));
         driven.apply(0, holds.chain(numbers.map(|number| take(number, number))).collect());
     }
-    driven.0.restore(Restoring { wall: WallTime(1_796_000_000_000), epoch_min: 0, at_once: false, ttl_ms_max: 0 });
+    let wall = WallTime(1_796_000_000_000);
+    driven.0.restore(Restoring { wall, cluster_id: 7, epoch_min: 0, at_once: false, ttl_ms_max: 0 });
     assert_eq!(driven.0.totals().holders, 0, "all sessions have ended");
     let over = limits::TTL_MS_MAX_DEFAULT + 1;
     let applied = driven.apply(over, vec![take(QUEUES, QUEUES + 1)]);

@@ -78,8 +78,8 @@ struct Alone {
 impl Alone {
     fn new() -> Self {
         let (wal, state) = (MemoryWal::default(), MemoryState::default());
-        let me = SelfIdentity { cluster_id: 7, group_id: 0, node: 1, disk: 11 };
-        let origin = Origin { cluster: "alone".to_owned(), cluster_id: 7 };
+        let me = SelfIdentity { peers_id: 7, group_id: 0, node: 1, disk: 11 };
+        let origin = Origin { cluster: "alone".to_owned(), peers_id: 7 };
         let (any_state, any_wal) = (Arc::new(state.clone()), Arc::new(wal.clone()));
         let shared = Shared::new(me, origin, &nothing(), any_state, any_wal, Arc::new(Deaf)).unwrap();
         Self { wal, state, shared: Arc::new(shared) }
@@ -148,7 +148,7 @@ fn a_long_range_is_applied_part_by_part() {
 #[test]
 fn the_disk_is_read_on_a_thread_of_its_own() {
     let dir = tempfile::tempdir().unwrap();
-    let claim = Claim { cluster: "alone".to_owned(), node: 1, cluster_id: None, group_id: None };
+    let claim = Claim { cluster: "alone".to_owned(), node: 1, peers_id: None, group_id: None };
     let identity = || Identity::new("alone".to_owned(), 7, 0, 1, 11);
     let opened = storage::open(dir.path(), &claim, identity, &Options::default()).unwrap();
     let entries = (0..10).map(|index| (LogId::new(1, 1, index), BLANK)).collect();

@@ -168,13 +168,13 @@ async fn a_stranger_is_refused() {
     cluster.propose(1).await;
     let leader = cluster.leader().await;
     let term = cluster.node(leader).watch().borrow().term;
-    let settings = RaftSettings { node: 2, cluster_id: 43, ..cluster.settings.clone() };
+    let settings = RaftSettings { node: 2, peers_id: 43, ..cluster.settings.clone() };
     let (wal, state) = (Arc::new(MemoryWal::default()), Arc::new(MemoryState::default()));
     let stranger =
         Consensus::start(settings, wal, state, &nothing(), Arc::new(Deaf), cluster.connector(2)).await.unwrap();
     let deadline = Duration::from_secs(5);
     let refused = stranger.forward(1, Bytes::from_static(b"hello"), deadline).await.unwrap_err();
-    assert!(refused.to_string().contains("this is cluster"), "{refused}");
+    assert!(refused.to_string().contains("another cluster"), "{refused}");
     let answer = cluster.node(2).forward(1, Bytes::from_static(b"hello"), deadline).await.unwrap();
     assert_eq!(answer, b"hello"[..]);
     assert_eq!(cluster.node(leader).watch().borrow().term, term);

@@ -17,8 +17,8 @@ use crate::codec::{decode_entry, encode_entry};
 use crate::limits::{PEER_MESSAGE_BYTES_MAX, REPLICATION_ENTRIES_MAX};
 use crate::protobuf;
 
-const SENDER: SelfIdentity = SelfIdentity { cluster_id: 7, group_id: 0, node: 2, disk: 22 };
-const ME: SelfIdentity = SelfIdentity { cluster_id: 7, group_id: 0, node: 1, disk: 11 };
+const SENDER: SelfIdentity = SelfIdentity { peers_id: 7, group_id: 0, node: 2, disk: 22 };
+const ME: SelfIdentity = SelfIdentity { peers_id: 7, group_id: 0, node: 1, disk: 11 };
 
 fn log_id(index: u64) -> Option<wire::LogId> {
     Some(wire::LogId { term: 3, node: 2, index })
@@ -41,7 +41,7 @@ fn entries() -> Vec<wire::LogEntry> {
 fn samples() -> Vec<Sample> {
     let header = || Some(SENDER.header(1, Some(11)));
     let vote = || Some(wire::Ballot { term: 3, node: 2, committed: true });
-    let origin = Origin { cluster: "harbour".to_owned(), cluster_id: 7 };
+    let origin = Origin { cluster: "harbour".to_owned(), peers_id: 7 };
     let announced = wire::SnapshotAnnouncement {
         header: header(),
         vote: vote(),

@@ -117,7 +117,7 @@ async fn more_snapshots_than_there_are_places_are_refused() {
     cluster.propose(1).await;
     let address = format!("http://{}", cluster.settings.members[&1].peer);
     let client = wire::peer_client::PeerClient::connect(address).await.unwrap();
-    let sender = SelfIdentity { cluster_id: 42, group_id: 0, node: 2, disk: 2 };
+    let sender = SelfIdentity { peers_id: 42, group_id: 0, node: 2, disk: 2 };
     let vote = from_vote(Vote { term: 1, node: 2, committed: true });
     let calls = (0..=SNAPSHOTS_RECEIVED_MAX).map(|_| {
         let announcement = wire::announcement(sender.header(1, None), &vote, &Head::default(), 1_000);

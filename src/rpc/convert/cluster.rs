@@ -9,7 +9,7 @@ impl From<&Status> for pb::StatusReply {
     fn from(status: &Status) -> Self {
         Self {
             cluster: status.cluster.clone(),
-            cluster_id: bytes_of(status.cluster_id),
+            cluster_id: status.cluster_id.map(bytes_of).unwrap_or_default(),
             node: status.node,
             leader: status.leader,
             term: status.term,
@@ -24,6 +24,7 @@ impl From<&Status> for pb::StatusReply {
             election_min_ms: status.timing_ms[1],
             election_max_ms: status.timing_ms[2],
             closed_ms: status.closed_ms,
+            peers_id: bytes_of(status.peers_id),
         }
     }
 }
@@ -33,7 +34,10 @@ impl TryFrom<pb::StatusReply> for Status {
     fn try_from(status: pb::StatusReply) -> Result<Self, Invalid> {
         Ok(Self {
             cluster: status.cluster,
-            cluster_id: read_u128("cluster_id", &status.cluster_id)?,
+            cluster_id: (!status.cluster_id.is_empty())
+                .then(|| read_u128("cluster_id", &status.cluster_id))
+                .transpose()?,
+            peers_id: read_u128("peers_id", &status.peers_id)?,
             node: status.node,
             leader: status.leader,
             term: status.term,

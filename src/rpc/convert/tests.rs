@@ -236,7 +236,8 @@ fn sample_status() -> Status {
     };
     Status {
         cluster: "harbour".to_owned(),
-        cluster_id: 0x0102 << 100,
+        cluster_id: Some(0x0102 << 100),
+        peers_id: 0x0304 << 90,
         node: 1,
         leader: Some(2),
         term: 3,
@@ -256,7 +257,9 @@ fn sample_status() -> Status {
 #[test]
 fn status_reads_back() {
     let status = sample_status();
-    assert_eq!(Status::try_from(pb::StatusReply::from(&status)), Ok(status));
+    for status in [Status { cluster_id: None, ..status.clone() }, status] {
+        assert_eq!(Status::try_from(pb::StatusReply::from(&status)), Ok(status));
+    }
 }
 
 /// A change of the members reads back.

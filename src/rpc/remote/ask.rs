@@ -124,7 +124,7 @@ impl RemoteService {
             | Command::ChangeSetting(_)
             | Command::Tick
             | Command::LeaderlessGap { .. }
-            | Command::Configure(_)
+            | Command::Configure { .. }
             | Command::Announce(_)
             | Command::RaiseFeatures(_) => Err(ServiceError::Internal("not a command of a bound session".to_owned())),
         }

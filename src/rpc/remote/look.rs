@@ -13,7 +13,8 @@ use super::pin::{Believed, Found, Unfit, asked_for_its_cluster};
 use crate::limits;
 use crate::service::ServiceError;
 
-type Greeted = Result<(Channel, u128), Unfit>;
+/// A connection, and the cluster at its other end: `None` where that has no id yet.
+type Greeted = Result<(Channel, Option<u128>), Unfit>;
 
 impl Endpoints {
     /// Looks at all endpoints for the cluster to believe. Once one has answered, the others have a moment left: where they
@@ -27,7 +28,7 @@ impl Endpoints {
         let mut looks: FuturesUnordered<_> = self.addresses().iter().map(|address| look(address.as_str())).collect();
         let mut greeted: BTreeMap<&str, Greeted> = BTreeMap::new();
         while let Some((address, found)) = looks.next().await {
-            let enough = matches!(found, Ok((_, cluster_id)) if self.cluster.takes(cluster_id));
+            let enough = matches!(found, Ok((_, Some(cluster_id))) if self.cluster.takes(cluster_id));
             greeted.insert(address, found);
             if enough {
                 break;
@@ -40,7 +41,7 @@ impl Endpoints {
         };
         let _ = timeout(Duration::from_millis(limits::CLUSTER_LOOK_MS), rest).await;
         let found = |address: &String| match greeted.get(address.as_str()) {
-            Some(Ok((_, cluster_id))) => Ok(*cluster_id),
+            Some(Ok((_, cluster_id))) => cluster_id.ok_or(Unfit::Unfounded),
             Some(Err(unfit)) => Err(unfit.clone()),
             None => Err(late()),
         };
@@ -62,13 +63,15 @@ impl Endpoints {
     pub(super) async fn connected(&self, address: &str) -> Result<Believed, String> {
         let greeted = self.greeted(address).await;
         let found = match &greeted {
-            Ok((_, cluster_id)) => Ok(*cluster_id),
+            Ok((_, cluster_id)) => cluster_id.ok_or(Unfit::Unfounded),
             Err(unfit) => Err(unfit.clone()),
         };
         self.cluster.note(address, &found);
         match greeted {
-            Ok((channel, cluster_id)) if self.cluster.takes(cluster_id) => Ok(self.keep(address, channel)),
-            Ok((_, cluster_id)) => Err(Unfit::Foreign(cluster_id).about(address)),
+            Ok((channel, Some(cluster_id))) if self.cluster.takes(cluster_id) => Ok(self.keep(address, channel)),
+            // It refuses calls that name a cluster until it belongs to that one.
+            Ok((channel, None)) => Ok(self.keep(address, channel)),
+            Ok((_, Some(cluster_id))) => Err(Unfit::Foreign(cluster_id).about(address)),
             Err(unfit) => Err(unfit.about(address)),
         }
     }

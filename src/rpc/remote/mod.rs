@@ -211,7 +211,7 @@ impl RemoteService {
             Command::Disconnected { .. }
             | Command::Tick
             | Command::LeaderlessGap { .. }
-            | Command::Configure(_)
+            | Command::Configure { .. }
             | Command::Announce(_)
             | Command::RaiseFeatures(_) => {
                 Err(ServiceError::Forbidden { why: "only a node makes this command".to_owned() })
@@ -257,7 +257,7 @@ fn stream_body(command: &Command) -> Result<(Body, Option<u64>), ServiceError> {
         | Command::ChangeSetting(_)
         | Command::Tick
         | Command::LeaderlessGap { .. }
-        | Command::Configure(_)
+        | Command::Configure { .. }
         | Command::Announce(_)
         | Command::RaiseFeatures(_) => {
             return Err(ServiceError::Internal("not a command of a bound session".to_owned()));

@@ -16,9 +16,9 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 use super::endpoints::cause;
-use crate::model::{Invalid, parse_cluster_id};
+use crate::model::Invalid;
 use crate::rpc::convert::error_to_status;
-use crate::rpc::naming::{CLUSTER, header_of, named};
+use crate::rpc::naming::{CLUSTER, header_of, is_unfounded, named};
 use crate::service::{NotSent, ServiceError};
 
 /// See the module.
@@ -40,6 +40,8 @@ pub(super) struct Pin {
 pub(super) enum Unfit {
     /// Another cluster answers there.
     Foreign(u128),
+    /// A node answers there whose cluster has no id yet.
+    Unfounded,
     /// Something else than a node's client port answers there.
     NoClientPort(String),
     /// Nothing answers there at the moment.
@@ -51,6 +53,7 @@ impl Unfit {
     pub(super) fn about(&self, address: &str) -> String {
         match self {
             Unfit::Foreign(cluster_id) => format!("{address} belongs to cluster {cluster_id:032x}"),
+            Unfit::Unfounded => format!("{address}: its cluster is not founded yet"),
             Unfit::NoClientPort(why) => format!("{address} is not a lockkeeper client port ({why})"),
             Unfit::Unreached(why) => format!("{address}: {why}"),
         }
@@ -93,6 +96,9 @@ impl Pin {
                 let bound = format!("a cluster of the endpoints ({})", all());
                 return Err(Invalid::new("cluster", bound, format!("{wanted:032x}")).into());
             }
+            (_, []) if found.iter().any(|(_, found)| *found == Err(Unfit::Unfounded)) => {
+                return Err(ServiceError::not_sent(NotSent::NoLeader));
+            }
             (Some(wanted), _) => {
                 return Err(unreachable(format!("no endpoint of cluster {wanted:032x} answers: {}", all())));
             }
@@ -115,7 +121,7 @@ impl Pin {
         let unfit = match found {
             Ok(cluster_id) if self.takes(*cluster_id) => None,
             Ok(cluster_id) => Some(Unfit::Foreign(*cluster_id)),
-            Err(Unfit::Unreached(_)) => return,
+            Err(Unfit::Unreached(_) | Unfit::Unfounded) => return,
             Err(unfit) => Some(unfit.clone()),
         };
         let before = match &unfit {
@@ -150,6 +156,10 @@ impl Pin {
         if headers.get(CLUSTER) == Some(header) {
             return None;
         }
+        if is_unfounded(headers) {
+            // The call named a cluster, so it was refused.
+            return Some(ServiceError::not_sent(NotSent::NoLeader));
+        }
         let Some(cluster_id) = named(headers) else {
             let said = headers.get("grpc-message").and_then(|text| text.to_str().ok()).unwrap_or("nothing more");
             return Some(ServiceError::unknown(format!("the answer of {address} names no cluster: {said}")));
@@ -167,14 +177,18 @@ fn unreachable(why: String) -> ServiceError {
     ServiceError::not_sent(NotSent::Unreachable(why))
 }
 
-/// Asks over a new connection which cluster is at its other end. The question changes nothing there. An error is the text
-/// of what went wrong.
-pub(super) async fn asked_for_its_cluster(channel: Channel) -> Result<u128, String> {
+/// Asks over a new connection which cluster is at its other end; `None` where that has no id yet. The question changes nothing
+/// there. An error is the text of what went wrong.
+pub(super) async fn asked_for_its_cluster(channel: Channel) -> Result<Option<u128>, String> {
     let asked = HealthCheckRequest { service: String::new() };
     let answered = HealthClient::new(channel).check(asked).await;
     let metadata = answered.as_ref().map_or_else(|status| status.metadata(), |answer| answer.metadata());
-    let cluster_id = metadata.get(CLUSTER.as_str()).and_then(|text| parse_cluster_id(text.to_str().ok()?).ok());
-    cluster_id.ok_or_else(|| answered.map_or_else(|status| cause(&status), |_| "it names no cluster".to_owned()))
+    let headers = metadata.clone().into_headers();
+    match named(&headers) {
+        None if is_unfounded(&headers) => Ok(None),
+        None => Err(answered.map_or_else(|status| cause(&status), |_| "it names no cluster".to_owned())),
+        named => Ok(named),
+    }
 }
 
 /// A connection for calls that are meant for the believed cluster. Each call names it, and each answer is checked before

@@ -8,11 +8,11 @@ use tonic::Streaming;
 use super::{End, SessionStream};
 use crate::limits;
 use crate::model::Invalid;
-use crate::rpc::convert::{bytes_of, namespace};
+use crate::rpc::convert::{bytes_of, error_to_status, namespace};
 use crate::rpc::pb::client_frame::Body as Asked;
 use crate::rpc::pb::server_frame::Body;
 use crate::rpc::{PROTOCOL_MAX, PROTOCOL_MIN, pb};
-use crate::service::LockService;
+use crate::service::{LockService, NotSent, ServiceError};
 
 impl<S: LockService> SessionStream<S> {
     /// Reads the client's hello and answers it, or refuses what cannot be spoken.
@@ -28,16 +28,17 @@ impl<S: LockService> SessionStream<S> {
             Ok(Ok(None)) => return Err(End::Broken),
             Ok(Err(status)) => return Err(End::Unread(Box::new(status))),
         };
-        let protocol = self.check(&hello).map_err(End::Refused)?;
+        let protocol = self.check(&hello)?;
         let leader = self.info.leader.borrow().as_ref().map(Into::into);
         let endpoints = self.info.endpoints.borrow().clone();
+        let cluster_id = self.info.cluster_id.borrow().map(bytes_of).unwrap_or_default();
         self.push(Body::Hello(pb::ServerHello {
             protocol_min: PROTOCOL_MIN,
             protocol_max: PROTOCOL_MAX,
             protocol,
             features: Vec::new(),
             cluster: self.info.cluster.clone(),
-            cluster_id: bytes_of(self.info.cluster_id),
+            cluster_id,
             group: 0,
             namespace: self.namespace.to_string(),
             frames_in_flight_max: limits::STREAM_FRAMES_IN_FLIGHT_MAX as u32,
@@ -49,19 +50,21 @@ impl<S: LockService> SessionStream<S> {
     }
 
     /// The protocol that both speak.
-    fn check(&mut self, hello: &pb::ClientHello) -> Result<u32, Invalid> {
-        self.namespace = namespace(&hello.namespace)?;
-        if let Some(expected) = hello.expected_cluster()?
-            && expected != self.info.cluster_id
-        {
-            let bound = format!("{:032x}, which this node belongs to", self.info.cluster_id);
-            return Err(Invalid::new("cluster_id", bound, format!("{expected:032x}")));
+    fn check(&mut self, hello: &pb::ClientHello) -> Result<u32, End> {
+        self.namespace = namespace(&hello.namespace).map_err(End::Refused)?;
+        if let Some(expected) = hello.expected_cluster().map_err(End::Refused)? {
+            let no_leader = || End::Unread(Box::new(error_to_status(&ServiceError::not_sent(NotSent::NoLeader))));
+            let own = self.info.cluster_id.borrow().ok_or_else(no_leader)?;
+            if expected != own {
+                let bound = format!("{own:032x}, which this node belongs to");
+                return Err(End::Refused(Invalid::new("cluster_id", bound, format!("{expected:032x}"))));
+            }
         }
         let protocol = PROTOCOL_MAX.min(hello.protocol_max);
         if hello.protocol_min > hello.protocol_max || protocol < PROTOCOL_MIN.max(hello.protocol_min) {
             let bound = format!("within {PROTOCOL_MIN} to {PROTOCOL_MAX}");
             let asked = format!("{} to {}", hello.protocol_min, hello.protocol_max);
-            return Err(Invalid::new("protocol", bound, asked));
+            return Err(End::Refused(Invalid::new("protocol", bound, asked)));
         }
         Ok(protocol)
     }

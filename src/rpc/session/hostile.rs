@@ -49,7 +49,7 @@ pub(super) fn stream_with_room(frames: usize) -> (SessionStream<Fake>, mpsc::Rec
     let (outgoing, answers) = mpsc::channel(frames);
     let info = ServerInfo {
         cluster: "harbour".to_owned(),
-        cluster_id: 0xabc,
+        cluster_id: watch::channel(Some(0xabc)).1,
         node: 1,
         leader: watch::channel(None).1,
         endpoints: watch::channel(vec![]).1,

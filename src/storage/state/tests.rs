@@ -24,7 +24,7 @@ fn id(index: u64) -> LogId {
 }
 
 fn claim() -> Claim {
-    Claim { cluster: "harbour".to_string(), node: 1, cluster_id: None, group_id: None }
+    Claim { cluster: "harbour".to_string(), node: 1, peers_id: None, group_id: None }
 }
 
 fn try_open(dir: &Path, options: &Options) -> Result<Opened, OpenError> {
@@ -319,7 +319,7 @@ fn a_directory_is_refused_to_others() {
     };
     assert!(refused(Claim { node: 2, ..claim() }).contains("belongs to node 1 of cluster harbour"));
     assert!(refused(Claim { cluster: "lake".to_string(), ..claim() }).contains("lake"));
-    assert!(refused(Claim { cluster_id: Some(8), ..claim() }).contains("harbour"));
+    assert!(refused(Claim { peers_id: Some(8), ..claim() }).contains("harbour"));
     let held = reopen(dir.path());
     assert!(refused(claim()).contains("another process holds"));
     close(held);

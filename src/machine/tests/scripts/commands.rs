@@ -76,7 +76,8 @@ impl Script {
             "gap" => Command::LeaderlessGap { gap_ms: duration(args.next_pos().ok_or("how long?")?)? },
             "configure" => {
                 let (ttl_ms_min, ttl_ms_max) = (duration(required(args, "min")?)?, duration(required(args, "max")?)?);
-                Command::Configure(ClusterSettings { timing_ms: [100, 500, 1000], ttl_ms_min, ttl_ms_max })
+                let settings = ClusterSettings { timing_ms: [100, 500, 1000], ttl_ms_min, ttl_ms_max };
+                Command::Configure { settings, cluster_id: 1 }
             }
             "announce" => Command::Announce(Announcement {
                 node: required(args, "node")?.parse()?,

@@ -45,7 +45,7 @@ impl Server {
         let service = Fake::new().0;
         let info = ServerInfo {
             cluster: "harbour".to_owned(),
-            cluster_id: 0xabc,
+            cluster_id: watch::channel(Some(0xabc)).1,
             node: 1,
             leader: watch::channel(None).1,
             endpoints: watch::channel(vec![]).1,

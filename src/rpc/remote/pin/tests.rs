@@ -123,6 +123,35 @@ async fn a_client_stays_with_its_first_cluster() {
     assert_eq!(own.end().await.first(), Some(&attach(2)));
 }
 
+/// A node whose cluster has no id yet is neither another cluster nor something else. A client finds no leader there, also where
+/// it is to believe one cluster only; it asks nothing of that node, says nothing against it, and is served once the id is there.
+/// A client that knows its cluster does not take such a node for it.
+#[tokio::test]
+async fn a_node_of_no_cluster_yet_counts_as_no_leader() {
+    let node = Node::start_in(None, 1, ANY_PORT).await;
+    let remotes = [None, Some(CLUSTER)].map(|wanted| connect(wanted, &[&node.address]));
+    for remote in &remotes {
+        assert_eq!(remote.submit(take("free")).await, Err(ServiceError::not_sent(NotSent::NoLeader)));
+    }
+    let channel = Endpoint::from_shared(format!("http://{}", node.address)).expect("legal").connect().await;
+    let asked = pb::AcquireRequest::from((&take_of("free"), convert::Sent::from(&take("free"))));
+    let mut request = Request::new(asked);
+    request.metadata_mut().insert("lockkeeper-cluster", format!("{CLUSTER:032x}").parse().expect("digits"));
+    let refused = LocksClient::new(channel.expect("connected")).acquire(request).await.expect_err("no cluster yet");
+    assert_eq!(convert::error_from_status(&refused), ServiceError::not_sent(NotSent::NoLeader));
+    assert!(naming::is_unfounded(&refused.metadata().clone().into_headers()), "{refused:?}");
+
+    node.cluster_id.send_replace(Some(CLUSTER));
+    for remote in &remotes {
+        assert_eq!(remote.submit(take("free")).await, Ok(reply(granted())));
+    }
+    let address = node.address.clone();
+    assert_eq!(node.end().await, [take("free"), take("free")]);
+    let wiped = Node::start_in(None, 1, &address).await;
+    assert_eq!(remotes[0].submit(take("free")).await, Err(ServiceError::not_sent(NotSent::NoLeader)));
+    assert_eq!((wiped.end().await, said_of(&address)), (vec![], vec![]));
+}
+
 /// A call that reaches another cluster over an old connection was not sent: the next endpoint is asked, also for what is not
 /// asked twice otherwise.
 #[tokio::test]
@@ -196,6 +225,8 @@ fn an_answer_is_believed_by_its_headers() {
     let said = unreachable(Err::<(), _>(pin.doubt("a:1", &headers(FOREIGN)).expect("foreign")));
     assert!(said.starts_with("a:1 belongs to cluster") && said.ends_with(&format!("not to {CLUSTER:032x}")), "{said}");
     assert!(matches!(pin.doubt("a:1", &HeaderMap::new()), Some(ServiceError::Unknown { .. })));
+    let unfounded = HeaderMap::from_iter([(naming::GROUP, "0".parse().expect("a digit"))]);
+    assert_eq!(pin.doubt("a:1", &unfounded), Some(ServiceError::not_sent(NotSent::NoLeader)));
 }
 
 /// Over any call a node names its cluster in each answer and error, and refuses a call that is meant for another one before
