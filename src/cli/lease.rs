@@ -186,7 +186,7 @@ pub(super) async fn check<S: LockService>(
     Ok(if valid { YES } else { NO })
 }
 
-/// Returns when a name is free. A wait of 0 asks once.
+/// Returns when a name is free. A wait of 0 looks once.
 pub(super) async fn wait<S: LockService>(
     client: &Client<S>,
     namespace: &Namespace,
@@ -194,28 +194,19 @@ pub(super) async fn wait<S: LockService>(
     output: &Output,
 ) -> Result<u8, Failure> {
     let (client, name) = (options.retry.of(client), options.name.as_str());
-    match options.wait {
-        Some(Duration::ZERO) => {
-            let view = client.inspect(name).await?.value;
-            if !view.holders.is_empty() || !view.waiters.is_empty() || view.delay_ms.is_some() {
-                return Err(not_free(name, "is not free"));
-            }
+    if let Some(wait) = options.wait {
+        if !client.wait_free_within(name, wait).await? {
+            let why = if wait.is_zero() { "is not free" } else { "did not become free in time" };
+            return Err(Failure::new(Word::NotAcquired, format!("{name} {why}")));
         }
-        Some(wait) => match tokio::time::timeout(wait, client.wait_free(name)).await {
-            Ok(free) => free?,
-            Err(_) => return Err(not_free(name, "did not become free in time")),
-        },
-        None => client.wait_free(name).await?,
+    } else {
+        client.wait_free(name).await?;
     }
     if output.json {
         let lock = options.name.to_string();
         output.object(&shapes::Free { namespace: namespace.to_string(), lock, free: true })?;
     }
     Ok(YES)
-}
-
-fn not_free(name: &str, why: &str) -> Failure {
-    Failure::new(Word::NotAcquired, format!("{name} {why}"))
 }
 
 fn known_word(state: TokenState) -> &'static str {

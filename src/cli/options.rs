@@ -107,7 +107,7 @@ pub(super) enum Command {
     Release(ReleaseOptions),
     /// Is this token the current one? Exit code 0 yes, 1 no
     Check(CheckOptions),
-    /// Return when a name is free; exit code 75 if it is not in time
+    /// Return when a name has no holder and no lock-delay; exit code 75 if not in time
     Wait(WaitOptions),
     /// List locks in use
     Ls(ListOptions),
@@ -274,7 +274,7 @@ pub(super) struct WaitOptions {
     /// Which lock
     #[arg(value_parser = lock_name)]
     pub(super) name: LockName,
-    /// Wait at most this long, from the start; 0s asks once [default: without end]
+    /// Wait at most this long, from the start; 0s looks once [default: without end]
     #[arg(short, long, value_parser = duration, value_name = "DURATION")]
     pub(super) wait: Option<Duration>,
     #[command(flatten)]

@@ -1,9 +1,13 @@
 //! Following what happens, without loss or repetition, through errors and changes of leader.
 
 use std::fmt;
+use std::pin::pin;
+use std::time::Duration;
+
+use tokio::time::sleep;
 
 use super::{Client, ClientError, Retry};
-use crate::model::{Event, EventKind, LockName, Position};
+use crate::model::{Event, LockName, Position};
 use crate::service::{Events, LockService, Scope, ServiceError, Subscription};
 
 /// A subscription that goes on by itself after errors. Dropping it ends it.
@@ -96,39 +100,42 @@ impl<S: LockService> Client<S> {
         Watch { service, scope, after, cluster_id, events: None, retry }
     }
 
-    /// Waits until nobody holds the lock or stands in its queue. It says nothing of the moment after: to be sure of a
-    /// lock, acquire it. Asks again only after something happened to the lock, so it costs nothing while it waits.
+    /// Waits until the name is free, see [`LockView::free`](crate::model::LockView::free). It does not return while the lock
+    /// passes from its holder to the next waiter. It says nothing of the moment after: to be sure of a lock, acquire it. Asks
+    /// again only after something happened to the lock, so it costs nothing while it waits.
     pub async fn wait_free(&self, name: &str) -> Result<(), ClientError> {
-        let lock = LockName::parse(name)?;
+        let lock = self.key(LockName::parse(name)?);
         let mut watch = self.watch(name, None).await?;
-        loop {
-            let view = self.inspect(name).await?.value;
-            if view.holders.is_empty() && view.waiters.is_empty() {
-                return Ok(());
-            }
+        while !self.inspect(name).await?.value.free {
             loop {
                 match watch.next().await {
-                    Ok(event) if frees(&event, &lock) => break,
+                    Ok(event) if event.may_free(&lock) => break,
                     Ok(_) => {}
                     Err(ClientError::Service(ServiceError::EventsMissed { .. })) => break,
                     Err(error) => return Err(error),
                 }
             }
         }
+        Ok(())
     }
-}
 
-/// Whether the lock may have become free by it.
-fn frees(event: &Event, lock: &LockName) -> bool {
-    let ended = matches!(
-        event.kind,
-        EventKind::Released { .. }
-            | EventKind::Expired { .. }
-            | EventKind::Left { .. }
-            | EventKind::Broken { .. }
-            | EventKind::Reopened
-    );
-    ended && event.subject.lock().is_some_and(|key| key.name == *lock)
+    /// The same for at most so long: whether the name is free. It looks at least once, however short that is, and once only
+    /// where it is nothing.
+    pub async fn wait_free_within(&self, name: &str, longest: Duration) -> Result<bool, ClientError> {
+        let mut over = pin!(sleep(longest));
+        if self.inspect(name).await?.value.free {
+            return Ok(true);
+        }
+        if longest.is_zero() {
+            return Ok(false);
+        }
+        // Where the time is over while the service cannot be reached, the last look is the answer.
+        tokio::select! {
+            biased;
+            () = &mut over => Ok(false),
+            free = self.wait_free(name) => free.map(|()| true),
+        }
+    }
 }
 
 impl<S: LockService> fmt::Debug for Watch<S> {

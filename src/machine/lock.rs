@@ -42,10 +42,15 @@ impl Lock {
         Self { kind, limit, limit_kept, holders, queue, delays, permits_held: 0, permits_reserved: 0, takes, handles }
     }
 
-    /// Whether nobody holds it or waits for it, and nothing keeps it closed.
+    /// Whether a wait for it returns: it has no holder, so that no permit of a semaphore is out, and nothing keeps it closed.
+    /// Waiters do not count: a lock that passes from its holder to the next waiter has a holder after every entry.
+    pub(super) fn is_free_for_wait(&self) -> bool {
+        self.holders.is_empty() && self.delays.is_empty()
+    }
+
+    /// Whether it needs no record: a wait for it returns, nobody waits in its queue, and its limit is no setting.
     pub(super) fn is_free(&self) -> bool {
-        let used = !self.holders.is_empty() || !self.queue.is_empty() || !self.delays.is_empty();
-        !used && !self.limit_kept
+        self.is_free_for_wait() && self.queue.is_empty() && !self.limit_kept
     }
 
     /// Whether this mode can be held beside the present holders.

@@ -121,6 +121,7 @@ impl Machine {
             waiters: waiters.collect(),
             delay_ms: self.delay_left_ms(key),
             value: self.value_of(key),
+            free: lock.is_free_for_wait(),
         }
     }
 

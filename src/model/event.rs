@@ -243,7 +243,23 @@ pub enum LeaveReason {
     Deadlock,
 }
 
+impl Event {
+    /// Whether a wait for this lock may return after it.
+    #[must_use]
+    pub fn may_free(&self, lock: &LockKey) -> bool {
+        self.kind.may_free() && self.subject.lock() == Some(lock)
+    }
+}
+
 impl EventKind {
+    /// Whether a wait for the lock that it is about may return after it, see [`LockView::free`](super::LockView::free).
+    fn may_free(&self) -> bool {
+        matches!(
+            self,
+            EventKind::Released { .. } | EventKind::Expired { .. } | EventKind::Broken { .. } | EventKind::Reopened
+        )
+    }
+
     /// The event's word, as people and scripts see it.
     #[must_use]
     pub fn word(&self) -> &'static str {

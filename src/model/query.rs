@@ -202,13 +202,24 @@ pub struct LockView {
     pub delay_ms: Option<u64>,
     /// The text kept by the first holder that has one.
     pub value: Option<LockValue>,
+    /// A wait for the name returns: it has no holder, and no lock-delay keeps it or some of its permits closed.
+    pub free: bool,
 }
 
 impl LockView {
     /// A name that is not in use.
     #[must_use]
     pub fn free(lock: LockKey) -> Self {
-        Self { lock, kind: None, limit: None, holders: vec![], waiters: vec![], delay_ms: None, value: None }
+        Self {
+            lock,
+            kind: None,
+            limit: None,
+            holders: vec![],
+            waiters: vec![],
+            delay_ms: None,
+            value: None,
+            free: true,
+        }
     }
 }
 

@@ -1,9 +1,12 @@
 //! The `Locks` service: each call parsed, passed on and answered; streams get a task of their own.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
+use std::time::Duration;
 
+use futures_util::future::{Either, pending};
 use futures_util::{Stream, StreamExt, stream};
 use tokio::sync::{mpsc, watch};
+use tokio::time::sleep;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -16,7 +19,7 @@ use super::tasks::Tasks;
 use super::tokens::{TokenStream, token_stream};
 use crate::limits;
 use crate::model::{
-    Answer, Answered, EventKind, FencingToken, Handle, Invalid, ListFilter, LockKey, Query, RenewalTarget, SessionId,
+    Answer, Answered, FencingToken, Handle, Invalid, ListFilter, LockKey, Query, RenewalTarget, SessionId,
 };
 use crate::service::{
     Call, ClaimRef, Events, Freshness, LockService, Proof, RenewalCall, Scope, ServerInfo, ServiceError, Subscription,
@@ -59,60 +62,38 @@ impl<S: LockService> Locks<S> {
         answered.map_err(|error| error_to_status(&error))
     }
 
-    /// The state of a lock as soon as nobody holds it: it is looked at again only after something happened to it.
-    async fn free(&self, lock: LockKey) -> Result<Answered, ServiceError> {
+    /// The state of a lock as soon as it is free, or when the time is over. It is looked at again only after something happened
+    /// to it.
+    async fn free(&self, lock: LockKey, longest: Option<Duration>) -> Result<Answered, ServiceError> {
         let scope = Scope::Namespace { namespace: lock.namespace.clone(), prefix: lock.name.to_string() };
+        let subscription = || Subscription { scope: scope.clone(), after: None, cluster_id: None };
+        // It begins now, and not with the first look.
+        let mut over = pin!(longest.map_or(Either::Right(pending()), |longest| Either::Left(sleep(longest))));
+        let mut events = self.service.subscribe(subscription()).await?;
         loop {
-            let mut events =
-                self.service.subscribe(Subscription { scope: scope.clone(), after: None, cluster_id: None }).await?;
-            loop {
-                let query = Query::Inspect { lock: lock.clone() };
-                let answered = self.service.query(query, Freshness::Linearizable).await?;
-                if let Answer::Lock(view) = &answered.answer
-                    && view.holders.is_empty()
-                {
-                    return Ok(answered);
-                }
-                if !hold_ended(&mut events, &lock).await? {
-                    break;
-                }
+            let query = Query::Inspect { lock: lock.clone() };
+            let answered = self.service.query(query, Freshness::Linearizable).await?;
+            if matches!(&answered.answer, Answer::Lock(view) if view.free) {
+                return Ok(answered);
+            }
+            let missed = tokio::select! {
+                biased;
+                () = &mut over => return Ok(answered),
+                freed = may_be_free(&mut events, &lock) => !freed?,
+            };
+            if missed {
+                events = self.service.subscribe(subscription()).await?;
             }
         }
     }
 }
 
-/// Waits until a hold of the lock ended; false where events were missed and the subscription is over.
-async fn hold_ended(events: &mut Events, lock: &LockKey) -> Result<bool, ServiceError> {
+/// Waits until the lock may have become free; false where events were missed and the subscription is over.
+async fn may_be_free(events: &mut Events, lock: &LockKey) -> Result<bool, ServiceError> {
     loop {
         match events.next().await {
-            Ok(event) => match &event.kind {
-                EventKind::Released { .. }
-                | EventKind::Expired { .. }
-                | EventKind::Broken { .. }
-                | EventKind::Reopened
-                    if event.subject.lock() == Some(lock) =>
-                {
-                    return Ok(true);
-                }
-                EventKind::Queued { .. }
-                | EventKind::Granted { .. }
-                | EventKind::Left { .. }
-                | EventKind::Released { .. }
-                | EventKind::Expired { .. }
-                | EventKind::Upgraded { .. }
-                | EventKind::Downgraded
-                | EventKind::PermitsReturned { .. }
-                | EventKind::Resumed { .. }
-                | EventKind::Reopened
-                | EventKind::Broken { .. }
-                | EventKind::HandedOver { .. }
-                | EventKind::RevokeRequested { .. }
-                | EventKind::ValueChanged
-                | EventKind::LimitChanged { .. }
-                | EventKind::SessionOpened
-                | EventKind::SessionEnded { .. }
-                | EventKind::LeaderlessGap { .. } => {}
-            },
+            Ok(event) if event.may_free(lock) => return Ok(true),
+            Ok(_) => {}
             Err(ServiceError::EventsMissed { .. }) => return Ok(false),
             Err(error) => return Err(error),
         }
@@ -354,9 +335,10 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
     }
 
     async fn wait(&self, request: Request<pb::WaitRequest>) -> Answers<pb::InspectReply> {
-        let pb::WaitRequest { namespace, lock } = request.into_inner();
+        let pb::WaitRequest { namespace, lock, wait_ms } = request.into_inner();
         let lock = lock_key(&namespace, &lock).map_err(refused)?;
-        answer(self.until_stopped(self.free(lock)).await?, |_: &mut pb::InspectReply| ())
+        let waiting = self.free(lock, wait_ms.map(Duration::from_millis));
+        answer(self.until_stopped(waiting).await?, |_: &mut pb::InspectReply| ())
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Stdio};
+use std::time::Duration;
 
+use lockkeeper::model::{self, SessionClose};
+use lockkeeper::service::{Call, LockService, Proof};
 use serde_json::Value;
 
 use crate::cluster::Cluster;
@@ -119,6 +122,36 @@ fn ends(endpoints: &str) {
     let_go(holder);
     assert_eq!(waits.wait().unwrap().code(), Some(0));
     assert_eq!(code(endpoints, &["wait", "wa/it", "-w", "0s"]), Some(0));
+}
+
+/// `wait -w 0s` looks once and `wait -w D` for that long. Both exit with 75 where the name is held, where one permit of a
+/// semaphore is out, and where a lock-delay keeps the name closed; with 0 where the name was never seen.
+#[tokio::test]
+async fn a_wait_with_a_limit_says_whether_the_name_is_free() {
+    let cluster = Cluster::start().await;
+    let client = cluster.client();
+    let _held = client.lock("wa/held").acquire().await.expect("free");
+    let _permit = client.lock("wa/pool").permits(1, 3).acquire().await.expect("free");
+    let lost = client.session().open().await.expect("a session");
+    let guard = lost.lock("wa/closed").delay(Duration::from_secs(60)).acquire().await.expect("free");
+    let close = model::Command::CloseSession { session: lost.id(), end: SessionClose::Lost };
+    let proof = Proof::Handle { handle: lost.handle().clone(), namespace: lost.namespace().clone() };
+    // The stream may end before the answer; the guard notices the end of its session.
+    drop(client.service().submit(Call { proof, ..Call::new(close) }).await);
+    guard.lost().await;
+    let free = |name: &str, longest: &str| {
+        let output = cluster.command(&["wait", name, "-w", longest, "--json"]).output().unwrap();
+        let said = if output.status.success() { object(&output.stdout) } else { object(&output.stderr) };
+        (output.status.code(), said)
+    };
+    for longest in ["0s", "100ms"] {
+        for name in ["wa/held", "wa/pool", "wa/closed"] {
+            let (code, said) = free(name, longest);
+            assert_eq!((code, &said["error"]), (Some(75), &"not-acquired".into()), "{name} within {longest}");
+        }
+        let (code, said) = free("wa/never", longest);
+        assert_eq!((code, &said["free"]), (Some(0), &true.into()), "{said}");
+    }
 }
 
 /// See [`ends`].

@@ -83,6 +83,9 @@ behaviours! {
     a_watch_of_another_cluster_is_refused
     closing_a_session_wakes_the_next
     a_free_lock_is_awaited
+    a_wait_with_a_limit_says_whether_the_name_is_free
+    a_wait_lasts_through_a_lock_delay
+    a_wait_lasts_through_hand_overs
     the_same_owner_is_refused
     a_session_is_renewed
     work_is_cancelled_before_another_is_granted

@@ -13,7 +13,8 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
-use crate::suite::{LONG, SHORT};
+use crate::changes::lose;
+use crate::suite::{LONG, SHORT, in_use};
 
 async fn node() -> Channel {
     let address = format!("http://{}", crate::shared().cluster.endpoints()[0]);
@@ -66,7 +67,7 @@ async fn health_says_that_services_serve() {
 async fn a_unary_wait_ends_when_the_name_is_free() {
     let client = Client::new(crate::remote().await);
     let mut locks = LocksClient::new(node().await);
-    let request = || pb::WaitRequest { namespace: String::new(), lock: "awaited".to_owned() };
+    let request = || pb::WaitRequest { lock: "awaited".to_owned(), ..Default::default() };
     assert!(locks.wait(request()).await.expect("free").into_inner().holders.is_empty());
 
     let first = client.lock("awaited").acquire().await.expect("free");
@@ -91,7 +92,7 @@ async fn a_unary_wait_ends_however_the_hold_ends() {
     let mut locks = LocksClient::new(node().await);
     for end in ["broken", "released", "expired"] {
         let lock = format!("awaited-{end}");
-        let request = pb::WaitRequest { namespace: String::new(), lock: lock.clone() };
+        let request = pb::WaitRequest { lock: lock.clone(), ..Default::default() };
         let lease = if end == "expired" { 4 * SHORT } else { LONG };
         let held = client.lease(&lock).duration(lease).take().await.expect("free");
         let mut waits = Box::pin(locks.wait(request));
@@ -104,6 +105,31 @@ async fn a_unary_wait_ends_however_the_hold_ends() {
         }
         let reply = tokio::time::timeout(LONG, waits).await.expect("the wait ends").expect("answered").into_inner();
         assert!(reply.holders.is_empty(), "{reply:?}");
+    }
+}
+
+/// A unary wait with a limit is answered when that is over, and the reply says that the name is not free: it has a holder, one
+/// permit of a semaphore is out, or a lock-delay keeps it closed. A limit of 0 looks once. A name that was never seen is free.
+#[tokio::test]
+async fn a_unary_wait_with_a_limit_says_whether_the_name_is_free() {
+    let service = crate::remote().await;
+    let client = Client::new(service.clone());
+    let locks = LocksClient::new(node().await);
+    let free = async |lock: &str, wait_ms: u64| {
+        let request = pb::WaitRequest { lock: format!("limited.{lock}"), wait_ms: Some(wait_ms), ..Default::default() };
+        locks.clone().wait(request).await.expect("answered").into_inner().free
+    };
+    let _held = client.lock("limited.held").acquire().await.expect("free");
+    let _permit = client.lock("limited.pool").permits(1, 3).acquire().await.expect("free");
+    let lost = client.session().open().await.expect("opened");
+    let _lost = lost.lock("limited.closed").delay(LONG).acquire().await.expect("free");
+    lose(&service, &lost).await;
+    in_use(&client, "limited.closed", 0, 0).await;
+    for wait_ms in [0, 50] {
+        for name in ["held", "pool", "closed"] {
+            assert!(!free(name, wait_ms).await, "{name} within {wait_ms} ms");
+        }
+        assert!(free("never", wait_ms).await);
     }
 }
 

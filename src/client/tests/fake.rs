@@ -453,5 +453,5 @@ pub(super) fn view(token: FencingToken, deadline: LogTime) -> Answer {
         since: LogTime(1),
         deadline,
     };
-    Answer::Lock(LockView { holders: vec![holder], ..LockView::free(lock) })
+    Answer::Lock(LockView { holders: vec![holder], free: false, ..LockView::free(lock) })
 }

@@ -218,6 +218,7 @@ answers! {
         waiters: view.waiters.iter().map(Into::into).collect(),
         delay_ms: view.delay_ms,
         value: view.value.as_ref().map(ToString::to_string),
+        free: view.free,
         ..Self::default()
     };
     ListReply, Answer::Locks(Page { rows, more }) => Self {
@@ -278,6 +279,7 @@ impl TryFrom<pb::InspectReply> for Answered {
             waiters: reply.waiters.into_iter().map(WaiterView::try_from).collect::<Result<_, _>>()?,
             delay_ms: reply.delay_ms,
             value: reply.value.map(|text| LockValue::parse(&text)).transpose()?,
+            free: reply.free,
         };
         Ok(answered(reply.index, reply.now_ms, Answer::Lock(view)))
     }

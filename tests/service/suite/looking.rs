@@ -1,9 +1,13 @@
 //! What can be asked, watched and waited for.
 
+use std::pin::pin;
+use std::time::Duration;
+
 use lockkeeper::model::{EventKind, ListShow, TokenState};
 use lockkeeper::service::{LockService, Word};
 
-use super::{SHORT, client};
+use super::{LONG, SHORT, client, in_use, session};
+use crate::changes::lose;
 
 /// A token is valid while its lock is held with it, and stale ever after.
 pub(crate) async fn a_token_is_checked<S: LockService>(service: S) {
@@ -67,6 +71,57 @@ pub(crate) async fn a_free_lock_is_awaited<S: LockService>(service: S) {
     let (free, released) = tokio::join!(client.wait_free("a"), guard.release());
     free.expect("free");
     released.expect("released");
+}
+
+/// A wait with a limit answers that a name is not free while it has a holder, or while one permit of a semaphore is out. A limit
+/// of 0 looks once. A name that was never seen is free at once.
+pub(crate) async fn a_wait_with_a_limit_says_whether_the_name_is_free<S: LockService>(service: S) {
+    let client = client(service, "wait-limit");
+    let free = async |name: &str, longest| client.wait_free_within(name, longest).await.expect("an answer");
+    assert!(free("never", Duration::ZERO).await && free("never", LONG).await);
+    let held = client.lock("held").acquire().await.expect("free");
+    let permit = client.lock("pool").permits(1, 3).acquire().await.expect("free");
+    for name in ["held", "pool"] {
+        assert!(!free(name, Duration::ZERO).await && !free(name, SHORT).await, "{name}");
+    }
+    held.release().await.expect("released");
+    permit.release().await.expect("released");
+    for name in ["held", "pool"] {
+        assert!(free(name, Duration::ZERO).await && free(name, LONG).await, "{name}");
+    }
+}
+
+/// A name that a lock-delay keeps closed has no holder and is not free before the end of the delay.
+pub(crate) async fn a_wait_lasts_through_a_lock_delay<S: LockService>(service: S) {
+    let lost = session(service.clone(), "wait-delay").await;
+    let client = client(service.clone(), "wait-delay");
+    let _long = lost.lock("long").delay(LONG).acquire().await.expect("free");
+    let _short = lost.lock("short").delay(4 * SHORT).acquire().await.expect("free");
+    lose(&service, &lost).await;
+    in_use(&client, "long", 0, 0).await;
+    for longest in [Duration::ZERO, SHORT] {
+        assert!(!client.wait_free_within("long", longest).await.expect("an answer"), "{longest:?}");
+    }
+    assert!(client.wait_free_within("short", LONG).await.expect("an answer"));
+    assert_eq!(client.inspect("short").await.expect("inspected").value.delay_ms, None);
+}
+
+/// A lock that passes from its holder to the next waiter is free at no moment in between: a wait returns after the last one.
+pub(crate) async fn a_wait_lasts_through_hand_overs<S: LockService>(service: S) {
+    let client = client(service, "wait-queue");
+    let mut guard = client.lock("a").acquire().await.expect("free");
+    let mut waits = pin!(client.wait_free("a"));
+    for _ in 0..3 {
+        assert!(tokio::time::timeout(SHORT, &mut waits).await.is_err(), "held");
+        let (next, ()) = tokio::join!(client.lock("a").wait(LONG).acquire(), async {
+            in_use(&client, "a", 1, 1).await;
+            guard.release().await.expect("released");
+        });
+        guard = next.expect("the next one");
+    }
+    assert!(tokio::time::timeout(SHORT, &mut waits).await.is_err(), "held by the last one");
+    guard.release().await.expect("released");
+    waits.await.expect("free");
 }
 
 /// A position of another cluster, as one is after a restore, is refused, whatever stands there here.

@@ -336,7 +336,7 @@ fn questions() -> Vec<Sample> {
         of("ClaimRequest", &|namespace, lock| {
             pb::ClaimRequest { namespace, lock, claim: claim(), freshness }.encode_to_vec()
         }),
-        of("WaitRequest", &|namespace, lock| pb::WaitRequest { namespace, lock }.encode_to_vec()),
+        of("WaitRequest", &|namespace, lock| pb::WaitRequest { namespace, lock, wait_ms: Some(5) }.encode_to_vec()),
         of("HistoryRequest", &|namespace, lock| {
             pb::HistoryRequest { namespace, lock, after, rows, freshness }.encode_to_vec()
         }),

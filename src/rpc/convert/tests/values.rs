@@ -336,7 +336,8 @@ pub(super) fn answer() -> impl Strategy<Value = Answer> {
         |(lock, kind, limit, holders, waiters)| {
             let delay_ms = limit.map(u64::from);
             let value = limit.map(|limit| LockValue::parse(&limit.to_string()).expect("legal"));
-            LockView { lock, kind, limit, holders, waiters, delay_ms, value }
+            let free = holders.is_empty();
+            LockView { lock, kind, limit, holders, waiters, delay_ms, value, free }
         },
     );
     prop_oneof![
