@@ -15,7 +15,7 @@ use crate::service::{Call, NotSent, Proof, ServiceError};
 impl Node {
     /// Puts a command through the leader's log.
     pub(super) async fn submit_elsewhere(&self, call: Call) -> Result<Reply, ServiceError> {
-        let Forwarded::Reply(reply) = self.pass_on(Forward::Submit(call), None).await? else {
+        let Forwarded::Reply(reply) = self.pass_on(Forward::Submit(Box::new(call)), None).await? else {
             return Err(unexpected());
         };
         Ok(reply)

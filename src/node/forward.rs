@@ -10,7 +10,7 @@ use crate::service::{Call, ClaimRef, MemberChange, RenewalCall, ServiceError, St
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Forward {
     /// A command.
-    Submit(Call),
+    Submit(Box<Call>),
     /// Renewals.
     Renew(Vec<RenewalCall>),
     /// Where a claim stands, at the latest after so long.
@@ -96,7 +96,7 @@ mod tests {
         let target = RenewalTarget::Session(SessionId::new(0, 3));
         let renewal = || RenewalCall { target: target.clone(), proof: Proof::Trusted, attempt: 7 };
         vec![
-            Forward::Submit(Call::new(Command::Tick)),
+            Forward::Submit(Box::new(Call::new(Command::Tick))),
             Forward::Renew(vec![renewal(), renewal()]),
             Forward::Settled { claim: ClaimRef { lock: lock.clone(), claim: Claim::Take(TakeId(5)) }, wait_ms: 9 },
             Forward::Query(Query::Inspect { lock }),

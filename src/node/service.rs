@@ -157,7 +157,7 @@ impl Node {
         }
         let served = match forward {
             Forward::Submit(call) => match bounds::check(&call) {
-                Ok(()) => self.submit_here(call).await.map(Forwarded::Reply),
+                Ok(()) => self.submit_here(*call).await.map(Forwarded::Reply),
                 Err(error) => Err(error),
             },
             Forward::Renew(renewals) => self.renew_here(renewals).await.map(Forwarded::Replies),
