@@ -20,18 +20,18 @@ fn a_dry_run_reports_what_the_break_does() {
             story.learn(&told, &applied);
             for submission in commands {
                 let one = entry(told.stamp.0, vec![], vec![submission.command]);
-                let said = match &one.commands[0].command {
-                    Command::Manage(Manage { lock, what: Managing::Break { token, .. } }) => {
-                        Some(watched.machine.query(&Query::WouldBreak { lock: lock.clone(), token: *token }))
-                    }
-                    _ => None,
-                };
+                let mut said = None;
+                if let Command::Manage(Manage { lock, what: Managing::Break { token, .. } }) = &one.commands[0].command
+                {
+                    let query = Query::WouldBreak { lock: lock.clone(), token: *token };
+                    said = Some(watched.machine.query(&query).answer);
+                }
                 let due = watched.machine.is_due();
                 let applied = watched.apply(&one);
                 story.learn(&one, &applied);
                 // What a sweep left unfinished ends before the break, so that the answer may be another one.
                 let Some(said) = said.filter(|_| !due) else { continue };
-                let Answer::WouldBreak(mut said) = said.answer else { panic!("story {seed}: another answer") };
+                let Answer::WouldBreak(mut said) = said else { panic!("story {seed}: another answer") };
                 if let Outcome::Broken(breach) = &mut said {
                     assert!(!breach.done, "story {seed}: {one:?}");
                     breach.done = true;
