@@ -60,6 +60,10 @@ pub const TTL_MS_MAX_DEFAULT: u64 = 10 * 60 * 1000;
 pub const TTL_MS_MAX: u64 = 24 * 60 * 60 * 1000;
 /// The longest that a name stays closed after an involuntary end.
 pub const LOCK_DELAY_MS_MAX: u64 = 60_000;
+/// The longest that an acquire may ask a lock to stay closed, counted from its grant.
+pub const AT_LEAST_MS_MAX: u64 = 24 * 60 * 60 * 1000;
+/// The longest that an acquire may ask its hold to last.
+pub const AT_MOST_MS_MAX: u64 = 24 * 60 * 60 * 1000;
 /// The shortest lease of a lock or token lease.
 pub const LEASE_MS_MIN: u64 = 1;
 /// The shortest default TTL of a session.

@@ -175,6 +175,7 @@ fn reason_byte(reason: EndReason) -> u8 {
         EndReason::Broken => 4,
         EndReason::HandedOver => 5,
         EndReason::Overtaken => 6,
+        EndReason::TimeOver => 7,
     }
 }
 

@@ -159,6 +159,7 @@ impl<'a> Rest<'a> {
             4 => EndReason::Broken,
             5 => EndReason::HandedOver,
             6 => EndReason::Overtaken,
+            7 => EndReason::TimeOver,
             other => return Err(Damaged(format!("a reason of kind {other}"))),
         })
     }

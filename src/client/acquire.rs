@@ -117,7 +117,7 @@ impl<S: LockService> Session<S> {
             // Its lease may have run out just before it could be renewed: then the hold is gone by now.
             self.surely_held(&name, token).await?;
         }
-        let grant = Grant { token, deadline: None, waited_ms: 0 };
+        let grant = Grant { token, deadline: None, ends: None, waited_ms: 0 };
         let hold = Arc::new(Hold::new(name, &grant, lease));
         Ok(LockGuard::new(self.tie.clone(), hold, Duration::ZERO).held_in(mode))
     }

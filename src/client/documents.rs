@@ -151,7 +151,7 @@ impl<S: LockService> Client<S> {
         match (outcome, name) {
             (Outcome::Granted(grant), _) => Ok(Grabbed { token: grant.token, at: stamp, index }),
             (Outcome::HoldEnded { reason }, Some(lock)) => Err(ClientError::HoldEnded { lock, reason }),
-            (Outcome::Withdrawn, Some(lock)) => Err(ClientError::NotAcquired { lock, holder: None }),
+            (Outcome::Withdrawn, Some(lock)) => Err(ClientError::NotAcquired { lock, holder: None, closed: None }),
             (other, _) => Err(ClientError::unexpected(other)),
         }
     }

@@ -1,18 +1,22 @@
 //! What a caller of the client can meet, sorted by what it means for the caller's work.
 
-use crate::model::{EndReason, FencingToken, HolderView, Invalid, LockName, Outcome, Reason, Refusal, SessionId};
+use crate::model::{
+    Closing, EndReason, FencingToken, HolderView, Invalid, LockName, Outcome, Reason, Refusal, SessionId,
+};
 use crate::service::{Advice, ServiceError, Word};
 
 /// Why a call of the client did not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
     /// The lock was not free, or did not become free in time. The caller neither holds it nor waits for it.
-    #[error("{lock} was not acquired{}", held_by(.holder))]
+    #[error("{lock} was not acquired{}", held_by(.holder.as_deref(), .closed.as_deref()))]
     NotAcquired {
         /// Which lock.
         lock: LockName,
         /// One who held it or stood ahead when the caller was last told; `None` where nobody was named.
         holder: Option<Box<HolderView>>,
+        /// What keeps it closed though it is not held, where that is why.
+        closed: Option<Box<Closing>>,
     },
     /// The machine refused; the answer is final.
     #[error(transparent)]
@@ -90,7 +94,7 @@ impl From<ServiceError> for ClientError {
 impl From<Refusal> for ClientError {
     fn from(refusal: Refusal) -> Self {
         match refusal {
-            Refusal::Held { lock, holder } => ClientError::NotAcquired { lock: lock.name, holder },
+            Refusal::Held { lock, holder, closed } => ClientError::NotAcquired { lock: lock.name, holder, closed },
             Refusal::SessionEnded { session, reason, why } => {
                 ClientError::SessionLost { session, reason: Some(reason), why }
             }
@@ -124,10 +128,12 @@ impl From<Refusal> for ClientError {
     }
 }
 
-fn held_by(holder: &Option<Box<HolderView>>) -> String {
-    let Some(holder) = holder else { return String::new() };
-    let who = holder.metadata.name();
-    format!(": held by {who} (token {})", holder.token)
+fn held_by(holder: Option<&HolderView>, closed: Option<&Closing>) -> String {
+    match (holder, closed) {
+        (Some(holder), _) => format!(": held by {} (token {})", holder.metadata.name(), holder.token),
+        (None, Some(closed)) => format!(": {closed}"),
+        (None, None) => String::new(),
+    }
 }
 
 /// The lock was lost while its holder worked: another may hold it from now on.
@@ -160,6 +166,7 @@ fn cause(alone: bool, session: SessionId, reason: Option<EndReason>, why: &Optio
         (true, Some(EndReason::Broken)) => "it was broken".to_owned(),
         (true, Some(EndReason::HandedOver)) => "it was handed over to another".to_owned(),
         (true, Some(EndReason::Expired)) => "its lease ran out".to_owned(),
+        (true, Some(EndReason::TimeOver)) => "the longest time that it asked for is over".to_owned(),
         (
             true,
             Some(reason @ (EndReason::Released | EndReason::Lost | EndReason::Cancelled | EndReason::Overtaken)),

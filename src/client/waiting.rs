@@ -112,7 +112,7 @@ pub(super) fn no_answer(what: &str) -> ClientError {
 /// It was not acquired in time: by what was last said of its place, if anything was.
 pub(super) fn not_acquired(name: &LockName, ahead: Option<Place>) -> ClientError {
     match ahead {
-        Some(place) => ClientError::NotAcquired { lock: place.lock, holder: place.held_by },
-        None => ClientError::NotAcquired { lock: name.clone(), holder: None },
+        Some(place) => ClientError::NotAcquired { lock: place.lock, holder: place.held_by, closed: None },
+        None => ClientError::NotAcquired { lock: name.clone(), holder: None, closed: None },
     }
 }

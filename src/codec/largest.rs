@@ -8,7 +8,7 @@ use crate::audit::{self, Draft, Facts};
 use crate::limits;
 use crate::machine::state::{
     Delayed, DocumentMark, Entered, Finished, FreeDocument, Globals, Holder, HolderExtras, Lease, LeaseWanted,
-    ProcessRecord, Purpose, Request, SessionRecord, Take, Tombstone, Waiter,
+    LostHold, ProcessRecord, Purpose, Request, SessionRecord, Take, Tombstone, Waiter,
 };
 use crate::machine::{Record, RecordKey, Segment};
 use crate::model::*;
@@ -69,7 +69,15 @@ fn parent() -> Option<Parent> {
 }
 
 fn request() -> Request {
-    let extras = Extras { delay_ms: u64::MAX, value: value(), parent: parent(), ..Extras::default() };
+    let ms = Some(u64::MAX);
+    let extras = Extras {
+        delay_ms: u64::MAX,
+        value: value(),
+        parent: parent(),
+        at_least_ms: ms,
+        at_most_ms: ms,
+        ..Extras::default()
+    };
     Request {
         claim: Claim::Take(TAKE),
         owner: Some(owner()),
@@ -88,6 +96,8 @@ fn holder() -> Holder {
         upgrade: Some(entered),
         set: true,
         document: Some(mark()),
+        closed_until: Some(TIME),
+        ends: Some(TIME),
     };
     Holder {
         request: request(),
@@ -97,6 +107,11 @@ fn holder() -> Holder {
         lease: Some(Lease { handle: Some(handle()), deadline: TIME, attempt: u64::MAX }),
         extras: Some(Box::new(extras)),
     }
+}
+
+fn closing() -> Closing {
+    let who = text(limits::METADATA_BYTES_MAX).as_str().into();
+    Closing { token: token(), who, until: TIME, left_ms: u64::MAX }
 }
 
 fn waiter() -> Waiter {
@@ -124,7 +139,7 @@ fn seen() -> HolderView {
 
 /// The answers with texts or lists in them; each other one has a few numbers and at most one name.
 fn outcomes() -> Vec<Outcome> {
-    let grant = Grant { token: token(), deadline: Some(TIME), waited_ms: u64::MAX };
+    let grant = Grant { token: token(), deadline: Some(TIME), ends: Some(TIME), waited_ms: u64::MAX };
     let next = WaiterView {
         place: u64::MAX,
         sequence: u64::MAX,
@@ -143,7 +158,11 @@ fn outcomes() -> Vec<Outcome> {
         Outcome::GrantedSet(vec![(lock().name, grant); limits::LOCKS_A_SET_MAX]),
         Outcome::Queued(place),
         Outcome::Broken(Box::new(breach)),
-        Outcome::Refused(Refusal::Held { lock: lock(), holder: Some(Box::new(seen())) }),
+        Outcome::Refused(Refusal::Held {
+            lock: lock(),
+            holder: Some(Box::new(seen())),
+            closed: Some(Box::new(closing())),
+        }),
         Outcome::Refused(Refusal::HeldByOther { lock: lock(), holder: Box::new(seen()) }),
         Outcome::Refused(Refusal::Changed { lock: lock(), value: value() }),
         Outcome::Refused(Refusal::Deadlock { circle: vec![link; limits::CIRCLE_LINKS_MAX] }),
@@ -219,7 +238,7 @@ fn nodes_and_sessions() -> Vec<(RecordKey, Record)> {
         accepts_hand_over: true,
         floor: u64::MAX,
     };
-    let reason = EndReason::Overtaken;
+    let reason = EndReason::TimeOver;
     let why = Some(Reason::parse(&text(limits::REASON_BYTES_MAX)).expect("legal"));
     let tombstone = Tombstone { namespace: lock().namespace, handle: handle(), reason, why, deadline: TIME };
     let (settings, cluster_id) = (Some(settings), Some(u128::MAX));
@@ -241,7 +260,14 @@ fn largest() -> Vec<(RecordKey, Record)> {
         (RecordKey::Semaphore(lock()), semaphore),
         (RecordKey::Holder(lock(), token()), Record::Holder(holder())),
         (RecordKey::Waiter(lock(), u64::MAX), Record::Waiter(waiter())),
-        (RecordKey::Delay(lock(), token()), Record::Delay(Delayed { holder: holder(), until: TIME })),
+        (
+            RecordKey::Delay(lock(), token()),
+            Record::Delay(Delayed {
+                holder: holder(),
+                until: TIME,
+                lost: Some(LostHold { mode: mode(), until: TIME }),
+            }),
+        ),
         (RecordKey::Document(lock()), Record::Document(free)),
         (RecordKey::Process(lock().namespace, process), Record::Process(ProcessRecord { ping: WALL, kept: TIME })),
         (RecordKey::History(lock().namespace, u64::MAX), Record::History(segment())),

@@ -192,6 +192,8 @@ fn sample_extras(session: SessionId) -> Extras {
         value: Some(LockValue::parse("n1").expect("a value")),
         parent: Some(Parent { session, owner: Owner::parse("main").expect("an owner") }),
         deadlock: OnDeadlock::Wait,
+        at_least_ms: Some(2_000),
+        at_most_ms: Some(3_000),
     }
 }
 

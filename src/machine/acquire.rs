@@ -133,10 +133,10 @@ impl Machine {
         let mut granted = SmallMap::new();
         for (key, access) in asking.members {
             let holder = Holder::from_waiter(self.new_waiter(asking, access.mode, &metadata), &self.globals);
-            let deadline = holder.lease.as_ref().map(|lease| lease.deadline);
+            let (deadline, ends) = (holder.leased_until(), holder.ends());
             self.lock_in_use(key, kind_of(access.mode), access.limit);
             let token = self.hold(key, holder, entrance);
-            granted.insert(&key.name, Grant { token, deadline, waited_ms: 0 });
+            granted.insert(&key.name, Grant { token, deadline, ends, waited_ms: 0 });
         }
         if asking.acquire.is_set() {
             return Outcome::GrantedSet(granted.into_iter().map(|(name, grant)| (name.clone(), grant)).collect());
@@ -219,13 +219,10 @@ impl Machine {
             within_limit(key, count, access.limit, limit)?;
         }
         if !self.is_closed() && self.may_enter(key, lock, access.mode, fairness, session) {
-            return self
-                .quotas
-                .one_more(QuotaKind::HoldersOfLock, lock.holders.len() as u64)
-                .map(|()| Admission::Grant);
+            return self.quotas.one_more(QuotaKind::HoldersOfLock, lock.kept()).map(|()| Admission::Grant);
         }
         if patience == Patience::Try {
-            return Err(Refusal::Held { lock: key.clone(), holder: self.one_holder(key).map(Box::new) });
+            return Err(self.held_or_kept_closed(key));
         }
         self.quotas.one_more(QuotaKind::WaitersOfLock, lock.queue.len() as u64)?;
         self.quotas.one_more(QuotaKind::Waiters, self.used(&key.namespace).waiters)?;

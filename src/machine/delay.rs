@@ -1,41 +1,73 @@
-//! Lock-delay: after an involuntary end a name stays closed for a while, except to those who resume the lost hold.
+//! What stays closed after a hold: for the lock-delay after an involuntary end, except to a session that resumes the lost hold;
+//! and until the time that its request chose, however it ends.
 
 use super::alter::Altering;
 use super::expiry::Due;
-use super::state::{Delayed, Holder, Lease, Request, permits_of};
+use super::state::{Delayed, Holder, Lease, LostHold, Request, permits_of};
 use super::{Machine, RecordKey};
 use crate::limits;
 use crate::model::{
-    Claim, DurationField, EndReason, EventKind, Fairness, FencingToken, Grant, Handle, LockKey, Outcome, QuotaKind,
-    Refusal, Subject,
+    Claim, Closing, DurationField, EndReason, EventKind, Fairness, FencingToken, Handle, HolderView, LockKey, Mode,
+    Outcome, QuotaKind, Refusal, Subject,
 };
 
 impl Machine {
-    /// Keeps closed what an involuntary end leaves behind, where the lost hold asked for it.
-    pub(super) fn begin_delay(&mut self, key: &LockKey, token: FencingToken, lost: &Holder, reason: EndReason) {
-        let delay_ms = lost.request.choices().delay_ms.min(limits::LOCK_DELAY_MS_MAX);
-        let involuntary = match reason {
-            EndReason::Expired | EndReason::Lost => true,
+    /// Keeps closed what an end leaves behind: for the lock-delay where the hold was lost, and until the time that its request
+    /// chose, however it ends, unless it was broken. The later of both counts.
+    pub(super) fn begin_delay(
+        &mut self,
+        key: &LockKey,
+        token: FencingToken,
+        ended: &Holder,
+        (reason, is_broken): (EndReason, bool),
+    ) {
+        let now = self.globals.now;
+        let delay_ms = ended.request.choices().delay_ms.min(limits::LOCK_DELAY_MS_MAX);
+        let (involuntary, goes_on) = match reason {
+            EndReason::Expired | EndReason::Lost => (true, false),
             EndReason::Released
             | EndReason::Cancelled
             | EndReason::Broken
-            | EndReason::HandedOver
-            | EndReason::Overtaken => false,
+            | EndReason::Overtaken
+            | EndReason::TimeOver => (false, false),
+            EndReason::HandedOver => (false, true),
         };
-        if delay_ms == 0 || !involuntary {
-            return;
+        let delay = (delay_ms != 0 && involuntary).then(|| now.after_ms(delay_ms));
+        let closed_until = ended.closed_until().filter(|until| now <= *until && !is_broken && !goes_on);
+        let Some(until) = delay.max(closed_until) else { return };
+        let lost = delay.map(|delay| LostHold {
+            mode: ended.request.mode,
+            until: ended.ends().map_or(delay, |ends| ends.min(delay)),
+        });
+        self.keep_closed(key, token, Delayed { holder: ended.clone(), until, lost });
+    }
+
+    /// Keeps this closed, beside the permits that the same hold gave back before.
+    fn keep_closed(&mut self, key: &LockKey, token: FencingToken, mut new: Delayed) {
+        let kept = (new.holder.closed_until(), new.holder.ends());
+        (new.holder.lease, new.holder.extras) = (None, None);
+        if kept != (None, None) {
+            let extras = new.holder.extras_mut();
+            (extras.closed_until, extras.ends) = kept;
         }
-        let until = self.globals.now.after_ms(delay_ms);
-        let holder = Holder { lease: None, extras: None, ..lost.clone() };
-        if let Some(lock) = self.locks.get_mut(key) {
-            lock.permits_reserved += permits_of(holder.request.mode);
-            lock.delays.insert(token, Delayed { holder, until });
+        let Some(lock) = self.locks.get_mut(key) else { return };
+        lock.permits_reserved += permits_of(new.holder.request.mode);
+        let before = lock.delays.remove(&token);
+        if let Some(before) = &before {
+            if let (Mode::Permits(count), Mode::Permits(other)) =
+                (&mut new.holder.request.mode, before.holder.request.mode)
+            {
+                *count = count.saturating_add(other);
+            }
+            new.until = new.until.max(before.until);
         }
-        self.move_due(None, Some(until), Due::Delay(key.clone(), token));
+        let until = new.until;
+        lock.delays.insert(token, new);
+        self.move_due(before.map(|before| before.until), Some(until), Due::Delay(key.clone(), token));
         self.touch(RecordKey::Delay(key.clone(), token));
     }
 
-    /// Opens again what a lost hold kept closed.
+    /// Opens again what an ended hold kept closed.
     pub(super) fn end_delay(&mut self, key: &LockKey, token: FencingToken) {
         if self.remove_delay(key, token).is_some() {
             let subject = Subject::Lock { lock: key.clone(), claim: None, token: Some(token) };
@@ -43,7 +75,7 @@ impl Machine {
         }
     }
 
-    /// Frees what a lost hold kept reserved. Sets may lack less then, so that sessions beside them pass fewer waiters.
+    /// Frees what an ended hold kept reserved. Sets may lack less then, so that sessions beside them pass fewer waiters.
     fn remove_delay(&mut self, key: &LockKey, token: FencingToken) -> Option<Delayed> {
         self.capacity_changes(key);
         let lock = self.locks.get_mut(key)?;
@@ -69,25 +101,42 @@ impl Machine {
             return Outcome::Refused(refusal);
         }
         let key = altering.key;
-        let Some(Delayed { holder: lost, .. }) = self.remove_delay(key, token) else {
+        let Some((lost, mode)) = self.take_lost(key, token) else {
             return Outcome::Refused(Refusal::NotHeld { lock: key.clone() });
         };
-        let (claim, mode) = (Claim::Request(altering.alter.request), lost.request.mode);
+        let claim = Claim::Request(altering.alter.request);
         let (principal, fingerprint) = (altering.principal.clone(), altering.fingerprint);
-        let request = Request { claim, principal, fingerprint, ..lost.request };
+        let request = Request { claim, mode, principal, fingerprint, ..lost.request };
         let deadline = lease_ms.map(|lease_ms| self.globals.now.after_ms(lease_ms));
         let lease = deadline.map(|deadline| Lease { handle: None, deadline, attempt: 0 });
-        let holder = Holder { lease, ..Holder::new(request, &self.globals) };
+        let holder = Holder { lease, extras: lost.extras, ..Holder::new(request, &self.globals) };
         let new = self.next_token();
         self.granted(key, new, EventKind::Resumed { from: token, mode }, &holder, self.at_once(Fairness::Fair));
+        let grant = holder.grant(new, altering.alter.request.number);
         self.insert_holder(key, new, holder);
-        Outcome::Granted(Grant { token: new, deadline, waited_ms: 0 })
+        Outcome::Granted(grant)
+    }
+
+    /// Takes a lost hold out of what is closed, with its mode. Permits that it had given back before stay closed.
+    fn take_lost(&mut self, key: &LockKey, token: FencingToken) -> Option<(Holder, Mode)> {
+        let Delayed { holder, lost, .. } = self.remove_delay(key, token)?;
+        let mode = lost?.mode;
+        let until = holder.closed_until().filter(|until| self.globals.now <= *until);
+        if let (Mode::Permits(all), Mode::Permits(lost), Some(until)) = (holder.request.mode, mode, until)
+            && lost < all
+        {
+            let mut returned = holder.clone();
+            returned.request.mode = Mode::Permits(all - lost);
+            self.keep_closed(key, token, Delayed { holder: returned, until, lost: None });
+        }
+        Some((holder, mode))
     }
 
     /// Refuses what is not closed any more, a wrong proof, and one lock too many.
     fn may_resume(&self, altering: &Altering<'_>, token: FencingToken, handle: &Handle) -> Result<(), Refusal> {
         let delayed = self.locks.get(altering.key).and_then(|lock| lock.delays.get(&token));
-        let Some(delayed) = delayed else {
+        let lasts = |delayed: &&Delayed| delayed.lost.is_some_and(|lost| self.globals.now <= lost.until);
+        let Some(delayed) = delayed.filter(lasts) else {
             return Err(
                 self.not_held(altering.key, |holder| holder.request.claim.session() == Some(altering.session()))
             );
@@ -104,10 +153,41 @@ impl Machine {
         self.quotas.one_more(QuotaKind::HoldersOfLock, holders)
     }
 
+    /// A try found that the lock is held or awaited, or kept closed.
+    pub(super) fn held_or_kept_closed(&self, key: &LockKey) -> Refusal {
+        let holder = self.one_holder(key).map(Box::new);
+        let closed = self.closed_instead(key, holder.as_deref());
+        Refusal::Held { lock: key.clone(), holder, closed }
+    }
+
+    /// What opens first of all that keeps this lock closed, where no holder is named.
+    pub(super) fn closed_instead(&self, key: &LockKey, holder: Option<&HolderView>) -> Option<Box<Closing>> {
+        let closings = self.closings(key).filter(|_| holder.is_none());
+        closings.min_by_key(|closing| (closing.until, closing.token)).map(Box::new)
+    }
+
+    /// Everything that keeps this lock closed, or permits of it.
+    pub(super) fn closings(&self, key: &LockKey) -> impl Iterator<Item = Closing> {
+        let delays = self.locks.get(key).into_iter().flat_map(|lock| &lock.delays);
+        delays.map(|(token, Delayed { holder, until, .. })| Closing {
+            token: *token,
+            who: holder.request.metadata.name().into(),
+            until: *until,
+            left_ms: until.ms_since(self.globals.now),
+        })
+    }
+
     /// How long something of this lock stays closed; `None` where nothing does.
     pub(super) fn delay_left_ms(&self, key: &LockKey) -> Option<u64> {
         let delays = self.locks.get(key)?.delays.values();
         delays.map(|delayed| delayed.until.ms_since(self.globals.now)).max()
+    }
+}
+
+impl Delayed {
+    /// What others may know of it, as of a hold that ends when its name opens.
+    pub(super) fn view(&self, token: FencingToken) -> HolderView {
+        HolderView { deadline: self.until, ..self.holder.view(token, None) }
     }
 }
 

@@ -21,9 +21,7 @@ impl Machine {
         }
         for (key, lock) in &self.locks {
             for (token, holder) in &lock.holders {
-                if let Some(lease) = &holder.lease {
-                    due.insert((lease.deadline, Due::Lease(key.clone(), *token)));
-                }
+                due.extend(holder.own_ends(key, *token));
             }
             for (token, delayed) in &lock.delays {
                 due.insert((delayed.until, Due::Delay(key.clone(), *token)));

@@ -80,7 +80,7 @@ impl Machine {
         let mut holder = Holder::new(request, &self.globals);
         holder.extras_mut().document = Some(mark);
         let token = self.hold(key, holder, self.at_once(Fairness::Fair));
-        Outcome::Granted(Grant { token, deadline: None, waited_ms: 0 })
+        Outcome::Granted(Grant { token, deadline: None, ends: None, waited_ms: 0 })
     }
 
     fn confirm(&mut self, key: &LockKey, ts: DocumentId) -> Outcome {
@@ -108,7 +108,7 @@ impl Machine {
                 self.end_hold(key, token, EndReason::Overtaken, None);
                 Ok(())
             }
-            Some(_) => Err(Refusal::Held { lock: key.clone(), holder: self.one_holder(key).map(Box::new) }),
+            Some(_) => Err(self.held_or_kept_closed(key)),
             None if self.documents.free.contains_key(key) => Ok(()),
             None => Err(Refusal::NotHeld { lock: key.clone() }),
         }
@@ -174,7 +174,7 @@ impl Machine {
         self.settle(key);
         let Some(view) = self.view_of(key, token) else { return Outcome::Done };
         Outcome::Refused(if view.deadline == deadline {
-            Refusal::Held { lock: key.clone(), holder: Some(Box::new(view)) }
+            Refusal::Held { lock: key.clone(), holder: Some(Box::new(view)), closed: None }
         } else {
             Refusal::Changed { lock: key.clone(), value: self.value_of(key) }
         })

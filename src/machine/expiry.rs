@@ -17,7 +17,7 @@ pub(super) enum Due {
     Lease(LockKey, FencingToken),
     /// A waiter's patience.
     Wait(LockKey, u64),
-    /// A lock-delay.
+    /// The time for which an ended hold keeps its name closed.
     Delay(LockKey, FencingToken),
     /// The memory of an ended session.
     Tombstone(SessionId),
@@ -29,6 +29,8 @@ pub(super) enum Due {
     Opening,
     /// Documents that a command freed and did not go through.
     Unlocking,
+    /// The longest time that a hold asked for.
+    AtMost(LockKey, FencingToken),
 }
 
 impl Machine {
@@ -56,6 +58,7 @@ impl Machine {
             Due::Process(namespace, process) => self.process_due(&namespace, &process),
             Due::Opening => return self.open_again(),
             Due::Unlocking => return self.unlock_more(),
+            Due::AtMost(lock, token) => self.end_hold(&lock, token, EndReason::TimeOver, None),
         }
         1
     }
@@ -91,19 +94,20 @@ impl Machine {
     }
 
     /// Everything that is due at one lock. What ends together with something before it stands there all the same: it ends
-    /// once.
+    /// once, in the way that came first.
     fn due_at(&self, key: &LockKey) -> Vec<Due> {
         let Some(lock) = self.locks.get(key) else { return Vec::new() };
         let now = self.globals.now;
-        let ended = |id: SessionId| self.sessions.get(&id).is_none_or(|session| session.record.deadline < now);
-        let mut due = Vec::new();
+        let mut ends = Vec::new();
         for (token, holder) in &lock.holders {
             looked_at();
-            if holder.lease.as_ref().is_some_and(|lease| lease.deadline < now) {
-                due.push(Due::Lease(key.clone(), *token));
-            }
-            due.extend(holder.request.claim.session().filter(|id| ended(*id)).map(Due::Session));
+            let session = holder.request.claim.session();
+            ends.extend(self.session_deadline(session).zip(session.map(Due::Session)));
+            ends.extend(holder.own_ends(key, *token));
         }
+        ends.retain(|(end, _)| *end < now);
+        ends.sort_unstable();
+        let mut due: Vec<Due> = ends.into_iter().map(|(_, due)| due).collect();
         let delays = lock.delays.iter().filter(|(_, delayed)| delayed.until < now);
         due.extend(delays.map(|(token, _)| Due::Delay(key.clone(), *token)));
         due.extend(lock.queue.keys().filter_map(|sequence| self.waiter_due(key, *sequence)));

@@ -64,6 +64,8 @@ impl Machine {
             for (token, holder) in holders.take(EXPLAINED_OBSTACLES_MAX) {
                 found.explanation.freed_by.push(self.held(key, *token, holder));
             }
+            let room = EXPLAINED_OBSTACLES_MAX.saturating_sub(found.explanation.freed_by.len());
+            found.explanation.freed_by.extend(self.closed(key).take(room));
         }
         found.explanation
     }
@@ -132,11 +134,7 @@ impl Machine {
             let blocking = holders
                 .filter(|(token, holder)| conflict(holder.request.mode, waiter.request.mode) && !upgrades(token));
             into.extend(blocking.take(EXPLAINED_OBSTACLES_MAX).map(|(token, holder)| self.held(key, *token, holder)));
-            let delays = lock.delays.iter().take(EXPLAINED_OBSTACLES_MAX);
-            into.extend(delays.map(|(token, delayed)| {
-                let who = Participant { ends: delayed.until, ..self.holding(*token, &delayed.holder) };
-                Obstacle { lock: key.clone(), why: WaitsBecause::Closed, sequence: None, who }
-            }));
+            into.extend(self.closed(key).take(EXPLAINED_OBSTACLES_MAX));
         }
         let passable = match waiter.request.claim.session() {
             Some(session) if lock.queue.has_sets() => self.passable(session, key),
@@ -184,6 +182,15 @@ impl Machine {
     fn held(&self, key: &LockKey, token: FencingToken, holder: &Holder) -> Obstacle {
         let who = self.holding(token, holder);
         Obstacle { lock: key.clone(), why: WaitsBecause::Holds, sequence: None, who }
+    }
+
+    /// What keeps this lock closed.
+    fn closed(&self, key: &LockKey) -> impl Iterator<Item = Obstacle> {
+        let delays = self.locks.get(key).into_iter().flat_map(|lock| &lock.delays);
+        delays.map(|(token, delayed)| {
+            let who = Participant { ends: delayed.until, ..self.holding(*token, &delayed.holder) };
+            Obstacle { lock: key.clone(), why: WaitsBecause::Closed, sequence: None, who }
+        })
     }
 
     fn holding(&self, token: FencingToken, holder: &Holder) -> Participant {

@@ -132,10 +132,7 @@ impl Machine {
     pub(super) fn insert_holder(&mut self, key: &LockKey, token: FencingToken, holder: Holder) {
         let (claim, mode) = (holder.request.claim, holder.request.mode);
         let in_set = holder.in_set();
-        if let Some(lease) = &holder.lease {
-            let deadline = lease.deadline;
-            self.move_due(None, Some(deadline), Due::Lease(key.clone(), token));
-        }
+        self.due.extend(holder.own_ends(key, token));
         self.index_hold(key, token, &holder, Change::Came);
         self.document_held(key, token, &holder);
         if let Some(lock) = self.locks.get_mut(key) {
@@ -203,8 +200,8 @@ impl Machine {
         lock.permits_held -= permits_of(holder.request.mode);
         self.index_hold(key, token, &holder, Change::Went);
         self.document_freed(key, token, &holder);
-        if let Some(lease) = &holder.lease {
-            self.move_due(Some(lease.deadline), None, Due::Lease(key.clone(), token));
+        for end in holder.own_ends(key, token) {
+            self.due.remove(&end);
         }
         self.totals.holders -= 1;
         self.dirty.gone(RecordKey::Holder(key.clone(), token));
@@ -212,12 +209,14 @@ impl Machine {
         let mode = holder.request.mode;
         let claim = holder.request.claim;
         let held_ms = self.globals.now.ms_since(holder.since);
+        let is_broken = broken.is_some();
         let kind = match (reason, broken) {
             (_, Some((by, why))) => Some(EventKind::Broken { by, why, held_ms }),
             (EndReason::Released | EndReason::Cancelled, None) => Some(EventKind::Released { held_ms }),
-            (EndReason::Expired | EndReason::Lost | EndReason::Broken | EndReason::Overtaken, None) => {
-                Some(EventKind::Expired { reason, held_ms })
-            }
+            (
+                EndReason::Expired | EndReason::Lost | EndReason::Broken | EndReason::Overtaken | EndReason::TimeOver,
+                None,
+            ) => Some(EventKind::Expired { reason, held_ms }),
             // Told by the event that names the new holder.
             (EndReason::HandedOver, None) => None,
         };
@@ -230,7 +229,7 @@ impl Machine {
         }
         self.claim_is_over(key, claim, holder.take_handle(), holder.request.fingerprint, answer);
         self.end_upgrade_of(key, token, reason);
-        self.begin_delay(key, token, &holder, reason);
+        self.begin_delay(key, token, &holder, (reason, is_broken));
     }
 
     /// Takes a waiter out of its queue without a grant.

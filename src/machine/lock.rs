@@ -2,9 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use super::state::{Delayed, Entered, Holder, HolderExtras, Purpose, Standing, permits_of, request_of};
+use super::expiry::Due;
+use super::state::{
+    Delayed, Entered, Globals, Holder, HolderExtras, Lease, LeaseWanted, Purpose, Request, Standing, Waiter,
+    permits_of, request_of,
+};
 use super::waiters::Waiters;
-use crate::model::{FencingToken, Grant, Handle, HolderView, Kind, LockValue, LogTime, Mode, SmallMap, TakeId};
+use crate::limits;
+use crate::model::{
+    Extras, FencingToken, Grant, Handle, HolderView, Kind, LockKey, LockValue, LogTime, Mode, SmallMap, TakeId,
+};
 
 /// One lock in use. A lock that nobody holds or waits for has no record at all.
 ///
@@ -22,11 +29,11 @@ pub(super) struct Lock {
     pub holders: SmallMap<FencingToken, Box<Holder>>,
     /// By place number: first come, first served.
     pub queue: Waiters,
-    /// Lost holds that keep the name closed, or their permits reserved.
+    /// Ended holds that keep the name closed, or their permits reserved.
     pub delays: BTreeMap<FencingToken, Delayed>,
     /// Permits in use; derived from the holders.
     pub permits_held: u64,
-    /// Permits of lost holds; derived from the delays.
+    /// Permits that stay closed; derived from the delays.
     pub permits_reserved: u64,
     /// Takes that hold or wait; derived from holders and queue.
     pub takes: SmallMap<TakeId, Standing>,
@@ -51,6 +58,12 @@ impl Lock {
     /// Whether it needs no record: a wait for it returns, nobody waits in its queue, and its limit is no setting.
     pub(super) fn is_free(&self) -> bool {
         self.is_free_for_wait() && self.queue.is_empty() && !self.limit_kept
+    }
+
+    /// How many holds it has, with those that have ended and keep something closed: a limit of permits alone would not bound
+    /// them.
+    pub(super) fn kept(&self) -> u64 {
+        (self.holders.len() + self.delays.len()) as u64
     }
 
     /// Whether this mode can be held beside the present holders.
@@ -98,6 +111,37 @@ impl Lock {
 }
 
 impl Holder {
+    /// Holds from now on, without having waited, and without what its request chose about its end.
+    pub(super) fn new(request: Request, globals: &Globals) -> Self {
+        Self { request, since: globals.now, when: globals.wall, waited_ms: 0, lease: None, extras: None }
+    }
+
+    /// Begins to count what its request chose about its end.
+    fn count_from(&mut self, now: LogTime) {
+        let Extras { at_least_ms, at_most_ms, .. } = self.request.choices();
+        let after = |ms: &Option<u64>, max: u64| ms.map(|ms| now.after_ms(ms.min(max)));
+        let closed_until = after(at_least_ms, limits::AT_LEAST_MS_MAX);
+        let ends = after(at_most_ms, limits::AT_MOST_MS_MAX);
+        if closed_until.is_some() || ends.is_some() {
+            let extras = self.extras_mut();
+            (extras.closed_until, extras.ends) = (closed_until, ends);
+        }
+    }
+
+    /// The hold that this waiter gets now.
+    pub(super) fn from_waiter(waiter: Waiter, globals: &Globals) -> Self {
+        let Waiter { request, since, deadline: _, lease, purpose } = waiter;
+        let mut holder = Self::new(request, globals);
+        holder.waited_ms = globals.now.ms_since(since);
+        holder.count_from(globals.now);
+        holder.lease =
+            lease.map(|LeaseWanted { handle, ms }| Lease { handle, deadline: globals.now.after_ms(ms), attempt: 0 });
+        if purpose == Purpose::Set {
+            holder.extras_mut().set = true;
+        }
+        holder
+    }
+
     /// How often its owner has entered it.
     pub(super) fn depth(&self) -> usize {
         1 + self.extras.as_ref().map_or(0, |extras| extras.again.len())
@@ -120,13 +164,40 @@ impl Holder {
     pub(super) fn grant(&self, token: FencingToken, number: u64) -> Grant {
         let first = request_of(self.request.claim).is_some_and(|(_, first)| first == number);
         let waited_ms = if first { self.waited_ms } else { 0 };
-        Grant { token, deadline: self.lease.as_ref().map(|lease| lease.deadline), waited_ms }
+        Grant { token, deadline: self.leased_until(), ends: self.ends(), waited_ms }
     }
 
-    /// When it ends unless renewed, by its own lease or its session.
+    /// The end of its lease, which renewals move.
+    pub(super) fn leased_until(&self) -> Option<LogTime> {
+        self.lease.as_ref().map(|lease| lease.deadline)
+    }
+
+    /// The end that its request chose, which nothing moves.
+    pub(super) fn ends(&self) -> Option<LogTime> {
+        self.extras.as_ref().and_then(|extras| extras.ends)
+    }
+
+    /// Until when it keeps closed what it has, however it ends.
+    pub(super) fn closed_until(&self) -> Option<LogTime> {
+        self.extras.as_ref().and_then(|extras| extras.closed_until)
+    }
+
+    /// Its ends besides its session's.
+    pub(super) fn own_ends(&self, key: &LockKey, token: FencingToken) -> impl Iterator<Item = (LogTime, Due)> {
+        let lease = self.leased_until().map(|end| (end, Due::Lease(key.clone(), token)));
+        let ends = self.ends().map(|end| (end, Due::AtMost(key.clone(), token)));
+        lease.into_iter().chain(ends)
+    }
+
+    /// Whether it ends although its session lives and it is not given back.
+    pub(super) fn ends_by_itself(&self) -> bool {
+        self.lease.is_some() || self.ends().is_some()
+    }
+
+    /// When it ends unless renewed, by an end of its own or its session's.
     pub(super) fn deadline(&self, session_deadline: Option<LogTime>) -> LogTime {
-        let lease = self.lease.as_ref().map(|lease| lease.deadline);
-        lease.into_iter().chain(session_deadline).min().unwrap_or(LogTime(u64::MAX))
+        let ends = self.leased_until().into_iter().chain(self.ends()).chain(session_deadline);
+        ends.min().unwrap_or(LogTime(u64::MAX))
     }
 
     /// Keeps this text with the hold. Whether the hold had another one before.

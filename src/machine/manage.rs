@@ -46,14 +46,14 @@ impl Machine {
         Outcome::Broken(Box::new(Breach { done: false, holder, last_seen, next }))
     }
 
-    /// The hold with this token, or the lost one that still keeps the name closed, and when its session was last seen.
+    /// The hold with this token, or the ended one that still keeps the name closed, and when its session was last seen.
     fn held_or_closed(&self, key: &LockKey, token: FencingToken) -> Option<(HolderView, Option<LogTime>)> {
         let lock = self.locks.get(key)?;
-        let closed = lock.delays.get(&token);
-        let holder = lock.holders.get(&token).map(Box::as_ref).or(closed.map(|delayed| &delayed.holder))?;
-        let session = holder.request.claim.session().and_then(|id| self.sessions.get(&id));
-        let ends = closed.map(|delayed| delayed.until).or(session.map(|session| session.record.deadline));
-        Some((holder.view(token, ends), session.map(|session| session.record.seen)))
+        let closed = || lock.delays.get(&token).map(|delayed| (delayed.holder.request.claim, delayed.view(token)));
+        let held = lock.holders.get(&token).map(|holder| holder.request.claim).zip(self.view_of(key, token));
+        let (claim, view) = held.or_else(closed)?;
+        let session = claim.session().and_then(|id| self.sessions.get(&id));
+        Some((view, session.map(|session| session.record.seen)))
     }
 
     fn ask_holder(&mut self, by: &Principal, key: &LockKey, token: FencingToken, why: &Reason) -> Outcome {
@@ -102,9 +102,10 @@ impl Machine {
             if !lock.admits_instead(from, waiter.request.mode) {
                 let other = lock.holders.keys().find(|other| **other != from);
                 let holder = other.and_then(|other| self.view_of(key, *other)).map(Box::new);
-                return Err(Refusal::Held { lock: key.clone(), holder });
+                let closed = self.closed_instead(key, holder.as_deref());
+                return Err(Refusal::Held { lock: key.clone(), holder, closed });
             }
-            return Ok(Holder::from_waiter(waiter.clone(), &self.globals));
+            return Ok(heir_of(old, Holder::from_waiter(waiter.clone(), &self.globals)));
         }
         if !session.record.accepts_hand_over {
             return Err(not_accepted());
@@ -120,7 +121,7 @@ impl Machine {
             fingerprint: 0,
             extras: None,
         };
-        Ok(Holder::new(request, &self.globals))
+        Ok(heir_of(old, Holder::new(request, &self.globals)))
     }
 
     /// The first wait of this session for this lock alone; found from the shorter side, its claims or the queue.
@@ -140,4 +141,13 @@ impl Machine {
         });
         sequences.filter(|sequence| queue.get(sequence).is_some_and(alone)).min()
     }
+}
+
+/// Who takes over what was held before keeps it closed for as long as that would have, or for longer by a choice of its own.
+fn heir_of(old: &Holder, mut heir: Holder) -> Holder {
+    let closed_until = old.closed_until().max(heir.closed_until());
+    if closed_until.is_some() {
+        heir.extras_mut().closed_until = closed_until;
+    }
+    heir
 }

@@ -103,6 +103,11 @@ impl Request {
 }
 
 impl Waiter {
+    /// Whether the hold that it is to get ends by itself.
+    pub(super) fn is_for_a_while(&self) -> bool {
+        self.lease.is_some() || self.request.choices().at_most_ms.is_some()
+    }
+
     /// Whether its wait ends by itself. Not where only a grant or a cancel ends it.
     fn ends_by_itself(&self) -> bool {
         self.deadline.is_some() || self.request.choices().reentry == Reentry::Wait
@@ -113,7 +118,7 @@ impl Lock {
     /// The owner of a wait in this queue that only a grant or a cancel ends. An upgrade ends with the hold that it is for.
     pub(super) fn endless_wait(&self, waiter: &Waiter) -> Option<OwnerKey> {
         let lasts = match waiter.purpose {
-            Purpose::Upgrade(token) => self.holders.get(&token).is_some_and(|holder| holder.lease.is_none()),
+            Purpose::Upgrade(token) => self.holders.get(&token).is_some_and(|holder| !holder.ends_by_itself()),
             Purpose::Hold | Purpose::Set => true,
         };
         waiter.request.owner_key().filter(|_| lasts && !waiter.ends_by_itself())
@@ -122,22 +127,22 @@ impl Lock {
 
 /// The owner of a hold that only a release ends.
 pub(super) fn endless_hold(holder: &Holder) -> Option<OwnerKey> {
-    holder.request.owner_key().filter(|_| holder.lease.is_none())
+    holder.request.owner_key().filter(|_| !holder.ends_by_itself())
 }
 
 impl Machine {
     pub(super) fn index_wait(&mut self, key: &LockKey, place: u64, waiter: &Waiter, change: Change) {
         let Some(owner) = waiter.request.owner_key() else { return };
         self.change_owned(owner.clone(), |owned| put(&mut owned.waits, (key.clone(), place), change));
-        // What is leased ends by itself once it is granted, though the run may go on.
-        let endless = !waiter.ends_by_itself() && waiter.lease.is_none();
+        // The hold may end by itself once it is granted, though the run goes on.
+        let endless = !waiter.ends_by_itself() && !waiter.is_for_a_while();
         self.index_parent(owner, waiter.request.choices().parent.as_ref(), endless, change);
     }
 
     pub(super) fn index_hold(&mut self, key: &LockKey, token: FencingToken, holder: &Holder, change: Change) {
         let Some(owner) = holder.request.owner_key() else { return };
         self.change_owned(owner.clone(), |owned| put(&mut owned.holds, (key.clone(), token), change));
-        self.index_parent(owner, holder.request.choices().parent.as_ref(), holder.lease.is_none(), change);
+        self.index_parent(owner, holder.request.choices().parent.as_ref(), !holder.ends_by_itself(), change);
     }
 
     fn index_parent(&mut self, child: OwnerKey, parent: Option<&Parent>, endless: bool, change: Change) {

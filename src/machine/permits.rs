@@ -20,7 +20,10 @@ impl Machine {
         let Some(lock) = self.locks.get_mut(key).filter(|_| count != 0) else { return Outcome::Released { left } };
         lock.permits_held -= u64::from(count);
         let Some(holder) = lock.holders.get_mut(&token) else { return Outcome::Released { left } };
+        holder.request.mode = Mode::Permits(count);
+        let returned = holder.as_ref().clone();
         holder.request.mode = Mode::Permits(left);
+        self.begin_delay(key, token, &returned, (EndReason::Released, false));
         self.touch(RecordKey::Holder(key.clone(), token));
         self.look_at(key, 0);
         self.capacity_changes(key);

@@ -120,6 +120,7 @@ impl Machine {
             holders: holders.collect(),
             waiters: waiters.collect(),
             delay_ms: self.delay_left_ms(key),
+            closed: self.closings(key).collect(),
             value: self.value_of(key),
             free: lock.is_free_for_wait(),
         }

@@ -59,8 +59,7 @@ impl Machine {
 
     /// Whether one more could hold the lock: the holders admit it, and there are not too many of them.
     pub(super) fn has_room(&self, lock: &Lock, mode: Mode) -> bool {
-        let holders = lock.holders.len() as u64;
-        lock.admits(mode) && self.quotas.one_more(QuotaKind::HoldersOfLock, holders).is_ok()
+        lock.admits(mode) && self.quotas.one_more(QuotaKind::HoldersOfLock, lock.kept()).is_ok()
     }
 
     /// Whether this waiter could be granted now, for all its locks.

@@ -67,10 +67,10 @@ impl Machine {
         let holder = self.locks.get_mut(key).and_then(|lock| lock.holders.get_mut(&token));
         let Some(holder) = holder else { return Outcome::Refused(Refusal::NotHeld { lock: key.clone() }) };
         holder.extras_mut().again.push(Entered { number: request.number, fingerprint });
-        let deadline = holder.lease.as_ref().map(|lease| lease.deadline);
+        let (deadline, ends) = (holder.leased_until(), holder.ends());
         self.stand(request, key, Standing::Holds(token), false);
         self.touch(RecordKey::Holder(key.clone(), token));
-        Outcome::Granted(Grant { token, deadline, waited_ms: 0 })
+        Outcome::Granted(Grant { token, deadline, ends, waited_ms: 0 })
     }
 
     /// Takes one request out of a hold that is entered more than once; the hold goes on. Its first one is replaced by

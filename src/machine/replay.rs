@@ -4,8 +4,8 @@
 //! Everything in a replay only grows: finished owners, granted waits, free capacity. So its end does not depend on the order.
 //! It grants whatever some real order could grant; an owner that is left is stuck in every order.
 //!
-//! Unnamed claims, bounded waits and leased holds end by themselves and are left out. A wait for a leased hold has to be
-//! granted like any other, and then keeps nothing.
+//! Unnamed claims, bounded waits and holds with an end of their own end by themselves and are left out. A wait for such a hold
+//! has to be granted like any other, and then keeps nothing.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -274,7 +274,7 @@ impl<'m> Replay<'m> {
             Purpose::Hold | Purpose::Set => self.kept_by_own(at, owner),
         };
         let takes = (takes(waiter.request.mode) - has).max(0);
-        let keeps = if waiter.lease.is_some() { 0 } else { takes };
+        let keeps = if waiter.is_for_a_while() { 0 } else { takes };
         let (mode, barges) = (waiter.request.mode, waiter.barges());
         let turn = Turn { owner, asks: Asks::Waits(place, waiter), mode, barges, granted: false, takes, keeps };
         self.queues[queue].turns.push(turn);

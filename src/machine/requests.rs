@@ -145,7 +145,7 @@ impl Fingerprint {
 
     /// Choices that were left out count as those that were made so.
     fn extras(self, choices: &Extras) -> Self {
-        let Extras { reentry, fairness, delay_ms, value, parent, deadlock } = choices;
+        let Extras { reentry, fairness, delay_ms, value, parent, deadlock, at_least_ms, at_most_ms } = choices;
         let reentry = match reentry {
             Reentry::Refuse => 1,
             Reentry::Count => 2,
@@ -156,14 +156,21 @@ impl Fingerprint {
         let (session, owner) =
             parent.as_ref().map_or((0, ""), |parent| (parent.session.as_u64(), parent.owner.as_str()));
         let value = value.as_ref().map_or((0, ""), |value| (1, value.as_str()));
-        self.number(reentry)
+        let chosen = self
+            .number(reentry)
             .number(u64::from(barges))
             .number(*delay_ms)
             .number(value.0)
             .text(value.1)
             .number(session)
             .text(owner)
-            .number(u64::from(waits))
+            .number(u64::from(waits));
+        let ms = |ms: &Option<u64>| ms.map_or(0, |ms| ms.saturating_add(1));
+        match (at_least_ms, at_most_ms) {
+            // What came later is left out where it was not chosen: other requests keep their fingerprints.
+            (None, None) => chosen,
+            (least, most) => chosen.number(ms(least)).number(ms(most)),
+        }
     }
 
     fn finish(self) -> u64 {

@@ -111,6 +111,10 @@ pub struct HolderExtras {
     pub set: bool,
     /// It was taken as a document.
     pub document: Option<DocumentMark>,
+    /// What it has stays closed while log time is at most this, however it ends (at least).
+    pub closed_until: Option<LogTime>,
+    /// Held while log time is at most this, whatever is renewed (at most).
+    pub ends: Option<LogTime>,
 }
 
 /// What a document has besides the fields of every hold.
@@ -190,12 +194,23 @@ pub enum Purpose {
     Set,
 }
 
-/// A hold that was lost, for as long as it keeps the name closed.
+/// A hold that has ended, for as long as it keeps the name closed; or the permits that it gave back before its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delayed {
-    /// As it was, without its lease and the requests that entered it again.
+    /// As it was, without its lease and the requests that entered it again. Its mode is what is closed.
     pub holder: Holder,
     /// Closed while log time is at most this.
+    pub until: LogTime,
+    /// What of it was lost, and may be resumed; `None` where nothing was.
+    pub lost: Option<LostHold>,
+}
+
+/// What may be taken up again after an involuntary end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostHold {
+    /// How it was held.
+    pub mode: Mode,
+    /// It may be resumed while log time is at most this.
     pub until: LogTime,
 }
 
@@ -203,26 +218,6 @@ impl Request {
     /// Its choices, made or not.
     pub(super) fn choices(&self) -> &Extras {
         self.extras.as_deref().unwrap_or(Extras::PLAIN)
-    }
-}
-
-impl Holder {
-    /// Holds from now on, without having waited.
-    pub(super) fn new(request: Request, globals: &Globals) -> Self {
-        Self { request, since: globals.now, when: globals.wall, waited_ms: 0, lease: None, extras: None }
-    }
-
-    /// The hold that this waiter gets now.
-    pub(super) fn from_waiter(waiter: Waiter, globals: &Globals) -> Self {
-        let Waiter { request, since, deadline: _, lease, purpose } = waiter;
-        let mut holder = Self::new(request, globals);
-        holder.waited_ms = globals.now.ms_since(since);
-        holder.lease =
-            lease.map(|LeaseWanted { handle, ms }| Lease { handle, deadline: globals.now.after_ms(ms), attempt: 0 });
-        if purpose == Purpose::Set {
-            holder.extras_mut().set = true;
-        }
-        holder
     }
 }
 

@@ -97,7 +97,7 @@ impl Machine {
         }
         let key = &take.lock;
         if self.locks.get(key).is_some_and(|lock| lock.handles.contains_key(&take.handle)) {
-            return Err(Refusal::Held { lock: key.clone(), holder: self.one_holder(key).map(Box::new) });
+            return Err(self.held_or_kept_closed(key));
         }
         self.admission(key, take.access, take.patience, Fairness::Fair, None)
     }
@@ -151,7 +151,7 @@ impl Machine {
                 let holder = Holder::from_waiter(waiter, &self.globals);
                 let deadline = holder.lease.as_ref().map(|lease| lease.deadline);
                 let token = self.hold(key, holder, self.at_once(Fairness::Fair));
-                Outcome::Granted(Grant { token, deadline, waited_ms: 0 })
+                Outcome::Granted(Grant { token, deadline, ends: None, waited_ms: 0 })
             }
             Admission::Queue => {
                 let sequence = self.next_sequence();
@@ -180,7 +180,7 @@ impl Machine {
             KnownTake::Waits(sequence, _) => Outcome::Queued(self.place(key, sequence)),
             KnownTake::Holds(token, holder) => {
                 let deadline = holder.lease.as_ref().map(|lease| lease.deadline);
-                Outcome::Granted(Grant { token, deadline, waited_ms: holder.waited_ms })
+                Outcome::Granted(Grant { token, deadline, ends: None, waited_ms: holder.waited_ms })
             }
         }
     }
@@ -329,5 +329,5 @@ impl Waiter {
 
 /// A refusal as it is remembered: without the holder's own words, which may be long, and who holds the lock changes.
 fn in_brief(refusal: Refusal) -> Refusal {
-    if let Refusal::Held { lock, .. } = refusal { Refusal::Held { lock, holder: None } } else { refusal }
+    if let Refusal::Held { lock, .. } = refusal { Refusal::Held { lock, holder: None, closed: None } } else { refusal }
 }

@@ -4,7 +4,6 @@
 //! is one of them at most, and everybody else is behind it.
 
 use super::alter::Altering;
-use super::expiry::Due;
 use super::lock::Lock;
 use super::owners::Change;
 use super::state::{Entered, Holder, Purpose, Request, Standing, Waiter};
@@ -82,13 +81,18 @@ impl Machine {
         }
         let Some(lock) = self.locks.get(key) else { return Err(Refusal::NotHeld { lock: key.clone() }) };
         if let Some(Purpose::Upgrade(first)) = lock.queue.get(&HEAD).map(|waiter| waiter.purpose) {
-            return Err(Refusal::Held { lock: key.clone(), holder: self.view_of(key, first).map(Box::new) });
+            return Err(Refusal::Held {
+                lock: key.clone(),
+                holder: self.view_of(key, first).map(Box::new),
+                closed: None,
+            });
         }
         let waits = !lock.admits_upgrade(token);
         if waits && patience == Patience::Try {
             let other = lock.holders.keys().find(|other| **other != token);
             let holder = other.and_then(|other| self.view_of(key, *other)).map(Box::new);
-            return Err(Refusal::Held { lock: key.clone(), holder });
+            let closed = self.closed_instead(key, holder.as_deref());
+            return Err(Refusal::Held { lock: key.clone(), holder, closed });
         }
         if waits {
             self.quotas.one_more(QuotaKind::Waiters, self.used(&key.namespace).waiters)?;
@@ -139,6 +143,10 @@ impl Machine {
         let lock = self.locks.get_mut(key)?;
         let mut holder = lock.holders.remove(&from)?;
         self.index_hold(key, from, &holder, Change::Went);
+        for end in holder.own_ends(key, from) {
+            self.due.remove(&end);
+        }
+        self.due.extend(holder.own_ends(key, token));
         holder.request.mode = Mode::Exclusive;
         holder.extras_mut().upgrade = Some(asked);
         let grant = holder.grant(token, asked.number);
@@ -148,10 +156,6 @@ impl Machine {
             holder.entries().enumerate().map(|(at, entered)| (entered.number, in_set && at == 0)).collect();
         self.index_hold(key, token, &holder, Change::Came);
         self.locks.get_mut(key)?.holders.insert(token, holder);
-        if let Some(deadline) = grant.deadline {
-            self.move_due(Some(deadline), None, Due::Lease(key.clone(), from));
-            self.move_due(None, Some(deadline), Due::Lease(key.clone(), token));
-        }
         for (number, in_set) in numbers {
             self.stands(key, Claim::Request(RequestId { session, number }), Standing::Holds(token), in_set);
         }

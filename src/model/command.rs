@@ -251,6 +251,7 @@ impl Acquire {
         if self.is_set() && (extras.reentry != Reentry::Refuse || extras.fairness != Fairness::Fair) {
             return Err(Invalid::new("locks", "one, where it is to be entered again or to barge", count));
         }
+        extras.checked_for(self.locks.values().map(|access| access.mode))?;
         extras.checked(self.owner.as_ref())
     }
 }

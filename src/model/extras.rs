@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Invalid, Owner, SessionId, text};
+use super::{Invalid, Mode, Owner, SessionId, text};
 use crate::limits;
 
 /// What an acquire asks for beyond name, mode, patience and lease. Leave it out where nothing of it is wanted: it costs nothing
@@ -24,6 +24,11 @@ pub struct Extras {
     pub parent: Option<Parent>,
     /// What happens where the wait would close a circle of owners that wait for each other.
     pub deadlock: OnDeadlock,
+    /// However soon the hold ends, what it had stays closed for so long from the grant on, in milliseconds; at most a day. Only
+    /// for exclusive locks and permits. Only a break of the hold opens it before.
+    pub at_least_ms: Option<u64>,
+    /// The hold ends so long after the grant, in milliseconds, even while its session lives; at most a day.
+    pub at_most_ms: Option<u64>,
 }
 
 impl Extras {
@@ -35,15 +40,31 @@ impl Extras {
         value: None,
         parent: None,
         deadlock: OnDeadlock::Refuse,
+        at_least_ms: None,
+        at_most_ms: None,
     };
 
-    /// Refuses a reentry without a named owner, and a lock-delay of more than a minute.
+    /// Refuses a reentry without a named owner, a lock-delay of more than a minute, and an at-least or at-most of no time or of
+    /// more than a day.
     pub fn checked(&self, owner: Option<&Owner>) -> Result<(), Invalid> {
         if self.reentry != Reentry::Refuse && owner.is_none() {
             return Err(Invalid::new("owner", "named where a lock may be entered again", "nothing"));
         }
         if limits::LOCK_DELAY_MS_MAX < self.delay_ms {
             return Err(Invalid::new("delay", format!("at most {} ms", limits::LOCK_DELAY_MS_MAX), self.delay_ms));
+        }
+        let bounded = |field, ms: Option<u64>, high: u64| match ms.filter(|ms| !(1..=high).contains(ms)) {
+            Some(ms) => Err(Invalid::new(field, format!("1 ms to {high} ms"), format!("{ms} ms"))),
+            None => Ok(()),
+        };
+        bounded("at_least", self.at_least_ms, limits::AT_LEAST_MS_MAX)?;
+        bounded("at_most", self.at_most_ms, limits::AT_MOST_MS_MAX)
+    }
+
+    /// Refuses an at-least for a shared lock.
+    pub fn checked_for(&self, mut modes: impl Iterator<Item = Mode>) -> Result<(), Invalid> {
+        if self.at_least_ms.is_some() && modes.any(|mode| mode == Mode::Shared) {
+            return Err(Invalid::new("at_least", "for an exclusive lock or permits", "a shared lock"));
         }
         Ok(())
     }
@@ -143,7 +164,26 @@ mod tests {
         let count = Extras { reentry: Reentry::Count, ..Extras::default() };
         assert!(count.checked(Some(&owner)).is_ok());
         assert_eq!(count.checked(None).expect_err("refused").field, "owner");
+        let day_ms = 24 * 60 * 60 * 1000;
+        for (legal, ms) in [(false, 0), (true, 1), (true, day_ms), (false, day_ms + 1)] {
+            let at_least = Extras { at_least_ms: Some(ms), ..Extras::default() }.checked(None);
+            let at_most = Extras { at_most_ms: Some(ms), ..Extras::default() }.checked(None);
+            assert_eq!((at_least.is_ok(), at_most.is_ok()), (legal, legal), "{ms} ms");
+            let fields = [at_least, at_most].map(|checked| checked.err().map(|invalid| invalid.field));
+            assert!(legal || fields == ["at_least", "at_most"].map(|field| Some(field.to_owned())), "{fields:?}");
+        }
         assert!(LockValue::parse(&"x".repeat(4096)).is_ok());
         assert_eq!(LockValue::parse(&"x".repeat(4097)).expect_err("refused").field, "value");
+    }
+
+    /// Only what one holder has for itself can stay closed after it: a shared lock is refused, also among others of a set.
+    #[test]
+    fn at_least_is_not_for_shared_locks() {
+        let at_least = Extras { at_least_ms: Some(1), ..Extras::default() };
+        assert!(at_least.checked_for([Mode::Exclusive, Mode::Permits(2)].into_iter()).is_ok());
+        let refused = at_least.checked_for([Mode::Exclusive, Mode::Shared].into_iter());
+        assert_eq!(refused.expect_err("refused").field, "at_least");
+        let at_most = Extras { at_most_ms: Some(1), ..Extras::default() };
+        assert!(at_most.checked_for([Mode::Shared].into_iter()).is_ok());
     }
 }

@@ -99,6 +99,8 @@ pub struct Grant {
     pub token: FencingToken,
     /// The hold's own end, where it has one besides its session's (token leases).
     pub deadline: Option<LogTime>,
+    /// When it ends whatever is renewed, where it asked for that (at most).
+    pub ends: Option<LogTime>,
     /// How long it waited in the queue, in milliseconds of log time.
     pub waited_ms: u64,
 }
@@ -133,6 +135,8 @@ pub enum EndReason {
     HandedOver,
     /// Its process gave no sign of life, and another took the lock over.
     Overtaken,
+    /// The longest time that its request asked for is over, though its session lives.
+    TimeOver,
 }
 
 impl fmt::Display for EndReason {
@@ -145,6 +149,7 @@ impl fmt::Display for EndReason {
             EndReason::Broken => "broken",
             EndReason::HandedOver => "handed over",
             EndReason::Overtaken => "overtaken",
+            EndReason::TimeOver => "time over",
         })
     }
 }

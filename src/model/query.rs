@@ -1,11 +1,13 @@
 //! What can be asked without changing anything.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::{
     About, Claim, Document, Explanation, FencingToken, HistoryPage, HolderView, Kind, LockKey, LockName, LockValue,
     LogTime, Metadata, Mode, Namespace, Outcome, Owner, Position, ProcessPing, SessionId, ValidTokens, WhichDocuments,
-    WhichPings,
+    WhichPings, text,
 };
 
 /// A question. New variants are added at the end.
@@ -198,8 +200,10 @@ pub struct LockView {
     pub holders: Vec<HolderView>,
     /// In the order of the queue.
     pub waiters: Vec<WaiterView>,
-    /// For so long the name, or some permits of it, stay closed after a hold was lost, in milliseconds.
+    /// For so long the name, or some permits of it, stay closed after a hold, in milliseconds.
     pub delay_ms: Option<u64>,
+    /// What keeps it closed, in the order of the tokens.
+    pub closed: Vec<Closing>,
     /// The text kept by the first holder that has one.
     pub value: Option<LockValue>,
     /// A wait for the name returns: it has no holder, and no lock-delay keeps it or some of its permits closed.
@@ -210,17 +214,23 @@ impl LockView {
     /// A name that is not in use.
     #[must_use]
     pub fn free(lock: LockKey) -> Self {
-        Self {
-            lock,
-            kind: None,
-            limit: None,
-            holders: vec![],
-            waiters: vec![],
-            delay_ms: None,
-            value: None,
-            free: true,
-        }
+        let (holders, waiters, closed) = (vec![], vec![], vec![]);
+        Self { lock, kind: None, limit: None, holders, waiters, delay_ms: None, closed, value: None, free: true }
     }
+}
+
+/// A hold that has ended, and what of it stays closed; or permits that were given back and stay closed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Closing {
+    /// The token of that hold: a break of it opens the name.
+    pub token: FencingToken,
+    /// Who held it, as shown to people.
+    #[serde(deserialize_with = "text::shared")]
+    pub who: Arc<str>,
+    /// Closed while log time is at most this.
+    pub until: LogTime,
+    /// How long that is, in milliseconds.
+    pub left_ms: u64,
 }
 
 /// One who waits.

@@ -4,18 +4,22 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CircleLink, EndReason, FencingToken, HolderView, Kind, LockKey, LockValue, Namespace, Reason, SessionId};
+use super::{
+    CircleLink, Closing, EndReason, FencingToken, HolderView, Kind, LockKey, LockValue, Namespace, Reason, SessionId,
+};
 
 /// Why a command was refused. Each names what stands in the way. New variants are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
-    /// A try met a holder or a queue.
-    #[error("{} is held{}", .lock.name, by(.holder))]
+    /// A try met a holder or a queue, or a name that an ended hold keeps closed.
+    #[error("{} is {}", .lock.name, held(.holder.as_deref(), .closed.as_deref()))]
     Held {
         /// Which lock.
         lock: LockKey,
-        /// One of the holders; `None` where only waiters stand in the way.
+        /// One of the holders; `None` where only waiters stand in the way, or what is closed.
         holder: Option<Box<HolderView>>,
+        /// What opens first, where no holder is named and something is closed.
+        closed: Option<Box<Closing>>,
     },
     /// The same session and owner hold it or wait for it already.
     #[error("{} is already held or awaited by the same owner of session {session} (token {})", .lock.name, .token.map_or("none yet".to_owned(), |token| token.to_string()))]
@@ -241,13 +245,23 @@ fn supported(level: &Option<u32>) -> String {
     level.map_or("has not announced itself yet".to_owned(), |level| format!("supports {level} at most"))
 }
 
-fn by(holder: &Option<Box<HolderView>>) -> String {
-    let Some(holder) = holder else {
-        return " or awaited by others".to_owned();
-    };
-    let who = holder.metadata.name();
-    let session = holder.session.map_or("a token lease".to_owned(), |session| format!("session {session}"));
-    format!(" by {who} ({session}, token {})", holder.token)
+fn held(holder: Option<&HolderView>, closed: Option<&Closing>) -> String {
+    match (holder, closed) {
+        (Some(holder), _) => {
+            let who = holder.metadata.name();
+            let session = holder.session.map_or("a token lease".to_owned(), |session| format!("session {session}"));
+            format!("held by {who} ({session}, token {})", holder.token)
+        }
+        (None, Some(closed)) => closed.to_string(),
+        (None, None) => "held or awaited by others".to_owned(),
+    }
+}
+
+impl fmt::Display for Closing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Closing { token, who, until: _, left_ms } = self;
+        write!(f, "kept closed by {who} (token {token}) for another {}", rounded(*left_ms))
+    }
 }
 
 /// Which bound was reached. New variants are added at the end.
@@ -337,6 +351,16 @@ fn short(ms: u64) -> String {
     const UNITS: [(u64, &str); 3] = [(3_600_000, "h"), (60_000, "m"), (1_000, "s")];
     let unit = UNITS.into_iter().find(|(size, _)| ms != 0 && ms.is_multiple_of(*size));
     unit.map_or_else(|| format!("{ms}ms"), |(size, unit)| format!("{}{unit}", ms / size))
+}
+
+/// A duration without digits that matter to no reader.
+fn rounded(ms: u64) -> String {
+    let unit = match ms {
+        0..10_000 => 1,
+        10_000..600_000 => 1_000,
+        600_000.. => 60_000,
+    };
+    short(ms.next_multiple_of(unit))
 }
 
 /// The next step that fits the bound which was missed.

@@ -51,7 +51,8 @@ pub(super) fn of_command(submission: &Submission) -> usize {
 }
 
 fn of_extras(extras: &Extras) -> usize {
-    let Extras { reentry: _, fairness: _, delay_ms: _, value, parent, deadlock: _ } = extras;
+    let Extras { reentry: _, fairness: _, delay_ms: _, value, parent, deadlock: _, at_least_ms: _, at_most_ms: _ } =
+        extras;
     let parent = parent.as_ref().map_or(0, |parent| parent.owner.as_str().len());
     EXTRAS_BYTES + of_value(value.as_ref()) + parent
 }
@@ -198,6 +199,8 @@ mod tests {
                 value: Some(LockValue::parse(&text(limits::LOCK_VALUE_BYTES_MAX)).expect("legal")),
                 parent: Some(Parent { session, owner }),
                 deadlock: OnDeadlock::Wait,
+                at_least_ms: Some(u64::MAX),
+                at_most_ms: Some(u64::MAX),
             })),
         })
     }

@@ -79,7 +79,7 @@ pub(super) fn reply(outcome: Outcome) -> Reply {
 
 pub(super) fn granted() -> Outcome {
     let token = FencingToken::new(0, 33);
-    Outcome::Granted(Grant { token, deadline: None, waited_ms: 5 })
+    Outcome::Granted(Grant { token, deadline: None, ends: None, waited_ms: 5 })
 }
 
 fn session() -> SessionId {
@@ -114,7 +114,7 @@ impl LockService for Fake {
                 _ => granted(),
             },
             Command::TakeLease(take) if take.lock.name.as_str() == "held" => {
-                Outcome::Refused(Refusal::Held { lock: take.lock, holder: None })
+                Outcome::Refused(Refusal::Held { lock: take.lock, holder: None, closed: None })
             }
             Command::TakeLease(_) => granted(),
             Command::Cancel { .. } | Command::CancelTake { .. } => Outcome::Withdrawn,

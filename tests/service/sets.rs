@@ -27,7 +27,7 @@ pub(crate) async fn a_set_is_held_whole<S: LockService>(service: S) {
     let permit = client.lock("s").permits(1, None).try_once().acquire().await.expect("one is left");
     drop(permit);
     let refused = wanted().try_once().acquire().await.expect_err("held");
-    let ClientError::NotAcquired { lock, holder: Some(holder) } = &refused else { panic!("{refused:?}") };
+    let ClientError::NotAcquired { lock, holder: Some(holder), .. } = &refused else { panic!("{refused:?}") };
     assert_eq!((lock.as_str(), Some(holder.token)), ("a", guard.token("a")));
     let (next, released) = tokio::join!(wanted().wait(LONG).acquire(), async {
         in_use(&client, "a", 1, 1).await;
@@ -47,7 +47,7 @@ pub(crate) async fn a_set_that_ends_early_leaves_nothing<S: LockService>(service
     let client = client(service, "set-end");
     let busy = client.lock("b").why("rebuild").acquire().await.expect("free");
     let late = client.locks(["a", "b"]).wait(SHORT).acquire().await.expect_err("held");
-    let ClientError::NotAcquired { lock, holder: Some(holder) } = &late else { panic!("{late:?}") };
+    let ClientError::NotAcquired { lock, holder: Some(holder), .. } = &late else { panic!("{late:?}") };
     assert_eq!((lock.as_str(), &*holder.metadata.why), ("b", "rebuild"));
     in_use(&client, "a", 0, 0).await;
     in_use(&client, "b", 1, 0).await;

@@ -253,10 +253,10 @@ impl Fake {
     fn done(&self, command: &Command) -> Outcome {
         let stamp = self.stamp();
         let mut inner = self.inner();
-        let granted = |inner: &mut Inner, lease_ms: Option<u64>| {
+        let granted = |inner: &mut Inner, lease_ms: Option<u64>, at_most_ms: Option<u64>| {
             inner.tokens += 1;
             let (token, deadline) = (FencingToken::new(0, inner.tokens), lease_ms.map(|ms| stamp.after_ms(ms)));
-            Grant { token, deadline, waited_ms: 0 }
+            Grant { token, deadline, ends: at_most_ms.map(|ms| stamp.after_ms(ms)), waited_ms: 0 }
         };
         match command {
             Command::OpenSession(open) => {
@@ -267,8 +267,10 @@ impl Fake {
                 inner.attached = true;
                 Outcome::Attached { attachment: Attachment(attach.attempt), deadline: stamp.after_ms(inner.ttl_ms) }
             }
-            Command::Acquire(acquire) => Outcome::Granted(granted(&mut inner, acquire.lease_ms)),
-            Command::TakeLease(take) => Outcome::Granted(granted(&mut inner, Some(take.lease_ms))),
+            Command::Acquire(acquire) => {
+                Outcome::Granted(granted(&mut inner, acquire.lease_ms, acquire.choices().at_most_ms))
+            }
+            Command::TakeLease(take) => Outcome::Granted(granted(&mut inner, Some(take.lease_ms), None)),
             Command::Cancel { .. } | Command::CancelTake { .. } => Outcome::Withdrawn,
             Command::Release(_) | Command::DropLease { .. } => Outcome::Released { left: 0 },
             Command::Alter(_) => Outcome::Done,

@@ -160,7 +160,8 @@ async fn a_token_lease_that_was_waited_for_counts_from_a_refresh() {
         }
         Asked::Settled => {
             let deadline = Some(clocks.stamp().after_ms(7_000));
-            Fate::Late(waits, Outcome::Granted(Grant { token: FencingToken::new(0, 9), deadline, waited_ms: 2_000 }))
+            let token = FencingToken::new(0, 9);
+            Fate::Late(waits, Outcome::Granted(Grant { token, deadline, ends: None, waited_ms: 2_000 }))
         }
         Asked::Submit(_) | Asked::Renew(_) | Asked::Query(_) | Asked::Subscribe | Asked::Status => Fate::Serve,
     });

@@ -129,7 +129,7 @@ impl<S: LockService> ConfigLocks<S> {
         let overtaken = self.client.overtake(name, seen, new).await;
         if let Err(ClientError::Refused(Refusal::NotHeld { lock })) = overtaken {
             // Without a document there is nothing to overtake: somebody was faster, and has gone again.
-            return Err(ClientError::NotAcquired { lock: lock.name, holder: None });
+            return Err(ClientError::NotAcquired { lock: lock.name, holder: None, closed: None });
         }
         overtaken
     }

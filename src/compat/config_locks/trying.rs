@@ -70,7 +70,7 @@ impl<'a, S: LockService> Trying<'a, S> {
             Err(ClientError::HoldEnded { reason: EndReason::Overtaken | EndReason::Broken, lock }) => {
                 // This acquisition is spent.
                 self.ts = self.manager.new_ts();
-                Err(ClientError::NotAcquired { lock, holder: None })
+                Err(ClientError::NotAcquired { lock, holder: None, closed: None })
             }
             other => other,
         }

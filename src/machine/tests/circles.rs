@@ -111,7 +111,8 @@ impl Story {
         let loses = self.delays && self.random.below(3) == 0;
         let lease_ms = loses.then(|| 1 + self.random.below(50));
         let delay_ms = if loses { 1 + self.random.below(100) } else { 0 };
-        (Extras { reentry, fairness, parent, delay_ms, ..Extras::default() }, lease_ms)
+        let at_most_ms = (self.delays && self.random.below(8) == 0).then(|| 1 + self.random.below(50));
+        (Extras { reentry, fairness, parent, delay_ms, at_most_ms, ..Extras::default() }, lease_ms)
     }
 
     pub(super) fn command(&mut self, machine: &Machine) -> Command {
@@ -151,8 +152,9 @@ impl Story {
                 let (locks, owner) = (self.member().into(), self.owner());
                 let named = owner.is_some();
                 let (extras, lease_ms) = (Some(Box::new(extras)).filter(|_| named), lease_ms.filter(|_| named));
-                // A lease that is not granted yet ties no parent, so that a cycle over it may be missed.
-                let nested = lease_ms.is_some() && extras.as_ref().is_some_and(|extras| extras.parent.is_some());
+                // A hold that will end by itself ties no parent before it is granted, so that a cycle over it may be missed.
+                let chosen = extras.as_deref().unwrap_or(Extras::PLAIN);
+                let nested = (lease_ms.is_some() || chosen.at_most_ms.is_some()) && chosen.parent.is_some();
                 let patience = if nested { Patience::Try } else { patience };
                 Command::Acquire(Acquire {
                     request,

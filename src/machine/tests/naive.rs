@@ -45,6 +45,9 @@ struct Hold {
     token: FencingToken,
     since: LogTime,
     lease_end: Option<LogTime>,
+    /// The end that it chose (at most), and until when it keeps closed what it has (at least).
+    ends: Option<LogTime>,
+    closed_until: Option<LogTime>,
     /// Requests that entered it again.
     again: Vec<(u64, Command)>,
     /// The request that made it exclusive.
@@ -62,12 +65,16 @@ struct Wait {
     of_lease: bool,
 }
 
-/// A lost hold, and until when it keeps its name closed.
+/// An ended hold, and until when it keeps its name closed; or permits that it gave back before.
 struct Lost {
     ask: Ask,
     token: FencingToken,
     until: LogTime,
     since: LogTime,
+    /// What of it was lost, and until when that may be resumed.
+    lost: Option<(Mode, LogTime)>,
+    ends: Option<LogTime>,
+    closed_until: Option<LogTime>,
 }
 
 struct Presence {
@@ -333,12 +340,12 @@ fn endless_wait(wait: &Wait) -> Option<Party> {
 
 /// Whether the hold ends by itself that this one waits for.
 fn is_leased(wait: &Wait) -> bool {
-    wait.ask.lease_ms.is_some()
+    wait.ask.lease_ms.is_some() || wait.ask.extras.at_most_ms.is_some()
 }
 
 /// Whose hold it is, if only a release ends it.
 fn endless_hold(hold: &Hold) -> Option<Party> {
-    party(&hold.ask).filter(|_| hold.lease_end.is_none())
+    party(&hold.ask).filter(|_| hold.lease_end.is_none() && hold.ends.is_none())
 }
 
 /// Whether two take the lock from each other.
@@ -349,6 +356,11 @@ fn conflict(one: Mode, other: Mode) -> bool {
 /// Only one that barges passes, and only others that do.
 fn passes(ask: &Ask, ahead: &Ask) -> bool {
     ask.extras.fairness == Fairness::Barging && ahead.extras.fairness == Fairness::Barging
+}
+
+/// The grant of this hold.
+fn told(hold: &Hold, waited_ms: u64) -> Grant {
+    Grant { token: hold.token, deadline: hold.lease_end, ends: hold.ends, waited_ms }
 }
 
 fn request_of(session: Option<SessionId>, number: u64) -> Option<Claim> {

@@ -39,10 +39,13 @@ impl Random {
     }
 }
 
-/// Whether this is the request, and it asks for a lock-delay.
+/// Whether this is the request, and it asks that something stays closed after it.
 fn delays(command: &Command, request: RequestId) -> bool {
     match command {
-        Command::Acquire(acquire) => acquire.request == request && 0 < acquire.choices().delay_ms,
+        Command::Acquire(acquire) => {
+            let Extras { delay_ms, at_least_ms, .. } = acquire.choices();
+            acquire.request == request && (0 < *delay_ms || at_least_ms.is_some())
+        }
         _ => false,
     }
 }
@@ -190,7 +193,7 @@ impl Story {
             _ => self.waits.retain(|(_, waits)| waits != request),
         }
         let Some(token) = token else { return };
-        if let EventKind::Expired { .. } = event.kind
+        if let EventKind::Expired { .. } | EventKind::Released { .. } = event.kind
             && let Some(known) = self.known.iter().find(|known| known.id == request.session)
             && known.past.iter().any(|past| delays(past, *request))
         {

@@ -51,7 +51,7 @@ impl Remembering {
     fn refused(&mut self, take: &TakeLease, refusal: &Refusal) {
         let refusal = match refusal.clone() {
             Refusal::WrongHandle | Refusal::RequestReused { .. } => return,
-            Refusal::Held { lock, .. } => Refusal::Held { lock, holder: None },
+            Refusal::Held { lock, .. } => Refusal::Held { lock, holder: None, closed: None },
             refusal => refusal,
         };
         let (outcome, until) = (Outcome::Refused(refusal), self.now.after_ms(TEN_MINUTES_MS));

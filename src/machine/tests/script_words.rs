@@ -81,7 +81,8 @@ impl Names {
             }
             Outcome::Granted(grant) => {
                 let end = grant.deadline.map_or(String::new(), |deadline| format!(" {}", until(deadline)));
-                format!("granted token={}{end} waited={}", grant.token, time(grant.waited_ms))
+                let ends = grant.ends.map_or(String::new(), |ends| format!(" ends={}", time(ends.0)));
+                format!("granted token={}{end}{ends} waited={}", grant.token, time(grant.waited_ms))
             }
             Outcome::GrantedSet(grants) => {
                 let grants = grants.iter().map(|(name, grant)| format!(" {name}={}", grant.token));
@@ -122,7 +123,10 @@ impl Names {
                 let value = value.as_ref().map_or("none", |value| value.as_str());
                 format!("{refusal} [value={value}]")
             }
-            Refusal::Held { holder: None, .. }
+            Refusal::Held { holder: None, closed: Some(closed), .. } => {
+                format!("{refusal} [until={}]", time(closed.until.0))
+            }
+            Refusal::Held { holder: None, closed: None, .. }
             | Refusal::AlreadyHeld { .. }
             | Refusal::Deadlock { .. }
             | Refusal::Entered { .. }
@@ -280,8 +284,13 @@ impl Names {
         let waiters = view.waiters.iter().map(|waiter| format!("\nawaited by {}", self.waiter(waiter)));
         let value = view.value.as_ref().map_or(String::new(), |value| format!(" value={value}"));
         let delay = view.delay_ms.map_or(String::new(), |ms| format!(" closed for={}", time(ms)));
+        let closed = view.closed.iter().map(|closed| {
+            let Closing { token, who, until: end, left_ms: _ } = closed;
+            format!("\nclosed by {who} token={token} {}", until(*end))
+        });
         let (holders, waiters) = (holders.collect::<String>(), waiters.collect::<String>());
-        format!("{} {kind}{limit}{value}{delay}{holders}{waiters}", lock(&view.lock))
+        let closed = closed.collect::<String>();
+        format!("{} {kind}{limit}{value}{delay}{holders}{closed}{waiters}", lock(&view.lock))
     }
 
     fn waiter(&self, waiter: &WaiterView) -> String {

@@ -3,8 +3,8 @@
 use super::error::{error_from_wire, error_to_wire};
 use super::part::{known, lock_key, metadata, namespace, required};
 use crate::model::{
-    Answer, Answered, Attachment, Breach, Checked, EndReason, FencingToken, Grant, HolderView, Invalid, Kind, LockName,
-    LockSummary, LockValue, LockView, LogTime, Namespace, Outcome, Page, Place, Reply, RequestId, SessionId,
+    Answer, Answered, Attachment, Breach, Checked, Closing, EndReason, FencingToken, Grant, HolderView, Invalid, Kind,
+    LockName, LockSummary, LockValue, LockView, LogTime, Namespace, Outcome, Page, Place, Reply, RequestId, SessionId,
     SessionView, TokenState, WaiterView,
 };
 use crate::rpc::pb;
@@ -27,12 +27,14 @@ impl TryFrom<pb::Reply> for Reply {
 
 fn granted(grant: &Grant) -> pb::Granted {
     let deadline_ms = grant.deadline.map(|deadline| deadline.0);
-    pb::Granted { token: grant.token.as_u64(), deadline_ms, waited_ms: grant.waited_ms }
+    let ends_ms = grant.ends.map(|ends| ends.0);
+    pb::Granted { token: grant.token.as_u64(), deadline_ms, waited_ms: grant.waited_ms, ends_ms }
 }
 
 fn read_granted(grant: &pb::Granted) -> Result<Grant, Invalid> {
     let deadline = grant.deadline_ms.map(LogTime);
-    Ok(Grant { token: FencingToken::from_u64(grant.token)?, deadline, waited_ms: grant.waited_ms })
+    let (token, ends) = (FencingToken::from_u64(grant.token)?, grant.ends_ms.map(LogTime));
+    Ok(Grant { token, deadline, ends, waited_ms: grant.waited_ms })
 }
 
 impl From<&Outcome> for pb::reply::Outcome {
@@ -217,6 +219,7 @@ answers! {
         holders: view.holders.iter().map(Into::into).collect(),
         waiters: view.waiters.iter().map(Into::into).collect(),
         delay_ms: view.delay_ms,
+        closed: view.closed.iter().map(Into::into).collect(),
         value: view.value.as_ref().map(ToString::to_string),
         free: view.free,
         ..Self::default()
@@ -278,11 +281,28 @@ impl TryFrom<pb::InspectReply> for Answered {
             holders: reply.holders.into_iter().map(HolderView::try_from).collect::<Result<_, _>>()?,
             waiters: reply.waiters.into_iter().map(WaiterView::try_from).collect::<Result<_, _>>()?,
             delay_ms: reply.delay_ms,
+            closed: reply.closed.iter().map(read_closing).collect::<Result<_, _>>()?,
             value: reply.value.map(|text| LockValue::parse(&text)).transpose()?,
             free: reply.free,
         };
         Ok(answered(reply.index, reply.now_ms, Answer::Lock(view)))
     }
+}
+
+impl From<&Closing> for pb::Closing {
+    fn from(closing: &Closing) -> Self {
+        Self {
+            token: closing.token.as_u64(),
+            who: closing.who.to_string(),
+            until_ms: closing.until.0,
+            left_ms: closing.left_ms,
+        }
+    }
+}
+
+fn read_closing(closing: &pb::Closing) -> Result<Closing, Invalid> {
+    let (token, until) = (FencingToken::from_u64(closing.token)?, LogTime(closing.until_ms));
+    Ok(Closing { token, who: closing.who.as_str().into(), until, left_ms: closing.left_ms })
 }
 
 impl From<&LockSummary> for pb::LockSummary {

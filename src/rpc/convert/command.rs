@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 
-use super::part::{bytes_of, extras, known, lock_key, metadata, namespace, owner, read_u128, required, rows, take_id};
+use super::extras::extras;
+use super::part::{bytes_of, known, lock_key, metadata, namespace, owner, read_u128, required, rows, take_id};
 use crate::limits;
 use crate::model::{
     Access, Acquire, Command, FencingToken, Handle, Instance, Invalid, ListFilter, ListShow, LockKey, LockName,

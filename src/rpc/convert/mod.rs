@@ -8,6 +8,7 @@ mod document;
 mod error;
 mod event;
 mod explain;
+mod extras;
 mod history;
 mod part;
 mod sets;

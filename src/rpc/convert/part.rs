@@ -6,9 +6,9 @@ use bytes::Bytes;
 
 use crate::limits;
 use crate::model::{
-    Access, Acquire, Claim, EndReason, Extras, Fairness, FencingToken, Health, HolderView, Invalid, Kind, LeaveReason,
-    LockKey, LockName, LockValue, LogTime, Metadata, Mode, Namespace, OnDeadlock, Owner, Parent, Patience, Position,
-    Principal, Reentry, RequestId, SessionClose, SessionId, TakeId, WaiterView, WaitsBecause,
+    Access, Claim, EndReason, FencingToken, Health, HolderView, Invalid, Kind, LeaveReason, LockKey, LockName, LogTime,
+    Metadata, Mode, Namespace, Owner, Parent, Patience, Position, Principal, RequestId, SessionClose, SessionId,
+    TakeId, WaiterView, WaitsBecause,
 };
 use crate::rpc::pb;
 use crate::service::{Freshness, LeaderHint};
@@ -51,49 +51,6 @@ pub(in crate::rpc) fn rows(asked: u32) -> Result<u32, Invalid> {
         0 => Ok(most),
         asked if asked <= most => Ok(asked),
         asked => Err(Invalid::new("rows", format!("at most {most}"), asked)),
-    }
-}
-
-/// The choices of an acquire that few callers make, and the lease that stands among them.
-pub(super) fn extras(extras: Option<pb::Extras>) -> Result<(Option<Box<Extras>>, Option<u64>), Invalid> {
-    let Some(extras) = extras else { return Ok((None, None)) };
-    let reentry = match known::<pb::Reentry>("reentry", extras.reentry)? {
-        pb::Reentry::Unspecified | pb::Reentry::Refuse => Reentry::Refuse,
-        pb::Reentry::Count => Reentry::Count,
-        pb::Reentry::Wait => Reentry::Wait,
-    };
-    let chosen = Extras {
-        reentry,
-        fairness: if extras.unfair { Fairness::Barging } else { Fairness::Fair },
-        delay_ms: extras.delay_ms,
-        value: extras.value.map(|text| LockValue::parse(&text)).transpose()?,
-        parent: extras.parent.map(parent).transpose()?,
-        deadlock: if extras.wait_in_circles { OnDeadlock::Wait } else { OnDeadlock::Refuse },
-    };
-    Ok(((chosen != *Extras::PLAIN).then(|| Box::new(chosen)), extras.lease_ms))
-}
-
-impl pb::Extras {
-    /// What this acquire chooses; `None` where it chooses nothing.
-    pub(super) fn of(acquire: &Acquire) -> Option<Self> {
-        if acquire.extras.is_none() && acquire.lease_ms.is_none() {
-            return None;
-        }
-        let extras = acquire.choices();
-        let reentry = match extras.reentry {
-            Reentry::Refuse => pb::Reentry::Refuse,
-            Reentry::Count => pb::Reentry::Count,
-            Reentry::Wait => pb::Reentry::Wait,
-        };
-        Some(Self {
-            reentry: reentry.into(),
-            unfair: extras.fairness == Fairness::Barging,
-            lease_ms: acquire.lease_ms,
-            delay_ms: extras.delay_ms,
-            value: extras.value.as_ref().map(ToString::to_string),
-            parent: extras.parent.as_ref().map(Into::into),
-            wait_in_circles: extras.deadlock == OnDeadlock::Wait,
-        })
     }
 }
 
@@ -313,7 +270,7 @@ macro_rules! same_values {
     )* };
 }
 same_values! {
-    EndReason "reason" Unspecified { Released, Expired, Lost, Cancelled, Broken, HandedOver, Overtaken }
+    EndReason "reason" Unspecified { Released, Expired, Lost, Cancelled, Broken, HandedOver, Overtaken, TimeOver }
     LeaveReason "why" Unspecified { TimedOut, Withdrawn, SessionEnded, HoldEnded, Impossible, Deadlock }
     SessionClose "end" Unspecified { Done, Lost }
     Kind "kind" Unspecified { Lock, Semaphore }

@@ -1,7 +1,8 @@
 //! Lock sets: as they come in, and as they are sent.
 
 use super::command::call;
-use super::part::{extras, metadata, owner, required};
+use super::extras::extras;
+use super::part::{metadata, owner, required};
 use crate::model::{Acquire, Command, Invalid, LockName, RequestId, SessionId, SmallMap};
 use crate::rpc::pb;
 use crate::service::Call;

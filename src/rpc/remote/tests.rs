@@ -199,7 +199,7 @@ async fn errors_keep_their_meaning_over_the_wire() {
     let full = ServiceError::not_sent(NotSent::Overloaded { pause_ms: 50 });
     assert_eq!(remote.submit(acquire("full", 2)).await, Err(full));
     assert_eq!(remote.submit(acquire("lost", 3)).await, Err(ServiceError::unknown("the leader changed")));
-    let refused = Refusal::Held { lock: lock("held"), holder: None };
+    let refused = Refusal::Held { lock: lock("held"), holder: None, closed: None };
     assert_eq!(remote.submit(take("held")).await, Ok(reply(Outcome::Refused(refused))), "unary, as a status");
     let forbidden = ServiceError::Forbidden { why: "only for captains".to_owned() };
     assert_eq!(remote.status().await, Err(forbidden));

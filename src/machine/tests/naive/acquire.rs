@@ -53,7 +53,7 @@ impl Naive {
             Ok(Some(at)) => {
                 let hold = &mut self.holds[at];
                 hold.again.push((acquire.request.number, payload.clone()));
-                Outcome::Granted(Grant { token: hold.token, deadline: hold.lease_end, waited_ms: 0 })
+                Outcome::Granted(told(hold, 0))
             }
             Ok(None) => self.admit(ask, acquire.patience),
         };
@@ -144,8 +144,7 @@ impl Naive {
         }
         let free = self.clear_ahead(ask, u64::MAX) && self.fits(&lock, ask.mode);
         if patience == Patience::Try && !free {
-            let holder = self.holder(&lock, |_| false).map(Box::new);
-            return Err(Outcome::Refused(Refusal::Held { holder, lock }));
+            return Err(self.held_or_closed(&lock, self.holder(&lock, |_| false)));
         }
         Ok(())
     }
@@ -234,7 +233,7 @@ impl Naive {
         } else if let Some(at) = self.holds.iter().position(|hold| holds(hold, request)) {
             let hold = &self.holds[at];
             if hold.upgrade.as_ref().is_some_and(|(number, _)| *number == request.number) {
-                return Outcome::Granted(Grant { token: hold.token, deadline: hold.lease_end, waited_ms: 0 });
+                return Outcome::Granted(told(hold, 0));
             }
             if self.holds[at].again.is_empty() {
                 self.end_hold(at, EndReason::Cancelled, Some(Outcome::Withdrawn));

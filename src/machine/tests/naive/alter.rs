@@ -86,13 +86,16 @@ impl Naive {
         if *count < returned {
             return Outcome::Refused(Refusal::PermitsNotHeld { lock, held: *count, asked: returned });
         }
-        *count -= returned;
-        let left = *count;
+        let left = *count - returned;
         if returned != 0 {
             self.changes(&lock, None);
         }
         if left == 0 {
             self.end_hold(at, EndReason::Released, None);
+        } else if returned != 0 {
+            self.holds[at].ask.mode = Mode::Permits(returned);
+            self.keep_closed(at, EndReason::Released);
+            self.holds[at].ask.mode = Mode::Permits(left);
         }
         Outcome::Released { left }
     }
@@ -134,11 +137,10 @@ impl Naive {
         }
         if first.is_some() || patience == Patience::Try {
             let named = |hold: &Hold| first.map_or(hold.token != token, |first| hold.token == first);
-            let holder = self.holder(lock, |hold| !named(hold)).map(Box::new);
-            return Outcome::Refused(Refusal::Held { lock: lock.clone(), holder });
+            return self.held_or_closed(lock, self.holder(lock, |hold| !named(hold)));
         }
         let end = if let Patience::For { ms } = patience { Some(LogTime(self.now.0 + ms)) } else { None };
-        let of_lease = self.holds[at].lease_end.is_some();
+        let of_lease = self.holds[at].lease_end.is_some() || self.holds[at].ends.is_some();
         self.waits.push(Wait { ask, sequence: 0, end, upgrades: Some(token), of_lease });
         if let Some(refused) = self.take_back() {
             return refused;
@@ -160,7 +162,10 @@ impl Naive {
         if let Some(refused) = lease_ms.and_then(|lease_ms| self.lease_bounds(lease_ms)) {
             return refused;
         }
-        let Some(at) = self.lost.iter().position(|lost| lost.ask.lock == *lock && lost.token == token) else {
+        let now = self.now;
+        let lasts = |lost: &Lost| lost.lost.is_some_and(|(_, until)| now <= until);
+        let found = |lost: &Lost| lost.ask.lock == *lock && lost.token == token && lasts(lost);
+        let Some(at) = self.lost.iter().position(found) else {
             return self.not_held(lock, |hold| hold.ask.claim.session() == Some(alter.request.session));
         };
         let loser = self.lost[at].ask.claim.session();
@@ -168,16 +173,21 @@ impl Naive {
             return Outcome::Refused(Refusal::WrongHandle);
         }
         self.changes(lock, None);
-        let lost = self.lost.remove(at).ask;
-        let (claim, principal) = (Claim::Request(alter.request), principal.clone());
-        Outcome::Granted(self.grant(Ask {
-            claim,
-            principal,
-            since: self.now,
-            payload: payload.clone(),
-            lease_ms,
-            set: false,
-            ..lost
-        }))
+        let mut over = self.lost.remove(at);
+        let (claim, principal, ask) = (Claim::Request(alter.request), principal.clone(), over.ask.clone());
+        let (mode, _) = over.lost.take().expect("just found");
+        let (ends, closed_until) = (over.ends, over.closed_until);
+        if let (Mode::Permits(all), Mode::Permits(lost), Some(until)) = (over.ask.mode, mode, closed_until)
+            && lost < all
+            && now <= until
+        {
+            (over.ask.mode, over.until) = (Mode::Permits(all - lost), until);
+            self.lost.push(over);
+        }
+        let payload = payload.clone();
+        self.grant(Ask { claim, principal, mode, since: now, payload, lease_ms, set: false, ..ask });
+        let hold = self.holds.last_mut().expect("just granted");
+        (hold.ends, hold.closed_until) = (ends, closed_until);
+        Outcome::Granted(told(hold, 0))
     }
 }

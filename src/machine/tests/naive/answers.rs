@@ -14,7 +14,7 @@ impl Naive {
             mode: hold.ask.mode,
             metadata: hold.ask.metadata.clone(),
             since: hold.since,
-            deadline: hold.lease_end.into_iter().chain(session_end).min().unwrap_or(LogTime(u64::MAX)),
+            deadline: hold.lease_end.into_iter().chain(hold.ends).chain(session_end).min().unwrap_or(LogTime(u64::MAX)),
         }
     }
 
@@ -22,6 +22,16 @@ impl Naive {
     pub(super) fn holder(&self, lock: &LockKey, mine: impl Fn(&Hold) -> bool) -> Option<HolderView> {
         let others = self.holds.iter().filter(|hold| hold.ask.lock == *lock && !mine(hold));
         others.min_by_key(|hold| hold.token).map(|hold| self.view(hold))
+    }
+
+    /// A try is told a holder, or else what opens first.
+    pub(super) fn held_or_closed(&self, lock: &LockKey, holder: Option<HolderView>) -> Outcome {
+        let lost = self.lost.iter().filter(|lost| lost.ask.lock == *lock && holder.is_none());
+        let closed = lost.min_by_key(|lost| (lost.until, lost.token)).map(|lost| {
+            let (token, who, until) = (lost.token, lost.ask.metadata.name().into(), lost.until);
+            Box::new(Closing { token, who, until, left_ms: until.0 - self.now.0 })
+        });
+        Outcome::Refused(Refusal::Held { lock: lock.clone(), holder: holder.map(Box::new), closed })
     }
 
     pub(super) fn not_held(&self, lock: &LockKey, mine: impl Fn(&Hold) -> bool) -> Outcome {
@@ -46,8 +56,7 @@ impl Naive {
         if let Some(hold) = self.holds.iter().find(again) {
             let same = |(number, _): &&(u64, Command)| Some(claim) == request_of(hold.ask.claim.session(), *number);
             let (_, payload) = later(hold).find(same).expect("just found");
-            let grant = Grant { token: hold.token, deadline: hold.lease_end, waited_ms: 0 };
-            return Some((payload, Outcome::Granted(grant)));
+            return Some((payload, Outcome::Granted(told(hold, 0))));
         }
         let same = |ask: &Ask| ask.claim == claim && lock.is_none_or(|lock| ask.lock == *lock);
         let mut parts: Vec<_> = self.holds.iter().filter(|hold| same(&hold.ask) && hold.ask.set).collect();
@@ -56,16 +65,13 @@ impl Naive {
             parts.sort_by_key(|part| part.ask.lock.clone());
             let grant = |part: &&Hold| {
                 let waited_ms = part.since.0 - part.ask.since.0;
-                (part.ask.lock.name.clone(), Grant { token: part.token, deadline: part.lease_end, waited_ms })
+                (part.ask.lock.name.clone(), told(part, waited_ms))
             };
             return Some((payload, Outcome::GrantedSet(parts.iter().map(grant).collect())));
         }
         if let Some(hold) = self.holds.iter().find(|hold| same(&hold.ask)) {
             let waited_ms = hold.since.0 - hold.ask.since.0;
-            return Some((
-                &hold.ask.payload,
-                Outcome::Granted(Grant { token: hold.token, deadline: hold.lease_end, waited_ms }),
-            ));
+            return Some((&hold.ask.payload, Outcome::Granted(told(hold, waited_ms))));
         }
         let mut waits: Vec<_> = self.waits.iter().filter(|wait| same(&wait.ask)).collect();
         waits.sort_by_key(|wait| wait.ask.lock.clone());

@@ -41,7 +41,7 @@ impl Naive {
                 let Some(hold) = self.holds.iter().find(found) else { return Outcome::Done };
                 let (lock, view) = (lock.clone(), self.view(hold));
                 Outcome::Refused(if view.deadline == *deadline {
-                    Refusal::Held { lock, holder: Some(Box::new(view)) }
+                    Refusal::Held { lock, holder: Some(Box::new(view)), closed: None }
                 } else {
                     let value = self.value(&lock);
                     Refusal::Changed { lock, value }
@@ -101,8 +101,7 @@ impl Naive {
                     self.end_hold(at, EndReason::Overtaken, None);
                 }
                 Some(_) => {
-                    let holder = self.holder(&lock, |_| false).map(Box::new);
-                    return Outcome::Refused(Refusal::Held { lock, holder });
+                    return self.held_or_closed(&lock, self.holder(&lock, |_| false));
                 }
                 None if self.free.iter().any(|free| free.0 == lock) => {}
                 None => return Outcome::Refused(Refusal::NotHeld { lock }),

@@ -55,26 +55,26 @@ impl Naive {
 
     pub(super) fn end_what_is_due(&mut self) {
         let now = self.now;
-        let due: Vec<_> =
-            self.sessions.iter().filter(|s| s.ended.is_none() && s.deadline < now).map(|s| s.id).collect();
-        for id in due {
-            self.end_session(id, EndReason::Expired);
-        }
         loop {
-            let leases = self.holds.iter().enumerate().filter_map(|(at, hold)| Some((hold.lease_end?, at)));
-            let waits = self.waits.iter().enumerate().filter_map(|(at, wait)| Some((wait.end?, at)));
-            match (leases.min().filter(|(end, _)| *end < now), waits.min().filter(|(end, _)| *end < now)) {
-                (Some((lease, at)), wait) if wait.is_none_or(|(wait, _)| lease <= wait) => {
-                    self.end_hold(at, EndReason::Expired, None);
+            let live = self.sessions.iter().enumerate().filter(|(_, session)| session.ended.is_none());
+            let sessions = live.map(|(at, session)| (session.deadline, 0, at));
+            let leases = self.holds.iter().enumerate().filter_map(|(at, hold)| Some((hold.lease_end?, 1, at)));
+            let waits = self.waits.iter().enumerate().filter_map(|(at, wait)| Some((wait.end?, 2, at)));
+            let lost = self.lost.iter().enumerate().map(|(at, lost)| (lost.until, 3, at));
+            let longest = self.holds.iter().enumerate().filter_map(|(at, hold)| Some((hold.ends?, 4, at)));
+            let next = sessions.chain(leases).chain(waits).chain(lost).chain(longest).min();
+            match next.filter(|(end, ..)| *end < now) {
+                None => break,
+                Some((_, 0, at)) => self.end_session(self.sessions[at].id, EndReason::Expired),
+                Some((_, 1, at)) => self.end_hold(at, EndReason::Expired, None),
+                Some((_, 2, at)) => self.end_wait(at, Outcome::TimedOut),
+                Some((_, 3, at)) => {
+                    let lock = self.lost.remove(at).ask.lock;
+                    self.changes(&lock, None);
                 }
-                (_, Some((_, at))) => self.end_wait(at, Outcome::TimedOut),
-                (_, None) => break,
+                Some((_, _, at)) => self.end_hold(at, EndReason::TimeOver, None),
             }
         }
-        let over: Vec<LockKey> =
-            self.lost.iter().filter(|lost| lost.until < now).map(|lost| lost.ask.lock.clone()).collect();
-        over.iter().for_each(|lock| self.changes(lock, None));
-        self.lost.retain(|lost| now <= lost.until);
         self.forget_limits();
         self.forget_processes();
         self.sessions.retain(|session| session.ended.is_none_or(|(_, until)| now <= until));
@@ -91,25 +91,38 @@ impl Naive {
         locks.iter().for_each(|lock| self.changes(lock, Some(id)));
         self.waits.retain(|wait| wait.ask.claim.session() != Some(id));
         while let Some(at) = self.holds.iter().position(|hold| hold.ask.claim.session() == Some(id)) {
-            let hold = self.holds.remove(at);
-            self.keep_closed(&hold, reason);
+            self.keep_closed(at, reason);
+            self.holds.remove(at);
         }
         self.forget_limits();
     }
 
-    pub(super) fn keep_closed(&mut self, hold: &Hold, reason: EndReason) {
-        let delay_ms = hold.ask.extras.delay_ms;
-        if 0 < delay_ms && (reason == EndReason::Expired || reason == EndReason::Lost) {
-            let until = LogTime(self.now.0 + delay_ms);
-            self.lost.push(Lost { ask: hold.ask.clone(), token: hold.token, until, since: hold.since });
+    /// What the lock-delay keeps closed after a loss, and what was to stay closed however the hold ends, until the later end.
+    pub(super) fn keep_closed(&mut self, at: usize, reason: EndReason) {
+        let (now, hold) = (self.now, &self.holds[at]);
+        let (delay_ms, ends, closed_until) = (hold.ask.extras.delay_ms, hold.ends, hold.closed_until);
+        let involuntary = reason == EndReason::Expired || reason == EndReason::Lost;
+        let delay = (0 < delay_ms && involuntary).then(|| LogTime(now.0 + delay_ms));
+        let opens = reason == EndReason::Broken || reason == EndReason::HandedOver;
+        let stays = closed_until.filter(|until| !opens && now <= *until);
+        let Some(mut until) = delay.into_iter().chain(stays).max() else { return };
+        let lost = delay.map(|delay| (hold.ask.mode, ends.into_iter().chain([delay]).min().expect("one at least")));
+        let (mut ask, token, since) = (hold.ask.clone(), hold.token, hold.since);
+        if let Some(at) = self.lost.iter().position(|lost| lost.ask.lock == ask.lock && lost.token == token) {
+            let returned = self.lost.remove(at);
+            until = until.max(returned.until);
+            if let (Mode::Permits(count), Mode::Permits(others)) = (&mut ask.mode, returned.ask.mode) {
+                *count += others;
+            }
         }
+        self.lost.push(Lost { ask, token, until, since, lost, ends, closed_until });
     }
 
     pub(super) fn end_hold(&mut self, at: usize, reason: EndReason, answer: Option<Outcome>) {
         let ask = self.holds[at].ask.clone();
         self.changes(&ask.lock, ask.claim.session());
+        self.keep_closed(at, reason);
         let hold = self.holds.remove(at);
-        self.keep_closed(&hold, reason);
         self.leave_document(&hold);
         let answer = answer.unwrap_or(Outcome::HoldEnded { reason });
         let upgrade = |wait: &Wait| wait.ask.lock == hold.ask.lock && wait.upgrades == Some(hold.token);

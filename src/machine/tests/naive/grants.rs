@@ -98,12 +98,12 @@ impl Naive {
         hold.token = new;
         hold.ask.mode = Mode::Exclusive;
         hold.upgrade = Some((request.number, ask.payload.clone()));
-        let deadline = hold.lease_end;
+        let grant = told(hold, self.now.0 - ask.since.0);
         let owner = endless_hold(hold);
         self.suspects.extend(owner);
         self.changes(&ask.lock, None);
         self.granted.push((ask.lock.clone(), ask.claim, new));
-        Grant { token: new, deadline, waited_ms: self.now.0 - ask.since.0 }
+        grant
     }
 
     pub(super) fn fits(&self, lock: &LockKey, mode: Mode) -> bool {
@@ -127,10 +127,15 @@ impl Naive {
         let lease_end = ask.lease_ms.map(|ms| LogTime(self.now.0 + ms));
         let waited_ms = self.now.0 - ask.since.0;
         self.granted.push((ask.lock.clone(), ask.claim, token));
-        self.suspects.extend(party(&ask).filter(|_| lease_end.is_none()));
         self.changes(&ask.lock, None);
-        self.holds.push(Hold { ask, token, since: self.now, lease_end, again: vec![], upgrade: None });
-        Grant { token, deadline: lease_end, waited_ms }
+        let after = |ms: Option<u64>| ms.map(|ms| LogTime(self.now.0 + ms));
+        let (ends, closed_until) = (after(ask.extras.at_most_ms), after(ask.extras.at_least_ms));
+        let (again, upgrade) = (vec![], None);
+        let hold = Hold { ask, token, since: self.now, lease_end, ends, closed_until, again, upgrade };
+        self.suspects.extend(endless_hold(&hold));
+        let grant = told(&hold, waited_ms);
+        self.holds.push(hold);
+        grant
     }
 }
 

@@ -62,13 +62,14 @@ impl Naive {
         let (holder, claim) = match (held, lost) {
             (Some(at), _) => (self.view(&self.holds[at]), self.holds[at].ask.claim),
             (None, Some(at)) => {
-                let Lost { ask, token, until, since } = &self.lost[at];
-                let end = Some(*until);
+                let Lost { ask, token, until, since, .. } = &self.lost[at];
                 let hold = Hold {
                     ask: ask.clone(),
                     token: *token,
                     since: *since,
-                    lease_end: end,
+                    lease_end: None,
+                    ends: None,
+                    closed_until: None,
                     again: vec![],
                     upgrade: None,
                 };
@@ -87,14 +88,13 @@ impl Naive {
             metadata: wait.ask.metadata.clone(),
             since: wait.ask.since,
         });
-        match (held, lost) {
-            (Some(at), _) => self.end_hold(at, EndReason::Broken, None),
-            (_, Some(at)) => {
-                self.changes(lock, None);
-                self.lost.remove(at);
-                self.forget_limits();
-            }
-            _ => {}
+        if let Some(at) = held {
+            self.end_hold(at, EndReason::Broken, None);
+        }
+        if let Some(at) = lost {
+            self.changes(lock, None);
+            self.lost.remove(at);
+            self.forget_limits();
         }
         Outcome::Broken(Box::new(Breach { done: true, holder, last_seen, next }))
     }
@@ -119,8 +119,7 @@ impl Naive {
                 let fits = self.fits(lock, self.waits[heir].ask.mode);
                 self.holds.insert(at, old);
                 if !fits {
-                    let holder = self.holder(lock, held).map(Box::new);
-                    return Outcome::Refused(Refusal::Held { lock: lock.clone(), holder });
+                    return self.held_or_closed(lock, self.holder(lock, held));
                 }
                 self.wait_changes(heir);
                 self.waits.remove(heir).ask
@@ -142,12 +141,16 @@ impl Naive {
                 }
             }
         };
+        let closed_until = self.holds[at].closed_until;
         let kept = self.limits.iter().find(|(known, ..)| known == lock).cloned();
         self.end_hold(at, EndReason::HandedOver, None);
         if let Some(kept) = kept.filter(|_| self.limit(lock).is_none()) {
             self.limits.push(kept);
         }
         let Claim::Request(to) = ask.claim else { panic!("only sessions are handed anything") };
-        Outcome::HandedOver { token: self.grant(ask).token, to }
+        let token = self.grant(ask).token;
+        let heir = self.holds.last_mut().expect("just granted");
+        heir.closed_until = heir.closed_until.max(closed_until);
+        Outcome::HandedOver { token, to }
     }
 }

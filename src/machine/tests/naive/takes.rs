@@ -20,8 +20,7 @@ impl Naive {
         }
         let used = |ask: &Ask| ask.lock == take.lock && ask.handle.as_ref() == Some(&take.handle);
         if self.holds.iter().any(|hold| used(&hold.ask)) || self.waits.iter().any(|wait| used(&wait.ask)) {
-            let holder = self.holder(&take.lock, |_| false).map(Box::new);
-            return Outcome::Refused(Refusal::Held { lock: take.lock.clone(), holder });
+            return self.held_or_closed(&take.lock, self.holder(&take.lock, |_| false));
         }
         let ask = Ask {
             lock: take.lock.clone(),

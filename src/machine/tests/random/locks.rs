@@ -59,7 +59,10 @@ impl Story {
         let parent = self.random.pick(&self.known).map(|known| known.id).filter(|_| parents);
         let parent = parent.zip(self.owner()).map(|(session, owner)| Parent { session, owner });
         let deadlock = if self.random.percent(10) { OnDeadlock::Wait } else { OnDeadlock::Refuse };
-        (Some(Box::new(Extras { reentry, fairness, value, delay_ms, parent, deadlock })), lease_ms)
+        let at_least_ms = self.random.percent(20).then(|| 1 + self.random.below(20_000));
+        let at_most_ms = self.random.percent(20).then(|| 1 + self.random.below(20_000));
+        let extras = Extras { reentry, fairness, value, delay_ms, parent, deadlock, at_least_ms, at_most_ms };
+        (Some(Box::new(extras)), lease_ms)
     }
 
     pub(super) fn answered_below(&mut self, at: usize) -> u64 {

@@ -197,6 +197,8 @@ impl Script {
             value: args.take_key("value").map(LockValue::parse).transpose()?,
             parent: parent.transpose()?,
             deadlock: if flag(args, "circles") { OnDeadlock::Wait } else { OnDeadlock::Refuse },
+            at_least_ms: args.take_key("least").map(duration).transpose()?,
+            at_most_ms: args.take_key("most").map(duration).transpose()?,
         };
         Ok((extras != Extras::default()).then(|| Box::new(extras)))
     }

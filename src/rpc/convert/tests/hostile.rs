@@ -143,7 +143,17 @@ pub(in crate::rpc) fn full_extras() -> Option<pb::Extras> {
     let parent = Some(pb::Parent { session: 9, owner: "main".to_owned() });
     let value = Some("n1".to_owned());
     let reentry = pb::Reentry::Count.into();
-    Some(pb::Extras { reentry, unfair: true, lease_ms: Some(5_000), delay_ms: 9, value, parent, wait_in_circles: true })
+    Some(pb::Extras {
+        reentry,
+        unfair: true,
+        lease_ms: Some(5_000),
+        delay_ms: 9,
+        value,
+        parent,
+        wait_in_circles: true,
+        at_least_ms: Some(6_000),
+        at_most_ms: Some(7_000),
+    })
 }
 
 /// As they go over a stream and inside a call.

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 pub(super) use events::happening;
 
 use crate::model::{
-    Access, Alteration, Answer, Arrival, Attachment, Breach, ChainHash, Checked, CircleLink, Claim, EndReason, Event,
-    EventKind, ExplainedWait, Explanation, Extras, Fairness, FencingToken, Grant, GrantFacts, Handle, Health,
+    Access, Alteration, Answer, Arrival, Attachment, Breach, ChainHash, Checked, CircleLink, Claim, Closing, EndReason,
+    Event, EventKind, ExplainedWait, Explanation, Extras, Fairness, FencingToken, Grant, GrantFacts, Handle, Health,
     HistoryPage, HistoryRecord, HolderView, Kind, LeaveReason, LockKey, LockName, LockSummary, LockValue, LockView,
     LogTime, Managing, Metadata, Mode, Namespace, Obstacle, OnDeadlock, Outcome, Owner, Page, Parent, Participant,
     Patience, Place, Position, Principal, Reason, Reentry, Refusal, RequestId, SessionId, SessionView, Subject, TakeId,
@@ -81,14 +81,17 @@ pub(super) fn extras() -> impl Strategy<Value = Extras> {
     let value = option::of("[a-zé\n]{0,60}".prop_map(|text| LockValue::parse(&text).expect("legal")));
     let parent = option::of((session(), owner()))
         .prop_map(|parent| parent.and_then(|(session, owner)| owner.map(|owner| Parent { session, owner })));
-    (reentry, fairness, any::<u64>(), value, parent, deadlock).prop_map(
-        |(reentry, fairness, delay_ms, value, parent, deadlock)| Extras {
+    let ends = (option::of(any::<u64>()), option::of(any::<u64>()));
+    (reentry, fairness, any::<u64>(), value, parent, deadlock, ends).prop_map(
+        |(reentry, fairness, delay_ms, value, parent, deadlock, (at_least_ms, at_most_ms))| Extras {
             reentry,
             fairness,
             delay_ms,
             value,
             parent,
             deadlock,
+            at_least_ms,
+            at_most_ms,
         },
     )
 }
@@ -134,7 +137,7 @@ fn claim() -> impl Strategy<Value = Claim> {
 }
 
 fn end_reason() -> impl Strategy<Value = EndReason> {
-    use EndReason::{Broken, Cancelled, Expired, HandedOver, Lost, Overtaken, Released};
+    use EndReason::{Broken, Cancelled, Expired, HandedOver, Lost, Overtaken, Released, TimeOver};
     prop_oneof![
         Just(HandedOver),
         Just(Released),
@@ -142,7 +145,8 @@ fn end_reason() -> impl Strategy<Value = EndReason> {
         Just(Lost),
         Just(Cancelled),
         Just(Broken),
-        Just(Overtaken)
+        Just(Overtaken),
+        Just(TimeOver)
     ]
 }
 
@@ -175,9 +179,27 @@ fn waiter() -> impl Strategy<Value = WaiterView> {
     )
 }
 
+fn grant() -> impl Strategy<Value = Grant> {
+    let ends = || option::of(any::<u64>().prop_map(LogTime));
+    let parts = (token(), ends(), ends(), any::<u64>());
+    parts.prop_map(|(token, deadline, ends, waited_ms)| Grant { token, deadline, ends, waited_ms })
+}
+
+fn closing() -> impl Strategy<Value = Closing> {
+    (token(), "[a-zé]{0,20}", any::<u64>()).prop_map(|(token, who, until)| Closing {
+        token,
+        who: who.as_str().into(),
+        until: LogTime(until),
+        left_ms: until / 2,
+    })
+}
+
 pub(super) fn refusal() -> impl Strategy<Value = Refusal> {
     prop_oneof![
-        (lock(), option::of(holder())).prop_map(|(lock, holder)| Refusal::Held { lock, holder: holder.map(Box::new) }),
+        (lock(), option::of(holder()), option::of(closing())).prop_map(|(lock, holder, closed)| {
+            let (holder, closed) = (holder.map(Box::new), closed.map(Box::new));
+            Refusal::Held { lock, holder, closed }
+        }),
         (session(), lock(), lock()).prop_map(|(session, own, other)| {
             Refusal::OtherNamespace { session, namespace: own.namespace, asked: other.namespace }
         }),
@@ -218,16 +240,8 @@ pub(super) fn outcome() -> impl Strategy<Value = Outcome> {
             attempt,
             token
         }),
-        (token(), option::of(at()), any::<u64>()).prop_map(|(token, deadline, waited_ms)| Outcome::Granted(Grant {
-            token,
-            deadline,
-            waited_ms
-        })),
-        some_of(
-            (lock_name(), token(), option::of(at()), any::<u64>())
-                .prop_map(|(name, token, deadline, waited_ms)| { (name, Grant { token, deadline, waited_ms }) })
-        )
-        .prop_map(Outcome::GrantedSet),
+        grant().prop_map(Outcome::Granted),
+        some_of((lock_name(), grant())).prop_map(Outcome::GrantedSet),
         (lock_name(), any::<[u64; 2]>(), option::of(holder())).prop_map(|(lock, [place, sequence], held_by)| {
             Outcome::Queued(Place { lock, place, sequence, held_by: held_by.map(Box::new) })
         }),
@@ -332,14 +346,14 @@ pub(super) fn answer() -> impl Strategy<Value = Answer> {
             waits,
         },
     );
-    let view = (lock(), option::of(kind()), option::of(any::<u32>()), some_of(holder()), some_of(waiter())).prop_map(
-        |(lock, kind, limit, holders, waiters)| {
+    let closed = some_of(closing());
+    let view = (lock(), option::of(kind()), option::of(any::<u32>()), some_of(holder()), some_of(waiter()), closed)
+        .prop_map(|(lock, kind, limit, holders, waiters, closed)| {
             let delay_ms = limit.map(u64::from);
             let value = limit.map(|limit| LockValue::parse(&limit.to_string()).expect("legal"));
             let free = holders.is_empty();
-            LockView { lock, kind, limit, holders, waiters, delay_ms, value, free }
-        },
-    );
+            LockView { lock, kind, limit, holders, waiters, delay_ms, closed, value, free }
+        });
     prop_oneof![
         (state, token()).prop_map(|(state, lowest_valid)| Answer::Checked(Checked { state, lowest_valid })),
         view.prop_map(Answer::Lock),
