@@ -62,7 +62,7 @@ impl<S: LockService> LockRequest<S> {
     pub async fn acquire(self) -> Result<LockGuard, ClientError> {
         let Self { asker, name, access, wanted, mut choices } = self;
         let name = name?;
-        let (owner, extras) = choices.checked()?;
+        let (owner, extras) = choices.checked([access.mode])?;
         let lease_ms = choices.lease_ms;
         let Ready { session, metadata, patience, deadline } = asker.ready(wanted).await?;
         let asked = name.clone();
@@ -118,7 +118,7 @@ impl<S: LockService> Session<S> {
             self.surely_held(&name, token).await?;
         }
         let grant = Grant { token, deadline: None, ends: None, waited_ms: 0 };
-        let hold = Arc::new(Hold::new(name, &grant, lease));
+        let hold = Arc::new(Hold::new(name, &grant, lease, None));
         Ok(LockGuard::new(self.tie.clone(), hold, Duration::ZERO).held_in(mode))
     }
 

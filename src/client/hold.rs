@@ -8,6 +8,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::presence::{HoldState, Presence, pause_until};
 use super::validity::{Answer, Validity};
+use crate::clock::Instant;
 use crate::limits::RENEWALS_A_TTL;
 use crate::model::{EndReason, FencingToken, Grant, LockName, Principal, Reason};
 
@@ -28,6 +29,8 @@ pub(super) struct Hold {
     turn: Semaphore,
     fate: watch::Sender<Fate>,
     lease: Option<Mutex<LeaseOfHold>>,
+    /// The end that its request chose, which nothing moves.
+    ends: Option<Validity>,
     followed: AtomicBool,
 }
 
@@ -59,14 +62,15 @@ impl Drop for Alone {
 }
 
 impl Hold {
-    /// As it was granted. `validity` is its own end's, where it has one, with the length that it was asked for.
-    pub(super) fn new(name: LockName, grant: &Grant, lease: Option<(u64, Validity)>) -> Self {
+    /// As it was granted. `lease` is its lease's length and end, and `ends` the end that its request chose, where it has them.
+    pub(super) fn new(name: LockName, grant: &Grant, lease: Option<(u64, Validity)>, ends: Option<Validity>) -> Self {
         let fate = Fate { token: grant.token, given_back: false, ended: None, asked: None };
         Self {
             name,
             turn: Semaphore::new(1),
             fate: watch::Sender::new(fate),
             lease: lease.map(|(length_ms, validity)| Mutex::new(LeaseOfHold { length_ms, validity })),
+            ends,
             followed: AtomicBool::new(false),
         }
     }
@@ -133,22 +137,33 @@ impl Hold {
         }
     }
 
-    /// How it ended, apart from its session. The clock is read, so a lease that passed unnoticed is found here.
+    /// How it ended, apart from its session. The clock is read, so an end of its own that passed unnoticed is found here.
     pub(super) fn ended(&self, presence: &Presence) -> Option<Option<EndReason>> {
         let told = self.fate.borrow().ended;
         if told.is_some() {
             return told;
         }
-        let passed = self.lease().is_some_and(|mut lease| lease.validity.is_passed(presence.clock.now()));
-        if passed {
+        let now = presence.clock.now();
+        let passed = self.lease().is_some_and(|mut lease| lease.validity.is_passed(now));
+        if self.ends.as_ref().is_some_and(|ends| ends.until() <= now) {
+            self.end_as(Some(EndReason::TimeOver));
+        } else if passed {
             self.end_as(None);
         }
         self.fate.borrow().ended
     }
 
-    /// What is left of it by its own lease; `None` where it has none.
+    /// What is left of it by ends of its own; `None` where it has none.
     pub(super) fn left(&self, presence: &Presence) -> Option<Duration> {
-        self.lease().map(|lease| lease.validity.left(presence.clock.now()))
+        let now = presence.clock.now();
+        let lease = self.lease().map(|lease| lease.validity.left(now));
+        lease.into_iter().chain(self.ends.as_ref().map(|ends| ends.left(now))).min()
+    }
+
+    /// The first instant at which it may have ended by itself.
+    fn until(&self) -> Option<Instant> {
+        let lease = self.lease().map(|lease| lease.validity.until());
+        lease.into_iter().chain(self.ends.as_ref().map(Validity::until)).min()
     }
 
     /// How sure it is: as its session is, or less where its own lease was not renewed for half of its length.
@@ -175,8 +190,7 @@ impl Hold {
                 return reason;
             }
             told.borrow_and_update();
-            let until = self.lease().map(|lease| lease.validity.until());
-            match until {
+            match self.until() {
                 Some(until) => {
                     let look = pause_until(until, presence.clock.now());
                     // The sender lives in `self`, so the channel cannot close while it is awaited.

@@ -166,7 +166,8 @@ fn guard(tie: Tie, at: (LogTime, u64), name: LockName, grant: &Grant, lease_ms: 
         let length_ms = lease_ms.unwrap_or_else(|| deadline.ms_since(at.0));
         (length_ms, tie.presence.validity().beside(at, deadline, tie.presence.clock.now()))
     });
-    let hold = Arc::new(Hold::new(name, grant, lease));
+    let ends = grant.ends.map(|ends| tie.presence.validity().beside(at, ends, tie.presence.clock.now()));
+    let hold = Arc::new(Hold::new(name, grant, lease, ends));
     LockGuard::new(tie, hold, Duration::from_millis(grant.waited_ms))
 }
 

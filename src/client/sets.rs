@@ -82,7 +82,7 @@ impl<S: LockService> SetRequest<S> {
     pub async fn acquire(self) -> Result<SetGuard, ClientError> {
         let Self { asker, members, wanted, mut choices } = self;
         let members = checked(members)?;
-        let (owner, extras) = choices.checked()?;
+        let (owner, extras) = choices.checked(members.values().map(|access| access.mode))?;
         let lease_ms = choices.lease_ms;
         let (names, accesses): (Vec<_>, Vec<_>) = members.clone().into_iter().unzip();
         let one = names.first().ok_or_else(|| Invalid::new("locks", "at least one in a set", "none"))?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::clock::Instant;
 use crate::limits::PATIENCE_MS_MAX;
-use crate::model::{Extras, Invalid, LockValue, Metadata, Owner, Parent, Patience, Place, SessionId};
+use crate::model::{Extras, Invalid, LockValue, Metadata, Mode, Owner, Parent, Patience, Place, SessionId};
 
 use super::session::millis;
 
@@ -80,8 +80,11 @@ pub(super) struct Choices {
 pub(super) type OnQueued = Option<Box<dyn FnMut(&Place) + Send>>;
 
 impl Choices {
-    /// The line of execution, and what few requests choose, within their bounds; `None` where none of it was chosen.
-    pub(super) fn checked(&mut self) -> Result<(Option<Owner>, Option<Box<Extras>>), Invalid> {
+    /// The line of execution, and what few requests choose, within their bounds and fit for these modes; `None` where none of it was chosen.
+    pub(super) fn checked(
+        &mut self,
+        modes: impl IntoIterator<Item = Mode>,
+    ) -> Result<(Option<Owner>, Option<Box<Extras>>), Invalid> {
         let owner = self.owner.as_deref().map(Owner::parse).transpose()?;
         let parent =
             |(session, owner): (SessionId, String)| Owner::parse(&owner).map(|owner| Parent { session, owner });
@@ -91,6 +94,7 @@ impl Choices {
             ..self.extras.clone()
         };
         extras.checked(owner.as_ref())?;
+        extras.checked_for(modes.into_iter())?;
         Ok((owner, (extras != *Extras::PLAIN).then(|| Box::new(extras))))
     }
 }
@@ -187,6 +191,19 @@ macro_rules! choice_methods {
                 self
             }
 
+            /// However soon the hold ends, what it had stays closed for so long from the grant on, to every client. Only a
+            /// [break]($crate::client::Client) of it opens it before. At most a day, and not for a shared lock.
+            pub fn at_least(mut self, length: std::time::Duration) -> Self {
+                self.choices.extras.at_least_ms = Some($crate::client::session::millis(length));
+                self
+            }
+
+            /// The hold ends so long after the grant, even while the session lives; no renewal moves that. At most a day.
+            pub fn at_most(mut self, length: std::time::Duration) -> Self {
+                self.choices.extras.at_most_ms = Some($crate::client::session::millis(length));
+                self
+            }
+
             /// A text kept with the hold and shown to everybody, at most 4 KiB.
             pub fn value(mut self, value: &str) -> Self {
                 self.choices.value = Some(value.to_owned());
@@ -224,11 +241,15 @@ mod tests {
     /// Choices that were not made cost nothing, and those out of bounds are refused by their field.
     #[test]
     fn choices_are_checked_when_they_are_asked_for() {
-        assert_eq!(Choices::default().checked(), Ok((None, None)));
+        let modes = || [Mode::Shared];
+        assert_eq!(Choices::default().checked(modes()), Ok((None, None)));
         let mut orphan = Choices { parent: Some((SessionId::new(0, 1), String::new())), ..Choices::default() };
-        assert_eq!(orphan.checked().expect_err("nobody").field, "owner");
+        assert_eq!(orphan.checked(modes()).expect_err("nobody").field, "owner");
         let mut child = Choices { parent: Some((SessionId::new(0, 1), "job".to_owned())), ..Choices::default() };
-        let parent = child.checked().expect("legal").1.and_then(|extras| extras.parent);
+        let parent = child.checked(modes()).expect("legal").1.and_then(|extras| extras.parent);
         assert_eq!(parent.map(|parent| parent.owner.to_string()).as_deref(), Some("job"));
+        let extras = Extras { at_least_ms: Some(1), ..Extras::default() };
+        let refused = Choices { extras, ..Choices::default() }.checked(modes());
+        assert_eq!(refused.expect_err("shared").field, "at_least");
     }
 }

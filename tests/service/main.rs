@@ -65,6 +65,8 @@ async fn remote() -> RemoteService {
 
 behaviours! {
     an_exclusive_lock_has_one_holder
+    at_least_outlasts_the_hold
+    at_most_ends_the_hold_alone
     waiters_are_served_in_order
     a_wait_that_runs_out_leaves_no_waiter
     a_dropped_acquire_leaves_nothing

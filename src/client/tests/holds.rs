@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::fake::{Asked, Fake, Fate, until};
-use crate::client::{HoldState, Session};
+use crate::client::{ClientError, HoldState, Session};
 use crate::limits::PERMITS_MAX;
-use crate::model::{Alteration, Command, Outcome, RenewalTarget};
+use crate::model::{Alteration, Command, EndReason, Outcome, RenewalTarget};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -92,4 +92,44 @@ async fn permits_are_counted_out() {
     drop(permits);
     until(|| given_back(&fake).len() == 3).await;
     assert_eq!(given_back(&fake), [Some(1); 3]);
+}
+
+/// A hold that its request lets last for at most so long is valid for no longer, though its session is renewed, and its guard
+/// reports the loss before the cluster may grant the lock to another.
+#[tokio::test(start_paused = true)]
+async fn n_atm_07_at_most_counts_in_what_a_guard_says() {
+    let fake = Fake::new();
+    let session = session(&fake).await;
+    let length = 30 * SECOND;
+    let guard = session.lock("a").at_most(length).acquire().await.expect("free");
+    let leased = session.lock("b").lease(9 * SECOND).at_most(length).acquire().await.expect("free");
+    let granted = tokio::time::Instant::now();
+    assert!(guard.valid_for() <= length && length / 2 < guard.valid_for(), "{:?}", guard.valid_for());
+    assert!(leased.valid_for() <= 9 * SECOND, "the earlier end counts: {:?}", leased.valid_for());
+    let lost = guard.lost().await;
+    assert!(granted.elapsed() < length, "{:?} after the grant", granted.elapsed());
+    assert_eq!((lost.alone, lost.reason), (true, Some(EndReason::TimeOver)));
+    assert_eq!((guard.valid_for(), guard.state()), (Duration::ZERO, HoldState::Lost));
+    assert_eq!(leased.lost().await.reason, Some(EndReason::TimeOver), "no renewal of the lease moves it");
+    assert_eq!(session.state(), HoldState::Held);
+}
+
+/// What no cluster takes is refused before it is sent: no time at all, more than a day, and an at-least for a shared lock.
+#[tokio::test(start_paused = true)]
+async fn n_atl_12_bounds_are_known_to_the_client() {
+    let fake = Fake::new();
+    let session = session(&fake).await;
+    let day = 24 * 60 * 60 * SECOND;
+    let refused = [
+        session.lock("a").at_least(Duration::ZERO).acquire().await,
+        session.lock("a").at_least(day + SECOND).acquire().await,
+        session.lock("a").shared().at_least(SECOND).acquire().await,
+        session.lock("a").at_most(Duration::ZERO).acquire().await,
+        session.lock("a").at_most(day + SECOND).acquire().await,
+    ];
+    let fields = refused.map(|refused| match refused.expect_err("out of bounds") {
+        ClientError::Invalid(invalid) => invalid.field.to_string(),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(fields, ["at_least", "at_least", "at_least", "at_most", "at_most"]);
 }

@@ -21,6 +21,39 @@ pub(crate) async fn an_exclusive_lock_has_one_holder<S: LockService>(service: S)
     session.lock("a").try_once().acquire().await.expect("free again").release().await.expect("released");
 }
 
+/// A lock that is given back early stays closed until its time is over. A try is refused with the last holder and the time
+/// that is left, and a break with the token of the ended grant opens it.
+pub(crate) async fn at_least_outlasts_the_hold<S: LockService>(service: S) {
+    let client = client(service.clone(), "at-least");
+    let guard = client.lock("a").at_least(LONG).acquire().await.expect("free");
+    let token = guard.token();
+    guard.release().await.expect("released");
+    let refused = client.lock("a").try_once().acquire().await.expect_err("closed");
+    let ClientError::NotAcquired { holder: None, closed: Some(closed), .. } = &refused else { panic!("{refused:?}") };
+    assert_eq!((closed.token, refused.word()), (token, Word::NotAcquired));
+    assert!(0 < closed.left_ms && Duration::from_millis(closed.left_ms) <= LONG, "{closed:?}");
+    let shown = client.inspect("a").await.expect("answered").value.closed;
+    assert_eq!(shown.iter().map(|closed| closed.token).collect::<Vec<_>>(), [token]);
+    client.break_hold("a", token, "the job failed").await.expect("closed by it");
+    client.lock("a").try_once().acquire().await.expect("open").release().await.expect("released");
+    let refused = client.lock("a").shared().at_least(SHORT).acquire().await.expect_err("shared");
+    assert_eq!(refused.word(), Word::Invalid);
+}
+
+/// A hold that lasts for at most so long ends although its session lives: its guard reports it, and the next waiter gets the
+/// lock.
+pub(crate) async fn at_most_ends_the_hold_alone<S: LockService>(service: S) {
+    let session = session(service.clone(), "at-most").await;
+    let guard = session.lock("a").at_most(SHORT).acquire().await.expect("free");
+    assert!(guard.valid_for() <= SHORT);
+    let next = client(service, "at-most").lock("a").acquire().await.expect("granted after it");
+    let lost = guard.lost().await;
+    assert!(lost.alone && guard.valid_for().is_zero(), "{lost:?}");
+    assert_eq!(session.state(), HoldState::Held);
+    assert!(guard.token() < next.token());
+    next.release().await.expect("released");
+}
+
 /// The queue is served in its order, with growing tokens, and each waiter is told its place.
 pub(crate) async fn waiters_are_served_in_order<S: LockService>(service: S) {
     let client = client(service.clone(), "fifo");
