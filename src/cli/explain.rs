@@ -109,7 +109,7 @@ impl<'a> Drawing<'a> {
             }
             WaitsBecause::Closed => {
                 let left = short(who.ends.ms_since(self.now));
-                format!("{name} is closed for {left} more, after the loss of {}", named(who))
+                format!("{name} is kept closed for {left} more by the hold of {}", named(who))
             }
             WaitsBecause::StandsAhead | WaitsBecause::Nested => format!("behind {} for {name}", named(who)),
         };

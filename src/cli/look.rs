@@ -10,7 +10,7 @@ use super::position;
 use super::shapes::{self, mode_word};
 use crate::client::{Client, Seen};
 use crate::compat::config_locks::locks_json;
-use crate::model::{HolderView, ListShow, LockView, LogTime, Metadata, SessionView};
+use crate::model::{Closing, HolderView, ListShow, LockView, LogTime, Metadata, SessionView};
 use crate::service::LockService;
 
 /// Locks in use.
@@ -89,8 +89,8 @@ pub(super) async fn show<S: LockService>(
     if let Some(value) = &view.value {
         output.line(format!("value: {value}"))?;
     }
-    if let Some(delay_ms) = view.delay_ms {
-        output.line(format!("closed after a loss for another {}", short(delay_ms)))?;
+    for Closing { token, who, left_ms, .. } in &view.closed {
+        output.line(format!("closed by {} (token {token}) for another {}", output::plain(who), short(*left_ms)))?;
     }
     output.table(&["PLACE", "TOKEN", "SESSION", "MODE", "WHO", "WHY", "FOR"], &lock_rows(&view, now))?;
     Ok(YES)

@@ -68,6 +68,25 @@ pub(super) fn delay(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// How long a lock stays closed at least.
+pub(super) fn at_least(text: &str) -> Result<Duration, String> {
+    from_the_grant("at-least", text, crate::limits::AT_LEAST_MS_MAX)
+}
+
+/// How long a lock is held at most.
+pub(super) fn at_most(text: &str) -> Result<Duration, String> {
+    from_the_grant("at-most", text, crate::limits::AT_MOST_MS_MAX)
+}
+
+fn from_the_grant(what: &str, text: &str, longest_ms: u64) -> Result<Duration, String> {
+    let (length, longest) = (duration(text)?, Duration::from_millis(longest_ms));
+    if (Duration::from_millis(1)..=longest).contains(&length) {
+        Ok(length)
+    } else {
+        Err(format!("--{what} is 1ms to {}h", longest_ms / 3_600_000))
+    }
+}
+
 /// The setting `ttl_max`, which no cluster has above a day.
 pub(super) fn ttl_max(text: &str) -> Result<Duration, String> {
     let (ttl_max, longest) = (duration(text)?, Duration::from_millis(crate::limits::TTL_MS_MAX));

@@ -9,11 +9,13 @@ use crate::model::{HolderView, Kind, LockSummary, LockView, LogTime, Mode, Sessi
 use crate::service::{NodeStatus, Role, Status};
 
 mod acting;
+mod closed;
 mod explained;
 mod happened;
 mod history;
 
 pub(super) use acting::{Asked, Broken, EndedSession, HandedOver, Leader, Semaphore};
+use closed::Closed;
 pub(super) use explained::Explained;
 pub(super) use happened::Happened;
 pub(super) use history::HistoryLine;
@@ -99,6 +101,7 @@ pub(super) struct Lock {
     waiters: Vec<Waiter>,
     value: Option<String>,
     delay_ms: Option<u64>,
+    closed: Vec<Closed>,
 }
 
 /// `ls`, a line each.
@@ -284,6 +287,7 @@ impl Lock {
             waiters: view.waiters.iter().map(|waiter| Waiter::new(waiter, now)).collect(),
             value: view.value.as_ref().map(ToString::to_string),
             delay_ms: view.delay_ms,
+            closed: view.closed.iter().map(Closed::new).collect(),
         }
     }
 }

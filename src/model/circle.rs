@@ -79,7 +79,7 @@ pub enum WaitsBecause {
     StandsAhead,
     /// The next one is a nested run that has to finish first; the lock is one that it holds or waits for.
     Nested,
-    /// The lock is closed for a while after the next one lost it: an end that comes by itself, so never part of a circle.
+    /// The lock is closed for a while after the next one held it: an end that comes by itself, so never part of a circle.
     Closed,
 }
 
@@ -89,7 +89,7 @@ impl fmt::Display for WaitsBecause {
             WaitsBecause::Holds => "held by",
             WaitsBecause::StandsAhead => "behind",
             WaitsBecause::Nested => "until the end of",
-            WaitsBecause::Closed => "closed after the loss of",
+            WaitsBecause::Closed => "kept closed by",
         })
     }
 }

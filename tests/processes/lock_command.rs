@@ -28,6 +28,8 @@ behaviours! {
     exit_codes_are_the_commands
     the_command_sees_what_it_holds
     a_try_is_refused_while_somebody_holds
+    at_most_stops_the_command_in_time
+    at_least_refuses_a_second_start
     a_wait_ends_in_time
     a_signal_withdraws_from_the_queue
     a_killed_wrapper_frees_the_lock_within_its_ttl
@@ -291,4 +293,38 @@ fn leases_go_by_their_handle(endpoints: &str) {
     assert_eq!(code(endpoints, &["release", "lc/lease", handle]), Some(0));
     assert_eq!(code(endpoints, &["check", "lc/lease", token]), Some(1));
     assert_eq!(code(endpoints, &["wait", "lc/lease"]), Some(0));
+}
+
+/// `--at-most` ends the hold although the session lives: the command is gone in time, the exit code is 76, and the next client
+/// gets the lock.
+fn at_most_stops_the_command_in_time(endpoints: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let pid = folder.path().join("pid");
+    let script = format!("echo $$ > {}; exec sleep 100", pid.display());
+    let run = output(endpoints, &["lock", "--at-most", "2s", "a", "-c", &script]);
+    let said = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert_eq!(run.status.code(), Some(76), "{said}");
+    let pid: i32 = std::fs::read_to_string(&pid).unwrap().trim().parse().unwrap();
+    let gone = rustix::process::test_kill_process(Pid::from_raw(pid).unwrap());
+    assert_eq!(gone, Err(rustix::io::Errno::SRCH), "the command runs on");
+    assert_eq!(code(endpoints, &["lock", "--try", "a", "--", "true"]), Some(0));
+}
+
+/// A second start within `--at-least` of the first is refused, and is told who keeps the lock closed, and for how long; so does
+/// `show`.
+fn at_least_refuses_a_second_start(endpoints: &str) {
+    let nightly = ["lock", "--try", "--at-least", "1h", "nightly", "--", "true"];
+    assert_eq!(code(endpoints, &nightly), Some(0));
+    let refused = output(endpoints, &nightly);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(75), "{said}");
+    assert!(said.contains("kept closed by") && said.contains("for another"), "{said}");
+    let shown = shown(endpoints, "nightly");
+    let closed = shown["closed"].as_array().unwrap();
+    assert_eq!((closed.len(), &shown["holders"]), (1, &serde_json::json!([])), "{shown}");
+    let (token, who) = (closed[0]["token"].as_str().unwrap(), closed[0]["who"].as_str().unwrap());
+    assert!(said.contains(who) && said.contains(token), "{said}: {shown}");
+    assert!(closed[0]["until_ms"].is_u64(), "{shown}");
+    assert_eq!(code(endpoints, &["break", "nightly", token, "--why", "once more"]), Some(0));
+    assert_eq!(code(endpoints, &nightly), Some(0));
 }

@@ -64,6 +64,12 @@ macro_rules! as_asked {
         if let Some(delay) = options.delay {
             request = request.delay(delay);
         }
+        if let Some(length) = options.at_least {
+            request = request.at_least(length);
+        }
+        if let Some(length) = options.at_most {
+            request = request.at_most(length);
+        }
         match $wait {
             Some(Duration::ZERO) => request.try_once(),
             Some(wait) => request.wait(wait),
@@ -91,8 +97,9 @@ pub(super) async fn acquire<S: LockService>(
     let kill_after = kill_after(options, session.ttl());
     let longest = longest_validity(options, session.ttl());
     if kill_after > longest / 2 {
-        let detail =
-            format!("--kill-after {kill_after:?} is more than half of the TTL or disconnect grace, {longest:?}");
+        let detail = format!(
+            "--kill-after {kill_after:?} is more than half of the TTL, disconnect grace or --at-most, {longest:?}"
+        );
         close(session, asking.timeout).await;
         return Err(Failure::usage(detail).into());
     }
@@ -137,9 +144,10 @@ pub(super) fn kill_after(options: &RunOptions, ttl: Duration) -> Duration {
     options.kill_after.unwrap_or(longest_validity(options, ttl) / 4)
 }
 
-/// How long the hold is valid after an answer: for the TTL, or the disconnect grace where that is shorter.
+/// How long the hold is valid after an answer: for the TTL, or for the disconnect grace or the time from the grant where one of
+/// these is shorter.
 fn longest_validity(options: &RunOptions, ttl: Duration) -> Duration {
-    options.disconnect_grace.map_or(ttl, |grace| grace.min(ttl))
+    [options.disconnect_grace, options.at_most].into_iter().flatten().fold(ttl, Duration::min)
 }
 
 /// Ends the session, and with it all that it holds or waits for. Where no node answers in time, it ends at its own time.

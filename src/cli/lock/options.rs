@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use rustix::process::Signal;
 
 use super::super::failure::Failure;
-use super::super::parse::{delay, duration, lock_name, owner, signal, value};
+use super::super::parse::{at_least, at_most, delay, duration, lock_name, owner, signal, value};
 use super::child::OnLost;
 use crate::model::{Access, LockName, LockValue, Mode, Owner};
 
@@ -96,6 +96,13 @@ pub(super) struct RunOptions {
     /// Lock-delay: how long the name stays closed after a loss, at most 1m [default: 0s]
     #[arg(long, value_parser = delay, value_name = "DURATION")]
     pub(super) delay: Option<Duration>,
+    /// Keep the lock or the permits closed for this time from the grant on, however early they are released, at most 24h; not for
+    /// a shared lock [default: 0s]
+    #[arg(long, value_parser = at_least, value_name = "DURATION")]
+    pub(super) at_least: Option<Duration>,
+    /// Give the lock up this time after the grant, as if it were lost, at most 24h [default: no end]
+    #[arg(long, value_parser = at_most, value_name = "DURATION")]
+    pub(super) at_most: Option<Duration>,
     /// Owner name for the detection of deadlocks [default: random, or that of the run around this one]
     #[arg(long, value_parser = owner, env = "LOCKKEEPER_OWNER", hide_env_values = true, value_name = "TEXT")]
     pub(super) owner: Option<Owner>,
@@ -105,8 +112,8 @@ pub(super) struct RunOptions {
     /// What to do with the command when the lock is lost
     #[arg(long, value_enum, default_value = "term")]
     pub(super) on_lost: OnLost,
-    /// Time from TERM to KILL when the lock is lost, such as 2s [default: a quarter of the TTL, or of the disconnect grace if
-    /// that is shorter]
+    /// Time from TERM to KILL when the lock is lost, such as 2s [default: a quarter of the TTL, of the disconnect grace or
+    /// of --at-most, whichever is shortest]
     #[arg(long, value_parser = duration, value_name = "DURATION")]
     pub(super) kill_after: Option<Duration>,
     /// Time from TERM to KILL when this program gets TERM, such as 10s; a second TERM shortens it [default: no KILL]
@@ -187,6 +194,9 @@ impl LockOptions {
         let names = named.names(and);
         if run.unfair && names.len() != 1 {
             return Err(Failure::usage("--unfair is for one lock: a set waits its turn for each of them"));
+        }
+        if run.at_least.is_some() && access.mode == Mode::Shared {
+            return Err(Failure::usage("--at-least is for an exclusive lock or permits, not for --shared"));
         }
         Ok(Order { names, access, value, command, run })
     }

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::model::{
-    Claim, FencingToken, LockKey, LockName, Metadata, Namespace, Position, Principal, RequestId, SessionId, WallTime,
+    Claim, Closing, FencingToken, LockKey, LockName, Metadata, Namespace, Position, Principal, RequestId, SessionId,
+    WallTime,
 };
 use crate::model::{EndReason, Event, EventKind, Subject};
 
@@ -41,8 +42,9 @@ fn show_has_every_field() {
         metadata: Metadata::default(),
         since: LogTime(1_500),
     };
-    let view =
-        LockView { kind: Some(Kind::Lock), holders: vec![holder()], waiters: vec![waiter], ..LockView::free(lock()) };
+    let closing = Closing { token: FencingToken::new(0, 16), who: "ida".into(), until: LogTime(9_000), left_ms: 7_000 };
+    let (holders, waiters, closed) = (vec![holder()], vec![waiter], vec![closing]);
+    let view = LockView { kind: Some(Kind::Lock), holders, waiters, closed, ..LockView::free(lock()) };
     let expected = json!({
         "namespace": "default", "lock": "nightly", "kind": "lock", "limit": null, "value": null, "delay_ms": null,
         "holders": [{
@@ -53,6 +55,7 @@ fn show_has_every_field() {
             "place": 1, "sequence": 4, "session": "5", "owner": null, "mode": "shared", "permits": null, "who": "somebody",
             "waiting_ms": 500,
         }],
+        "closed": [{"token": "16", "who": "ida", "until_ms": 9000}],
     });
     assert_eq!(value(&Lock::new(&view, LogTime(2_000))), expected);
 }
