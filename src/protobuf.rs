@@ -45,7 +45,13 @@ const fn lists(message: &str) -> &'static [List] {
         b"FindDocumentsReply" | b"ListReply" | b"PingsReply" | b"SessionsReply" => PAGE,
         b"HistoryReply" => const { &[list("records", &[4], PAGE_ROWS_MAX)] },
         b"InspectReply" => {
-            const { &[list("holders", &[7], HOLDERS_A_LOCK_MAX), list("waiters", &[8], WAITERS_A_LOCK_MAX)] }
+            const {
+                &[
+                    list("holders", &[7], HOLDERS_A_LOCK_MAX),
+                    list("waiters", &[8], WAITERS_A_LOCK_MAX),
+                    list("closed", &[12], HOLDERS_A_LOCK_MAX),
+                ]
+            }
         }
         b"ExplainReply" => {
             const WAITS_FOR_MAX: usize = EXPLAINED_WAITS_MAX * EXPLAINED_OBSTACLES_MAX;

@@ -127,9 +127,9 @@ async fn n_atl_12_bounds_are_known_to_the_client() {
         session.lock("a").at_most(Duration::ZERO).acquire().await,
         session.lock("a").at_most(day + SECOND).acquire().await,
     ];
-    let fields = refused.map(|refused| match refused.expect_err("out of bounds") {
-        ClientError::Invalid(invalid) => invalid.field.to_string(),
-        other => panic!("{other:?}"),
+    let fields = refused.map(|refused| {
+        let Err(ClientError::Invalid(invalid)) = refused else { panic!("{refused:?}") };
+        invalid.field.to_string()
     });
     assert_eq!(fields, ["at_least", "at_least", "at_least", "at_most", "at_most"]);
 }

@@ -1,8 +1,10 @@
 //! What the records promise: equal logs give equal records, and a machine made of records goes on like the first.
 
+#![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for two kinds of record")]
+
 use super::mirror::Watched;
 use super::random::Story;
-use crate::machine::Machine;
+use crate::machine::{Machine, Record};
 
 const ENTRIES: u64 = 300;
 
@@ -21,9 +23,11 @@ fn equal_logs_give_equal_records() {
     }
 }
 
-/// A machine restored from records in the middle of a story answers the rest of it, events included, like the first.
+/// A machine restored from records in the middle of a story answers the rest of it, events included, like the first; so it
+/// knows what holds and closed names were to end when.
 #[test]
 fn a_restored_machine_goes_on_like_the_first() {
+    let (mut ending, mut closed) = (0, 0);
     for seed in 2_000..2_010 {
         let (mut story, mut first) = (Story::new(seed), Watched::default());
         let mut restored = None;
@@ -37,8 +41,16 @@ fn a_restored_machine_goes_on_like_the_first() {
             }
             if index % 40 == 0 {
                 restored = Some(first.compare_mirror());
+                for (_, record) in first.machine.records() {
+                    match record {
+                        Record::Holder(holder) => ending += usize::from(holder.ends().is_some()),
+                        Record::Delay(delayed) => closed += usize::from(delayed.holder.closed_until().is_some()),
+                        _ => {}
+                    }
+                }
             }
             story.learn(&entry, &applied);
         }
     }
+    assert!(0 < ending && 0 < closed, "{ending} holds with at_most and {closed} names with at_least were restored");
 }
