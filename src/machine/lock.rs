@@ -55,7 +55,7 @@ impl Lock {
         self.holders.is_empty() && self.delays.is_empty()
     }
 
-    /// Whether it needs no record: a wait for it returns, nobody waits in its queue, and its limit is no setting.
+    /// Whether it needs no record: a wait for it returns, its queue is empty, and its limit is no setting.
     pub(super) fn is_free(&self) -> bool {
         self.is_free_for_wait() && self.queue.is_empty() && !self.limit_kept
     }

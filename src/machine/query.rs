@@ -39,7 +39,7 @@ impl Machine {
     /// A waiter's place, and a holder that is in its way.
     pub(super) fn place(&self, key: &LockKey, sequence: u64) -> Place {
         let ahead = self.locks.get(key).map_or(0, |lock| match lock.queue.last_key_value() {
-            // Whoever has just come stands behind everybody: a long queue is not counted.
+            // The newest waiter stands behind all others: a long queue is not counted.
             Some((last, _)) if *last == sequence => lock.queue.len() - 1,
             Some(_) | None => lock.queue.range(..sequence).count(),
         });

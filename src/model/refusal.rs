@@ -333,7 +333,7 @@ impl fmt::Display for DurationField {
     }
 }
 
-/// The next step for somebody whose duration was out of bounds. New variants are added at the end.
+/// The next step for a caller whose duration was out of bounds. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum BoundAdvice {
     /// The floor follows from the timing profile: a shorter TTL would lose sessions at every failover.

@@ -78,7 +78,7 @@ impl Backup {
         self.machine.totals().sessions
     }
 
-    /// The state of a new cluster with this one voter, one position behind the backup's. Terms begin anew, and the nodes know
+    /// The state of a new cluster with this one voter, one position behind the backup's. Terms begin again, and the nodes know
     /// each other by the new cluster's id.
     ///
     /// # Errors

@@ -310,7 +310,7 @@ fn at_most_stops_the_command_in_time(endpoints: &str) {
     assert_eq!(code(endpoints, &["lock", "--try", "a", "--", "true"]), Some(0));
 }
 
-/// A second start within `--at-least` of the first is refused, and is told who keeps the lock closed, and for how long; so does
+/// A second start within `--at-least` of the first is refused; the refusal names the last holder and the time left. So does
 /// `show`.
 fn at_least_refuses_a_second_start(endpoints: &str) {
     let nightly = ["lock", "--try", "--at-least", "1h", "nightly", "--", "true"];

@@ -83,7 +83,7 @@ enum End {
     Broken,
     /// The client broke a rule.
     Refused(Invalid),
-    /// What the client sent could not be read, or not served yet; or it vanished, and is told in vain.
+    /// What the client sent could not be read, or not served yet; or it vanished, and no frame reaches it.
     Unread(Box<Status>),
     /// The node stops or another one leads now.
     Moved(Option<LeaderHint>),

@@ -24,7 +24,7 @@ impl Naive {
         others.min_by_key(|hold| hold.token).map(|hold| self.view(hold))
     }
 
-    /// A try is told a holder, or else what opens first.
+    /// The answer to a try names a holder, or else what opens first.
     pub(super) fn held_or_closed(&self, lock: &LockKey, holder: Option<HolderView>) -> Outcome {
         let lost = self.lost.iter().filter(|lost| lost.ask.lock == *lock && holder.is_none());
         let closed = lost.min_by_key(|lost| (lost.until, lost.token)).map(|lost| {
