@@ -5,7 +5,7 @@
 pub mod manual;
 pub mod limits;
 pub mod model;
-pub mod audit;
+pub mod history;
 #[doc(hidden)]
 pub mod faults;
 pub mod machine;

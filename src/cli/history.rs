@@ -12,8 +12,8 @@ use super::parse::lock_name;
 use super::position;
 use super::shapes::HistoryLine;
 use super::{NO, YES};
-use crate::audit::{self, Flaw, Proof};
 use crate::client::Client;
+use crate::history::{self, Flaw, Proof};
 use crate::model::{HistoryRecord, LockName, Position};
 use crate::service::LockService;
 
@@ -109,7 +109,7 @@ fn row(line: HistoryLine) -> Vec<String> {
 pub(super) fn verify(options: &VerifyOptions, output: &Output) -> Result<u8, Failure> {
     let unread = |error: io::Error| Failure::usage(format!("{}: {error}", options.file.display()));
     let reader = opened(&options.file).map_err(unread)?;
-    let outcome = records(reader).map_err(unread)?.and_then(|records| audit::verify(&records));
+    let outcome = records(reader).map_err(unread)?.and_then(|records| history::verify(&records));
     match outcome {
         Ok(proof) => {
             output.answer(&verified(&proof), || praise(&proof))?;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::encode_record;
-use crate::audit::{self, Draft, Facts};
+use crate::history::{self, Draft, Facts};
 use crate::limits;
 use crate::machine::state::{
     Delayed, DocumentMark, Entered, Finished, FreeDocument, Globals, Holder, HolderExtras, Lease, LeaseWanted,
@@ -203,8 +203,8 @@ fn segment() -> Segment {
     let mut segment = Segment { records: u32::MAX, after: event.position, ..Segment::default() };
     segment.bytes.0 = vec![7; limits::HISTORY_SEGMENT_BYTES - 1];
     let mut note = Vec::new();
-    audit::bytes::write(&mut note, &draft);
-    audit::bytes::number(&mut segment.bytes.0, note.len() as u64);
+    history::bytes::write(&mut note, &draft);
+    history::bytes::number(&mut segment.bytes.0, note.len() as u64);
     segment.bytes.0.extend(note);
     segment
 }

@@ -1,8 +1,19 @@
-//! How a replay goes on: owners finish, turns are granted, queues advance.
+//! How a replay goes on: owners finish, turns are granted, queues advance, and waits pass others.
+//!
+//! A session that holds what a waiting set lacks passes that set elsewhere, and every wait behind it. So what a wait passes
+//! depends on other claims of its session: some places now, others once other waits are granted. Passing that is possible
+//! once counts for the rest of a replay.
 
 use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
-use super::replay::{At, Replay, Turn};
+use super::Machine;
+use super::lock::Lock;
+use super::queue::conflict;
+use super::replay::{Asks, At, Edge, Node, Replay, Turn};
+use super::state::{Purpose, Standing, Waiter, request_of};
+use crate::model::{Claim, LockKey, Mode, RequestId, SessionId, WaitsBecause};
 
 impl Replay<'_> {
     /// Lets everything happen that can. Returns `false` where that takes too many steps.
@@ -111,5 +122,171 @@ impl Replay<'_> {
             queue.barging.pop();
             self.grant(At { queue: number, turn });
         }
+    }
+}
+
+/// The places that a wait passes.
+#[derive(Default)]
+pub(super) struct Passing {
+    now: BTreeSet<u64>,
+    /// Once one of these turns is granted.
+    once: Vec<(Vec<At>, BTreeSet<u64>)>,
+}
+
+pub(super) type BesideSets<'m> = BTreeMap<&'m LockKey, Vec<Beside<'m>>>;
+
+/// A claim at a lock where another request's set waits.
+pub(super) struct Beside<'m> {
+    lock: &'m Lock,
+    number: u64,
+    mode: Mode,
+    /// Its place, where it waits itself.
+    waits: Option<u64>,
+}
+
+impl Machine {
+    /// Where this session has claims at locks where sets of other requests wait.
+    fn claims_beside_sets(&self, session: SessionId) -> BesideSets<'_> {
+        let mut found: BesideSets<'_> = BTreeMap::new();
+        let session = self.sessions.get(&session);
+        for (number, key, standing) in session.into_iter().flat_map(|session| session.standings()) {
+            let Some(lock) = self.locks.get(key).filter(|lock| lock.queue.has_sets()) else { continue };
+            let (mode, waits) = match standing {
+                Standing::Holds(token) => (lock.holders.get(&token).map(|holder| holder.request.mode), None),
+                Standing::Waits(place) => (lock.queue.get(&place).map(|waiter| waiter.request.mode), Some(place)),
+            };
+            let others = waits.is_none_or(|place| lock.has_sets_beside(place));
+            let beside = mode.filter(|_| others).map(|mode| Beside { lock, number, mode, waits });
+            found.entry(key).or_default().extend(beside);
+        }
+        found.retain(|_, beside| !beside.is_empty());
+        found
+    }
+}
+
+impl<'m> Replay<'m> {
+    /// The other locks where this waiter's session has another request beside waiting sets.
+    pub(super) fn may_pass_beside(&mut self, at: &LockKey, waiter: &Waiter) -> Vec<(&'m LockKey, &'m Lock)> {
+        let Some((session, number)) = request_of(waiter.request.claim) else { return Vec::new() };
+        if self.machine.sessions.get(&session).is_none_or(|session| session.requests() < 2) {
+            return Vec::new();
+        }
+        let beside = self.beside_sets(session);
+        let elsewhere = beside.iter().filter(|(key, _)| **key != at);
+        let others = elsewhere.filter_map(|(key, beside)| {
+            let other = beside.iter().find(|beside| beside.number != number)?;
+            Some((*key, other.lock))
+        });
+        others.collect()
+    }
+
+    fn beside_sets(&mut self, session: SessionId) -> Rc<BesideSets<'m>> {
+        if let Some(known) = self.beside.get(&session) {
+            return Rc::clone(known);
+        }
+        let found = Rc::new(self.machine.claims_beside_sets(session));
+        self.spend(1 + self.machine.sessions.get(&session).map_or(0, |session| session.locks()));
+        self.beside.insert(session, Rc::clone(&found));
+        found
+    }
+
+    /// What this turn passes: sets that wait at another lock where its session has a claim by another request, in a mode
+    /// that conflicts with theirs, and every wait behind them. It passes them now where that claim holds what they lack, or
+    /// may come to without an owner's end; otherwise once the claim is granted, or other waits take the permits.
+    pub(super) fn passing_of(&mut self, at: At) -> Passing {
+        let mut passing = Passing::default();
+        let Asks::Waits(_, waiter) = self.turn(at).asks else { return passing };
+        let Some((session, own)) = request_of(waiter.request.claim) else { return passing };
+        let (beside, here) = (self.beside_sets(session), self.queues[at.queue].key);
+        let elsewhere = beside.iter().filter(|(key, _)| **key != here);
+        for (key, claim) in elsewhere.flat_map(|(key, claims)| claims.iter().map(move |claim| (*key, claim))) {
+            let theirs = Claim::Request(RequestId { session, number: claim.number });
+            let sets =
+                claim.lock.queue.iter().filter(|(_, set)| set.purpose == Purpose::Set && set.request.claim != theirs);
+            for (place, set) in sets.filter(|(_, set)| claim.number != own && conflict(claim.mode, set.request.mode)) {
+                let first = self.granted_first(key, claim, (*place, set));
+                if passing.is_known(*place, first.as_deref()) {
+                    self.spend(1);
+                    continue;
+                }
+                let behind = self.machine.and_behind(vec![(*place, key.clone(), set.request.claim)]);
+                let behind: BTreeSet<u64> = behind.into_keys().collect();
+                let steps = 1 + behind.len() + first.as_ref().map_or(0, Vec::len);
+                match first {
+                    None => passing.now.extend(behind),
+                    Some(turns) => passing.once.push((turns, behind)),
+                }
+                if !self.spend(steps) {
+                    return passing;
+                }
+            }
+        }
+        passing
+    }
+
+    /// The turns of which one has to be granted before the set lacks what this claim has; `None` where it does already, or
+    /// may come to by itself.
+    fn granted_first(&self, key: &LockKey, claim: &Beside<'m>, (place, set): (u64, &Waiter)) -> Option<Vec<At>> {
+        let queue = *self.queue_numbers.get(key)?;
+        let turn = |place: &u64| self.queues[queue].turn_at(*place).map(|turn| At { queue, turn });
+        match (claim.waits, claim.mode) {
+            (Some(waits), _) => Some(vec![turn(&waits)?]),
+            (None, Mode::Permits(_)) if claim.lock.admits(set.request.mode) => {
+                claim.lock.queue.keys().filter(|other| **other != place).map(turn).collect()
+            }
+            (None, Mode::Exclusive | Mode::Shared | Mode::Permits(_)) => None,
+        }
+    }
+
+    /// Grants turns that pass others. Returns whether there was one.
+    pub(super) fn let_pass(&mut self) -> bool {
+        let mut any = false;
+        for queue in 0..self.queues.len() {
+            for turn in self.queues[queue].passing.keys().copied().collect::<Vec<_>>() {
+                let at = At { queue, turn };
+                if self.turn(at).granted {
+                    continue;
+                }
+                if !self.spend(turn) {
+                    return false;
+                }
+                let blocked = self.blockers(at).next().is_some();
+                if !blocked {
+                    self.grant(at);
+                    any = true;
+                }
+            }
+        }
+        any
+    }
+
+    /// The turns of which each, once granted, lets a wait pass the other.
+    pub(super) fn ways(&self, at: At, other: At) -> impl Iterator<Item = Edge> + '_ {
+        let place = match self.turn(other).asks {
+            Asks::Holds(_) => None,
+            Asks::Waits(place, _) => Some(place),
+        };
+        let passing = self.queues[at.queue].passing.get(&at.turn).filter(|_| place.is_some());
+        let once = passing.into_iter().flat_map(|passing| &passing.once);
+        let once = once.filter(move |(_, behind)| place.is_some_and(|place| behind.contains(&place)));
+        let turns = once.flat_map(|(turns, _)| turns).flat_map(|turn| self.members(*turn));
+        turns.map(|turn| (Node::Turn(turn), WaitsBecause::StandsAhead))
+    }
+}
+
+impl Passing {
+    /// Whether this place is passed already, now or once these turns are granted, and so every wait behind it.
+    fn is_known(&self, place: u64, first: Option<&[At]>) -> bool {
+        match first {
+            None => self.now.contains(&place),
+            Some(first) => self.once.iter().any(|(turns, behind)| turns == first && behind.contains(&place)),
+        }
+    }
+
+    /// Whether it passes this place by what is granted so far.
+    pub(super) fn passes(&self, replay: &Replay<'_>, place: u64) -> bool {
+        let granted = |turns: &[At]| turns.iter().any(|turn| replay.is_whole(*turn));
+        let mut once = self.once.iter().filter(|(_, behind)| behind.contains(&place));
+        self.now.contains(&place) || once.any(|(turns, _)| granted(turns))
     }
 }

@@ -1,7 +1,26 @@
-//! Events: what the entry that is being applied did, in order, each with its position.
+//! Events and history: what an entry did, in order, each with its position; and what happened to holders, as records.
 
-use super::Machine;
-use crate::model::{Event, EventKind, Namespace, Position, Subject};
+use super::state::{Holder, Waiter, kind_of};
+use super::{Machine, RecordKey};
+use crate::history::{Draft, Facts, SegmentChange};
+use crate::model::{
+    Arrival, ChainHash, Claim, Event, EventKind, Fairness, FencingToken, Kind, LockKey, Mode, Namespace, Position,
+    Subject,
+};
+
+/// How a grant came about: queued or at once, fair or barging.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct GrantOrigin {
+    arrival: Arrival,
+    fairness: Fairness,
+}
+
+impl GrantOrigin {
+    /// From its place in the queue.
+    pub(super) fn from_queue(sequence: u64, waiter: &Waiter) -> Self {
+        Self { arrival: Arrival { sequence, queued: true }, fairness: waiter.request.choices().fairness }
+    }
+}
 
 impl Machine {
     /// Notes that something happened. `None` is for what concerns the whole cluster.
@@ -15,5 +34,68 @@ impl Machine {
         let n = u32::try_from(self.events.len()).unwrap_or(u32::MAX);
         let position = Position { index: self.globals.applied, n };
         Event { position, at: self.globals.now, wall: self.globals.wall, namespace, subject, kind }
+    }
+
+    /// Without waiting.
+    pub(super) fn at_once(&self, fairness: Fairness) -> GrantOrigin {
+        GrantOrigin { arrival: Arrival { sequence: self.globals.sequences, queued: false }, fairness }
+    }
+
+    /// A new holder has the lock, under this token.
+    pub(super) fn granted(
+        &mut self,
+        key: &LockKey,
+        token: FencingToken,
+        kind: EventKind,
+        holder: &Holder,
+        origin: GrantOrigin,
+    ) {
+        let who = holder.request.metadata.name();
+        let facts = Facts {
+            arrival: origin.arrival,
+            fairness: origin.fairness,
+            set: holder.in_set(),
+            passing: self.locks.get(key).is_some_and(|lock| lock.queue.has_sets()),
+            owner: holder.request.owner.as_ref().map(|owner| owner.as_str()),
+            principal: holder.request.principal.as_str(),
+            who: &who,
+            why: &holder.request.metadata.why,
+        };
+        let subject = Subject::hold(key, holder.request.claim, token);
+        self.note(key, subject, kind, (Some(holder.request.mode), Some(facts)));
+    }
+
+    /// Something else happened to a hold of the lock, or to the lock itself.
+    pub(super) fn happened(
+        &mut self,
+        key: &LockKey,
+        hold: Option<(Claim, FencingToken)>,
+        kind: EventKind,
+        mode: Option<Mode>,
+    ) {
+        let (claim, token) = hold.unzip();
+        self.note(key, Subject::Lock { lock: key.clone(), claim, token }, kind, (mode, None));
+    }
+
+    fn note(
+        &mut self,
+        key: &LockKey,
+        subject: Subject,
+        kind: EventKind,
+        (mode, facts): (Option<Mode>, Option<Facts<'_>>),
+    ) {
+        let event = self.next_event(Some(key.namespace.clone()), subject, kind);
+        let semaphore = mode.filter(|mode| kind_of(*mode) == Kind::Semaphore).and_then(|_| self.locks.get(key));
+        let limit = semaphore.and_then(|lock| lock.limit);
+        let draft = Draft { event: &event, lock: &key.name, mode, limit, facts, previous: ChainHash::BEGINNING };
+        let dirty = &mut self.dirty;
+        self.history.append(&key.namespace, draft, &mut self.globals.history_floor, |namespace, number, change| {
+            let key = RecordKey::History(namespace, number);
+            match change {
+                SegmentChange::Written => dirty.touched(key),
+                SegmentChange::Dropped => dirty.gone(key),
+            }
+        });
+        self.events.push(event);
     }
 }

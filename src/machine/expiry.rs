@@ -1,7 +1,7 @@
 //! Ends: everything that has one stands in one ordered index, and the sweep works through what is due.
 
 use super::Machine;
-use super::counted::looked_at;
+use super::looked_at;
 use crate::faults::{self, Fault};
 use crate::limits;
 use crate::model::{

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use super::events::GrantOrigin;
 use super::expiry::Due;
-use super::history::Entrance;
 use super::lock::Lock;
 use super::owners::Change;
 use super::queue::request_of_set;
@@ -100,9 +100,9 @@ impl Machine {
     /// Makes the waiter at this place a holder.
     fn grant_to(&mut self, key: &LockKey, sequence: u64) {
         let Some(waiter) = self.remove_waiter(key, sequence) else { return };
-        let entrance = Entrance::from_queue(sequence, &waiter);
+        let origin = GrantOrigin::from_queue(sequence, &waiter);
         let holder = Holder::from_waiter(waiter, &self.globals);
-        self.hold(key, holder, entrance);
+        self.hold(key, holder, origin);
     }
 
     /// Grants a set that waits, lock by lock in the order of the names.
@@ -114,10 +114,10 @@ impl Machine {
     }
 
     /// Makes it a holder of the lock, with a new token larger than all before.
-    pub(super) fn hold(&mut self, key: &LockKey, holder: Holder, entrance: Entrance) -> FencingToken {
+    pub(super) fn hold(&mut self, key: &LockKey, holder: Holder, origin: GrantOrigin) -> FencingToken {
         let token = self.next_token();
         let kind = EventKind::Granted { mode: holder.request.mode, waited_ms: holder.waited_ms };
-        self.granted(key, token, kind, &holder, entrance);
+        self.granted(key, token, kind, &holder, origin);
         self.insert_holder(key, token, holder);
         token
     }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::Machine;
-use super::counted::looked_at;
+use super::events::GrantOrigin;
 use super::grant::Ending;
-use super::history::Entrance;
+use super::looked_at;
 use super::state::{Holder, Purpose, Request, Standing, Waiter};
 use crate::limits;
 use crate::model::{
@@ -80,12 +80,12 @@ impl Machine {
         self.end_hold_as(key, from, Ending { reason: EndReason::HandedOver, answer: None, broken: None });
         let waiter =
             self.waits_alone(key, to).and_then(|sequence| Some((sequence, self.remove_waiter(key, sequence)?)));
-        let entrance = match &waiter {
-            Some((sequence, waiter)) => Entrance::from_queue(*sequence, waiter),
+        let origin = match &waiter {
+            Some((sequence, waiter)) => GrantOrigin::from_queue(*sequence, waiter),
             None => self.at_once(Fairness::Fair),
         };
         let token = self.next_token();
-        self.granted(key, token, EventKind::HandedOver { was, from, mode, by: by.clone() }, &heir, entrance);
+        self.granted(key, token, EventKind::HandedOver { was, from, mode, by: by.clone() }, &heir, origin);
         self.insert_holder(key, token, heir);
         let Claim::Request(to) = claim else { return Outcome::Done };
         Outcome::HandedOver { token, to }

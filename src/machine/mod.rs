@@ -14,36 +14,31 @@ mod acquire;
 mod advance;
 mod alter;
 mod apply;
-mod backward;
-mod blockers;
 mod check;
-mod counted;
+mod cycle;
 mod deadlock;
 mod delay;
-mod derive;
 mod document_index;
 mod documents;
 mod events;
 mod expiry;
 mod explain;
 mod grant;
-mod history;
 mod lock;
 mod manage;
 mod nodes;
 mod owners;
-mod passing;
 mod permits;
 mod query;
 mod queue;
 mod quotas;
+mod rebuild;
 mod record;
 mod reentry;
 mod release;
 mod replay;
 mod requests;
 mod restore;
-mod search;
 mod semaphores;
 mod sessions;
 mod standings;
@@ -59,10 +54,11 @@ pub(crate) mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub use history::Segment;
+pub use crate::history::Segment;
 pub use record::{CorruptRecords, Record, RecordKey};
 
 use crate::faults::{self, Fault};
+use crate::history::History;
 use crate::limits;
 use crate::model::{
     Announcement, ClusterSettings, Event, Handle, LockKey, LogTime, Namespace, Position, Refusal, Reply, SessionId,
@@ -71,7 +67,6 @@ use crate::model::{
 use deadlock::ToCheck;
 use document_index::Documents;
 use expiry::Due;
-use history::History;
 use lock::Lock;
 use owners::Owners;
 use quotas::Quotas;
@@ -262,4 +257,23 @@ impl Machine {
             self.usage.remove(namespace);
         }
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    static LOOKED_AT: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// A search looked at one more waiter, claim, lock or owner.
+fn looked_at() {
+    #[cfg(test)]
+    LOOKED_AT.with(|count| count.set(count.get() + 1));
+}
+
+/// How much was looked at meanwhile, on this thread.
+#[cfg(test)]
+fn count_of<T>(run: impl FnOnce() -> T) -> (T, usize) {
+    let before = LOOKED_AT.with(std::cell::Cell::get);
+    let result = run();
+    (result, LOOKED_AT.with(std::cell::Cell::get) - before)
 }

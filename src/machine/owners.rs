@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::Machine;
-use super::counted::looked_at;
 use super::lock::Lock;
+use super::looked_at;
 use super::state::{Holder, Purpose, Request, Waiter};
 use crate::model::{FencingToken, LockKey, Owner, Parent, Reentry, SessionId};
 

@@ -3,7 +3,7 @@
 use std::ops::Bound;
 
 use super::Machine;
-use super::counted::looked_at;
+use super::looked_at;
 use super::state::{Standing, Waiter};
 use crate::limits;
 use crate::model::{

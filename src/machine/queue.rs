@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Machine;
-use super::counted::looked_at;
 use super::lock::Lock;
+use super::looked_at;
 use super::state::{Holder, Purpose, Standing, Waiter, permits_of};
 use super::waiters::Way;
 use crate::faults::{self, Fault};

@@ -1,21 +1,16 @@
 //! The state as records: what is mirrored on disk, sent in snapshots and hashed into the state's digest.
 
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 
-use super::history::{History, Segment};
-use super::lock::Lock;
+use super::Machine;
 use super::state::{
-    Delayed, Finished, FreeDocument, Globals, Holder, ProcessRecord, Purpose, Request, Session, SessionRecord,
-    Standing, Take, Tombstone, Waiter,
+    Delayed, Finished, FreeDocument, Globals, Holder, ProcessRecord, SessionRecord, Take, Tombstone, Waiter,
 };
-use super::{Machine, state};
-use crate::faults::{self, Fault};
-use crate::model::{
-    Announcement, Claim, FencingToken, Kind, LockKey, Namespace, ProcessId, RequestId, SessionId, TakeId,
-};
+use crate::history::Segment;
+use crate::model::{Announcement, FencingToken, LockKey, Namespace, ProcessId, SessionId, TakeId};
 
 /// Names one record. The order of the variants is the order of the keys on disk; new ones are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -128,7 +123,7 @@ pub struct CorruptRecords(pub String);
 
 impl Machine {
     /// Hands out the keys of all records touched since the last call, each once, in no order that means anything; of those
-    /// that came and went since then, none. The room that they took is kept: filling it anew costs more than everything
+    /// that came and went since then, none. The memory that they took is kept: filling it again costs more than everything
     /// else about them.
     pub fn take_dirty(&mut self, mut fold: impl FnMut(&Self, RecordKey)) {
         self.history.carried_over();
@@ -209,6 +204,8 @@ impl Machine {
         let documents = self.documents.free.keys().map(|lock| RecordKey::Document(lock.clone()));
         let pings = self.documents.pings.keys();
         let processes = pings.map(|(namespace, process)| RecordKey::Process(namespace.clone(), process.clone()));
+        let segments = self.history.segments();
+        let segments = segments.map(|(namespace, number)| RecordKey::History(namespace.clone(), number));
         globals
             .chain(semaphores)
             .chain(sessions)
@@ -219,150 +216,8 @@ impl Machine {
             .chain(takes)
             .chain(nodes)
             .chain(delays)
-            .chain(self.history.keys())
+            .chain(segments)
             .chain(documents)
             .chain(processes)
-    }
-
-    /// The machine that these records describe, in whatever order they come. Everything derived is built anew;
-    /// nothing is dirty. Refuses records that contradict each other.
-    pub fn from_records(records: impl IntoIterator<Item = (RecordKey, Record)>) -> Result<Self, CorruptRecords> {
-        let mut machine = Machine::new();
-        let mut limits = Vec::new();
-        let mut finished = Vec::new();
-        let mut segments = BTreeMap::new();
-        for (key, record) in records {
-            match (key, record) {
-                (RecordKey::Globals, Record::Globals(globals)) => machine.globals = globals,
-                (RecordKey::Holder(..), Record::Holder(_)) if faults::on(Fault::ForgottenHolders) => {}
-                (RecordKey::Semaphore(lock), Record::Semaphore { limit, kept }) => limits.push((lock, limit, kept)),
-                (RecordKey::Session(id), Record::Session(record)) => {
-                    machine.sessions.insert(id, Box::new(Session::new(record)));
-                }
-                (RecordKey::Finished(..), Record::Finished(_)) if faults::on(Fault::RequestMemoryLost) => {}
-                (RecordKey::Finished(id, number), Record::Finished(done)) => finished.push((id, number, done)),
-                (RecordKey::Tombstone(id), Record::Tombstone(tombstone)) => {
-                    machine.tombstones.insert(id, tombstone);
-                }
-                (RecordKey::Holder(lock, token), Record::Holder(holder)) => {
-                    machine.lock_of(&lock, &holder.request).holders.insert(token, Box::new(holder));
-                }
-                (RecordKey::Waiter(lock, sequence), Record::Waiter(waiter)) => {
-                    machine.lock_of(&lock, &waiter.request).queue.restore(sequence, waiter);
-                }
-                (RecordKey::Delay(lock, token), Record::Delay(delayed)) => {
-                    machine.lock_of(&lock, &delayed.holder.request).delays.insert(token, delayed);
-                }
-                (RecordKey::Take(lock, id), Record::Take(take)) => {
-                    machine.takes.insert((lock, id), take);
-                }
-                (RecordKey::Node(id), Record::Node(told)) => {
-                    machine.nodes.insert(id, told);
-                }
-                (RecordKey::History(namespace, number), Record::History(segment)) => {
-                    segments.insert((namespace, number), segment);
-                }
-                (RecordKey::Document(lock), Record::Document(free)) => {
-                    machine.documents.free.insert(lock, free);
-                }
-                (RecordKey::Process(namespace, process), Record::Process(record)) => {
-                    machine.documents.pings.insert((namespace, process), record);
-                }
-                (key, _) => return Err(CorruptRecords(format!("{key:?} has another kind of content"))),
-            }
-        }
-        for (lock, limit, kept) in limits {
-            if !kept && !machine.locks.contains_key(&lock) {
-                return Err(CorruptRecords(format!("semaphore {lock:?} has no holder and no waiter")));
-            }
-            let found = machine.lock_entry(&lock, Kind::Semaphore);
-            found.limit = Some(limit);
-            found.limit_kept = kept;
-        }
-        for (id, number, done) in finished {
-            let Some(session) = machine.sessions.get_mut(&id) else {
-                return Err(CorruptRecords(format!("finished request {id}#{number} has no session")));
-            };
-            session.finished.insert(number, done);
-        }
-        machine.history = History::restored(segments)?;
-        if faults::on(Fault::TokensOfThisProcess) {
-            machine.globals.tokens = 0;
-        }
-        if faults::on(Fault::LogTimeOfThisProcess) {
-            machine.globals.now = crate::model::LogTime(0);
-        }
-        machine.derive()?;
-        Ok(machine)
-    }
-
-    fn lock_of(&mut self, key: &LockKey, request: &Request) -> &mut Lock {
-        self.lock_entry(key, state::kind_of(request.mode))
-    }
-
-    fn lock_entry(&mut self, key: &LockKey, kind: Kind) -> &mut Lock {
-        self.locks.entry(key.clone()).or_insert_with(|| Box::new(Lock::new(kind, None)))
-    }
-
-    /// Builds everything that is derived from the records.
-    fn derive(&mut self) -> Result<(), CorruptRecords> {
-        let mut standings = Vec::new();
-        for (key, lock) in &mut self.locks {
-            for holder in lock.holders.values_mut() {
-                let session = holder.request.claim.session().and_then(|id| self.sessions.get(&id));
-                if let Some(shared) = session.and_then(|session| session.said_too(&holder.request.metadata)) {
-                    holder.request.metadata = shared;
-                }
-            }
-            for (token, holder) in &lock.holders {
-                lock.permits_held += state::permits_of(holder.request.mode);
-                let in_set = holder.in_set();
-                standings.push((key.clone(), holder.request.claim, Standing::Holds(*token), in_set));
-                for later in holder.extras.iter().flat_map(|extras| extras.again.iter().chain(&extras.upgrade)) {
-                    let Some(session) = holder.request.claim.session() else { continue };
-                    let claim = Claim::Request(RequestId { session, number: later.number });
-                    standings.push((key.clone(), claim, Standing::Holds(*token), false));
-                }
-            }
-            lock.permits_reserved =
-                lock.delays.values().map(|delayed| state::permits_of(delayed.holder.request.mode)).sum();
-            lock.queue.derive_index();
-            for (sequence, waiter) in lock.queue.iter() {
-                let in_set = waiter.purpose == Purpose::Set;
-                standings.push((key.clone(), waiter.request.claim, Standing::Waits(*sequence), in_set));
-            }
-        }
-        for (lock, claim, standing, in_set) in standings {
-            match claim {
-                Claim::Request(request) => {
-                    let Some(session) = self.sessions.get_mut(&request.session) else {
-                        return Err(CorruptRecords(format!("request {request} has no session")));
-                    };
-                    session.stand(request.number, &lock, standing, in_set);
-                }
-                Claim::Take(take) => {
-                    let corrupt = |what| Err(CorruptRecords(format!("take {take:?} of {lock:?} {what}")));
-                    if self.takes.contains_key(&(lock.clone(), take)) {
-                        return corrupt("is live and finished");
-                    }
-                    let Some(found) = self.locks.get_mut(&lock) else { continue };
-                    let Some(handle) = found.handle_at(standing) else { return corrupt("has no handle") };
-                    if found.takes.insert(take, standing).is_some() || found.handles.insert(handle, take).is_some() {
-                        return corrupt("is there twice");
-                    }
-                }
-            }
-        }
-        self.owners = self.derived_owners();
-        self.set_locks = self.derived_set_locks();
-        self.sessions_with_several = self.derived_sessions_with_several();
-        self.documents = self.derived_documents();
-        self.due = self.derived_deadlines();
-        self.usage = self.derived_usage();
-        self.handles = self.derived_handles();
-        self.totals = self.derived_totals();
-        // Only the sweep's bound leaves something due in a state that was stored.
-        self.swept_in_part = self.is_due();
-        Ok(())
     }
 }

@@ -12,11 +12,11 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::rc::Rc;
 
 use super::Machine;
+use super::advance::{BesideSets, Passing};
 use super::lock::Lock;
 use super::owners::{Lookup, Owned, OwnerKey, endless_hold};
-use super::passing::{BesideSets, Passing};
 use super::state::{Holder, Purpose, Waiter};
-use crate::model::{FencingToken, LockKey, Mode, SessionId};
+use crate::model::{FencingToken, Kind, LockKey, Mode, SessionId, WaitsBecause};
 
 /// What an exclusive hold takes of a lock: more than all shared ones together.
 const WHOLE: i64 = 1 << 40;
@@ -100,6 +100,33 @@ pub(super) enum Asks<'m> {
 pub(super) struct At {
     pub(super) queue: usize,
     pub(super) turn: usize,
+}
+
+/// What has to come about before a turn is granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Node {
+    /// This owner finishes.
+    Owner(usize),
+    /// This turn is granted.
+    Turn(At),
+}
+
+/// Something that is in the way of a turn, and how.
+pub(super) type Edge = (Node, WaitsBecause);
+
+impl Queue<'_> {
+    pub(super) fn is_semaphore(&self) -> bool {
+        self.lock.kind == Kind::Semaphore
+    }
+
+    /// The turn of the wait at this place.
+    pub(super) fn turn_at(&self, place: u64) -> Option<usize> {
+        let found = self.turns.binary_search_by_key(&Some(place), |turn| match turn.asks {
+            Asks::Holds(_) => None,
+            Asks::Waits(place, _) => Some(place),
+        });
+        found.ok()
+    }
 }
 
 impl Machine {

@@ -7,8 +7,8 @@ use std::ops::Bound;
 use serde::{Deserialize, Serialize};
 
 use super::Machine;
-use super::counted::looked_at;
 use super::expiry::Due;
+use super::looked_at;
 use crate::limits;
 use crate::model::{DocumentId, EndReason, FencingToken, LockKey, LockName, LogTime, Namespace, Outcome, ProcessId};
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 use std::ops::Deref;
 
-use super::counted::looked_at;
+use super::looked_at;
 use super::queue::conflict;
 use super::state::{Purpose, Waiter};
 use crate::limits;

@@ -92,7 +92,7 @@ fn export() -> Vec<HistoryLine> {
 /// One of a thing is said otherwise than several.
 #[test]
 fn what_is_verified_is_counted_in_words() {
-    let said = |records: &[HistoryRecord]| praise(&crate::audit::verify(records).expect("whole"));
+    let said = |records: &[HistoryRecord]| praise(&crate::history::verify(records).expect("whole"));
     let all = kept();
     assert!(said(&all[..1]).starts_with("1 record of 1 lock in default, "), "{}", said(&all[..1]));
     assert!(said(&all[..1]).contains(" is whole: "), "{}", said(&all[..1]));
@@ -169,7 +169,7 @@ impl Tampering {
     fn verdict(&self) -> String {
         let text: Vec<String> = self.0.iter().map(|line| serde_json::to_string(line).expect("JSON")).collect();
         let outcome = records(text.join("\n").as_bytes()).expect("read");
-        match outcome.and_then(|records| audit::verify(&records)) {
+        match outcome.and_then(|records| history::verify(&records)) {
             Ok(proof) => praise(&proof),
             Err(Flaw { record, what }) => format!("line {record}: {what}"),
         }
@@ -192,10 +192,10 @@ fn change(line: &mut HistoryLine, field: &str, value: &str) {
 /// As a forger would: the line's hash is worked out anew.
 fn rehash(line: &mut HistoryLine) -> Result<(), Box<dyn Error>> {
     let record = line.record()?;
-    let draft = audit::Draft::of(&record).ok_or("it is about no lock")?;
+    let draft = history::Draft::of(&record).ok_or("it is about no lock")?;
     let mut bytes = Vec::new();
-    audit::bytes::write(&mut bytes, &draft);
-    line.hash = audit::link(&Namespace::parse(&line.namespace)?, record.before, &bytes).to_string();
+    history::bytes::write(&mut bytes, &draft);
+    line.hash = history::link(&Namespace::parse(&line.namespace)?, record.before, &bytes).to_string();
     Ok(())
 }
 

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::mirror::{Watched, entry};
 use super::random::{Random, Story};
-use crate::audit::verify;
 use crate::faults;
+use crate::history::verify;
 use crate::machine::Machine;
 use crate::model::*;
 

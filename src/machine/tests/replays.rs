@@ -7,8 +7,8 @@ use super::mirror::entry;
 use super::naive::Naive;
 use super::random::Random;
 use crate::machine::Machine;
+use crate::machine::cycle::Search;
 use crate::machine::owners::OwnerKey;
-use crate::machine::search::Search;
 use crate::model::*;
 
 const STORIES: u64 = 150;

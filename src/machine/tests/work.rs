@@ -5,7 +5,7 @@ use super::costs::{acquire, apply, release, set};
 use super::mirror::{Watched, entry};
 use crate::limits;
 use crate::machine::Machine;
-use crate::machine::counted::count_of;
+use crate::machine::count_of;
 use crate::model::*;
 
 const FEW: u64 = 200;

@@ -1,6 +1,6 @@
 //! Tokens that a resource checks itself, the optimistic lock of a resource, and the history of grants.
 
-use lockkeeper::audit::verify;
+use lockkeeper::history::verify;
 use lockkeeper::model::{EventKind, TokenVerdict};
 use lockkeeper::service::LockService;
 

@@ -4,8 +4,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 
 use super::segment::{Packed, Segment};
-use super::{BOUNDS, Bounds};
-use crate::audit::{self, Damaged, Draft};
+use super::{BOUNDS, Bounds, Damaged, Draft, bytes, link, read, split_off};
 use crate::limits::HISTORY_SEGMENT_COST_BYTES;
 use crate::model::{ChainHash, LockName, Namespace, Position};
 
@@ -48,11 +47,11 @@ impl Ring {
             draft.previous = latest.get().1;
         }
         self.draft.clear();
-        audit::bytes::write(&mut self.draft, &draft);
-        self.head = audit::link(namespace, self.head, &self.draft);
+        bytes::write(&mut self.draft, &draft);
+        self.head = link(namespace, self.head, &self.draft);
         latest.insert_entry((*number, self.head));
         let before = tail.bytes.0.len();
-        audit::bytes::number(&mut tail.bytes.0, self.draft.len() as u64);
+        bytes::number(&mut tail.bytes.0, self.draft.len() as u64);
         tail.bytes.0.extend_from_slice(&self.draft);
         tail.records += 1;
         self.records += 1;
@@ -81,7 +80,7 @@ impl Ring {
     pub(super) fn forget_oldest(&mut self) -> usize {
         let Some((number, segment)) = self.segments.pop_front() else { return 0 };
         for record in Records(&segment.bytes.0) {
-            let Ok(record) = record.and_then(audit::read) else { break };
+            let Ok(record) = record.and_then(read) else { break };
             if self.latest.get(record.lock).is_some_and(|(of, _)| *of == number) {
                 self.latest.remove(record.lock);
             }
@@ -103,12 +102,12 @@ impl Ring {
         let (mut records, mut last) = (0, self.last);
         for record in Records(&segment.bytes.0) {
             let bytes = record.map_err(|damaged| damaged.to_string())?;
-            let record = audit::read(bytes).map_err(|damaged| damaged.to_string())?;
+            let record = read(bytes).map_err(|damaged| damaged.to_string())?;
             let lock = LockName::parse(record.lock).map_err(|invalid| invalid.to_string())?;
             if record.position <= last {
                 return Err(format!("{} stands after {last}", record.position));
             }
-            self.head = audit::link(namespace, self.head, bytes);
+            self.head = link(namespace, self.head, bytes);
             self.latest.insert(lock, (number, self.head));
             (records, last) = (records + 1, record.position);
         }
@@ -179,7 +178,7 @@ impl<'a> Iterator for Records<'a> {
         if self.0.is_empty() {
             return None;
         }
-        let one = audit::split_off(&mut self.0);
+        let one = split_off(&mut self.0);
         if one.is_err() {
             self.0 = &[];
         }

@@ -1,22 +1,4 @@
-//! The history of a namespace as bytes and as a chain of hashes, and the proof that one was kept to the rules.
-//!
-//! Knows: limits, model. Never: the machine, a clock, disks, JSON.
-//!
-//! The machine writes each record in the one way that [`bytes`] has; its hash covers those bytes, the namespace and the
-//! hash of the record before. [`verify`](fn@verify) takes records from anywhere, a file above all, and trusts none of them.
-//!
-//! What a chain cannot show: that lines were cut off at its beginning or its end, or that somebody wrote all of it anew.
-//! Who wants to exclude that compares the last hash with that of the cluster, or keeps it elsewhere.
-
-pub mod bytes;
-mod chain;
-mod read;
-mod verify;
-
-pub use chain::link;
-pub(crate) use read::split_off;
-pub use read::{Damaged, Written, read};
-pub use verify::{Flaw, Proof, verify};
+//! A record of history before it is written.
 
 use crate::model::{Arrival, ChainHash, Event, Fairness, GrantFacts, HistoryRecord, LockName, Mode};
 
@@ -37,24 +19,24 @@ pub struct Draft<'a> {
     pub previous: ChainHash,
 }
 
-/// [`GrantFacts`] that belong to somebody else.
+/// [`GrantFacts`], borrowed.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
-    /// As there.
+    /// As in [`GrantFacts`].
     pub arrival: Arrival,
-    /// As there.
+    /// As in [`GrantFacts`].
     pub fairness: Fairness,
-    /// As there.
+    /// As in [`GrantFacts`].
     pub set: bool,
-    /// As there.
+    /// As in [`GrantFacts`].
     pub passing: bool,
-    /// As there.
+    /// As in [`GrantFacts`].
     pub owner: Option<&'a str>,
-    /// As there.
+    /// As in [`GrantFacts`].
     pub principal: &'a str,
-    /// As there.
+    /// As in [`GrantFacts`].
     pub who: &'a str,
-    /// As there.
+    /// As in [`GrantFacts`].
     pub why: &'a str,
 }
 

@@ -1,15 +1,13 @@
 //! A page of history: a bounded look, so that no question holds up the machine for long.
 
-use super::History;
 use super::ring::Records;
-use super::segment::Segment;
-use crate::audit::{self, Damaged};
+use super::{Damaged, History, Segment, link, read};
 use crate::limits;
 use crate::model::{HistoryPage, HistoryRecord, LockName, Namespace, Position};
 
 impl History {
     /// Records after a position, all or those of one lock. `floor` is as for [`append`](Self::append).
-    pub(in crate::machine) fn page(
+    pub(crate) fn page(
         &self,
         namespace: &Namespace,
         lock: Option<&LockName>,
@@ -54,7 +52,7 @@ impl Wanted<'_> {
         let mut last = segment.after;
         let mut wanted = false;
         for bytes in Records(&segment.bytes.0) {
-            let head = audit::read(bytes?)?;
+            let head = read(bytes?)?;
             last = head.position;
             wanted |= self.wants(head.position, head.lock);
         }
@@ -64,8 +62,8 @@ impl Wanted<'_> {
         let mut before = segment.begins;
         for bytes in Records(&segment.bytes.0) {
             let bytes = bytes?;
-            let hash = audit::link(self.namespace, before, bytes);
-            let head = audit::read(bytes)?;
+            let hash = link(self.namespace, before, bytes);
+            let head = read(bytes)?;
             if self.wants(head.position, head.lock) {
                 found.push(head.record(self.namespace, before, hash)?);
                 if found.len() == self.rows_max {

@@ -1,0 +1,227 @@
+//! A machine from its records: what they say, and everything that is derived from them. `check` compares what every change
+//! kept up to date with what is derived here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::expiry::Due;
+use super::lock::Lock;
+use super::state::{self, Purpose, Request, Session, Standing, Usage};
+use super::{CorruptRecords, Machine, Record, RecordKey};
+use crate::faults::{self, Fault};
+use crate::history::History;
+use crate::model::{Claim, Handle, Kind, LockKey, LogTime, Namespace, RequestId, SessionId, Totals};
+
+impl Machine {
+    /// The machine that these records describe, in whatever order they come. Everything derived is built anew;
+    /// nothing is dirty. Refuses records that contradict each other.
+    pub fn from_records(records: impl IntoIterator<Item = (RecordKey, Record)>) -> Result<Self, CorruptRecords> {
+        let mut machine = Machine::new();
+        let mut limits = Vec::new();
+        let mut finished = Vec::new();
+        let mut segments = BTreeMap::new();
+        for (key, record) in records {
+            match (key, record) {
+                (RecordKey::Globals, Record::Globals(globals)) => machine.globals = globals,
+                (RecordKey::Holder(..), Record::Holder(_)) if faults::on(Fault::ForgottenHolders) => {}
+                (RecordKey::Semaphore(lock), Record::Semaphore { limit, kept }) => limits.push((lock, limit, kept)),
+                (RecordKey::Session(id), Record::Session(record)) => {
+                    machine.sessions.insert(id, Box::new(Session::new(record)));
+                }
+                (RecordKey::Finished(..), Record::Finished(_)) if faults::on(Fault::RequestMemoryLost) => {}
+                (RecordKey::Finished(id, number), Record::Finished(done)) => finished.push((id, number, done)),
+                (RecordKey::Tombstone(id), Record::Tombstone(tombstone)) => {
+                    machine.tombstones.insert(id, tombstone);
+                }
+                (RecordKey::Holder(lock, token), Record::Holder(holder)) => {
+                    machine.lock_of(&lock, &holder.request).holders.insert(token, Box::new(holder));
+                }
+                (RecordKey::Waiter(lock, sequence), Record::Waiter(waiter)) => {
+                    machine.lock_of(&lock, &waiter.request).queue.restore(sequence, waiter);
+                }
+                (RecordKey::Delay(lock, token), Record::Delay(delayed)) => {
+                    machine.lock_of(&lock, &delayed.holder.request).delays.insert(token, delayed);
+                }
+                (RecordKey::Take(lock, id), Record::Take(take)) => {
+                    machine.takes.insert((lock, id), take);
+                }
+                (RecordKey::Node(id), Record::Node(told)) => {
+                    machine.nodes.insert(id, told);
+                }
+                (RecordKey::History(namespace, number), Record::History(segment)) => {
+                    segments.insert((namespace, number), segment);
+                }
+                (RecordKey::Document(lock), Record::Document(free)) => {
+                    machine.documents.free.insert(lock, free);
+                }
+                (RecordKey::Process(namespace, process), Record::Process(record)) => {
+                    machine.documents.pings.insert((namespace, process), record);
+                }
+                (key, _) => return Err(CorruptRecords(format!("{key:?} has another kind of content"))),
+            }
+        }
+        for (lock, limit, kept) in limits {
+            if !kept && !machine.locks.contains_key(&lock) {
+                return Err(CorruptRecords(format!("semaphore {lock:?} has no holder and no waiter")));
+            }
+            let found = machine.lock_entry(&lock, Kind::Semaphore);
+            found.limit = Some(limit);
+            found.limit_kept = kept;
+        }
+        for (id, number, done) in finished {
+            let Some(session) = machine.sessions.get_mut(&id) else {
+                return Err(CorruptRecords(format!("finished request {id}#{number} has no session")));
+            };
+            session.finished.insert(number, done);
+        }
+        machine.history = History::restored(segments).map_err(CorruptRecords)?;
+        if faults::on(Fault::TokensOfThisProcess) {
+            machine.globals.tokens = 0;
+        }
+        if faults::on(Fault::LogTimeOfThisProcess) {
+            machine.globals.now = crate::model::LogTime(0);
+        }
+        machine.derive()?;
+        Ok(machine)
+    }
+
+    fn lock_of(&mut self, key: &LockKey, request: &Request) -> &mut Lock {
+        self.lock_entry(key, state::kind_of(request.mode))
+    }
+
+    fn lock_entry(&mut self, key: &LockKey, kind: Kind) -> &mut Lock {
+        self.locks.entry(key.clone()).or_insert_with(|| Box::new(Lock::new(kind, None)))
+    }
+
+    /// Builds everything that is derived from the records.
+    fn derive(&mut self) -> Result<(), CorruptRecords> {
+        let mut standings = Vec::new();
+        for (key, lock) in &mut self.locks {
+            for holder in lock.holders.values_mut() {
+                let session = holder.request.claim.session().and_then(|id| self.sessions.get(&id));
+                if let Some(shared) = session.and_then(|session| session.said_too(&holder.request.metadata)) {
+                    holder.request.metadata = shared;
+                }
+            }
+            for (token, holder) in &lock.holders {
+                lock.permits_held += state::permits_of(holder.request.mode);
+                let in_set = holder.in_set();
+                standings.push((key.clone(), holder.request.claim, Standing::Holds(*token), in_set));
+                for later in holder.extras.iter().flat_map(|extras| extras.again.iter().chain(&extras.upgrade)) {
+                    let Some(session) = holder.request.claim.session() else { continue };
+                    let claim = Claim::Request(RequestId { session, number: later.number });
+                    standings.push((key.clone(), claim, Standing::Holds(*token), false));
+                }
+            }
+            lock.permits_reserved =
+                lock.delays.values().map(|delayed| state::permits_of(delayed.holder.request.mode)).sum();
+            lock.queue.derive_index();
+            for (sequence, waiter) in lock.queue.iter() {
+                let in_set = waiter.purpose == Purpose::Set;
+                standings.push((key.clone(), waiter.request.claim, Standing::Waits(*sequence), in_set));
+            }
+        }
+        for (lock, claim, standing, in_set) in standings {
+            match claim {
+                Claim::Request(request) => {
+                    let Some(session) = self.sessions.get_mut(&request.session) else {
+                        return Err(CorruptRecords(format!("request {request} has no session")));
+                    };
+                    session.stand(request.number, &lock, standing, in_set);
+                }
+                Claim::Take(take) => {
+                    let corrupt = |what| Err(CorruptRecords(format!("take {take:?} of {lock:?} {what}")));
+                    if self.takes.contains_key(&(lock.clone(), take)) {
+                        return corrupt("is live and finished");
+                    }
+                    let Some(found) = self.locks.get_mut(&lock) else { continue };
+                    let Some(handle) = found.handle_at(standing) else { return corrupt("has no handle") };
+                    if found.takes.insert(take, standing).is_some() || found.handles.insert(handle, take).is_some() {
+                        return corrupt("is there twice");
+                    }
+                }
+            }
+        }
+        self.owners = self.derived_owners();
+        self.set_locks = self.derived_set_locks();
+        self.sessions_with_several = self.derived_sessions_with_several();
+        self.documents = self.derived_documents();
+        self.due = self.derived_deadlines();
+        self.usage = self.derived_usage();
+        self.handles = self.derived_handles();
+        self.totals = self.derived_totals();
+        // Only the sweep's bound leaves something due in a state that was stored.
+        self.swept_in_part = self.is_due();
+        Ok(())
+    }
+
+    pub(super) fn derived_deadlines(&self) -> BTreeSet<(LogTime, Due)> {
+        let mut due = BTreeSet::new();
+        for (id, session) in &self.sessions {
+            due.insert((session.record.deadline, Due::Session(*id)));
+        }
+        for (id, tombstone) in &self.tombstones {
+            due.insert((tombstone.deadline, Due::Tombstone(*id)));
+        }
+        for ((lock, id), take) in &self.takes {
+            due.insert((take.forget, Due::Take(lock.clone(), *id)));
+        }
+        for (key, lock) in &self.locks {
+            for (token, holder) in &lock.holders {
+                due.extend(holder.own_ends(key, *token));
+            }
+            for (token, delayed) in &lock.delays {
+                due.insert((delayed.until, Due::Delay(key.clone(), *token)));
+            }
+            for (sequence, waiter) in lock.queue.iter() {
+                if let Some(deadline) = waiter.deadline {
+                    due.insert((deadline, Due::Wait(key.clone(), *sequence)));
+                }
+            }
+        }
+        for ((namespace, process), record) in &self.documents.pings {
+            due.insert((record.kept, Due::Process(namespace.clone(), process.clone())));
+        }
+        due.extend(self.globals.closed_until.map(|until| (until, Due::Opening)));
+        due.extend(self.globals.unlocking.first().map(|unlocking| (unlocking.since, Due::Unlocking)));
+        due
+    }
+
+    pub(super) fn derived_usage(&self) -> BTreeMap<Namespace, Usage> {
+        let mut usage: BTreeMap<Namespace, Usage> = BTreeMap::new();
+        for session in self.sessions.values() {
+            usage.entry(session.record.namespace.clone()).or_default().sessions += 1;
+        }
+        for tombstone in self.tombstones.values() {
+            usage.entry(tombstone.namespace.clone()).or_default().sessions += 1;
+        }
+        for (key, lock) in &self.locks {
+            let namespace = usage.entry(key.namespace.clone()).or_default();
+            namespace.locks += 1;
+            namespace.waiters += lock.queue.len() as u64;
+            namespace.takes += lock.takes.len() as u64;
+        }
+        for (lock, _) in self.takes.keys() {
+            usage.entry(lock.namespace.clone()).or_default().takes += 1;
+        }
+        for (namespace, _) in self.documents.pings.keys() {
+            usage.entry(namespace.clone()).or_default().processes += 1;
+        }
+        usage
+    }
+
+    pub(super) fn derived_handles(&self) -> BTreeMap<(Namespace, Handle), SessionId> {
+        let live = self.sessions.iter().map(|(id, s)| (*id, &s.record.namespace, &s.record.handle));
+        let ended = self.tombstones.iter().map(|(id, t)| (*id, &t.namespace, &t.handle));
+        live.chain(ended).map(|(id, namespace, handle)| ((namespace.clone(), handle.clone()), id)).collect()
+    }
+
+    pub(super) fn derived_totals(&self) -> Totals {
+        Totals {
+            sessions: self.sessions.len() as u64,
+            locks: self.locks.len() as u64,
+            holders: self.locks.values().map(|lock| lock.holders.len() as u64).sum(),
+            waiters: self.locks.values().map(|lock| lock.queue.len() as u64).sum(),
+            grants: 0,
+        }
+    }
+}
