@@ -4,7 +4,7 @@
 //! weigh them against each other; relations that must hold between them are checked by the compiler below.
 
 mod bench;
-mod circles;
+mod cycles;
 mod command_line;
 mod history;
 mod members;
@@ -15,8 +15,8 @@ mod systems;
 mod tables;
 
 pub use bench::*;
-pub use circles::*;
 pub use command_line::*;
+pub use cycles::*;
 pub use history::*;
 pub use members::*;
 pub use net::*;
@@ -112,7 +112,7 @@ pub const EXPLAINED_OBSTACLES_MAX: usize = 8;
 pub const HOLD_DEPTH_MAX: usize = 1_000;
 /// A session that stands at more locks than these is not searched for one of them when it is only asked whether an acquire of
 /// its own can wait a moment.
-pub const STANDINGS_LOOKED_AT_MAX: usize = 16;
+pub const CLAIMS_LOOKED_AT_MAX: usize = 16;
 /// Different numbers of permits that one grant looks at among barging waiters, the smallest ones: of those that want more,
 /// none is granted while one of these could be.
 pub const BARGING_WANTS_LOOKED_AT_MAX: usize = 64;
@@ -331,7 +331,7 @@ const _: () = assert!(
     "the answer to a set is one value"
 );
 const _: () = assert!(
-    CIRCLE_LINKS_MAX * (OWNER_BYTES_MAX + 2 * CIRCLE_TEXT_BYTES_MAX + NAMESPACE_BYTES_MAX + LOCK_NAME_BYTES_MAX + 32)
+    CYCLE_LINKS_MAX * (OWNER_BYTES_MAX + 2 * CYCLE_TEXT_BYTES_MAX + NAMESPACE_BYTES_MAX + LOCK_NAME_BYTES_MAX + 32)
         <= MIRROR_VALUE_BYTES,
     "the refusal of a deadlock is one value"
 );

@@ -10,7 +10,7 @@ use super::parse::{lock_name, reason, session, token};
 use super::shapes;
 use super::{NO, YES};
 use crate::client::Client;
-use crate::model::{Breach, FencingToken, LockName, Namespace, Reason, SessionId};
+use crate::model::{BreakReport, FencingToken, LockName, Namespace, Reason, SessionId};
 use crate::service::LockService;
 
 #[derive(Debug, Args)]
@@ -121,7 +121,7 @@ pub(super) async fn break_hold<S: LockService>(
     Ok(YES)
 }
 
-fn told(name: &LockName, breach: &Breach, now: crate::model::LogTime) -> String {
+fn told(name: &LockName, breach: &BreakReport, now: crate::model::LogTime) -> String {
     let (did, next) = if breach.done { ("broken", "next is") } else { ("would be broken", "next would be") };
     let holder = &breach.holder;
     let seen = breach.last_seen.map_or(String::new(), |seen| {

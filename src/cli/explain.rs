@@ -9,7 +9,7 @@ use super::options::ExplainOptions;
 use super::output::Output;
 use super::shapes;
 use crate::client::{Client, Seen};
-use crate::model::{About, ExplainedWait, Explanation, Health, LockKey, LogTime, Obstacle, Participant, WaitsBecause};
+use crate::model::{About, ExplainedWait, Explanation, Health, LockKey, LogTime, Obstacle, Participant, WaitReason};
 use crate::service::LockService;
 
 /// Explains what is asked about.
@@ -51,7 +51,7 @@ fn drawn(subject: &str, explanation: &Explanation, now: LogTime) -> Vec<String> 
         });
     }
     lines.extend(explanation.freed_by.iter().map(|end| freed(end, now)));
-    let closed = explanation.chain.iter().flat_map(|wait| &wait.waits_for).any(|one| one.why == WaitsBecause::Closed);
+    let closed = explanation.chain.iter().flat_map(|wait| &wait.waits_for).any(|one| one.why == WaitReason::Closed);
     if !explanation.chain.is_empty() && explanation.freed_by.is_empty() && !closed && !explanation.more {
         lines.push(
             "they wait for each other: nothing goes on before one of them gives up, or its hold is broken".into(),
@@ -103,15 +103,15 @@ impl<'a> Drawing<'a> {
         let Obstacle { lock, why, who, .. } = obstacle;
         let (name, since, life) = (&lock.name, ago(self.now, who.since), life(who, self.now));
         let text = match why {
-            WaitsBecause::Holds => {
+            WaitReason::Holds => {
                 let token = who.token.map_or(String::new(), |token| format!(" (token {token})"));
                 format!("{name} is held by {}{token} for {since}{life}{}", named(who), what_for(who))
             }
-            WaitsBecause::Closed => {
+            WaitReason::Closed => {
                 let left = short(who.ends.ms_since(self.now));
                 format!("{name} is kept closed for {left} more by the hold of {}", named(who))
             }
-            WaitsBecause::StandsAhead | WaitsBecause::Nested => format!("behind {} for {name}", named(who)),
+            WaitReason::StandsAhead | WaitReason::Nested => format!("behind {} for {name}", named(who)),
         };
         self.line(depth, text);
         let explanation = self.explanation;
@@ -120,13 +120,13 @@ impl<'a> Drawing<'a> {
             let own = party.is_some() && party == wait.waiter.session.zip(wait.waiter.owner.as_ref());
             let nested = wait.parent.as_ref().map(|parent| (parent.session, &parent.owner));
             let follows = match why {
-                WaitsBecause::Holds => own || (party.is_some() && nested == party),
+                WaitReason::Holds => own || (party.is_some() && nested == party),
                 // Whoever stands ahead is drawn where its own turn comes, unless it is in another queue.
-                WaitsBecause::StandsAhead => Some(wait.sequence) == obstacle.sequence && wait.lock != *lock,
-                WaitsBecause::Closed | WaitsBecause::Nested => false,
+                WaitReason::StandsAhead => Some(wait.sequence) == obstacle.sequence && wait.lock != *lock,
+                WaitReason::Closed | WaitReason::Nested => false,
             };
             if follows {
-                self.wait(wait, depth + 1, if own || *why != WaitsBecause::Holds { "" } else { "its nested run " });
+                self.wait(wait, depth + 1, if own || *why != WaitReason::Holds { "" } else { "its nested run " });
             }
         }
     }
@@ -193,15 +193,15 @@ mod tests {
         ExplainedWait { lock: lock(name), place: 1, sequence, waiter, parent: None, until: None, waits_for }
     }
 
-    fn at(name: &str, why: WaitsBecause, sequence: Option<u64>, who: Participant) -> Obstacle {
+    fn at(name: &str, why: WaitReason, sequence: Option<u64>, who: Participant) -> Obstacle {
         Obstacle { lock: lock(name), why, sequence, who }
     }
 
     /// A chain over two locks is drawn from the one that waits to the one that could end it, and each wait once.
     #[test]
     fn a_chain_is_drawn_to_its_end() {
-        let carol = at("db", WaitsBecause::Holds, None, who("carol", 3, Some(4), 0));
-        let bob = at("a", WaitsBecause::Holds, None, who("bob", 2, Some(5), 8_000));
+        let carol = at("db", WaitReason::Holds, None, who("carol", 3, Some(4), 0));
+        let bob = at("a", WaitReason::Holds, None, who("bob", 2, Some(5), 8_000));
         let chain = vec![
             wait("a", 1, who("ann", 1, None, 9_000), vec![bob.clone()]),
             wait("db", 2, who("bob", 2, None, 9_000), vec![carol.clone()]),
@@ -209,7 +209,7 @@ mod tests {
                 "a",
                 3,
                 who("dan", 4, None, 19_000),
-                vec![bob, at("a", WaitsBecause::StandsAhead, Some(1), who("ann", 1, None, 9_000))],
+                vec![bob, at("a", WaitReason::StandsAhead, Some(1), who("ann", 1, None, 9_000))],
             ),
         ];
         let explanation = Explanation { chain, freed_by: vec![carol], more: false };
@@ -227,11 +227,11 @@ mod tests {
         assert_eq!(drawn("a", &explanation, LogTime(20_000)), expected);
     }
 
-    /// A circle is said to be one, and so is a name that nobody uses.
+    /// A cycle is said to be one, and so is a name that nobody uses.
     #[test]
-    fn circles_and_free_names_are_told() {
-        let ann = at("b", WaitsBecause::Holds, None, who("bob", 2, Some(2), 0));
-        let bob = at("a", WaitsBecause::Holds, None, who("ann", 1, Some(1), 0));
+    fn cycles_and_free_names_are_told() {
+        let ann = at("b", WaitReason::Holds, None, who("bob", 2, Some(2), 0));
+        let bob = at("a", WaitReason::Holds, None, who("ann", 1, Some(1), 0));
         let chain =
             vec![wait("b", 1, who("ann", 1, None, 0), vec![ann]), wait("a", 2, who("bob", 2, None, 0), vec![bob])];
         let lines = drawn("b", &Explanation { chain, freed_by: vec![], more: false }, LogTime(1_000));

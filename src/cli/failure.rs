@@ -4,7 +4,7 @@ use std::io;
 
 use crate::client::{ClientError, Lost};
 use crate::config::ConfigError;
-use crate::model::{CircleLink, Invalid, Refusal};
+use crate::model::{DeadlockLink, Invalid, Refusal};
 use crate::service::{LeaderHint, ServiceError, Word};
 
 /// Ends a command with an exit code and a message.
@@ -17,7 +17,7 @@ pub(crate) struct Failure {
     /// The leader, where the error names one.
     pub(crate) leader: Option<LeaderHint>,
     /// Who waits for whom, where that is the failure.
-    pub(crate) circle: Vec<CircleLink>,
+    pub(crate) cycle: Vec<DeadlockLink>,
     /// Replaces the table's exit code.
     pub(crate) exit: Option<u8>,
     /// The detail says itself what to do next.
@@ -29,8 +29,8 @@ pub(crate) struct Failure {
 impl Failure {
     /// A failure of this kind.
     pub(crate) fn new(word: Word, detail: impl Into<String>) -> Self {
-        let (leader, circle) = (None, Vec::new());
-        Self { word, detail: detail.into(), leader, circle, exit: None, says_next: false, silent: false }
+        let (leader, cycle) = (None, Vec::new());
+        Self { word, detail: detail.into(), leader, cycle, exit: None, says_next: false, silent: false }
     }
 
     /// A node cannot run, and the detail says why and what to do.
@@ -111,8 +111,8 @@ impl From<ClientError> for Failure {
             | ClientError::Invalid(_) => None,
         };
         let detail = error.to_string();
-        let circle = match error {
-            ClientError::Refused(Refusal::Deadlock { ref circle }) => circle.clone(),
+        let cycle = match error {
+            ClientError::Refused(Refusal::Deadlock { ref cycle }) => cycle.clone(),
             ClientError::Service(_)
             | ClientError::NotAcquired { .. }
             | ClientError::Refused(_)
@@ -120,7 +120,7 @@ impl From<ClientError> for Failure {
             | ClientError::HoldEnded { .. }
             | ClientError::Invalid(_) => Vec::new(),
         };
-        Self { leader, circle, ..Self::new(error.word(), detail) }
+        Self { leader, cycle, ..Self::new(error.word(), detail) }
     }
 }
 

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use serde::Serialize;
 
 use super::failure::Failure;
-use crate::model::{CircleLink, WaitsBecause};
+use crate::model::{DeadlockLink, WaitReason};
 
 /// How this run talks.
 #[derive(Debug, Clone, Copy)]
@@ -28,7 +28,7 @@ struct ErrorLine<'a> {
     advice: &'a str,
     leader: Option<Leader<'a>>,
     /// Each waits for the next, and the last for the first: of a deadlock.
-    circle: Option<Vec<Link<'a>>>,
+    cycle: Option<Vec<Link<'a>>>,
 }
 
 #[derive(Serialize)]
@@ -43,7 +43,7 @@ struct Link<'a> {
 }
 
 impl<'a> Link<'a> {
-    fn new(link: &'a CircleLink) -> Self {
+    fn new(link: &'a DeadlockLink) -> Self {
         Self {
             session: link.session.to_string(),
             owner: link.owner.as_str(),
@@ -62,12 +62,12 @@ struct Leader<'a> {
 }
 
 /// How one is in another's way, in one word.
-pub(crate) fn because(why: WaitsBecause) -> &'static str {
+pub(crate) fn because(why: WaitReason) -> &'static str {
     match why {
-        WaitsBecause::Holds => "held",
-        WaitsBecause::StandsAhead => "ahead",
-        WaitsBecause::Nested => "nested",
-        WaitsBecause::Closed => "closed",
+        WaitReason::Holds => "held",
+        WaitReason::StandsAhead => "ahead",
+        WaitReason::Nested => "nested",
+        WaitReason::Closed => "closed",
     }
 }
 
@@ -171,7 +171,7 @@ impl Output {
             detail: &failure.detail,
             advice: failure.advice(),
             leader,
-            circle: (!failure.circle.is_empty()).then(|| failure.circle.iter().map(Link::new).collect()),
+            cycle: (!failure.cycle.is_empty()).then(|| failure.cycle.iter().map(Link::new).collect()),
         };
         self.complain(&serde_json::to_string(&line).unwrap_or_else(|_| plain(&failure.detail).into_owned()));
     }
@@ -184,9 +184,9 @@ impl Output {
 
 /// What happened, in lines: of a deadlock, one for each waiter and the waiter or holder in its way.
 fn sentences(failure: &Failure) -> Vec<String> {
-    let Some(first) = failure.circle.first() else { return vec![plain(&failure.detail).into_owned()] };
+    let Some(first) = failure.cycle.first() else { return vec![plain(&failure.detail).into_owned()] };
     let first = format!("waiting for {} would never end:", plain(first.lock.name.as_str()));
-    let links = CircleLink::sentences(&failure.circle).into_iter().map(|link| format!("    {}", plain(&link)));
+    let links = DeadlockLink::sentences(&failure.cycle).into_iter().map(|link| format!("    {}", plain(&link)));
     std::iter::once(first).chain(links).collect()
 }
 

@@ -11,8 +11,8 @@ use super::wanted::{Choices, Wait, Wanted, choice_methods, mode_methods, wanted_
 use super::{Client, ClientError, LockGuard, Retry, Session};
 use crate::limits::LEASE_MS_MIN;
 use crate::model::{
-    Access, Acquire, Alter, Alteration, Answer, Command, Fairness, FencingToken, Grant, Handle, HolderView, Invalid,
-    LockKey, LockName, Mode, Outcome, Query, Reentry, Refusal, RenewalTarget, Reply,
+    Access, Acquire, Alter, Alteration, Command, Fairness, FencingToken, Grant, Handle, HolderView, Invalid, LockKey,
+    LockName, Mode, Outcome, Query, QueryResult, Reentry, Refusal, RenewalTarget, Reply,
 };
 use crate::service::{Freshness, LockService, RenewalCall, ServiceError};
 
@@ -171,7 +171,7 @@ impl<S: LockService> Session<S> {
     ) -> Result<Option<(Mode, u64)>, ClientError> {
         let query = Query::Inspect { lock: self.key(name) };
         let answered = retry.until_answered(|| self.service.query(query.clone(), Freshness::Linearizable)).await?;
-        let Answer::Lock(view) = answered.answer else {
+        let QueryResult::Lock(view) = answered.answer else {
             return Err(ServiceError::Internal("the service answered another question".to_owned()).into());
         };
         let own = |holder: &&HolderView| holder.token == token && holder.session == Some(self.id());

@@ -7,8 +7,8 @@ use super::lease::aged;
 use super::look::{at_most_a_page, misplaced};
 use super::{Client, ClientError, Seen};
 use crate::model::{
-    Answer, Answered, Command, Document, DocumentCommand, DocumentId, FencingToken, Grab, Handle, LockName, LockValue,
-    LogTime, Metadata, Outcome, Page, ProcessId, ProcessPing, Query, Reply, WallTime, WhichDocuments, WhichPings,
+    Command, Document, DocumentCommand, DocumentId, FencingToken, Grab, Handle, LockName, LockValue, LogTime, Metadata,
+    Outcome, Page, ProcessId, ProcessPing, Query, QueryReply, QueryResult, Reply, WallTime, WhichDocuments, WhichPings,
 };
 use crate::service::LockService;
 
@@ -179,7 +179,7 @@ impl<S: LockService> Client<S> {
     async fn find(&self, which: WhichDocuments, rows: u32) -> Result<Seen<Page<Document>>, ClientError> {
         let namespace = self.settings.namespace.clone();
         let answered = self.question(Query::Documents { namespace, which, rows: at_most_a_page(rows) }).await?;
-        let Answered { index, now, answer: Answer::Documents(value) } = answered else {
+        let QueryReply { index, now, answer: QueryResult::Documents(value) } = answered else {
             return Err(misplaced(&answered));
         };
         Ok(Seen { index, now, value })
@@ -188,7 +188,7 @@ impl<S: LockService> Client<S> {
     async fn find_pings(&self, which: WhichPings, rows: u32) -> Result<Seen<Page<ProcessPing>>, ClientError> {
         let namespace = self.settings.namespace.clone();
         let answered = self.question(Query::Pings { namespace, which, rows: at_most_a_page(rows) }).await?;
-        let Answered { index, now, answer: Answer::Pings(value) } = answered else {
+        let QueryReply { index, now, answer: QueryResult::Pings(value) } = answered else {
             return Err(misplaced(&answered));
         };
         Ok(Seen { index, now, value })

@@ -3,7 +3,7 @@
 use super::look::misplaced;
 use super::{Client, ClientError};
 use crate::limits::PAGE_ROWS_MAX;
-use crate::model::{Answer, HistoryPage, HistoryRecord, LockName, Position, Query};
+use crate::model::{HistoryPage, HistoryRecord, LockName, Position, Query, QueryResult};
 use crate::service::{LockService, ServiceError};
 
 /// Reads history from a position to its present end.
@@ -41,7 +41,7 @@ impl<S: LockService> HistoryReader<'_, S> {
             rows: PAGE_ROWS_MAX as u32,
         };
         let answered = self.client.question(query).await?;
-        let Answer::History(HistoryPage { records, next, floor }) = answered.answer else {
+        let QueryResult::History(HistoryPage { records, next, floor }) = answered.answer else {
             return Err(misplaced(&answered));
         };
         if self.after.is_some_and(|after| after < floor) {

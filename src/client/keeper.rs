@@ -46,7 +46,7 @@ pub(super) struct Keeper<S> {
 /// What has become of the last attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Last {
-    Answered,
+    QueryReply,
     Failed,
     Renewing,
     Attaching,
@@ -83,7 +83,7 @@ impl<S: LockService> Keeper<S> {
             due,
             detached: false,
             followed: None,
-            last: Last::Answered,
+            last: Last::QueryReply,
             backoff: Backoff::new(),
         }
     }
@@ -147,7 +147,7 @@ impl<S: LockService> Keeper<S> {
         match self.last {
             Last::Attaching => {}
             Last::Failed => self.detached = true,
-            Last::Answered | Last::Renewing => {
+            Last::QueryReply | Last::Renewing => {
                 self.detached = true;
                 self.due = self.presence.clock.now();
             }
@@ -244,7 +244,7 @@ impl<S: LockService> Keeper<S> {
                 presence.validity().answered(Answer { sent: counted, index, stamp, deadline }, now);
                 if !outdated {
                     self.due = presence.beat().after(sent);
-                    (self.last, self.backoff) = (Last::Answered, Backoff::new());
+                    (self.last, self.backoff) = (Last::QueryReply, Backoff::new());
                 }
             }
             Ok(Reply { outcome: Outcome::Refused(Refusal::SessionEnded { reason, why, .. }), .. })

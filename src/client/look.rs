@@ -6,8 +6,8 @@ use super::session::millis;
 use super::{Client, ClientError};
 use crate::limits::PAGE_ROWS_MAX;
 use crate::model::{
-    About, Answer, Answered, Checked, Explanation, FencingToken, ListFilter, ListShow, LockName, LockSummary, LockView,
-    LogTime, Page, Query, SessionId, SessionView, Totals,
+    About, Checked, Explanation, FencingToken, ListFilter, ListShow, LockName, LockSummary, LockView, LogTime, Page,
+    Query, QueryReply, QueryResult, SessionId, SessionView, Totals,
 };
 use crate::service::{Freshness, LockService, NotSent, ServiceError, Status};
 
@@ -27,7 +27,7 @@ impl<S: LockService> Client<S> {
     pub async fn check(&self, name: &str, token: FencingToken) -> Result<Checked, ClientError> {
         let lock = self.key(LockName::parse(name)?);
         let answered = self.question(Query::Check { lock, token }).await?;
-        let Answer::Checked(checked) = answered.answer else { return Err(misplaced(&answered)) };
+        let QueryResult::Checked(checked) = answered.answer else { return Err(misplaced(&answered)) };
         Ok(checked)
     }
 
@@ -35,7 +35,9 @@ impl<S: LockService> Client<S> {
     pub async fn inspect(&self, name: &str) -> Result<Seen<LockView>, ClientError> {
         let lock = self.key(LockName::parse(name)?);
         let answered = self.question(Query::Inspect { lock }).await?;
-        let Answered { index, now, answer: Answer::Lock(value) } = answered else { return Err(misplaced(&answered)) };
+        let QueryReply { index, now, answer: QueryResult::Lock(value) } = answered else {
+            return Err(misplaced(&answered));
+        };
         Ok(Seen { index, now, value })
     }
 
@@ -56,7 +58,7 @@ impl<S: LockService> Client<S> {
     pub async fn sessions(&self, after: Option<SessionId>, rows: u32) -> Result<Seen<Page<SessionView>>, ClientError> {
         let namespace = self.settings.namespace.clone();
         let answered = self.question(Query::Sessions { namespace, after, rows: at_most_a_page(rows) }).await?;
-        let Answered { index, now, answer: Answer::Sessions(value) } = answered else {
+        let QueryReply { index, now, answer: QueryResult::Sessions(value) } = answered else {
             return Err(misplaced(&answered));
         };
         Ok(Seen { index, now, value })
@@ -84,7 +86,7 @@ impl<S: LockService> Client<S> {
     /// Who waits for whom, why, since when, and what would end it. Bounded: what is left out is said.
     pub async fn explain(&self, about: About) -> Result<Seen<Explanation>, ClientError> {
         let answered = self.question(Query::Explain(about)).await?;
-        let Answered { index, now, answer: Answer::Explained(value) } = answered else {
+        let QueryReply { index, now, answer: QueryResult::Explained(value) } = answered else {
             return Err(misplaced(&answered));
         };
         Ok(Seen { index, now, value })
@@ -93,7 +95,7 @@ impl<S: LockService> Client<S> {
     /// Sizes of the whole state.
     pub async fn totals(&self) -> Result<Seen<Totals>, ClientError> {
         let answered = self.question(Query::Totals).await?;
-        let Answered { index, now, answer: Answer::Totals(value) } = answered else {
+        let QueryReply { index, now, answer: QueryResult::Totals(value) } = answered else {
             return Err(misplaced(&answered));
         };
         Ok(Seen { index, now, value })
@@ -118,7 +120,7 @@ impl<S: LockService> Client<S> {
         Ok(self.retry().until_answered(attempt).await?)
     }
 
-    pub(super) async fn question(&self, query: Query) -> Result<Answered, ClientError> {
+    pub(super) async fn question(&self, query: Query) -> Result<QueryReply, ClientError> {
         let attempt = || self.service.query(query.clone(), Freshness::Linearizable);
         Ok(self.retry().until_answered(attempt).await?)
     }
@@ -160,7 +162,7 @@ impl<S: LockService> ListRequest<'_, S> {
     /// One page.
     pub async fn page(&self) -> Result<Seen<Page<LockSummary>>, ClientError> {
         let answered = self.client.question(Query::List(self.filter.clone())).await?;
-        let Answered { index, now, answer: Answer::Locks(value) } = answered else {
+        let QueryReply { index, now, answer: QueryResult::Locks(value) } = answered else {
             return Err(misplaced(&answered));
         };
         Ok(Seen { index, now, value })
@@ -185,6 +187,6 @@ pub(super) fn at_most_a_page(rows: u32) -> u32 {
     rows.clamp(1, PAGE_ROWS_MAX as u32)
 }
 
-pub(super) fn misplaced(answered: &Answered) -> ClientError {
+pub(super) fn misplaced(answered: &QueryReply) -> ClientError {
     ServiceError::Internal(format!("an answer to another question: {:?}", answered.answer)).into()
 }

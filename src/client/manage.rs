@@ -6,24 +6,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::look::misplaced;
 use super::{Client, ClientError};
 use crate::model::{
-    Answer, Breach, Command, EndSession, FencingToken, LockName, Manage, Managing, Outcome, Query, Reason, Refusal,
-    Reply, SessionId, Setting,
+    BreakReport, Command, EndSession, FencingToken, LockName, Manage, Managing, Outcome, Query, QueryResult, Reason,
+    Refusal, Reply, SessionId, Setting,
 };
 use crate::service::{Call, LockService, ServiceError};
 
 impl<S: LockService> Client<S> {
     /// Ends a hold against its holder's will, without its lock-delay: the next in the queue gets the lock. A token that is
     /// not the present one changes nothing.
-    pub async fn break_hold(&self, name: &str, token: FencingToken, why: &str) -> Result<Breach, ClientError> {
+    pub async fn break_hold(&self, name: &str, token: FencingToken, why: &str) -> Result<BreakReport, ClientError> {
         let why = Reason::parse(why)?;
         broken(self.manage(name, Managing::Break { token, why }).await?.outcome)
     }
 
     /// What a break would do: whose hold it is, when its session was last seen, and who would be next. Changes nothing.
-    pub async fn would_break(&self, name: &str, token: FencingToken) -> Result<Breach, ClientError> {
+    pub async fn would_break(&self, name: &str, token: FencingToken) -> Result<BreakReport, ClientError> {
         let lock = self.key(LockName::parse(name)?);
         let answered = self.question(Query::WouldBreak { lock, token }).await?;
-        let Answer::WouldBreak(outcome) = answered.answer else { return Err(misplaced(&answered)) };
+        let QueryResult::WouldBreak(outcome) = answered.answer else { return Err(misplaced(&answered)) };
         broken(outcome)
     }
 
@@ -106,7 +106,7 @@ impl<S: LockService> Client<S> {
     }
 }
 
-fn broken(outcome: Outcome) -> Result<Breach, ClientError> {
+fn broken(outcome: Outcome) -> Result<BreakReport, ClientError> {
     let Outcome::Broken(breach) = outcome else { return Err(ClientError::unexpected(outcome)) };
     Ok(*breach)
 }

@@ -12,7 +12,7 @@ use super::{Client, ClientError};
 use crate::clock::Instant;
 use crate::limits::TTL_MS_DEFAULT_MIN;
 use crate::model::{
-    Access, Claim, Command, Handle, Invalid, LockName, LogTime, Mode, Outcome, Place, TakeId, TakeLease,
+    Access, Claim, Command, Handle, Invalid, LeaseRequestId, LockName, LogTime, Mode, Outcome, Place, TakeLease,
 };
 use crate::service::{ClaimRef, LockService};
 
@@ -62,7 +62,7 @@ impl<S: LockService> LeaseRequest<S> {
         let clock = client.settings.clock.clone();
         let take = TakeLease {
             lock: client.key(name?),
-            take: TakeId::from_random(clock.random_u128()),
+            take: LeaseRequestId::from_random(clock.random_u128()),
             handle: handle.unwrap_or_else(|| Handle::from_random(clock.random_u128())),
             access,
             lease_ms: millis(duration),
@@ -130,7 +130,7 @@ impl<S: LockService> Taking<S> {
     async fn settle(&mut self) -> Result<Settled, ClientError> {
         let since = self.client.log_time().await?;
         self.since = Some(since);
-        let claim = ClaimRef { lock: self.take.lock.clone(), claim: Claim::Take(self.take.take) };
+        let claim = ClaimRef { lock: self.take.lock.clone(), claim: Claim::Lease(self.take.take) };
         let (service, clock) = (&self.client.service, &self.client.settings.clock);
         let attempt = || {
             let (call, sent) = aged(Command::TakeLease(self.take.clone()), &**clock, self.began, since);

@@ -9,7 +9,9 @@ use tokio::task::JoinSet;
 use super::backoff::Backoff;
 use super::look::misplaced;
 use super::{Client, ClientError, Watch};
-use crate::model::{Answer, FencingToken, LockKey, LockName, Position, Query, TokenState, TokenVerdict, ValidTokens};
+use crate::model::{
+    FencingToken, LockKey, LockName, Position, Query, QueryResult, TokenState, TokenVerdict, ValidTokens,
+};
 use crate::service::{LockService, ServiceError};
 
 /// The valid tokens of one lock, followed for as long as this lives.
@@ -50,7 +52,7 @@ impl<S: LockService> Client<S> {
     /// The valid tokens of a lock, as true as a read can be.
     async fn valid_tokens(&self, lock: LockKey) -> Result<ValidTokens, ClientError> {
         let answered = self.question(Query::Tokens { lock }).await?;
-        let Answer::Tokens(valid) = answered.answer else { return Err(misplaced(&answered)) };
+        let QueryResult::Tokens(valid) = answered.answer else { return Err(misplaced(&answered)) };
         Ok(valid)
     }
 }

@@ -5,7 +5,7 @@ use std::future::Future;
 use super::presence::pause_until;
 use super::{ClientError, Retry};
 use crate::clock::{Clock, Instant};
-use crate::model::{Answer, Answered, Grant, LockName, Outcome, Place, Query, Reply};
+use crate::model::{Grant, LockName, Outcome, Place, Query, QueryReply, QueryResult, Reply};
 use crate::service::{ClaimRef, Freshness, LockService, NotSent, ServiceError};
 
 /// Waits until the client's clock has passed `deadline`; for ever where there is none.
@@ -69,8 +69,8 @@ where
 /// Where a claim stands by now; `None` where the cluster does not know of it.
 async fn standing<S: LockService>(service: &S, claim: &ClaimRef) -> Result<Option<Reply>, ServiceError> {
     let query = Query::Claim { lock: Some(claim.lock.clone()), claim: claim.claim };
-    let Answered { index, now, answer } = service.query(query, Freshness::Linearizable).await?;
-    let Answer::Claim(outcome) = answer else {
+    let QueryReply { index, now, answer } = service.query(query, Freshness::Linearizable).await?;
+    let QueryResult::Claim(outcome) = answer else {
         return Err(ServiceError::Internal("the service answered another question".to_owned()));
     };
     Ok(outcome.map(|outcome| Reply { index, stamp: now, outcome }))

@@ -171,8 +171,8 @@ macro_rules! choice_methods {
                 self
             }
 
-            /// What happens where the wait would close a circle of owners that wait for each other; by default it is
-            /// refused, and the refusal names the circle.
+            /// What happens where the wait would close a cycle of owners that wait for each other; by default it is
+            /// refused, and the refusal names the cycle.
             pub fn on_deadlock(mut self, policy: $crate::model::OnDeadlock) -> Self {
                 self.choices.extras.deadlock = policy;
                 self

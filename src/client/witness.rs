@@ -12,7 +12,8 @@ use super::hold::{Asked, Hold};
 use super::presence::Presence;
 use crate::limits::{HOLD_LOOKS_AT_ONCE, HOLDS_FOLLOWED_SWEEP_MIN};
 use crate::model::{
-    Answer, Claim, EndReason, Event, EventKind, FencingToken, LockKey, Outcome, Query, Refusal, RequestId, TokenState,
+    Claim, EndReason, Event, EventKind, FencingToken, LockKey, Outcome, Query, QueryResult, Refusal, RequestId,
+    TokenState,
 };
 use crate::service::{Events, Freshness, LockService, Scope, ServiceError, Subscription};
 
@@ -93,7 +94,7 @@ fn happened(event: &Event, holds: &Followed) {
         }
         EventKind::Queued { .. }
         | EventKind::Granted { .. }
-        | EventKind::Left { .. }
+        | EventKind::WaitEnded { .. }
         | EventKind::Released { .. }
         | EventKind::Upgraded { .. }
         | EventKind::Downgraded
@@ -116,7 +117,7 @@ async fn look<S: LockService>(service: &S, presence: &Presence, hold: Arc<Hold>)
         let token = hold.token();
         let query = Query::Check { lock: lock.clone(), token };
         let checked = retry.until_answered(|| service.query(query.clone(), Freshness::Linearizable)).await;
-        let Ok(Answer::Checked(checked)) = checked.map(|answered| answered.answer) else { return };
+        let Ok(QueryResult::Checked(checked)) = checked.map(|answered| answered.answer) else { return };
         if checked.state == TokenState::Valid {
             return;
         }
@@ -135,7 +136,7 @@ async fn session_has_ended<S: LockService>(service: &S, presence: &Presence, ret
     let claim = Claim::Request(RequestId { session: presence.id, number: 1 });
     let query = Query::Claim { lock: None, claim };
     let answered = retry.until_answered(|| service.query(query.clone(), Freshness::Linearizable)).await;
-    let Ok(Answer::Claim(Some(Outcome::Refused(Refusal::SessionEnded { reason, why, .. })))) =
+    let Ok(QueryResult::Claim(Some(Outcome::Refused(Refusal::SessionEnded { reason, why, .. })))) =
         answered.map(|answered| answered.answer)
     else {
         return false;

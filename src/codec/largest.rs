@@ -7,15 +7,15 @@ use super::encode_record;
 use crate::history::{self, Draft, Facts};
 use crate::limits;
 use crate::machine::state::{
-    Delayed, DocumentMark, Entered, Finished, FreeDocument, Globals, Holder, HolderExtras, Lease, LeaseWanted,
-    LostHold, ProcessRecord, Purpose, Request, SessionRecord, Take, Tombstone, Waiter,
+    Delayed, DocumentMark, Entered, Finished, FinishedLease, FreeDocument, Globals, Holder, HolderExtras, Lease,
+    LeaseWanted, LostHold, ProcessRecord, Purpose, Request, SessionRecord, Tombstone, Waiter,
 };
 use crate::machine::{Record, RecordKey, Segment};
 use crate::model::*;
 
 const TIME: LogTime = LogTime(u64::MAX);
 const WALL: WallTime = WallTime(u64::MAX);
-const TAKE: TakeId = TakeId(u128::MAX);
+const TAKE: LeaseRequestId = LeaseRequestId(u128::MAX);
 
 fn text(bytes: usize) -> String {
     "x".repeat(bytes)
@@ -79,7 +79,7 @@ fn request() -> Request {
         ..Extras::default()
     };
     Request {
-        claim: Claim::Take(TAKE),
+        claim: Claim::Lease(TAKE),
         owner: Some(owner()),
         mode: mode(),
         principal: principal(),
@@ -151,8 +151,8 @@ fn outcomes() -> Vec<Outcome> {
     };
     let says = Metadata { who: text(999).as_str().into(), ..metadata() };
     let says = Metadata { why: says.who.clone(), ..says };
-    let link = CircleLink::new((session(), owner()), &says, lock(), WaitsBecause::Closed);
-    let breach = Breach { done: true, holder: seen(), last_seen: Some(TIME), next: Some(next) };
+    let link = DeadlockLink::new((session(), owner()), &says, lock(), WaitReason::Closed);
+    let breach = BreakReport { done: true, holder: seen(), last_seen: Some(TIME), next: Some(next) };
     let place = Place { lock: lock().name, place: u64::MAX, sequence: u64::MAX, held_by: Some(Box::new(seen())) };
     vec![
         Outcome::GrantedSet(vec![(lock().name, grant); limits::LOCKS_A_SET_MAX]),
@@ -165,7 +165,7 @@ fn outcomes() -> Vec<Outcome> {
         }),
         Outcome::Refused(Refusal::HeldByOther { lock: lock(), holder: Box::new(seen()) }),
         Outcome::Refused(Refusal::Changed { lock: lock(), value: value() }),
-        Outcome::Refused(Refusal::Deadlock { circle: vec![link; limits::CIRCLE_LINKS_MAX] }),
+        Outcome::Refused(Refusal::Deadlock { cycle: vec![link; limits::CYCLE_LINKS_MAX] }),
     ]
 }
 
@@ -179,7 +179,7 @@ fn segment() -> Segment {
         at: TIME,
         wall: WALL,
         namespace: Some(lock.namespace.clone()),
-        subject: Subject::hold(&lock, Claim::Take(TAKE), token()),
+        subject: Subject::hold(&lock, Claim::Lease(TAKE), token()),
         kind: EventKind::Broken { by: principal.clone(), why, held_ms: u64::MAX },
     };
     let facts = Facts {
@@ -277,8 +277,8 @@ fn largest() -> Vec<(RecordKey, Record)> {
         let fingerprint = Some(u64::MAX);
         let finished = Finished { fingerprint, outcome: outcome.clone() };
         records.push((RecordKey::Finished(session(), u64::MAX), Record::Finished(finished)));
-        let take = Take { handle: handle(), fingerprint, outcome, forget: TIME };
-        records.push((RecordKey::Take(lock(), TAKE), Record::Take(take)));
+        let take = FinishedLease { handle: handle(), fingerprint, outcome, forget: TIME };
+        records.push((RecordKey::FinishedLease(lock(), TAKE), Record::FinishedLease(take)));
     }
     records
 }
@@ -293,7 +293,7 @@ fn kind(record: &Record) -> usize {
         Record::Tombstone(_) => 4,
         Record::Holder(_) => 5,
         Record::Waiter(_) => 6,
-        Record::Take(_) => 7,
+        Record::FinishedLease(_) => 7,
         Record::Node(_) => 8,
         Record::Delay(_) => 9,
         Record::History(_) => 10,

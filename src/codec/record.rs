@@ -4,7 +4,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::frame::{self, DecodeError, Kind};
 use crate::machine::{Record, RecordKey};
-use crate::model::{FencingToken, LockKey, LockName, Namespace, ProcessId, SessionId, TakeId};
+use crate::model::{FencingToken, LeaseRequestId, LockKey, LockName, Namespace, ProcessId, SessionId};
 
 /// The key on disk: a letter for the kind, then names ended by a zero byte, then numbers, largest byte first.
 /// Names hold no zero byte, so keys are unique and sort by namespace, name and number.
@@ -28,7 +28,7 @@ pub fn encode_key(key: &RecordKey) -> Bytes {
             put_lock(&mut bytes, b'w', lock);
             bytes.put_u64(*sequence);
         }
-        RecordKey::Take(lock, take) => {
+        RecordKey::FinishedLease(lock, take) => {
             put_lock(&mut bytes, b'k', lock);
             bytes.put_u128(take.0);
         }
@@ -95,7 +95,7 @@ fn decode_key(bytes: &[u8]) -> Result<RecordKey, DecodeError> {
         b'w' => RecordKey::Waiter(rest.lock()?, rest.number()?),
         b'd' => RecordKey::Delay(rest.lock()?, rest.token()?),
         b'c' => RecordKey::History(rest.namespace()?, rest.number()?),
-        b'k' => RecordKey::Take(rest.lock()?, TakeId(u128::from_be_bytes(rest.array()?))),
+        b'k' => RecordKey::FinishedLease(rest.lock()?, LeaseRequestId(u128::from_be_bytes(rest.array()?))),
         b'o' => RecordKey::Document(rest.lock()?),
         b'l' => rest.process()?,
         b'n' => RecordKey::Node(rest.number()?),

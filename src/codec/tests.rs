@@ -211,7 +211,7 @@ fn sample_metadata() -> Metadata {
 /// One entry with every command, renewal and kind of content.
 pub(super) fn samples_of_entries() -> Vec<(String, Entry)> {
     let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("nightly").expect("a name") };
-    let (session, handle, take) = (SessionId::new(2, 3), Handle::from_random(7), TakeId(9));
+    let (session, handle, take) = (SessionId::new(2, 3), Handle::from_random(7), LeaseRequestId(9));
     let request = RequestId { session, number: 12 };
     let token = FencingToken::new(2, 77);
     let metadata = sample_metadata();

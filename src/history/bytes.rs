@@ -62,7 +62,7 @@ fn tag_of(kind: &EventKind) -> Option<u8> {
         EventKind::HandedOver { .. } => Some(HANDED_OVER),
         EventKind::LimitChanged { .. } => Some(LIMIT_CHANGED),
         EventKind::Queued { .. }
-        | EventKind::Left { .. }
+        | EventKind::WaitEnded { .. }
         | EventKind::RevokeRequested { .. }
         | EventKind::ValueChanged
         | EventKind::Reopened
@@ -107,7 +107,7 @@ fn body(out: &mut Vec<u8>, draft: &Draft<'_>) {
         EventKind::LimitChanged { limit, .. } => number(out, limit.map_or(0, |limit| u64::from(limit) + 1)),
         EventKind::Downgraded
         | EventKind::Queued { .. }
-        | EventKind::Left { .. }
+        | EventKind::WaitEnded { .. }
         | EventKind::RevokeRequested { .. }
         | EventKind::ValueChanged
         | EventKind::Reopened
@@ -159,7 +159,7 @@ fn write_claim(out: &mut Vec<u8>, claim: Claim) {
             number(out, session.as_u64());
             number(out, of);
         }
-        Claim::Take(take) => {
+        Claim::Lease(take) => {
             out.push(1);
             out.extend_from_slice(&take.0.to_be_bytes());
         }

@@ -8,8 +8,8 @@ use super::bytes::{
 };
 use crate::model::{
     Arrival, ChainHash, Claim, EndReason, Event, EventKind, Fairness, FencingToken, GrantFacts, HistoryRecord, Invalid,
-    LockKey, LockName, LogTime, Mode, Namespace, Owner, Position, Principal, Reason, RequestId, SessionId, Subject,
-    TakeId, WallTime,
+    LeaseRequestId, LockKey, LockName, LogTime, Mode, Namespace, Owner, Position, Principal, Reason, RequestId,
+    SessionId, Subject, WallTime,
 };
 
 /// Bytes that are no record; the text says why.
@@ -124,7 +124,7 @@ impl<'a> Rest<'a> {
                 let session = SessionId::from_u64(self.number()?)?;
                 Ok(Claim::Request(RequestId { session, number: self.number()? }))
             }
-            1 => Ok(Claim::Take(TakeId(u128::from_be_bytes(self.array()?)))),
+            1 => Ok(Claim::Lease(LeaseRequestId(u128::from_be_bytes(self.array()?)))),
             other => Err(Damaged(format!("a claim of kind {other}"))),
         }
     }

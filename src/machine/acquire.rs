@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use super::Machine;
 use super::requests::of_acquire;
-use super::state::{Finished, Holder, LeaseWanted, Purpose, Request, Standing, Waiter, kind_of};
+use super::state::{ClaimState, Finished, Holder, LeaseWanted, Purpose, Request, Waiter, kind_of};
 use crate::faults::{self, Fault};
-use crate::limits::{self, STANDINGS_LOOKED_AT_MAX};
+use crate::limits::{self, CLAIMS_LOOKED_AT_MAX};
 use crate::model::{
-    Access, Acquire, Claim, DurationField, EndReason, Extras, Fairness, FencingToken, Grant, Kind, LeaveReason,
-    LockKey, LockName, Metadata, Mode, Outcome, Patience, Place, Principal, QuotaKind, Reentry, Refusal, RequestId,
-    SessionId, SmallMap,
+    Access, Acquire, Claim, DurationField, EndReason, Extras, Fairness, FencingToken, Grant, Kind, LockKey, LockName,
+    Metadata, Mode, Outcome, Patience, Place, Principal, QuotaKind, Reentry, Refusal, RequestId, SessionId, SmallMap,
+    WaitEndReason,
 };
 
 /// The locks of one acquire with their whole names, and how each is wanted.
@@ -26,18 +26,18 @@ impl Machine {
         };
         let key = |name: &LockName| LockKey { namespace: namespace.clone(), name: name.clone() };
         let members: Members = acquire.locks.iter().map(|(name, access)| (key(name), *access)).collect();
-        members.keys().for_each(|key| self.settle(key));
+        members.keys().for_each(|key| self.expire_due_at(key));
         let asking = Asking { principal, acquire, members: &members, fingerprint };
         let outcome = match self.admit(&asking) {
             Ok(Admission::Grant) => return self.grant_at_once(&asking),
-            Ok(Admission::Enter(token)) => return self.enter(&asking, token),
+            Ok(Admission::Enter(token)) => return self.reenter(&asking, token),
             Ok(Admission::Queue) => match self.queue_up(&asking) {
                 Ok(place) => return Outcome::Queued(place),
                 Err(refused) => refused,
             },
             Err(refusal) => Outcome::Refused(refusal),
         };
-        self.final_answer(acquire.request, fingerprint, outcome)
+        self.finish(acquire.request, fingerprint, outcome)
     }
 
     /// The answer to a request that waits or holds: found by its own record, whatever the window remembers.
@@ -46,29 +46,31 @@ impl Machine {
             return None;
         }
         let session = self.sessions.get(&request.session)?;
-        let (key, standing) = session.first_standing(request.number)?;
+        let (key, standing) = session.first_claim(request.number)?;
         let lock = self.locks.get(key)?;
         let known = match standing {
-            Standing::Waits(sequence) => lock.queue.get(&sequence)?.request.fingerprint,
-            Standing::Holds(token) => {
+            ClaimState::Waiting(sequence) => lock.queue.get(&sequence)?.request.fingerprint,
+            ClaimState::Holding(token) => {
                 let mut entries = lock.holders.get(&token)?.entries();
                 entries.find(|entered| entered.number == request.number)?.fingerprint
             }
         };
-        let outcome = self.standing_outcome(request)?;
+        let outcome = self.claim_outcome(request)?;
         let reused = Outcome::Refused(Refusal::RequestReused { number: request.number });
         Some(if known == fingerprint { outcome } else { reused })
     }
 
     /// Where a request stands that waits or holds.
-    pub(super) fn standing_outcome(&self, request: RequestId) -> Option<Outcome> {
+    pub(super) fn claim_outcome(&self, request: RequestId) -> Option<Outcome> {
         let session = self.sessions.get(&request.session)?;
         let in_set = session.sets.contains_key(&request.number);
-        Some(match session.first_standing(request.number)? {
-            (key, Standing::Waits(sequence)) if in_set => Outcome::Queued(self.place_of_set(request, (key, sequence))),
-            (_, Standing::Holds(_)) if in_set => self.grants_of_set(request),
-            (key, Standing::Waits(sequence)) => Outcome::Queued(self.place(key, sequence)),
-            (key, Standing::Holds(token)) => {
+        Some(match session.first_claim(request.number)? {
+            (key, ClaimState::Waiting(sequence)) if in_set => {
+                Outcome::Queued(self.place_of_set(request, (key, sequence)))
+            }
+            (_, ClaimState::Holding(_)) if in_set => self.grants_of_set(request),
+            (key, ClaimState::Waiting(sequence)) => Outcome::Queued(self.place(key, sequence)),
+            (key, ClaimState::Holding(token)) => {
                 Outcome::Granted(self.locks.get(key)?.holders.get(&token)?.grant(token, request.number))
             }
         })
@@ -128,13 +130,13 @@ impl Machine {
 
     /// Holds all locks now.
     fn grant_at_once(&mut self, asking: &Asking<'_>) -> Outcome {
-        let metadata = self.said(asking.acquire.request, &asking.acquire.metadata);
+        let metadata = self.share_metadata(asking.acquire.request, &asking.acquire.metadata);
         let entrance = self.at_once(asking.fairness());
         let mut granted = SmallMap::new();
         for (key, access) in asking.members {
             let holder = Holder::from_waiter(self.new_waiter(asking, access.mode, &metadata), &self.globals);
             let (deadline, ends) = (holder.leased_until(), holder.ends());
-            self.lock_in_use(key, kind_of(access.mode), access.limit);
+            self.lock_or_new(key, kind_of(access.mode), access.limit);
             let token = self.hold(key, holder, entrance);
             granted.insert(&key.name, Grant { token, deadline, ends, waited_ms: 0 });
         }
@@ -146,13 +148,13 @@ impl Machine {
 
     /// Puts the request into the queues of all its locks, under one number, unless it would close a cycle there.
     fn queue_up(&mut self, asking: &Asking<'_>) -> Result<Place, Outcome> {
-        let metadata = self.said(asking.acquire.request, &asking.acquire.metadata);
+        let metadata = self.share_metadata(asking.acquire.request, &asking.acquire.metadata);
         let events = self.events.len();
         let sequence = self.next_sequence();
         for (key, access) in asking.members {
             let waiter = self.new_waiter(asking, access.mode, &metadata);
-            self.lock_in_use(key, kind_of(access.mode), access.limit);
-            self.stand_in_queue(key, sequence, waiter);
+            self.lock_or_new(key, kind_of(access.mode), access.limit);
+            self.enqueue(key, sequence, waiter);
         }
         match asking.members.only() {
             Some((key, _)) => {
@@ -170,7 +172,7 @@ impl Machine {
     /// Takes a wait back that closes a cycle. The error is its answer.
     pub(super) fn refuse_cycle(&mut self, keys: &[LockKey], sequence: u64, events: usize) -> Result<(), Outcome> {
         match self.closes_cycle(keys, sequence) {
-            Some(circle) => Err(self.take_back(keys, sequence, events, circle)),
+            Some(cycle) => Err(self.undo_wait(keys, sequence, events, cycle)),
             None => Ok(()),
         }
     }
@@ -183,12 +185,12 @@ impl Machine {
     pub fn would_queue(&self, acquire: &Acquire, freed: bool) -> bool {
         let id = acquire.request.session;
         let Some(session) = self.sessions.get(&id) else { return false };
-        if acquire.patience == Patience::Try || STANDINGS_LOOKED_AT_MAX < session.locks() {
+        if acquire.patience == Patience::Try || CLAIMS_LOOKED_AT_MAX < session.locks() {
             return false;
         }
         let Some((name, access)) = acquire.locks.only() else { return false };
         let key = LockKey { namespace: session.record.namespace.clone(), name: name.clone() };
-        let stands_there = session.standings().any(|(_, other, _)| *other == key);
+        let stands_there = session.claims().any(|(_, other, _)| *other == key);
         if stands_there || freed && self.locks.get(&key).is_none_or(|lock| lock.queue.is_empty()) {
             return false;
         }
@@ -257,12 +259,12 @@ impl Machine {
 
     /// The locks of a set that waits, under this number.
     pub(super) fn members_waiting(&self, request: RequestId, sequence: u64) -> Vec<LockKey> {
-        let waiting = self.members_of(request).filter(|(_, standing)| **standing == Standing::Waits(sequence));
+        let waiting = self.members_of(request).filter(|(_, standing)| **standing == ClaimState::Waiting(sequence));
         waiting.map(|(key, _)| key.clone()).collect()
     }
 
     /// Where the locks of a set stand.
-    pub(super) fn members_of(&self, request: RequestId) -> impl Iterator<Item = (&LockKey, &Standing)> {
+    pub(super) fn members_of(&self, request: RequestId) -> impl Iterator<Item = (&LockKey, &ClaimState)> {
         let session = self.sessions.get(&request.session);
         session.and_then(|session| session.sets.get(&request.number)).into_iter().flatten()
     }
@@ -295,8 +297,8 @@ impl Machine {
         let members: Vec<_> = self.members_of(request).map(|(key, standing)| (key.clone(), *standing)).collect();
         for (key, standing) in members {
             match standing {
-                Standing::Waits(sequence) => self.leave(&key, sequence, LeaveReason::Withdrawn),
-                Standing::Holds(token) => self.give_back(&key, token, request.number),
+                ClaimState::Waiting(sequence) => self.end_wait(&key, sequence, WaitEndReason::Withdrawn),
+                ClaimState::Holding(token) => self.give_back(&key, token, request.number),
             }
         }
         Outcome::Withdrawn
@@ -309,18 +311,18 @@ impl Machine {
         if let Err(refusal) = self.live_session(id) {
             return Outcome::Refused(refusal);
         }
-        self.settle_request(request);
+        self.expire_due_of(request);
         let Some(session) = self.sessions.get(&id) else { return Outcome::Withdrawn };
         if session.sets.contains_key(&request.number) {
             return self.withdraw_set(request);
         }
         match session.live.get(&request.number).cloned() {
-            Some((key, Standing::Waits(sequence))) => self.leave(&key, sequence, LeaveReason::Withdrawn),
-            Some((key, Standing::Holds(token))) => return self.withdraw_hold(&key, token, request.number),
+            Some((key, ClaimState::Waiting(sequence))) => self.end_wait(&key, sequence, WaitEndReason::Withdrawn),
+            Some((key, ClaimState::Holding(token))) => return self.withdraw_hold(&key, token, request.number),
             None if session.finished.contains_key(&request.number) || faults::on(Fault::CancelForgotten) => {}
             None => {
                 let burnt = Finished { fingerprint: None, outcome: Outcome::Withdrawn };
-                self.remember(id, request.number, burnt);
+                self.record_finished(id, request.number, burnt);
             }
         }
         Outcome::Withdrawn

@@ -12,8 +12,8 @@ use super::Machine;
 use super::lock::Lock;
 use super::queue::conflict;
 use super::replay::{Asks, At, Edge, Node, Replay, Turn};
-use super::state::{Purpose, Standing, Waiter, request_of};
-use crate::model::{Claim, LockKey, Mode, RequestId, SessionId, WaitsBecause};
+use super::state::{ClaimState, Purpose, Waiter, request_of};
+use crate::model::{Claim, LockKey, Mode, RequestId, SessionId, WaitReason};
 
 impl Replay<'_> {
     /// Lets everything happen that can. Returns `false` where that takes too many steps.
@@ -149,11 +149,11 @@ impl Machine {
     fn claims_beside_sets(&self, session: SessionId) -> BesideSets<'_> {
         let mut found: BesideSets<'_> = BTreeMap::new();
         let session = self.sessions.get(&session);
-        for (number, key, standing) in session.into_iter().flat_map(|session| session.standings()) {
+        for (number, key, standing) in session.into_iter().flat_map(|session| session.claims()) {
             let Some(lock) = self.locks.get(key).filter(|lock| lock.queue.has_sets()) else { continue };
             let (mode, waits) = match standing {
-                Standing::Holds(token) => (lock.holders.get(&token).map(|holder| holder.request.mode), None),
-                Standing::Waits(place) => (lock.queue.get(&place).map(|waiter| waiter.request.mode), Some(place)),
+                ClaimState::Holding(token) => (lock.holders.get(&token).map(|holder| holder.request.mode), None),
+                ClaimState::Waiting(place) => (lock.queue.get(&place).map(|waiter| waiter.request.mode), Some(place)),
             };
             let others = waits.is_none_or(|place| lock.has_sets_beside(place));
             let beside = mode.filter(|_| others).map(|mode| Beside { lock, number, mode, waits });
@@ -209,7 +209,7 @@ impl<'m> Replay<'m> {
                     self.spend(1);
                     continue;
                 }
-                let behind = self.machine.and_behind(vec![(*place, key.clone(), set.request.claim)]);
+                let behind = self.machine.blocked_behind(vec![(*place, key.clone(), set.request.claim)]);
                 let behind: BTreeSet<u64> = behind.into_keys().collect();
                 let steps = 1 + behind.len() + first.as_ref().map_or(0, Vec::len);
                 match first {
@@ -270,7 +270,7 @@ impl<'m> Replay<'m> {
         let once = passing.into_iter().flat_map(|passing| &passing.once);
         let once = once.filter(move |(_, behind)| place.is_some_and(|place| behind.contains(&place)));
         let turns = once.flat_map(|(turns, _)| turns).flat_map(|turn| self.members(*turn));
-        turns.map(|turn| (Node::Turn(turn), WaitsBecause::StandsAhead))
+        turns.map(|turn| (Node::Turn(turn), WaitReason::StandsAhead))
     }
 }
 

@@ -6,14 +6,14 @@ use super::state::Holder;
 use crate::model::{Alter, Alteration, FencingToken, LockKey, Outcome, Principal, Refusal, SessionId};
 
 /// One change of one lock, as its steps need it.
-pub(super) struct Altering<'a> {
+pub(super) struct HoldChange<'a> {
     pub(super) principal: &'a Principal,
     pub(super) alter: &'a Alter,
     pub(super) key: &'a LockKey,
     pub(super) fingerprint: u64,
 }
 
-impl Altering<'_> {
+impl HoldChange<'_> {
     /// Whose change it is.
     pub(super) fn session(&self) -> SessionId {
         self.alter.request.session
@@ -28,24 +28,24 @@ impl Machine {
             Err(known) => return known,
         };
         let key = LockKey { namespace, name: alter.name.clone() };
-        self.settle(&key);
-        let altering = Altering { principal, alter, key: &key, fingerprint };
+        self.expire_due_at(&key);
+        let change = HoldChange { principal, alter, key: &key, fingerprint };
         let outcome = match &alter.what {
-            Alteration::Downgrade { token } => self.downgrade(&altering, *token),
-            Alteration::Upgrade { token, patience } => self.upgrade(&altering, *token, *patience),
-            Alteration::Resume { token, handle, lease_ms } => self.resume(&altering, *token, handle, *lease_ms),
-            Alteration::SetValue { token, value } => self.set_value(&altering, *token, value.as_ref()),
-            Alteration::ReturnPermits { token, count } => self.return_permits(&altering, *token, *count),
+            Alteration::Downgrade { token } => self.downgrade(&change, *token),
+            Alteration::Upgrade { token, patience } => self.upgrade(&change, *token, *patience),
+            Alteration::Resume { token, handle, lease_ms } => self.resume(&change, *token, handle, *lease_ms),
+            Alteration::SetValue { token, value } => self.set_value(&change, *token, value.as_ref()),
+            Alteration::ReturnPermits { token, count } => self.return_permits(&change, *token, *count),
         };
         let lives =
             self.sessions.get(&alter.request.session).is_some_and(|session| session.is_live(alter.request.number));
-        if lives { outcome } else { self.final_answer(alter.request, fingerprint, outcome) }
+        if lives { outcome } else { self.finish(alter.request, fingerprint, outcome) }
     }
 
     /// The session's own hold with this token, or what stands there instead.
-    pub(super) fn own_hold(&self, altering: &Altering<'_>, token: FencingToken) -> Result<&Holder, Refusal> {
-        let mine = |holder: &Holder| holder.request.claim.session() == Some(altering.session());
-        let holder = self.locks.get(altering.key).and_then(|lock| lock.holders.get(&token)).map(Box::as_ref);
-        holder.filter(|holder| mine(holder)).ok_or_else(|| self.not_held(altering.key, mine))
+    pub(super) fn own_hold(&self, change: &HoldChange<'_>, token: FencingToken) -> Result<&Holder, Refusal> {
+        let mine = |holder: &Holder| holder.request.claim.session() == Some(change.session());
+        let holder = self.locks.get(change.key).and_then(|lock| lock.holders.get(&token)).map(Box::as_ref);
+        holder.filter(|holder| mine(holder)).ok_or_else(|| self.not_held(change.key, mine))
     }
 }

@@ -26,7 +26,7 @@ impl Machine {
         self.globals.now = previous.max(entry.stamp);
         self.globals.wall = self.globals.wall.max(entry.wall);
         self.deadlock_steps_left = limits::DEADLOCK_STEPS_AN_ENTRY_MAX;
-        self.touch(RecordKey::Globals);
+        self.mark_dirty(RecordKey::Globals);
         if faults::on(Fault::OtherState) {
             self.globals.wall.0 += 1;
         }
@@ -43,7 +43,7 @@ impl Machine {
         self.sweep();
         for submission in &entry.commands {
             let outcome = self.execute(submission);
-            self.grant_what_is_free();
+            self.grant_ready();
             applied.commands.push(self.reply(outcome));
             decided(&applied);
         }
@@ -55,7 +55,7 @@ impl Machine {
     /// Notes that a log position without an entry of ours (a blank or a membership) was applied.
     pub fn skip(&mut self, index: u64) {
         self.globals.applied = index;
-        self.touch(RecordKey::Globals);
+        self.mark_dirty(RecordKey::Globals);
     }
 
     fn reply(&self, outcome: Outcome) -> Reply {

@@ -3,7 +3,7 @@
 use super::Machine;
 use super::deadlock::ToCheck;
 use super::lock::Lock;
-use super::state::{Holder, Standing, permits_of};
+use super::state::{ClaimState, Holder, permits_of};
 use crate::model::{Claim, LockKey, Mode, RequestId, SessionId};
 
 impl Machine {
@@ -24,14 +24,14 @@ impl Machine {
         for (key, lock) in &self.locks {
             self.check_lock(key, lock).map_err(|broken| format!("{key:?}: {broken}"))?;
         }
-        self.check_standings()?;
+        self.check_claims()?;
         self.check_documents()?;
         if let Some((id, told)) = self.nodes.iter().find(|(id, told)| **id != told.node) {
             return Err(format!("node {} is filed as node {id}", told.node));
         }
         self.check_derived()?;
         self.history.check()?;
-        if self.is_due() && !self.swept_in_part {
+        if self.is_due() && !self.sweep_incomplete {
             return Err(format!("something was due at {:?}, and it is {:?}", self.next_deadline(), self.now()));
         }
         Ok(())
@@ -69,31 +69,31 @@ impl Machine {
         Ok(())
     }
 
-    fn check_standings(&self) -> Result<(), String> {
+    fn check_claims(&self) -> Result<(), String> {
         let mut standings = 0;
         for (id, session) in &self.sessions {
-            for (number, key, standing) in session.standings() {
+            for (number, key, standing) in session.claims() {
                 standings += 1;
                 let found = self.claim_at(key, standing);
-                let stands = self.stands_at(key, standing, *id, number);
+                let stands = self.is_claim_at(key, standing, *id, number);
                 if !stands || session.finished.contains_key(&number) {
                     return Err(format!("request {id}#{number} is said to stand at {key:?} {standing:?}: {found:?}"));
                 }
             }
         }
         for (key, lock) in &self.locks {
-            for (id, standing) in lock.takes.iter() {
+            for (id, standing) in lock.leases.iter() {
                 standings += 1;
                 let listed = lock.handle_at(*standing).and_then(|handle| lock.handles.get(&handle));
-                if self.claim_at(key, *standing) != Some(Claim::Take(*id)) || listed != Some(id) {
+                if self.claim_at(key, *standing) != Some(Claim::Lease(*id)) || listed != Some(id) {
                     return Err(format!("take {id:?} is said to stand at {key:?} {standing:?}"));
                 }
-                if self.takes.contains_key(&(key.clone(), *id)) {
+                if self.finished_leases.contains_key(&(key.clone(), *id)) {
                     return Err(format!("take {id:?} of {key:?} is live and finished"));
                 }
             }
-            if lock.handles.len() != lock.takes.len() {
-                return Err(format!("{} takes of {key:?} have {} handles", lock.takes.len(), lock.handles.len()));
+            if lock.handles.len() != lock.leases.len() {
+                return Err(format!("{} takes of {key:?} have {} handles", lock.leases.len(), lock.handles.len()));
             }
         }
         let held = |lock: &Lock| lock.holders.values().map(|holder| holder.entries().count().max(1)).sum::<usize>();
@@ -105,22 +105,24 @@ impl Machine {
     }
 
     /// Whether this request of the session waits or holds there, as the first or by reentry.
-    fn stands_at(&self, key: &LockKey, standing: Standing, session: SessionId, number: u64) -> bool {
+    fn is_claim_at(&self, key: &LockKey, standing: ClaimState, session: SessionId, number: u64) -> bool {
         let Some(lock) = self.locks.get(key) else { return false };
         match standing {
-            Standing::Waits(_) => self.claim_at(key, standing) == Some(Claim::Request(RequestId { session, number })),
-            Standing::Holds(token) => lock.holders.get(&token).is_some_and(|holder| {
+            ClaimState::Waiting(_) => {
+                self.claim_at(key, standing) == Some(Claim::Request(RequestId { session, number }))
+            }
+            ClaimState::Holding(token) => lock.holders.get(&token).is_some_and(|holder| {
                 holder.request.claim.session() == Some(session)
                     && holder.entries().any(|entered| entered.number == number)
             }),
         }
     }
 
-    fn claim_at(&self, key: &LockKey, standing: Standing) -> Option<Claim> {
+    fn claim_at(&self, key: &LockKey, standing: ClaimState) -> Option<Claim> {
         let lock = self.locks.get(key)?;
         match standing {
-            Standing::Waits(sequence) => lock.queue.get(&sequence).map(|waiter| waiter.request.claim),
-            Standing::Holds(token) => lock.holders.get(&token).map(|holder| holder.request.claim),
+            ClaimState::Waiting(sequence) => lock.queue.get(&sequence).map(|waiter| waiter.request.claim),
+            ClaimState::Holding(token) => lock.holders.get(&token).map(|holder| holder.request.claim),
         }
     }
 
@@ -129,7 +131,7 @@ impl Machine {
             let wrong = |holder: &Holder| {
                 holder
                     .document()
-                    .is_some_and(|mark| holder.request.claim != Claim::Take(mark.ts.take()) || holder.lease.is_some())
+                    .is_some_and(|mark| holder.request.claim != Claim::Lease(mark.ts.take()) || holder.lease.is_some())
             };
             if lock.holders.values().any(|holder| wrong(holder)) {
                 return Err(format!("{key:?}: a document that is another claim's, or has an end of its own"));
@@ -142,7 +144,7 @@ impl Machine {
     }
 
     fn check_derived(&self) -> Result<(), String> {
-        if self.due != self.derived_deadlines() {
+        if self.deadlines != self.derived_deadlines() {
             return Err("the index of deadlines is wrong".into());
         }
         let derived = self.derived_usage();
@@ -167,7 +169,7 @@ impl Machine {
         if self.documents != self.derived_documents() {
             return Err("the index of documents is wrong".into());
         }
-        if self.to_check != ToCheck::default() || !self.touched.is_empty() || !self.events.is_empty() {
+        if self.to_check != ToCheck::default() || !self.queues_to_check.is_empty() || !self.events.is_empty() {
             return Err("an entry was left half applied".into());
         }
         Ok(())

@@ -9,8 +9,8 @@ use super::queue::conflict;
 use super::replay::{Asks, At, Edge, Node, Replay, Turn};
 use super::state::Purpose;
 use super::waiters::{WAYS, Way};
-use crate::limits::CIRCLE_LINKS_MAX;
-use crate::model::{CircleLink, WaitsBecause};
+use crate::limits::CYCLE_LINKS_MAX;
+use crate::model::{DeadlockLink, WaitReason};
 
 /// Searches a replay for cycles.
 pub(super) struct Search<'r, 'm> {
@@ -77,7 +77,7 @@ impl<'r, 'm> Search<'r, 'm> {
     pub(super) fn first_cycle(
         &mut self,
         owners: impl Iterator<Item = usize>,
-    ) -> Option<(&'m OwnerKey, Vec<CircleLink>)> {
+    ) -> Option<(&'m OwnerKey, Vec<DeadlockLink>)> {
         let replay = self.replay;
         let mut owners: Vec<usize> = owners.filter(|owner| !replay.owners[*owner].finished).collect();
         let first_turn = |owner: &usize| replay.owners[*owner].waits.iter().map(|at| at.turn).min();
@@ -94,7 +94,7 @@ impl<'r, 'm> Search<'r, 'm> {
 
     /// A way from an owner that cannot finish back to itself, over others that cannot: the shortest over holders, if there is
     /// one. An owner that only waits for a cycle has none. Also `None` where no step is left.
-    pub(super) fn cycle(&mut self, owner: usize) -> Option<Vec<CircleLink>> {
+    pub(super) fn cycle(&mut self, owner: usize) -> Option<Vec<DeadlockLink>> {
         if self.replay.owners[owner].finished {
             return None;
         }
@@ -113,7 +113,7 @@ impl<'r, 'm> Search<'r, 'm> {
         std::mem::replace(&mut self.met, Met { by, listed })
     }
 
-    fn search(&mut self, owner: usize) -> Option<Vec<CircleLink>> {
+    fn search(&mut self, owner: usize) -> Option<Vec<DeadlockLink>> {
         let start = Node::Owner(owner);
         let (mut work, mut later) = (VecDeque::from([(start, Part::Holds)]), VecDeque::new());
         while let Some((node, part)) = work.pop_front().or_else(|| later.pop_front()) {
@@ -139,7 +139,7 @@ impl<'r, 'm> Search<'r, 'm> {
                 later.push_back((node, Part::Waits));
             }
         }
-        self.met.by[owner] = Some((start, WaitsBecause::Nested));
+        self.met.by[owner] = Some((start, WaitReason::Nested));
         None
     }
 
@@ -170,9 +170,9 @@ impl<'r, 'm> Search<'r, 'm> {
             (Node::Turn(at), _) => self.unlisted(at, part),
             (Node::Owner(owner), _) => {
                 let owner = &replay.owners[owner];
-                let waits = owner.waits.iter().map(|turn| (Node::Turn(*turn), WaitsBecause::StandsAhead));
+                let waits = owner.waits.iter().map(|turn| (Node::Turn(*turn), WaitReason::StandsAhead));
                 let children = owner.owned.endless_children().filter_map(|child| replay.known(child));
-                waits.chain(children.map(|child| (Node::Owner(child), WaitsBecause::Nested))).collect()
+                waits.chain(children.map(|child| (Node::Owner(child), WaitReason::Nested))).collect()
             }
         }
     }
@@ -194,7 +194,7 @@ impl<'r, 'm> Search<'r, 'm> {
     }
 
     /// The way round, as it is reported.
-    fn links(&self, start: Node, by: &[Option<Edge>]) -> Vec<CircleLink> {
+    fn links(&self, start: Node, by: &[Option<Edge>]) -> Vec<DeadlockLink> {
         let (mut links, mut to) = (Vec::new(), start);
         while let Some((from, why)) = &by[self.number(to)] {
             links.extend(self.link(*from, to, *why));
@@ -204,19 +204,19 @@ impl<'r, 'm> Search<'r, 'm> {
             }
         }
         links.reverse();
-        links.truncate(CIRCLE_LINKS_MAX);
+        links.truncate(CYCLE_LINKS_MAX);
         links
     }
 
     /// One step of it; `None` from an owner to its own wait.
-    fn link(&self, from: Node, to: Node, why: WaitsBecause) -> Option<CircleLink> {
+    fn link(&self, from: Node, to: Node, why: WaitReason) -> Option<DeadlockLink> {
         let replay = self.replay;
         match (from, to) {
             (Node::Turn(at), _) => {
                 let turn = replay.turn(at);
                 let Asks::Waits(_, waiter) = turn.asks else { return None };
                 let lock = replay.queues[at.queue].key.clone();
-                Some(CircleLink::new(replay.owners[turn.owner].key.clone(), &waiter.request.metadata, lock, why))
+                Some(DeadlockLink::new(replay.owners[turn.owner].key.clone(), &waiter.request.metadata, lock, why))
             }
             (Node::Owner(_), Node::Turn(_)) => None,
             (Node::Owner(parent), Node::Owner(child)) => {
@@ -225,7 +225,7 @@ impl<'r, 'm> Search<'r, 'm> {
                 let held = parent.owned.holds.first();
                 let holder = held.and_then(|(key, token)| replay.machine.locks.get(key)?.holders.get(token));
                 let metadata = holder.map(|holder| Arc::clone(&holder.request.metadata)).unwrap_or_default();
-                Some(CircleLink::new(parent.key.clone(), &metadata, lock.clone(), why))
+                Some(DeadlockLink::new(parent.key.clone(), &metadata, lock.clone(), why))
             }
         }
     }
@@ -329,13 +329,13 @@ impl<'m> Replay<'m> {
             let lock = if is_semaphore { None } else { self.edge(at, other) };
             let permits = if is_semaphore && !self.is_whole(other) { Some(other) } else { None };
             let members = permits.into_iter().flat_map(|other| self.members(other));
-            let members = members.map(|member| (Node::Turn(member), WaitsBecause::StandsAhead));
+            let members = members.map(|member| (Node::Turn(member), WaitReason::StandsAhead));
             let waits = lock.is_some() || permits.is_some();
             lock.into_iter().chain(members).chain(waits.then(|| ways(other)).into_iter().flatten())
         });
         let keeping = self.in_the_way(at, keeping).filter(|other| self.kept(self.turn(*other)) != 0);
         let keeping = keeping.flat_map(move |other| {
-            let owner = (Node::Owner(self.turn(other).owner), WaitsBecause::Holds);
+            let owner = (Node::Owner(self.turn(other).owner), WaitReason::Holds);
             std::iter::once(owner).chain(ways(other))
         });
         waits.chain(keeping)
@@ -354,8 +354,8 @@ impl<'m> Replay<'m> {
     fn edge(&self, at: At, other: At) -> Option<Edge> {
         let (turn, ahead) = (self.turn(at), self.turn(other));
         let why = match ahead.asks {
-            Asks::Holds(_) => WaitsBecause::Holds,
-            Asks::Waits(..) => WaitsBecause::StandsAhead,
+            Asks::Holds(_) => WaitReason::Holds,
+            Asks::Waits(..) => WaitReason::StandsAhead,
         };
         if conflict(ahead.mode, turn.mode) && ahead.keeps != 0 {
             return (self.kept(ahead) != 0).then_some((Node::Owner(ahead.owner), why));

@@ -17,13 +17,13 @@ use super::cycle::Search;
 use super::lock::Lock;
 use super::owners::{Lookup, Owned, OwnerKey, endless_hold};
 use super::queue::conflict;
-use super::state::{Purpose, Standing, Waiter};
+use super::state::{ClaimState, Purpose, Waiter};
 use super::{Machine, looked_at};
 use crate::faults::{self, Fault};
 use crate::limits::{CYCLE_OWNERS_WALKED_MAX, CYCLE_STEPS_WALKED_MAX, OWNERS_WALKED_ONE_BY_ONE_MAX};
 use crate::model::{
-    CircleLink, Claim, FencingToken, Kind, LeaveReason, LockKey, Namespace, OnDeadlock, Outcome, Refusal, SessionId,
-    WaitsBecause,
+    Claim, DeadlockLink, FencingToken, Kind, LockKey, Namespace, OnDeadlock, Outcome, Refusal, SessionId,
+    WaitEndReason, WaitReason,
 };
 
 /// Owners to check for a deadlock before this command ends.
@@ -74,7 +74,7 @@ impl Machine {
 
     /// The cycle that a new wait closes, or the waits of a new set together, unless it chose to wait all the same. Also where an
     /// ancestor holds what a nested run asks for.
-    pub(super) fn closes_cycle(&mut self, keys: &[LockKey], place: u64) -> Option<Vec<CircleLink>> {
+    pub(super) fn closes_cycle(&mut self, keys: &[LockKey], place: u64) -> Option<Vec<DeadlockLink>> {
         let (lock, waiter) = self.waits_at_place(keys.first()?, place)?;
         if waiter.request.choices().deadlock == OnDeadlock::Wait {
             return None;
@@ -89,7 +89,7 @@ impl Machine {
         Some((lock, lock.queue.get(&place)?))
     }
 
-    fn held_by_ancestor(&self, key: &LockKey, (lock, waiter): (&Lock, &Waiter)) -> Option<Vec<CircleLink>> {
+    fn held_by_ancestor(&self, key: &LockKey, (lock, waiter): (&Lock, &Waiter)) -> Option<Vec<DeadlockLink>> {
         let parent = waiter.request.choices().parent.as_ref()?;
         let (session, owner) = waiter.request.owner_key()?;
         // Permits may come from others than the ancestor.
@@ -109,33 +109,33 @@ impl Machine {
         });
         let (above, metadata) = ancestor.next()?;
         Some(vec![
-            CircleLink::new((session, owner), &waiter.request.metadata, key.clone(), WaitsBecause::Holds),
-            CircleLink::new(above, metadata, key.clone(), WaitsBecause::Nested),
+            DeadlockLink::new((session, owner), &waiter.request.metadata, key.clone(), WaitReason::Holds),
+            DeadlockLink::new(above, metadata, key.clone(), WaitReason::Nested),
         ])
     }
 
     /// Undoes a wait that was just added, as if it had never been there, and refuses it.
-    pub(super) fn take_back(
+    pub(super) fn undo_wait(
         &mut self,
         keys: &[LockKey],
         place: u64,
         events: usize,
-        circle: Vec<CircleLink>,
+        cycle: Vec<DeadlockLink>,
     ) -> Outcome {
         let to_check = std::mem::take(&mut self.to_check);
         for key in keys {
             let Some(waiter) = self.remove_waiter(key, place) else { continue };
             if let Claim::Request(request) = waiter.request.claim {
-                self.stand_down(request, key);
+                self.remove_claim(request, key);
             }
-            self.look_at(key, place);
+            self.check_queue(key, place);
         }
         self.to_check = to_check;
         self.events.truncate(events);
         if place != super::upgrade::HEAD {
             self.globals.sequences -= 1;
         }
-        Outcome::Refused(Refusal::Deadlock { circle })
+        Outcome::Refused(Refusal::Deadlock { cycle })
     }
 
     /// Refuses a wait of an owner that is in a cycle since this command. Returns whether there was one; if not, no owner is
@@ -152,7 +152,7 @@ impl Machine {
     /// by its nested runs, one of theirs.
     fn refuse_one(&mut self) -> bool {
         let (mut owners, mut nesting) = (std::mem::take(&mut self.to_check.owners), BTreeSet::new());
-        while let Some((owner, circle)) = self.first_in_cycle(&owners, &nesting) {
+        while let Some((owner, cycle)) = self.first_in_cycle(&owners, &nesting) {
             owners.retain(|other| owner < *other);
             let waits = self.owners.get(&owner).into_iter().flat_map(|owned| &owned.waits);
             let waits = waits.filter(|(key, place)| {
@@ -164,7 +164,7 @@ impl Machine {
             if let Some((key, place)) = waits.max_by_key(|(key, place)| (*place, key)).cloned() {
                 owners.insert(owner);
                 self.to_check.owners = owners;
-                self.leave_with(&key, place, LeaveReason::Deadlock, Outcome::Refused(Refusal::Deadlock { circle }));
+                self.end_wait_as(&key, place, WaitEndReason::Deadlock, Outcome::Refused(Refusal::Deadlock { cycle }));
                 return true;
             }
             let runs = self.owners.get(&owner).into_iter().flat_map(Owned::endless_children).cloned();
@@ -181,7 +181,7 @@ impl Machine {
         &mut self,
         owners: &BTreeSet<OwnerKey>,
         without: &BTreeSet<OwnerKey>,
-    ) -> Option<(OwnerKey, Vec<CircleLink>)> {
+    ) -> Option<(OwnerKey, Vec<DeadlockLink>)> {
         let mut owners: Vec<&OwnerKey> = owners.iter().filter(|owner| !without.contains(owner)).collect();
         if owners.is_empty() {
             return None;
@@ -226,8 +226,8 @@ impl Machine {
                 self.deadlock_checks_skipped += 1;
                 break;
             }
-            for (_, key, standing) in session.standings() {
-                let Standing::Waits(place) = standing else { continue };
+            for (_, key, standing) in session.claims() {
+                let ClaimState::Waiting(place) = standing else { continue };
                 let beside_sets = self.set_locks.contains(key) || changed.contains(key);
                 let waits = beside_sets.then(|| self.waits_at_place(key, place)).flatten();
                 owners.extend(waits.and_then(|(lock, waiter)| lock.endless_wait(waiter)));
@@ -353,10 +353,10 @@ impl Walk<'_> {
     fn other_waits(&mut self, claim: Claim) -> ControlFlow<Possible> {
         let session = claim.session().and_then(|id| self.machine.sessions.get(&id));
         let several = session.filter(|session| 1 < session.requests());
-        for (number, _, standing) in several.into_iter().flat_map(|session| session.standings()) {
+        for (number, _, standing) in several.into_iter().flat_map(|session| session.claims()) {
             self.step()?;
             let other = !matches!(claim, Claim::Request(request) if request.number == number);
-            if other && matches!(standing, Standing::Waits(_)) {
+            if other && matches!(standing, ClaimState::Waiting(_)) {
                 return ControlFlow::Break(Possible);
             }
         }

@@ -1,8 +1,8 @@
 //! What stays closed after a hold: for the lock-delay after an involuntary end, except to a session that resumes the lost hold;
 //! and until the time that its request chose, however it ends.
 
-use super::alter::Altering;
-use super::expiry::Due;
+use super::alter::HoldChange;
+use super::expiry::DeadlineOf;
 use super::state::{Delayed, Holder, Lease, LostHold, Request, permits_of};
 use super::{Machine, RecordKey};
 use crate::limits;
@@ -63,8 +63,8 @@ impl Machine {
         }
         let until = new.until;
         lock.delays.insert(token, new);
-        self.move_due(before.map(|before| before.until), Some(until), Due::Delay(key.clone(), token));
-        self.touch(RecordKey::Delay(key.clone(), token));
+        self.move_deadline(before.map(|before| before.until), Some(until), DeadlineOf::Delay(key.clone(), token));
+        self.mark_dirty(RecordKey::Delay(key.clone(), token));
     }
 
     /// Opens again what an ended hold kept closed.
@@ -81,15 +81,15 @@ impl Machine {
         let lock = self.locks.get_mut(key)?;
         let delayed = lock.delays.remove(&token)?;
         lock.permits_reserved -= permits_of(delayed.holder.request.mode);
-        self.move_due(Some(delayed.until), None, Due::Delay(key.clone(), token));
-        self.touch(RecordKey::Delay(key.clone(), token));
-        self.look_at(key, 0);
+        self.move_deadline(Some(delayed.until), None, DeadlineOf::Delay(key.clone(), token));
+        self.mark_dirty(RecordKey::Delay(key.clone(), token));
+        self.check_queue(key, 0);
         Some(delayed)
     }
 
     pub(super) fn resume(
         &mut self,
-        altering: &Altering<'_>,
+        change: &HoldChange<'_>,
         token: FencingToken,
         handle: &Handle,
         lease_ms: Option<u64>,
@@ -97,22 +97,22 @@ impl Machine {
         if let Some(refusal) = lease_ms.and_then(|ms| self.lease_out_of_bounds(DurationField::Lease, ms)) {
             return Outcome::Refused(refusal);
         }
-        if let Err(refusal) = self.open_for_grants().and_then(|()| self.may_resume(altering, token, handle)) {
+        if let Err(refusal) = self.open_for_grants().and_then(|()| self.may_resume(change, token, handle)) {
             return Outcome::Refused(refusal);
         }
-        let key = altering.key;
+        let key = change.key;
         let Some((lost, mode)) = self.take_lost(key, token) else {
             return Outcome::Refused(Refusal::NotHeld { lock: key.clone() });
         };
-        let claim = Claim::Request(altering.alter.request);
-        let (principal, fingerprint) = (altering.principal.clone(), altering.fingerprint);
+        let claim = Claim::Request(change.alter.request);
+        let (principal, fingerprint) = (change.principal.clone(), change.fingerprint);
         let request = Request { claim, mode, principal, fingerprint, ..lost.request };
         let deadline = lease_ms.map(|lease_ms| self.globals.now.after_ms(lease_ms));
         let lease = deadline.map(|deadline| Lease { handle: None, deadline, attempt: 0 });
         let holder = Holder { lease, extras: lost.extras, ..Holder::new(request, &self.globals) };
         let new = self.next_token();
         self.granted(key, new, EventKind::Resumed { from: token, mode }, &holder, self.at_once(Fairness::Fair));
-        let grant = holder.grant(new, altering.alter.request.number);
+        let grant = holder.grant(new, change.alter.request.number);
         self.insert_holder(key, new, holder);
         Outcome::Granted(grant)
     }
@@ -133,13 +133,11 @@ impl Machine {
     }
 
     /// Refuses what is not closed any more, a wrong proof, and one lock too many.
-    fn may_resume(&self, altering: &Altering<'_>, token: FencingToken, handle: &Handle) -> Result<(), Refusal> {
-        let delayed = self.locks.get(altering.key).and_then(|lock| lock.delays.get(&token));
+    fn may_resume(&self, change: &HoldChange<'_>, token: FencingToken, handle: &Handle) -> Result<(), Refusal> {
+        let delayed = self.locks.get(change.key).and_then(|lock| lock.delays.get(&token));
         let lasts = |delayed: &&Delayed| delayed.lost.is_some_and(|lost| self.globals.now <= lost.until);
         let Some(delayed) = delayed.filter(lasts) else {
-            return Err(
-                self.not_held(altering.key, |holder| holder.request.claim.session() == Some(altering.session()))
-            );
+            return Err(self.not_held(change.key, |holder| holder.request.claim.session() == Some(change.session())));
         };
         let lost = delayed.holder.request.claim.session();
         let live = lost.and_then(|id| self.sessions.get(&id)).map(|session| &session.record.handle);
@@ -147,9 +145,9 @@ impl Machine {
         if known != Some(handle) {
             return Err(Refusal::WrongHandle);
         }
-        let live = self.sessions.get(&altering.session()).map_or(0, |session| session.locks() as u64);
+        let live = self.sessions.get(&change.session()).map_or(0, |session| session.locks() as u64);
         self.quotas.one_more(QuotaKind::LocksOfSession, live)?;
-        let holders = self.locks.get(altering.key).map_or(0, |lock| lock.holders.len() as u64);
+        let holders = self.locks.get(change.key).map_or(0, |lock| lock.holders.len() as u64);
         self.quotas.one_more(QuotaKind::HoldersOfLock, holders)
     }
 

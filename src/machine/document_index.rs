@@ -7,8 +7,8 @@ use super::Machine;
 use super::state::{FreeDocument, Holder, ProcessRecord};
 use crate::limits;
 use crate::model::{
-    Answer, Document, DocumentId, DocumentState, FencingToken, LockKey, LockName, Namespace, Page, ProcessId,
-    ProcessPing, WallTime, WhichDocuments, WhichPings,
+    Document, DocumentId, DocumentState, FencingToken, LockKey, LockName, Namespace, Page, ProcessId, ProcessPing,
+    QueryResult, WallTime, WhichDocuments, WhichPings,
 };
 
 /// What there is besides the locks themselves.
@@ -111,7 +111,7 @@ impl Machine {
         })
     }
 
-    pub(super) fn list_documents(&self, namespace: &Namespace, which: &WhichDocuments, rows: u32) -> Answer {
+    pub(super) fn list_documents(&self, namespace: &Namespace, which: &WhichDocuments, rows: u32) -> QueryResult {
         let rows_max = (rows as usize).clamp(1, limits::PAGE_ROWS_MAX);
         let key_of = |name: LockName| LockKey { namespace: namespace.clone(), name };
         let names: BTreeSet<LockName> = match which {
@@ -134,10 +134,10 @@ impl Machine {
             names.into_iter().take(rows_max + 1).filter_map(|name| self.document_of(&key_of(name))).collect();
         let more = rows_max < rows.len();
         rows.truncate(rows_max);
-        Answer::Documents(Page { rows, more })
+        QueryResult::Documents(Page { rows, more })
     }
 
-    pub(super) fn list_pings(&self, namespace: &Namespace, which: &WhichPings, rows: u32) -> Answer {
+    pub(super) fn list_pings(&self, namespace: &Namespace, which: &WhichPings, rows: u32) -> QueryResult {
         let rows_max = (rows as usize).clamp(1, limits::PAGE_ROWS_MAX);
         let mut pings: BTreeMap<Arc<str>, WallTime> = BTreeMap::new();
         let meant = |process: &str| match which {
@@ -164,7 +164,7 @@ impl Machine {
         }
         let more = rows_max < pings.len();
         let rows = pings.into_iter().take(rows_max).map(|(process, ping)| ProcessPing { process, ping }).collect();
-        Answer::Pings(Page { rows, more })
+        QueryResult::Pings(Page { rows, more })
     }
 }
 

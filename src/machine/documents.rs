@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use super::document_index::Documents;
-use super::expiry::Due;
+use super::expiry::DeadlineOf;
+use super::lease::KnownLease;
 use super::requests::of_grab;
 use super::state::{DocumentMark, FreeDocument, Holder, Request};
-use super::takes::KnownTake;
 use super::unlocking::WhichHeld;
 use super::{Machine, RecordKey};
 use crate::limits;
@@ -47,7 +47,7 @@ impl Machine {
 
     fn grab(&mut self, principal: &Principal, grab: &Grab, since: Option<LogTime>) -> Outcome {
         let key = &grab.lock;
-        self.settle(key);
+        self.expire_due_at(key);
         let fingerprint = of_grab(grab);
         if let Some(known) = self.known_take(key, grab.ts.take()) {
             if known.asks_otherwise(fingerprint) {
@@ -65,11 +65,11 @@ impl Machine {
             return Outcome::Refused(refusal);
         }
         let (take, handle) = (grab.ts.take(), grab.ts.handle());
-        self.lock_in_use(key, Kind::Lock, None).handles.insert(handle, take);
+        self.lock_or_new(key, Kind::Lock, None).handles.insert(handle, take);
         self.usage_of(&key.namespace).takes += 1;
         let mark = DocumentMark { ts: grab.ts, term: grab.term, prepared: grab.prepare };
         let request = Request {
-            claim: Claim::Take(take),
+            claim: Claim::Lease(take),
             owner: None,
             mode: Mode::Exclusive,
             principal: principal.clone(),
@@ -84,17 +84,17 @@ impl Machine {
     }
 
     fn confirm(&mut self, key: &LockKey, ts: DocumentId) -> Outcome {
-        self.settle(key);
+        self.expire_due_at(key);
         let Some(known) = self.known_take(key, ts.take()) else {
             return Outcome::Refused(self.not_held(key, |_| false));
         };
         let outcome = self.take_outcome(key, known);
-        let KnownTake::Holds(token, _) = known else { return outcome };
+        let KnownLease::Holds(token, _) = known else { return outcome };
         let holder = self.locks.get_mut(key).and_then(|lock| lock.holders.get_mut(&token));
         let mark = holder.and_then(|holder| holder.extras.as_mut()).and_then(|extras| extras.document.as_mut());
         if let Some(mark) = mark.filter(|mark| mark.prepared) {
             mark.prepared = false;
-            self.touch(RecordKey::Holder(key.clone(), token));
+            self.mark_dirty(RecordKey::Holder(key.clone(), token));
         }
         outcome
     }
@@ -125,13 +125,13 @@ impl Machine {
             return self.unlock_many(namespace, WhichHeld::Stamp(ts));
         };
         let key = LockKey { namespace: namespace.clone(), name: name.clone() };
-        self.settle(&key);
+        self.expire_due_at(&key);
         match self.known_take(&key, ts.take()) {
-            Some(KnownTake::Holds(token, _)) => {
+            Some(KnownLease::Holds(token, _)) => {
                 self.end_hold(&key, token, EndReason::Released, None);
                 return Outcome::Freed { locks: 1 };
             }
-            Some(KnownTake::Waits(..) | KnownTake::Over(_)) => {}
+            Some(KnownLease::Waits(..) | KnownLease::Finished(_)) => {}
             None if self.too_late(since).is_err() => {}
             None => {
                 if let Err(refusal) = self.room_for_a_take(&key) {
@@ -171,7 +171,7 @@ impl Machine {
     }
 
     fn remove_expired(&mut self, key: &LockKey, token: FencingToken, deadline: LogTime) -> Outcome {
-        self.settle(key);
+        self.expire_due_at(key);
         let Some(view) = self.view_of(key, token) else { return Outcome::Done };
         Outcome::Refused(if view.deadline == deadline {
             Refusal::Held { lock: key.clone(), holder: Some(Box::new(view)), closed: None }
@@ -187,7 +187,7 @@ impl Machine {
         seen: Option<&LockValue>,
         value: Option<&LockValue>,
     ) -> Outcome {
-        self.settle(key);
+        self.expire_due_at(key);
         let Some(token) = self.proven_hold(key, handle) else {
             return Outcome::Refused(self.not_held(key, |_| false));
         };
@@ -199,7 +199,7 @@ impl Machine {
             return Outcome::Refused(Refusal::Changed { lock: key.clone(), value: now });
         }
         if holder.set_value(value) {
-            self.touch(RecordKey::Holder(key.clone(), token));
+            self.mark_dirty(RecordKey::Holder(key.clone(), token));
             self.event(Some(key.namespace.clone()), Subject::hold(key, claim, token), EventKind::ValueChanged);
         }
         Outcome::Done
@@ -218,7 +218,7 @@ impl Machine {
         let free = FreeDocument { mark, metadata: Arc::clone(&holder.request.metadata), when: holder.when, token };
         self.documents.note_free(key, &free, true);
         self.documents.free.insert(key.clone(), free);
-        self.touch(RecordKey::Document(key.clone()));
+        self.mark_dirty(RecordKey::Document(key.clone()));
         if let Some(oldest) = self.documents.oldest_beyond(&key.namespace, self.quotas.documents) {
             self.forget_document(&oldest);
         }
@@ -227,7 +227,7 @@ impl Machine {
     fn forget_document(&mut self, key: &LockKey) {
         let Some(free) = self.documents.free.remove(key) else { return };
         self.documents.note_free(key, &free, false);
-        self.touch(RecordKey::Document(key.clone()));
+        self.mark_dirty(RecordKey::Document(key.clone()));
     }
 
     /// A process gave no sign of life for days: forgotten, or kept as long again where it has locks.
@@ -252,16 +252,16 @@ impl Machine {
         ping.kept = kept;
         ping.ping = pinged.unwrap_or(ping.ping);
         let (namespace, process) = key;
-        self.touch(RecordKey::Process(namespace.clone(), process.clone()));
-        self.move_due(known, Some(kept), Due::Process(namespace, process));
+        self.mark_dirty(RecordKey::Process(namespace.clone(), process.clone()));
+        self.move_deadline(known, Some(kept), DeadlineOf::Process(namespace, process));
     }
 
     fn forget_process(&mut self, namespace: &Namespace, process: &ProcessId) {
         let key = (namespace.clone(), process.clone());
         let Some(ping) = self.documents.pings.remove(&key) else { return };
         self.used_less(namespace, |usage| usage.processes -= 1);
-        self.touch(RecordKey::Process(namespace.clone(), process.clone()));
-        self.move_due(Some(ping.kept), None, Due::Process(namespace.clone(), process.clone()));
+        self.mark_dirty(RecordKey::Process(namespace.clone(), process.clone()));
+        self.move_deadline(Some(ping.kept), None, DeadlineOf::Process(namespace.clone(), process.clone()));
     }
 
     /// The indexes as the records say that they should be.

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::Machine;
 use super::owners::OwnerKey;
 use super::queue::conflict;
-use super::state::{Holder, Purpose, Standing, Waiter};
+use super::state::{ClaimState, Holder, Purpose, Waiter};
 use crate::limits::{EXPLAINED_OBSTACLES_MAX, EXPLAINED_WAITS_MAX};
 use crate::model::{
     About, Claim, ExplainedWait, Explanation, FencingToken, Health, LockKey, LogTime, Mode, Obstacle, Participant,
-    SessionId, WaitsBecause,
+    SessionId, WaitReason,
 };
 
 /// A wait, by one of its queues and its number there.
@@ -72,10 +72,10 @@ impl Machine {
 
     fn waits_about<'a>(&'a self, about: &'a About) -> Box<dyn Iterator<Item = Wait> + 'a> {
         let waits = |session: &'a SessionId| {
-            let standings = self.sessions.get(session).into_iter().flat_map(|session| session.standings());
+            let standings = self.sessions.get(session).into_iter().flat_map(|session| session.claims());
             standings.filter_map(|(number, key, standing)| match standing {
-                Standing::Waits(sequence) => Some((number, (key.clone(), sequence))),
-                Standing::Holds(_) => None,
+                ClaimState::Waiting(sequence) => Some((number, (key.clone(), sequence))),
+                ClaimState::Holding(_) => None,
             })
         };
         match about {
@@ -102,9 +102,9 @@ impl Machine {
         waits_for.truncate(EXPLAINED_OBSTACLES_MAX);
         for obstacle in &waits_for {
             match (obstacle.why, obstacle.sequence) {
-                (WaitsBecause::StandsAhead, Some(ahead)) => found.add((obstacle.lock.clone(), ahead)),
-                (WaitsBecause::Holds, _) if !self.follow(found, &obstacle.who) => found.freed_by(obstacle.clone()),
-                (WaitsBecause::Holds | WaitsBecause::StandsAhead | WaitsBecause::Nested | WaitsBecause::Closed, _) => {}
+                (WaitReason::StandsAhead, Some(ahead)) => found.add((obstacle.lock.clone(), ahead)),
+                (WaitReason::Holds, _) if !self.follow(found, &obstacle.who) => found.freed_by(obstacle.clone()),
+                (WaitReason::Holds | WaitReason::StandsAhead | WaitReason::Nested | WaitReason::Closed, _) => {}
             }
         }
         let at = waits_for.first().map_or(key, |obstacle| &obstacle.lock).clone();
@@ -148,7 +148,7 @@ impl Machine {
         });
         for (at, other) in ahead.by_ref().take(room) {
             let who = self.waiting(other);
-            into.push(Obstacle { lock: key.clone(), why: WaitsBecause::StandsAhead, sequence: Some(*at), who });
+            into.push(Obstacle { lock: key.clone(), why: WaitReason::StandsAhead, sequence: Some(*at), who });
         }
         ahead.next().is_some()
     }
@@ -181,7 +181,7 @@ impl Machine {
 
     fn held(&self, key: &LockKey, token: FencingToken, holder: &Holder) -> Obstacle {
         let who = self.holding(token, holder);
-        Obstacle { lock: key.clone(), why: WaitsBecause::Holds, sequence: None, who }
+        Obstacle { lock: key.clone(), why: WaitReason::Holds, sequence: None, who }
     }
 
     /// What keeps this lock closed.
@@ -189,7 +189,7 @@ impl Machine {
         let delays = self.locks.get(key).into_iter().flat_map(|lock| &lock.delays);
         delays.map(|(token, delayed)| {
             let who = Participant { ends: delayed.until, ..self.holding(*token, &delayed.holder) };
-            Obstacle { lock: key.clone(), why: WaitsBecause::Closed, sequence: None, who }
+            Obstacle { lock: key.clone(), why: WaitReason::Closed, sequence: None, who }
         })
     }
 

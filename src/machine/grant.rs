@@ -3,20 +3,20 @@
 use std::collections::BTreeSet;
 
 use super::events::GrantOrigin;
-use super::expiry::Due;
+use super::expiry::DeadlineOf;
 use super::lock::Lock;
 use super::owners::Change;
 use super::queue::request_of_set;
-use super::state::{Finished, Holder, Purpose, Standing, Waiter, permits_of};
+use super::state::{ClaimState, Finished, Holder, Purpose, Waiter, permits_of};
 use super::{Machine, RecordKey};
 use crate::faults::{self, Fault};
 use crate::model::{
-    Claim, EndReason, EventKind, FencingToken, Handle, Kind, LeaveReason, LockKey, Outcome, Principal, Reason,
-    RequestId, SessionId, Subject,
+    Claim, EndReason, EventKind, FencingToken, Handle, Kind, LockKey, Outcome, Principal, Reason, RequestId, SessionId,
+    Subject, WaitEndReason,
 };
 
 /// How a hold ends.
-pub(super) struct Ending {
+pub(super) struct EndCause {
     pub(super) reason: EndReason,
     /// What a repeated request is told; that the hold ended, where nothing else is said.
     pub(super) answer: Option<Outcome>,
@@ -27,10 +27,10 @@ pub(super) struct Ending {
 impl Machine {
     /// Looks at every touched queue until nothing more can be granted: the waiter with the lowest sequence number
     /// first, whichever lock it waits for. A waiter that has run out is ended, never granted.
-    pub(super) fn grant_what_is_free(&mut self) {
+    pub(super) fn grant_ready(&mut self) {
         let mut heads = BTreeSet::new();
         loop {
-            while let Some((key, from)) = self.touched.pop_first() {
+            while let Some((key, from)) = self.queues_to_check.pop_first() {
                 if let Some(sequence) = self.next_of(&key, from) {
                     heads.insert((sequence, key));
                 }
@@ -42,18 +42,18 @@ impl Machine {
                 return;
             };
             if let Some(due) = self.waiter_due(&key, sequence) {
-                self.end_found(due);
-                self.look_at(&key, sequence);
+                self.expire(due);
+                self.check_queue(&key, sequence);
             } else if self.grant_waiter(&key, sequence) {
-                self.look_at(&key, sequence);
+                self.check_queue(&key, sequence);
             }
         }
     }
 
     /// A change at this place of the queue may let waiters from there on be granted. One ahead of it gains nothing by a
     /// grant or by a wait that ends, and need not be looked at again.
-    pub(super) fn look_at(&mut self, key: &LockKey, from: u64) {
-        let known = self.touched.entry(key.clone()).or_insert(from);
+    pub(super) fn check_queue(&mut self, key: &LockKey, from: u64) {
+        let known = self.queues_to_check.entry(key.clone()).or_insert(from);
         *known = from.min(*known);
     }
 
@@ -69,7 +69,7 @@ impl Machine {
     fn forget_lock(&mut self, key: &LockKey) {
         let Some(lock) = self.locks.remove(key) else { return };
         if lock.limit.is_some() {
-            self.touch(RecordKey::Semaphore(key.clone()));
+            self.mark_dirty(RecordKey::Semaphore(key.clone()));
         }
         self.used_less(&key.namespace, |usage| usage.locks -= 1);
         self.totals.locks -= 1;
@@ -109,7 +109,7 @@ impl Machine {
     fn grant_set(&mut self, request: RequestId, sequence: u64) {
         for key in self.members_waiting(request, sequence) {
             self.grant_to(&key, sequence);
-            self.look_at(&key, sequence);
+            self.check_queue(&key, sequence);
         }
     }
 
@@ -132,7 +132,7 @@ impl Machine {
     pub(super) fn insert_holder(&mut self, key: &LockKey, token: FencingToken, holder: Holder) {
         let (claim, mode) = (holder.request.claim, holder.request.mode);
         let in_set = holder.in_set();
-        self.due.extend(holder.own_ends(key, token));
+        self.deadlines.extend(holder.own_ends(key, token));
         self.index_hold(key, token, &holder, Change::Came);
         self.document_held(key, token, &holder);
         if let Some(lock) = self.locks.get_mut(key) {
@@ -142,10 +142,10 @@ impl Machine {
         self.totals.holders += 1;
         // Its token is new: nothing else was ever kept under this key.
         self.dirty.born(RecordKey::Holder(key.clone(), token));
-        self.stands(key, claim, Standing::Holds(token), in_set);
+        self.index_claim(key, claim, ClaimState::Holding(token), in_set);
         self.check_holder(key, token);
         self.capacity_changes(key);
-        self.holder_came(key, claim, mode);
+        self.recheck_passing(key, claim, mode);
     }
 
     /// The number under which the next request waits.
@@ -155,11 +155,11 @@ impl Machine {
     }
 
     /// Puts it into the lock's queue under this number.
-    pub(super) fn stand_in_queue(&mut self, key: &LockKey, sequence: u64, waiter: Waiter) {
+    pub(super) fn enqueue(&mut self, key: &LockKey, sequence: u64, waiter: Waiter) {
         let (claim, deadline) = (waiter.request.claim, waiter.deadline);
         let in_set = waiter.purpose == Purpose::Set;
         self.index_wait(key, sequence, &waiter, Change::Came);
-        self.move_due(None, deadline, Due::Wait(key.clone(), sequence));
+        self.move_deadline(None, deadline, DeadlineOf::Wait(key.clone(), sequence));
         if let Some(lock) = self.locks.get_mut(key) {
             lock.queue.insert(sequence, waiter);
         }
@@ -169,17 +169,17 @@ impl Machine {
         self.totals.waiters += 1;
         self.usage_of(&key.namespace).waiters += 1;
         self.dirty.born(RecordKey::Waiter(key.clone(), sequence));
-        self.stands(key, claim, Standing::Waits(sequence), in_set);
+        self.index_claim(key, claim, ClaimState::Waiting(sequence), in_set);
         self.event(Some(key.namespace.clone()), Subject::wait(key, claim), EventKind::Queued { sequence });
     }
 
     /// Notes with the claim's session or take where it stands now.
-    pub(super) fn stands(&mut self, key: &LockKey, claim: Claim, standing: Standing, in_set: bool) {
+    pub(super) fn index_claim(&mut self, key: &LockKey, claim: Claim, standing: ClaimState, in_set: bool) {
         match claim {
-            Claim::Request(request) => self.stand(request, key, standing, in_set),
-            Claim::Take(take) => {
+            Claim::Request(request) => self.add_claim(request, key, standing, in_set),
+            Claim::Lease(take) => {
                 if let Some(lock) = self.locks.get_mut(key) {
-                    lock.takes.insert(take, standing);
+                    lock.leases.insert(take, standing);
                 }
             }
         }
@@ -187,12 +187,12 @@ impl Machine {
 
     /// Ends a hold. What a repeated request is told is `answer`, or that the hold ended for this reason.
     pub(super) fn end_hold(&mut self, key: &LockKey, token: FencingToken, reason: EndReason, answer: Option<Outcome>) {
-        self.end_hold_as(key, token, Ending { reason, answer, broken: None });
+        self.end_hold_as(key, token, EndCause { reason, answer, broken: None });
     }
 
     /// As [`end_hold`](Self::end_hold), also from outside.
-    pub(super) fn end_hold_as(&mut self, key: &LockKey, token: FencingToken, ending: Ending) {
-        let Ending { reason, answer, broken } = ending;
+    pub(super) fn end_hold_as(&mut self, key: &LockKey, token: FencingToken, ending: EndCause) {
+        let EndCause { reason, answer, broken } = ending;
         let claim = self.locks.get(key).and_then(|lock| lock.holders.get(&token)).map(|holder| holder.request.claim);
         claim.into_iter().for_each(|claim| self.claim_changes(key, claim));
         let Some(lock) = self.locks.get_mut(key) else { return };
@@ -201,11 +201,11 @@ impl Machine {
         self.index_hold(key, token, &holder, Change::Went);
         self.document_freed(key, token, &holder);
         for end in holder.own_ends(key, token) {
-            self.due.remove(&end);
+            self.deadlines.remove(&end);
         }
         self.totals.holders -= 1;
         self.dirty.gone(RecordKey::Holder(key.clone(), token));
-        self.look_at(key, 0);
+        self.check_queue(key, 0);
         let mode = holder.request.mode;
         let claim = holder.request.claim;
         let held_ms = self.globals.now.ms_since(holder.since);
@@ -225,47 +225,47 @@ impl Machine {
         }
         let answer = answer.unwrap_or(Outcome::HoldEnded { reason });
         for later in holder.extras.iter().flat_map(|extras| extras.again.iter().chain(&extras.upgrade)) {
-            self.request_is_over(key, claim, later.number, later.fingerprint, answer.clone());
+            self.finish_request(key, claim, later.number, later.fingerprint, answer.clone());
         }
-        self.claim_is_over(key, claim, holder.take_handle(), holder.request.fingerprint, answer);
+        self.finish_claim(key, claim, holder.take_handle(), holder.request.fingerprint, answer);
         self.end_upgrade_of(key, token, reason);
         self.begin_delay(key, token, &holder, (reason, is_broken));
     }
 
     /// Takes a waiter out of its queue without a grant.
-    pub(super) fn leave(&mut self, key: &LockKey, sequence: u64, why: LeaveReason) {
+    pub(super) fn end_wait(&mut self, key: &LockKey, sequence: u64, why: WaitEndReason) {
         let answer = match why {
-            LeaveReason::TimedOut => Outcome::TimedOut,
-            LeaveReason::Withdrawn
-            | LeaveReason::SessionEnded
-            | LeaveReason::HoldEnded
-            | LeaveReason::Impossible
-            | LeaveReason::Deadlock => Outcome::Withdrawn,
+            WaitEndReason::TimedOut => Outcome::TimedOut,
+            WaitEndReason::Withdrawn
+            | WaitEndReason::SessionEnded
+            | WaitEndReason::HoldEnded
+            | WaitEndReason::Impossible
+            | WaitEndReason::Deadlock => Outcome::Withdrawn,
         };
-        self.leave_with(key, sequence, why, answer);
+        self.end_wait_as(key, sequence, why, answer);
     }
 
-    /// As [`leave`](Self::leave), with what a repeated request is told.
-    pub(super) fn leave_with(&mut self, key: &LockKey, sequence: u64, why: LeaveReason, answer: Outcome) {
+    /// As [`end_wait`](Self::leave), with what a repeated request is told.
+    pub(super) fn end_wait_as(&mut self, key: &LockKey, sequence: u64, why: WaitEndReason, answer: Outcome) {
         let waiter = self.locks.get(key).and_then(|lock| lock.queue.get(&sequence));
         if let Some(request) = waiter.and_then(request_of_set)
             && self.sessions.contains_key(&request.session)
         {
             for key in self.members_waiting(request, sequence) {
-                self.leave_one(&key, sequence, why, answer.clone());
+                self.end_wait_at(&key, sequence, why, answer.clone());
             }
             return;
         }
-        self.leave_one(key, sequence, why, answer);
+        self.end_wait_at(key, sequence, why, answer);
     }
 
     /// Takes a waiter out of one queue.
-    pub(super) fn leave_one(&mut self, key: &LockKey, sequence: u64, why: LeaveReason, answer: Outcome) {
+    pub(super) fn end_wait_at(&mut self, key: &LockKey, sequence: u64, why: WaitEndReason, answer: Outcome) {
         let Some(waiter) = self.remove_waiter(key, sequence) else { return };
-        self.look_at(key, sequence);
+        self.check_queue(key, sequence);
         let subject = Subject::wait(key, waiter.request.claim);
-        self.event(Some(key.namespace.clone()), subject, EventKind::Left { sequence, why });
-        self.claim_is_over(key, waiter.request.claim, waiter.take_handle(), waiter.request.fingerprint, answer);
+        self.event(Some(key.namespace.clone()), subject, EventKind::WaitEnded { sequence, why });
+        self.finish_claim(key, waiter.request.claim, waiter.take_handle(), waiter.request.fingerprint, answer);
     }
 
     pub(super) fn remove_waiter(&mut self, key: &LockKey, sequence: u64) -> Option<Waiter> {
@@ -276,7 +276,7 @@ impl Machine {
         if waiter.purpose == Purpose::Set {
             self.index_sets(key);
         }
-        self.move_due(waiter.deadline, None, Due::Wait(key.clone(), sequence));
+        self.move_deadline(waiter.deadline, None, DeadlineOf::Wait(key.clone(), sequence));
         self.totals.waiters -= 1;
         self.used_less(&key.namespace, |usage| usage.waiters -= 1);
         self.dirty.gone(RecordKey::Waiter(key.clone(), sequence));
@@ -284,30 +284,23 @@ impl Machine {
     }
 
     /// The claim neither waits nor holds any more: its request or take remembers the answer. A take has a handle.
-    fn claim_is_over(
-        &mut self,
-        key: &LockKey,
-        claim: Claim,
-        handle: Option<Handle>,
-        fingerprint: u64,
-        answer: Outcome,
-    ) {
+    fn finish_claim(&mut self, key: &LockKey, claim: Claim, handle: Option<Handle>, fingerprint: u64, answer: Outcome) {
         match claim {
-            Claim::Take(take) => {
+            Claim::Lease(take) => {
                 let Some(handle) = handle else { return };
                 if let Some(lock) = self.locks.get_mut(key) {
-                    lock.takes.remove(&take);
+                    lock.leases.remove(&take);
                     lock.handles.remove(&handle);
                 }
                 self.finish_take(key, take, handle, Some(fingerprint), answer);
             }
-            Claim::Request(request) => self.request_is_over(key, claim, request.number, fingerprint, answer),
+            Claim::Request(request) => self.finish_request(key, claim, request.number, fingerprint, answer),
         }
     }
 
     /// A request of the claim's session neither waits for this lock nor holds it any more. The last one of a set is
     /// remembered for all.
-    pub(super) fn request_is_over(
+    pub(super) fn finish_request(
         &mut self,
         key: &LockKey,
         claim: Claim,
@@ -316,21 +309,21 @@ impl Machine {
         answer: Outcome,
     ) {
         let Some(session) = claim.session() else { return };
-        if self.stand_down(RequestId { session, number }, key) {
+        if self.remove_claim(RequestId { session, number }, key) {
             return;
         }
-        self.remember(session, number, Finished { fingerprint: Some(fingerprint), outcome: answer });
+        self.record_finished(session, number, Finished { fingerprint: Some(fingerprint), outcome: answer });
     }
 
     /// The lock under this name, made where it was free.
-    pub(super) fn lock_in_use(&mut self, key: &LockKey, kind: Kind, limit: Option<u32>) -> &mut Lock {
+    pub(super) fn lock_or_new(&mut self, key: &LockKey, kind: Kind, limit: Option<u32>) -> &mut Lock {
         // Only a semaphore has a limit.
         let limit = limit.filter(|_| kind == Kind::Semaphore);
         if !self.locks.contains_key(key) {
             self.usage_of(&key.namespace).locks += 1;
             self.totals.locks += 1;
             if limit.is_some() {
-                self.touch(RecordKey::Semaphore(key.clone()));
+                self.mark_dirty(RecordKey::Semaphore(key.clone()));
             }
         }
         self.locks.entry(key.clone()).or_insert_with(|| Box::new(Lock::new(kind, limit)))

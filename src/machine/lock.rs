@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::expiry::Due;
+use super::expiry::DeadlineOf;
 use super::state::{
-    Delayed, Entered, Globals, Holder, HolderExtras, Lease, LeaseWanted, Purpose, Request, Standing, Waiter,
+    ClaimState, Delayed, Entered, Globals, Holder, HolderExtras, Lease, LeaseWanted, Purpose, Request, Waiter,
     permits_of, request_of,
 };
 use super::waiters::Waiters;
 use crate::limits;
 use crate::model::{
-    Extras, FencingToken, Grant, Handle, HolderView, Kind, LockKey, LockValue, LogTime, Mode, SmallMap, TakeId,
+    Extras, FencingToken, Grant, Handle, HolderView, Kind, LeaseRequestId, LockKey, LockValue, LogTime, Mode, SmallMap,
 };
 
 /// One lock in use. A lock that nobody holds or waits for has no record at all.
@@ -36,17 +36,17 @@ pub(super) struct Lock {
     /// Permits that stay closed; derived from the delays.
     pub permits_reserved: u64,
     /// Takes that hold or wait; derived from holders and queue.
-    pub takes: SmallMap<TakeId, Standing>,
+    pub leases: SmallMap<LeaseRequestId, ClaimState>,
     /// Those takes by their secrets; derived.
-    pub handles: SmallMap<Handle, TakeId>,
+    pub handles: SmallMap<Handle, LeaseRequestId>,
 }
 
 impl Lock {
     /// A lock that nobody holds yet.
     pub(super) fn new(kind: Kind, limit: Option<u32>) -> Self {
         let (holders, queue, delays) = (SmallMap::new(), Waiters::default(), BTreeMap::new());
-        let (takes, handles, limit_kept) = (SmallMap::new(), SmallMap::new(), false);
-        Self { kind, limit, limit_kept, holders, queue, delays, permits_held: 0, permits_reserved: 0, takes, handles }
+        let (leases, handles, limit_kept) = (SmallMap::new(), SmallMap::new(), false);
+        Self { kind, limit, limit_kept, holders, queue, delays, permits_held: 0, permits_reserved: 0, leases, handles }
     }
 
     /// Whether a wait for it returns: it has no holder, so that no permit of a semaphore is out, and nothing keeps it closed.
@@ -183,9 +183,9 @@ impl Holder {
     }
 
     /// Its ends besides its session's.
-    pub(super) fn own_ends(&self, key: &LockKey, token: FencingToken) -> impl Iterator<Item = (LogTime, Due)> {
-        let lease = self.leased_until().map(|end| (end, Due::Lease(key.clone(), token)));
-        let ends = self.ends().map(|end| (end, Due::AtMost(key.clone(), token)));
+    pub(super) fn own_ends(&self, key: &LockKey, token: FencingToken) -> impl Iterator<Item = (LogTime, DeadlineOf)> {
+        let lease = self.leased_until().map(|end| (end, DeadlineOf::Lease(key.clone(), token)));
+        let ends = self.ends().map(|end| (end, DeadlineOf::AtMost(key.clone(), token)));
         lease.into_iter().chain(ends)
     }
 

@@ -4,19 +4,19 @@ use std::sync::Arc;
 
 use super::Machine;
 use super::events::GrantOrigin;
-use super::grant::Ending;
+use super::grant::EndCause;
 use super::looked_at;
-use super::state::{Holder, Purpose, Request, Standing, Waiter};
+use super::state::{ClaimState, Holder, Purpose, Request, Waiter};
 use crate::limits;
 use crate::model::{
-    Breach, Claim, EndReason, EventKind, Fairness, FencingToken, HolderView, LockKey, LogTime, Manage, Managing,
+    BreakReport, Claim, EndReason, EventKind, Fairness, FencingToken, HolderView, LockKey, LogTime, Manage, Managing,
     Outcome, Principal, QuotaKind, Reason, Refusal, RequestId, SessionId, Subject,
 };
 
 impl Machine {
     pub(super) fn manage(&mut self, principal: &Principal, manage: &Manage) -> Outcome {
         let key = &manage.lock;
-        self.settle(key);
+        self.expire_due_at(key);
         match &manage.what {
             Managing::SetLimit { limit } => self.set_limit(key, *limit),
             Managing::RemoveLimit => self.remove_limit(key),
@@ -31,7 +31,7 @@ impl Machine {
         let Outcome::Broken(breach) = &mut outcome else { return outcome };
         breach.done = true;
         let reason = EndReason::Broken;
-        self.end_hold_as(key, token, Ending { reason, answer: None, broken: Some((by.clone(), why.clone())) });
+        self.end_hold_as(key, token, EndCause { reason, answer: None, broken: Some((by.clone(), why.clone())) });
         self.end_delay(key, token);
         outcome
     }
@@ -43,7 +43,7 @@ impl Machine {
         };
         let first = self.locks.get(key).and_then(|lock| lock.queue.first_key_value());
         let next = first.map(|(sequence, waiter)| waiter.view(1, *sequence));
-        Outcome::Broken(Box::new(Breach { done: false, holder, last_seen, next }))
+        Outcome::Broken(Box::new(BreakReport { done: false, holder, last_seen, next }))
     }
 
     /// The hold with this token, or the ended one that still keeps the name closed, and when its session was last seen.
@@ -70,14 +70,14 @@ impl Machine {
         if let Err(refusal) = self.open_for_grants().and_then(|()| self.live_session(to)) {
             return Outcome::Refused(refusal);
         }
-        let heir = match self.heir(key, from, to) {
+        let heir = match self.successor(key, from, to) {
             Ok(heir) => heir,
             Err(refusal) => return Outcome::Refused(refusal),
         };
         let (claim, mode) = (heir.request.claim, heir.request.mode);
         let holder = self.locks.get(key).and_then(|lock| lock.holders.get(&from));
         let was = holder.map_or(claim, |holder| holder.request.claim);
-        self.end_hold_as(key, from, Ending { reason: EndReason::HandedOver, answer: None, broken: None });
+        self.end_hold_as(key, from, EndCause { reason: EndReason::HandedOver, answer: None, broken: None });
         let waiter =
             self.waits_alone(key, to).and_then(|sequence| Some((sequence, self.remove_waiter(key, sequence)?)));
         let origin = match &waiter {
@@ -92,7 +92,7 @@ impl Machine {
     }
 
     /// The hold as its new holder will have it: as its first waiter asked for it, or else as it is.
-    fn heir(&self, key: &LockKey, from: FencingToken, to: SessionId) -> Result<Holder, Refusal> {
+    fn successor(&self, key: &LockKey, from: FencingToken, to: SessionId) -> Result<Holder, Refusal> {
         let lock = self.locks.get(key).ok_or_else(|| Refusal::NotHeld { lock: key.clone() })?;
         let old = lock.holders.get(&from).ok_or_else(|| self.not_held(key, |_| false))?;
         let not_accepted = || Refusal::NotAccepted { lock: key.clone(), session: to };
@@ -105,7 +105,7 @@ impl Machine {
                 let closed = self.closed_instead(key, holder.as_deref());
                 return Err(Refusal::Held { lock: key.clone(), holder, closed });
             }
-            return Ok(heir_of(old, Holder::from_waiter(waiter.clone(), &self.globals)));
+            return Ok(successor_of(old, Holder::from_waiter(waiter.clone(), &self.globals)));
         }
         if !session.record.accepts_hand_over {
             return Err(not_accepted());
@@ -121,7 +121,7 @@ impl Machine {
             fingerprint: 0,
             extras: None,
         };
-        Ok(heir_of(old, Holder::new(request, &self.globals)))
+        Ok(successor_of(old, Holder::new(request, &self.globals)))
     }
 
     /// The first wait of this session for this lock alone; found from the shorter side, its claims or the queue.
@@ -134,17 +134,17 @@ impl Machine {
             let mut waiters = queue.iter().inspect(|_| looked_at());
             return waiters.find(|(_, waiter)| alone(waiter)).map(|(sequence, _)| *sequence);
         }
-        let standings = session.standings().inspect(|_| looked_at()).filter(|(_, other, _)| *other == key);
+        let standings = session.claims().inspect(|_| looked_at()).filter(|(_, other, _)| *other == key);
         let sequences = standings.filter_map(|(_, _, standing)| match standing {
-            Standing::Waits(sequence) => Some(sequence),
-            Standing::Holds(_) => None,
+            ClaimState::Waiting(sequence) => Some(sequence),
+            ClaimState::Holding(_) => None,
         });
         sequences.filter(|sequence| queue.get(sequence).is_some_and(alone)).min()
     }
 }
 
 /// Who takes over what was held before keeps it closed for as long as that would have, or for longer by a choice of its own.
-fn heir_of(old: &Holder, mut heir: Holder) -> Holder {
+fn successor_of(old: &Holder, mut heir: Holder) -> Holder {
     let closed_until = old.closed_until().max(heir.closed_until());
     if closed_until.is_some() {
         heir.extras_mut().closed_until = closed_until;

@@ -41,9 +41,9 @@ mod requests;
 mod restore;
 mod semaphores;
 mod sessions;
-mod standings;
+mod claims;
 pub mod state;
-mod takes;
+mod lease;
 mod unlocking;
 mod upgrade;
 mod values;
@@ -61,17 +61,17 @@ use crate::faults::{self, Fault};
 use crate::history::History;
 use crate::limits;
 use crate::model::{
-    Announcement, ClusterSettings, Event, Handle, LockKey, LogTime, Namespace, Position, Refusal, Reply, SessionId,
-    TakeId, Totals,
+    Announcement, ClusterSettings, Event, Handle, LeaseRequestId, LockKey, LogTime, Namespace, Position, Refusal,
+    Reply, SessionId, Totals,
 };
 use deadlock::ToCheck;
 use document_index::Documents;
-use expiry::Due;
+use expiry::DeadlineOf;
 use lock::Lock;
 use owners::Owners;
 use quotas::Quotas;
 use record::DirtyKeys;
-use state::{Globals, Session, Take, Tombstone, Usage};
+use state::{FinishedLease, Globals, Session, Tombstone, Usage};
 
 /// What an entry did.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -93,13 +93,13 @@ pub struct Machine {
     sessions: BTreeMap<SessionId, Box<Session>>,
     tombstones: BTreeMap<SessionId, Tombstone>,
     /// Takes that are over.
-    takes: BTreeMap<(LockKey, TakeId), Take>,
+    finished_leases: BTreeMap<(LockKey, LeaseRequestId), FinishedLease>,
     /// Documents of free locks, and processes.
     documents: Documents,
     /// What nodes said of themselves, by id.
     nodes: BTreeMap<u64, Announcement>,
     /// Everything with an end, in order; derived.
-    due: BTreeSet<(LogTime, Due)>,
+    deadlines: BTreeSet<(LogTime, DeadlineOf)>,
     /// Sessions and tombstones by their secret; derived.
     handles: BTreeMap<(Namespace, Handle), SessionId>,
     /// Derived.
@@ -127,9 +127,9 @@ pub struct Machine {
     /// Events of the entry that is being applied.
     events: Vec<Event>,
     /// Queues that must be looked at before the present command is over, each from this place on.
-    touched: BTreeMap<LockKey, u64>,
+    queues_to_check: BTreeMap<LockKey, u64>,
     /// The sweep of this entry stopped at its bound and left something that is due.
-    swept_in_part: bool,
+    sweep_incomplete: bool,
 }
 
 impl Machine {
@@ -161,7 +161,7 @@ impl Machine {
     /// The earliest end of anything; `None` while nothing has one.
     #[must_use]
     pub fn next_deadline(&self) -> Option<LogTime> {
-        self.due.first().map(|(deadline, _)| *deadline)
+        self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
     /// Whether something should have ended by now but the sweep's bound left it for the next entry.
@@ -241,7 +241,7 @@ impl Machine {
         self.usage.get(namespace).copied().unwrap_or_default()
     }
 
-    fn touch(&mut self, key: RecordKey) {
+    fn mark_dirty(&mut self, key: RecordKey) {
         self.dirty.touched(key);
     }
 

@@ -22,7 +22,7 @@ impl Machine {
             return Outcome::Refused(Refusal::OtherDisk { node: told.node });
         }
         self.nodes.insert(told.node, told.clone());
-        self.touch(RecordKey::Node(told.node));
+        self.mark_dirty(RecordKey::Node(told.node));
         Outcome::Done
     }
 

@@ -1,15 +1,15 @@
 //! Permits given back some at a time: what was acquired together becomes free piece by piece.
 
-use super::alter::Altering;
+use super::alter::HoldChange;
 use super::{Machine, RecordKey};
 use crate::model::{Claim, EndReason, EventKind, FencingToken, Kind, Mode, Outcome, Refusal};
 
 impl Machine {
     /// The hold goes on with the others, under the same token. A hold that its owner entered again keeps what it has:
     /// nobody could say which of its entries the permits belong to.
-    pub(super) fn return_permits(&mut self, altering: &Altering<'_>, token: FencingToken, count: u32) -> Outcome {
-        let key = altering.key;
-        let (claim, left) = match self.permits_left(altering, token, count) {
+    pub(super) fn return_permits(&mut self, change: &HoldChange<'_>, token: FencingToken, count: u32) -> Outcome {
+        let key = change.key;
+        let (claim, left) = match self.permits_left(change, token, count) {
             Ok(found) => found,
             Err(refusal) => return Outcome::Refused(refusal),
         };
@@ -24,8 +24,8 @@ impl Machine {
         let returned = holder.as_ref().clone();
         holder.request.mode = Mode::Permits(left);
         self.begin_delay(key, token, &returned, (EndReason::Released, false));
-        self.touch(RecordKey::Holder(key.clone(), token));
-        self.look_at(key, 0);
+        self.mark_dirty(RecordKey::Holder(key.clone(), token));
+        self.check_queue(key, 0);
         self.capacity_changes(key);
         let mode = Some(Mode::Permits(left));
         self.happened(key, Some((claim, token)), EventKind::PermitsReturned { count }, mode);
@@ -33,9 +33,9 @@ impl Machine {
     }
 
     /// Whose hold it is, and what is left of it without so many permits.
-    fn permits_left(&self, altering: &Altering<'_>, token: FencingToken, count: u32) -> Result<(Claim, u32), Refusal> {
-        let holder = self.own_hold(altering, token)?;
-        let lock = altering.key.clone();
+    fn permits_left(&self, change: &HoldChange<'_>, token: FencingToken, count: u32) -> Result<(Claim, u32), Refusal> {
+        let holder = self.own_hold(change, token)?;
+        let lock = change.key.clone();
         let Mode::Permits(held) = holder.request.mode else {
             return Err(Refusal::KindMismatch { lock, kind: Kind::Lock });
         };

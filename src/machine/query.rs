@@ -4,23 +4,23 @@ use std::ops::Bound;
 
 use super::Machine;
 use super::looked_at;
-use super::state::{Standing, Waiter};
+use super::state::{ClaimState, Waiter};
 use crate::limits;
 use crate::model::{
-    Answer, Answered, Checked, Claim, FencingToken, HolderView, ListFilter, ListShow, LockKey, LockName, LockSummary,
-    LockView, Namespace, Outcome, Page, Place, Position, Query, RequestId, SessionId, SessionView, TakeId, TokenState,
-    ValidTokens, WaiterView,
+    Checked, Claim, FencingToken, HolderView, LeaseRequestId, ListFilter, ListShow, LockKey, LockName, LockSummary,
+    LockView, Namespace, Outcome, Page, Place, Position, Query, QueryReply, QueryResult, RequestId, SessionId,
+    SessionView, TokenState, ValidTokens, WaiterView,
 };
 
 impl Machine {
     /// Where a set waits that stands in the queue `any`: its place for the first lock that it lacks.
     pub(super) fn place_of_set(&self, request: RequestId, any: (&LockKey, u64)) -> Place {
         let mut waits = self.members_of(request).filter_map(|(key, standing)| match standing {
-            Standing::Waits(sequence) => Some((key, *sequence)),
-            Standing::Holds(_) => None,
+            ClaimState::Waiting(sequence) => Some((key, *sequence)),
+            ClaimState::Holding(_) => None,
         });
         let lacks = |key: &LockKey, sequence| {
-            self.locks.get(key).is_some_and(|lock| !self.could_have(key, lock, sequence, request.session))
+            self.locks.get(key).is_some_and(|lock| !self.member_fits(key, lock, sequence, request.session))
         };
         let (key, sequence) = waits.find(|(key, sequence)| lacks(key, *sequence)).unwrap_or(any);
         self.place(key, sequence)
@@ -29,7 +29,7 @@ impl Machine {
     /// The answer to a repeated request of a set that holds: what it still holds.
     pub(super) fn grants_of_set(&self, request: RequestId) -> Outcome {
         let grants = self.members_of(request).filter_map(|(key, standing)| {
-            let Standing::Holds(token) = standing else { return None };
+            let ClaimState::Holding(token) = standing else { return None };
             let holder = self.locks.get(key)?.holders.get(token)?;
             Some((key.name.clone(), holder.grant(*token, request.number)))
         });
@@ -60,25 +60,25 @@ impl Machine {
 
     /// Answers a question as of the newest applied entry.
     #[must_use]
-    pub fn query(&self, query: &Query) -> Answered {
+    pub fn query(&self, query: &Query) -> QueryReply {
         let answer = match query {
-            Query::Check { lock, token } => Answer::Checked(self.check_token(lock, *token)),
-            Query::Inspect { lock } => Answer::Lock(self.inspect(lock)),
+            Query::Check { lock, token } => QueryResult::Checked(self.check_token(lock, *token)),
+            Query::Inspect { lock } => QueryResult::Lock(self.inspect(lock)),
             Query::List(filter) => self.list(filter),
             Query::Sessions { namespace, after, rows } => self.list_sessions(namespace, *after, *rows),
-            Query::Claim { lock, claim } => Answer::Claim(self.claim(lock.as_ref(), *claim)),
-            Query::Totals => Answer::Totals(self.totals()),
-            Query::Explain(about) => Answer::Explained(self.explain(about)),
-            Query::Tokens { lock } => Answer::Tokens(self.valid_tokens(lock)),
+            Query::Claim { lock, claim } => QueryResult::Claim(self.claim(lock.as_ref(), *claim)),
+            Query::Totals => QueryResult::Totals(self.totals()),
+            Query::Explain(about) => QueryResult::Explained(self.explain(about)),
+            Query::Tokens { lock } => QueryResult::Tokens(self.valid_tokens(lock)),
             Query::History { namespace, lock, after, rows } => {
                 let floor = self.globals.history_floor;
-                Answer::History(self.history.page(namespace, lock.as_ref(), *after, *rows, floor))
+                QueryResult::History(self.history.page(namespace, lock.as_ref(), *after, *rows, floor))
             }
             Query::Documents { namespace, which, rows } => self.list_documents(namespace, which, *rows),
             Query::Pings { namespace, which, rows } => self.list_pings(namespace, which, *rows),
-            Query::WouldBreak { lock, token } => Answer::WouldBreak(self.would_break(lock, *token)),
+            Query::WouldBreak { lock, token } => QueryResult::WouldBreak(self.would_break(lock, *token)),
         };
-        Answered { index: self.globals.applied, now: self.globals.now, answer }
+        QueryReply { index: self.globals.applied, now: self.globals.now, answer }
     }
 
     fn check_token(&self, key: &LockKey, token: FencingToken) -> Checked {
@@ -126,7 +126,7 @@ impl Machine {
         }
     }
 
-    fn list(&self, filter: &ListFilter) -> Answer {
+    fn list(&self, filter: &ListFilter) -> QueryResult {
         let rows_max = (filter.rows as usize).clamp(1, limits::PAGE_ROWS_MAX);
         let mut rows = Vec::new();
         // No lock has a name that begins with what is no name itself.
@@ -147,7 +147,7 @@ impl Machine {
                 continue;
             }
             if rows.len() == rows_max {
-                return Answer::Locks(Page { rows, more: true });
+                return QueryResult::Locks(Page { rows, more: true });
             }
             rows.push(LockSummary {
                 lock: key.clone(),
@@ -160,10 +160,10 @@ impl Machine {
                 value: self.value_of(key),
             });
         }
-        Answer::Locks(Page { rows, more: false })
+        QueryResult::Locks(Page { rows, more: false })
     }
 
-    fn list_sessions(&self, namespace: &Namespace, after: Option<SessionId>, rows: u32) -> Answer {
+    fn list_sessions(&self, namespace: &Namespace, after: Option<SessionId>, rows: u32) -> QueryResult {
         let rows_max = (rows as usize).clamp(1, limits::PAGE_ROWS_MAX);
         let later = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
         let mut views = self.sessions.range(later).filter(|(_, session)| session.record.namespace == *namespace).map(
@@ -176,12 +176,12 @@ impl Machine {
                 deadline: session.record.deadline,
                 disconnected: session.record.disconnected,
                 leaderless_ms: self.globals.leaderless_ms.saturating_sub(session.record.leaderless_ms),
-                holds: session.standings().filter(|(_, _, s)| matches!(s, Standing::Holds(_))).count() as u64,
-                waits: session.standings().filter(|(_, _, s)| matches!(s, Standing::Waits(_))).count() as u64,
+                holds: session.claims().filter(|(_, _, s)| matches!(s, ClaimState::Holding(_))).count() as u64,
+                waits: session.claims().filter(|(_, _, s)| matches!(s, ClaimState::Waiting(_))).count() as u64,
             },
         );
         let rows: Vec<_> = views.by_ref().take(rows_max).collect();
-        Answer::Sessions(Page { rows, more: views.next().is_some() })
+        QueryResult::Sessions(Page { rows, more: views.next().is_some() })
     }
 
     fn claim(&self, lock: Option<&LockKey>, claim: Claim) -> Option<Outcome> {
@@ -190,7 +190,7 @@ impl Machine {
                 Some(Err(refusal)) => Some(Outcome::Refused(refusal)),
                 Some(Ok(())) | None => self.request_outcome(request),
             },
-            Claim::Take(take) => self.take_query(lock?, take),
+            Claim::Lease(take) => self.take_query(lock?, take),
         }
     }
 
@@ -200,10 +200,10 @@ impl Machine {
             return Some(Outcome::Refused(self.session_ended(request.session)));
         };
         let finished = || session.finished.get(&request.number).map(|done| done.outcome.clone());
-        self.standing_outcome(request).or_else(finished)
+        self.claim_outcome(request).or_else(finished)
     }
 
-    fn take_query(&self, key: &LockKey, take: TakeId) -> Option<Outcome> {
+    fn take_query(&self, key: &LockKey, take: LeaseRequestId) -> Option<Outcome> {
         self.known_take(key, take).map(|known| self.take_outcome(key, known))
     }
 }

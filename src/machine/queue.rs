@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Machine;
 use super::lock::Lock;
 use super::looked_at;
-use super::state::{Holder, Purpose, Standing, Waiter, permits_of};
+use super::state::{ClaimState, Holder, Purpose, Waiter, permits_of};
 use super::waiters::Way;
 use crate::faults::{self, Fault};
 use crate::model::{Claim, Fairness, LockKey, Mode, QuotaKind, RequestId, SessionId};
@@ -70,7 +70,7 @@ impl Machine {
                 let session = request.session;
                 let members = self.members_waiting(request, sequence);
                 let has = |key: &LockKey| {
-                    self.locks.get(key).is_some_and(|lock| self.could_have(key, lock, sequence, session))
+                    self.locks.get(key).is_some_and(|lock| self.member_fits(key, lock, sequence, session))
                 };
                 if faults::on(Fault::SetGrantedInPart) {
                     return members.iter().any(has);
@@ -80,16 +80,16 @@ impl Machine {
             (Purpose::Hold | Purpose::Set, _) => {
                 let way = Way { mode: waiter.request.mode, barges: waiter.barges() };
                 self.has_room(lock, waiter.request.mode)
-                    && self.clear_ahead(key, lock, (way, sequence), waiter.request.claim.session())
+                    && self.not_blocked_ahead(key, lock, (way, sequence), waiter.request.claim.session())
             }
         }
     }
 
     /// Whether a set could have this one of its locks.
-    pub(super) fn could_have(&self, key: &LockKey, lock: &Lock, sequence: u64, session: SessionId) -> bool {
+    pub(super) fn member_fits(&self, key: &LockKey, lock: &Lock, sequence: u64, session: SessionId) -> bool {
         let Some(mode) = lock.queue.get(&sequence).map(|waiter| waiter.request.mode) else { return false };
         let way = Way { mode, barges: false };
-        self.has_room(lock, mode) && self.clear_ahead(key, lock, (way, sequence), Some(session))
+        self.has_room(lock, mode) && self.not_blocked_ahead(key, lock, (way, sequence), Some(session))
     }
 
     /// Whether a newcomer may hold the lock at once: the holders admit it, and it passes nobody whom it may not pass.
@@ -108,11 +108,17 @@ impl Machine {
         if lock.queue.is_empty() || (way.barges && lock.queue.first_in_the_way(way).is_none()) {
             return lock.admits(mode);
         }
-        lock.queue.has_sets() && lock.admits(mode) && self.clear_ahead(key, lock, (way, u64::MAX), session)
+        lock.queue.has_sets() && lock.admits(mode) && self.not_blocked_ahead(key, lock, (way, u64::MAX), session)
     }
 
     /// Whether no waiter before this place is in the way of one who asks so.
-    fn clear_ahead(&self, key: &LockKey, lock: &Lock, (way, before): (Way, u64), session: Option<SessionId>) -> bool {
+    fn not_blocked_ahead(
+        &self,
+        key: &LockKey,
+        lock: &Lock,
+        (way, before): (Way, u64),
+        session: Option<SessionId>,
+    ) -> bool {
         let first = lock.queue.first_in_the_way(way).filter(|first| *first < before);
         let Some(first) = first else { return true };
         // Only sets, and what stands behind one, are passed.
@@ -132,9 +138,9 @@ impl Machine {
         session: SessionId,
         at: &'a LockKey,
     ) -> impl Iterator<Item = (&'a LockKey, &'a Lock, &'a Holder)> {
-        let standings = self.sessions.get(&session).into_iter().flat_map(|session| session.standings());
+        let standings = self.sessions.get(&session).into_iter().flat_map(|session| session.claims());
         standings.filter(move |(_, key, _)| *key != at).filter_map(|(_, key, standing)| {
-            let Standing::Holds(token) = standing else { return None };
+            let ClaimState::Holding(token) = standing else { return None };
             let lock: &Lock = self.locks.get(key)?;
             let holder: &Holder = lock.holders.get(&token)?;
             Some((key, lock, holder))
@@ -157,13 +163,13 @@ impl Machine {
                 }
             }
         }
-        self.and_behind(sets)
+        self.blocked_behind(sets)
     }
 
     /// These waiters, by number, one of their locks and claim, and everybody who waits, transitively, behind
     /// them, with their claims. The oldest are looked at first, so that every queue is gone through twice at most: all who
     /// wait behind one in conflict with everybody are found with it, and all who want a lock alone with one that shares it.
-    pub(super) fn and_behind(&self, waiters: Vec<(u64, LockKey, Claim)>) -> BTreeMap<u64, Claim> {
+    pub(super) fn blocked_behind(&self, waiters: Vec<(u64, LockKey, Claim)>) -> BTreeMap<u64, Claim> {
         let mut found: BTreeMap<u64, Claim> = waiters.iter().map(|(sequence, _, claim)| (*sequence, *claim)).collect();
         let mut work: BTreeMap<(u64, LockKey), Claim> =
             waiters.into_iter().map(|(sequence, key, claim)| ((sequence, key), claim)).collect();
@@ -190,14 +196,14 @@ impl Machine {
     fn waits_at(&self, key: LockKey, claim: Claim, sequence: u64) -> Vec<LockKey> {
         let members = match claim {
             Claim::Request(request) => self.members_waiting(request, sequence),
-            Claim::Take(_) => Vec::new(),
+            Claim::Lease(_) => Vec::new(),
         };
         if members.is_empty() { vec![key] } else { members }
     }
 
     /// A new holder may pass sets elsewhere that lack this lock. Where a set lacks these permits only now, so may the other
     /// holders.
-    pub(super) fn holder_came(&mut self, key: &LockKey, claim: Claim, mode: Mode) {
+    pub(super) fn recheck_passing(&mut self, key: &LockKey, claim: Claim, mode: Mode) {
         let Some(lock) = self.locks.get(key).filter(|lock| lock.queue.has_sets()) else { return };
         let free = u64::from(lock.limit.unwrap_or_default()).saturating_sub(lock.permits_held + lock.permits_reserved);
         if lock.queue.has_set_between(free, free + permits_of(mode)) {
@@ -216,10 +222,10 @@ impl Machine {
 
     /// Looks again at every queue where this session waits, but for the lock that it came to hold: it passes sets elsewhere.
     fn look_again_for(&mut self, id: SessionId, held: &LockKey) {
-        let standings = self.sessions.get(&id).into_iter().flat_map(|session| session.standings());
-        let waits = standings.filter(|(_, key, standing)| *key != held && matches!(standing, Standing::Waits(_)));
+        let standings = self.sessions.get(&id).into_iter().flat_map(|session| session.claims());
+        let waits = standings.filter(|(_, key, standing)| *key != held && matches!(standing, ClaimState::Waiting(_)));
         let keys: Vec<LockKey> = waits.map(|(_, key, _)| key.clone()).collect();
-        keys.iter().for_each(|key| self.look_at(key, 0));
+        keys.iter().for_each(|key| self.check_queue(key, 0));
     }
 }
 

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::expiry::Due;
+use super::expiry::DeadlineOf;
 use super::lock::Lock;
-use super::state::{self, Purpose, Request, Session, Standing, Usage};
+use super::state::{self, ClaimState, Purpose, Request, Session, Usage};
 use super::{CorruptRecords, Machine, Record, RecordKey};
 use crate::faults::{self, Fault};
 use crate::history::History;
@@ -41,8 +41,8 @@ impl Machine {
                 (RecordKey::Delay(lock, token), Record::Delay(delayed)) => {
                     machine.lock_of(&lock, &delayed.holder.request).delays.insert(token, delayed);
                 }
-                (RecordKey::Take(lock, id), Record::Take(take)) => {
-                    machine.takes.insert((lock, id), take);
+                (RecordKey::FinishedLease(lock, id), Record::FinishedLease(take)) => {
+                    machine.finished_leases.insert((lock, id), take);
                 }
                 (RecordKey::Node(id), Record::Node(told)) => {
                     machine.nodes.insert(id, told);
@@ -98,18 +98,18 @@ impl Machine {
         for (key, lock) in &mut self.locks {
             for holder in lock.holders.values_mut() {
                 let session = holder.request.claim.session().and_then(|id| self.sessions.get(&id));
-                if let Some(shared) = session.and_then(|session| session.said_too(&holder.request.metadata)) {
+                if let Some(shared) = session.and_then(|session| session.shared_metadata(&holder.request.metadata)) {
                     holder.request.metadata = shared;
                 }
             }
             for (token, holder) in &lock.holders {
                 lock.permits_held += state::permits_of(holder.request.mode);
                 let in_set = holder.in_set();
-                standings.push((key.clone(), holder.request.claim, Standing::Holds(*token), in_set));
+                standings.push((key.clone(), holder.request.claim, ClaimState::Holding(*token), in_set));
                 for later in holder.extras.iter().flat_map(|extras| extras.again.iter().chain(&extras.upgrade)) {
                     let Some(session) = holder.request.claim.session() else { continue };
                     let claim = Claim::Request(RequestId { session, number: later.number });
-                    standings.push((key.clone(), claim, Standing::Holds(*token), false));
+                    standings.push((key.clone(), claim, ClaimState::Holding(*token), false));
                 }
             }
             lock.permits_reserved =
@@ -117,7 +117,7 @@ impl Machine {
             lock.queue.derive_index();
             for (sequence, waiter) in lock.queue.iter() {
                 let in_set = waiter.purpose == Purpose::Set;
-                standings.push((key.clone(), waiter.request.claim, Standing::Waits(*sequence), in_set));
+                standings.push((key.clone(), waiter.request.claim, ClaimState::Waiting(*sequence), in_set));
             }
         }
         for (lock, claim, standing, in_set) in standings {
@@ -126,16 +126,16 @@ impl Machine {
                     let Some(session) = self.sessions.get_mut(&request.session) else {
                         return Err(CorruptRecords(format!("request {request} has no session")));
                     };
-                    session.stand(request.number, &lock, standing, in_set);
+                    session.add_claim(request.number, &lock, standing, in_set);
                 }
-                Claim::Take(take) => {
+                Claim::Lease(take) => {
                     let corrupt = |what| Err(CorruptRecords(format!("take {take:?} of {lock:?} {what}")));
-                    if self.takes.contains_key(&(lock.clone(), take)) {
+                    if self.finished_leases.contains_key(&(lock.clone(), take)) {
                         return corrupt("is live and finished");
                     }
                     let Some(found) = self.locks.get_mut(&lock) else { continue };
                     let Some(handle) = found.handle_at(standing) else { return corrupt("has no handle") };
-                    if found.takes.insert(take, standing).is_some() || found.handles.insert(handle, take).is_some() {
+                    if found.leases.insert(take, standing).is_some() || found.handles.insert(handle, take).is_some() {
                         return corrupt("is there twice");
                     }
                 }
@@ -145,44 +145,44 @@ impl Machine {
         self.set_locks = self.derived_set_locks();
         self.sessions_with_several = self.derived_sessions_with_several();
         self.documents = self.derived_documents();
-        self.due = self.derived_deadlines();
+        self.deadlines = self.derived_deadlines();
         self.usage = self.derived_usage();
         self.handles = self.derived_handles();
         self.totals = self.derived_totals();
         // Only the sweep's bound leaves something due in a state that was stored.
-        self.swept_in_part = self.is_due();
+        self.sweep_incomplete = self.is_due();
         Ok(())
     }
 
-    pub(super) fn derived_deadlines(&self) -> BTreeSet<(LogTime, Due)> {
+    pub(super) fn derived_deadlines(&self) -> BTreeSet<(LogTime, DeadlineOf)> {
         let mut due = BTreeSet::new();
         for (id, session) in &self.sessions {
-            due.insert((session.record.deadline, Due::Session(*id)));
+            due.insert((session.record.deadline, DeadlineOf::Session(*id)));
         }
         for (id, tombstone) in &self.tombstones {
-            due.insert((tombstone.deadline, Due::Tombstone(*id)));
+            due.insert((tombstone.deadline, DeadlineOf::Tombstone(*id)));
         }
-        for ((lock, id), take) in &self.takes {
-            due.insert((take.forget, Due::Take(lock.clone(), *id)));
+        for ((lock, id), take) in &self.finished_leases {
+            due.insert((take.forget, DeadlineOf::FinishedLease(lock.clone(), *id)));
         }
         for (key, lock) in &self.locks {
             for (token, holder) in &lock.holders {
                 due.extend(holder.own_ends(key, *token));
             }
             for (token, delayed) in &lock.delays {
-                due.insert((delayed.until, Due::Delay(key.clone(), *token)));
+                due.insert((delayed.until, DeadlineOf::Delay(key.clone(), *token)));
             }
             for (sequence, waiter) in lock.queue.iter() {
                 if let Some(deadline) = waiter.deadline {
-                    due.insert((deadline, Due::Wait(key.clone(), *sequence)));
+                    due.insert((deadline, DeadlineOf::Wait(key.clone(), *sequence)));
                 }
             }
         }
         for ((namespace, process), record) in &self.documents.pings {
-            due.insert((record.kept, Due::Process(namespace.clone(), process.clone())));
+            due.insert((record.kept, DeadlineOf::Process(namespace.clone(), process.clone())));
         }
-        due.extend(self.globals.closed_until.map(|until| (until, Due::Opening)));
-        due.extend(self.globals.unlocking.first().map(|unlocking| (unlocking.since, Due::Unlocking)));
+        due.extend(self.globals.closed_until.map(|until| (until, DeadlineOf::Opening)));
+        due.extend(self.globals.unlocking.first().map(|unlocking| (unlocking.since, DeadlineOf::Unlocking)));
         due
     }
 
@@ -198,9 +198,9 @@ impl Machine {
             let namespace = usage.entry(key.namespace.clone()).or_default();
             namespace.locks += 1;
             namespace.waiters += lock.queue.len() as u64;
-            namespace.takes += lock.takes.len() as u64;
+            namespace.takes += lock.leases.len() as u64;
         }
-        for (lock, _) in self.takes.keys() {
+        for (lock, _) in self.finished_leases.keys() {
             usage.entry(lock.namespace.clone()).or_default().takes += 1;
         }
         for (namespace, _) in self.documents.pings.keys() {

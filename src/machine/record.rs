@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::Machine;
 use super::state::{
-    Delayed, Finished, FreeDocument, Globals, Holder, ProcessRecord, SessionRecord, Take, Tombstone, Waiter,
+    Delayed, Finished, FinishedLease, FreeDocument, Globals, Holder, ProcessRecord, SessionRecord, Tombstone, Waiter,
 };
 use crate::history::Segment;
-use crate::model::{Announcement, FencingToken, LockKey, Namespace, ProcessId, SessionId, TakeId};
+use crate::model::{Announcement, FencingToken, LeaseRequestId, LockKey, Namespace, ProcessId, SessionId};
 
 /// Names one record. The order of the variants is the order of the keys on disk; new ones are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -30,7 +30,7 @@ pub enum RecordKey {
     /// One waiter, by its place number.
     Waiter(LockKey, u64),
     /// A finished take without a session.
-    Take(LockKey, TakeId),
+    FinishedLease(LockKey, LeaseRequestId),
     /// What a node said of itself.
     Node(u64),
     /// A lost hold that keeps its name closed, by its token.
@@ -65,8 +65,8 @@ pub enum Record {
     Holder(Holder),
     /// See [`RecordKey::Waiter`].
     Waiter(Waiter),
-    /// See [`RecordKey::Take`].
-    Take(Take),
+    /// See [`RecordKey::FinishedLease`].
+    FinishedLease(FinishedLease),
     /// See [`RecordKey::Node`].
     Node(Announcement),
     /// See [`RecordKey::Delay`].
@@ -158,7 +158,9 @@ impl Machine {
                 self.locks.get(lock)?.holders.get(token).map(|holder| Record::Holder(holder.as_ref().clone()))
             }
             RecordKey::Waiter(lock, sequence) => self.locks.get(lock)?.queue.get(sequence).cloned().map(Record::Waiter),
-            RecordKey::Take(lock, take) => self.takes.get(&(lock.clone(), *take)).cloned().map(Record::Take),
+            RecordKey::FinishedLease(lock, take) => {
+                self.finished_leases.get(&(lock.clone(), *take)).cloned().map(Record::FinishedLease)
+            }
             RecordKey::Node(id) => self.nodes.get(id).cloned().map(Record::Node),
             RecordKey::Document(lock) => self.documents.free.get(lock).cloned().map(Record::Document),
             RecordKey::Process(namespace, process) => {
@@ -199,7 +201,7 @@ impl Machine {
             .locks
             .iter()
             .flat_map(|(key, lock)| lock.delays.keys().map(|token| RecordKey::Delay(key.clone(), *token)));
-        let takes = self.takes.keys().map(|(lock, take)| RecordKey::Take(lock.clone(), *take));
+        let takes = self.finished_leases.keys().map(|(lock, take)| RecordKey::FinishedLease(lock.clone(), *take));
         let nodes = self.nodes.keys().map(|id| RecordKey::Node(*id));
         let documents = self.documents.free.keys().map(|lock| RecordKey::Document(lock.clone()));
         let pings = self.documents.pings.keys();

@@ -2,7 +2,7 @@
 
 use super::acquire::Asking;
 use super::queue::covers;
-use super::state::{Entered, Standing};
+use super::state::{ClaimState, Entered};
 use super::{Machine, RecordKey};
 use crate::model::{
     Access, Claim, FencingToken, Grant, LockKey, Outcome, Owner, QuotaKind, Reentry, Refusal, RequestId, SessionId,
@@ -17,7 +17,7 @@ impl Machine {
         }
         let (session, owner) = (asking.acquire.request.session, asking.acquire.owner.as_ref());
         for (key, access) in asking.members {
-            let Some(token) = self.standing_of_owner(key, session, owner) else { continue };
+            let Some(token) = self.claim_of_owner(key, session, owner) else { continue };
             return match (token, asking.reentry()) {
                 (Some(token), Reentry::Count) => self.may_enter_again(key, *access, session, token),
                 (token, Reentry::Count | Reentry::Refuse | Reentry::Wait) => {
@@ -51,7 +51,7 @@ impl Machine {
     }
 
     /// The token of the owner's oldest hold, or none where it only waits; outermost `None` where it does neither.
-    pub(super) fn standing_of_owner(
+    pub(super) fn claim_of_owner(
         &self,
         key: &LockKey,
         session: SessionId,
@@ -61,15 +61,15 @@ impl Machine {
     }
 
     /// Enters the hold of its only lock once more.
-    pub(super) fn enter(&mut self, asking: &Asking<'_>, token: FencingToken) -> Outcome {
+    pub(super) fn reenter(&mut self, asking: &Asking<'_>, token: FencingToken) -> Outcome {
         let (request, fingerprint) = (asking.acquire.request, asking.fingerprint);
         let Some((key, _)) = asking.members.only() else { return Outcome::Withdrawn };
         let holder = self.locks.get_mut(key).and_then(|lock| lock.holders.get_mut(&token));
         let Some(holder) = holder else { return Outcome::Refused(Refusal::NotHeld { lock: key.clone() }) };
         holder.extras_mut().again.push(Entered { number: request.number, fingerprint });
         let (deadline, ends) = (holder.leased_until(), holder.ends());
-        self.stand(request, key, Standing::Holds(token), false);
-        self.touch(RecordKey::Holder(key.clone(), token));
+        self.add_claim(request, key, ClaimState::Holding(token), false);
+        self.mark_dirty(RecordKey::Holder(key.clone(), token));
         Outcome::Granted(Grant { token, deadline, ends, waited_ms: 0 })
     }
 
@@ -93,8 +93,8 @@ impl Machine {
         };
         holder.tidy_extras();
         let left = holder.depth();
-        self.touch(RecordKey::Holder(key.clone(), token));
-        self.request_is_over(key, claim, number, left_by, answer);
+        self.mark_dirty(RecordKey::Holder(key.clone(), token));
+        self.finish_request(key, claim, number, left_by, answer);
         u32::try_from(left).unwrap_or(u32::MAX)
     }
 }

@@ -13,7 +13,7 @@ impl Machine {
             Err(known) => return known,
         };
         let key = LockKey { namespace, name: release.name.clone() };
-        self.settle(&key);
+        self.expire_due_at(&key);
         let holder = self.locks.get(&key).and_then(|lock| lock.holders.get(&release.token));
         let outcome = match holder.map(|holder| holder.request.claim.session()) {
             Some(Some(owner)) if owner == id => Outcome::Released { left: self.release_once(&key, release.token) },
@@ -21,7 +21,7 @@ impl Machine {
                 Outcome::Refused(self.not_held(&key, |holder| holder.request.claim.session() == Some(id)))
             }
         };
-        self.final_answer(release.request, fingerprint, outcome)
+        self.finish(release.request, fingerprint, outcome)
     }
 
     /// Gives back what the newest of the hold's requests entered; the last one ends the hold. Answers how many are left.

@@ -16,7 +16,7 @@ use super::advance::{BesideSets, Passing};
 use super::lock::Lock;
 use super::owners::{Lookup, Owned, OwnerKey, endless_hold};
 use super::state::{Holder, Purpose, Waiter};
-use crate::model::{FencingToken, Kind, LockKey, Mode, SessionId, WaitsBecause};
+use crate::model::{FencingToken, Kind, LockKey, Mode, SessionId, WaitReason};
 
 /// What an exclusive hold takes of a lock: more than all shared ones together.
 const WHOLE: i64 = 1 << 40;
@@ -112,7 +112,7 @@ pub(super) enum Node {
 }
 
 /// Something that is in the way of a turn, and how.
-pub(super) type Edge = (Node, WaitsBecause);
+pub(super) type Edge = (Node, WaitReason);
 
 impl Queue<'_> {
     pub(super) fn is_semaphore(&self) -> bool {

@@ -20,9 +20,9 @@ impl Machine {
         fingerprint: u64,
     ) -> Result<Namespace, Outcome> {
         self.live_session(request.session).map_err(Outcome::Refused)?;
-        self.answered_below(request.session, answered_below);
-        self.settle_request(request);
-        let known = self.live_request(request, fingerprint).or_else(|| self.recall(request, fingerprint));
+        self.forget_below(request.session, answered_below);
+        self.expire_due_of(request);
+        let known = self.live_request(request, fingerprint).or_else(|| self.finished_answer(request, fingerprint));
         match (known, self.namespace_of(request.session)) {
             (Some(outcome), _) => Err(outcome),
             (None, Some(namespace)) => Ok(namespace.clone()),
@@ -36,7 +36,7 @@ impl Machine {
         let deadline = self.sessions.get(&id).map(|session| session.record.deadline);
         if deadline.is_some_and(|deadline| deadline < now) {
             self.end_session(id, crate::model::EndReason::Expired);
-            self.grant_what_is_free();
+            self.grant_ready();
         } else if deadline.is_some() {
             return Ok(());
         }
@@ -45,7 +45,7 @@ impl Machine {
 
     /// The answer to this request if there is one; `None` for a new one, which is to be executed. Live requests are found
     /// by their locks before this is asked.
-    pub(super) fn recall(&self, request: RequestId, fingerprint: u64) -> Option<Outcome> {
+    pub(super) fn finished_answer(&self, request: RequestId, fingerprint: u64) -> Option<Outcome> {
         let session = self.sessions.get(&request.session)?;
         let number = request.number;
         if let Some(done) = session.finished.get(&number) {
@@ -59,7 +59,7 @@ impl Machine {
     }
 
     /// Drops remembered answers below what the client says it has seen.
-    pub(super) fn answered_below(&mut self, id: SessionId, below: u64) {
+    pub(super) fn forget_below(&mut self, id: SessionId, below: u64) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         if below <= session.record.floor {
             return;
@@ -74,7 +74,7 @@ impl Machine {
 
     /// Remembers the answer to a request, unless its client said that it will not ask again. When the window is full
     /// the lowest number is forgotten and the floor rises past it.
-    pub(super) fn remember(&mut self, id: SessionId, number: u64, done: Finished) {
+    pub(super) fn record_finished(&mut self, id: SessionId, number: u64, done: Finished) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         if number < session.record.floor || limits::OWN_REQUESTS_MIN <= number {
             return;
@@ -93,14 +93,14 @@ impl Machine {
         }
         if let Some(lowest) = forgotten {
             self.dirty.gone(RecordKey::Finished(id, lowest));
-            self.touch(RecordKey::Session(id));
+            self.mark_dirty(RecordKey::Session(id));
         }
     }
 
     /// Remembers a final answer and gives it.
-    pub(super) fn final_answer(&mut self, request: RequestId, fingerprint: u64, outcome: Outcome) -> Outcome {
+    pub(super) fn finish(&mut self, request: RequestId, fingerprint: u64, outcome: Outcome) -> Outcome {
         let done = Finished { fingerprint: Some(fingerprint), outcome: outcome.clone() };
-        self.remember(request.session, request.number, done);
+        self.record_finished(request.session, request.number, done);
         outcome
     }
 }

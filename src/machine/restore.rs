@@ -6,7 +6,7 @@
 
 use std::ops::Bound;
 
-use super::expiry::Due;
+use super::expiry::DeadlineOf;
 use super::{Machine, RecordKey};
 use crate::limits;
 use crate::model::{EndReason, LockKey, Refusal, Restoring};
@@ -29,12 +29,12 @@ impl Machine {
         for id in sessions {
             self.end_session(id, EndReason::Broken);
         }
-        self.grant_what_is_free();
+        self.grant_ready();
         self.globals.settings = None;
         self.globals.cluster_id = Some(restoring.cluster_id);
         let nodes: Vec<_> = std::mem::take(&mut self.nodes).into_keys().collect();
-        nodes.into_iter().for_each(|node| self.touch(RecordKey::Node(node)));
-        self.touch(RecordKey::Globals);
+        nodes.into_iter().for_each(|node| self.mark_dirty(RecordKey::Node(node)));
+        self.mark_dirty(RecordKey::Globals);
         self.events.clear();
     }
 
@@ -52,10 +52,10 @@ impl Machine {
 
     /// Grants nothing for so long.
     fn close(&mut self, ms: u64) {
-        self.move_due(self.globals.closed_until, None, Due::Opening);
+        self.move_deadline(self.globals.closed_until, None, DeadlineOf::Opening);
         self.globals.closed_until = (ms != 0).then(|| self.globals.now.after_ms(ms));
         self.globals.opening = None;
-        self.move_due(None, self.globals.closed_until, Due::Opening);
+        self.move_deadline(None, self.globals.closed_until, DeadlineOf::Opening);
     }
 
     /// The time is over: looks at a bounded number of queues, and goes on in the same or the next sweep. Returns how many.
@@ -65,7 +65,7 @@ impl Machine {
         let locks = self.locks.range((from, Bound::Unbounded)).take(max + 1);
         let mut keys: Vec<LockKey> = locks.map(|(key, _)| key.clone()).collect();
         let next = if keys.len() <= max { None } else { keys.pop() };
-        keys.iter().for_each(|key| self.look_at(key, 0));
+        keys.iter().for_each(|key| self.check_queue(key, 0));
         match next {
             Some(_) => self.globals.opening = next,
             None => self.close(0),

@@ -1,7 +1,7 @@
 //! Semaphores whose limit the cluster keeps: set, changed and removed from outside.
 
 use super::{Machine, RecordKey};
-use crate::model::{EventKind, Kind, LeaveReason, LockKey, Mode, Outcome, QuotaKind, Refusal};
+use crate::model::{EventKind, Kind, LockKey, Mode, Outcome, QuotaKind, Refusal, WaitEndReason};
 
 impl Machine {
     /// Keeps a semaphore with this limit. Who waits for more than that is refused; nobody who holds is evicted.
@@ -23,7 +23,7 @@ impl Machine {
         if same {
             return Outcome::Done;
         }
-        let lock = self.lock_in_use(key, Kind::Semaphore, Some(limit));
+        let lock = self.lock_or_new(key, Kind::Semaphore, Some(limit));
         lock.limit = Some(limit);
         lock.limit_kept = true;
         self.limit_changed(key, Some(limit));
@@ -50,8 +50,8 @@ impl Machine {
     }
 
     fn limit_changed(&mut self, key: &LockKey, limit: Option<u32>) {
-        self.touch(RecordKey::Semaphore(key.clone()));
-        self.look_at(key, 0);
+        self.mark_dirty(RecordKey::Semaphore(key.clone()));
+        self.check_queue(key, 0);
         self.happened(key, None, EventKind::LimitChanged { limit }, None);
     }
 
@@ -66,7 +66,7 @@ impl Machine {
         let beyond: Vec<_> = waiters.filter(|(_, count)| limit < *count).collect();
         for (sequence, asked) in beyond {
             let refusal = Refusal::LimitExceeded { lock: key.clone(), limit, asked };
-            self.leave_with(key, sequence, LeaveReason::Impossible, Outcome::Refused(refusal));
+            self.end_wait_as(key, sequence, WaitEndReason::Impossible, Outcome::Refused(refusal));
         }
     }
 }

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use super::expiry::Due;
-use super::grant::Ending;
-use super::state::{Session, SessionRecord, Standing, Tombstone};
+use super::expiry::DeadlineOf;
+use super::grant::EndCause;
+use super::state::{ClaimState, Session, SessionRecord, Tombstone};
 use super::{Machine, RecordKey};
 use crate::faults::{self, Fault};
 use crate::limits;
 use crate::model::{
-    Attach, Attachment, BoundAdvice, DurationField, EndReason, EndSession, EventKind, LeaveReason, LogTime,
-    OpenSession, Outcome, Principal, QuotaKind, Reason, Refusal, SessionClose, SessionId, Setting, Subject,
+    Attach, Attachment, BoundAdvice, DurationField, EndReason, EndSession, EventKind, LogTime, OpenSession, Outcome,
+    Principal, QuotaKind, Reason, Refusal, SessionClose, SessionId, Setting, Subject, WaitEndReason,
 };
 
 impl Machine {
@@ -47,10 +47,10 @@ impl Machine {
         };
         self.sessions.insert(id, Box::new(Session::new(record)));
         self.handles.insert((open.namespace.clone(), open.handle.clone()), id);
-        self.move_due(None, Some(deadline), Due::Session(id));
+        self.move_deadline(None, Some(deadline), DeadlineOf::Session(id));
         self.usage_of(&open.namespace).sessions += 1;
         self.totals.sessions += 1;
-        self.touch(RecordKey::Session(id));
+        self.mark_dirty(RecordKey::Session(id));
         self.event(Some(open.namespace.clone()), Subject::Session(id), EventKind::SessionOpened);
         Outcome::Opened { session: id, ttl_ms: open.ttl_ms, deadline }
     }
@@ -120,8 +120,8 @@ impl Machine {
         session.record.seen = now;
         session.record.seen_at = wall;
         session.record.leaderless_ms = self.globals.leaderless_ms;
-        self.touch(RecordKey::Session(id));
-        self.move_due(Some(old), Some(new), Due::Session(id));
+        self.mark_dirty(RecordKey::Session(id));
+        self.move_deadline(Some(old), Some(new), DeadlineOf::Session(id));
         told
     }
 
@@ -135,8 +135,8 @@ impl Machine {
         let old = session.record.deadline;
         let new = session.record.disconnect_grace_ms.map_or(old, |grace| old.min(now.after_ms(grace)));
         session.record.deadline = new;
-        self.touch(RecordKey::Session(id));
-        self.move_due(Some(old), Some(new), Due::Session(id));
+        self.mark_dirty(RecordKey::Session(id));
+        self.move_deadline(Some(old), Some(new), DeadlineOf::Session(id));
         Outcome::Done
     }
 
@@ -187,8 +187,8 @@ impl Machine {
     /// As [`end_session`](Self::end_session), where an operator did it with the operator and the reason.
     fn end_session_as(&mut self, id: SessionId, reason: EndReason, broken: Option<(&Principal, &Reason)>) -> usize {
         let Some(session) = self.sessions.remove(&id) else { return 0 };
-        self.move_due(Some(session.record.deadline), None, Due::Session(id));
-        self.touch(RecordKey::Session(id));
+        self.move_deadline(Some(session.record.deadline), None, DeadlineOf::Session(id));
+        self.mark_dirty(RecordKey::Session(id));
         for number in session.finished.keys() {
             self.dirty.gone(RecordKey::Finished(id, *number));
         }
@@ -209,17 +209,17 @@ impl Machine {
         standings.sort_by_key(|(number, _)| *number);
         for (_, (lock, standing)) in standings {
             match standing {
-                Standing::Waits(_) if faults::on(Fault::DeadWaiterLeft) => {}
-                Standing::Waits(sequence) => self.leave(&lock, sequence, LeaveReason::SessionEnded),
-                Standing::Holds(token) => {
+                ClaimState::Waiting(_) if faults::on(Fault::DeadWaiterLeft) => {}
+                ClaimState::Waiting(sequence) => self.end_wait(&lock, sequence, WaitEndReason::SessionEnded),
+                ClaimState::Holding(token) => {
                     let broken = broken.map(|(by, why)| (by.clone(), why.clone()));
-                    self.end_hold_as(&lock, token, Ending { reason, answer: None, broken });
+                    self.end_hold_as(&lock, token, EndCause { reason, answer: None, broken });
                 }
             }
         }
         self.event(Some(namespace), Subject::Session(id), EventKind::SessionEnded { reason, why });
-        self.move_due(None, Some(deadline), Due::Tombstone(id));
-        self.touch(RecordKey::Tombstone(id));
+        self.move_deadline(None, Some(deadline), DeadlineOf::Tombstone(id));
+        self.mark_dirty(RecordKey::Tombstone(id));
         self.totals.sessions -= 1;
         ended
     }

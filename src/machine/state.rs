@@ -293,20 +293,20 @@ pub struct Session {
     /// What is stored of the session itself.
     pub record: SessionRecord,
     /// Its requests that wait or hold; derived from locks.
-    pub(super) live: SmallMap<u64, (LockKey, Standing)>,
+    pub(super) live: SmallMap<u64, (LockKey, ClaimState)>,
     /// Its requests for several locks, with each of them that it waits for or still holds; derived from locks.
-    pub sets: BTreeMap<u64, BTreeMap<LockKey, Standing>>,
+    pub sets: BTreeMap<u64, BTreeMap<LockKey, ClaimState>>,
     /// Its finished requests that may be repeated.
     pub(super) finished: SmallMap<u64, Finished>,
 }
 
 /// How a claim stands with its lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Standing {
+pub enum ClaimState {
     /// In the queue, under this place number.
-    Waits(u64),
+    Waiting(u64),
     /// Holds it, with this token.
-    Holds(FencingToken),
+    Holding(FencingToken),
 }
 
 /// The remembered answer to a request.
@@ -336,7 +336,7 @@ pub struct Tombstone {
 /// What is remembered of a finished take without a session. A live one has no record of its own: its hold or wait has all
 /// of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Take {
+pub struct FinishedLease {
     /// Its secret.
     pub handle: Handle,
     /// As in [`Request`]; `None` where a cancel burnt an unseen take.
@@ -366,6 +366,6 @@ pub struct Usage {
 pub(super) fn request_of(claim: Claim) -> Option<(SessionId, u64)> {
     match claim {
         Claim::Request(request) => Some((request.session, request.number)),
-        Claim::Take(_) => None,
+        Claim::Lease(_) => None,
     }
 }

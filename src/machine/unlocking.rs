@@ -7,7 +7,7 @@ use std::ops::Bound;
 use serde::{Deserialize, Serialize};
 
 use super::Machine;
-use super::expiry::Due;
+use super::expiry::DeadlineOf;
 use super::looked_at;
 use crate::limits;
 use crate::model::{DocumentId, EndReason, FencingToken, LockKey, LockName, LogTime, Namespace, Outcome, ProcessId};
@@ -72,7 +72,7 @@ impl Machine {
         let before = self.globals.unlocking.first().map(|first| first.since);
         change(&mut self.globals.unlocking);
         let after = self.globals.unlocking.first().map(|first| first.since);
-        self.move_due(before, after, Due::Unlocking);
+        self.move_deadline(before, after, DeadlineOf::Unlocking);
     }
 
     /// Frees the document of this lock where a command freed it that the sweep goes on with.

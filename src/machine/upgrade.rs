@@ -3,16 +3,16 @@
 //! An upgrade that waits stands at the head of the queue, under the sequence number 0 that no other waiter has: so there
 //! is one of them at most, and everybody else is behind it.
 
-use super::alter::Altering;
+use super::alter::HoldChange;
 use super::lock::Lock;
 use super::owners::Change;
-use super::state::{Entered, Holder, Purpose, Request, Standing, Waiter};
+use super::state::{ClaimState, Entered, Holder, Purpose, Request, Waiter};
 use super::{Machine, RecordKey};
 use crate::faults::{self, Fault};
 use crate::limits;
 use crate::model::{
-    Claim, EndReason, EventKind, FencingToken, Grant, Kind, LeaveReason, LockKey, LogTime, Mode, Outcome, Patience,
-    QuotaKind, Refusal, RequestId,
+    Claim, EndReason, EventKind, FencingToken, Grant, Kind, LockKey, LogTime, Mode, Outcome, Patience, QuotaKind,
+    Refusal, RequestId, WaitEndReason,
 };
 
 /// The sequence number of an upgrade that waits.
@@ -26,9 +26,9 @@ impl Lock {
 }
 
 impl Machine {
-    pub(super) fn downgrade(&mut self, altering: &Altering<'_>, token: FencingToken) -> Outcome {
-        let (key, claim, mode) = match self.changeable(altering, token) {
-            Ok(holder) => (altering.key, holder.request.claim, holder.request.mode),
+    pub(super) fn downgrade(&mut self, change: &HoldChange<'_>, token: FencingToken) -> Outcome {
+        let (key, claim, mode) = match self.changeable(change, token) {
+            Ok(holder) => (change.key, holder.request.claim, holder.request.mode),
             Err(refusal) => return Outcome::Refused(refusal),
         };
         if mode == Mode::Shared {
@@ -42,29 +42,29 @@ impl Machine {
         holder.tidy_extras();
         if let Some(upgrade) = upgrade {
             let ended = Outcome::HoldEnded { reason: EndReason::Released };
-            self.request_is_over(key, claim, upgrade.number, upgrade.fingerprint, ended);
+            self.finish_request(key, claim, upgrade.number, upgrade.fingerprint, ended);
         }
-        self.touch(RecordKey::Holder(key.clone(), token));
-        self.look_at(key, 0);
+        self.mark_dirty(RecordKey::Holder(key.clone(), token));
+        self.check_queue(key, 0);
         self.happened(key, Some((claim, token)), EventKind::Downgraded, Some(Mode::Shared));
         Outcome::Downgraded
     }
 
-    pub(super) fn upgrade(&mut self, altering: &Altering<'_>, token: FencingToken, patience: Patience) -> Outcome {
-        let (key, request) = (altering.key, altering.alter.request);
-        let waiter = match self.may_upgrade(altering, token, patience) {
+    pub(super) fn upgrade(&mut self, change: &HoldChange<'_>, token: FencingToken, patience: Patience) -> Outcome {
+        let (key, request) = (change.key, change.alter.request);
+        let waiter = match self.may_upgrade(change, token, patience) {
             Ok(waiter) => waiter,
             Err(refusal) => return Outcome::Refused(refusal),
         };
         if self.locks.get(key).is_some_and(|lock| lock.admits_upgrade(token)) {
-            let asked = Entered { number: request.number, fingerprint: altering.fingerprint };
+            let asked = Entered { number: request.number, fingerprint: change.fingerprint };
             return match self.make_exclusive(key, token, asked, 0) {
                 Some(grant) => Outcome::Granted(grant),
                 None => Outcome::Refused(Refusal::NotHeld { lock: key.clone() }),
             };
         }
         let events = self.events.len();
-        self.stand_in_queue(key, HEAD, waiter);
+        self.enqueue(key, HEAD, waiter);
         match self.refuse_cycle(std::slice::from_ref(key), HEAD, events) {
             Ok(()) => Outcome::Queued(self.place(key, HEAD)),
             Err(refused) => refused,
@@ -72,11 +72,11 @@ impl Machine {
     }
 
     /// What would wait, unless it is refused at once.
-    fn may_upgrade(&self, altering: &Altering<'_>, token: FencingToken, patience: Patience) -> Result<Waiter, Refusal> {
-        let key = altering.key;
-        let holder = self.changeable(altering, token)?;
+    fn may_upgrade(&self, change: &HoldChange<'_>, token: FencingToken, patience: Patience) -> Result<Waiter, Refusal> {
+        let key = change.key;
+        let holder = self.changeable(change, token)?;
         if holder.request.mode == Mode::Exclusive {
-            let session = altering.session();
+            let session = change.session();
             return Err(Refusal::AlreadyHeld { lock: key.clone(), session, token: Some(token) });
         }
         let Some(lock) = self.locks.get(key) else { return Err(Refusal::NotHeld { lock: key.clone() }) };
@@ -98,9 +98,9 @@ impl Machine {
             self.quotas.one_more(QuotaKind::Waiters, self.used(&key.namespace).waiters)?;
         }
         let request = Request {
-            claim: Claim::Request(altering.alter.request),
+            claim: Claim::Request(change.alter.request),
             mode: Mode::Exclusive,
-            fingerprint: altering.fingerprint,
+            fingerprint: change.fingerprint,
             extras: None,
             ..holder.request.clone()
         };
@@ -117,14 +117,14 @@ impl Machine {
     }
 
     /// A lock's hold that may change its mode: the session's own, entered once.
-    fn changeable(&self, altering: &Altering<'_>, token: FencingToken) -> Result<&Holder, Refusal> {
-        let holder = self.own_hold(altering, token)?;
+    fn changeable(&self, change: &HoldChange<'_>, token: FencingToken) -> Result<&Holder, Refusal> {
+        let holder = self.own_hold(change, token)?;
         if matches!(holder.request.mode, Mode::Permits(_)) {
-            return Err(Refusal::KindMismatch { lock: altering.key.clone(), kind: Kind::Semaphore });
+            return Err(Refusal::KindMismatch { lock: change.key.clone(), kind: Kind::Semaphore });
         }
         if 1 < holder.depth() {
             let depth = u32::try_from(holder.depth()).unwrap_or(u32::MAX);
-            return Err(Refusal::Entered { lock: altering.key.clone(), depth });
+            return Err(Refusal::Entered { lock: change.key.clone(), depth });
         }
         Ok(holder)
     }
@@ -144,9 +144,9 @@ impl Machine {
         let mut holder = lock.holders.remove(&from)?;
         self.index_hold(key, from, &holder, Change::Went);
         for end in holder.own_ends(key, from) {
-            self.due.remove(&end);
+            self.deadlines.remove(&end);
         }
-        self.due.extend(holder.own_ends(key, token));
+        self.deadlines.extend(holder.own_ends(key, token));
         holder.request.mode = Mode::Exclusive;
         holder.extras_mut().upgrade = Some(asked);
         let grant = holder.grant(token, asked.number);
@@ -157,13 +157,13 @@ impl Machine {
         self.index_hold(key, token, &holder, Change::Came);
         self.locks.get_mut(key)?.holders.insert(token, holder);
         for (number, in_set) in numbers {
-            self.stands(key, Claim::Request(RequestId { session, number }), Standing::Holds(token), in_set);
+            self.index_claim(key, Claim::Request(RequestId { session, number }), ClaimState::Holding(token), in_set);
         }
         self.check_holder(key, token);
         self.capacity_changes(key);
         self.holders_changed(key);
-        self.touch(RecordKey::Holder(key.clone(), from));
-        self.touch(RecordKey::Holder(key.clone(), token));
+        self.mark_dirty(RecordKey::Holder(key.clone(), from));
+        self.mark_dirty(RecordKey::Holder(key.clone(), token));
         let claim = Claim::Request(RequestId { session, number: asked.number });
         let kind = EventKind::Upgraded { from, waited_ms };
         self.happened(key, Some((claim, token)), kind, Some(Mode::Exclusive));
@@ -174,7 +174,7 @@ impl Machine {
     pub(super) fn end_upgrade_of(&mut self, key: &LockKey, token: FencingToken, reason: EndReason) {
         let head = self.locks.get(key).and_then(|lock| lock.queue.get(&HEAD));
         if head.is_some_and(|waiter| waiter.purpose == Purpose::Upgrade(token)) {
-            self.leave_with(key, HEAD, LeaveReason::HoldEnded, Outcome::HoldEnded { reason });
+            self.end_wait_as(key, HEAD, WaitEndReason::HoldEnded, Outcome::HoldEnded { reason });
         }
     }
 }

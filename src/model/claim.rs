@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{RequestId, SessionId, TakeId};
+use super::{LeaseRequestId, RequestId, SessionId};
 
 /// Who waits or holds: a session's request, or a sessionless take. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -10,7 +10,7 @@ pub enum Claim {
     /// A session's acquire.
     Request(RequestId),
     /// A token lease's take.
-    Take(TakeId),
+    Lease(LeaseRequestId),
 }
 
 impl Claim {
@@ -19,7 +19,7 @@ impl Claim {
     pub fn session(&self) -> Option<SessionId> {
         match self {
             Claim::Request(request) => Some(request.session),
-            Claim::Take(_) => None,
+            Claim::Lease(_) => None,
         }
     }
 }

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Alter, Announcement, Attachment, DocumentCommand, Extras, Fairness, FencingToken, Handle, Instance, Invalid,
-    LockKey, LockName, Manage, Metadata, Namespace, Owner, Reason, Reentry, RequestId, SessionId, SmallMap, TakeId,
-    small_map,
+    LeaseRequestId, LockKey, LockName, Manage, Metadata, Namespace, Owner, Reason, Reentry, RequestId, SessionId,
+    SmallMap, small_map,
 };
 use crate::limits;
 
@@ -48,7 +48,7 @@ pub enum Command {
         /// Which lock.
         lock: LockKey,
         /// Which take.
-        take: TakeId,
+        take: LeaseRequestId,
         /// Proof that the take was the caller's.
         handle: Handle,
     },
@@ -324,7 +324,7 @@ pub struct TakeLease {
     /// Which lock.
     pub lock: LockKey,
     /// Repeat it with the same id: the first answer counts.
-    pub take: TakeId,
+    pub take: LeaseRequestId,
     /// The secret that refreshes and drops it.
     pub handle: Handle,
     /// How the lock is wanted.

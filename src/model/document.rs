@@ -8,7 +8,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    FencingToken, Handle, Invalid, LockKey, LockName, LockValue, LogTime, Metadata, Namespace, TakeId, WallTime, text,
+    FencingToken, Handle, Invalid, LeaseRequestId, LockKey, LockName, LockValue, LogTime, Metadata, Namespace,
+    WallTime, text,
 };
 use crate::limits;
 
@@ -29,10 +30,10 @@ impl DocumentId {
 
     /// The name under which the machine remembers the acquisition: no take that was drawn from 128 random bits meets it.
     #[must_use]
-    pub fn take(self) -> TakeId {
+    pub fn take(self) -> LeaseRequestId {
         let mut bytes = [0; 16];
         bytes[4..].copy_from_slice(&self.0);
-        TakeId(u128::from_be_bytes(bytes))
+        LeaseRequestId(u128::from_be_bytes(bytes))
     }
 
     /// What proves the acquisition to commands that ask for a handle: the digits that everybody may see.

@@ -135,11 +135,11 @@ pub enum EventKind {
         waited_ms: u64,
     },
     /// The request waits no longer: its patience, its session or its take ended.
-    Left {
+    WaitEnded {
         /// Its number in the queue.
         sequence: u64,
         /// Why it left.
-        why: LeaveReason,
+        why: WaitEndReason,
     },
     /// A hold was given back.
     Released {
@@ -228,7 +228,7 @@ pub enum EventKind {
 
 /// Why somebody left a queue without a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum LeaveReason {
+pub enum WaitEndReason {
     /// It waited as long as it was asked to.
     TimedOut,
     /// It was cancelled.
@@ -239,7 +239,7 @@ pub enum LeaveReason {
     HoldEnded,
     /// The semaphore's limit fell below what it asked for.
     Impossible,
-    /// It would have waited for ever: a later grant closed a circle of owners that wait for each other.
+    /// It would have waited for ever: a later grant closed a cycle of owners that wait for each other.
     Deadlock,
 }
 
@@ -266,7 +266,7 @@ impl EventKind {
         match self {
             EventKind::Queued { .. } => "queued",
             EventKind::Granted { .. } => "granted",
-            EventKind::Left { .. } => "left",
+            EventKind::WaitEnded { .. } => "left",
             EventKind::Released { .. } => "released",
             EventKind::Expired { .. } => "expired",
             EventKind::Upgraded { .. } => "upgraded",

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{FencingToken, LockKey, LogTime, Metadata, Mode, Owner, Parent, RequestId, SessionId, WaitsBecause};
+use super::{FencingToken, LockKey, LogTime, Metadata, Mode, Owner, Parent, RequestId, SessionId, WaitReason};
 
 /// What is to be explained.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,7 +25,7 @@ pub struct Explanation {
     /// The waits, each once.
     pub chain: Vec<ExplainedWait>,
     /// Holds in the way of any of them whose owners wait for nothing, as far as the cluster knows: their end sets the chain
-    /// going. None where nobody waits but in a circle. Where nobody waits at all, the holders of the lock.
+    /// going. None where nobody waits but in a cycle. Where nobody waits at all, the holders of the lock.
     pub freed_by: Vec<Obstacle>,
     /// Something was left out.
     pub more: bool,
@@ -55,8 +55,8 @@ pub struct ExplainedWait {
 pub struct Obstacle {
     /// At which lock.
     pub lock: LockKey,
-    /// How. Never [`WaitsBecause::Nested`].
-    pub why: WaitsBecause,
+    /// How. Never [`WaitReason::Nested`].
+    pub why: WaitReason,
     /// Its number in the queue, where it stands ahead.
     pub sequence: Option<u64>,
     /// Who.

@@ -22,7 +22,7 @@ pub struct Extras {
     pub value: Option<LockValue>,
     /// Who waits for the asking run to finish.
     pub parent: Option<Parent>,
-    /// What happens where the wait would close a circle of owners that wait for each other.
+    /// What happens where the wait would close a cycle of owners that wait for each other.
     pub deadlock: OnDeadlock,
     /// However soon the hold ends, what it had stays closed for so long from the grant on, in milliseconds; at most a day. Only
     /// for exclusive locks and permits. Only a break of the hold opens it before.
@@ -92,10 +92,10 @@ pub enum Fairness {
     Barging,
 }
 
-/// What happens to a wait that closes a circle. New variants are added at the end.
+/// What happens to a wait that closes a cycle. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum OnDeadlock {
-    /// It is refused, and told the circle.
+    /// It is refused, and told the cycle.
     #[default]
     Refuse,
     /// It waits all the same.

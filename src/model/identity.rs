@@ -78,9 +78,9 @@ impl fmt::Display for RequestId {
 /// - Those of documents have no bit among the top 32.
 /// - Those with all of the top 32 bits are reserved: nodes refuse them to callers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct TakeId(pub u128);
+pub struct LeaseRequestId(pub u128);
 
-impl TakeId {
+impl LeaseRequestId {
     /// The identity from these random bits; never a reserved one.
     #[must_use]
     pub fn from_random(random: u128) -> Self {

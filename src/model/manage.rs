@@ -75,7 +75,7 @@ impl Reason {
 
 /// What a break did, or would do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Breach {
+pub struct BreakReport {
     /// It was done; otherwise this is what would happen.
     pub done: bool,
     /// Whose hold; as it was, where only its lock-delay is left.

@@ -18,7 +18,7 @@
 
 mod alter;
 mod bounded;
-mod circle;
+mod cycle;
 mod claim;
 mod command;
 mod document;
@@ -44,9 +44,9 @@ mod token;
 mod valid;
 
 pub use alter::*;
-pub use circle::*;
 pub use claim::*;
 pub use command::*;
+pub use cycle::*;
 pub use document::*;
 pub use entry::*;
 pub use event::*;

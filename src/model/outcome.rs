@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Attachment, Breach, FencingToken, LockName, LogTime, Metadata, Mode, Owner, Principal, Refusal, RequestId,
+    Attachment, BreakReport, FencingToken, LockName, LogTime, Metadata, Mode, Owner, Principal, Refusal, RequestId,
     SessionId,
 };
 
@@ -75,7 +75,7 @@ pub enum Outcome {
     /// Applied; there is no result.
     Done,
     /// A hold was broken, or would be.
-    Broken(Box<Breach>),
+    Broken(Box<BreakReport>),
     /// A hold has another holder now.
     HandedOver {
         /// Under this token.

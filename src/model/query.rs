@@ -120,18 +120,18 @@ pub enum ListShow {
 
 /// An answer with the applied index at which it was true.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Answered {
+pub struct QueryReply {
     /// Log index up to which the answering node had applied.
     pub index: u64,
     /// Log time there; ages and remaining times below are relative to it.
     pub now: LogTime,
     /// The answer.
-    pub answer: Answer,
+    pub answer: QueryResult,
 }
 
 /// See [`Query`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Answer {
+pub enum QueryResult {
     /// To [`Query::Check`].
     Checked(Checked),
     /// To [`Query::Inspect`].

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    CircleLink, Closing, EndReason, FencingToken, HolderView, Kind, LockKey, LockValue, Namespace, Reason, SessionId,
+    Closing, DeadlockLink, EndReason, FencingToken, HolderView, Kind, LockKey, LockValue, Namespace, Reason, SessionId,
 };
 
 /// Why a command was refused. Each names what stands in the way. New variants are added at the end.
@@ -49,11 +49,11 @@ pub enum Refusal {
         /// The caller's.
         asked: u32,
     },
-    /// It would wait for ever: its wait closes a circle of owners that wait for each other.
-    #[error("waiting for {} would never end: {}", .circle.first().map_or("it", |link| link.lock.name.as_str()), CircleLink::sentences(.circle).join("; "))]
+    /// It would wait for ever: its wait closes a cycle of owners that wait for each other.
+    #[error("waiting for {} would never end: {}", .cycle.first().map_or("it", |link| link.lock.name.as_str()), DeadlockLink::sentences(.cycle).join("; "))]
     Deadlock {
         /// From the one that asked, each waits for the next, and the last for the first. Cut after 8.
-        circle: Vec<CircleLink>,
+        cycle: Vec<DeadlockLink>,
     },
     /// More permits than the semaphore has, or will ever have.
     #[error("{} permits of {} can never be granted: the limit is {limit}", .asked, .lock.name)]

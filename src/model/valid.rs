@@ -90,7 +90,7 @@ fn changes(event: &Event) -> (Option<FencingToken>, Option<FencingToken>) {
         }
         EventKind::Released { .. } | EventKind::Expired { .. } | EventKind::Broken { .. } => (token, None),
         EventKind::Queued { .. }
-        | EventKind::Left { .. }
+        | EventKind::WaitEnded { .. }
         | EventKind::Downgraded
         | EventKind::PermitsReturned { .. }
         | EventKind::RevokeRequested { .. }

@@ -2,8 +2,8 @@
 
 use crate::limits;
 use crate::model::{
-    Access, Alter, Alteration, Command, DocumentCommand, Invalid, Manage, Managing, Metadata, Mode, Patience, TakeId,
-    TakeLease,
+    Access, Alter, Alteration, Command, DocumentCommand, Invalid, LeaseRequestId, Manage, Managing, Metadata, Mode,
+    Patience, TakeLease,
 };
 use crate::service::{Call, ServiceError};
 
@@ -79,7 +79,7 @@ fn metadata(metadata: &Metadata) -> Result<(), ServiceError> {
     Ok(metadata.clone().checked().map(|_| ())?)
 }
 
-fn lease_request(take: TakeId) -> Result<(), ServiceError> {
+fn lease_request(take: LeaseRequestId) -> Result<(), ServiceError> {
     if !take.is_reserved() {
         return Ok(());
     }
@@ -154,7 +154,7 @@ mod tests {
         let first = limits::LEASE_REQUESTS_RESERVED_FROM;
         assert_eq!(first, 0xffff_ffff << 96);
         let calls = |take| {
-            let take = TakeId(take);
+            let take = LeaseRequestId(take);
             let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("dam").expect("legal") };
             let (handle, patience) = (Handle::from_random(1), Patience::Try);
             let asks = TakeLease {
@@ -177,8 +177,8 @@ mod tests {
             assert_eq!(check(&call), Ok(()));
         }
         for random in [0, first - 1, first, u128::MAX] {
-            assert!(!TakeId::from_random(random).is_reserved(), "{random:x}");
+            assert!(!LeaseRequestId::from_random(random).is_reserved(), "{random:x}");
         }
-        assert_eq!(TakeId::from_random(first - 1), TakeId(first - 1));
+        assert_eq!(LeaseRequestId::from_random(first - 1), LeaseRequestId(first - 1));
     }
 }

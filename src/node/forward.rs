@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::codec::{Kind, decode_message, encode_message};
-use crate::model::{Announcement, Answered, DigestClaim, Query, Reply};
+use crate::model::{Announcement, DigestClaim, Query, QueryReply, Reply};
 use crate::service::{Call, ClaimRef, MemberChange, RenewalCall, ServiceError, Status};
 
 /// A call that another node passes on. New variants are added at the end.
@@ -44,7 +44,7 @@ pub(super) enum Forwarded {
     /// To renewals.
     Replies(Vec<Reply>),
     /// To a question.
-    Answered(Answered),
+    QueryReply(QueryReply),
     /// Leadership was handed over.
     Transferred,
     /// It went wrong there.
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
     use crate::codec::hostile::{attack, mended};
     use crate::model::{
-        Claim, Command, LockKey, LockName, LogTime, Namespace, Outcome, RenewalTarget, SessionId, TakeId,
+        Claim, Command, LeaseRequestId, LockKey, LockName, LogTime, Namespace, Outcome, RenewalTarget, SessionId,
     };
     use crate::service::{NotSent, Proof};
 
@@ -98,7 +98,10 @@ mod tests {
         vec![
             Forward::Submit(Box::new(Call::new(Command::Tick))),
             Forward::Renew(vec![renewal(), renewal()]),
-            Forward::Settled { claim: ClaimRef { lock: lock.clone(), claim: Claim::Take(TakeId(5)) }, wait_ms: 9 },
+            Forward::Settled {
+                claim: ClaimRef { lock: lock.clone(), claim: Claim::Lease(LeaseRequestId(5)) },
+                wait_ms: 9,
+            },
             Forward::Query(Query::Inspect { lock }),
             Forward::Transfer(2),
             Forward::Status,

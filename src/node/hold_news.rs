@@ -35,7 +35,7 @@ impl HoldNews {
             }
             EventKind::Queued { .. }
             | EventKind::Granted { .. }
-            | EventKind::Left { .. }
+            | EventKind::WaitEnded { .. }
             | EventKind::Released { .. }
             | EventKind::Upgraded { .. }
             | EventKind::Downgraded

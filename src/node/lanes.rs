@@ -305,8 +305,8 @@ mod tests {
     use super::*;
     use crate::codec::encode_entry;
     use crate::model::{
-        Command, Entry, Handle, LockKey, LockName, Metadata, Mode, Namespace, Patience, Principal, SessionId, TakeId,
-        TakeLease, WallTime,
+        Command, Entry, Handle, LeaseRequestId, LockKey, LockName, Metadata, Mode, Namespace, Patience, Principal,
+        SessionId, TakeLease, WallTime,
     };
     use crate::service::Proof;
 
@@ -325,7 +325,7 @@ mod tests {
         let why = "w".repeat(limits::METADATA_BYTES_MAX).into();
         let take = TakeLease {
             lock: lock(),
-            take: TakeId(number.into()),
+            take: LeaseRequestId(number.into()),
             handle: handle(),
             access: Mode::Exclusive.into(),
             lease_ms: 1_000,

@@ -3,7 +3,7 @@
 use metrics::{Counter, Gauge, Histogram};
 
 use crate::machine::Applied;
-use crate::model::{EventKind, LeaveReason, Totals};
+use crate::model::{EventKind, Totals, WaitEndReason};
 
 /// A node's instruments, labelled with its id because several nodes may live in one process.
 pub(super) struct Metrics {
@@ -112,14 +112,14 @@ impl Metrics {
                 self.grants.increment(1);
                 self.wait_seconds.record(*waited_ms as f64 / 1e3);
             }
-            EventKind::Left { why: LeaveReason::TimedOut, .. } => self.timeouts.increment(1),
-            EventKind::Left {
+            EventKind::WaitEnded { why: WaitEndReason::TimedOut, .. } => self.timeouts.increment(1),
+            EventKind::WaitEnded {
                 why:
-                    LeaveReason::Withdrawn
-                    | LeaveReason::SessionEnded
-                    | LeaveReason::HoldEnded
-                    | LeaveReason::Impossible
-                    | LeaveReason::Deadlock,
+                    WaitEndReason::Withdrawn
+                    | WaitEndReason::SessionEnded
+                    | WaitEndReason::HoldEnded
+                    | WaitEndReason::Impossible
+                    | WaitEndReason::Deadlock,
                 ..
             }
             | EventKind::Upgraded { .. }

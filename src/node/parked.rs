@@ -64,7 +64,7 @@ impl Parked {
             EventKind::Granted { .. }
             | EventKind::HandedOver { .. }
             | EventKind::Upgraded { .. }
-            | EventKind::Left { .. } => {}
+            | EventKind::WaitEnded { .. } => {}
             EventKind::Queued { .. }
             | EventKind::Released { .. }
             | EventKind::Expired { .. }
@@ -98,8 +98,8 @@ mod tests {
 
     use super::*;
     use crate::model::{
-        FencingToken, LeaveReason, LockKey, LockName, LogTime, Mode, Namespace, Position, Principal, RequestId,
-        SessionId, Subject, WallTime,
+        FencingToken, LockKey, LockName, LogTime, Mode, Namespace, Position, Principal, RequestId, SessionId, Subject,
+        WaitEndReason, WallTime,
     };
 
     fn claim(number: u64) -> Claim {
@@ -117,7 +117,7 @@ mod tests {
                 (hold.clone(), EventKind::Granted { mode, waited_ms: 1 }),
                 (hold.clone(), EventKind::HandedOver { was: self::claim(9), from: token, mode, by: by.clone() }),
                 (hold, EventKind::Upgraded { from: token, waited_ms: 1 }),
-                (Subject::wait(&lock, claim), EventKind::Left { sequence: 1, why: LeaveReason::Withdrawn }),
+                (Subject::wait(&lock, claim), EventKind::WaitEnded { sequence: 1, why: WaitEndReason::Withdrawn }),
             ]
             .map(|(subject, kind)| {
                 let (position, namespace) = (Position::default(), Some(Namespace::default()));

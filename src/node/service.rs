@@ -9,8 +9,8 @@ use super::lanes::Now;
 use super::{Node, bounds};
 use crate::limits;
 use crate::model::{
-    Answer, Answered, Command, Invalid, LockKey, LogTime, Outcome, Query, Refusal, RenewalTarget, Reply, SessionId,
-    Submission,
+    Command, Invalid, LockKey, LogTime, Outcome, Query, QueryReply, QueryResult, Refusal, RenewalTarget, Reply,
+    SessionId, Submission,
 };
 use crate::raft::ProposeError;
 use crate::service::{
@@ -62,7 +62,7 @@ impl LockService for Node {
         }
     }
 
-    async fn query(&self, query: Query, freshness: Freshness) -> Result<Answered, ServiceError> {
+    async fn query(&self, query: Query, freshness: Freshness) -> Result<QueryReply, ServiceError> {
         match freshness {
             Freshness::Stale => Ok(self.core.consensus.machine(|machine| machine.query(&query))),
             Freshness::Linearizable => {
@@ -70,7 +70,7 @@ impl LockService for Node {
                     return self.query_here(&query).await;
                 }
                 let answer = Box::pin(self.pass_on(Forward::Query(query), None)).await?;
-                let Forwarded::Answered(answered) = answer else { return Err(unexpected()) };
+                let Forwarded::QueryReply(answered) = answer else { return Err(unexpected()) };
                 Ok(answered)
             }
         }
@@ -165,7 +165,7 @@ impl Node {
                 let wait = Duration::from_millis(wait_ms.min(limits::SETTLED_WAIT_MS));
                 self.settled_here(&claim, wait).await.map(Forwarded::Reply)
             }
-            Forward::Query(query) => self.query_here(&query).await.map(Forwarded::Answered),
+            Forward::Query(query) => self.query_here(&query).await.map(Forwarded::QueryReply),
             Forward::Transfer(to) => self.transfer_here(to).await.map(|()| Forwarded::Transferred),
             Forward::Status => Ok(Forwarded::Status(self.status_here())),
             Forward::RaiseFeatures(to) => self.raise_features_here(to).await.map(|()| Forwarded::FeaturesRaised),
@@ -281,7 +281,7 @@ impl Node {
         }
     }
 
-    async fn query_here(&self, query: &Query) -> Result<Answered, ServiceError> {
+    async fn query_here(&self, query: &Query) -> Result<QueryReply, ServiceError> {
         self.prove().await?;
         Ok(self.core.consensus.machine(|machine| machine.query(query)))
     }
@@ -312,8 +312,8 @@ async fn answered(reply: oneshot::Receiver<Result<Reply, ServiceError>>) -> Resu
 }
 
 fn claim_reply(machine: &crate::machine::Machine, query: &Query, lock: &LockKey) -> Result<Reply, ServiceError> {
-    let Answered { index, now, answer } = machine.query(query);
-    let Answer::Claim(outcome) = answer else {
+    let QueryReply { index, now, answer } = machine.query(query);
+    let QueryResult::Claim(outcome) = answer else {
         return Err(ServiceError::Internal("the machine answered another question".into()));
     };
     let outcome = outcome.unwrap_or_else(|| Outcome::Refused(Refusal::NotHeld { lock: lock.clone() }));

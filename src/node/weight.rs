@@ -171,7 +171,7 @@ mod tests {
     fn largest_take() -> Command {
         Command::TakeLease(TakeLease {
             lock: largest_lock(),
-            take: TakeId(u128::MAX),
+            take: LeaseRequestId(u128::MAX),
             handle: Handle::parse(&text(limits::HANDLE_BYTES_MAX)).expect("legal"),
             access: Access::permits(u32::MAX, u32::MAX),
             lease_ms: u64::MAX,

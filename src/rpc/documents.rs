@@ -4,7 +4,7 @@ use tonic::{Request, Response, Status};
 
 use super::convert::{documents, error_to_status, known, pings, reply_to_answer};
 use super::pb;
-use crate::model::{Answered, Invalid, Namespace, Query};
+use crate::model::{Invalid, Namespace, Query, QueryReply};
 use crate::service::{Call, Freshness, LockService, ServiceError};
 
 /// `Documents` over any service.
@@ -13,7 +13,7 @@ pub(super) struct Documents<S> {
 }
 
 impl<S: LockService> Documents<S> {
-    async fn question(&self, query: Query, how: i32) -> Result<Answered, Status> {
+    async fn question(&self, query: Query, how: i32) -> Result<QueryReply, Status> {
         let freshness = Freshness::from(known::<pb::Freshness>("freshness", how).map_err(refused)?);
         self.service.query(query, freshness).await.map_err(|error| error_to_status(&error))
     }

@@ -10,8 +10,8 @@ use tokio::task::JoinHandle;
 
 use super::server::{routes, serve};
 use crate::model::{
-    Acquire, Answer, Answered, Attachment, Checked, Command, Event, FencingToken, Grant, Invalid, LockName, LockView,
-    LogTime, Outcome, Page, Place, Query, Refusal, RenewalTarget, Reply, SessionId, TokenState,
+    Acquire, Attachment, Checked, Command, Event, FencingToken, Grant, Invalid, LockName, LockView, LogTime, Outcome,
+    Page, Place, Query, QueryReply, QueryResult, Refusal, RenewalTarget, Reply, SessionId, TokenState,
 };
 use crate::service::{
     Call, ClaimRef, EventSender, Events, Freshness, LeaderHint, LockService, NotSent, RenewalCall, ServerInfo,
@@ -163,31 +163,33 @@ impl LockService for Fake {
         Ok(reply(granted()))
     }
 
-    async fn query(&self, query: Query, _: Freshness) -> Result<Answered, ServiceError> {
+    async fn query(&self, query: Query, _: Freshness) -> Result<QueryReply, ServiceError> {
         let answer = match query {
-            Query::Check { token, .. } => Answer::Checked(Checked { state: TokenState::Stale, lowest_valid: token }),
-            Query::Inspect { lock } => Answer::Lock(LockView::free(lock)),
-            Query::List(_) => Answer::Locks(Page { rows: vec![], more: true }),
-            Query::Sessions { .. } => Answer::Sessions(Page { rows: vec![], more: false }),
-            Query::Claim { .. } => Answer::Claim(Some(Outcome::TimedOut)),
-            Query::Explain(_) => Answer::Explained(crate::model::Explanation::default()),
-            Query::Documents { .. } => Answer::Documents(Page { rows: vec![], more: true }),
-            Query::Pings { .. } => Answer::Pings(Page { rows: vec![], more: false }),
-            Query::WouldBreak { .. } => Answer::WouldBreak(Outcome::Done),
-            Query::Totals => Answer::Totals(crate::model::Totals { grants: 3, ..Default::default() }),
-            Query::Tokens { lock } => Answer::Tokens(crate::model::ValidTokens {
+            Query::Check { token, .. } => {
+                QueryResult::Checked(Checked { state: TokenState::Stale, lowest_valid: token })
+            }
+            Query::Inspect { lock } => QueryResult::Lock(LockView::free(lock)),
+            Query::List(_) => QueryResult::Locks(Page { rows: vec![], more: true }),
+            Query::Sessions { .. } => QueryResult::Sessions(Page { rows: vec![], more: false }),
+            Query::Claim { .. } => QueryResult::Claim(Some(Outcome::TimedOut)),
+            Query::Explain(_) => QueryResult::Explained(crate::model::Explanation::default()),
+            Query::Documents { .. } => QueryResult::Documents(Page { rows: vec![], more: true }),
+            Query::Pings { .. } => QueryResult::Pings(Page { rows: vec![], more: false }),
+            Query::WouldBreak { .. } => QueryResult::WouldBreak(Outcome::Done),
+            Query::Totals => QueryResult::Totals(crate::model::Totals { grants: 3, ..Default::default() }),
+            Query::Tokens { lock } => QueryResult::Tokens(crate::model::ValidTokens {
                 lock,
                 seen: crate::model::Position::default(),
                 tokens: [crate::model::FencingToken::new(0, 3)].into(),
                 next: crate::model::FencingToken::new(0, 4),
             }),
-            Query::History { after, .. } => Answer::History(crate::model::HistoryPage {
+            Query::History { after, .. } => QueryResult::History(crate::model::HistoryPage {
                 records: vec![],
                 next: after,
                 floor: crate::model::Position::default(),
             }),
         };
-        Ok(Answered { index: 5, now: LogTime(6), answer })
+        Ok(QueryReply { index: 5, now: LogTime(6), answer })
     }
 
     async fn subscribe(&self, _: Subscription) -> Result<Events, ServiceError> {

@@ -8,7 +8,7 @@ use tonic::Status;
 
 use super::convert::error_to_status;
 use super::pb;
-use crate::model::{Answer, LockKey, Query, ValidTokens};
+use crate::model::{LockKey, Query, QueryResult, ValidTokens};
 use crate::service::{Events, Freshness, LockService, Scope, ServiceError, Subscription};
 
 /// What a call of `WatchTokens` answers.
@@ -61,7 +61,7 @@ impl<S: LockService> Following<S> {
         let scope = Scope::Namespace { namespace: self.lock.namespace.clone(), prefix: self.lock.name.to_string() };
         let events = self.service.subscribe(Subscription { scope, after: None, cluster_id: None }).await?;
         let query = Query::Tokens { lock: self.lock.clone() };
-        let Answer::Tokens(valid) = self.service.query(query, Freshness::Linearizable).await?.answer else {
+        let QueryResult::Tokens(valid) = self.service.query(query, Freshness::Linearizable).await?.answer else {
             return Err(ServiceError::Internal("the service answered another question".into()));
         };
         let reply = pb::TokensReply::of_all(&valid);

@@ -19,7 +19,7 @@ use super::tasks::Tasks;
 use super::tokens::{TokenStream, token_stream};
 use crate::limits;
 use crate::model::{
-    Answer, Answered, FencingToken, Handle, Invalid, ListFilter, LockKey, Query, RenewalTarget, SessionId,
+    FencingToken, Handle, Invalid, ListFilter, LockKey, Query, QueryReply, QueryResult, RenewalTarget, SessionId,
 };
 use crate::service::{
     Call, ClaimRef, Events, Freshness, LockService, Proof, RenewalCall, Scope, ServerInfo, ServiceError, Subscription,
@@ -47,7 +47,7 @@ impl<S: LockService> Locks<S> {
         reply_to_answer(namespace.as_str(), &reply).map(Response::new)
     }
 
-    async fn question(&self, query: Result<Query, Invalid>, how: i32) -> Result<Answered, Status> {
+    async fn question(&self, query: Result<Query, Invalid>, how: i32) -> Result<QueryReply, Status> {
         let freshness = Freshness::from(known::<pb::Freshness>("freshness", how).map_err(refused)?);
         self.service.query(query.map_err(refused)?, freshness).await.map_err(|error| error_to_status(&error))
     }
@@ -64,7 +64,7 @@ impl<S: LockService> Locks<S> {
 
     /// The state of a lock as soon as it is free, or when the time is over. It is looked at again only after something happened
     /// to it.
-    async fn free(&self, lock: LockKey, longest: Option<Duration>) -> Result<Answered, ServiceError> {
+    async fn free(&self, lock: LockKey, longest: Option<Duration>) -> Result<QueryReply, ServiceError> {
         let scope = Scope::Namespace { namespace: lock.namespace.clone(), prefix: lock.name.to_string() };
         let subscription = || Subscription { scope: scope.clone(), after: None, cluster_id: None };
         // It begins now, and not with the first look.
@@ -73,7 +73,7 @@ impl<S: LockService> Locks<S> {
         loop {
             let query = Query::Inspect { lock: lock.clone() };
             let answered = self.service.query(query, Freshness::Linearizable).await?;
-            if matches!(&answered.answer, Answer::Lock(view) if view.free) {
+            if matches!(&answered.answer, QueryResult::Lock(view) if view.free) {
                 return Ok(answered);
             }
             let missed = tokio::select! {
@@ -342,9 +342,9 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
     }
 }
 
-fn answer<R>(answered: Answered, echo: impl FnOnce(&mut R)) -> Answers<R>
+fn answer<R>(answered: QueryReply, echo: impl FnOnce(&mut R)) -> Answers<R>
 where
-    R: TryFrom<Answered, Error = ServiceError>,
+    R: TryFrom<QueryReply, Error = ServiceError>,
 {
     let mut reply = R::try_from(answered).map_err(|error| error_to_status(&error))?;
     echo(&mut reply);

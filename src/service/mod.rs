@@ -18,7 +18,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{
-    Answered, Claim, Command, Handle, LockKey, LogTime, Namespace, Position, Principal, Query, RenewalTarget, Reply,
+    Claim, Command, Handle, LockKey, LogTime, Namespace, Position, Principal, Query, QueryReply, RenewalTarget, Reply,
     SessionId,
 };
 
@@ -59,7 +59,11 @@ pub trait LockService: Clone + Send + Sync + 'static {
     fn settled(&self, claim: ClaimRef) -> impl Future<Output = Result<Reply, ServiceError>> + Send;
 
     /// Answers a question, by default as true as a read can be: after a round that proves the leader.
-    fn query(&self, query: Query, freshness: Freshness) -> impl Future<Output = Result<Answered, ServiceError>> + Send;
+    fn query(
+        &self,
+        query: Query,
+        freshness: Freshness,
+    ) -> impl Future<Output = Result<QueryReply, ServiceError>> + Send;
 
     /// Events from a position on, in order and without a gap, until the subscription is cut with a reason.
     fn subscribe(&self, subscription: Subscription) -> impl Future<Output = Result<Events, ServiceError>> + Send;

@@ -66,7 +66,7 @@ table! {
     AlreadyHeld "already-held" 6 409 65 GiveUp;
     /// The name is in use as the other kind.
     KindMismatch "kind-mismatch" 9 409 65 GiveUp;
-    /// Its wait would close a circle of owners that wait for each other.
+    /// Its wait would close a cycle of owners that wait for each other.
     Deadlock "deadlock" 9 409 65 GiveUp;
     /// The semaphore has another limit.
     LimitMismatch "limit-mismatch" 9 409 65 GiveUp;

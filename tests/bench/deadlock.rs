@@ -1,4 +1,4 @@
-//! What one more wait costs behind a full queue of named owners, where it may close a circle and where it does.
+//! What one more wait costs behind a full queue of named owners, where it may close a cycle and where it does.
 
 use std::time::Duration;
 

@@ -217,7 +217,7 @@ impl Replay {
                 let (lock, claim) = of_a_claim(event);
                 self.granted(event, lock, claim, (of_a_hold(event), *mode));
             }
-            EventKind::Left { sequence, .. } => {
+            EventKind::WaitEnded { sequence, .. } => {
                 let (lock, claim) = of_a_claim(event);
                 let known = self.locks.entry(lock.clone()).or_default().queue.remove(sequence);
                 if known != Some(claim) {

@@ -1,6 +1,6 @@
 //! Hand-written histories, good and bad: each rule sees what it is there for, and nothing else.
 
-use lockkeeper::model::{EndReason, LeaveReason, LogTime, Namespace, RequestId, Subject, WallTime};
+use lockkeeper::model::{EndReason, LogTime, Namespace, RequestId, Subject, WaitEndReason, WallTime};
 
 use super::*;
 
@@ -44,7 +44,7 @@ fn queued(claim: Claim, sequence: u64) -> What {
 }
 
 fn left(claim: Claim, sequence: u64) -> What {
-    (Subject::wait(&key(), claim), EventKind::Left { sequence, why: LeaveReason::TimedOut })
+    (Subject::wait(&key(), claim), EventKind::WaitEnded { sequence, why: WaitEndReason::TimedOut })
 }
 
 fn granted(claim: Claim, counter: u64, mode: Mode) -> What {

@@ -242,9 +242,9 @@ fn a_nested_run_is_told_of_the_deadlock(endpoints: &str) {
     let set = nested("lock lc/other --and lc/outer --why 'both of them' --json -- true");
     let error = object(&set.stderr);
     assert_eq!((set.status.code(), &error["error"]), (Some(65), &Value::from("deadlock")));
-    let circle = error["circle"].as_array().expect("who waits for whom");
-    assert_eq!((circle.len(), &circle[0]["lock"], &circle[0]["because"]), (2, &"lc/outer".into(), &"held".into()));
-    assert_eq!((&circle[0]["why"], &circle[1]["because"]), (&"both of them".into(), &"nested".into()));
+    let cycle = error["cycle"].as_array().expect("who waits for whom");
+    assert_eq!((cycle.len(), &cycle[0]["lock"], &cycle[0]["because"]), (2, &"lc/outer".into(), &"held".into()));
+    assert_eq!((&cycle[0]["why"], &cycle[1]["because"]), (&"both of them".into(), &"nested".into()));
     let deep = nested(&format!("lock lc/middle -- {program} lock lc/outer -- true"));
     assert_eq!(deep.status.code(), Some(65), "its grandparent holds it");
     assert_eq!(nested("lock lc/other -- true").status.code(), Some(0));

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use lockkeeper::client::Client;
 use lockkeeper::model::{
-    Command as Said, Handle, LockKey, LockName, LockSummary, Metadata, Mode, Namespace, Patience, TakeId, TakeLease,
+    Command as Said, Handle, LeaseRequestId, LockKey, LockName, LockSummary, Metadata, Mode, Namespace, Patience,
+    TakeLease,
 };
 use lockkeeper::rpc::{RemoteService, RemoteSettings};
 use lockkeeper::service::{Call, LockService, NotSent, ServiceError};
@@ -166,7 +167,7 @@ async fn refused_by_rate(client: &Client<RemoteService>, first: u128) -> usize {
     let take = |number: u128| {
         Call::new(Said::TakeLease(TakeLease {
             lock: LockKey { namespace: Namespace::default(), name: LockName::parse("a").expect("legal") },
-            take: TakeId(number),
+            take: LeaseRequestId(number),
             handle: Handle::from_random(number),
             access: Mode::Shared.into(),
             lease_ms: 60_000,

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lockkeeper::model::{Answered, Command, Position, Query, Reply, SessionId};
+use lockkeeper::model::{Command, Position, Query, QueryReply, Reply, SessionId};
 use lockkeeper::service::{
     Call, ClaimRef, Events, Freshness, LockService, NotSent, RenewalCall, ServiceError, Status, Subscription,
 };
@@ -100,7 +100,7 @@ impl<S: LockService> LockService for Faulty<S> {
         }
     }
 
-    async fn query(&self, query: Query, freshness: Freshness) -> Result<Answered, ServiceError> {
+    async fn query(&self, query: Query, freshness: Freshness) -> Result<QueryReply, ServiceError> {
         self.inner.query(query, freshness).await
     }
 

@@ -7,7 +7,8 @@ use lockkeeper::client::Client;
 use lockkeeper::clock::ManualClock;
 use lockkeeper::limits::SESSIONLESS_MEMORY_MS;
 use lockkeeper::model::{
-    Command, Handle, LockKey, LockName, Metadata, Mode, Namespace, Outcome, Patience, Refusal, TakeId, TakeLease,
+    Command, Handle, LeaseRequestId, LockKey, LockName, Metadata, Mode, Namespace, Outcome, Patience, Refusal,
+    TakeLease,
 };
 use lockkeeper::service::{Call, LockService};
 use lockkeeper::testing::{Cluster, ClusterOptions};
@@ -49,7 +50,7 @@ async fn a_copy_of_a_take_that_was_held_up_is_refused() {
     let since = Client::new(service.clone()).status().await.expect("a status").log_time;
     let take = TakeLease {
         lock: LockKey { namespace: Namespace::default(), name: LockName::parse("held-up").expect("legal") },
-        take: TakeId(7),
+        take: LeaseRequestId(7),
         handle: Handle::from_random(7),
         access: Mode::Exclusive.into(),
         lease_ms: 10_000,

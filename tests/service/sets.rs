@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use lockkeeper::client::{ClientError, HoldState, Session, SetGuard};
-use lockkeeper::model::{About, Access, EndReason, Health, Mode, OnDeadlock, Refusal, WaitsBecause};
+use lockkeeper::model::{About, Access, EndReason, Health, Mode, OnDeadlock, Refusal, WaitReason};
 use lockkeeper::service::{LockService, Word};
 
 use crate::faulty::Faulty;
@@ -134,17 +134,17 @@ pub(crate) async fn the_leases_of_a_set_are_renewed<S: LockService>(service: S) 
     guard.release().await.expect("released");
 }
 
-fn circle(refused: ClientError) -> Vec<(String, String, WaitsBecause)> {
+fn cycle(refused: ClientError) -> Vec<(String, String, WaitReason)> {
     assert_eq!(refused.word(), Word::Deadlock, "{refused}");
-    let ClientError::Refused(Refusal::Deadlock { circle }) = refused else { panic!("{refused:?}") };
-    circle.into_iter().map(|link| (link.owner.to_string(), link.lock.name.to_string(), link.why)).collect()
+    let ClientError::Refused(Refusal::Deadlock { cycle }) = refused else { panic!("{refused:?}") };
+    cycle.into_iter().map(|link| (link.owner.to_string(), link.lock.name.to_string(), link.why)).collect()
 }
 
 async fn waits_for<S: LockService>(session: &Session<S>, owner: &str, name: &str) {
     drop(session.lock(name).owner(owner).acquire().await);
 }
 
-/// Of two owners that take two locks in opposite order the second is refused at once, and told the circle; it
+/// Of two owners that take two locks in opposite order the second is refused at once, and told the cycle; it
 /// may choose to wait all the same.
 pub(crate) async fn owners_that_wait_for_each_other_are_told<S: LockService>(service: S) {
     let client = client(service.clone(), "deadlock");
@@ -161,11 +161,11 @@ pub(crate) async fn owners_that_wait_for_each_other_are_told<S: LockService>(ser
     for word in ["ann", "bob", "waits for a", "waits for b", "held by"] {
         assert!(text.contains(word), "{word:?} is not in {text:?}");
     }
-    let expected = [("bob", "a", WaitsBecause::Holds), ("ann", "b", WaitsBecause::Holds)];
-    assert_eq!(circle(refused), expected.map(|(owner, name, why)| (owner.to_owned(), name.to_owned(), why)));
+    let expected = [("bob", "a", WaitReason::Holds), ("ann", "b", WaitReason::Holds)];
+    assert_eq!(cycle(refused), expected.map(|(owner, name, why)| (owner.to_owned(), name.to_owned(), why)));
     in_use(&client, "a", 1, 0).await;
     let set = two.locks(["a", "c"]).owner("bob").acquire().await.expect_err("the same by a set");
-    assert_eq!(circle(set).len(), 2);
+    assert_eq!(cycle(set).len(), 2);
     in_use(&client, "c", 0, 0).await;
     let waited = two.lock("a").owner("bob").on_deadlock(OnDeadlock::Wait).wait(SHORT).acquire().await;
     assert_eq!(waited.expect_err("it waits in vain").word(), Word::NotAcquired);
@@ -180,11 +180,11 @@ pub(crate) async fn a_nested_run_is_refused_what_its_parent_holds<S: LockService
     let (outer, inner) = (session(service.clone(), "nested").await, session(service.clone(), "nested").await);
     let held = outer.lock("a").owner("outer").acquire().await.expect("free");
     let nested = |name: &'static str| inner.lock(name).owner("inner").parent(outer.id(), "outer");
-    let told = circle(nested("a").acquire().await.expect_err("its parent holds it"));
-    assert_eq!(told[0], ("inner".to_owned(), "a".to_owned(), WaitsBecause::Holds));
-    assert_eq!((told[1].0.as_str(), told[1].2), ("outer", WaitsBecause::Nested));
+    let told = cycle(nested("a").acquire().await.expect_err("its parent holds it"));
+    assert_eq!(told[0], ("inner".to_owned(), "a".to_owned(), WaitReason::Holds));
+    assert_eq!((told[1].0.as_str(), told[1].2), ("outer", WaitReason::Nested));
     let set = inner.locks(["a", "b"]).owner("inner").parent(outer.id(), "outer").acquire().await;
-    circle(set.expect_err("the same by a set"));
+    cycle(set.expect_err("the same by a set"));
     // Another run holds b and waits for a: the nested one would wait for it, and it waits for the parent.
     let other = session(service, "nested").await;
     let b = other.lock("b").owner("other").acquire().await.expect("free");
@@ -193,8 +193,8 @@ pub(crate) async fn a_nested_run_is_refused_what_its_parent_holds<S: LockService
         () = &mut waits => panic!("held by the outer run"),
         () = in_use(&client, "a", 1, 1) => {}
     }
-    let told = circle(nested("b").acquire().await.expect_err("nobody could go on"));
-    assert!(told.iter().any(|(owner, _, why)| owner == "outer" && *why == WaitsBecause::Nested), "{told:?}");
+    let told = cycle(nested("b").acquire().await.expect_err("nobody could go on"));
+    assert!(told.iter().any(|(owner, _, why)| owner == "outer" && *why == WaitReason::Nested), "{told:?}");
     b.release().await.expect("released");
     nested("b").try_once().acquire().await.expect("free").release().await.expect("released");
     held.release().await.expect("released");

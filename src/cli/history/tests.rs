@@ -81,7 +81,7 @@ fn kept() -> Vec<HistoryRecord> {
         machine.apply(index, &Entry { stamp: LogTime(index), wall, renewals: vec![], commands, digest: None });
     }
     let query = Query::History { namespace: Namespace::default(), lock: None, after: None, rows: 1_000 };
-    let Answer::History(page) = machine.query(&query).answer else { panic!("another answer") };
+    let QueryResult::History(page) = machine.query(&query).answer else { panic!("another answer") };
     page.records
 }
 

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{Holder, Waiter};
 use crate::client;
-use crate::model::{Breach, LockName, LogTime, Namespace};
+use crate::model::{BreakReport, LockName, LogTime, Namespace};
 
 /// `break`.
 #[derive(Debug, Serialize)]
@@ -65,7 +65,7 @@ pub(in crate::cli) struct Leader {
 }
 
 impl Broken {
-    pub(in crate::cli) fn new(lock: &LockName, breach: &Breach, now: LogTime) -> Self {
+    pub(in crate::cli) fn new(lock: &LockName, breach: &BreakReport, now: LogTime) -> Self {
         Self {
             broken: breach.done,
             lock: lock.to_string(),

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::mode_word;
 use crate::cli::position::cluster_id_text;
-use crate::model::{EndReason, Event, EventKind, LeaveReason};
+use crate::model::{EndReason, Event, EventKind, WaitEndReason};
 
 /// `watch`, a line each.
 #[derive(Debug, Serialize)]
@@ -59,7 +59,7 @@ impl Happened {
                 self.mode = Some(mode_word(*mode));
                 self.waited_ms = Some(*waited_ms);
             }
-            EventKind::Left { sequence, why, .. } => {
+            EventKind::WaitEnded { sequence, why, .. } => {
                 self.sequence = Some(*sequence);
                 self.reason = Some(leave_word(*why).to_owned());
             }
@@ -113,14 +113,14 @@ fn end_word(reason: EndReason) -> String {
     reason.to_string()
 }
 
-fn leave_word(reason: LeaveReason) -> &'static str {
+fn leave_word(reason: WaitEndReason) -> &'static str {
     match reason {
-        LeaveReason::TimedOut => "timed-out",
-        LeaveReason::Withdrawn => "withdrawn",
-        LeaveReason::SessionEnded => "session-ended",
-        LeaveReason::HoldEnded => "hold-ended",
-        LeaveReason::Impossible => "impossible",
-        LeaveReason::Deadlock => "deadlock",
+        WaitEndReason::TimedOut => "timed-out",
+        WaitEndReason::Withdrawn => "withdrawn",
+        WaitEndReason::SessionEnded => "session-ended",
+        WaitEndReason::HoldEnded => "hold-ended",
+        WaitEndReason::Impossible => "impossible",
+        WaitEndReason::Deadlock => "deadlock",
     }
 }
 

@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::cli::position::cluster_id_text;
 use crate::model::{
-    Arrival, Claim, EndReason, Event, EventKind, Fairness, FencingToken, GrantFacts, HistoryRecord, Invalid, LockKey,
-    LockName, LogTime, Mode, Namespace, Owner, Principal, Reason, RequestId, SessionId, Subject, TakeId, WallTime,
+    Arrival, Claim, EndReason, Event, EventKind, Fairness, FencingToken, GrantFacts, HistoryRecord, Invalid,
+    LeaseRequestId, LockKey, LockName, LogTime, Mode, Namespace, Owner, Principal, Reason, RequestId, SessionId,
+    Subject, WallTime,
 };
 
 /// `history`, a line each.
@@ -116,7 +117,7 @@ impl HistoryLine {
             EventKind::PermitsReturned { count, .. } => self.returned = Some(*count),
             EventKind::Downgraded
             | EventKind::Queued { .. }
-            | EventKind::Left { .. }
+            | EventKind::WaitEnded { .. }
             | EventKind::RevokeRequested { .. }
             | EventKind::ValueChanged
             | EventKind::Reopened
@@ -250,7 +251,7 @@ fn claim_fields(claim: Option<Claim>) -> ClaimFields {
         Some(Claim::Request(RequestId { session, number })) => {
             (Some(session.to_string()), Some(number.to_string()), None)
         }
-        Some(Claim::Take(take)) => (None, None, Some(format!("{:032x}", take.0))),
+        Some(Claim::Lease(take)) => (None, None, Some(format!("{:032x}", take.0))),
         None => (None, None, None),
     }
 }
@@ -263,7 +264,7 @@ fn read_claim(session: Option<&String>, request: Option<&String>, take: Option<&
         }
         (None, None, Some(take)) => {
             let refused = |_| Invalid::new("take", "32 hex digits", take);
-            u128::from_str_radix(take, 16).map(|take| Claim::Take(TakeId(take))).map_err(refused)
+            u128::from_str_radix(take, 16).map(|take| Claim::Lease(LeaseRequestId(take))).map_err(refused)
         }
         _ => Err(Invalid::new("session", "a session and its request, or a take", "something else")),
     }

@@ -91,7 +91,8 @@ fn ls_has_counts() {
 /// What a break did is told with the holder as `show` has it, and with nulls where there is nothing.
 #[test]
 fn acts_on_locks_keep_their_fields() {
-    let breach = crate::model::Breach { done: false, holder: holder(), last_seen: Some(LogTime(1_500)), next: None };
+    let breach =
+        crate::model::BreakReport { done: false, holder: holder(), last_seen: Some(LogTime(1_500)), next: None };
     let broken = value(&Broken::new(&lock().name, &breach, LogTime(2_000)));
     assert_eq!(
         broken["holder"],

@@ -9,9 +9,9 @@ use std::time::Duration;
 use crate::client::Client;
 use crate::clock::{Clock, Instant};
 use crate::model::{
-    Answer, Answered, Attachment, Checked, Command, Event, EventKind, FencingToken, Grant, LockKey, LockName, LockView,
-    LogTime, Namespace, Outcome, Position, Principal, Query, RenewalTarget, Reply, SessionId, TokenState, Totals,
-    ValidTokens, WallTime,
+    Attachment, Checked, Command, Event, EventKind, FencingToken, Grant, LockKey, LockName, LockView, LogTime,
+    Namespace, Outcome, Position, Principal, Query, QueryReply, QueryResult, RenewalTarget, Reply, SessionId,
+    TokenState, Totals, ValidTokens, WallTime,
 };
 use crate::service::{
     Call, ClaimRef, EventSender, Events, Freshness, LockService, RenewalCall, ServiceError, Status, Subscription,
@@ -73,7 +73,7 @@ pub(super) enum Fate {
     /// So much later than usual.
     Late(Duration, Outcome),
     /// A question has this answer.
-    Answer(Answer),
+    Answer(QueryResult),
     Fail(ServiceError),
     Silence,
 }
@@ -301,21 +301,23 @@ impl Fake {
         Outcome::Renewed { deadline: self.stamp().after_ms(length_ms), attempt: renewal.attempt, token }
     }
 
-    fn answer(&self, query: &Query) -> Answer {
+    fn answer(&self, query: &Query) -> QueryResult {
         let inner = self.inner();
         match query {
-            Query::Totals => Answer::Totals(Totals::default()),
-            Query::Inspect { lock } => Answer::Lock(LockView::free(lock.clone())),
-            Query::Check { token, .. } => Answer::Checked(Checked { state: TokenState::Valid, lowest_valid: *token }),
-            Query::Claim { .. } => Answer::Claim(None),
-            Query::Tokens { lock } => Answer::Tokens(ValidTokens {
+            Query::Totals => QueryResult::Totals(Totals::default()),
+            Query::Inspect { lock } => QueryResult::Lock(LockView::free(lock.clone())),
+            Query::Check { token, .. } => {
+                QueryResult::Checked(Checked { state: TokenState::Valid, lowest_valid: *token })
+            }
+            Query::Claim { .. } => QueryResult::Claim(None),
+            Query::Tokens { lock } => QueryResult::Tokens(ValidTokens {
                 lock: lock.clone(),
                 seen: Position { index: inner.index, n: 0 },
                 tokens: inner.valid.iter().copied().collect(),
                 next: FencingToken::new(0, inner.tokens + 1),
             }),
             Query::WouldBreak { lock, .. } => {
-                Answer::WouldBreak(Outcome::Refused(crate::model::Refusal::NotHeld { lock: lock.clone() }))
+                QueryResult::WouldBreak(Outcome::Refused(crate::model::Refusal::NotHeld { lock: lock.clone() }))
             }
             Query::List(_)
             | Query::Sessions { .. }
@@ -386,7 +388,7 @@ impl LockService for Fake {
         Ok(self.reply(outcome).await)
     }
 
-    async fn query(&self, query: Query, _: Freshness) -> Result<Answered, ServiceError> {
+    async fn query(&self, query: Query, _: Freshness) -> Result<QueryReply, ServiceError> {
         let _under_way = UnderWay::new(self);
         let fate = self.reach(Asked::Query(query.clone())).await?;
         let answer = if let Fate::Answer(answer) = fate { answer } else { self.answer(&query) };
@@ -396,7 +398,7 @@ impl LockService for Fake {
             (inner.index, inner.ways)
         };
         tokio::time::sleep(back).await;
-        Ok(Answered { index, now, answer })
+        Ok(QueryReply { index, now, answer })
     }
 
     async fn subscribe(&self, subscription: Subscription) -> Result<Events, ServiceError> {
@@ -443,7 +445,7 @@ impl LockService for Fake {
 }
 
 /// A holder of the lock `a` that the fake's session has under this token, until then.
-pub(super) fn view(token: FencingToken, deadline: LogTime) -> Answer {
+pub(super) fn view(token: FencingToken, deadline: LogTime) -> QueryResult {
     let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("a").expect("a name") };
     let holder = crate::model::HolderView {
         session: Some(session()),
@@ -455,5 +457,5 @@ pub(super) fn view(token: FencingToken, deadline: LogTime) -> Answer {
         since: LogTime(1),
         deadline,
     };
-    Answer::Lock(LockView { holders: vec![holder], free: false, ..LockView::free(lock) })
+    QueryResult::Lock(LockView { holders: vec![holder], free: false, ..LockView::free(lock) })
 }

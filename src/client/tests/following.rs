@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::fake::{Asked, Fake, Fate, TICK, until, view};
 use crate::limits::HOLD_LOOKS_AT_ONCE;
-use crate::model::{Answer, FencingToken, Invalid, Outcome, Place, Position, Query, TokenVerdict};
+use crate::model::{FencingToken, Invalid, Outcome, Place, Position, Query, QueryResult, TokenVerdict};
 use crate::service::ServiceError;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -91,7 +91,7 @@ async fn a_wait_that_breaks_off_at_once_is_no_hot_loop() {
     let queued = Outcome::Queued(Place { lock: name, place: 1, sequence: 1, held_by: None });
     fake.rule(move |asked| match asked {
         Asked::Submit(crate::model::Command::Acquire(_)) => Fate::Outcome(queued.clone()),
-        Asked::Query(Query::Claim { .. }) => Fate::Answer(Answer::Claim(Some(queued.clone()))),
+        Asked::Query(Query::Claim { .. }) => Fate::Answer(QueryResult::Claim(Some(queued.clone()))),
         Asked::Settled => Fate::Fail(ServiceError::unknown("broken")),
         Asked::Submit(_) | Asked::Renew(_) | Asked::Query(_) | Asked::Subscribe | Asked::Status => Fate::Serve,
     });

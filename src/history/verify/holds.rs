@@ -81,7 +81,7 @@ impl<'a> Holds<'a> {
                 self.end(name, token, Some(mode))
             }
             EventKind::Queued { .. }
-            | EventKind::Left { .. }
+            | EventKind::WaitEnded { .. }
             | EventKind::RevokeRequested { .. }
             | EventKind::ValueChanged
             | EventKind::LimitChanged { .. }

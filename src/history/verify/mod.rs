@@ -185,7 +185,7 @@ fn draws(kind: &EventKind) -> bool {
         | EventKind::Resumed { .. }
         | EventKind::HandedOver { .. } => true,
         EventKind::Queued { .. }
-        | EventKind::Left { .. }
+        | EventKind::WaitEnded { .. }
         | EventKind::Released { .. }
         | EventKind::Expired { .. }
         | EventKind::Downgraded

@@ -41,7 +41,7 @@ fn acquire(session: u64, number: u64, lock: &str, patience: Patience) -> Command
 fn take(number: u128, lock: &str, patience: Patience) -> TakeLease {
     TakeLease {
         lock: key(lock),
-        take: TakeId(number),
+        take: LeaseRequestId(number),
         handle: Handle::from_random(number),
         access: Mode::Exclusive.into(),
         lease_ms: 1000,
@@ -99,7 +99,7 @@ fn commands_end_what_is_due_before_they_look_at_it() {
         acquire(SURVIVOR, 2, "lock-1", Patience::Session),
         Command::Cancel { request: RequestId { session: survivor, number: 3 } },
         acquire(SURVIVOR, 3, "lock-2", Patience::Session),
-        Command::CancelTake { lock: key("leased"), take: TakeId(1), handle: Handle::from_random(1) },
+        Command::CancelTake { lock: key("leased"), take: LeaseRequestId(1), handle: Handle::from_random(1) },
         Command::TakeLease(take(1, "leased", Patience::Try)),
         acquire(SURVIVOR, 4, "lock-3", Patience::Try),
         acquire(CROWD - 5, 1, "elsewhere", Patience::Try),

@@ -2,7 +2,7 @@
 
 use super::mirror::{Watched, entry};
 use super::random::Story;
-use crate::model::{Answer, Command, Manage, Managing, Outcome, Query};
+use crate::model::{Command, Manage, Managing, Outcome, Query, QueryResult};
 
 const STORIES: u64 = 40;
 const ENTRIES: usize = 300;
@@ -31,7 +31,7 @@ fn a_dry_run_reports_what_the_break_does() {
                 story.learn(&one, &applied);
                 // What a sweep left unfinished ends before the break, so that the answer may be another one.
                 let Some(said) = said.filter(|_| !due) else { continue };
-                let Answer::WouldBreak(mut said) = said else { panic!("story {seed}: another answer") };
+                let QueryResult::WouldBreak(mut said) = said else { panic!("story {seed}: another answer") };
                 if let Outcome::Broken(breach) = &mut said {
                     assert!(!breach.done, "story {seed}: {one:?}");
                     breach.done = true;

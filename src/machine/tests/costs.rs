@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::circles::{open, set_limit};
+use super::cycles::{open, set_limit};
 use super::mirror::entry;
 use crate::limits::WAITERS_A_LOCK_MAX;
 use crate::machine::Machine;
@@ -75,7 +75,7 @@ fn fastest(machine: &Machine, command: &Command, decided: impl Fn(&Outcome) -> b
 }
 
 /// One more wait behind a full queue costs much the same for a named owner as for nobody, also where somebody waits for what
-/// that owner holds; a circle over the whole queue is found all the same.
+/// that owner holds; a cycle over the whole queue is found all the same.
 #[test]
 fn a_wait_behind_many_is_cheap() {
     let mut machine = Machine::new();
@@ -96,27 +96,27 @@ fn a_wait_behind_many_is_cheap() {
     let awaited = fastest(&machine, &asks, queued);
     let first = apply(&mut machine, acquire(3, crowd + 9, "own", Some("waiter-1")));
     assert!(queued(&first), "{first:?}");
-    let circle = fastest(&machine, &asks, |outcome| matches!(outcome, Outcome::Refused(Refusal::Deadlock { .. })));
+    let cycle = fastest(&machine, &asks, |outcome| matches!(outcome, Outcome::Refused(Refusal::Deadlock { .. })));
     let ratio = |time: Duration| time.as_secs_f64() / nobody.as_secs_f64();
     eprintln!(
-        "a wait behind {crowd}: unnamed {nobody:?}; named {alone:?} ({:.1}x); awaited itself {awaited:?} ({:.1}x); closing a circle {circle:?} ({:.1}x)",
+        "a wait behind {crowd}: unnamed {nobody:?}; named {alone:?} ({:.1}x); awaited itself {awaited:?} ({:.1}x); closing a cycle {cycle:?} ({:.1}x)",
         ratio(alone),
         ratio(awaited),
-        ratio(circle)
+        ratio(cycle)
     );
 }
 
-/// A circle that only holds because every holder of a permit waits is found behind a queue as long as they may be, of sets as
+/// A cycle that only holds because every holder of a permit waits is found behind a queue as long as they may be, of sets as
 /// well: what a search may look at is enough for it. And a permit that is given back there is one step of bounded work, also
 /// where every session behind has another request, so that each may have come to pass somebody.
 #[test]
-fn a_circle_over_permits_is_found_behind_many() {
+fn a_cycle_over_permits_is_found_behind_many() {
     for (sets, aside) in [(false, false), (true, false), (true, true)] {
-        circle_over_permits(sets, aside);
+        cycle_over_permits(sets, aside);
     }
 }
 
-fn circle_over_permits(sets: bool, aside: bool) {
+fn cycle_over_permits(sets: bool, aside: bool) {
     let mut machine = Machine::new();
     for session in 1..=3 {
         apply(&mut machine, open(session));
@@ -140,8 +140,8 @@ fn circle_over_permits(sets: bool, aside: bool) {
     }
     let asks = permit(3, 2, "owner");
     let closing = fastest(&machine, &asks, |outcome| {
-        matches!(outcome, Outcome::Refused(Refusal::Deadlock { circle })
-            if circle.iter().any(|link| link.why == WaitsBecause::Holds))
+        matches!(outcome, Outcome::Refused(Refusal::Deadlock { cycle })
+            if cycle.iter().any(|link| link.why == WaitReason::Holds))
     });
     let gone = Command::Cancel { request: RequestId { session: SessionId::new(0, 1), number: 4 } };
     apply(&mut machine, gone);
@@ -153,7 +153,7 @@ fn circle_over_permits(sets: bool, aside: bool) {
     let gives_back = release(1, 7, "pool", held.token);
     let giving_back = fastest(&machine, &gives_back, |outcome| matches!(outcome, Outcome::Released { left: 0 }));
     let what = ["waiters", "sets", "sets whose sessions hold something aside"][usize::from(sets) + usize::from(aside)];
-    eprintln!("behind {many} {what}: a circle {closing:?}, none {waiting:?}; a permit given back {giving_back:?}");
+    eprintln!("behind {many} {what}: a cycle {closing:?}, none {waiting:?}; a permit given back {giving_back:?}");
 }
 
 pub(super) fn permit(session: u64, number: u64, owner: &str) -> Command {

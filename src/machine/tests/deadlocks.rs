@@ -2,8 +2,8 @@
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks at one event among many")]
 
-use super::circles::{open, set_limit};
 use super::costs::{acquire, apply};
+use super::cycles::{open, set_limit};
 use super::mirror::entry;
 use crate::limits;
 use crate::machine::Machine;
@@ -56,9 +56,9 @@ fn queued(machine: &mut Machine, command: Command) {
     assert!(matches!(outcome, Outcome::Queued(_)), "{outcome:?}");
 }
 
-fn refused(machine: &mut Machine, command: Command) -> Vec<CircleLink> {
+fn refused(machine: &mut Machine, command: Command) -> Vec<DeadlockLink> {
     match apply(machine, command) {
-        Outcome::Refused(Refusal::Deadlock { circle }) => circle,
+        Outcome::Refused(Refusal::Deadlock { cycle }) => cycle,
         other => panic!("no deadlock: {other:?}"),
     }
 }
@@ -77,9 +77,9 @@ fn a_deadlock_behind_many_readers_is_found() {
         queued(&mut machine, shared(acquire(4, number, "l", Some(&format!("reader-{number}")))));
     }
     queued(&mut machine, permit(4, READERS + 1, &format!("reader-{}", READERS / 2)));
-    let circle = refused(&mut machine, acquire(1, 3, "l", Some("p")));
-    let owners: Vec<_> = circle.iter().map(|link| link.owner.as_str()).collect();
-    assert_eq!(owners, ["p", "reader-400"], "the shortest way round: {circle:#?}");
+    let cycle = refused(&mut machine, acquire(1, 3, "l", Some("p")));
+    let owners: Vec<_> = cycle.iter().map(|link| link.owner.as_str()).collect();
+    assert_eq!(owners, ["p", "reader-400"], "the shortest way round: {cycle:#?}");
     assert_eq!(machine.deadlock_checks_skipped(), 0);
 }
 
@@ -160,7 +160,7 @@ fn a_cycle_at_the_head_of_a_long_queue_is_found() {
     let index = machine.applied() + 1;
     let applied = machine.apply(index, &entry(0, vec![], vec![set_limit(3)]));
     let refused = applied.events.iter().filter_map(|event| match &event.kind {
-        EventKind::Left { why: LeaveReason::Deadlock, .. } => event.subject.claim(),
+        EventKind::WaitEnded { why: WaitEndReason::Deadlock, .. } => event.subject.claim(),
         _ => None,
     });
     let expected = Claim::Request(RequestId { session: SessionId::new(0, 4), number: 2 });

@@ -26,7 +26,7 @@ fn read(machine: &Machine, lock: Option<&str>, after: &mut Position, rows: u32) 
             after: Some(*after),
             rows,
         };
-        let Answer::History(page) = machine.query(&query).answer else { panic!("another answer") };
+        let QueryResult::History(page) = machine.query(&query).answer else { panic!("another answer") };
         assert!(page.floor <= *after, "history up to {} was forgotten, read up to {after}", page.floor);
         let last = page.records.last().map(|record| record.event.position);
         records.extend(page.records);
@@ -97,7 +97,7 @@ fn pages_of_one_lock_are_complete() {
         story.learn(&entry, &applied);
     }
     let query = Query::History { namespace: Namespace::default(), lock: None, after: None, rows: 1 };
-    let Answer::History(page) = watched.machine.query(&query).answer else { panic!("another answer") };
+    let QueryResult::History(page) = watched.machine.query(&query).answer else { panic!("another answer") };
     assert!(Position::default() < page.floor, "the story is too short for its ring to go round");
     let all = read(&watched.machine, None, &mut page.floor.clone(), 1_000);
     for lock in ["a", "pool-a", "nobody"] {
@@ -156,7 +156,7 @@ fn all_namespaces_together_are_bounded() {
     }
     let query = |namespace: &Namespace| {
         let query = Query::History { namespace: namespace.clone(), lock: None, after: None, rows: 10 };
-        let Answer::History(page) = watched.machine.query(&query).answer else { panic!("another answer") };
+        let QueryResult::History(page) = watched.machine.query(&query).answer else { panic!("another answer") };
         page
     };
     assert_eq!(query(&lost).records, vec![]);
@@ -273,7 +273,7 @@ fn followed_tokens_are_the_machines() {
     for seed in 300..320 {
         let (mut story, mut watched) = (Story::new(seed), Watched::default());
         let now = |machine: &Machine, name: &LockName| {
-            let Answer::Tokens(valid) = machine.query(&Query::Tokens { lock: key(name) }).answer else {
+            let QueryResult::Tokens(valid) = machine.query(&Query::Tokens { lock: key(name) }).answer else {
                 panic!("another")
             };
             valid

@@ -2,7 +2,7 @@
 
 mod bounds;
 mod breaks;
-mod circles;
+mod cycles;
 mod costs;
 mod deadlocks;
 mod history;

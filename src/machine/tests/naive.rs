@@ -6,7 +6,7 @@
 mod acquire;
 mod alter;
 mod answers;
-mod circles;
+mod cycles;
 mod documents;
 mod endings;
 mod grants;
@@ -94,7 +94,7 @@ struct Presence {
 
 struct Taken {
     lock: LockKey,
-    id: TakeId,
+    id: LeaseRequestId,
     handle: Handle,
     payload: Option<Command>,
     over: Option<(Outcome, LogTime)>,

@@ -33,12 +33,12 @@ fn command_word(command: &Command) -> String {
     }
 }
 
-/// The circle that is told is one of several; the naive model tells none.
-fn without_circle(outcome: Outcome) -> Outcome {
+/// The cycle that is told is one of several; the naive model tells none.
+fn without_cycle(outcome: Outcome) -> Outcome {
     match outcome {
-        Outcome::Refused(Refusal::Deadlock { circle }) => {
-            assert!(!circle.is_empty(), "a circle of nobody");
-            Outcome::Refused(Refusal::Deadlock { circle: vec![] })
+        Outcome::Refused(Refusal::Deadlock { cycle }) => {
+            assert!(!cycle.is_empty(), "a cycle of nobody");
+            Outcome::Refused(Refusal::Deadlock { cycle: vec![] })
         }
         other => other,
     }
@@ -129,7 +129,7 @@ fn shown(machine: &Machine) -> Vec<Shown> {
     let mut shown = Vec::new();
     for namespace in ["batch", "default"] {
         let (namespace, which) = (Namespace::parse(namespace).expect("legal"), WhichDocuments::After(None));
-        let Answer::Documents(Page { rows, .. }) =
+        let QueryResult::Documents(Page { rows, .. }) =
             machine.query(&Query::Documents { namespace, which, rows: 1000 }).answer
         else {
             panic!("another answer")
@@ -162,7 +162,7 @@ fn compare(seed: u64, table: &mut Table) {
             count(table, what.into(), &reply.outcome);
         }
         for ((submission, reply), expected) in entry.commands.iter().zip(&applied.commands).zip(&commands) {
-            let decided = without_circle(reply.outcome.clone());
+            let decided = without_cycle(reply.outcome.clone());
             assert_eq!(decided, *expected, "story {seed}, entry {index}: {:#?}", submission.command);
             count(table, command_word(&submission.command), &reply.outcome);
         }
@@ -204,7 +204,7 @@ fn the_machine_agrees_with_the_naive_model() {
     let possible =
         POSSIBLE.iter().flat_map(|(command, answers)| answers.split(' ').map(move |answer| (*command, answer)));
     let possible: Vec<_> = possible.map(|(command, answer)| (command, answer.replacen('_', " ", 1))).collect();
-    // Circles have a test of their own, in which they are frequent.
+    // Cycles have a test of their own, in which they are frequent.
     let frequent = possible.iter().filter(|(_, answer)| answer != "Deadlock");
     let rare = frequent.filter(|(command, answer)| times(command, answer) < TIMES_EACH_MIN);
     let rare: Vec<_> = rare.collect();

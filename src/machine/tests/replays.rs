@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::circles::{COMMANDS_A_STORY, SESSIONS, Story, open, set_limit, waiting_all_the_same};
+use super::cycles::{COMMANDS_A_STORY, SESSIONS, Story, open, set_limit, waiting_all_the_same};
 use super::mirror::entry;
 use super::naive::Naive;
 use super::random::Random;
@@ -16,7 +16,7 @@ const STORIES: u64 = 150;
 const FIRST: u64 = 1_000_000;
 
 /// The cycle of an owner, by a replay of what it depends on.
-fn cycle_of(machine: &Machine, owner: &OwnerKey) -> Option<Vec<CircleLink>> {
+fn cycle_of(machine: &Machine, owner: &OwnerKey) -> Option<Vec<DeadlockLink>> {
     let mut steps = usize::MAX;
     let replay = machine.replay([owner], &mut steps).expect("there are enough steps");
     let cycle = Search::of(&replay, steps).cycle(replay.known(owner)?);
@@ -50,7 +50,7 @@ fn a_replay_and_the_naive_model_agree() {
             let mut steps = usize::MAX;
             let together = machine.replay(&owners, &mut steps).expect("there are enough steps");
             let mut search = Search::of(&together, steps);
-            let expected = naive.in_circles();
+            let expected = naive.in_cycles();
             for owner in &owners {
                 let alone = cycle_of(&machine, owner);
                 let of_all = search.cycle(together.known(owner).expect("it is part of it"));

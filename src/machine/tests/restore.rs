@@ -41,7 +41,7 @@ fn acquire(session: SessionId, number: u64, lock: &str, patience: Patience) -> C
 fn take(number: u128, lock: &str) -> Command {
     Command::TakeLease(TakeLease {
         lock: key(lock),
-        take: TakeId(number),
+        take: LeaseRequestId(number),
         handle: Handle::from_random(number),
         access: Mode::Exclusive.into(),
         lease_ms: limits::TTL_MS_MAX_DEFAULT,
@@ -67,7 +67,9 @@ impl Driven {
     }
 
     fn holders(&self, lock: &str) -> Vec<FencingToken> {
-        let Answer::Lock(view) = self.0.query(&Query::Inspect { lock: key(lock) }).answer else { panic!("a view") };
+        let QueryResult::Lock(view) = self.0.query(&Query::Inspect { lock: key(lock) }).answer else {
+            panic!("a view")
+        };
         view.holders.iter().map(|holder| holder.token).collect()
     }
 

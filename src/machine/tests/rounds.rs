@@ -1,7 +1,7 @@
 //! What is too much for one entry is done in rounds: each is bounded, and what follows never finds the rest undone.
 
-use super::circles::open;
 use super::costs::acquire;
+use super::cycles::open;
 use super::mirror::entry;
 use crate::limits;
 use crate::machine::{Applied, Machine};
@@ -137,7 +137,7 @@ fn queues_open_in_rounds_after_a_restore() {
     let take = |number: u64, take: u64| {
         Command::TakeLease(TakeLease {
             lock: key(number),
-            take: TakeId(take.into()),
+            take: LeaseRequestId(take.into()),
             handle: Handle::from_random(take.into()),
             access: Mode::Exclusive.into(),
             lease_ms: limits::TTL_MS_MAX_DEFAULT,

@@ -10,7 +10,7 @@ use crate::model::*;
 #[derive(Default)]
 pub(super) struct Names {
     pub(super) sessions: BTreeMap<SessionId, String>,
-    pub(super) takes: BTreeMap<TakeId, String>,
+    pub(super) takes: BTreeMap<LeaseRequestId, String>,
 }
 
 /// Milliseconds as seconds where they are whole.
@@ -52,7 +52,7 @@ impl Names {
     fn claim(&self, claim: Claim) -> String {
         match claim {
             Claim::Request(request) => format!("{}#{}", self.session(request.session), request.number),
-            Claim::Take(take) => self.takes.get(&take).cloned().unwrap_or_else(|| format!("take-{}", take.0)),
+            Claim::Lease(take) => self.takes.get(&take).cloned().unwrap_or_else(|| format!("take-{}", take.0)),
         }
     }
 
@@ -166,7 +166,7 @@ impl Names {
             EventKind::Granted { mode: how, waited_ms } => {
                 format!("{whose} granted {key} {token} {} waited={}", mode(*how), time(*waited_ms))
             }
-            EventKind::Left { sequence, why } => format!("{whose} left {key} sequence={sequence} {why:?}"),
+            EventKind::WaitEnded { sequence, why } => format!("{whose} left {key} sequence={sequence} {why:?}"),
             EventKind::Released { held_ms } => format!("{whose} released {key} {token} held={}", time(*held_ms)),
             EventKind::Expired { reason, held_ms } => {
                 format!("{whose} lost its hold of {key} {token} {reason} held={}", time(*held_ms))
@@ -206,11 +206,11 @@ impl Names {
     }
 
     /// An answer to a question, a line for each row.
-    pub(super) fn answer(&self, answer: &Answer) -> String {
+    pub(super) fn answer(&self, answer: &QueryResult) -> String {
         match answer {
-            Answer::Checked(Checked { state, lowest_valid }) => format!("{state:?} lowest_valid={lowest_valid}"),
-            Answer::Lock(view) => self.lock_view(view),
-            Answer::Locks(Page { rows, more }) => {
+            QueryResult::Checked(Checked { state, lowest_valid }) => format!("{state:?} lowest_valid={lowest_valid}"),
+            QueryResult::Lock(view) => self.lock_view(view),
+            QueryResult::Locks(Page { rows, more }) => {
                 let rows = rows.iter().map(|row| {
                     let oldest = row.oldest.as_ref().map_or("nobody".into(), |holder| self.holder(holder));
                     let limit = row.limit.map_or(String::new(), |limit| format!(" limit={limit}"));
@@ -219,7 +219,7 @@ impl Names {
                 });
                 rows.collect::<String>() + if *more { "more" } else { "no more" }
             }
-            Answer::Sessions(Page { rows, more }) => {
+            QueryResult::Sessions(Page { rows, more }) => {
                 let rows = rows.iter().map(|row| {
                     let times =
                         format!("ttl={} opened={} {}", time(row.ttl_ms), time(row.opened.0), until(row.deadline));
@@ -234,16 +234,16 @@ impl Names {
                 });
                 rows.collect::<String>() + if *more { "more" } else { "no more" }
             }
-            Answer::Documents(Page { rows, more }) => script_documents::documents(rows, *more),
-            Answer::Pings(Page { rows, more }) => script_documents::pings(rows, *more),
-            Answer::Claim(outcome) => outcome.as_ref().map_or("nothing is known".into(), |o| self.outcome(o)),
-            Answer::Tokens(valid) => format!("{:?} next={}", valid.tokens, valid.next),
-            Answer::History(page) => format!("{} records of history", page.records.len()),
-            Answer::Totals(Totals { sessions, locks, holders, waiters, grants }) => {
+            QueryResult::Documents(Page { rows, more }) => script_documents::documents(rows, *more),
+            QueryResult::Pings(Page { rows, more }) => script_documents::pings(rows, *more),
+            QueryResult::Claim(outcome) => outcome.as_ref().map_or("nothing is known".into(), |o| self.outcome(o)),
+            QueryResult::Tokens(valid) => format!("{:?} next={}", valid.tokens, valid.next),
+            QueryResult::History(page) => format!("{} records of history", page.records.len()),
+            QueryResult::Totals(Totals { sessions, locks, holders, waiters, grants }) => {
                 format!("sessions={sessions} locks={locks} holders={holders} waiters={waiters} grants={grants}")
             }
-            Answer::Explained(explanation) => self.explanation(explanation),
-            Answer::WouldBreak(outcome) => self.outcome(outcome),
+            QueryResult::Explained(explanation) => self.explanation(explanation),
+            QueryResult::WouldBreak(outcome) => self.outcome(outcome),
         }
     }
 

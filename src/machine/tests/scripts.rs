@@ -189,10 +189,10 @@ impl Script {
         Ok(self.sessions.get(who).ok_or_else(|| format!("{who} has no session"))?.clone())
     }
 
-    fn take(&mut self, who: Option<&str>, args: &mut ArgumentConsumer<'_>) -> Result<(TakeId, Handle)> {
+    fn take(&mut self, who: Option<&str>, args: &mut ArgumentConsumer<'_>) -> Result<(LeaseRequestId, Handle)> {
         let who = who.ok_or("whose?")?;
         let known = self.names.takes.iter().find(|(_, name)| *name == who).map(|(id, _)| *id);
-        let id = known.unwrap_or(TakeId(self.names.takes.len() as u128 + 1));
+        let id = known.unwrap_or(LeaseRequestId(self.names.takes.len() as u128 + 1));
         self.names.takes.insert(id, who.to_owned());
         let handle = Handle::parse(args.take_key("handle").unwrap_or(&format!("handle-of-{who}")))?;
         Ok((id, handle))

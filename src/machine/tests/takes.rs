@@ -3,8 +3,8 @@
 use super::mirror::{Watched, entry};
 use crate::machine::{Machine, Record, RecordKey};
 use crate::model::{
-    Command, EndReason, Handle, LockKey, LockName, LogTime, Metadata, Mode, Namespace, Outcome, Patience, Renewal,
-    RenewalTarget, TakeId, TakeLease,
+    Command, EndReason, Handle, LeaseRequestId, LockKey, LockName, LogTime, Metadata, Mode, Namespace, Outcome,
+    Patience, Renewal, RenewalTarget, TakeLease,
 };
 
 fn key() -> LockKey {
@@ -14,7 +14,7 @@ fn key() -> LockKey {
 fn take(number: u128) -> Command {
     Command::TakeLease(TakeLease {
         lock: key(),
-        take: TakeId(number),
+        take: LeaseRequestId(number),
         handle: Handle::from_random(number),
         access: Mode::Exclusive.into(),
         lease_ms: 60_000,
@@ -43,7 +43,7 @@ fn restart(watched: &mut Watched) {
 }
 
 fn records_of_takes(machine: &Machine) -> usize {
-    machine.records().filter(|(_, record)| matches!(record, Record::Take(_))).count()
+    machine.records().filter(|(_, record)| matches!(record, Record::FinishedLease(_))).count()
 }
 
 /// What a command writes, apart from the counters and the history.
@@ -63,8 +63,11 @@ fn only_a_finished_take_has_a_record() {
     assert!(matches!(written(&mut watched, take(2))[..], [RecordKey::Waiter(..)]));
     assert_eq!(records_of_takes(&watched.machine), 0);
     let wrote = written(&mut watched, drop_of(1));
-    assert!(wrote.contains(&RecordKey::Take(key(), TakeId(1))), "{wrote:?}");
-    assert!(!wrote.contains(&RecordKey::Take(key(), TakeId(2))), "the waiter has become a holder: {wrote:?}");
+    assert!(wrote.contains(&RecordKey::FinishedLease(key(), LeaseRequestId(1))), "{wrote:?}");
+    assert!(
+        !wrote.contains(&RecordKey::FinishedLease(key(), LeaseRequestId(2))),
+        "the waiter has become a holder: {wrote:?}"
+    );
     assert_eq!(records_of_takes(&watched.machine), 1);
 }
 
@@ -111,7 +114,11 @@ fn a_take_is_live_or_finished() {
     said(&mut watched, take(1));
     let live: Vec<_> = watched.machine.records().collect();
     said(&mut watched, drop_of(1));
-    let over = watched.machine.records().find(|(key, _)| matches!(key, RecordKey::Take(..))).expect("it is remembered");
+    let over = watched
+        .machine
+        .records()
+        .find(|(key, _)| matches!(key, RecordKey::FinishedLease(..)))
+        .expect("it is remembered");
     let refused = Machine::from_records(live.into_iter().chain([over])).expect_err("a contradiction");
     assert!(refused.0.ends_with("is live and finished"), "{refused}");
 }

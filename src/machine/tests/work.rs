@@ -1,7 +1,7 @@
 //! What commands and questions look at, counted: it grows no faster than what they change or show.
 
-use super::circles::{open, set_limit};
 use super::costs::{acquire, apply, release, set};
+use super::cycles::{open, set_limit};
 use super::mirror::{Watched, entry};
 use crate::limits;
 use crate::machine::Machine;
@@ -173,7 +173,7 @@ fn a_set_that_waits_elsewhere_excuses_no_grant() {
     apply(&mut machine, release(1, 3, "b", held));
     let query =
         Query::History { namespace: Namespace::default(), lock: None, after: Some(Position::default()), rows: 100 };
-    let Answer::History(page) = machine.query(&query).answer else { panic!("another answer") };
+    let QueryResult::History(page) = machine.query(&query).answer else { panic!("another answer") };
     let passing = |lock: &str| -> Vec<bool> {
         let of =
             page.records.iter().filter(|record| record.event.subject.lock().is_some_and(|key| key.name == name(lock)));
@@ -279,7 +279,7 @@ fn a_hand_over_does_not_walk_a_sessions_claims() {
 fn take(number: u64, lock: &str, lease_ms: u64) -> Command {
     Command::TakeLease(TakeLease {
         lock: key(lock),
-        take: TakeId(number.into()),
+        take: LeaseRequestId(number.into()),
         handle: Handle::from_random(number.into()),
         access: Mode::Shared.into(),
         lease_ms,
@@ -325,7 +325,7 @@ fn a_page_begins_where_the_last_one_ended() {
             let filter =
                 ListFilter { namespace: namespace.clone(), prefix, older_than_ms: 0, after, show: ListShow::All, rows };
             let (answer, count) = count_of(|| machine.query(&Query::List(filter)).answer);
-            let Answer::Locks(Page { rows, more }) = answer else { panic!("another answer") };
+            let QueryResult::Locks(Page { rows, more }) = answer else { panic!("another answer") };
             assert!(rows.iter().all(|row| row.lock.namespace == namespace && row.oldest.is_some()));
             (rows.into_iter().map(|row| row.lock.name.as_str().to_owned()).collect::<Vec<_>>(), more, count)
         };

@@ -3,9 +3,9 @@
 use super::error::{error_from_wire, error_to_wire};
 use super::part::{known, lock_key, metadata, namespace, required};
 use crate::model::{
-    Answer, Answered, Attachment, Breach, Checked, Closing, EndReason, FencingToken, Grant, HolderView, Invalid, Kind,
-    LockName, LockSummary, LockValue, LockView, LogTime, Namespace, Outcome, Page, Place, Reply, RequestId, SessionId,
-    SessionView, TokenState, WaiterView,
+    Attachment, BreakReport, Checked, Closing, EndReason, FencingToken, Grant, HolderView, Invalid, Kind, LockName,
+    LockSummary, LockValue, LockView, LogTime, Namespace, Outcome, Page, Place, QueryReply, QueryResult, Reply,
+    RequestId, SessionId, SessionView, TokenState, WaiterView,
 };
 use crate::rpc::pb;
 use crate::service::ServiceError;
@@ -127,7 +127,7 @@ impl TryFrom<pb::reply::Outcome> for Outcome {
             Wire::Released(pb::Released { left }) => Outcome::Released { left },
             Wire::Downgraded(_) => Outcome::Downgraded,
             Wire::Done(_) => Outcome::Done,
-            Wire::Broken(pb::Broken { done, holder, last_seen_ms, next }) => Outcome::Broken(Box::new(Breach {
+            Wire::Broken(pb::Broken { done, holder, last_seen_ms, next }) => Outcome::Broken(Box::new(BreakReport {
                 done,
                 holder: required("holder", holder)?.try_into()?,
                 last_seen: last_seen_ms.map(LogTime),
@@ -154,43 +154,43 @@ impl TryFrom<pb::reply::Outcome> for Outcome {
 }
 
 /// The error of a service that answered another question than it was asked.
-pub(super) fn other_answer(answer: &Answer) -> ServiceError {
+pub(super) fn other_answer(answer: &QueryResult) -> ServiceError {
     let kind = match answer {
-        Answer::Checked(_) => "checked",
-        Answer::Lock(_) => "lock",
-        Answer::Locks(_) => "locks",
-        Answer::Sessions(_) => "sessions",
-        Answer::Claim(_) => "claim",
-        Answer::Totals(_) => "totals",
-        Answer::Explained(_) => "explained",
-        Answer::History(_) => "history",
-        Answer::Tokens(_) => "tokens",
-        Answer::Documents(_) => "documents",
-        Answer::Pings(_) => "pings",
-        Answer::WouldBreak(_) => "would break",
+        QueryResult::Checked(_) => "checked",
+        QueryResult::Lock(_) => "lock",
+        QueryResult::Locks(_) => "locks",
+        QueryResult::Sessions(_) => "sessions",
+        QueryResult::Claim(_) => "claim",
+        QueryResult::Totals(_) => "totals",
+        QueryResult::Explained(_) => "explained",
+        QueryResult::History(_) => "history",
+        QueryResult::Tokens(_) => "tokens",
+        QueryResult::Documents(_) => "documents",
+        QueryResult::Pings(_) => "pings",
+        QueryResult::WouldBreak(_) => "would break",
     };
     ServiceError::Internal(format!("the service answered another question ({kind})"))
 }
 
 /// The answer to a dry run, in the form of the command's reply.
-pub(in crate::rpc) fn dry_run_reply(answered: Answered) -> Result<Reply, ServiceError> {
-    let Answered { index, now: stamp, answer: Answer::WouldBreak(outcome) } = answered else {
+pub(in crate::rpc) fn dry_run_reply(answered: QueryReply) -> Result<Reply, ServiceError> {
+    let QueryReply { index, now: stamp, answer: QueryResult::WouldBreak(outcome) } = answered else {
         return Err(other_answer(&answered.answer));
     };
     Ok(Reply { index, stamp, outcome })
 }
 
 /// The same, read back.
-pub(in crate::rpc) fn dry_run_answer(reply: Reply) -> Answered {
-    Answered { index: reply.index, now: reply.stamp, answer: Answer::WouldBreak(reply.outcome) }
+pub(in crate::rpc) fn dry_run_answer(reply: Reply) -> QueryReply {
+    QueryReply { index: reply.index, now: reply.stamp, answer: QueryResult::WouldBreak(reply.outcome) }
 }
 
-/// `Answered` to one message and back; the message's namespace is set by who echoes it.
+/// `QueryReply` to one message and back; the message's namespace is set by who echoes it.
 macro_rules! answers {
     ($($wire:ident, $variant:pat => $build:expr;)*) => { $(
-        impl TryFrom<Answered> for pb::$wire {
+        impl TryFrom<QueryReply> for pb::$wire {
             type Error = ServiceError;
-            fn try_from(answered: Answered) -> Result<Self, ServiceError> {
+            fn try_from(answered: QueryReply) -> Result<Self, ServiceError> {
                 let (index, now_ms) = (answered.index, answered.now.0);
                 match answered.answer {
                     $variant => Ok(Self { index, now_ms, ..$build }),
@@ -202,7 +202,7 @@ macro_rules! answers {
     )* };
 }
 answers! {
-    CheckReply, Answer::Checked(checked) => Self {
+    CheckReply, QueryResult::Checked(checked) => Self {
         state: match checked.state {
             TokenState::Valid => pb::TokenState::Valid,
             TokenState::Stale => pb::TokenState::Stale,
@@ -211,7 +211,7 @@ answers! {
         lowest_valid: checked.lowest_valid.as_u64(),
         ..Self::default()
     };
-    InspectReply, Answer::Lock(view) => Self {
+    InspectReply, QueryResult::Lock(view) => Self {
         namespace: view.lock.namespace.to_string(),
         lock: view.lock.name.to_string(),
         kind: view.kind.map_or(pb::Kind::Unspecified, Into::into).into(),
@@ -224,23 +224,23 @@ answers! {
         free: view.free,
         ..Self::default()
     };
-    ListReply, Answer::Locks(Page { rows, more }) => Self {
+    ListReply, QueryResult::Locks(Page { rows, more }) => Self {
         rows: rows.iter().map(Into::into).collect(),
         more,
         ..Self::default()
     };
-    SessionsReply, Answer::Sessions(Page { rows, more }) => Self {
+    SessionsReply, QueryResult::Sessions(Page { rows, more }) => Self {
         rows: rows.iter().map(Into::into).collect(),
         more,
         ..Self::default()
     };
-    ClaimReply, Answer::Claim(outcome) => Self {
+    ClaimReply, QueryResult::Claim(outcome) => Self {
         outcome: outcome.map(|outcome| pb::Reply { outcome: Some((&outcome).into()), ..pb::Reply::default() }),
         ..Self::default()
     };
-    TotalsReply, Answer::Totals(totals) => Self { totals: Some((&totals).into()), ..Self::default() };
-    TokensReply, Answer::Tokens(valid) => Self::of_all(&valid);
-    HistoryReply, Answer::History(page) => Self {
+    TotalsReply, QueryResult::Totals(totals) => Self { totals: Some((&totals).into()), ..Self::default() };
+    TokensReply, QueryResult::Tokens(valid) => Self::of_all(&valid);
+    HistoryReply, QueryResult::History(page) => Self {
         records: page.records.iter().map(Into::into).collect(),
         next: page.next.map(Into::into),
         floor: Some(page.floor.into()),
@@ -248,11 +248,11 @@ answers! {
     };
 }
 
-fn answered(index: u64, now_ms: u64, answer: Answer) -> Answered {
-    Answered { index, now: LogTime(now_ms), answer }
+fn answered(index: u64, now_ms: u64, answer: QueryResult) -> QueryReply {
+    QueryReply { index, now: LogTime(now_ms), answer }
 }
 
-impl TryFrom<pb::CheckReply> for Answered {
+impl TryFrom<pb::CheckReply> for QueryReply {
     type Error = Invalid;
     fn try_from(reply: pb::CheckReply) -> Result<Self, Invalid> {
         let state = match known::<pb::TokenState>("state", reply.state)? {
@@ -262,11 +262,11 @@ impl TryFrom<pb::CheckReply> for Answered {
             pb::TokenState::UnknownEpoch => TokenState::UnknownEpoch,
         };
         let lowest_valid = FencingToken::from_u64(reply.lowest_valid)?;
-        Ok(answered(reply.index, reply.now_ms, Answer::Checked(Checked { state, lowest_valid })))
+        Ok(answered(reply.index, reply.now_ms, QueryResult::Checked(Checked { state, lowest_valid })))
     }
 }
 
-impl TryFrom<pb::InspectReply> for Answered {
+impl TryFrom<pb::InspectReply> for QueryReply {
     type Error = Invalid;
     fn try_from(reply: pb::InspectReply) -> Result<Self, Invalid> {
         let kind = match known::<pb::Kind>("kind", reply.kind)? {
@@ -285,7 +285,7 @@ impl TryFrom<pb::InspectReply> for Answered {
             value: reply.value.map(|text| LockValue::parse(&text)).transpose()?,
             free: reply.free,
         };
-        Ok(answered(reply.index, reply.now_ms, Answer::Lock(view)))
+        Ok(answered(reply.index, reply.now_ms, QueryResult::Lock(view)))
     }
 }
 
@@ -320,7 +320,7 @@ impl From<&LockSummary> for pb::LockSummary {
     }
 }
 
-impl TryFrom<pb::ListReply> for Answered {
+impl TryFrom<pb::ListReply> for QueryReply {
     type Error = Invalid;
     fn try_from(reply: pb::ListReply) -> Result<Self, Invalid> {
         let row = |row: pb::LockSummary| -> Result<LockSummary, Invalid> {
@@ -336,7 +336,7 @@ impl TryFrom<pb::ListReply> for Answered {
             })
         };
         let rows = reply.rows.into_iter().map(row).collect::<Result<_, _>>()?;
-        Ok(answered(reply.index, reply.now_ms, Answer::Locks(Page { rows, more: reply.more })))
+        Ok(answered(reply.index, reply.now_ms, QueryResult::Locks(Page { rows, more: reply.more })))
     }
 }
 
@@ -371,27 +371,27 @@ fn session_view(namespace: &Namespace, row: pb::SessionSummary) -> Result<Sessio
     })
 }
 
-impl TryFrom<pb::SessionsReply> for Answered {
+impl TryFrom<pb::SessionsReply> for QueryReply {
     type Error = Invalid;
     fn try_from(reply: pb::SessionsReply) -> Result<Self, Invalid> {
         let namespace = namespace(&reply.namespace)?;
         let rows = reply.rows.into_iter().map(|row| session_view(&namespace, row)).collect::<Result<_, _>>()?;
-        Ok(answered(reply.index, reply.now_ms, Answer::Sessions(Page { rows, more: reply.more })))
+        Ok(answered(reply.index, reply.now_ms, QueryResult::Sessions(Page { rows, more: reply.more })))
     }
 }
 
-impl TryFrom<pb::ClaimReply> for Answered {
+impl TryFrom<pb::ClaimReply> for QueryReply {
     type Error = Invalid;
     fn try_from(reply: pb::ClaimReply) -> Result<Self, Invalid> {
         let outcome = reply.outcome.map(|outcome| required("outcome", outcome.outcome)?.try_into()).transpose()?;
-        Ok(answered(reply.index, reply.now_ms, Answer::Claim(outcome)))
+        Ok(answered(reply.index, reply.now_ms, QueryResult::Claim(outcome)))
     }
 }
 
-impl TryFrom<pb::TotalsReply> for Answered {
+impl TryFrom<pb::TotalsReply> for QueryReply {
     type Error = Invalid;
     fn try_from(reply: pb::TotalsReply) -> Result<Self, Invalid> {
         let totals = required("totals", reply.totals)?.into();
-        Ok(answered(reply.index, reply.now_ms, Answer::Totals(totals)))
+        Ok(answered(reply.index, reply.now_ms, QueryResult::Totals(totals)))
     }
 }

@@ -9,9 +9,9 @@ use super::command::Sent;
 use super::part::{lock_key, metadata, namespace, required, rows};
 use crate::limits;
 use crate::model::{
-    Answer, Answered, Command, Document, DocumentCommand, DocumentId, DocumentState, FencingToken, Grab, Handle,
-    Invalid, LockName, LockValue, LogTime, Namespace, Page, ProcessId, ProcessPing, Query, WallTime, WhichDocuments,
-    WhichPings,
+    Command, Document, DocumentCommand, DocumentId, DocumentState, FencingToken, Grab, Handle, Invalid, LockName,
+    LockValue, LogTime, Namespace, Page, ProcessId, ProcessPing, Query, QueryReply, QueryResult, WallTime,
+    WhichDocuments, WhichPings,
 };
 use crate::rpc::pb;
 use crate::rpc::pb::document_request::What;
@@ -234,11 +234,11 @@ fn read_document(namespace_text: &str, row: pb::Document) -> Result<Document, In
 }
 
 /// Documents as an answer; `namespace` is the question's.
-pub(in crate::rpc) fn documents(namespace: &Namespace, of: Answered) -> Result<pb::FindDocumentsReply, ServiceError> {
+pub(in crate::rpc) fn documents(namespace: &Namespace, of: QueryReply) -> Result<pb::FindDocumentsReply, ServiceError> {
     let (index, now_ms) = (of.index, of.now.0);
     #[allow(clippy::wildcard_enum_match_arm, reason = "every other answer is to another question")]
     match of.answer {
-        Answer::Documents(Page { rows, more }) => {
+        QueryResult::Documents(Page { rows, more }) => {
             let rows = rows.iter().map(Into::into).collect();
             Ok(pb::FindDocumentsReply { namespace: namespace.to_string(), index, now_ms, rows, more })
         }
@@ -246,21 +246,21 @@ pub(in crate::rpc) fn documents(namespace: &Namespace, of: Answered) -> Result<p
     }
 }
 
-impl TryFrom<pb::FindDocumentsReply> for Answered {
+impl TryFrom<pb::FindDocumentsReply> for QueryReply {
     type Error = Invalid;
     fn try_from(reply: pb::FindDocumentsReply) -> Result<Self, Invalid> {
         let rows = reply.rows.into_iter().map(|row| read_document(&reply.namespace, row)).collect::<Result<_, _>>()?;
-        let answer = Answer::Documents(Page { rows, more: reply.more });
-        Ok(Answered { index: reply.index, now: LogTime(reply.now_ms), answer })
+        let answer = QueryResult::Documents(Page { rows, more: reply.more });
+        Ok(QueryReply { index: reply.index, now: LogTime(reply.now_ms), answer })
     }
 }
 
 /// Signs of life as an answer; `namespace` is the question's.
-pub(in crate::rpc) fn pings(namespace: &Namespace, of: Answered) -> Result<pb::PingsReply, ServiceError> {
+pub(in crate::rpc) fn pings(namespace: &Namespace, of: QueryReply) -> Result<pb::PingsReply, ServiceError> {
     let (index, now_ms) = (of.index, of.now.0);
     #[allow(clippy::wildcard_enum_match_arm, reason = "every other answer is to another question")]
     match of.answer {
-        Answer::Pings(Page { rows, more }) => {
+        QueryResult::Pings(Page { rows, more }) => {
             let row = |row: &ProcessPing| pb::ProcessPing { process: row.process.to_string(), ping_ms: row.ping.0 };
             let rows = rows.iter().map(row).collect();
             Ok(pb::PingsReply { namespace: namespace.to_string(), index, now_ms, rows, more })
@@ -269,11 +269,11 @@ pub(in crate::rpc) fn pings(namespace: &Namespace, of: Answered) -> Result<pb::P
     }
 }
 
-impl TryFrom<pb::PingsReply> for Answered {
+impl TryFrom<pb::PingsReply> for QueryReply {
     type Error = Invalid;
     fn try_from(reply: pb::PingsReply) -> Result<Self, Invalid> {
         let row = |row: pb::ProcessPing| ProcessPing { process: row.process.into(), ping: WallTime(row.ping_ms) };
-        let answer = Answer::Pings(Page { rows: reply.rows.into_iter().map(row).collect(), more: reply.more });
-        Ok(Answered { index: reply.index, now: LogTime(reply.now_ms), answer })
+        let answer = QueryResult::Pings(Page { rows: reply.rows.into_iter().map(row).collect(), more: reply.more });
+        Ok(QueryReply { index: reply.index, now: LogTime(reply.now_ms), answer })
     }
 }

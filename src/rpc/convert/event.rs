@@ -2,8 +2,8 @@
 
 use super::part::{known, namespace, required};
 use crate::model::{
-    Claim, EndReason, Event, EventKind, FencingToken, Invalid, LeaveReason, LockKey, LogTime, Mode, Principal, Reason,
-    SessionId, Subject, WallTime,
+    Claim, EndReason, Event, EventKind, FencingToken, Invalid, LockKey, LogTime, Mode, Principal, Reason, SessionId,
+    Subject, WaitEndReason, WallTime,
 };
 use crate::rpc::pb;
 use crate::rpc::pb::event::Kind;
@@ -47,8 +47,8 @@ fn kind(subject: &Subject, kind: &EventKind) -> Kind {
             let mode = Some((*mode).into());
             Kind::Granted(pb::EventGranted { lock, claim, token, mode, waited_ms: *waited_ms })
         }
-        EventKind::Left { sequence, why } => {
-            let why = pb::LeaveReason::from(*why).into();
+        EventKind::WaitEnded { sequence, why } => {
+            let why = pb::WaitEndReason::from(*why).into();
             Kind::Left(pb::EventLeft { lock, claim, sequence: *sequence, why })
         }
         EventKind::Released { held_ms } => Kind::Released(pb::EventReleased { lock, claim, token, held_ms: *held_ms }),
@@ -99,8 +99,8 @@ fn read(kind: Kind) -> Result<(Subject, EventKind), Invalid> {
             (hold(e.lock, e.claim, e.token)?, EventKind::Granted { mode: mode(e.mode)?, waited_ms: e.waited_ms })
         }
         Kind::Left(e) => {
-            let why = LeaveReason::try_from(known::<pb::LeaveReason>("why", e.why)?)?;
-            (wait(e.lock, e.claim)?, EventKind::Left { sequence: e.sequence, why })
+            let why = WaitEndReason::try_from(known::<pb::WaitEndReason>("why", e.why)?)?;
+            (wait(e.lock, e.claim)?, EventKind::WaitEnded { sequence: e.sequence, why })
         }
         Kind::Released(e) => (hold(e.lock, e.claim, e.token)?, EventKind::Released { held_ms: e.held_ms }),
         Kind::Expired(e) => {

@@ -3,8 +3,8 @@
 use super::answer::other_answer;
 use super::part::{known, lock_key, metadata, owner, parent, required, session};
 use crate::model::{
-    About, Answer, Answered, ExplainedWait, Explanation, FencingToken, Invalid, LockKey, LogTime, Obstacle,
-    Participant, RequestId, SessionId,
+    About, ExplainedWait, Explanation, FencingToken, Invalid, LockKey, LogTime, Obstacle, Participant, QueryReply,
+    QueryResult, RequestId, SessionId,
 };
 use crate::rpc::pb;
 use crate::rpc::pb::explain_request::About as Wire;
@@ -36,10 +36,10 @@ impl From<&About> for pb::ExplainRequest {
     }
 }
 
-impl TryFrom<Answered> for pb::ExplainReply {
+impl TryFrom<QueryReply> for pb::ExplainReply {
     type Error = ServiceError;
-    fn try_from(answered: Answered) -> Result<Self, ServiceError> {
-        let Answer::Explained(explanation) = &answered.answer else { return Err(other_answer(&answered.answer)) };
+    fn try_from(answered: QueryReply) -> Result<Self, ServiceError> {
+        let QueryResult::Explained(explanation) = &answered.answer else { return Err(other_answer(&answered.answer)) };
         Ok(Self {
             namespace: String::new(),
             index: answered.index,
@@ -51,7 +51,7 @@ impl TryFrom<Answered> for pb::ExplainReply {
     }
 }
 
-impl TryFrom<pb::ExplainReply> for Answered {
+impl TryFrom<pb::ExplainReply> for QueryReply {
     type Error = Invalid;
     fn try_from(reply: pb::ExplainReply) -> Result<Self, Invalid> {
         let explanation = Explanation {
@@ -59,7 +59,7 @@ impl TryFrom<pb::ExplainReply> for Answered {
             freed_by: reply.freed_by.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
             more: reply.more,
         };
-        Ok(Self { index: reply.index, now: LogTime(reply.now_ms), answer: Answer::Explained(explanation) })
+        Ok(Self { index: reply.index, now: LogTime(reply.now_ms), answer: QueryResult::Explained(explanation) })
     }
 }
 
@@ -96,7 +96,7 @@ impl From<&Obstacle> for pb::Obstacle {
     fn from(obstacle: &Obstacle) -> Self {
         Self {
             lock: Some((&obstacle.lock).into()),
-            why: pb::WaitsBecause::from(obstacle.why).into(),
+            why: pb::WaitReason::from(obstacle.why).into(),
             sequence: obstacle.sequence,
             who: Some((&obstacle.who).into()),
         }
@@ -108,7 +108,7 @@ impl TryFrom<pb::Obstacle> for Obstacle {
     fn try_from(obstacle: pb::Obstacle) -> Result<Self, Invalid> {
         Ok(Self {
             lock: required("lock", obstacle.lock)?.try_into()?,
-            why: known::<pb::WaitsBecause>("why", obstacle.why)?.try_into()?,
+            why: known::<pb::WaitReason>("why", obstacle.why)?.try_into()?,
             sequence: obstacle.sequence,
             who: required("who", obstacle.who)?.try_into()?,
         })

@@ -18,7 +18,7 @@ pub(super) fn extras(extras: Option<pb::Extras>) -> Result<(Option<Box<Extras>>,
         delay_ms: extras.delay_ms,
         value: extras.value.map(|text| LockValue::parse(&text)).transpose()?,
         parent: extras.parent.map(parent).transpose()?,
-        deadlock: if extras.wait_in_circles { OnDeadlock::Wait } else { OnDeadlock::Refuse },
+        deadlock: if extras.wait_in_cycles { OnDeadlock::Wait } else { OnDeadlock::Refuse },
         at_least_ms: extras.at_least_ms,
         at_most_ms: extras.at_most_ms,
     };
@@ -44,7 +44,7 @@ impl pb::Extras {
             delay_ms: extras.delay_ms,
             value: extras.value.as_ref().map(ToString::to_string),
             parent: extras.parent.as_ref().map(Into::into),
-            wait_in_circles: extras.deadlock == OnDeadlock::Wait,
+            wait_in_cycles: extras.deadlock == OnDeadlock::Wait,
             at_least_ms: extras.at_least_ms,
             at_most_ms: extras.at_most_ms,
         })

@@ -2,8 +2,8 @@
 
 use super::part::{lock_key, namespace, required, rows};
 use crate::model::{
-    Access, Answer, Answered, Arrival, ChainHash, Fairness, GrantFacts, HistoryPage, HistoryRecord, Invalid, LogTime,
-    Owner, Principal, Query,
+    Access, Arrival, ChainHash, Fairness, GrantFacts, HistoryPage, HistoryRecord, Invalid, LogTime, Owner, Principal,
+    Query, QueryReply, QueryResult,
 };
 use crate::rpc::pb;
 
@@ -87,7 +87,7 @@ impl TryFrom<pb::GrantFacts> for GrantFacts {
     }
 }
 
-impl TryFrom<pb::HistoryReply> for Answered {
+impl TryFrom<pb::HistoryReply> for QueryReply {
     type Error = Invalid;
     fn try_from(reply: pb::HistoryReply) -> Result<Self, Invalid> {
         let page = HistoryPage {
@@ -95,6 +95,6 @@ impl TryFrom<pb::HistoryReply> for Answered {
             next: reply.next.map(Into::into),
             floor: required("floor", reply.floor)?.into(),
         };
-        Ok(Answered { index: reply.index, now: LogTime(reply.now_ms), answer: Answer::History(page) })
+        Ok(QueryReply { index: reply.index, now: LogTime(reply.now_ms), answer: QueryResult::History(page) })
     }
 }

@@ -6,9 +6,9 @@ use bytes::Bytes;
 
 use crate::limits;
 use crate::model::{
-    Access, Claim, EndReason, FencingToken, Health, HolderView, Invalid, Kind, LeaveReason, LockKey, LockName, LogTime,
-    Metadata, Mode, Namespace, Owner, Parent, Patience, Position, Principal, RequestId, SessionClose, SessionId,
-    TakeId, WaiterView, WaitsBecause,
+    Access, Claim, EndReason, FencingToken, Health, HolderView, Invalid, Kind, LeaseRequestId, LockKey, LockName,
+    LogTime, Metadata, Mode, Namespace, Owner, Parent, Patience, Position, Principal, RequestId, SessionClose,
+    SessionId, WaitEndReason, WaitReason, WaiterView,
 };
 use crate::rpc::pb;
 use crate::service::{Freshness, LeaderHint};
@@ -40,8 +40,8 @@ pub(in crate::rpc) fn bytes_of(number: u128) -> Bytes {
 }
 
 /// The identity of a take.
-pub(in crate::rpc) fn take_id(bytes: &[u8]) -> Result<TakeId, Invalid> {
-    read_u128("take", bytes).map(TakeId)
+pub(in crate::rpc) fn take_id(bytes: &[u8]) -> Result<LeaseRequestId, Invalid> {
+    read_u128("take", bytes).map(LeaseRequestId)
 }
 
 /// Rows of a page: 0 means as many as there may be.
@@ -208,7 +208,7 @@ impl From<Claim> for pb::Claim {
             Claim::Request(RequestId { session, number }) => {
                 pb::claim::Who::Request(pb::RequestId { session: session.as_u64(), number })
             }
-            Claim::Take(TakeId(take)) => pb::claim::Who::Take(bytes_of(take)),
+            Claim::Lease(LeaseRequestId(take)) => pb::claim::Who::Take(bytes_of(take)),
         };
         Self { who: Some(who) }
     }
@@ -221,7 +221,7 @@ impl TryFrom<pb::Claim> for Claim {
             pb::claim::Who::Request(pb::RequestId { session, number }) => {
                 Claim::Request(RequestId { session: SessionId::from_u64(session)?, number })
             }
-            pb::claim::Who::Take(take) => Claim::Take(take_id(&take)?),
+            pb::claim::Who::Take(take) => Claim::Lease(take_id(&take)?),
         })
     }
 }
@@ -271,10 +271,10 @@ macro_rules! same_values {
 }
 same_values! {
     EndReason "reason" Unspecified { Released, Expired, Lost, Cancelled, Broken, HandedOver, Overtaken, TimeOver }
-    LeaveReason "why" Unspecified { TimedOut, Withdrawn, SessionEnded, HoldEnded, Impossible, Deadlock }
+    WaitEndReason "why" Unspecified { TimedOut, Withdrawn, SessionEnded, HoldEnded, Impossible, Deadlock }
     SessionClose "end" Unspecified { Done, Lost }
     Kind "kind" Unspecified { Lock, Semaphore }
-    WaitsBecause "why" Unspecified { Holds, StandsAhead, Nested, Closed }
+    WaitReason "why" Unspecified { Holds, StandsAhead, Nested, Closed }
     Health "health" Unspecified { Live, Overdue, Disconnected, Lease, Gone }
 }
 

@@ -12,27 +12,27 @@ use self::values::{
 };
 use super::{AsInvalid, decided, error_from_status, error_from_wire, error_to_status, error_to_wire, reply_to_answer};
 use crate::model::{
-    Acquire, Alter, Answer, Answered, Command, EndSession, Event, Handle, Instance, Invalid, LogTime, Manage, Mode,
-    Namespace, OpenSession, Outcome, Patience, Position, Reason, Refusal, Release, Reply, RequestId, SessionId,
-    SmallMap, TakeId, TakeLease, Totals, WallTime,
+    Acquire, Alter, Command, EndSession, Event, Handle, Instance, Invalid, LeaseRequestId, LogTime, Manage, Mode,
+    Namespace, OpenSession, Outcome, Patience, Position, QueryReply, QueryResult, Reason, Refusal, Release, Reply,
+    RequestId, SessionId, SmallMap, TakeLease, Totals, WallTime,
 };
 use crate::rpc::pb;
 use crate::service::{Call, LeaderHint, NotSent, Proof, Role, ServiceError, Status, TABLE, Word};
 
-fn over_the_wire(answered: Answered) -> Result<Answered, ServiceError> {
+fn over_the_wire(answered: QueryReply) -> Result<QueryReply, ServiceError> {
     let back = match &answered.answer {
-        Answer::Checked(_) => pb::CheckReply::try_from(answered)?.try_into(),
-        Answer::Lock(_) => pb::InspectReply::try_from(answered)?.try_into(),
-        Answer::Locks(_) => pb::ListReply::try_from(answered)?.try_into(),
-        Answer::Sessions(_) => pb::SessionsReply::try_from(answered)?.try_into(),
-        Answer::Claim(_) => pb::ClaimReply::try_from(answered)?.try_into(),
-        Answer::Totals(_) => pb::TotalsReply::try_from(answered)?.try_into(),
-        Answer::Explained(_) => pb::ExplainReply::try_from(answered)?.try_into(),
-        Answer::Tokens(_) => pb::TokensReply::try_from(answered)?.try_into(),
-        Answer::History(_) => pb::HistoryReply::try_from(answered)?.try_into(),
-        Answer::Documents(_) => super::documents(&Namespace::default(), answered)?.try_into(),
-        Answer::Pings(_) => super::pings(&Namespace::default(), answered)?.try_into(),
-        Answer::WouldBreak(_) => {
+        QueryResult::Checked(_) => pb::CheckReply::try_from(answered)?.try_into(),
+        QueryResult::Lock(_) => pb::InspectReply::try_from(answered)?.try_into(),
+        QueryResult::Locks(_) => pb::ListReply::try_from(answered)?.try_into(),
+        QueryResult::Sessions(_) => pb::SessionsReply::try_from(answered)?.try_into(),
+        QueryResult::Claim(_) => pb::ClaimReply::try_from(answered)?.try_into(),
+        QueryResult::Totals(_) => pb::TotalsReply::try_from(answered)?.try_into(),
+        QueryResult::Explained(_) => pb::ExplainReply::try_from(answered)?.try_into(),
+        QueryResult::Tokens(_) => pb::TokensReply::try_from(answered)?.try_into(),
+        QueryResult::History(_) => pb::HistoryReply::try_from(answered)?.try_into(),
+        QueryResult::Documents(_) => super::documents(&Namespace::default(), answered)?.try_into(),
+        QueryResult::Pings(_) => super::pings(&Namespace::default(), answered)?.try_into(),
+        QueryResult::WouldBreak(_) => {
             Reply::try_from(pb::Reply::from(&super::dry_run_reply(answered)?)).map(super::dry_run_answer)
         }
     };
@@ -70,7 +70,7 @@ proptest! {
     /// An answer reads back as it was written.
     #[test]
     fn answers_read_back(index in any::<u64>(), now in any::<u64>(), answer in answer()) {
-        let answered = Answered { index, now: LogTime(now), answer };
+        let answered = QueryReply { index, now: LogTime(now), answer };
         prop_assert_eq!(over_the_wire(answered.clone()), Ok(answered));
     }
 
@@ -136,7 +136,7 @@ proptest! {
         };
         prop_assert_eq!(super::open_session(namespace, super::stream_open(&opened)), Ok(opened));
 
-        let take = TakeLease { lock, take: TakeId(7), handle, access, lease_ms: number, patience, metadata };
+        let take = TakeLease { lock, take: LeaseRequestId(7), handle, access, lease_ms: number, patience, metadata };
         let call = Call::try_from(pb::AcquireRequest::from((&take, super::Sent { age_ms: below, since: Some(LogTime(below)) }))).expect("legal");
         prop_assert_eq!(call, Call { age_ms: below, since: Some(LogTime(below)), ..Call::new(Command::TakeLease(take)) });
     }

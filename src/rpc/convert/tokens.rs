@@ -1,7 +1,7 @@
 //! Valid tokens of a lock.
 
 use super::part::{known, lock_key, required};
-use crate::model::{Answer, Answered, FencingToken, Invalid, LogTime, Query, TokenChange, ValidTokens};
+use crate::model::{FencingToken, Invalid, LogTime, Query, QueryReply, QueryResult, TokenChange, ValidTokens};
 use crate::rpc::pb;
 
 impl TryFrom<pb::TokensRequest> for Query {
@@ -38,7 +38,7 @@ impl pb::TokensReply {
     }
 }
 
-impl TryFrom<pb::TokensReply> for Answered {
+impl TryFrom<pb::TokensReply> for QueryReply {
     type Error = Invalid;
     fn try_from(reply: pb::TokensReply) -> Result<Self, Invalid> {
         let valid = ValidTokens {
@@ -47,6 +47,6 @@ impl TryFrom<pb::TokensReply> for Answered {
             tokens: reply.valid.into_iter().map(FencingToken::from_u64).collect::<Result<_, _>>()?,
             next: FencingToken::from_u64(reply.next)?,
         };
-        Ok(Answered { index: reply.index, now: LogTime(reply.now_ms), answer: Answer::Tokens(valid) })
+        Ok(QueryReply { index: reply.index, now: LogTime(reply.now_ms), answer: QueryResult::Tokens(valid) })
     }
 }

@@ -5,8 +5,8 @@ use tonic::{Response, Status};
 use super::RemoteService;
 use super::endpoints::{At, Effect, admin, locks};
 use crate::model::{
-    Answered, Command, EndSession, Handle, Invalid, LockKey, Manage, Query, RenewalTarget, Reply, SessionId, Setting,
-    TakeId, TakeLease,
+    Command, EndSession, Handle, Invalid, LeaseRequestId, LockKey, Manage, Query, QueryReply, RenewalTarget, Reply,
+    SessionId, Setting, TakeLease,
 };
 use crate::rpc::convert::{
     Sent, acquire_of_one, bytes_of, decided, dry_run, dry_run_answer, error_from_status, not_understood,
@@ -24,7 +24,7 @@ impl RemoteService {
     pub(super) async fn withdraw(
         &self,
         lock: &LockKey,
-        take: TakeId,
+        take: LeaseRequestId,
         handle: &Handle,
         sent: Sent,
     ) -> Result<Reply, ServiceError> {
@@ -184,7 +184,7 @@ impl RemoteService {
         settled
     }
 
-    pub(super) async fn question(&self, query: Query, freshness: Freshness) -> Result<Answered, ServiceError> {
+    pub(super) async fn question(&self, query: Query, freshness: Freshness) -> Result<QueryReply, ServiceError> {
         let how = pb::Freshness::from(freshness).into();
         let endpoints = &self.shared.endpoints;
         match query {
@@ -271,9 +271,9 @@ pub(super) fn reply(answered: Result<Response<pb::Reply>, Status>) -> Result<Rep
     }
 }
 
-pub(super) fn answer<R>(answered: Result<Response<R>, Status>) -> Result<Answered, ServiceError>
+pub(super) fn answer<R>(answered: Result<Response<R>, Status>) -> Result<QueryReply, ServiceError>
 where
-    Answered: TryFrom<R, Error = Invalid>,
+    QueryReply: TryFrom<R, Error = Invalid>,
 {
     answered.map_err(|status| error_from_status(&status))?.into_inner().try_into().map_err(not_understood)
 }

@@ -3,7 +3,7 @@
 use super::RemoteService;
 use super::ask::{answer, reply};
 use super::endpoints::{Effect, documents};
-use crate::model::{Answered, DocumentCommand, Namespace, Reply, WhichDocuments, WhichPings};
+use crate::model::{DocumentCommand, Namespace, QueryReply, Reply, WhichDocuments, WhichPings};
 use crate::rpc::convert::{Sent, find_documents, find_pings};
 use crate::rpc::pb;
 use crate::service::ServiceError;
@@ -21,7 +21,7 @@ impl RemoteService {
         which: &WhichDocuments,
         rows: u32,
         how: i32,
-    ) -> Result<Answered, ServiceError> {
+    ) -> Result<QueryReply, ServiceError> {
         let asked = find_documents(namespace, which, rows, how);
         let call = |asked, at| async move { answer(documents(at).find(asked).await) };
         self.shared.endpoints.ask(Effect::Reads, asked, call).await
@@ -33,7 +33,7 @@ impl RemoteService {
         which: &WhichPings,
         rows: u32,
         how: i32,
-    ) -> Result<Answered, ServiceError> {
+    ) -> Result<QueryReply, ServiceError> {
         let asked = find_pings(namespace, which, rows, how);
         let call = |asked, at| async move { answer(documents(at).pings(asked).await) };
         self.shared.endpoints.ask(Effect::Reads, asked, call).await

@@ -58,7 +58,7 @@ pub(super) struct At {
 
 /// What came of asking one endpoint.
 enum Step<T> {
-    Answered(T),
+    QueryReply(T),
     /// Certainly not sent, or harmless: go on with the next one.
     Next {
         why: String,
@@ -149,7 +149,7 @@ impl Endpoints {
             let first_try = *tried == 1;
             let call = |at| call(asked.clone(), at);
             match self.step(&address, effect, call, limit.as_mut()).await {
-                Step::Answered(answer) => {
+                Step::QueryReply(answer) => {
                     self.prefer(&address);
                     return Ok(answer);
                 }
@@ -206,7 +206,7 @@ impl Endpoints {
             () = &mut limit => late(),
         };
         let error = match answered {
-            Ok(answer) => return Step::Answered(answer),
+            Ok(answer) => return Step::QueryReply(answer),
             Err(error) => error,
         };
         match (&error, effect) {

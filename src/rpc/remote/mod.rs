@@ -30,7 +30,7 @@ use super::tasks::Tasks;
 use super::tls::TlsSettings;
 use crate::limits;
 use crate::model::{
-    Answered, Claim, Command, Event, Invalid, Namespace, Outcome, Query, Refusal, RenewalTarget, Reply, RequestId,
+    Claim, Command, Event, Invalid, Namespace, Outcome, Query, QueryReply, Refusal, RenewalTarget, Reply, RequestId,
     SessionClose, SessionId,
 };
 use crate::net::Connector;
@@ -304,7 +304,7 @@ impl LockService for RemoteService {
         Box::pin(self.unary_settled(&claim)).await
     }
 
-    async fn query(&self, query: Query, freshness: Freshness) -> Result<Answered, ServiceError> {
+    async fn query(&self, query: Query, freshness: Freshness) -> Result<QueryReply, ServiceError> {
         self.question(query, freshness).await
     }
 

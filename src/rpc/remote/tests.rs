@@ -15,8 +15,9 @@ use tokio::net::{TcpListener, TcpStream};
 use super::{RemoteService, RemoteSettings};
 use crate::limits;
 use crate::model::{
-    Access, Acquire, Answer, Attach, Attachment, Claim, Command, Handle, Instance, LockName, LogTime, Metadata, Mode,
-    Namespace, OpenSession, Outcome, Patience, Query, Refusal, RenewalTarget, RequestId, SessionId, TakeId, TakeLease,
+    Access, Acquire, Attach, Attachment, Claim, Command, Handle, Instance, LeaseRequestId, LockName, LogTime, Metadata,
+    Mode, Namespace, OpenSession, Outcome, Patience, Query, QueryResult, Refusal, RenewalTarget, RequestId, SessionId,
+    TakeLease,
 };
 use crate::rpc::fake::{Node, SESSION, granted, lock, reply};
 use crate::service::{
@@ -67,7 +68,7 @@ pub(super) fn acquire(name: &str, number: u64) -> Call {
 pub(super) fn take(name: &str) -> Call {
     Call::new(Command::TakeLease(TakeLease {
         lock: lock(name),
-        take: TakeId(5),
+        take: LeaseRequestId(5),
         handle: handle(),
         access: Mode::Shared.into(),
         lease_ms: 1_000,
@@ -405,14 +406,16 @@ async fn an_unreachable_leader_is_reached_through_a_follower() {
 async fn questions_and_events_cross_the_wire() {
     let node = Node::start(1).await;
     let remote = connect([&node.address]);
-    for query in
-        [Query::Totals, Query::Inspect { lock: lock("x") }, Query::Claim { lock: None, claim: Claim::Take(TakeId(3)) }]
-    {
+    for query in [
+        Query::Totals,
+        Query::Inspect { lock: lock("x") },
+        Query::Claim { lock: None, claim: Claim::Lease(LeaseRequestId(3)) },
+    ] {
         let there = node.service.query(query.clone(), Freshness::Linearizable).await;
         assert_eq!(remote.query(query, Freshness::Linearizable).await, there);
     }
     let checked = remote.query(Query::Check { lock: lock("x"), token: "9".parse().expect("legal") }, Freshness::Stale);
-    assert!(matches!(checked.await.expect("answered").answer, Answer::Checked(_)));
+    assert!(matches!(checked.await.expect("answered").answer, QueryResult::Checked(_)));
 
     let scope = Scope::Namespace { namespace: Namespace::default(), prefix: String::new() };
     let mut events = remote.subscribe(Subscription { scope, after: None, cluster_id: None }).await.expect("subscribed");

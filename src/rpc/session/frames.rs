@@ -136,7 +136,7 @@ impl<S: LockService> SessionStream<S> {
     fn start_command(&mut self, number: u64, claim: Option<ClaimRef>, command: Command) {
         let service = self.service.clone();
         self.running.push(Box::pin(async move {
-            Done::Answered { number, claim, result: service.submit(Call::new(command)).await }
+            Done::QueryReply { number, claim, result: service.submit(Call::new(command)).await }
         }));
     }
 
@@ -144,7 +144,7 @@ impl<S: LockService> SessionStream<S> {
         let service = self.service.clone();
         self.running.push(Box::pin(async move {
             let result = service.renew(vec![renewal]).await.and_then(only_one);
-            Done::Answered { number, claim: None, result }
+            Done::QueryReply { number, claim: None, result }
         }));
     }
 
@@ -153,7 +153,7 @@ impl<S: LockService> SessionStream<S> {
         if limits::STREAM_WAITS_MAX <= self.numbers.len() - self.unanswered {
             let overloaded = NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS };
             let result = Err(ServiceError::not_sent(overloaded));
-            self.running.push(Box::pin(async move { Done::Answered { number, claim: None, result } }));
+            self.running.push(Box::pin(async move { Done::QueryReply { number, claim: None, result } }));
             return;
         }
         self.unanswered -= 1;

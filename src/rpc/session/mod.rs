@@ -68,7 +68,7 @@ enum Done {
     /// An open or attach. `attaching` is the session of an attach.
     Bound { number: u64, attaching: Option<SessionId>, result: Result<Reply, ServiceError> },
     /// Any other frame. With a claim, a queued answer is followed by its settlement.
-    Answered { number: u64, claim: Option<ClaimRef>, result: Result<Reply, ServiceError> },
+    QueryReply { number: u64, claim: Option<ClaimRef>, result: Result<Reply, ServiceError> },
     /// A queued acquire.
     Settled { number: u64, claim: ClaimRef, result: Result<Reply, ServiceError> },
     /// The session, as its events tell.
@@ -205,14 +205,14 @@ impl<S: LockService> SessionStream<S> {
                 self.bind(attaching, result.as_ref().ok());
                 self.answer(number, result)
             }
-            Done::Answered { number, claim: Some(claim), result: Ok(reply) }
+            Done::QueryReply { number, claim: Some(claim), result: Ok(reply) }
                 if matches!(reply.outcome, Outcome::Queued(_)) =>
             {
                 self.unanswered -= 1;
                 self.settle(number, claim);
                 self.reply(number, &reply)
             }
-            Done::Answered { number, claim: _, result } => {
+            Done::QueryReply { number, claim: _, result } => {
                 if matches!(&result, Ok(Reply { outcome: Outcome::Closed, .. })) {
                     self.bound = None;
                 }

@@ -6,8 +6,8 @@ mod story;
 use std::time::Duration;
 
 use lockkeeper::model::{
-    Access, Acquire, Alter, Alteration, Command, Extras, FencingToken, Handle, LockKey, LockName, LockValue, Metadata,
-    Mode, Namespace, Outcome, Owner, Patience, Reentry, Refusal, Release, SessionClose, TakeId, TakeLease,
+    Access, Acquire, Alter, Alteration, Command, Extras, FencingToken, Handle, LeaseRequestId, LockKey, LockName,
+    LockValue, Metadata, Mode, Namespace, Outcome, Owner, Patience, Reentry, Refusal, Release, SessionClose, TakeLease,
 };
 
 use self::story::{Caller, Op, Story, name};
@@ -257,7 +257,7 @@ async fn leases_survive_the_leader() {
     let handle = |at: usize| Handle::parse(&format!("secret {at}")).expect("short");
     let takes = (0..NAMES).map(|at| {
         let lock = LockKey { namespace: Namespace::default(), name: name("lease", at) };
-        let take = TakeId(0xfeed_0000 + at as u128);
+        let take = LeaseRequestId(0xfeed_0000 + at as u128);
         let (access, lease_ms, patience) = (Mode::Exclusive.into(), 120_000, Patience::Try);
         let metadata = Metadata::default();
         let take = TakeLease { lock, take, handle: handle(at), access, lease_ms, patience, metadata };

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-use lockkeeper::model::{Answered, Command, DocumentCommand, LogTime, Query, Reply, SessionId};
+use lockkeeper::model::{Command, DocumentCommand, LogTime, Query, QueryReply, Reply, SessionId};
 use lockkeeper::service::{
     Call, ClaimRef, Events, Freshness, LockService, RenewalCall, ServiceError, Status, Subscription,
 };
@@ -92,7 +92,7 @@ impl<S: LockService> LockService for Probe<S> {
         reply
     }
 
-    async fn query(&self, query: Query, freshness: Freshness) -> Result<Answered, ServiceError> {
+    async fn query(&self, query: Query, freshness: Freshness) -> Result<QueryReply, ServiceError> {
         self.seen.requests.fetch_add(1, SeqCst);
         if matches!(query, Query::Inspect { .. }) {
             self.seen.pass(&self.seen.looks_held_up).await;

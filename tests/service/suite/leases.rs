@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use lockkeeper::model::{
-    Command, Handle, LockKey, Metadata, Mode, Namespace, Outcome, Patience, Refusal, RenewalTarget, TakeId, TakeLease,
+    Command, Handle, LeaseRequestId, LockKey, Metadata, Mode, Namespace, Outcome, Patience, Refusal, RenewalTarget,
+    TakeLease,
 };
 use lockkeeper::service::{Call, LockService, Proof, RenewalCall, Word};
 
@@ -95,7 +96,7 @@ pub(crate) async fn a_refused_take_stays_refused<S: LockService>(service: S) {
             namespace: Namespace::parse(&format!("lease-refused.{}", WAY.get())).expect("legal"),
             name: name.clone(),
         },
-        take: TakeId(id),
+        take: LeaseRequestId(id),
         handle: Handle::from_random(id),
         access: Mode::Exclusive.into(),
         lease_ms: 1_000,

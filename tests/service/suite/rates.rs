@@ -2,7 +2,9 @@
 
 use futures_util::future::join_all;
 use lockkeeper::config::Rates;
-use lockkeeper::model::{Command, Handle, LockKey, LockName, Metadata, Mode, Namespace, Patience, TakeId, TakeLease};
+use lockkeeper::model::{
+    Command, Handle, LeaseRequestId, LockKey, LockName, Metadata, Mode, Namespace, Patience, TakeLease,
+};
 use lockkeeper::service::{Call, LockService, NotSent, ServiceError};
 
 use super::{WAY, client};
@@ -10,7 +12,7 @@ use super::{WAY, client};
 fn take(namespace: &Namespace, number: u128) -> Call {
     Call::new(Command::TakeLease(TakeLease {
         lock: LockKey { namespace: namespace.clone(), name: LockName::parse("a").expect("legal") },
-        take: TakeId(number),
+        take: LeaseRequestId(number),
         handle: Handle::from_random(number),
         access: Mode::Shared.into(),
         lease_ms: 60_000,

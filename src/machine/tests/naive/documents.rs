@@ -49,9 +49,10 @@ impl Naive {
             }
             DocumentCommand::SwapValue { lock, handle, seen, value } => {
                 let takes = &self.takes;
-                let proven = |id: TakeId| takes.iter().any(|t| t.id == id && t.lock == *lock && t.handle == *handle);
+                let proven =
+                    |id: LeaseRequestId| takes.iter().any(|t| t.id == id && t.lock == *lock && t.handle == *handle);
                 let mine = |hold: &&mut Hold| match hold.ask.claim {
-                    Claim::Take(id) => hold.ask.lock == *lock && proven(id),
+                    Claim::Lease(id) => hold.ask.lock == *lock && proven(id),
                     Claim::Request(_) => false,
                 };
                 match self.holds.iter_mut().find(mine) {
@@ -77,7 +78,7 @@ impl Naive {
     }
 
     fn mark(&self, hold: &Hold) -> Option<&Mark> {
-        let is = |mark: &&Mark| mark.lock == hold.ask.lock && hold.ask.claim == Claim::Take(mark.ts.take());
+        let is = |mark: &&Mark| mark.lock == hold.ask.lock && hold.ask.claim == Claim::Lease(mark.ts.take());
         self.marks.iter().find(is)
     }
 
@@ -91,7 +92,7 @@ impl Naive {
                 return Outcome::Refused(Refusal::RequestReused { number: 0 });
             }
             let over = known.over.as_ref().map(|(outcome, _)| outcome.clone());
-            let standing = || self.standing(Some(&lock), Claim::Take(id)).map(|(_, outcome)| outcome);
+            let standing = || self.standing(Some(&lock), Claim::Lease(id)).map(|(_, outcome)| outcome);
             return over.or_else(standing).expect("it holds or is over");
         }
         if let Some(seen) = grab.seen {
@@ -110,7 +111,7 @@ impl Naive {
         let payload = Command::Document(DocumentCommand::Grab(grab.clone()));
         let ask = Ask {
             lock: lock.clone(),
-            claim: Claim::Take(id),
+            claim: Claim::Lease(id),
             owner: None,
             mode: Mode::Exclusive,
             limit: None,
@@ -136,7 +137,7 @@ impl Naive {
             return self.not_held(lock, |_| false);
         };
         let over = known.over.as_ref().map(|(outcome, _)| outcome.clone());
-        let standing = || self.standing(Some(lock), Claim::Take(ts.take())).map(|(_, outcome)| outcome);
+        let standing = || self.standing(Some(lock), Claim::Lease(ts.take())).map(|(_, outcome)| outcome);
         let outcome = over.or_else(standing).expect("it holds or is over");
         self.marks.iter_mut().filter(|mark| mark.lock == *lock && mark.ts == ts).for_each(|mark| mark.prepared = false);
         outcome

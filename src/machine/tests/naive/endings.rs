@@ -168,7 +168,7 @@ impl Naive {
         match ask.claim {
             Claim::Request(_) if ask.set && self.holds.iter().any(|hold| hold.ask.claim == ask.claim) => {}
             Claim::Request(request) => self.remember(request, Some(ask.payload.clone()), answer),
-            Claim::Take(id) => {
+            Claim::Lease(id) => {
                 let until = LogTime(self.now.0 + TEN_MINUTES_MS);
                 let take = self.takes.iter_mut().find(|take| take.id == id && take.lock == ask.lock);
                 take.expect("who waits or holds is known").over = Some((answer, until));

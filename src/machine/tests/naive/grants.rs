@@ -27,7 +27,7 @@ impl Naive {
                 }
             }
             let Some(at) = next else {
-                if self.refuse_in_circles() {
+                if self.refuse_in_cycles() {
                     continue;
                 }
                 return;

@@ -96,7 +96,7 @@ impl Naive {
             self.lost.remove(at);
             self.forget_limits();
         }
-        Outcome::Broken(Box::new(Breach { done: true, holder, last_seen, next }))
+        Outcome::Broken(Box::new(BreakReport { done: true, holder, last_seen, next }))
     }
 
     pub(super) fn hand_over(&mut self, lock: &LockKey, from: FencingToken, to: SessionId) -> Outcome {

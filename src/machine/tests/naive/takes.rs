@@ -12,7 +12,7 @@ impl Naive {
                 return Outcome::Refused(Refusal::RequestReused { number: 0 });
             }
             let over = known.over.as_ref().map(|(outcome, _)| outcome.clone());
-            let standing = || self.standing(Some(&take.lock), Claim::Take(take.take)).map(|(_, outcome)| outcome);
+            let standing = || self.standing(Some(&take.lock), Claim::Lease(take.take)).map(|(_, outcome)| outcome);
             return over.or_else(standing).expect("a take waits, holds or is over");
         }
         if let Some(refused) = self.lease_bounds(take.lease_ms) {
@@ -24,7 +24,7 @@ impl Naive {
         }
         let ask = Ask {
             lock: take.lock.clone(),
-            claim: Claim::Take(take.take),
+            claim: Claim::Lease(take.take),
             owner: None,
             mode: take.access.mode,
             limit: take.access.limit,
@@ -46,9 +46,9 @@ impl Naive {
         outcome
     }
 
-    pub(super) fn cancel_take(&mut self, lock: &LockKey, id: TakeId, handle: &Handle) -> Outcome {
+    pub(super) fn cancel_take(&mut self, lock: &LockKey, id: LeaseRequestId, handle: &Handle) -> Outcome {
         let until = LogTime(self.now.0 + TEN_MINUTES_MS);
-        let claim = Claim::Take(id);
+        let claim = Claim::Lease(id);
         let known = self.takes.iter().find(|take| take.id == id && take.lock == *lock);
         if known.is_some_and(|take| take.handle != *handle) {
             return Outcome::Refused(Refusal::WrongHandle);

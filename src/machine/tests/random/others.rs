@@ -84,7 +84,7 @@ impl Story {
             match roll {
                 0..8 => again.lease_ms += 1,
                 8..14 => again.handle = handle(drawn),
-                14..22 => again.take = TakeId(drawn),
+                14..22 => again.take = LeaseRequestId(drawn),
                 _ => {}
             }
             return Command::TakeLease(again);
@@ -94,7 +94,7 @@ impl Story {
         let namespace = Namespace::parse(if batch { "batch" } else { "default" }).expect("legal");
         let access = self.access(&name);
         let lock = LockKey { namespace, name };
-        let (take, handle, lease_ms) = (TakeId(drawn), handle(drawn), self.lease_ms());
+        let (take, handle, lease_ms) = (LeaseRequestId(drawn), handle(drawn), self.lease_ms());
         let (patience, metadata) = (self.patience(), Metadata::default());
         let take = TakeLease { lock, take, handle, access, lease_ms, patience, metadata };
         self.takes.push(take.clone());
@@ -117,7 +117,7 @@ impl Story {
         let drawn = self.draw();
         let roll = self.random.below(10);
         let Some(take) = self.recent_take() else { return Command::Tick };
-        let id = if roll == 0 { TakeId(drawn) } else { take.take };
+        let id = if roll == 0 { LeaseRequestId(drawn) } else { take.take };
         let handle = if roll == 1 { handle(drawn) } else { take.handle };
         Command::CancelTake { lock: take.lock, take: id, handle }
     }

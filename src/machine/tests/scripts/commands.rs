@@ -196,7 +196,7 @@ impl Script {
             delay_ms: args.take_key("delay").map_or(Ok(0), duration)?,
             value: args.take_key("value").map(LockValue::parse).transpose()?,
             parent: parent.transpose()?,
-            deadlock: if flag(args, "circles") { OnDeadlock::Wait } else { OnDeadlock::Refuse },
+            deadlock: if flag(args, "cycles") { OnDeadlock::Wait } else { OnDeadlock::Refuse },
             at_least_ms: args.take_key("least").map(duration).transpose()?,
             at_most_ms: args.take_key("most").map(duration).transpose()?,
         };
@@ -259,7 +259,7 @@ impl Script {
             }
             "claim" => {
                 let ((take, _), lock) = (self.take(who, args)?, key(args)?);
-                Query::Claim { lock: Some(lock), claim: Claim::Take(take) }
+                Query::Claim { lock: Some(lock), claim: Claim::Lease(take) }
             }
             "explain" => Query::Explain(match args.next_pos() {
                 Some(name) => About::Lock(LockKey { namespace: namespace(args)?, name: LockName::parse(name)? }),

@@ -150,7 +150,7 @@ pub(in crate::rpc) fn full_extras() -> Option<pb::Extras> {
         delay_ms: 9,
         value,
         parent,
-        wait_in_circles: true,
+        wait_in_cycles: true,
         at_least_ms: Some(6_000),
         at_most_ms: Some(7_000),
     })
@@ -399,17 +399,17 @@ async fn hostile_requests_of_clients_are_served_or_refused() {
 fn understood(name: &str, bytes: &[u8]) -> bool {
     match name {
         "Reply" => read::<pb::Reply, Reply>(bytes),
-        "CheckReply" => read::<pb::CheckReply, Answered>(bytes),
-        "InspectReply" => read::<pb::InspectReply, Answered>(bytes),
-        "ListReply" => read::<pb::ListReply, Answered>(bytes),
-        "SessionsReply" => read::<pb::SessionsReply, Answered>(bytes),
-        "ClaimReply" => read::<pb::ClaimReply, Answered>(bytes),
-        "TotalsReply" => read::<pb::TotalsReply, Answered>(bytes),
-        "ExplainReply" => read::<pb::ExplainReply, Answered>(bytes),
-        "TokensReply" => read::<pb::TokensReply, Answered>(bytes),
-        "HistoryReply" => read::<pb::HistoryReply, Answered>(bytes),
-        "FindDocumentsReply" => read::<pb::FindDocumentsReply, Answered>(bytes),
-        "PingsReply" => read::<pb::PingsReply, Answered>(bytes),
+        "CheckReply" => read::<pb::CheckReply, QueryReply>(bytes),
+        "InspectReply" => read::<pb::InspectReply, QueryReply>(bytes),
+        "ListReply" => read::<pb::ListReply, QueryReply>(bytes),
+        "SessionsReply" => read::<pb::SessionsReply, QueryReply>(bytes),
+        "ClaimReply" => read::<pb::ClaimReply, QueryReply>(bytes),
+        "TotalsReply" => read::<pb::TotalsReply, QueryReply>(bytes),
+        "ExplainReply" => read::<pb::ExplainReply, QueryReply>(bytes),
+        "TokensReply" => read::<pb::TokensReply, QueryReply>(bytes),
+        "HistoryReply" => read::<pb::HistoryReply, QueryReply>(bytes),
+        "FindDocumentsReply" => read::<pb::FindDocumentsReply, QueryReply>(bytes),
+        "PingsReply" => read::<pb::PingsReply, QueryReply>(bytes),
         "Event" => read::<pb::Event, Event>(bytes),
         "StatusReply" => read::<pb::StatusReply, Status>(bytes),
         "Error" => pb::Error::decode(bytes).map(|error| drop(error_from_wire(&error))).is_ok(),
@@ -417,20 +417,22 @@ fn understood(name: &str, bytes: &[u8]) -> bool {
     }
 }
 
-fn written(answered: Answered) -> Result<Sample, ServiceError> {
+fn written(answered: QueryReply) -> Result<Sample, ServiceError> {
     Ok(match &answered.answer {
-        Answer::Checked(_) => whole("CheckReply", pb::CheckReply::try_from(answered)?),
-        Answer::Lock(_) => whole("InspectReply", pb::InspectReply::try_from(answered)?),
-        Answer::Locks(_) => whole("ListReply", pb::ListReply::try_from(answered)?),
-        Answer::Sessions(_) => whole("SessionsReply", pb::SessionsReply::try_from(answered)?),
-        Answer::Claim(_) => whole("ClaimReply", pb::ClaimReply::try_from(answered)?),
-        Answer::Totals(_) => whole("TotalsReply", pb::TotalsReply::try_from(answered)?),
-        Answer::Explained(_) => whole("ExplainReply", pb::ExplainReply::try_from(answered)?),
-        Answer::Tokens(_) => whole("TokensReply", pb::TokensReply::try_from(answered)?),
-        Answer::History(_) => whole("HistoryReply", pb::HistoryReply::try_from(answered)?),
-        Answer::Documents(_) => whole("FindDocumentsReply", super::super::documents(&Namespace::default(), answered)?),
-        Answer::Pings(_) => whole("PingsReply", super::super::pings(&Namespace::default(), answered)?),
-        Answer::WouldBreak(_) => whole("Reply", pb::Reply::from(&super::super::dry_run_reply(answered)?)),
+        QueryResult::Checked(_) => whole("CheckReply", pb::CheckReply::try_from(answered)?),
+        QueryResult::Lock(_) => whole("InspectReply", pb::InspectReply::try_from(answered)?),
+        QueryResult::Locks(_) => whole("ListReply", pb::ListReply::try_from(answered)?),
+        QueryResult::Sessions(_) => whole("SessionsReply", pb::SessionsReply::try_from(answered)?),
+        QueryResult::Claim(_) => whole("ClaimReply", pb::ClaimReply::try_from(answered)?),
+        QueryResult::Totals(_) => whole("TotalsReply", pb::TotalsReply::try_from(answered)?),
+        QueryResult::Explained(_) => whole("ExplainReply", pb::ExplainReply::try_from(answered)?),
+        QueryResult::Tokens(_) => whole("TokensReply", pb::TokensReply::try_from(answered)?),
+        QueryResult::History(_) => whole("HistoryReply", pb::HistoryReply::try_from(answered)?),
+        QueryResult::Documents(_) => {
+            whole("FindDocumentsReply", super::super::documents(&Namespace::default(), answered)?)
+        }
+        QueryResult::Pings(_) => whole("PingsReply", super::super::pings(&Namespace::default(), answered)?),
+        QueryResult::WouldBreak(_) => whole("Reply", pb::Reply::from(&super::super::dry_run_reply(answered)?)),
     })
 }
 
@@ -441,7 +443,7 @@ fn answers() -> Vec<Sample> {
     for number in 0..DRAWN as u64 {
         let answer = answer().new_tree(&mut runner).expect("drawn").current();
         if number % 2 == 0 {
-            samples.push(written(Answered { index: number, now: LogTime(9), answer }).expect("fits"));
+            samples.push(written(QueryReply { index: number, now: LogTime(9), answer }).expect("fits"));
         }
         let (subject, kind) = happening().new_tree(&mut runner).expect("drawn").current();
         let namespace = subject.lock().map(|lock| lock.namespace.clone());

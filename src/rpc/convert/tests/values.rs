@@ -9,12 +9,12 @@ use proptest::prelude::*;
 pub(super) use events::happening;
 
 use crate::model::{
-    Access, Alteration, Answer, Arrival, Attachment, Breach, ChainHash, Checked, CircleLink, Claim, Closing, EndReason,
+    Access, Alteration, Arrival, Attachment, BreakReport, ChainHash, Checked, Claim, Closing, DeadlockLink, EndReason,
     Event, EventKind, ExplainedWait, Explanation, Extras, Fairness, FencingToken, Grant, GrantFacts, Handle, Health,
-    HistoryPage, HistoryRecord, HolderView, Kind, LeaveReason, LockKey, LockName, LockSummary, LockValue, LockView,
+    HistoryPage, HistoryRecord, HolderView, Kind, LeaseRequestId, LockKey, LockName, LockSummary, LockValue, LockView,
     LogTime, Managing, Metadata, Mode, Namespace, Obstacle, OnDeadlock, Outcome, Owner, Page, Parent, Participant,
-    Patience, Place, Position, Principal, Reason, Reentry, Refusal, RequestId, SessionId, SessionView, Subject, TakeId,
-    TokenState, Totals, ValidTokens, WaiterView, WaitsBecause, WallTime,
+    Patience, Place, Position, Principal, QueryResult, Reason, Reentry, Refusal, RequestId, SessionId, SessionView,
+    Subject, TokenState, Totals, ValidTokens, WaitEndReason, WaitReason, WaiterView, WallTime,
 };
 
 pub(super) fn session() -> impl Strategy<Value = SessionId> {
@@ -132,7 +132,7 @@ pub(super) fn managing() -> impl Strategy<Value = Managing> {
 fn claim() -> impl Strategy<Value = Claim> {
     prop_oneof![
         (session(), any::<u64>()).prop_map(|(session, number)| Claim::Request(RequestId { session, number })),
-        any::<u128>().prop_map(|take| Claim::Take(TakeId(take))),
+        any::<u128>().prop_map(|take| Claim::Lease(LeaseRequestId(take))),
     ]
 }
 
@@ -212,8 +212,8 @@ pub(super) fn refusal() -> impl Strategy<Value = Refusal> {
         (session(), lock()).prop_map(|(session, lock)| {
             let owner = Owner::parse("job").expect("legal");
             let says = Metadata { who: "ann".into(), why: "ä".into(), ..Metadata::default() };
-            let link = CircleLink::new((session, owner), &says, lock, WaitsBecause::Holds);
-            Refusal::Deadlock { circle: vec![link.clone(), link] }
+            let link = DeadlockLink::new((session, owner), &says, lock, WaitReason::Holds);
+            Refusal::Deadlock { cycle: vec![link.clone(), link] }
         }),
         (lock(), session()).prop_map(|(lock, session)| Refusal::NotAccepted { lock, session }),
         (lock(), option::of("[a-z]{0,9}")).prop_map(|(lock, text)| {
@@ -254,7 +254,9 @@ pub(super) fn outcome() -> impl Strategy<Value = Outcome> {
         Just(Outcome::Downgraded),
         Just(Outcome::Done),
         (any::<bool>(), holder(), option::of(at()), option::of(waiter())).prop_map(
-            |(done, holder, last_seen, next)| { Outcome::Broken(Box::new(Breach { done, holder, last_seen, next })) }
+            |(done, holder, last_seen, next)| {
+                Outcome::Broken(Box::new(BreakReport { done, holder, last_seen, next }))
+            }
         ),
         (token(), session(), any::<u64>())
             .prop_map(|(token, session, number)| Outcome::HandedOver { token, to: RequestId { session, number } }),
@@ -286,10 +288,10 @@ fn participant() -> impl Strategy<Value = Participant> {
 
 fn obstacle() -> impl Strategy<Value = Obstacle> {
     let why = prop_oneof![
-        Just(WaitsBecause::Holds),
-        Just(WaitsBecause::StandsAhead),
-        Just(WaitsBecause::Nested),
-        Just(WaitsBecause::Closed)
+        Just(WaitReason::Holds),
+        Just(WaitReason::StandsAhead),
+        Just(WaitReason::Nested),
+        Just(WaitReason::Closed)
     ];
     (lock(), why, option::of(any::<u64>()), participant()).prop_map(|(lock, why, sequence, who)| Obstacle {
         lock,
@@ -315,7 +317,7 @@ fn explained_wait() -> impl Strategy<Value = ExplainedWait> {
 }
 
 /// Answers of every kind; rows carry their request's namespace, which the reply names once.
-pub(super) fn answer() -> impl Strategy<Value = Answer> {
+pub(super) fn answer() -> impl Strategy<Value = QueryResult> {
     let kind = || prop_oneof![Just(Kind::Lock), Just(Kind::Semaphore)];
     let state = prop_oneof![Just(TokenState::Valid), Just(TokenState::Stale), Just(TokenState::UnknownEpoch)];
     let value = || option::of("[a-zé]{0,40}".prop_map(|text| LockValue::parse(&text).expect("legal")));
@@ -355,22 +357,23 @@ pub(super) fn answer() -> impl Strategy<Value = Answer> {
             LockView { lock, kind, limit, holders, waiters, delay_ms, closed, value, free }
         });
     prop_oneof![
-        (state, token()).prop_map(|(state, lowest_valid)| Answer::Checked(Checked { state, lowest_valid })),
-        view.prop_map(Answer::Lock),
-        outcome().prop_map(Answer::WouldBreak),
-        (some_of(row), any::<bool>()).prop_map(|(rows, more)| Answer::Locks(Page { rows, more })),
-        (some_of(session_row), any::<bool>()).prop_map(|(rows, more)| Answer::Sessions(Page { rows, more })),
-        option::of(outcome()).prop_map(Answer::Claim),
+        (state, token()).prop_map(|(state, lowest_valid)| QueryResult::Checked(Checked { state, lowest_valid })),
+        view.prop_map(QueryResult::Lock),
+        outcome().prop_map(QueryResult::WouldBreak),
+        (some_of(row), any::<bool>()).prop_map(|(rows, more)| QueryResult::Locks(Page { rows, more })),
+        (some_of(session_row), any::<bool>()).prop_map(|(rows, more)| QueryResult::Sessions(Page { rows, more })),
+        option::of(outcome()).prop_map(QueryResult::Claim),
         (some_of(super::documents::document()), any::<bool>())
-            .prop_map(|(rows, more)| Answer::Documents(Page { rows, more })),
-        (some_of(super::documents::ping()), any::<bool>()).prop_map(|(rows, more)| Answer::Pings(Page { rows, more })),
-        any::<u64>().prop_map(|grants| Answer::Totals(Totals { grants, ..Totals::default() })),
+            .prop_map(|(rows, more)| QueryResult::Documents(Page { rows, more })),
+        (some_of(super::documents::ping()), any::<bool>())
+            .prop_map(|(rows, more)| QueryResult::Pings(Page { rows, more })),
+        any::<u64>().prop_map(|grants| QueryResult::Totals(Totals { grants, ..Totals::default() })),
         (some_of(explained_wait()), some_of(obstacle()), any::<bool>())
-            .prop_map(|(chain, freed_by, more)| Answer::Explained(Explanation { chain, freed_by, more })),
-        history::page().prop_map(Answer::History),
+            .prop_map(|(chain, freed_by, more)| QueryResult::Explained(Explanation { chain, freed_by, more })),
+        history::page().prop_map(QueryResult::History),
         (lock(), any::<(u64, u32)>(), some_of(token()), token()).prop_map(|(lock, (index, n), tokens, next)| {
             let seen = Position { index, n };
-            Answer::Tokens(ValidTokens { lock, seen, tokens: tokens.into_iter().collect(), next })
+            QueryResult::Tokens(ValidTokens { lock, seen, tokens: tokens.into_iter().collect(), next })
         }),
     ]
 }

@@ -30,16 +30,16 @@ pub(in crate::rpc::convert::tests) fn happening() -> impl Strategy<Value = (Subj
 
 fn of_a_wait() -> impl Strategy<Value = EventKind> {
     let left = prop_oneof![
-        Just(LeaveReason::TimedOut),
-        Just(LeaveReason::Withdrawn),
-        Just(LeaveReason::SessionEnded),
-        Just(LeaveReason::HoldEnded),
-        Just(LeaveReason::Impossible),
-        Just(LeaveReason::Deadlock)
+        Just(WaitEndReason::TimedOut),
+        Just(WaitEndReason::Withdrawn),
+        Just(WaitEndReason::SessionEnded),
+        Just(WaitEndReason::HoldEnded),
+        Just(WaitEndReason::Impossible),
+        Just(WaitEndReason::Deadlock)
     ];
     prop_oneof![
         any::<u64>().prop_map(|sequence| EventKind::Queued { sequence }),
-        (any::<u64>(), left).prop_map(|(sequence, why)| EventKind::Left { sequence, why }),
+        (any::<u64>(), left).prop_map(|(sequence, why)| EventKind::WaitEnded { sequence, why }),
     ]
 }
 

@@ -1,9 +1,9 @@
-//! Bounds of the search for circles of waiters, and of what is told of them.
+//! Bounds of the search for cycles of waiters, and of what is told of them.
 
-/// Links of a circle of waiters that are told; the rest is left out, so that a refusal fits into a call's headers.
-pub const CIRCLE_LINKS_MAX: usize = 8;
+/// Links of a cycle of waiters that are told; the rest is left out, so that a refusal fits into a call's headers.
+pub const CYCLE_LINKS_MAX: usize = 8;
 /// How much each of them may say of who it is, and as much of what for, in bytes.
-pub const CIRCLE_TEXT_BYTES_MAX: usize = 64;
+pub const CYCLE_TEXT_BYTES_MAX: usize = 64;
 /// Steps that all checks for deadlocks of one entry take together: each looks at a claim or an owner. Checks beyond are skipped.
 pub const DEADLOCK_STEPS_AN_ENTRY_MAX: usize = 1 << 20;
 /// Owners that a walk over those that wait for one meets before it gives up.

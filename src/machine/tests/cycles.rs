@@ -8,7 +8,7 @@ use super::mirror::{Watched, entry};
 use super::naive::Naive;
 use super::random::Random;
 use crate::machine::Machine;
-use crate::machine::state::Standing;
+use crate::machine::state::ClaimState;
 use crate::model::*;
 
 const STORIES: u64 = 2_200;
@@ -21,7 +21,7 @@ const MS_A_COMMAND: u64 = 7;
 const LAST_END: LogTime = LogTime(30_000);
 
 fn stories() -> u64 {
-    let wanted = std::env::var("LOCKKEEPER_CIRCLES").ok().and_then(|text| text.parse().ok());
+    let wanted = std::env::var("LOCKKEEPER_CYCLES").ok().and_then(|text| text.parse().ok());
     wanted.unwrap_or(STORIES)
 }
 
@@ -51,7 +51,7 @@ pub(super) fn set_limit(limit: u32) -> Command {
 pub(super) struct Story {
     random: Random,
     numbers: BTreeMap<SessionId, u64>,
-    /// Everybody is named, so that no circle may be missed.
+    /// Everybody is named, so that no cycle may be missed.
     all_named: bool,
     /// Several locks are asked for together.
     sets: bool,
@@ -82,7 +82,7 @@ impl Story {
     }
 
     fn owner(&mut self) -> Option<Owner> {
-        // The unnamed can always go on, as far as anybody knows: only where everybody is named is no circle missed.
+        // The unnamed can always go on, as far as anybody knows: only where everybody is named is no cycle missed.
         let named = self.all_named || self.random.below(8) != 0;
         let owner = OWNERS[self.random.below(2) as usize];
         named.then(|| Owner::parse(owner).expect("legal"))
@@ -186,9 +186,9 @@ impl Story {
 fn holds(machine: &Machine) -> impl Iterator<Item = (SessionId, LockName, FencingToken)> {
     let sessions = machine.sessions.iter();
     sessions.flat_map(|(id, session)| {
-        session.standings().filter_map(|(_, key, standing)| match standing {
-            Standing::Holds(token) => Some((*id, key.name.clone(), token)),
-            Standing::Waits(_) => None,
+        session.claims().filter_map(|(_, key, standing)| match standing {
+            ClaimState::Holding(token) => Some((*id, key.name.clone(), token)),
+            ClaimState::Waiting(_) => None,
         })
     })
 }
@@ -258,7 +258,8 @@ fn go_on(machine: &Machine) -> (Vec<RequestId>, usize) {
         }
         for entry in entries {
             let applied = machine.apply(machine.applied() + 1, &entry);
-            let alarm = |event: &&Event| matches!(event.kind, EventKind::Left { why: LeaveReason::Deadlock, .. });
+            let alarm =
+                |event: &&Event| matches!(event.kind, EventKind::WaitEnded { why: WaitEndReason::Deadlock, .. });
             alarms += applied.events.iter().filter(alarm).count();
         }
     }
@@ -275,7 +276,7 @@ pub(super) fn waiting_all_the_same(command: &Command) -> Option<Command> {
 }
 
 /// Every alarm is what the naive model says; had the refused one waited, it would never be granted; and where alarms are
-/// heeded, all finish in the end. `LOCKKEEPER_CIRCLES` sets another number of stories.
+/// heeded, all finish in the end. `LOCKKEEPER_CYCLES` sets another number of stories.
 #[test]
 fn alarms_are_never_false_and_never_missing() {
     let mut alarms: BTreeMap<&str, u64> = BTreeMap::new();
@@ -292,9 +293,9 @@ fn alarms_are_never_false_and_never_missing() {
             let said = entry(stamp, vec![], vec![command.clone()]);
             let outcome = watched.apply(&said).commands.remove(0).outcome;
             let expected = naive.apply(&said).1.remove(0);
-            if let Outcome::Refused(Refusal::Deadlock { circle }) = &outcome {
-                assert_eq!(expected, Outcome::Refused(Refusal::Deadlock { circle: vec![] }), "story {seed}, {at}");
-                assert!(!circle.is_empty(), "a circle of nobody");
+            if let Outcome::Refused(Refusal::Deadlock { cycle }) = &outcome {
+                assert_eq!(expected, Outcome::Refused(Refusal::Deadlock { cycle: vec![] }), "story {seed}, {at}");
+                assert!(!cycle.is_empty(), "a cycle of nobody");
                 let kind = match &command {
                     Command::Acquire(acquire) if acquire.is_set() => "set",
                     Command::Acquire(_) => "acquire",
@@ -306,7 +307,7 @@ fn alarms_are_never_false_and_never_missing() {
                     other.apply(other.applied() + 1, &entry(stamp, vec![], vec![waits]));
                     let (waits, alarms) = go_on(&other);
                     let stuck = !waits.is_empty() || 0 < alarms;
-                    assert!(stuck, "story {seed}, {at}: a false alarm for {command:#?}: {circle:#?}");
+                    assert!(stuck, "story {seed}, {at}: a false alarm for {command:#?}: {cycle:#?}");
                 }
             } else {
                 assert_eq!(outcome, expected, "story {seed}, {at}: {command:#?}");

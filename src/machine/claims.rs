@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Machine;
-use super::state::{Session, SessionRecord, Standing};
+use super::state::{ClaimState, Session, SessionRecord};
 use crate::model::{LockKey, Metadata, Namespace, RequestId, SessionId, SmallMap};
 
 impl Session {
@@ -14,7 +14,7 @@ impl Session {
     }
 
     /// Every lock that one of its requests waits for or holds, by request.
-    pub(super) fn standings(&self) -> impl Iterator<Item = (u64, &LockKey, Standing)> {
+    pub(super) fn claims(&self) -> impl Iterator<Item = (u64, &LockKey, ClaimState)> {
         let single = self.live.iter().map(|(number, (key, standing))| (*number, key, *standing));
         single.chain(
             self.sets
@@ -39,19 +39,19 @@ impl Session {
     }
 
     /// The first lock where this request stands.
-    pub(super) fn first_standing(&self, number: u64) -> Option<(&LockKey, Standing)> {
+    pub(super) fn first_claim(&self, number: u64) -> Option<(&LockKey, ClaimState)> {
         let single = self.live.get(&number).map(|(key, standing)| (key, *standing));
         single.or_else(|| self.sets.get(&number)?.first_key_value().map(|(key, standing)| (key, *standing)))
     }
 
     /// What it said of itself, for a request that says the same, as most do: both then share it.
-    pub(super) fn said_too(&self, metadata: &Metadata) -> Option<Arc<Metadata>> {
+    pub(super) fn shared_metadata(&self, metadata: &Metadata) -> Option<Arc<Metadata>> {
         let own = &self.record.metadata;
         (**own == *metadata).then(|| Arc::clone(own))
     }
 
     /// Notes where this request stands now.
-    pub(super) fn stand(&mut self, number: u64, key: &LockKey, standing: Standing, in_set: bool) {
+    pub(super) fn add_claim(&mut self, number: u64, key: &LockKey, standing: ClaimState, in_set: bool) {
         if in_set {
             self.sets.entry(number).or_default().insert(key.clone(), standing);
         } else {
@@ -60,7 +60,7 @@ impl Session {
     }
 
     /// It no longer stands there. Answers whether it stands nowhere now.
-    fn stand_down(&mut self, number: u64, key: &LockKey) -> bool {
+    fn remove_claim(&mut self, number: u64, key: &LockKey) -> bool {
         let Some(members) = self.sets.get_mut(&number) else {
             self.live.remove(&number);
             return true;
@@ -76,20 +76,20 @@ impl Session {
 
 impl Machine {
     /// Notes where this request stands now.
-    pub(super) fn stand(&mut self, request: RequestId, key: &LockKey, standing: Standing, in_set: bool) {
+    pub(super) fn add_claim(&mut self, request: RequestId, key: &LockKey, standing: ClaimState, in_set: bool) {
         let Some(session) = self.sessions.get_mut(&request.session) else { return };
         let before = session.requests();
-        session.stand(request.number, key, standing, in_set);
+        session.add_claim(request.number, key, standing, in_set);
         if before == 1 && session.requests() == 2 {
             self.sessions_with_several.insert((session.record.namespace.clone(), request.session));
         }
     }
 
     /// The request no longer stands there. Returns whether its session lives and the request stands at another lock.
-    pub(super) fn stand_down(&mut self, request: RequestId, key: &LockKey) -> bool {
+    pub(super) fn remove_claim(&mut self, request: RequestId, key: &LockKey) -> bool {
         let Some(session) = self.sessions.get_mut(&request.session) else { return false };
         let before = session.requests();
-        let over = session.stand_down(request.number, key);
+        let over = session.remove_claim(request.number, key);
         if before == 2 && session.requests() == 1 {
             self.sessions_with_several.remove(&(session.record.namespace.clone(), request.session));
         }
@@ -103,8 +103,8 @@ impl Machine {
     }
 
     /// What a request says of itself, shared with its session where that said the same.
-    pub(super) fn said(&self, request: RequestId, metadata: &Metadata) -> Arc<Metadata> {
-        let shared = self.sessions.get(&request.session).and_then(|session| session.said_too(metadata));
+    pub(super) fn share_metadata(&self, request: RequestId, metadata: &Metadata) -> Arc<Metadata> {
+        let shared = self.sessions.get(&request.session).and_then(|session| session.shared_metadata(metadata));
         shared.unwrap_or_else(|| Arc::new(metadata.clone()))
     }
 }

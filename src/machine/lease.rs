@@ -6,44 +6,44 @@ use std::sync::Arc;
 
 use super::acquire::Admission;
 use super::apply::is_overtaken;
-use super::expiry::Due;
+use super::expiry::DeadlineOf;
 use super::lock::Lock;
 use super::requests::of_take;
-use super::state::{Holder, LeaseWanted, Purpose, Request, Standing, Take, Waiter, kind_of};
+use super::state::{ClaimState, FinishedLease, Holder, LeaseWanted, Purpose, Request, Waiter, kind_of};
 use super::{Machine, RecordKey};
 use crate::limits;
 use crate::model::{
-    Access, BoundAdvice, Claim, DurationField, EndReason, Fairness, FencingToken, Grant, Handle, LeaveReason, LockKey,
-    LogTime, Outcome, Patience, Principal, QuotaKind, Refusal, SessionId, TakeId, TakeLease,
+    Access, BoundAdvice, Claim, DurationField, EndReason, Fairness, FencingToken, Grant, Handle, LeaseRequestId,
+    LockKey, LogTime, Outcome, Patience, Principal, QuotaKind, Refusal, SessionId, TakeLease, WaitEndReason,
 };
 
 /// What the machine knows of a take.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum KnownTake<'a> {
+pub(super) enum KnownLease<'a> {
     /// It stands in the queue, under this place number.
     Waits(u64, &'a Waiter),
     /// It holds the lock, with this token.
     Holds(FencingToken, &'a Holder),
     /// It is over.
-    Over(&'a Take),
+    Finished(&'a FinishedLease),
 }
 
-impl KnownTake<'_> {
+impl KnownLease<'_> {
     /// Whether this is its secret.
     fn is_proven_by(self, handle: &Handle) -> bool {
         match self {
-            KnownTake::Waits(_, waiter) => waiter.take_handle().as_ref() == Some(handle),
-            KnownTake::Holds(_, holder) => holder.take_handle().as_ref() == Some(handle),
-            KnownTake::Over(take) => take.handle == *handle,
+            KnownLease::Waits(_, waiter) => waiter.take_handle().as_ref() == Some(handle),
+            KnownLease::Holds(_, holder) => holder.take_handle().as_ref() == Some(handle),
+            KnownLease::Finished(take) => take.handle == *handle,
         }
     }
 
     /// Whether a take with this fingerprint asks for something else. An unseen one that was burnt asked for nothing.
     pub(super) fn asks_otherwise(self, fingerprint: u64) -> bool {
         let known = match self {
-            KnownTake::Waits(_, waiter) => Some(waiter.request.fingerprint),
-            KnownTake::Holds(_, holder) => Some(holder.request.fingerprint),
-            KnownTake::Over(take) => take.fingerprint,
+            KnownLease::Waits(_, waiter) => Some(waiter.request.fingerprint),
+            KnownLease::Holds(_, holder) => Some(holder.request.fingerprint),
+            KnownLease::Finished(take) => take.fingerprint,
         };
         known.is_some_and(|known| known != fingerprint)
     }
@@ -53,7 +53,7 @@ impl Machine {
     /// What was refused is remembered, too: a late duplicate must not be granted after its caller was told no. Only a
     /// take that comes too late, or for which there is no room in the memory, leaves nothing.
     pub(super) fn take_lease(&mut self, principal: &Principal, take: &TakeLease, since: Option<LogTime>) -> Outcome {
-        self.settle(&take.lock);
+        self.expire_due_at(&take.lock);
         let fingerprint = of_take(take);
         if let Some(outcome) = self.repeated_take(take, fingerprint) {
             return outcome;
@@ -106,7 +106,7 @@ impl Machine {
     pub(super) fn note_unseen(
         &mut self,
         key: &LockKey,
-        id: TakeId,
+        id: LeaseRequestId,
         handle: Handle,
         fingerprint: Option<u64>,
         outcome: Outcome,
@@ -119,31 +119,33 @@ impl Machine {
     pub(super) fn finish_take(
         &mut self,
         key: &LockKey,
-        id: TakeId,
+        id: LeaseRequestId,
         handle: Handle,
         fingerprint: Option<u64>,
         outcome: Outcome,
     ) {
         let forget = self.globals.now.after_ms(limits::SESSIONLESS_MEMORY_MS);
-        self.takes.insert((key.clone(), id), Take { handle, fingerprint, outcome, forget });
-        self.dirty.born(RecordKey::Take(key.clone(), id));
-        self.move_due(None, Some(forget), Due::Take(key.clone(), id));
+        self.finished_leases.insert((key.clone(), id), FinishedLease { handle, fingerprint, outcome, forget });
+        self.dirty.born(RecordKey::FinishedLease(key.clone(), id));
+        self.move_deadline(None, Some(forget), DeadlineOf::FinishedLease(key.clone(), id));
     }
 
     /// Finds a take, wherever it stands.
-    pub(super) fn known_take(&self, key: &LockKey, id: TakeId) -> Option<KnownTake<'_>> {
-        let live = self.locks.get(key).and_then(|lock| Some((lock, lock.takes.get(&id)?)));
+    pub(super) fn known_take(&self, key: &LockKey, id: LeaseRequestId) -> Option<KnownLease<'_>> {
+        let live = self.locks.get(key).and_then(|lock| Some((lock, lock.leases.get(&id)?)));
         match live {
-            Some((lock, Standing::Waits(sequence))) => Some(KnownTake::Waits(*sequence, lock.queue.get(sequence)?)),
-            Some((lock, Standing::Holds(token))) => Some(KnownTake::Holds(*token, lock.holders.get(token)?)),
-            None => self.takes.get(&(key.clone(), id)).map(KnownTake::Over),
+            Some((lock, ClaimState::Waiting(sequence))) => {
+                Some(KnownLease::Waits(*sequence, lock.queue.get(sequence)?))
+            }
+            Some((lock, ClaimState::Holding(token))) => Some(KnownLease::Holds(*token, lock.holders.get(token)?)),
+            None => self.finished_leases.get(&(key.clone(), id)).map(KnownLease::Finished),
         }
     }
 
     fn new_take(&mut self, principal: &Principal, take: &TakeLease, fingerprint: u64, admission: Admission) -> Outcome {
         let key = &take.lock;
         let Access { mode, limit } = take.access;
-        self.lock_in_use(key, kind_of(mode), limit).handles.insert(take.handle.clone(), take.take);
+        self.lock_or_new(key, kind_of(mode), limit).handles.insert(take.handle.clone(), take.take);
         self.usage_of(&key.namespace).takes += 1;
         let waiter = self.lease_waiter(principal, take, fingerprint);
         match admission {
@@ -155,7 +157,7 @@ impl Machine {
             }
             Admission::Queue => {
                 let sequence = self.next_sequence();
-                self.stand_in_queue(key, sequence, waiter);
+                self.enqueue(key, sequence, waiter);
                 Outcome::Queued(self.place(key, sequence))
             }
         }
@@ -174,11 +176,11 @@ impl Machine {
     }
 
     /// How a take stands.
-    pub(super) fn take_outcome(&self, key: &LockKey, take: KnownTake<'_>) -> Outcome {
+    pub(super) fn take_outcome(&self, key: &LockKey, take: KnownLease<'_>) -> Outcome {
         match take {
-            KnownTake::Over(take) => take.outcome.clone(),
-            KnownTake::Waits(sequence, _) => Outcome::Queued(self.place(key, sequence)),
-            KnownTake::Holds(token, holder) => {
+            KnownLease::Finished(take) => take.outcome.clone(),
+            KnownLease::Waits(sequence, _) => Outcome::Queued(self.place(key, sequence)),
+            KnownLease::Holds(token, holder) => {
                 let deadline = holder.lease.as_ref().map(|lease| lease.deadline);
                 Outcome::Granted(Grant { token, deadline, ends: None, waited_ms: holder.waited_ms })
             }
@@ -191,21 +193,21 @@ impl Machine {
     pub(super) fn cancel_take(
         &mut self,
         key: &LockKey,
-        id: TakeId,
+        id: LeaseRequestId,
         handle: &Handle,
         since: Option<LogTime>,
     ) -> Outcome {
-        self.settle(key);
+        self.expire_due_at(key);
         let known = self.known_take(key, id);
         if known.is_some_and(|take| !take.is_proven_by(handle)) {
             return Outcome::Refused(Refusal::WrongHandle);
         }
         match known {
-            Some(KnownTake::Waits(sequence, _)) => self.leave(key, sequence, LeaveReason::Withdrawn),
-            Some(KnownTake::Holds(token, _)) => {
+            Some(KnownLease::Waits(sequence, _)) => self.end_wait(key, sequence, WaitEndReason::Withdrawn),
+            Some(KnownLease::Holds(token, _)) => {
                 self.end_hold(key, token, EndReason::Cancelled, Some(Outcome::Withdrawn));
             }
-            Some(KnownTake::Over(_)) => {}
+            Some(KnownLease::Finished(_)) => {}
             None if self.too_late(since).is_err() => {}
             None => {
                 if let Err(refusal) = self.room_for_a_take(key) {
@@ -218,7 +220,7 @@ impl Machine {
     }
 
     pub(super) fn drop_lease(&mut self, key: &LockKey, handle: &Handle, since: Option<LogTime>) -> Outcome {
-        self.settle(key);
+        self.expire_due_at(key);
         if let Err(refusal) = self.too_late(since) {
             return Outcome::Refused(refusal);
         }
@@ -241,9 +243,9 @@ impl Machine {
     /// The hold that this handle proves: a lease, or a document.
     pub(super) fn proven_hold(&self, key: &LockKey, handle: &Handle) -> Option<FencingToken> {
         let lock = self.locks.get(key)?;
-        match lock.takes.get(lock.handles.get(handle)?)? {
-            Standing::Holds(token) => Some(*token),
-            Standing::Waits(_) => None,
+        match lock.leases.get(lock.handles.get(handle)?)? {
+            ClaimState::Holding(token) => Some(*token),
+            ClaimState::Waiting(_) => None,
         }
     }
 
@@ -264,8 +266,8 @@ impl Machine {
         }
         lease.attempt = lease.attempt.max(attempt);
         let old = std::mem::replace(&mut lease.deadline, new);
-        self.touch(RecordKey::Holder(key.clone(), token));
-        self.move_due(Some(old), Some(new), Due::Lease(key.clone(), token));
+        self.mark_dirty(RecordKey::Holder(key.clone(), token));
+        self.move_deadline(Some(old), Some(new), DeadlineOf::Lease(key.clone(), token));
         new
     }
 
@@ -288,7 +290,7 @@ impl Machine {
             Patience::Session | Patience::Try => limits::PATIENCE_MS_MAX,
         };
         let request = Request {
-            claim: Claim::Take(take.take),
+            claim: Claim::Lease(take.take),
             owner: None,
             mode: take.access.mode,
             principal: principal.clone(),
@@ -304,10 +306,10 @@ impl Machine {
 
 impl Lock {
     /// The secret of the take that stands there.
-    pub(super) fn handle_at(&self, standing: Standing) -> Option<Handle> {
+    pub(super) fn handle_at(&self, standing: ClaimState) -> Option<Handle> {
         match standing {
-            Standing::Waits(sequence) => self.queue.get(&sequence).and_then(Waiter::take_handle),
-            Standing::Holds(token) => self.holders.get(&token).and_then(|holder| holder.take_handle()),
+            ClaimState::Waiting(sequence) => self.queue.get(&sequence).and_then(Waiter::take_handle),
+            ClaimState::Holding(token) => self.holders.get(&token).and_then(|holder| holder.take_handle()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Circles of owners that wait for each other, as they are told.
+//! Cycles of owners that wait for each other, as they are told.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,11 +6,11 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{LockKey, Metadata, Owner, SessionId};
-use crate::limits::CIRCLE_TEXT_BYTES_MAX;
+use crate::limits::CYCLE_TEXT_BYTES_MAX;
 
-/// One in a circle of owners that wait for each other.
+/// One in a cycle of owners that wait for each other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CircleLink {
+pub struct DeadlockLink {
     /// Whose session waits.
     pub session: SessionId,
     /// Which line of execution.
@@ -22,23 +22,23 @@ pub struct CircleLink {
     /// For which lock.
     pub lock: LockKey,
     /// What the next one has to do with it.
-    pub why: WaitsBecause,
+    pub why: WaitReason,
 }
 
-impl CircleLink {
+impl DeadlockLink {
     /// With as much of what it says of itself as fits.
     #[must_use]
-    pub fn new((session, owner): (SessionId, Owner), says: &Metadata, lock: LockKey, why: WaitsBecause) -> Self {
+    pub fn new((session, owner): (SessionId, Owner), says: &Metadata, lock: LockKey, why: WaitReason) -> Self {
         Self { session, owner, who: cut(&says.who), what_for: cut(&says.why), lock, why }
     }
 
-    /// One sentence for each link of a circle, without a full stop.
+    /// One sentence for each link of a cycle, without a full stop.
     #[must_use]
-    pub fn sentences(circle: &[CircleLink]) -> Vec<String> {
-        let Some(first) = circle.first() else { return Vec::new() };
-        let next = circle.iter().skip(1).chain([first]);
-        let links = circle.iter().zip(next);
-        let sentence = |(link, next): (&CircleLink, &CircleLink)| {
+    pub fn sentences(cycle: &[DeadlockLink]) -> Vec<String> {
+        let Some(first) = cycle.first() else { return Vec::new() };
+        let next = cycle.iter().skip(1).chain([first]);
+        let links = cycle.iter().zip(next);
+        let sentence = |(link, next): (&DeadlockLink, &DeadlockLink)| {
             let (name, why) = (&link.lock.name, link.why);
             format!("{link} waits for {name}, {why} {} (session {})", next.owner, next.session)
         };
@@ -47,7 +47,7 @@ impl CircleLink {
 }
 
 /// Who it is: the owner, and what is known of it.
-impl fmt::Display for CircleLink {
+impl fmt::Display for DeadlockLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (", self.owner)?;
         if !self.who.is_empty() {
@@ -62,34 +62,34 @@ impl fmt::Display for CircleLink {
 }
 
 fn cut(text: &Arc<str>) -> Arc<str> {
-    if text.len() <= CIRCLE_TEXT_BYTES_MAX {
+    if text.len() <= CYCLE_TEXT_BYTES_MAX {
         return text.clone();
     }
     let ends = text.char_indices().map(|(at, letter)| at + letter.len_utf8());
-    let end = ends.take_while(|end| *end <= CIRCLE_TEXT_BYTES_MAX).last().unwrap_or_default();
+    let end = ends.take_while(|end| *end <= CYCLE_TEXT_BYTES_MAX).last().unwrap_or_default();
     text[..end].into()
 }
 
 /// Why one waits for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum WaitsBecause {
+pub enum WaitReason {
     /// The next one holds the lock.
     Holds,
     /// The next one stands ahead in the queue.
     StandsAhead,
     /// The next one is a nested run that has to finish first; the lock is one that it holds or waits for.
     Nested,
-    /// The lock is closed for a while after the next one held it: an end that comes by itself, so never part of a circle.
+    /// The lock is closed for a while after the next one held it: an end that comes by itself, so never part of a cycle.
     Closed,
 }
 
-impl fmt::Display for WaitsBecause {
+impl fmt::Display for WaitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            WaitsBecause::Holds => "held by",
-            WaitsBecause::StandsAhead => "behind",
-            WaitsBecause::Nested => "until the end of",
-            WaitsBecause::Closed => "kept closed by",
+            WaitReason::Holds => "held by",
+            WaitReason::StandsAhead => "behind",
+            WaitReason::Nested => "until the end of",
+            WaitReason::Closed => "kept closed by",
         })
     }
 }
@@ -99,21 +99,21 @@ mod tests {
     use super::*;
     use crate::model::{LockName, Namespace};
 
-    /// A circle is told link by link, each with who it is, what it waits for and why, and long texts are cut.
+    /// A cycle is told link by link, each with who it is, what it waits for and why, and long texts are cut.
     #[test]
-    fn a_circle_is_told_in_sentences() {
+    fn a_cycle_is_told_in_sentences() {
         let lock = |name| LockKey { namespace: Namespace::default(), name: LockName::parse(name).expect("legal") };
         let link = |number, owner, says: &Metadata, name, why| {
             let party = (SessionId::new(0, number), Owner::parse(owner).expect("legal"));
-            CircleLink::new(party, says, lock(name), why)
+            DeadlockLink::new(party, says, lock(name), why)
         };
         let ann = Metadata { who: "ann".into(), why: "é".repeat(40).into(), ..Metadata::default() };
-        let circle = [
-            link(7, "build", &ann, "a", WaitsBecause::Holds),
-            link(9, "test", &Metadata::default(), "b", WaitsBecause::StandsAhead),
+        let cycle = [
+            link(7, "build", &ann, "a", WaitReason::Holds),
+            link(9, "test", &Metadata::default(), "b", WaitReason::StandsAhead),
         ];
         let first = format!("build (ann, session 7: {}) waits for a, held by test (session 9)", "é".repeat(32));
         let second = "test (session 9) waits for b, behind build (session 7)".to_owned();
-        assert_eq!(CircleLink::sentences(&circle), [first, second]);
+        assert_eq!(DeadlockLink::sentences(&cycle), [first, second]);
     }
 }

@@ -5,22 +5,22 @@ use std::collections::BTreeSet;
 use super::*;
 
 impl Naive {
-    /// Undoes the newest wait where it closes a circle, or asks for what an ancestor holds.
+    /// Undoes the newest wait where it closes a cycle, or asks for what an ancestor holds.
     pub(super) fn take_back(&mut self) -> Option<Outcome> {
         let newest = self.waits.last().expect("just pushed");
         let (claim, sequence, policy) = (newest.ask.claim, newest.sequence, newest.ask.extras.deadlock);
         let parts: Vec<&Wait> =
             self.waits.iter().filter(|wait| wait.ask.claim == claim && wait.sequence == sequence).collect();
-        let circle = parts.iter().any(|wait| {
-            self.asks_an_ancestor(&wait.ask) || endless_wait(wait).is_some_and(|party| self.in_circle(&party))
+        let cycle = parts.iter().any(|wait| {
+            self.asks_an_ancestor(&wait.ask) || endless_wait(wait).is_some_and(|party| self.in_cycle(&party))
         });
-        if policy == OnDeadlock::Wait || !circle {
+        if policy == OnDeadlock::Wait || !cycle {
             return None;
         }
         self.waits.retain(|wait| wait.ask.claim != claim || wait.sequence != sequence);
         self.sequences -= u64::from(sequence != 0);
         self.forget_limits();
-        Some(Outcome::Refused(Refusal::Deadlock { circle: vec![] }))
+        Some(Outcome::Refused(Refusal::Deadlock { cycle: vec![] }))
     }
 
     /// Something changes at this lock: where a set waits for it, or waited until now, sessions may pass fewer waiters.
@@ -70,7 +70,7 @@ impl Naive {
 
     /// Owners that gained a hold come first: the one that closes a cycle is refused. Others may be in one because they pass
     /// fewer waiters than before.
-    pub(super) fn refuse_in_circles(&mut self) -> bool {
+    pub(super) fn refuse_in_cycles(&mut self) -> bool {
         if self.refuse_a_suspect() {
             return true;
         }
@@ -84,7 +84,7 @@ impl Naive {
             self.suspects.sort();
             self.suspects.dedup();
             let party = self.suspects.remove(0);
-            if !self.in_circle(&party) {
+            if !self.in_cycle(&party) {
                 continue;
             }
             let mine = |wait: &Wait| {
@@ -93,7 +93,7 @@ impl Naive {
             let waits = self.waits.iter().enumerate().filter(|(_, wait)| mine(wait));
             let newest = waits.max_by_key(|(_, wait)| (wait.sequence, wait.ask.lock.clone())).map(|(at, _)| at);
             if let Some(at) = newest {
-                self.end_wait(at, Outcome::Refused(Refusal::Deadlock { circle: vec![] }));
+                self.end_wait(at, Outcome::Refused(Refusal::Deadlock { cycle: vec![] }));
                 self.suspects.push(party);
                 return true;
             }
@@ -215,7 +215,7 @@ impl Naive {
     }
 
     /// Whether this party can never finish, and waits, over others that cannot, for itself.
-    pub(super) fn in_circle(&self, party: &Party) -> bool {
+    pub(super) fn in_cycle(&self, party: &Party) -> bool {
         self.leads_round(party, &self.all_that_end())
     }
 
@@ -249,19 +249,19 @@ impl Naive {
     }
 
     /// Owners in a cycle.
-    pub(in super::super) fn in_circles(&self) -> Vec<Party> {
+    pub(in super::super) fn in_cycles(&self) -> Vec<Party> {
         let done = self.all_that_end();
         self.all_parties().into_iter().filter(|party| self.leads_round(party, &done)).collect()
     }
 
     /// Whether each step of a reported cycle is one here: its owner waits so for the next one.
-    pub(in super::super) fn is_way_round(&self, circle: &[CircleLink]) -> bool {
+    pub(in super::super) fn is_way_round(&self, cycle: &[DeadlockLink]) -> bool {
         let done = self.all_that_end();
-        let next = circle.iter().skip(1).chain(circle.first());
-        let whole = circle.len() < crate::limits::CIRCLE_LINKS_MAX;
-        circle.iter().zip(next).take(if whole { circle.len() } else { circle.len() - 1 }).all(|(link, next)| {
+        let next = cycle.iter().skip(1).chain(cycle.first());
+        let whole = cycle.len() < crate::limits::CYCLE_LINKS_MAX;
+        cycle.iter().zip(next).take(if whole { cycle.len() } else { cycle.len() - 1 }).all(|(link, next)| {
             let (from, to) = ((link.session, link.owner.clone()), (next.session, next.owner.clone()));
-            if link.why == WaitsBecause::Nested {
+            if link.why == WaitReason::Nested {
                 return self.children(&from).contains(&to);
             }
             let mine = |wait: &&Wait| endless_wait(wait).as_ref() == Some(&from) && wait.ask.lock == link.lock;
