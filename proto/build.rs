@@ -1,26 +1,18 @@
-//! Compiles every file of `proto/` in pure Rust, so that no `protoc` need be installed, and keeps the descriptors
-//! (with the comments) for server reflection.
+//! Compiles every file of `proto/` in pure Rust, so that no `protoc` need be installed, and keeps the descriptors of what
+//! clients call (with the comments) for server reflection.
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=proto");
     println!("cargo:rustc-env=LOCKKEEPER_PROFILE={}", profile()?);
-    let mut files = Vec::new();
-    for entry in fs::read_dir("proto")? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "proto") {
-            files.push(path);
-        }
-    }
-    files.sort();
-
     let mut compiler = protox::Compiler::new(["proto"])?;
-    compiler.include_source_info(true).include_imports(true).open_files(&files)?;
+    compiler.include_source_info(true).include_imports(true).open_files(files("proto/lockkeeper/v1")?)?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("descriptors.bin"), compiler.encode_file_descriptor_set())?;
+    compiler.open_files(files("proto")?)?;
     let mut config = tonic_prost_build::Config::new();
     config.enable_type_names();
     tonic_prost_build::configure()
@@ -29,6 +21,19 @@ fn main() -> Result<(), Box<dyn Error>> {
         .codec_path("super::Counted")
         .compile_fds_with_config(compiler.file_descriptor_set(), config)?;
     Ok(())
+}
+
+/// The files of messages in a folder, not those below it.
+fn files(folder: impl AsRef<Path>) -> Result<Vec<PathBuf>, Box<dyn Error>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "proto") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
 }
 
 /// The profile's folder below `target`: cargo's own variable says `release` for every profile that inherits from it.

@@ -190,9 +190,15 @@ mod tests {
 
     use super::*;
 
-    const FILES: [&str; 3] = [
-        include_str!("../proto/documents.proto"),
-        include_str!("../proto/lockkeeper.proto"),
+    const FILES: [&str; 9] = [
+        include_str!("../proto/lockkeeper/v1/admin.proto"),
+        include_str!("../proto/lockkeeper/v1/common.proto"),
+        include_str!("../proto/lockkeeper/v1/documents.proto"),
+        include_str!("../proto/lockkeeper/v1/error.proto"),
+        include_str!("../proto/lockkeeper/v1/event.proto"),
+        include_str!("../proto/lockkeeper/v1/locks.proto"),
+        include_str!("../proto/lockkeeper/v1/query.proto"),
+        include_str!("../proto/lockkeeper/v1/session.proto"),
         include_str!("../proto/peer.proto"),
     ];
 

@@ -271,6 +271,48 @@ fn scripts_begin_with_a_sentence() {
     report("scripts without a first sentence", &broken);
 }
 
+/// Files of messages that clients of other languages are generated from, with their paths.
+fn public_messages() -> Vec<(String, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("proto/lockkeeper/v1");
+    let entries = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let mut files: Vec<_> = entries
+        .map(|path| (path.display().to_string(), std::fs::read_to_string(&path).expect("a file of messages")))
+        .collect();
+    files.sort();
+    files
+}
+
+/// A name of a field, a message, a call or a value that is a keyword of Python can only be written with `getattr` there.
+#[test]
+fn no_name_of_a_message_is_a_keyword_of_python() {
+    // As `keyword.kwlist` of Python 3.13 lists them.
+    let keywords = "False None True and as assert async await break class continue def del elif else except finally for from \
+                    global if import in is lambda nonlocal not or pass raise return try while with yield";
+    let keywords: Vec<_> = keywords.split_whitespace().collect();
+    let (mut names, mut broken) = (0, Vec::new());
+    for (path, text) in public_messages() {
+        for (line, number) in text.lines().zip(1..) {
+            let code = line.split("//").next().unwrap_or_default();
+            let words: Vec<_> = code.split(|c: char| !(c.is_alphanumeric() || c == '_')).collect();
+            let name = match words.iter().find(|word| !word.is_empty()).copied() {
+                Some(declared @ ("message" | "enum" | "service" | "rpc" | "oneof")) => {
+                    words.iter().find(|word| !word.is_empty() && **word != declared)
+                }
+                _ => code.split_once('=').and_then(|(before, _)| {
+                    let end = before.split_whitespace().last()?;
+                    words.iter().find(|word| **word == end)
+                }),
+            };
+            names += usize::from(name.is_some());
+            if name.is_some_and(|name| keywords.contains(name)) {
+                broken.push(format!("{path}:{number}: {}", line.trim()));
+            }
+        }
+    }
+    assert!(names > 500, "only {names} names were found");
+    report("keywords of Python as names", &broken);
+}
+
 /// Nothing unfinished is left behind, and no test is switched off.
 #[test]
 fn nothing_is_left_behind() {

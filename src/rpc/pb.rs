@@ -1,4 +1,4 @@
-//! The messages and services of `proto/lockkeeper.proto`, as the build script generates them.
+//! The messages and services of `proto/lockkeeper/v1/`, as the build script generates them.
 
 #![allow(missing_docs, unreachable_pub, clippy::all, clippy::wildcard_enum_match_arm, clippy::unwrap_used)]
 
@@ -7,5 +7,5 @@ include!(concat!(env!("OUT_DIR"), "/lockkeeper.v1.rs"));
 /// How the messages are written, read and refused.
 pub(crate) type Counted<T, U> = crate::protobuf::Counted<T, U, super::convert::AsInvalid>;
 
-/// Descriptors of all files in `proto/`, for server reflection.
+/// Descriptors of all files in `proto/lockkeeper/v1/`, for server reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

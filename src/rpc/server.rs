@@ -76,14 +76,8 @@ pub async fn routes<S: LockService>(
     health.set_serving::<LocksServer<Locks<S>>>().await;
     health.set_serving::<DocumentsServer<Documents<S>>>().await;
     health.set_serving::<AdminServer<Admin<S>>>().await;
-    let reflection = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(pb::DESCRIPTORS)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .with_service_name(pb::locks_server::SERVICE_NAME)
-        .with_service_name(pb::documents_server::SERVICE_NAME)
-        .with_service_name(pb::admin_server::SERVICE_NAME)
-        .with_service_name(tonic_health::pb::health_server::SERVICE_NAME)
-        .build_v1()?;
+    // Clients of some languages ask by the older name of the service alone.
+    let (reflection, older_reflection) = (reflected().build_v1()?, reflected().build_v1alpha()?);
     let mut server = bounded_server();
     if let Some(tls) = tls {
         server = server.tls_config(tls.for_server())?;
@@ -93,8 +87,20 @@ pub async fn routes<S: LockService>(
         .add_service(Named::new(documents, cluster_id.clone()))
         .add_service(Named::new(admin, cluster_id.clone()))
         .add_service(Named::new(health_service, cluster_id.clone()))
-        .add_service(Named::new(reflection, cluster_id));
+        .add_service(Named::new(reflection, cluster_id.clone()))
+        .add_service(Named::new(older_reflection, cluster_id));
     Ok(Routes { router, streams })
+}
+
+/// What reflection describes: everything that clients may call, and nothing that nodes say to each other.
+fn reflected() -> tonic_reflection::server::Builder<'static> {
+    tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(pb::DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .with_service_name(pb::locks_server::SERVICE_NAME)
+        .with_service_name(pb::documents_server::SERVICE_NAME)
+        .with_service_name(pb::admin_server::SERVICE_NAME)
+        .with_service_name(tonic_health::pb::health_server::SERVICE_NAME)
 }
 
 /// A transport in which nothing is unbounded. There is no time limit for a whole call and no age limit for a

@@ -12,6 +12,10 @@ use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+use tonic_reflection::pb::v1alpha::ServerReflectionRequest as OlderReflectionRequest;
+use tonic_reflection::pb::v1alpha::server_reflection_client::ServerReflectionClient as OlderReflectionClient;
+use tonic_reflection::pb::v1alpha::server_reflection_request as older;
+use tonic_reflection::pb::v1alpha::server_reflection_response::MessageResponse as OlderResponse;
 
 use crate::changes::lose;
 use crate::suite::{LONG, SHORT, in_use};
@@ -46,6 +50,35 @@ async fn reflection_shows_every_service() {
     }
     let unknown = reflected(MessageRequest::FileContainingSymbol("lockkeeper.v1.Nothing".to_owned())).await;
     assert_eq!(unknown, Err(Code::NotFound));
+}
+
+/// Reflection describes nothing that nodes say to each other: no client may call it.
+#[tokio::test]
+async fn reflection_leaves_out_what_nodes_say_to_each_other() {
+    for symbol in ["lockkeeper.peer.v1.Peer", "lockkeeper.peer.v1.AppendRequest"] {
+        assert_eq!(reflected(MessageRequest::FileContainingSymbol(symbol.to_owned())).await, Err(Code::NotFound));
+    }
+    assert_eq!(reflected(MessageRequest::FileByFilename("peer.proto".to_owned())).await, Err(Code::NotFound));
+}
+
+/// Clients that know the older reflection service alone see the same services and the same file.
+#[tokio::test]
+async fn the_older_reflection_service_shows_the_same() {
+    let mut client = OlderReflectionClient::new(node().await);
+    let asked = [
+        older::MessageRequest::ListServices(String::new()),
+        older::MessageRequest::FileContainingSymbol("lockkeeper.v1.Locks".to_owned()),
+    ];
+    let asked = asked.map(|asked| OlderReflectionRequest { host: String::new(), message_request: Some(asked) });
+    let mut answers = client.server_reflection_info(tokio_stream::iter(asked)).await.expect("a stream").into_inner();
+    let listed = answers.message().await.expect("answered").expect("a list").message_response.expect("a message");
+    let OlderResponse::ListServicesResponse(listed) = listed else { panic!("services are not listed: {listed:?}") };
+    assert!(listed.service.iter().any(|service| service.name == "lockkeeper.v1.Locks"), "{listed:?}");
+    let shown = answers.message().await.expect("answered").expect("a file").message_response.expect("a message");
+    let OlderResponse::FileDescriptorResponse(shown) = shown else { panic!("no file is shown: {shown:?}") };
+    let newer = reflected(MessageRequest::FileContainingSymbol("lockkeeper.v1.Locks".to_owned())).await;
+    let Ok(MessageResponse::FileDescriptorResponse(newer)) = newer else { panic!("no file is shown: {newer:?}") };
+    assert_eq!(shown.file_descriptor_proto, newer.file_descriptor_proto);
 }
 
 /// Health says that the node and each of its services serve, and knows no others.
@@ -149,8 +182,7 @@ async fn opened(locks: &mut LocksClient<Channel>, handle: &str) -> u64 {
 
 fn acquire_of(lock: &str, request: u64) -> pb::StreamAcquire {
     let mode = Some(lockkeeper::model::Mode::Exclusive.into());
-    let patience = Some(lockkeeper::model::Patience::Try.into());
-    pb::StreamAcquire { request, lock: lock.to_owned(), mode, patience, ..pb::StreamAcquire::default() }
+    pb::StreamAcquire { request, lock: lock.to_owned(), mode, wait_ms: Some(0), ..pb::StreamAcquire::default() }
 }
 
 /// What became of renewals of one session, each by its handle: whether it was renewed, or why not.
@@ -235,9 +267,9 @@ async fn a_session_is_refused_in_another_namespace() {
     let (namespace, session, handle) = of();
     let asked = pb::SessionAcquireRequest { namespace, session, handle, acquire };
     refusals.push(("acquire", locks.session_acquire(asked).await.map(drop)));
-    let pb::StreamAcquire { mode, patience, .. } = acquire_of("elsewhere", 3);
+    let pb::StreamAcquire { mode, wait_ms, .. } = acquire_of("elsewhere", 3);
     let members = vec![pb::SetMember { lock: "elsewhere".to_owned(), mode }];
-    let acquire = Some(pb::StreamAcquireSet { request: 3, members, patience, ..Default::default() });
+    let acquire = Some(pb::StreamAcquireSet { request: 3, members, wait_ms, ..Default::default() });
     let (namespace, session, handle) = of();
     let asked = pb::SessionAcquireSetRequest { namespace, session, handle, acquire };
     refusals.push(("acquire a set", locks.session_acquire_set(asked).await.map(drop)));

@@ -1,7 +1,7 @@
 //! Changes of holds, and what is done to a lock from outside: as they come in, and as they are sent.
 
 use super::command::call;
-use super::part::{lock_key, namespace, required};
+use super::part::{lock_key, namespace, patience, required, wait_ms};
 use crate::model::{
     Alter, Alteration, Command, EndSession, FencingToken, Handle, Invalid, LockKey, LockName, LockValue, Manage,
     Managing, Query, Reason, RequestId, SessionId, Setting,
@@ -15,10 +15,9 @@ use crate::service::Call;
 pub(in crate::rpc) fn stream_alter(session: SessionId, alter: pb::StreamAlter) -> Result<Alter, Invalid> {
     let what = match required("what", alter.what)? {
         What::Downgrade(pb::Downgrade { token }) => Alteration::Downgrade { token: FencingToken::from_u64(token)? },
-        What::Upgrade(pb::Upgrade { token, patience }) => Alteration::Upgrade {
-            token: FencingToken::from_u64(token)?,
-            patience: required("patience", patience)?.try_into()?,
-        },
+        What::Upgrade(pb::Upgrade { token, wait_ms }) => {
+            Alteration::Upgrade { token: FencingToken::from_u64(token)?, patience: patience(wait_ms)? }
+        }
         What::Resume(pb::Resume { token, handle, lease_ms }) => {
             Alteration::Resume { token: FencingToken::from_u64(token)?, handle: Handle::parse(&handle)?, lease_ms }
         }
@@ -39,7 +38,7 @@ impl From<&Alter> for pb::StreamAlter {
         let what = match &alter.what {
             Alteration::Downgrade { token } => What::Downgrade(pb::Downgrade { token: token.as_u64() }),
             Alteration::Upgrade { token, patience } => {
-                What::Upgrade(pb::Upgrade { token: token.as_u64(), patience: Some((*patience).into()) })
+                What::Upgrade(pb::Upgrade { token: token.as_u64(), wait_ms: wait_ms(*patience) })
             }
             Alteration::Resume { token, handle, lease_ms } => What::Resume(pb::Resume {
                 token: token.as_u64(),
@@ -109,10 +108,10 @@ impl TryFrom<pb::ManageRequest> for Call {
             Act::SetLimit(limit) => Managing::SetLimit { limit },
             Act::RemoveLimit(_) => Managing::RemoveLimit,
             // It would be done: a dry run is a question.
-            Act::Break(pb::Break { dry_run: true, .. }) => {
+            Act::BreakHold(pb::Break { dry_run: true, .. }) => {
                 return Err(Invalid::new("dry_run", "false in what is to be done", true));
             }
-            Act::Break(pb::Break { token, why, dry_run: false }) => {
+            Act::BreakHold(pb::Break { token, why, dry_run: false }) => {
                 Managing::Break { token: FencingToken::from_u64(token)?, why: Reason::parse(&why)? }
             }
             Act::Ask(pb::Ask { token, why }) => {
@@ -132,7 +131,7 @@ impl From<&Manage> for pb::ManageRequest {
             Managing::SetLimit { limit } => Act::SetLimit(*limit),
             Managing::RemoveLimit => Act::RemoveLimit(pb::Empty {}),
             Managing::Break { token, why } => {
-                Act::Break(pb::Break { token: token.as_u64(), why: why.as_str().to_owned(), dry_run: false })
+                Act::BreakHold(pb::Break { token: token.as_u64(), why: why.as_str().to_owned(), dry_run: false })
             }
             Managing::Ask { token, why } => Act::Ask(pb::Ask { token: token.as_u64(), why: why.as_str().to_owned() }),
             Managing::HandOver { token, to } => Act::HandOver(pb::HandOver { token: token.as_u64(), to: to.as_u64() }),
@@ -143,13 +142,13 @@ impl From<&Manage> for pb::ManageRequest {
 
 /// The question that a dry run asks; `None` for what is to be done.
 pub(in crate::rpc) fn read_dry_run(asked: &pb::ManageRequest) -> Result<Option<Query>, Invalid> {
-    let Some(Act::Break(pb::Break { token, why: _, dry_run: true })) = &asked.what else { return Ok(None) };
+    let Some(Act::BreakHold(pb::Break { token, why: _, dry_run: true })) = &asked.what else { return Ok(None) };
     let lock = lock_key(&asked.namespace, &asked.lock)?;
     Ok(Some(Query::WouldBreak { lock, token: FencingToken::from_u64(*token)? }))
 }
 
 /// A break of this hold as a dry run.
 pub(in crate::rpc) fn dry_run(lock: &LockKey, token: FencingToken) -> pb::ManageRequest {
-    let what = Some(Act::Break(pb::Break { token: token.as_u64(), why: String::new(), dry_run: true }));
+    let what = Some(Act::BreakHold(pb::Break { token: token.as_u64(), why: String::new(), dry_run: true }));
     pb::ManageRequest { namespace: lock.namespace.to_string(), lock: lock.name.to_string(), what }
 }

@@ -3,11 +3,13 @@
 use bytes::Bytes;
 
 use super::extras::extras;
-use super::part::{bytes_of, known, lock_key, metadata, namespace, owner, read_u128, required, rows, take_id};
+use super::part::{
+    bytes_of, known, lock_key, metadata, namespace, owner, patience, read_u128, required, rows, take_id, wait_ms,
+};
 use crate::limits;
 use crate::model::{
     Access, Acquire, Command, FencingToken, Handle, Instance, Invalid, ListFilter, ListShow, LockKey, LockName,
-    LogTime, Mode, Namespace, OpenSession, Patience, Query, Release, RequestId, SessionId, TakeLease,
+    LogTime, Mode, Namespace, OpenSession, Query, Release, RequestId, SessionId, TakeLease,
 };
 use crate::rpc::pb;
 use crate::service::{Call, ClaimRef, Proof, Scope, Subscription};
@@ -45,7 +47,7 @@ pub(in crate::rpc) fn stream_acquire(session: SessionId, acquire: pb::StreamAcqu
         answered_below: acquire.answered_below,
         locks: (LockName::parse(&acquire.lock)?, required("mode", acquire.mode)?.try_into()?).into(),
         owner: owner(acquire.owner)?,
-        patience: required("patience", acquire.patience)?.try_into()?,
+        patience: patience(acquire.wait_ms)?,
         metadata: metadata(acquire.metadata)?,
         lease_ms,
         extras,
@@ -61,7 +63,7 @@ pub(in crate::rpc) fn acquire_of_one(acquire: &Acquire) -> Option<pb::StreamAcqu
         lock: name.to_string(),
         mode: Some((*access).into()),
         owner: acquire.owner.as_ref().map(ToString::to_string),
-        patience: Some(acquire.patience.into()),
+        wait_ms: wait_ms(acquire.patience),
         metadata: Some((&acquire.metadata).into()),
         extras: pb::Extras::of(acquire),
     })
@@ -113,7 +115,7 @@ impl TryFrom<pb::AcquireRequest> for Call {
             handle: Handle::parse(&asked.handle)?,
             access: asked.mode.map_or(Ok(Mode::Exclusive.into()), Access::try_from)?,
             lease_ms: asked.lease_ms,
-            patience: asked.patience.map_or(Ok(Patience::Try), Patience::try_from)?,
+            patience: patience(asked.wait_ms.or(Some(0)))?,
             metadata: metadata(asked.metadata)?,
         };
         Ok(sessionless(asked.age_ms, asked.since_ms, Command::TakeLease(take)))
@@ -143,7 +145,8 @@ impl From<(&TakeLease, Sent)> for pb::AcquireRequest {
             handle: take.handle.reveal().to_owned(),
             mode: Some(take.access.into()),
             lease_ms: take.lease_ms,
-            patience: Some(take.patience.into()),
+            // No session ends its wait: it lasts as long as a wait may.
+            wait_ms: wait_ms(take.patience).or(Some(limits::PATIENCE_MS_MAX)),
             metadata: Some((&take.metadata).into()),
             age_ms,
             since_ms: since.map(|since| since.0),

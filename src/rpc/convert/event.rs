@@ -57,24 +57,32 @@ fn kind(subject: &Subject, kind: &EventKind) -> Kind {
             Kind::Expired(pb::EventExpired { lock, claim, token, reason, held_ms: *held_ms })
         }
         EventKind::Upgraded { from, waited_ms } => {
-            let from = from.as_u64();
-            Kind::Upgraded(pb::EventUpgraded { lock, claim, from, token, waited_ms: *waited_ms })
+            let previous_token = from.as_u64();
+            Kind::Upgraded(pb::EventUpgraded { lock, claim, previous_token, token, waited_ms: *waited_ms })
         }
         EventKind::Downgraded => Kind::Downgraded(pb::EventDowngraded { lock, claim, token }),
         EventKind::PermitsReturned { count } => {
             Kind::PermitsReturned(pb::EventPermitsReturned { lock, claim, token, count: *count })
         }
         EventKind::Resumed { from, mode } => {
-            let (from, mode) = (from.as_u64(), Some((*mode).into()));
-            Kind::Resumed(pb::EventResumed { lock, claim, from, token, mode })
+            let (previous_token, mode) = (from.as_u64(), Some((*mode).into()));
+            Kind::Resumed(pb::EventResumed { lock, claim, previous_token, token, mode })
         }
         EventKind::Broken { by, why, held_ms } => {
             let (by, why) = (by.to_string(), why.as_str().to_owned());
             Kind::Broken(pb::EventBroken { lock, claim, token, by, why, held_ms: *held_ms })
         }
         EventKind::HandedOver { was, from, mode, by } => {
-            let (from, mode, by) = (from.as_u64(), Some((*mode).into()), by.to_string());
-            Kind::HandedOver(pb::EventHandedOver { lock, claim, from, token, mode, by, was: Some((*was).into()) })
+            let (previous_token, mode, by) = (from.as_u64(), Some((*mode).into()), by.to_string());
+            Kind::HandedOver(pb::EventHandedOver {
+                lock,
+                claim,
+                previous_token,
+                token,
+                mode,
+                by,
+                was: Some((*was).into()),
+            })
         }
         EventKind::RevokeRequested { by, why } => {
             let (by, why) = (by.to_string(), why.as_str().to_owned());
@@ -107,13 +115,13 @@ fn read(kind: Kind) -> Result<(Subject, EventKind), Invalid> {
             (hold(e.lock, e.claim, e.token)?, EventKind::Expired { reason: end(e.reason)?, held_ms: e.held_ms })
         }
         Kind::Upgraded(e) => {
-            let from = FencingToken::from_u64(e.from)?;
+            let from = FencingToken::from_u64(e.previous_token)?;
             (hold(e.lock, e.claim, e.token)?, EventKind::Upgraded { from, waited_ms: e.waited_ms })
         }
         Kind::Downgraded(e) => (hold(e.lock, e.claim, e.token)?, EventKind::Downgraded),
         Kind::PermitsReturned(e) => (hold(e.lock, e.claim, e.token)?, EventKind::PermitsReturned { count: e.count }),
         Kind::Resumed(e) => {
-            let from = FencingToken::from_u64(e.from)?;
+            let from = FencingToken::from_u64(e.previous_token)?;
             (hold(e.lock, e.claim, e.token)?, EventKind::Resumed { from, mode: mode(e.mode)? })
         }
         Kind::Broken(e) => {
@@ -121,7 +129,7 @@ fn read(kind: Kind) -> Result<(Subject, EventKind), Invalid> {
             (hold(e.lock, e.claim, e.token)?, EventKind::Broken { by, why, held_ms: e.held_ms })
         }
         Kind::HandedOver(e) => {
-            let (was, from) = (claim(e.was)?, FencingToken::from_u64(e.from)?);
+            let (was, from) = (claim(e.was)?, FencingToken::from_u64(e.previous_token)?);
             let kind = EventKind::HandedOver { was, from, mode: mode(e.mode)?, by: Principal::parse(&e.by)? };
             (hold(e.lock, e.claim, e.token)?, kind)
         }

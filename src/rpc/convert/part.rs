@@ -177,28 +177,22 @@ fn bounded_permits(field: &str, count: u32) -> Result<(), Invalid> {
     Err(Invalid::new(field, format!("1 to {}", limits::PERMITS_MAX), count))
 }
 
-impl From<Patience> for pb::Patience {
-    fn from(patience: Patience) -> Self {
-        let how = match patience {
-            Patience::Try => pb::patience::How::Try(pb::Empty {}),
-            Patience::For { ms } => pb::patience::How::ForMs(ms),
-            Patience::Session => pb::patience::How::Session(pb::Empty {}),
-        };
-        Self { how: Some(how) }
+/// How long to wait: 0 is a try, and nothing means as long as the session lives.
+pub(in crate::rpc) fn patience(wait_ms: Option<u64>) -> Result<Patience, Invalid> {
+    match wait_ms {
+        None => Ok(Patience::Session),
+        Some(0) => Ok(Patience::Try),
+        Some(ms) if ms <= limits::PATIENCE_MS_MAX => Ok(Patience::For { ms }),
+        Some(ms) => Err(Invalid::new("wait_ms", format!("at most {} ms", limits::PATIENCE_MS_MAX), ms)),
     }
 }
 
-impl TryFrom<pb::Patience> for Patience {
-    type Error = Invalid;
-    fn try_from(patience: pb::Patience) -> Result<Self, Invalid> {
-        match required("patience", patience.how)? {
-            pb::patience::How::Try(_) => Ok(Patience::Try),
-            pb::patience::How::ForMs(ms) if ms <= limits::PATIENCE_MS_MAX => Ok(Patience::For { ms }),
-            pb::patience::How::ForMs(ms) => {
-                Err(Invalid::new("patience", format!("at most {} ms", limits::PATIENCE_MS_MAX), ms))
-            }
-            pb::patience::How::Session(_) => Ok(Patience::Session),
-        }
+/// The same, as it is sent.
+pub(in crate::rpc) fn wait_ms(patience: Patience) -> Option<u64> {
+    match patience {
+        Patience::Try => Some(0),
+        Patience::For { ms } => Some(ms),
+        Patience::Session => None,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::command::call;
 use super::extras::extras;
-use super::part::{metadata, owner, required};
+use super::part::{metadata, owner, patience, required, wait_ms};
 use crate::model::{Acquire, Command, Invalid, LockName, RequestId, SessionId, SmallMap};
 use crate::rpc::pb;
 use crate::service::Call;
@@ -22,7 +22,7 @@ pub(in crate::rpc) fn stream_acquire_set(session: SessionId, set: pb::StreamAcqu
         answered_below: set.answered_below,
         locks,
         owner: owner(set.owner)?,
-        patience: required("patience", set.patience)?.try_into()?,
+        patience: patience(set.wait_ms)?,
         metadata: metadata(set.metadata)?,
         lease_ms,
         extras,
@@ -39,7 +39,7 @@ impl From<&Acquire> for pb::StreamAcquireSet {
                 .map(|(name, access)| pb::SetMember { lock: name.to_string(), mode: Some((*access).into()) })
                 .collect(),
             owner: set.owner.as_ref().map(ToString::to_string),
-            patience: Some(set.patience.into()),
+            wait_ms: wait_ms(set.patience),
             metadata: Some((&set.metadata).into()),
             extras: pb::Extras::of(set),
         }

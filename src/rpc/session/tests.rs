@@ -61,9 +61,7 @@ impl Raw {
 
     async fn acquire(&self, number: u64, lock: &str) {
         let mode = Some(crate::model::Mode::Exclusive.into());
-        let patience = Some(crate::model::Patience::Session.into());
-        let acquire =
-            pb::StreamAcquire { request: number, lock: lock.to_owned(), mode, patience, ..Default::default() };
+        let acquire = pb::StreamAcquire { request: number, lock: lock.to_owned(), mode, ..Default::default() };
         self.send(number, Asked::Acquire(acquire)).await;
     }
 

@@ -134,8 +134,8 @@ fn permits() -> Option<pb::Mode> {
     Some(pb::Mode { how: Some(pb::mode::How::Permits(pb::Permits { count: 2, limit: Some(5) })) })
 }
 
-fn patient() -> Option<pb::Patience> {
-    Some(pb::Patience { how: Some(pb::patience::How::ForMs(30_000)) })
+fn patient() -> Option<u64> {
+    Some(30_000)
 }
 
 /// Everything that an acquire may say beside its lock.
@@ -164,7 +164,7 @@ pub(in crate::rpc) fn full_acquire() -> pb::StreamAcquire {
         lock: LOCK.to_owned(),
         mode: permits(),
         owner: Some("job".to_owned()),
-        patience: patient(),
+        wait_ms: patient(),
         metadata: described(),
         extras: full_extras(),
     }
@@ -178,7 +178,7 @@ pub(in crate::rpc) fn full_set() -> pb::StreamAcquireSet {
         answered_below: 11,
         members: vec![member("a"), member("b"), member("c")],
         owner: Some("job".to_owned()),
-        patience: patient(),
+        wait_ms: patient(),
         metadata: described(),
         extras: full_extras(),
     }
@@ -202,7 +202,7 @@ pub(in crate::rpc) fn full_alterations() -> Vec<pb::StreamAlter> {
     let token = 77;
     let changes = [
         What::Downgrade(pb::Downgrade { token }),
-        What::Upgrade(pb::Upgrade { token, patience: patient() }),
+        What::Upgrade(pb::Upgrade { token, wait_ms: patient() }),
         What::Resume(pb::Resume { token, handle: "old".to_owned(), lease_ms: Some(4_000) }),
         What::SetValue(pb::SetValue { token, value: Some("n2".to_owned()) }),
         What::ReturnPermits(pb::ReturnPermits { token, count: 2 }),
@@ -226,7 +226,7 @@ fn commands() -> Vec<Sample> {
         handle: handle.clone(),
         mode: permits(),
         lease_ms,
-        patience: patient(),
+        wait_ms: patient(),
         metadata: described(),
         age_ms,
         since_ms,
@@ -298,7 +298,7 @@ fn acts() -> Vec<Sample> {
         whole("ReleaseRequest", release),
         whole("RenewRequest", pb::RenewRequest { namespace: String::new(), renewals: renewals.into() }),
         whole("ManageRequest", manage(What::SetLimit(7))),
-        whole("ManageRequest", manage(What::Break(pb::Break { token, why: why.clone(), dry_run: true }))),
+        whole("ManageRequest", manage(What::BreakHold(pb::Break { token, why: why.clone(), dry_run: true }))),
         whole("ManageRequest", manage(What::Ask(pb::Ask { token, why: why.clone() }))),
         whole("ChangeSettingRequest", pb::ChangeSettingRequest::from(Setting::TtlMax(3_600_000))),
         whole("EndSessionRequest", pb::EndSessionRequest { namespace: namespace.clone(), session: SESSION, why }),

@@ -55,7 +55,7 @@ pub(super) fn patience() -> impl Strategy<Value = Patience> {
     prop_oneof![
         Just(Patience::Try),
         Just(Patience::Session),
-        (0..=crate::limits::PATIENCE_MS_MAX).prop_map(|ms| Patience::For { ms }),
+        (1..=crate::limits::PATIENCE_MS_MAX).prop_map(|ms| Patience::For { ms }),
     ]
 }
 
