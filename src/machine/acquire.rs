@@ -7,7 +7,7 @@ use super::Machine;
 use super::requests::of_acquire;
 use super::state::{ClaimState, Finished, Holder, LeaseWanted, Purpose, Request, Waiter, kind_of};
 use crate::faults::{self, Fault};
-use crate::limits::{self, CLAIMS_LOOKED_AT_MAX};
+use crate::limits;
 use crate::model::{
     Access, Acquire, Claim, DurationField, EndReason, Extras, Fairness, FencingToken, Grant, Kind, LockKey, LockName,
     Metadata, Mode, Outcome, Patience, Place, Principal, QuotaKind, Reentry, Refusal, RequestId, SessionId, SmallMap,
@@ -46,7 +46,7 @@ impl Machine {
             return None;
         }
         let session = self.sessions.get(&request.session)?;
-        let (key, standing) = session.first_claim(request.number)?;
+        let (key, standing) = session.claims_of(request.number).next()?;
         let lock = self.locks.get(key)?;
         let known = match standing {
             ClaimState::Waiting(sequence) => lock.queue.get(&sequence)?.request.fingerprint,
@@ -60,20 +60,26 @@ impl Machine {
         Some(if known == fingerprint { outcome } else { reused })
     }
 
-    /// Where a request stands that waits or holds.
+    /// The outcome so far of a request that waits or holds.
     pub(super) fn claim_outcome(&self, request: RequestId) -> Option<Outcome> {
         let session = self.sessions.get(&request.session)?;
-        let in_set = session.sets.contains_key(&request.number);
-        Some(match session.first_claim(request.number)? {
-            (key, ClaimState::Waiting(sequence)) if in_set => {
-                Outcome::Queued(self.place_of_set(request, (key, sequence)))
+        let (key, state) = session.claims_of(request.number).next()?;
+        let lock = self.locks.get(key)?;
+        match state {
+            ClaimState::Waiting(sequence) => Some(Outcome::Queued(match lock.queue.get(&sequence)?.purpose {
+                Purpose::Set => self.place_of_set(request, (key, sequence)),
+                Purpose::Hold | Purpose::Upgrade(_) => self.place(key, sequence),
+            })),
+            ClaimState::Holding(token) => {
+                let holder = lock.holders.get(&token)?;
+                let as_set = holder.in_set() && holder.request.claim == Claim::Request(request);
+                Some(if as_set {
+                    self.grants_of_set(request)
+                } else {
+                    Outcome::Granted(holder.grant(token, request.number))
+                })
             }
-            (_, ClaimState::Holding(_)) if in_set => self.grants_of_set(request),
-            (key, ClaimState::Waiting(sequence)) => Outcome::Queued(self.place(key, sequence)),
-            (key, ClaimState::Holding(token)) => {
-                Outcome::Granted(self.locks.get(key)?.holders.get(&token)?.grant(token, request.number))
-            }
-        })
+        }
     }
 
     /// Whether a new request may hold all its locks now, has to queue for all of them, or is refused.
@@ -177,27 +183,6 @@ impl Machine {
         }
     }
 
-    /// Whether this acquire, executed now, would join the queue and do nothing else: its caller loses nothing if it is executed a
-    /// moment later, together with what frees the lock. With `freed`: also if the lock becomes free before, for others wait
-    /// already. In doubt it would not: a set is not checked, and a session that stands at many locks is not searched for this
-    /// one.
-    #[must_use]
-    pub fn would_queue(&self, acquire: &Acquire, freed: bool) -> bool {
-        let id = acquire.request.session;
-        let Some(session) = self.sessions.get(&id) else { return false };
-        if acquire.patience == Patience::Try || CLAIMS_LOOKED_AT_MAX < session.locks() {
-            return false;
-        }
-        let Some((name, access)) = acquire.locks.only() else { return false };
-        let key = LockKey { namespace: session.record.namespace.clone(), name: name.clone() };
-        let stands_there = session.claims().any(|(_, other, _)| *other == key);
-        if stands_there || freed && self.locks.get(&key).is_none_or(|lock| lock.queue.is_empty()) {
-            return false;
-        }
-        let fairness = acquire.choices().fairness;
-        matches!(self.admission(&key, *access, acquire.patience, fairness, Some(id)), Ok(Admission::Queue))
-    }
-
     /// What holds for sessions and takes alike: kind, limits, quotas, queue.
     pub(super) fn admission(
         &self,
@@ -259,14 +244,13 @@ impl Machine {
 
     /// The locks of a set that waits, under this number.
     pub(super) fn members_waiting(&self, request: RequestId, sequence: u64) -> Vec<LockKey> {
-        let waiting = self.members_of(request).filter(|(_, standing)| **standing == ClaimState::Waiting(sequence));
+        let waiting = self.claims_of(request).filter(|(_, state)| *state == ClaimState::Waiting(sequence));
         waiting.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Where the locks of a set stand.
-    pub(super) fn members_of(&self, request: RequestId) -> impl Iterator<Item = (&LockKey, &ClaimState)> {
-        let session = self.sessions.get(&request.session);
-        session.and_then(|session| session.sets.get(&request.number)).into_iter().flatten()
+    /// The locks that a request waits for or holds.
+    pub(super) fn claims_of(&self, request: RequestId) -> impl Iterator<Item = (&LockKey, ClaimState)> {
+        self.sessions.get(&request.session).into_iter().flat_map(move |session| session.claims_of(request.number))
     }
 
     /// Withdraws what a request holds: an upgrade that was granted stays, and its grant is the answer, for the shared
@@ -292,40 +276,28 @@ impl Machine {
         }
     }
 
-    /// Withdraws a set: from its queues, or what it still holds.
-    fn withdraw_set(&mut self, request: RequestId) -> Outcome {
-        let members: Vec<_> = self.members_of(request).map(|(key, standing)| (key.clone(), *standing)).collect();
-        for (key, standing) in members {
-            match standing {
-                ClaimState::Waiting(sequence) => self.end_wait(&key, sequence, WaitEndReason::Withdrawn),
-                ClaimState::Holding(token) => self.give_back(&key, token, request.number),
-            }
-        }
-        Outcome::Withdrawn
-    }
-
-    /// Withdraws a request: out of the queue, or released if it was granted. An unseen number is burnt, so that an
+    /// Withdraws a request: out of its queues, or released where it was granted. An unseen number is burnt, so that an
     /// acquire that arrives later is answered *withdrawn*.
     pub(super) fn cancel(&mut self, request: RequestId) -> Outcome {
-        let id: SessionId = request.session;
-        if let Err(refusal) = self.live_session(id) {
+        if let Err(refusal) = self.live_session(request.session) {
             return Outcome::Refused(refusal);
         }
         self.expire_due_of(request);
-        let Some(session) = self.sessions.get(&id) else { return Outcome::Withdrawn };
-        if session.sets.contains_key(&request.number) {
-            return self.withdraw_set(request);
+        let claims: Vec<_> = self.claims_of(request).map(|(key, state)| (key.clone(), state)).collect();
+        let finished =
+            self.sessions.get(&request.session).is_none_or(|session| session.finished.contains_key(&request.number));
+        if claims.is_empty() && !finished && !faults::on(Fault::CancelForgotten) {
+            let burnt = Finished { fingerprint: None, outcome: Outcome::Withdrawn };
+            self.record_finished(request.session, request.number, burnt);
         }
-        match session.live.get(&request.number).cloned() {
-            Some((key, ClaimState::Waiting(sequence))) => self.end_wait(&key, sequence, WaitEndReason::Withdrawn),
-            Some((key, ClaimState::Holding(token))) => return self.withdraw_hold(&key, token, request.number),
-            None if session.finished.contains_key(&request.number) || faults::on(Fault::CancelForgotten) => {}
-            None => {
-                let burnt = Finished { fingerprint: None, outcome: Outcome::Withdrawn };
-                self.record_finished(id, request.number, burnt);
+        let mut outcome = Outcome::Withdrawn;
+        for (key, state) in claims {
+            match state {
+                ClaimState::Waiting(sequence) => self.end_wait(&key, sequence, WaitEndReason::Withdrawn),
+                ClaimState::Holding(token) => outcome = self.withdraw_hold(&key, token, request.number),
             }
         }
-        Outcome::Withdrawn
+        outcome
     }
 }
 

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use super::Machine;
 use super::lock::Lock;
 use super::queue::conflict;
-use super::replay::{Asks, At, Edge, Node, Replay, Turn};
+use super::replay::{Asks, At, Edge, Kept, Node, Replay, Turn};
 use super::state::{ClaimState, Purpose, Waiter, request_of};
 use crate::model::{Claim, LockKey, Mode, RequestId, SessionId, WaitReason};
 
@@ -41,9 +41,9 @@ impl Replay<'_> {
                 continue;
             }
             owner.finished = true;
-            for (queue, keeps, barges) in std::mem::take(&mut owner.keeps) {
-                self.queues[queue].free += keeps;
-                self.queues[queue].free_of_fair += if barges { 0 } else { keeps };
+            for Kept { queue, of_all, of_fair } in std::mem::take(&mut owner.keeps) {
+                self.queues[queue].free += of_all;
+                self.queues[queue].free_of_fair += of_fair;
                 self.work.push(queue);
             }
             for parent in std::mem::take(&mut owner.parents) {
@@ -100,9 +100,10 @@ impl Replay<'_> {
         if keeps == 0 || owner.finished {
             return;
         }
-        queue.free -= keeps;
-        queue.free_of_fair -= if barges { 0 } else { keeps };
-        owner.keeps.push((at.queue, keeps, barges));
+        let kept = Kept { queue: at.queue, of_all: keeps, of_fair: if barges { 0 } else { keeps } };
+        queue.free -= kept.of_all;
+        queue.free_of_fair -= kept.of_fair;
+        owner.keeps.push(kept);
     }
 
     /// Of neighbours that barge, each is granted that would be if it were the first of them.

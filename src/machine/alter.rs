@@ -38,7 +38,7 @@ impl Machine {
             Alteration::ReturnPermits { token, count } => self.return_permits(&change, *token, *count),
         };
         let lives =
-            self.sessions.get(&alter.request.session).is_some_and(|session| session.is_live(alter.request.number));
+            self.sessions.get(&alter.request.session).is_some_and(|session| session.is_active(alter.request.number));
         if lives { outcome } else { self.finish(alter.request, fingerprint, outcome) }
     }
 

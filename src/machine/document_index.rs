@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Machine;
+use super::owners::Change;
 use super::state::{FreeDocument, Holder, ProcessRecord};
 use crate::limits;
 use crate::model::{
@@ -51,41 +52,35 @@ impl Documents {
         Some(LockKey { namespace: namespace.clone(), name: name.clone() })
     }
 
-    pub(super) fn note_held(&mut self, key: &LockKey, token: FencingToken, holder: &Holder, there: bool) {
+    pub(super) fn note_held(&mut self, key: &LockKey, token: FencingToken, holder: &Holder, change: Change) {
         let Some(mark) = holder.document() else { return };
         let process = (key.namespace.clone(), Arc::clone(&holder.request.metadata.process));
         let held = self.by_process.entry(process.clone()).or_default();
-        if there {
-            held.insert(key.name.clone(), token);
-        } else {
-            held.remove(&key.name);
+        match change {
+            Change::Came => drop(held.insert(key.name.clone(), token)),
+            Change::Went => drop(held.remove(&key.name)),
         }
         if held.is_empty() {
             self.by_process.remove(&process);
         }
-        self.note_stamp(key, mark.ts, there);
+        self.note_stamp(key, mark.ts, change);
     }
 
-    pub(super) fn note_free(&mut self, key: &LockKey, free: &FreeDocument, there: bool) {
+    pub(super) fn note_free(&mut self, key: &LockKey, free: &FreeDocument, change: Change) {
         let ages = self.by_age.entry(key.namespace.clone()).or_default();
-        if there {
-            ages.insert(free.token, key.name.clone());
-        } else {
-            ages.remove(&free.token);
+        match change {
+            Change::Came => drop(ages.insert(free.token, key.name.clone())),
+            Change::Went => drop(ages.remove(&free.token)),
         }
         if ages.is_empty() {
             self.by_age.remove(&key.namespace);
         }
-        self.note_stamp(key, free.mark.ts, there);
+        self.note_stamp(key, free.mark.ts, change);
     }
 
-    fn note_stamp(&mut self, key: &LockKey, ts: DocumentId, there: bool) {
+    fn note_stamp(&mut self, key: &LockKey, ts: DocumentId, change: Change) {
         let entry = (key.namespace.clone(), ts, key.name.clone());
-        if there {
-            self.by_stamp.insert(entry);
-        } else {
-            self.by_stamp.remove(&entry);
-        }
+        change.put(&mut self.by_stamp, entry);
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::document_index::Documents;
 use super::expiry::DeadlineOf;
 use super::lease::KnownLease;
+use super::owners::Change;
 use super::requests::of_grab;
 use super::state::{DocumentMark, FreeDocument, Holder, Request};
 use super::unlocking::WhichHeld;
@@ -208,15 +209,15 @@ impl Machine {
     /// Notes in the indexes that somebody came to hold the name: its free document, if there is one, is over.
     pub(super) fn document_held(&mut self, key: &LockKey, token: FencingToken, holder: &Holder) {
         self.forget_document(key);
-        self.documents.note_held(key, token, holder, true);
+        self.documents.note_held(key, token, holder, Change::Came);
     }
 
     /// What was held as a document is a free document now. The oldest of too many is forgotten.
     pub(super) fn document_freed(&mut self, key: &LockKey, token: FencingToken, holder: &Holder) {
         let Some(mark) = holder.document().map(|mark| DocumentMark { prepared: false, ..mark }) else { return };
-        self.documents.note_held(key, token, holder, false);
+        self.documents.note_held(key, token, holder, Change::Went);
         let free = FreeDocument { mark, metadata: Arc::clone(&holder.request.metadata), when: holder.when, token };
-        self.documents.note_free(key, &free, true);
+        self.documents.note_free(key, &free, Change::Came);
         self.documents.free.insert(key.clone(), free);
         self.mark_dirty(RecordKey::Document(key.clone()));
         if let Some(oldest) = self.documents.oldest_beyond(&key.namespace, self.quotas.documents) {
@@ -226,7 +227,7 @@ impl Machine {
 
     fn forget_document(&mut self, key: &LockKey) {
         let Some(free) = self.documents.free.remove(key) else { return };
-        self.documents.note_free(key, &free, false);
+        self.documents.note_free(key, &free, Change::Went);
         self.mark_dirty(RecordKey::Document(key.clone()));
     }
 
@@ -271,11 +272,11 @@ impl Machine {
         documents.pings.clone_from(&self.documents.pings);
         for (key, lock) in &self.locks {
             for (token, holder) in &lock.holders {
-                documents.note_held(key, *token, holder, true);
+                documents.note_held(key, *token, holder, Change::Came);
             }
         }
         for (key, free) in &self.documents.free {
-            documents.note_free(key, free, true);
+            documents.note_free(key, free, Change::Came);
         }
         documents
     }

@@ -85,10 +85,7 @@ impl Machine {
         if !self.sweep_incomplete {
             return;
         }
-        let session = self.sessions.get(&request.session).into_iter();
-        let standings = session.flat_map(|session| session.claims());
-        let of_request = standings.filter(|(number, ..)| *number == request.number);
-        let keys: Vec<LockKey> = of_request.map(|(_, key, _)| key.clone()).collect();
+        let keys: Vec<LockKey> = self.claims_of(request).map(|(key, _)| key.clone()).collect();
         for key in keys {
             self.expire_due_at(&key);
         }

@@ -131,7 +131,6 @@ impl Machine {
     /// As [`hold`](Self::hold), under a token that was drawn for it; the caller says what happened.
     pub(super) fn insert_holder(&mut self, key: &LockKey, token: FencingToken, holder: Holder) {
         let (claim, mode) = (holder.request.claim, holder.request.mode);
-        let in_set = holder.in_set();
         self.deadlines.extend(holder.own_ends(key, token));
         self.index_hold(key, token, &holder, Change::Came);
         self.document_held(key, token, &holder);
@@ -142,7 +141,7 @@ impl Machine {
         self.totals.holders += 1;
         // Its token is new: nothing else was ever kept under this key.
         self.dirty.born(RecordKey::Holder(key.clone(), token));
-        self.index_claim(key, claim, ClaimState::Holding(token), in_set);
+        self.index_claim(key, claim, ClaimState::Holding(token));
         self.check_holder(key, token);
         self.capacity_changes(key);
         self.recheck_passing(key, claim, mode);
@@ -157,29 +156,29 @@ impl Machine {
     /// Puts it into the lock's queue under this number.
     pub(super) fn enqueue(&mut self, key: &LockKey, sequence: u64, waiter: Waiter) {
         let (claim, deadline) = (waiter.request.claim, waiter.deadline);
-        let in_set = waiter.purpose == Purpose::Set;
+        let is_set = waiter.purpose == Purpose::Set;
         self.index_wait(key, sequence, &waiter, Change::Came);
         self.move_deadline(None, deadline, DeadlineOf::Wait(key.clone(), sequence));
         if let Some(lock) = self.locks.get_mut(key) {
             lock.queue.insert(sequence, waiter);
         }
-        if in_set {
+        if is_set {
             self.index_sets(key);
         }
         self.totals.waiters += 1;
         self.usage_of(&key.namespace).waiters += 1;
         self.dirty.born(RecordKey::Waiter(key.clone(), sequence));
-        self.index_claim(key, claim, ClaimState::Waiting(sequence), in_set);
+        self.index_claim(key, claim, ClaimState::Waiting(sequence));
         self.event(Some(key.namespace.clone()), Subject::wait(key, claim), EventKind::Queued { sequence });
     }
 
     /// Notes with the claim's session or take where it stands now.
-    pub(super) fn index_claim(&mut self, key: &LockKey, claim: Claim, standing: ClaimState, in_set: bool) {
+    pub(super) fn index_claim(&mut self, key: &LockKey, claim: Claim, state: ClaimState) {
         match claim {
-            Claim::Request(request) => self.add_claim(request, key, standing, in_set),
+            Claim::Request(request) => self.add_claim(request, key, state),
             Claim::Lease(take) => {
                 if let Some(lock) = self.locks.get_mut(key) {
-                    lock.leases.insert(take, standing);
+                    lock.leases.insert(take, state);
                 }
             }
         }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::Machine;
 use super::lock::Lock;
 use super::looked_at;
-use super::state::{Holder, Purpose, Request, Waiter};
+use super::state::{ClaimState, Holder, Purpose, Request, Waiter};
 use crate::model::{FencingToken, LockKey, Owner, Parent, Reentry, SessionId};
 
 /// One line of execution: a session and an owner that it named.
@@ -41,22 +41,31 @@ pub(super) struct Nested {
     pub(super) endless: usize,
 }
 
-/// What happened to a claim.
+/// How an index changes.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Change {
-    /// It is new.
+    /// What it lists is new.
     Came,
-    /// It has ended.
+    /// What it lists has ended.
     Went,
 }
 
+impl Change {
+    pub(super) fn put<T: Ord>(self, set: &mut BTreeSet<T>, item: T) {
+        match self {
+            Self::Came => drop(set.insert(item)),
+            Self::Went => drop(set.remove(&item)),
+        }
+    }
+}
+
 impl Owned {
-    /// The owner's oldest hold of this lock, or `None` where it only waits there; outermost `None` where it does neither.
-    pub(super) fn claim_at(&self, key: &LockKey) -> Option<Option<FencingToken>> {
+    /// The owner's oldest hold of this lock, or else its first wait.
+    pub(super) fn claim_at(&self, key: &LockKey) -> Option<ClaimState> {
         let first = (key.clone(), FencingToken::new(0, 0));
         let mut holds = self.holds.range(first..).take_while(|(at, _)| at == key).inspect(|_| looked_at());
-        let hold = holds.next().map(|(_, token)| *token);
-        hold.map(Some).or(self.waits_at(key).next().is_some().then_some(None))
+        let hold = holds.next().map(|(_, token)| ClaimState::Holding(*token));
+        hold.or_else(|| self.waits_at(key).next().map(ClaimState::Waiting))
     }
 
     /// Its places in the queue of this lock.
@@ -133,7 +142,7 @@ pub(super) fn endless_hold(holder: &Holder) -> Option<OwnerKey> {
 impl Machine {
     pub(super) fn index_wait(&mut self, key: &LockKey, place: u64, waiter: &Waiter, change: Change) {
         let Some(owner) = waiter.request.owner_key() else { return };
-        self.change_owned(owner.clone(), |owned| put(&mut owned.waits, (key.clone(), place), change));
+        self.change_owned(owner.clone(), |owned| change.put(&mut owned.waits, (key.clone(), place)));
         // The hold may end by itself once it is granted, though the run goes on.
         let endless = !waiter.ends_by_itself() && !waiter.is_for_a_while();
         self.index_parent(owner, waiter.request.choices().parent.as_ref(), endless, change);
@@ -141,7 +150,7 @@ impl Machine {
 
     pub(super) fn index_hold(&mut self, key: &LockKey, token: FencingToken, holder: &Holder, change: Change) {
         let Some(owner) = holder.request.owner_key() else { return };
-        self.change_owned(owner.clone(), |owned| put(&mut owned.holds, (key.clone(), token), change));
+        self.change_owned(owner.clone(), |owned| change.put(&mut owned.holds, (key.clone(), token)));
         self.index_parent(owner, holder.request.choices().parent.as_ref(), !holder.ends_by_itself(), change);
     }
 
@@ -173,12 +182,5 @@ impl Machine {
             }
         }
         machine.owners
-    }
-}
-
-fn put<T: Ord>(set: &mut BTreeSet<T>, item: T, change: Change) {
-    match change {
-        Change::Came => drop(set.insert(item)),
-        Change::Went => drop(set.remove(&item)),
     }
 }

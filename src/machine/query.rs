@@ -2,21 +2,21 @@
 
 use std::ops::Bound;
 
-use super::Machine;
-use super::looked_at;
+use super::acquire::Admission;
 use super::state::{ClaimState, Waiter};
+use super::{Machine, looked_at};
 use crate::limits;
 use crate::model::{
-    Checked, Claim, FencingToken, HolderView, LeaseRequestId, ListFilter, ListShow, LockKey, LockName, LockSummary,
-    LockView, Namespace, Outcome, Page, Place, Position, Query, QueryReply, QueryResult, RequestId, SessionId,
-    SessionView, TokenState, ValidTokens, WaiterView,
+    Acquire, Checked, Claim, FencingToken, HolderView, LeaseRequestId, ListFilter, ListShow, LockKey, LockName,
+    LockSummary, LockView, Namespace, Outcome, Page, Patience, Place, Position, Query, QueryReply, QueryResult,
+    RequestId, SessionId, SessionView, TokenState, ValidTokens, WaiterView,
 };
 
 impl Machine {
     /// Where a set waits that stands in the queue `any`: its place for the first lock that it lacks.
     pub(super) fn place_of_set(&self, request: RequestId, any: (&LockKey, u64)) -> Place {
-        let mut waits = self.members_of(request).filter_map(|(key, standing)| match standing {
-            ClaimState::Waiting(sequence) => Some((key, *sequence)),
+        let mut waits = self.claims_of(request).filter_map(|(key, standing)| match standing {
+            ClaimState::Waiting(sequence) => Some((key, sequence)),
             ClaimState::Holding(_) => None,
         });
         let lacks = |key: &LockKey, sequence| {
@@ -28,12 +28,41 @@ impl Machine {
 
     /// The answer to a repeated request of a set that holds: what it still holds.
     pub(super) fn grants_of_set(&self, request: RequestId) -> Outcome {
-        let grants = self.members_of(request).filter_map(|(key, standing)| {
+        let grants = self.claims_of(request).filter_map(|(key, standing)| {
             let ClaimState::Holding(token) = standing else { return None };
-            let holder = self.locks.get(key)?.holders.get(token)?;
-            Some((key.name.clone(), holder.grant(*token, request.number)))
+            let holder = self.locks.get(key)?.holders.get(&token)?;
+            Some((key.name.clone(), holder.grant(token, request.number)))
         });
         Outcome::GrantedSet(grants.collect())
+    }
+
+    /// Whether this acquire, executed now, would join the queue and do nothing else: its caller loses nothing if it is executed a
+    /// moment later, together with what frees the lock. In doubt it would not: a set is not checked, and a session with claims
+    /// at many locks is not searched for this one.
+    #[must_use]
+    pub fn would_queue(&self, acquire: &Acquire) -> bool {
+        let id = acquire.request.session;
+        let Some(session) = self.sessions.get(&id) else { return false };
+        if acquire.patience == Patience::Try || limits::CLAIMS_LOOKED_AT_MAX < session.locks() {
+            return false;
+        }
+        let Some((name, access)) = acquire.locks.only() else { return false };
+        let key = LockKey { namespace: session.record.namespace.clone(), name: name.clone() };
+        if session.claims().any(|(_, other, _)| *other == key) {
+            return false;
+        }
+        let fairness = acquire.choices().fairness;
+        matches!(self.admission(&key, *access, acquire.patience, fairness, Some(id)), Ok(Admission::Queue))
+    }
+
+    /// As [`would_queue`](Self::would_queue), also if the lock becomes free before: others wait already.
+    #[must_use]
+    pub fn would_queue_behind_others(&self, acquire: &Acquire) -> bool {
+        let Some((namespace, (name, _))) = self.namespace_of(acquire.request.session).zip(acquire.locks.only()) else {
+            return false;
+        };
+        let key = LockKey { namespace: namespace.clone(), name: name.clone() };
+        self.locks.get(&key).is_some_and(|lock| !lock.queue.is_empty()) && self.would_queue(acquire)
     }
 
     /// A waiter's place, and a holder that is in its way.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::expiry::DeadlineOf;
 use super::lock::Lock;
-use super::state::{self, ClaimState, Purpose, Request, Session, Usage};
+use super::state::{self, ClaimState, Request, Session, Usage};
 use super::{CorruptRecords, Machine, Record, RecordKey};
 use crate::faults::{self, Fault};
 use crate::history::History;
@@ -94,7 +94,7 @@ impl Machine {
 
     /// Builds everything that is derived from the records.
     fn derive(&mut self) -> Result<(), CorruptRecords> {
-        let mut standings = Vec::new();
+        let mut claims = Vec::new();
         for (key, lock) in &mut self.locks {
             for holder in lock.holders.values_mut() {
                 let session = holder.request.claim.session().and_then(|id| self.sessions.get(&id));
@@ -104,29 +104,27 @@ impl Machine {
             }
             for (token, holder) in &lock.holders {
                 lock.permits_held += state::permits_of(holder.request.mode);
-                let in_set = holder.in_set();
-                standings.push((key.clone(), holder.request.claim, ClaimState::Holding(*token), in_set));
+                claims.push((key.clone(), holder.request.claim, ClaimState::Holding(*token)));
                 for later in holder.extras.iter().flat_map(|extras| extras.again.iter().chain(&extras.upgrade)) {
                     let Some(session) = holder.request.claim.session() else { continue };
                     let claim = Claim::Request(RequestId { session, number: later.number });
-                    standings.push((key.clone(), claim, ClaimState::Holding(*token), false));
+                    claims.push((key.clone(), claim, ClaimState::Holding(*token)));
                 }
             }
             lock.permits_reserved =
                 lock.delays.values().map(|delayed| state::permits_of(delayed.holder.request.mode)).sum();
             lock.queue.derive_index();
             for (sequence, waiter) in lock.queue.iter() {
-                let in_set = waiter.purpose == Purpose::Set;
-                standings.push((key.clone(), waiter.request.claim, ClaimState::Waiting(*sequence), in_set));
+                claims.push((key.clone(), waiter.request.claim, ClaimState::Waiting(*sequence)));
             }
         }
-        for (lock, claim, standing, in_set) in standings {
+        for (lock, claim, state) in claims {
             match claim {
                 Claim::Request(request) => {
                     let Some(session) = self.sessions.get_mut(&request.session) else {
                         return Err(CorruptRecords(format!("request {request} has no session")));
                     };
-                    session.add_claim(request.number, &lock, standing, in_set);
+                    session.add_claim(request.number, &lock, state);
                 }
                 Claim::Lease(take) => {
                     let corrupt = |what| Err(CorruptRecords(format!("take {take:?} of {lock:?} {what}")));
@@ -134,8 +132,8 @@ impl Machine {
                         return corrupt("is live and finished");
                     }
                     let Some(found) = self.locks.get_mut(&lock) else { continue };
-                    let Some(handle) = found.handle_at(standing) else { return corrupt("has no handle") };
-                    if found.leases.insert(take, standing).is_some() || found.handles.insert(handle, take).is_some() {
+                    let Some(handle) = found.handle_at(state) else { return corrupt("has no handle") };
+                    if found.leases.insert(take, state).is_some() || found.handles.insert(handle, take).is_some() {
                         return corrupt("is there twice");
                     }
                 }

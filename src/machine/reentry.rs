@@ -5,7 +5,7 @@ use super::queue::covers;
 use super::state::{ClaimState, Entered};
 use super::{Machine, RecordKey};
 use crate::model::{
-    Access, Claim, FencingToken, Grant, LockKey, Outcome, Owner, QuotaKind, Reentry, Refusal, RequestId, SessionId,
+    Access, Claim, FencingToken, Grant, LockKey, Outcome, QuotaKind, Reentry, Refusal, RequestId, SessionId,
 };
 
 impl Machine {
@@ -15,9 +15,15 @@ impl Machine {
         if asking.reentry() == Reentry::Wait {
             return Ok(None);
         }
-        let (session, owner) = (asking.acquire.request.session, asking.acquire.owner.as_ref());
+        let Some(owner) = asking.acquire.owner.clone() else { return Ok(None) };
+        let session = asking.acquire.request.session;
+        let Some(owned) = self.owners.get(&(session, owner)) else { return Ok(None) };
         for (key, access) in asking.members {
-            let Some(token) = self.claim_of_owner(key, session, owner) else { continue };
+            let token = match owned.claim_at(key) {
+                None => continue,
+                Some(ClaimState::Waiting(_)) => None,
+                Some(ClaimState::Holding(token)) => Some(token),
+            };
             return match (token, asking.reentry()) {
                 (Some(token), Reentry::Count) => self.may_enter_again(key, *access, session, token),
                 (token, Reentry::Count | Reentry::Refuse | Reentry::Wait) => {
@@ -50,16 +56,6 @@ impl Machine {
         Ok(Some(token))
     }
 
-    /// The token of the owner's oldest hold, or none where it only waits; outermost `None` where it does neither.
-    pub(super) fn claim_of_owner(
-        &self,
-        key: &LockKey,
-        session: SessionId,
-        owner: Option<&Owner>,
-    ) -> Option<Option<FencingToken>> {
-        self.owners.get(&(session, owner?.clone()))?.claim_at(key)
-    }
-
     /// Enters the hold of its only lock once more.
     pub(super) fn reenter(&mut self, asking: &Asking<'_>, token: FencingToken) -> Outcome {
         let (request, fingerprint) = (asking.acquire.request, asking.fingerprint);
@@ -68,7 +64,7 @@ impl Machine {
         let Some(holder) = holder else { return Outcome::Refused(Refusal::NotHeld { lock: key.clone() }) };
         holder.extras_mut().again.push(Entered { number: request.number, fingerprint });
         let (deadline, ends) = (holder.leased_until(), holder.ends());
-        self.add_claim(request, key, ClaimState::Holding(token), false);
+        self.add_claim(request, key, ClaimState::Holding(token));
         self.mark_dirty(RecordKey::Holder(key.clone(), token));
         Outcome::Granted(Grant { token, deadline, ends, waited_ms: 0 })
     }

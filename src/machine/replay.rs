@@ -47,9 +47,17 @@ pub(super) struct Replayed<'m> {
     pub(super) unmet: usize,
     pub(super) finished: bool,
     pub(super) waits: Vec<At>,
-    /// What it returns when it finishes: to which queue, how much, and whether as a barging wait.
-    pub(super) keeps: Vec<(usize, i64, bool)>,
+    /// What it returns when it finishes.
+    pub(super) keeps: Vec<Kept>,
     pub(super) parents: Vec<usize>,
+}
+
+/// Capacity of a queue that an owner keeps until it finishes.
+pub(super) struct Kept {
+    pub(super) queue: usize,
+    pub(super) of_all: i64,
+    /// Nothing, where a barging wait keeps it.
+    pub(super) of_fair: i64,
 }
 
 /// One lock: its endless holds, then its endless waits.

@@ -201,14 +201,9 @@ impl Machine {
         let why = broken.map(|(_, why)| why.clone());
         let tombstone = Tombstone { namespace: namespace.clone(), handle, reason, why: why.clone(), deadline };
         self.tombstones.insert(id, tombstone);
-        let sets = session
-            .sets
-            .into_iter()
-            .flat_map(|(number, members)| members.into_iter().map(move |(key, standing)| (number, (key, standing))));
-        let mut standings: Vec<_> = session.live.into_iter().chain(sets).collect();
-        standings.sort_by_key(|(number, _)| *number);
-        for (_, (lock, standing)) in standings {
-            match standing {
+        let claims = session.active.into_iter().flat_map(|(_, locks)| locks);
+        for (lock, state) in claims {
+            match state {
                 ClaimState::Waiting(_) if faults::on(Fault::DeadWaiterLeft) => {}
                 ClaimState::Waiting(sequence) => self.end_wait(&lock, sequence, WaitEndReason::SessionEnded),
                 ClaimState::Holding(token) => {

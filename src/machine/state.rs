@@ -1,6 +1,5 @@
 //! What the machine remembers: its counters, locks, sessions and takes. Plain data; the rules are in the other files.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -287,15 +286,15 @@ pub struct SessionRecord {
 
 /// One live session and what belongs to it.
 ///
-/// - A request number is live or finished, never both.
+/// - A request number is active or finished, never both.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Session {
     /// What is stored of the session itself.
     pub record: SessionRecord,
-    /// Its requests that wait or hold; derived from locks.
-    pub(super) live: SmallMap<u64, (LockKey, ClaimState)>,
-    /// Its requests for several locks, with each of them that it waits for or still holds; derived from locks.
-    pub sets: BTreeMap<u64, BTreeMap<LockKey, ClaimState>>,
+    /// Its requests that wait or hold, each with its lock or the locks of its set; derived from locks.
+    pub(super) active: SmallMap<u64, SmallMap<LockKey, ClaimState>>,
+    /// How many locks stand there in all.
+    pub(super) locks: usize,
     /// Its finished requests that may be repeated.
     pub(super) finished: SmallMap<u64, Finished>,
 }

@@ -151,13 +151,11 @@ impl Machine {
         holder.extras_mut().upgrade = Some(asked);
         let grant = holder.grant(token, asked.number);
         let session = holder.request.claim.session()?;
-        let in_set = holder.extras_mut().set;
-        let numbers: Vec<(u64, bool)> =
-            holder.entries().enumerate().map(|(at, entered)| (entered.number, in_set && at == 0)).collect();
+        let numbers: Vec<u64> = holder.entries().map(|entered| entered.number).collect();
         self.index_hold(key, token, &holder, Change::Came);
         self.locks.get_mut(key)?.holders.insert(token, holder);
-        for (number, in_set) in numbers {
-            self.index_claim(key, Claim::Request(RequestId { session, number }), ClaimState::Holding(token), in_set);
+        for number in numbers {
+            self.index_claim(key, Claim::Request(RequestId { session, number }), ClaimState::Holding(token));
         }
         self.check_holder(key, token);
         self.capacity_changes(key);

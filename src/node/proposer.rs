@@ -153,10 +153,11 @@ fn patience(wanted: usize, since: Duration, only_queue: impl FnOnce() -> bool) -
 
 /// Whether all that waits are a few acquires of locks that others hold. What flies may free their locks.
 fn only_queue(core: &Core, flights: &Flights) -> bool {
-    let freed = !flights.tasks.is_empty();
+    let may_be_freed = !flights.tasks.is_empty();
     core.consensus.machine(|machine| {
         core.lanes.are_only(limits::QUEUERS_LOOKED_AT_MAX, |submission| {
-            matches!(&submission.command, Command::Acquire(acquire) if machine.would_queue(acquire, freed))
+            let Command::Acquire(acquire) = &submission.command else { return false };
+            if may_be_freed { machine.would_queue_behind_others(acquire) } else { machine.would_queue(acquire) }
         })
     })
 }

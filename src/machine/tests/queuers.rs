@@ -20,11 +20,11 @@ fn who_would_queue_is_not_granted() {
             story.learn(&told, &applied);
             for submission in commands {
                 let one = entry(told.stamp.0, vec![], vec![submission.command]);
-                let said = |freed| {
-                    let Command::Acquire(acquire) = &one.commands[0].command else { return false };
-                    watched.machine.would_queue(acquire, freed)
+                let (queues, queues_behind) = if let Command::Acquire(acquire) = &one.commands[0].command {
+                    (watched.machine.would_queue(acquire), watched.machine.would_queue_behind_others(acquire))
+                } else {
+                    (false, false)
                 };
-                let (queues, queues_behind) = (said(false), said(true));
                 assert!(queues || !queues_behind, "story {seed}: {one:?}");
                 let applied = watched.apply(&one);
                 story.learn(&one, &applied);
