@@ -108,8 +108,8 @@ impl<'a> Drawing<'a> {
                 format!("{name} is held by {}{token} for {since}{life}{}", named(who), what_for(who))
             }
             WaitReason::Closed => {
-                let left = short(who.ends.ms_since(self.now));
-                format!("{name} is kept closed for {left} more by the hold of {}", named(who))
+                let left = left(who, self.now).map_or(String::new(), |left| format!(" for {left} more"));
+                format!("{name} is kept closed{left} by the hold of {}", named(who))
             }
             WaitReason::StandsAhead | WaitReason::Nested => format!("behind {} for {name}", named(who)),
         };
@@ -144,27 +144,31 @@ fn what_for(who: &Participant) -> String {
 
 /// What is not as it should be with a session.
 fn life(who: &Participant, now: LogTime) -> String {
-    let left = short(who.ends.ms_since(now));
+    let ends = left(who, now).map_or(String::new(), |left| format!(", ends in {left}"));
     match who.health {
         Health::Live | Health::Lease => String::new(),
-        Health::Overdue => format!(" (no sign of life lately, ends in {left})"),
-        Health::Disconnected => format!(" (disconnected, ends in {left})"),
+        Health::Overdue => format!(" (no sign of life lately{ends})"),
+        Health::Disconnected => format!(" (disconnected{ends})"),
         Health::Gone => " (its session is gone)".to_owned(),
     }
+}
+
+/// How long until it ends, where anything but a release ends it.
+fn left(who: &Participant, now: LogTime) -> Option<String> {
+    who.ends.map(|ends| short(ends.ms_since(now)))
 }
 
 /// What sets the chain going.
 fn freed(end: &Obstacle, now: LogTime) -> String {
     let Obstacle { lock, who, .. } = end;
     let token = who.token.map_or(String::new(), |token| format!(" (token {token})"));
-    let left = short(who.ends.ms_since(now));
-    let at_last = match who.health {
-        Health::Lease => format!("or does not refresh its lease within {left}"),
+    let at_last = left(who, now).map_or(String::new(), |left| match who.health {
+        Health::Lease => format!(", or does not refresh its lease within {left}"),
         Health::Live | Health::Overdue | Health::Disconnected | Health::Gone => {
-            format!("or is not heard of for {left}")
+            format!(", or is not heard of for {left}")
         }
-    };
-    format!("free when {} gives back {}{token}, {at_last}", called(&who.metadata), lock.name)
+    });
+    format!("free when {} gives back {}{token}{at_last}", called(&who.metadata), lock.name)
 }
 
 #[cfg(test)]
@@ -185,7 +189,7 @@ mod tests {
             mode: Mode::Exclusive,
             since: LogTime(since),
             health: Health::Live,
-            ends: LogTime(30_000),
+            ends: Some(LogTime(30_000)),
         }
     }
 

@@ -305,7 +305,7 @@ impl Holder {
             host: holder.metadata.host.to_string(),
             pid: holder.metadata.pid,
             held_ms: now.ms_since(holder.since),
-            remaining_ms: (holder.deadline != LogTime(u64::MAX)).then(|| holder.deadline.ms_since(now)),
+            remaining_ms: holder.deadline.map(|deadline| deadline.ms_since(now)),
         }
     }
 }

@@ -175,7 +175,8 @@ impl<S: LockService> Session<S> {
             return Err(ServiceError::Internal("the service answered another question".to_owned()).into());
         };
         let own = |holder: &&HolderView| holder.token == token && holder.session == Some(self.id());
-        Ok(view.holders.iter().find(own).map(|holder| (holder.mode, holder.deadline.ms_since(answered.now))))
+        let held = view.holders.iter().find(own);
+        Ok(held.and_then(|holder| Some((holder.mode, holder.deadline?.ms_since(answered.now)))))
     }
 }
 

@@ -133,7 +133,7 @@ fn seen() -> HolderView {
         mode: mode(),
         metadata: metadata(),
         since: TIME,
-        deadline: TIME,
+        deadline: Some(TIME),
     }
 }
 

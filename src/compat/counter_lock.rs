@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::{gone_is_false, held_is_none};
 use crate::client::{Client, ClientError, Lease};
-use crate::model::{FencingToken, Invalid, LogTime, Refusal};
+use crate::model::{FencingToken, HolderView, Invalid, LogTime, Refusal};
 use crate::service::LockService;
 
 /// The record of a lock that is held.
@@ -61,7 +61,9 @@ impl<S: LockService> CounterLock<S> {
     /// The record, if somebody has the lock.
     pub async fn get_by_key(&self, key: &str) -> Result<Option<CounterRecord>, ClientError> {
         let holders = self.client.inspect(key).await?.value.holders;
-        Ok(holders.first().map(|holder| CounterRecord { value: 1, expire: holder.deadline, token: holder.token }))
+        // A hold without an end never expires.
+        let expire = |holder: &HolderView| holder.deadline.unwrap_or(LogTime(u64::MAX));
+        Ok(holders.first().map(|holder| CounterRecord { value: 1, expire: expire(holder), token: holder.token }))
     }
 
     /// Removes a record that is over, if it is still the one that was seen: false where it was prolonged, or is not over.

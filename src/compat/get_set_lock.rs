@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::{gone_is_false, held_is_none};
 use crate::client::{Client, ClientError, Lease};
-use crate::model::{FencingToken, LogTime};
+use crate::model::{FencingToken, HolderView, LogTime};
 use crate::service::LockService;
 
 /// See the module.
@@ -43,7 +43,9 @@ impl<S: LockService> GetSetLock<S> {
 
     /// `GET`: when it is over; nothing where nobody has it.
     pub async fn get(&self, key: &str) -> Result<Option<LogTime>, ClientError> {
-        Ok(self.client.inspect(key).await?.value.holders.first().map(|holder| holder.deadline))
+        // A hold without an end is never over.
+        let deadline = |holder: &HolderView| holder.deadline.unwrap_or(LogTime(u64::MAX));
+        Ok(self.client.inspect(key).await?.value.holders.first().map(deadline))
     }
 
     /// `SETNX`: the lock where nobody has it.

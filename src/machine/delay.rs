@@ -185,7 +185,7 @@ impl Machine {
 impl Delayed {
     /// What others may know of it, as of a hold that ends when its name opens.
     pub(super) fn view(&self, token: FencingToken) -> HolderView {
-        HolderView { deadline: self.until, ..self.holder.view(token, None) }
+        HolderView { deadline: Some(self.until), ..self.holder.view(token, None) }
     }
 }
 

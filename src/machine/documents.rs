@@ -174,7 +174,7 @@ impl Machine {
     fn remove_expired(&mut self, key: &LockKey, token: FencingToken, deadline: LogTime) -> Outcome {
         self.expire_due_at(key);
         let Some(view) = self.view_of(key, token) else { return Outcome::Done };
-        Outcome::Refused(if view.deadline == deadline {
+        Outcome::Refused(if view.deadline == Some(deadline) {
             Refusal::Held { lock: key.clone(), holder: Some(Box::new(view)), closed: None }
         } else {
             Refusal::Changed { lock: key.clone(), value: self.value_of(key) }

@@ -8,8 +8,8 @@ use super::queue::conflict;
 use super::state::{ClaimState, Holder, Purpose, Waiter};
 use crate::limits::{EXPLAINED_OBSTACLES_MAX, EXPLAINED_WAITS_MAX};
 use crate::model::{
-    About, Claim, ExplainedWait, Explanation, FencingToken, Health, LockKey, LogTime, Mode, Obstacle, Participant,
-    SessionId, WaitReason,
+    About, Claim, ExplainedWait, Explanation, FencingToken, Health, LockKey, Mode, Obstacle, Participant, SessionId,
+    WaitReason,
 };
 
 /// A wait, by one of its queues and its number there.
@@ -188,7 +188,7 @@ impl Machine {
     fn closed(&self, key: &LockKey) -> impl Iterator<Item = Obstacle> {
         let delays = self.locks.get(key).into_iter().flat_map(|lock| &lock.delays);
         delays.map(|(token, delayed)| {
-            let who = Participant { ends: delayed.until, ..self.holding(*token, &delayed.holder) };
+            let who = Participant { ends: Some(delayed.until), ..self.holding(*token, &delayed.holder) };
             Obstacle { lock: key.clone(), why: WaitReason::Closed, sequence: None, who }
         })
     }
@@ -219,7 +219,7 @@ impl Machine {
             mode,
             since: waiter.since,
             health: self.health(session),
-            ends: ends.unwrap_or(LogTime(u64::MAX)),
+            ends,
         }
     }
 

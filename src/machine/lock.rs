@@ -195,9 +195,8 @@ impl Holder {
     }
 
     /// When it ends unless renewed, by an end of its own or its session's.
-    pub(super) fn deadline(&self, session_deadline: Option<LogTime>) -> LogTime {
-        let ends = self.leased_until().into_iter().chain(self.ends()).chain(session_deadline);
-        ends.min().unwrap_or(LogTime(u64::MAX))
+    pub(super) fn deadline(&self, session_deadline: Option<LogTime>) -> Option<LogTime> {
+        self.leased_until().into_iter().chain(self.ends()).chain(session_deadline).min()
     }
 
     /// Keeps this text with the hold. Whether the hold had another one before.

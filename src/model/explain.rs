@@ -80,8 +80,9 @@ pub struct Participant {
     pub since: LogTime,
     /// How sure it is that somebody is there.
     pub health: Health,
-    /// It ends after this point of log time, unless renewed; of a lost hold, when its lock-delay is over.
-    pub ends: LogTime,
+    /// It ends after this point of log time, unless renewed; what an ended hold keeps closed opens then. `None` where only a
+    /// release ends it.
+    pub ends: Option<LogTime>,
 }
 
 /// What the cluster knows of the life behind a hold or a wait.

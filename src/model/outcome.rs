@@ -171,6 +171,6 @@ pub struct HolderView {
     pub metadata: Metadata,
     /// Since when.
     pub since: LogTime,
-    /// When it ends if nobody renews it.
-    pub deadline: LogTime,
+    /// When it ends if it is not renewed. `None` where only a release ends it.
+    pub deadline: Option<LogTime>,
 }

@@ -41,8 +41,8 @@ struct Obstacle {
     who: Participant,
     since_ms: u64,
     session_state: &'static str,
-    /// It ends after this unless renewed.
-    remaining_ms: u64,
+    /// It ends after this unless renewed; null where only a release ends it.
+    remaining_ms: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -65,7 +65,7 @@ impl Explained {
             who: Participant::new(&one.who),
             since_ms: now.ms_since(one.who.since),
             session_state: one.who.health.word(),
-            remaining_ms: one.who.ends.ms_since(now),
+            remaining_ms: one.who.ends.map(|ends| ends.ms_since(now)),
         };
         let wait = |wait: &model::ExplainedWait| Wait {
             lock: wait.lock.name.to_string(),

@@ -26,7 +26,7 @@ fn holder() -> HolderView {
         mode: Mode::Exclusive,
         metadata: Metadata { who: "ann".into(), host: "h1".into(), pid: 9, ..Metadata::default() },
         since: LogTime(1_000),
-        deadline: LogTime(11_000),
+        deadline: Some(LogTime(11_000)),
     }
 }
 

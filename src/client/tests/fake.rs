@@ -455,7 +455,7 @@ pub(super) fn view(token: FencingToken, deadline: LogTime) -> QueryResult {
         mode: crate::model::Mode::Exclusive,
         metadata: crate::model::Metadata::default(),
         since: LogTime(1),
-        deadline,
+        deadline: Some(deadline),
     };
     QueryResult::Lock(LockView { holders: vec![holder], free: false, ..LockView::free(lock) })
 }

@@ -40,8 +40,8 @@ fn lock(key: &LockKey) -> String {
     if key.namespace == Namespace::default() { key.name.to_string() } else { format!("{}/{}", key.namespace, key.name) }
 }
 
-fn until(deadline: LogTime) -> String {
-    if deadline == LogTime(u64::MAX) { "without end".into() } else { format!("until={}", time(deadline.0)) }
+fn until(deadline: impl Into<Option<LogTime>>) -> String {
+    deadline.into().map_or("without end".into(), |deadline| format!("until={}", time(deadline.0)))
 }
 
 impl Names {
@@ -273,7 +273,7 @@ impl Names {
         let session = who.session.map_or("a lease".into(), |id| self.session(id));
         let owner = who.owner.as_ref().map_or(String::new(), |owner| format!("/{owner}"));
         let token = who.token.map_or(String::new(), |token| format!(" token={token}"));
-        let ends = if who.ends == LogTime(u64::MAX) { "for ever".into() } else { until(who.ends) };
+        let ends = until(who.ends);
         format!("{session}{owner}{token} {} since={} {} {ends}", mode(who.mode), time(who.since.0), who.health.word())
     }
 

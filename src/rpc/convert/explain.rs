@@ -125,7 +125,7 @@ impl From<&Participant> for pb::Participant {
             mode: Some(who.mode.into()),
             since_ms: who.since.0,
             health: pb::Health::from(who.health).into(),
-            ends_ms: who.ends.0,
+            ends_ms: who.ends.map(|ends| ends.0),
         }
     }
 }
@@ -141,7 +141,7 @@ impl TryFrom<pb::Participant> for Participant {
             mode: required("mode", who.mode)?.try_into()?,
             since: LogTime(who.since_ms),
             health: known::<pb::Health>("health", who.health)?.try_into()?,
-            ends: LogTime(who.ends_ms),
+            ends: who.ends_ms.map(LogTime),
         })
     }
 }

@@ -300,7 +300,7 @@ impl From<&HolderView> for pb::Holder {
             mode: Some(holder.mode.into()),
             metadata: Some((&holder.metadata).into()),
             since_ms: holder.since.0,
-            deadline_ms: holder.deadline.0,
+            deadline_ms: holder.deadline.map(|deadline| deadline.0),
         }
     }
 }
@@ -316,7 +316,7 @@ impl TryFrom<pb::Holder> for HolderView {
             mode: required("mode", holder.mode)?.try_into()?,
             metadata: metadata(holder.metadata)?,
             since: LogTime(holder.since_ms),
-            deadline: LogTime(holder.deadline_ms),
+            deadline: holder.deadline_ms.map(LogTime),
         })
     }
 }

@@ -14,7 +14,7 @@ impl Naive {
             mode: hold.ask.mode,
             metadata: hold.ask.metadata.clone(),
             since: hold.since,
-            deadline: hold.lease_end.into_iter().chain(hold.ends).chain(session_end).min().unwrap_or(LogTime(u64::MAX)),
+            deadline: hold.lease_end.into_iter().chain(hold.ends).chain(session_end).min(),
         }
     }
 

@@ -40,7 +40,7 @@ impl Naive {
                 let found = |hold: &&Hold| hold.ask.lock == *lock && hold.token == *token;
                 let Some(hold) = self.holds.iter().find(found) else { return Outcome::Done };
                 let (lock, view) = (lock.clone(), self.view(hold));
-                Outcome::Refused(if view.deadline == *deadline {
+                Outcome::Refused(if view.deadline == Some(*deadline) {
                     Refusal::Held { lock, holder: Some(Box::new(view)), closed: None }
                 } else {
                     let value = self.value(&lock);

@@ -73,7 +73,7 @@ impl Naive {
                     again: vec![],
                     upgrade: None,
                 };
-                (HolderView { deadline: *until, ..self.view(&hold) }, ask.claim)
+                (HolderView { deadline: Some(*until), ..self.view(&hold) }, ask.claim)
             }
             (None, None) => return self.not_held(lock, |_| false),
         };

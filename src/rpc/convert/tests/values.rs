@@ -160,7 +160,7 @@ fn holder() -> impl Strategy<Value = HolderView> {
             mode,
             metadata,
             since: LogTime(at),
-            deadline: LogTime(at ^ 1),
+            deadline: (at % 3 != 0).then_some(LogTime(at ^ 1)),
         },
     )
 }
@@ -281,7 +281,7 @@ fn participant() -> impl Strategy<Value = Participant> {
             mode,
             since,
             health,
-            ends: since,
+            ends: (since.0 % 3 != 0).then_some(since),
         },
     )
 }
