@@ -16,7 +16,7 @@ impl<S: LockService> Client<S> {
     /// not the present one changes nothing.
     pub async fn break_hold(&self, name: &str, token: FencingToken, why: &str) -> Result<BreakReport, ClientError> {
         let why = Reason::parse(why)?;
-        broken(self.manage(name, Managing::Break { token, why }).await?.outcome)
+        broken(self.manage(name, Managing::BreakHold { token, why }).await?.outcome)
     }
 
     /// What a break would do: whose hold it is, when its session was last seen, and who would be next. Changes nothing.
@@ -80,7 +80,7 @@ impl<S: LockService> Client<S> {
     /// attempt, or by others: that is answered as *unknown*.
     async fn manage(&self, name: &str, what: Managing) -> Result<Reply, ClientError> {
         let lock = self.key(LockName::parse(name)?);
-        let ends = matches!(what, Managing::Break { .. } | Managing::HandOver { .. });
+        let ends = matches!(what, Managing::BreakHold { .. } | Managing::HandOver { .. });
         let (reply, in_doubt) = self.repeated(Command::Manage(Manage { lock, what })).await?;
         let gone = matches!(reply.outcome, Outcome::Refused(Refusal::NotHeld { .. } | Refusal::HeldByOther { .. }));
         if ends && in_doubt && gone {

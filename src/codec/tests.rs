@@ -156,7 +156,7 @@ fn samples_of_changes(request: RequestId, lock: &LockKey, handle: &Handle, token
         alter(Alteration::ReturnPermits { token, count: 2 }),
         manage(Managing::SetLimit { limit: 7 }),
         manage(Managing::RemoveLimit),
-        manage(Managing::Break { token, why: why.clone() }),
+        manage(Managing::BreakHold { token, why: why.clone() }),
         manage(Managing::Ask { token, why: why.clone() }),
         Command::EndSession(EndSession { namespace: lock.namespace.clone(), session: request.session, why }),
         Command::ChangeSetting(Setting::TtlMax(3_600_000)),

@@ -20,7 +20,7 @@ impl Machine {
         match &manage.what {
             Managing::SetLimit { limit } => self.set_limit(key, *limit),
             Managing::RemoveLimit => self.remove_limit(key),
-            Managing::Break { token, why } => self.break_hold(principal, key, *token, why),
+            Managing::BreakHold { token, why } => self.break_hold(principal, key, *token, why),
             Managing::Ask { token, why } => self.ask_holder(principal, key, *token, why),
             Managing::HandOver { token, to } => self.hand_over(principal, key, *token, *to),
         }

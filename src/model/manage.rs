@@ -29,7 +29,7 @@ pub enum Managing {
     /// Forgets a semaphore's limit once nobody uses it.
     RemoveLimit,
     /// Ends a hold against its holder's will, without lock-delay; or the lock-delay of a lost one.
-    Break {
+    BreakHold {
         /// Which grant; another one than the present changes nothing.
         token: FencingToken,
         /// What for; shown to everybody.

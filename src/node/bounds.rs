@@ -116,7 +116,7 @@ fn wait(patience: Patience) -> Result<(), ServiceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Acquire, Handle, LockKey, LockName, Namespace, RequestId, SessionId};
+    use crate::model::{Acquire, FencingToken, Handle, LockKey, LockName, Namespace, RequestId, SessionId};
 
     fn asks(access: Access) -> Result<(), ServiceError> {
         check(&Call::new(Command::Acquire(Acquire {
@@ -145,6 +145,49 @@ mod tests {
         assert_eq!(field(Access::permits(1, 0)), "limit");
         assert_eq!(field(Access::permits(0, 3)), "permits");
         assert_eq!(field(Access::permits(limits::PERMITS_MAX + 1, None)), "permits");
+    }
+
+    /// A wait has a bound, for a session's acquire, for an upgrade and for a lease alike.
+    #[test]
+    fn waits_are_refused_beyond_their_bound() {
+        let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("dam").expect("legal") };
+        let field = |command| match check(&Call::new(command)) {
+            Ok(()) => None,
+            Err(ServiceError::Invalid(invalid)) => Some(invalid.field),
+            Err(other) => panic!("{other:?}"),
+        };
+        for (ms, refused) in [(limits::PATIENCE_MS_MAX, None), (limits::PATIENCE_MS_MAX + 1, Some("wait".to_owned()))] {
+            let patience = Patience::For { ms };
+            let request = RequestId { session: SessionId::new(0, 1), number: 1 };
+            let upgrade = Alteration::Upgrade { token: FencingToken::new(0, 1), patience };
+            let (name, access, metadata) = (lock.name.clone(), Mode::Exclusive.into(), Metadata::default());
+            let (answered_below, owner, lease_ms, extras) = (0, None, None, None);
+            let (take, handle) = (LeaseRequestId(1), Handle::from_random(1));
+            for command in [
+                Command::Alter(Alter { request, answered_below, name: name.clone(), what: upgrade }),
+                Command::TakeLease(TakeLease {
+                    lock: lock.clone(),
+                    take,
+                    handle,
+                    access,
+                    lease_ms: 1_000,
+                    patience,
+                    metadata: metadata.clone(),
+                }),
+                Command::Acquire(Acquire {
+                    request,
+                    answered_below,
+                    locks: (name, access).into(),
+                    owner,
+                    patience,
+                    metadata,
+                    lease_ms,
+                    extras,
+                }),
+            ] {
+                assert_eq!(field(command), refused, "{ms} ms");
+            }
+        }
     }
 
     /// Lease request ids whose top 32 bits are all ones are refused before the log, in a take and in its withdrawal; the

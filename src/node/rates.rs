@@ -100,7 +100,7 @@ fn source(command: &Command) -> Option<Source<'_>> {
         Command::Acquire(acquire) => Some(Source::Session(acquire.request.session)),
         Command::Alter(alter) => Some(Source::Session(alter.request.session)),
         Command::TakeLease(take) => Some(Source::Namespace(&take.lock.namespace)),
-        Command::Manage(Manage { what: Managing::Break { .. }, .. }) => None,
+        Command::Manage(Manage { what: Managing::BreakHold { .. }, .. }) => None,
         Command::Manage(manage) => Some(Source::Namespace(&manage.lock.namespace)),
         Command::Document(DocumentCommand::Grab(grab)) => Some(Source::Namespace(&grab.lock.namespace)),
         Command::Attach(_)

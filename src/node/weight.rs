@@ -68,7 +68,7 @@ fn of_alteration(what: &Alteration) -> usize {
 fn of_managing(what: &Managing) -> usize {
     match what {
         Managing::SetLimit { .. } | Managing::RemoveLimit | Managing::HandOver { .. } => 0,
-        Managing::Break { why, .. } | Managing::Ask { why, .. } => why.as_str().len(),
+        Managing::BreakHold { why, .. } | Managing::Ask { why, .. } => why.as_str().len(),
     }
 }
 
@@ -214,7 +214,7 @@ mod tests {
         let (name, what) = (lock.name.clone(), Alteration::SetValue { token, value });
         [
             Command::Alter(Alter { request, answered_below: u64::MAX, name, what }),
-            Command::Manage(Manage { lock, what: Managing::Break { token, why } }),
+            Command::Manage(Manage { lock, what: Managing::BreakHold { token, why } }),
         ]
     }
 

@@ -11,7 +11,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::convert::{
-    dry_run_reply, error_to_status, known, lock_key, namespace, read_dry_run, reply_to_answer, required, rows,
+    Question, dry_run_reply, error_to_status, lock_key, namespace, read_dry_run, reply_to_answer, required,
 };
 use super::pb;
 use super::session::{Outgoing, SessionStream};
@@ -19,7 +19,7 @@ use super::tasks::Tasks;
 use super::tokens::{TokenStream, token_stream};
 use crate::limits;
 use crate::model::{
-    FencingToken, Handle, Invalid, ListFilter, LockKey, Query, QueryReply, QueryResult, RenewalTarget, SessionId,
+    FencingToken, Handle, Invalid, LockKey, Namespace, Query, QueryReply, QueryResult, RenewalTarget, SessionId,
 };
 use crate::service::{
     Call, ClaimRef, Events, Freshness, LockService, Proof, RenewalCall, Scope, ServerInfo, ServiceError, Subscription,
@@ -34,7 +34,7 @@ pub(super) struct Locks<S> {
     pub(super) tasks: Tasks,
 }
 
-type Answers<T> = Result<Response<T>, Status>;
+pub(super) type Answers<T> = Result<Response<T>, Status>;
 
 impl<S: LockService> Locks<S> {
     async fn command<M>(&self, namespace_text: String, message: M) -> Answers<pb::Reply>
@@ -45,11 +45,6 @@ impl<S: LockService> Locks<S> {
         let call = Call::try_from(message).map_err(refused)?;
         let reply = self.service.submit(call).await.map_err(|error| error_to_status(&error))?;
         reply_to_answer(namespace.as_str(), &reply).map(Response::new)
-    }
-
-    async fn question(&self, query: Result<Query, Invalid>, how: i32) -> Result<QueryReply, Status> {
-        let freshness = Freshness::from(known::<pb::Freshness>("freshness", how).map_err(refused)?);
-        self.service.query(query.map_err(refused)?, freshness).await.map_err(|error| error_to_status(&error))
     }
 
     /// Runs what has no deadline of its own until the node stops.
@@ -100,7 +95,7 @@ async fn may_be_free(events: &mut Events, lock: &LockKey) -> Result<bool, Servic
     }
 }
 
-fn refused(invalid: Invalid) -> Status {
+pub(super) fn refused(invalid: Invalid) -> Status {
     error_to_status(&ServiceError::Invalid(invalid))
 }
 
@@ -256,70 +251,39 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
     }
 
     async fn check(&self, request: Request<pb::CheckRequest>) -> Answers<pb::CheckReply> {
-        let asked = request.into_inner();
-        let how = asked.freshness;
-        let namespace = namespace(&asked.namespace).map_err(refused)?.to_string();
-        let answered = self.question(asked.try_into(), how).await?;
-        answer(answered, |reply: &mut pb::CheckReply| reply.namespace = namespace)
+        ask(&self.service, request).await
     }
 
     async fn inspect(&self, request: Request<pb::InspectRequest>) -> Answers<pb::InspectReply> {
-        let asked = request.into_inner();
-        let query = lock_key(&asked.namespace, &asked.lock).map(|lock| Query::Inspect { lock });
-        answer(self.question(query, asked.freshness).await?, |_: &mut pb::InspectReply| ())
+        ask(&self.service, request).await
     }
 
     async fn list(&self, request: Request<pb::ListRequest>) -> Answers<pb::ListReply> {
-        let asked = request.into_inner();
-        let how = asked.freshness;
-        let filter = ListFilter::try_from(asked).map_err(refused)?;
-        let namespace = filter.namespace.to_string();
-        let answered = self.question(Ok(Query::List(filter)), how).await?;
-        answer(answered, |reply: &mut pb::ListReply| reply.namespace = namespace)
+        ask(&self.service, request).await
     }
 
     async fn sessions(&self, request: Request<pb::SessionsRequest>) -> Answers<pb::SessionsReply> {
-        let asked = request.into_inner();
-        let namespace = namespace(&asked.namespace).map_err(refused)?;
-        let after = asked.after.map(SessionId::from_u64).transpose().map_err(refused)?;
-        let query = rows(asked.rows).map(|rows| Query::Sessions { namespace: namespace.clone(), after, rows });
-        let answered = self.question(query, asked.freshness).await?;
-        answer(answered, |reply: &mut pb::SessionsReply| reply.namespace = namespace.to_string())
+        ask(&self.service, request).await
     }
 
     async fn claim(&self, request: Request<pb::ClaimRequest>) -> Answers<pb::ClaimReply> {
-        let asked = request.into_inner();
-        let namespace = namespace(&asked.namespace).map_err(refused)?.to_string();
-        let claim = required("claim", asked.claim).and_then(TryInto::try_into).map_err(refused)?;
-        let lock = (!asked.lock.is_empty()).then(|| lock_key(&namespace, &asked.lock)).transpose().map_err(refused)?;
-        let answered = self.question(Ok(Query::Claim { lock, claim }), asked.freshness).await?;
-        answer(answered, |reply: &mut pb::ClaimReply| reply.namespace = namespace)
+        ask(&self.service, request).await
     }
 
     async fn explain(&self, request: Request<pb::ExplainRequest>) -> Answers<pb::ExplainReply> {
-        let asked = request.into_inner();
-        let (how, namespace) = (asked.freshness, namespace(&asked.namespace).map_err(refused)?.to_string());
-        let answered = self.question(asked.try_into().map(Query::Explain), how).await?;
-        answer(answered, |reply: &mut pb::ExplainReply| reply.namespace = namespace)
+        ask(&self.service, request).await
     }
 
     async fn totals(&self, request: Request<pb::TotalsRequest>) -> Answers<pb::TotalsReply> {
-        let how = request.into_inner().freshness;
-        answer(self.question(Ok(Query::Totals), how).await?, |_: &mut pb::TotalsReply| ())
+        ask(&self.service, request).await
     }
 
     async fn history(&self, request: Request<pb::HistoryRequest>) -> Answers<pb::HistoryReply> {
-        let asked = request.into_inner();
-        let how = asked.freshness;
-        let namespace = namespace(&asked.namespace).map_err(refused)?.to_string();
-        let answered = self.question(asked.try_into(), how).await?;
-        answer(answered, |reply: &mut pb::HistoryReply| reply.namespace = namespace)
+        ask(&self.service, request).await
     }
 
     async fn tokens(&self, request: Request<pb::TokensRequest>) -> Answers<pb::TokensReply> {
-        let asked = request.into_inner();
-        let how = asked.freshness;
-        answer(self.question(asked.try_into(), how).await?, |_: &mut pb::TokensReply| ())
+        ask(&self.service, request).await
     }
 
     async fn watch_tokens(&self, request: Request<pb::WatchTokensRequest>) -> Answers<Self::WatchTokensStream> {
@@ -337,16 +301,26 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
     async fn wait(&self, request: Request<pb::WaitRequest>) -> Answers<pb::InspectReply> {
         let pb::WaitRequest { namespace, lock, wait_ms } = request.into_inner();
         let lock = lock_key(&namespace, &lock).map_err(refused)?;
+        let namespace = lock.namespace.clone();
         let waiting = self.free(lock, wait_ms.map(Duration::from_millis));
-        answer(self.until_stopped(waiting).await?, |_: &mut pb::InspectReply| ())
+        answer(&namespace, self.until_stopped(waiting).await?)
     }
 }
 
-fn answer<R>(answered: QueryReply, echo: impl FnOnce(&mut R)) -> Answers<R>
+/// Answers a question.
+pub(super) async fn ask<S: LockService, M, R>(service: &S, request: Request<M>) -> Answers<R>
 where
-    R: TryFrom<QueryReply, Error = ServiceError>,
+    Question: TryFrom<M, Error = Invalid>,
+    R: for<'a> TryFrom<(&'a Namespace, QueryReply), Error = ServiceError>,
 {
-    let mut reply = R::try_from(answered).map_err(|error| error_to_status(&error))?;
-    echo(&mut reply);
-    Ok(Response::new(reply))
+    let Question { namespace, query, freshness } = request.into_inner().try_into().map_err(refused)?;
+    answer(&namespace, service.query(query, freshness).await.map_err(|error| error_to_status(&error))?)
+}
+
+/// A reply, which echoes the namespace.
+fn answer<R>(namespace: &Namespace, answered: QueryReply) -> Answers<R>
+where
+    R: for<'a> TryFrom<(&'a Namespace, QueryReply), Error = ServiceError>,
+{
+    R::try_from((namespace, answered)).map(Response::new).map_err(|error| error_to_status(&error))
 }

@@ -181,7 +181,7 @@ async fn opened(locks: &mut LocksClient<Channel>, handle: &str) -> u64 {
 }
 
 fn acquire_of(lock: &str, request: u64) -> pb::StreamAcquire {
-    let mode = Some(lockkeeper::model::Mode::Exclusive.into());
+    let mode = Some((&lockkeeper::model::Mode::Exclusive).into());
     pb::StreamAcquire { request, lock: lock.to_owned(), mode, wait_ms: Some(0), ..pb::StreamAcquire::default() }
 }
 

@@ -64,7 +64,7 @@ fn commands() -> Vec<Command> {
         acquire(1, 2, "pool", permits(2)),
         acquire(2, 2, "pool", permits(1)),
         release(1, 3, "dam", 1),
-        manage("dam", Managing::Break { token: FencingToken::new(0, 4), why }),
+        manage("dam", Managing::BreakHold { token: FencingToken::new(0, 4), why }),
         manage("dam", Managing::HandOver { token: FencingToken::new(0, 5), to: SessionId::new(0, 1) }),
         manage("pool", Managing::SetLimit { limit: 4 }),
         acquire(3, 4, "pool", permits(1)),

@@ -164,7 +164,7 @@ fn a_command_ends_a_lock_delay_that_is_over() {
             extras: None,
         }),
         Command::Acquire(Acquire { locks: (name("pool"), permits(1)).into(), ..pool }),
-        Command::Manage(Manage { lock: key("broken"), what: Managing::Break { token: tokens[3], why } }),
+        Command::Manage(Manage { lock: key("broken"), what: Managing::BreakHold { token: tokens[3], why } }),
     ];
     let applied = watched.apply(&entry(1011, vec![], commands));
     assert!(watched.machine.is_due(), "one sweep ended everything");

@@ -21,7 +21,8 @@ fn a_dry_run_reports_what_the_break_does() {
             for submission in commands {
                 let one = entry(told.stamp.0, vec![], vec![submission.command]);
                 let mut said = None;
-                if let Command::Manage(Manage { lock, what: Managing::Break { token, .. } }) = &one.commands[0].command
+                if let Command::Manage(Manage { lock, what: Managing::BreakHold { token, .. } }) =
+                    &one.commands[0].command
                 {
                     let query = Query::WouldBreak { lock: lock.clone(), token: *token };
                     said = Some(watched.machine.query(&query).answer);

@@ -237,7 +237,7 @@ fn a_break_shows_one_waiter() {
     let mut machine = opened(2);
     let token = token(&apply(&mut machine, acquire(1, 1, "hot", None)));
     (1..=MANY).for_each(|number| queued(&mut machine, acquire(2, number, "hot", None)));
-    let what = Managing::Break { token, why: Reason::parse("stuck").expect("legal") };
+    let what = Managing::BreakHold { token, why: Reason::parse("stuck").expect("legal") };
     let (count, granted) = counted(&mut machine, Command::Manage(Manage { lock: key("hot"), what }));
     assert_eq!(granted, 1, "the first waiter");
     assert!(count < 10, "{count} were looked at, {MANY} wait");

@@ -1,6 +1,7 @@
 //! Events.
 
-use super::part::{known, namespace, required};
+use super::scalars::{namespace, required};
+use super::table::{Wire, must_be_set};
 use crate::model::{
     Claim, EndReason, Event, EventKind, FencingToken, Invalid, LockKey, LogTime, Mode, Principal, Reason, SessionId,
     Subject, WaitEndReason, WallTime,
@@ -11,7 +12,7 @@ use crate::rpc::pb::event::Kind;
 impl From<&Event> for pb::Event {
     fn from(event: &Event) -> Self {
         Self {
-            position: Some(event.position.into()),
+            position: event.position.to_wire(),
             at_ms: event.at.0,
             wall_ms: event.wall.0,
             namespace: event.namespace.as_ref().map(ToString::to_string),
@@ -25,7 +26,7 @@ impl TryFrom<pb::Event> for Event {
     fn try_from(event: pb::Event) -> Result<Self, Invalid> {
         let (subject, kind) = read(required("kind", event.kind)?)?;
         Ok(Self {
-            position: required("position", event.position)?.into(),
+            position: Wire::from_wire("position", event.position)?,
             at: LogTime(event.at_ms),
             wall: WallTime(event.wall_ms),
             namespace: event.namespace.map(|text| namespace(&text)).transpose()?,
@@ -35,25 +36,36 @@ impl TryFrom<pb::Event> for Event {
     }
 }
 
+impl Wire<pb::Event> for Event {
+    fn to_wire(&self) -> pb::Event {
+        self.into()
+    }
+
+    fn from_wire(_: &'static str, wire: pb::Event) -> Result<Self, Invalid> {
+        wire.try_into()
+    }
+}
+must_be_set!(Event: pb::Event);
+
 /// What happened, and what it is about. A part that the subject lacks is left empty, which a reader refuses.
 fn kind(subject: &Subject, kind: &EventKind) -> Kind {
     let lock: Option<pb::LockKey> = subject.lock().map(Into::into);
-    let claim: Option<pb::Claim> = subject.claim().map(Into::into);
+    let claim: Option<pb::Claim> = subject.claim().to_wire();
     let token = subject.token().map_or(0, FencingToken::as_u64);
     let session = subject.session().map_or(0, SessionId::as_u64);
     match kind {
         EventKind::Queued { sequence } => Kind::Queued(pb::EventQueued { lock, claim, sequence: *sequence }),
         EventKind::Granted { mode, waited_ms } => {
-            let mode = Some((*mode).into());
+            let mode = mode.to_wire();
             Kind::Granted(pb::EventGranted { lock, claim, token, mode, waited_ms: *waited_ms })
         }
         EventKind::WaitEnded { sequence, why } => {
-            let why = pb::WaitEndReason::from(*why).into();
+            let why = why.to_wire();
             Kind::Left(pb::EventLeft { lock, claim, sequence: *sequence, why })
         }
         EventKind::Released { held_ms } => Kind::Released(pb::EventReleased { lock, claim, token, held_ms: *held_ms }),
         EventKind::Expired { reason, held_ms } => {
-            let reason = pb::EndReason::from(*reason).into();
+            let reason = reason.to_wire();
             Kind::Expired(pb::EventExpired { lock, claim, token, reason, held_ms: *held_ms })
         }
         EventKind::Upgraded { from, waited_ms } => {
@@ -65,7 +77,7 @@ fn kind(subject: &Subject, kind: &EventKind) -> Kind {
             Kind::PermitsReturned(pb::EventPermitsReturned { lock, claim, token, count: *count })
         }
         EventKind::Resumed { from, mode } => {
-            let (previous_token, mode) = (from.as_u64(), Some((*mode).into()));
+            let (previous_token, mode) = (from.as_u64(), mode.to_wire());
             Kind::Resumed(pb::EventResumed { lock, claim, previous_token, token, mode })
         }
         EventKind::Broken { by, why, held_ms } => {
@@ -73,16 +85,9 @@ fn kind(subject: &Subject, kind: &EventKind) -> Kind {
             Kind::Broken(pb::EventBroken { lock, claim, token, by, why, held_ms: *held_ms })
         }
         EventKind::HandedOver { was, from, mode, by } => {
-            let (previous_token, mode, by) = (from.as_u64(), Some((*mode).into()), by.to_string());
-            Kind::HandedOver(pb::EventHandedOver {
-                lock,
-                claim,
-                previous_token,
-                token,
-                mode,
-                by,
-                was: Some((*was).into()),
-            })
+            let (previous_token, mode, by) = (from.as_u64(), mode.to_wire(), by.to_string());
+            let was = was.to_wire();
+            Kind::HandedOver(pb::EventHandedOver { lock, claim, previous_token, token, mode, by, was })
         }
         EventKind::RevokeRequested { by, why } => {
             let (by, why) = (by.to_string(), why.as_str().to_owned());
@@ -93,7 +98,7 @@ fn kind(subject: &Subject, kind: &EventKind) -> Kind {
         EventKind::Reopened => Kind::Reopened(pb::EventReopened { lock, token }),
         EventKind::SessionOpened => Kind::SessionOpened(session),
         EventKind::SessionEnded { reason, why } => {
-            let (reason, why) = (pb::EndReason::from(*reason).into(), why.as_ref().map(|why| why.as_str().to_owned()));
+            let (reason, why) = (reason.to_wire(), why.as_ref().map(|why| why.as_str().to_owned()));
             Kind::SessionEnded(pb::SessionEnded { session, reason, why })
         }
         EventKind::LeaderlessGap { gap_ms } => Kind::LeaderlessGapMs(*gap_ms),
@@ -107,7 +112,7 @@ fn read(kind: Kind) -> Result<(Subject, EventKind), Invalid> {
             (hold(e.lock, e.claim, e.token)?, EventKind::Granted { mode: mode(e.mode)?, waited_ms: e.waited_ms })
         }
         Kind::Left(e) => {
-            let why = WaitEndReason::try_from(known::<pb::WaitEndReason>("why", e.why)?)?;
+            let why = WaitEndReason::from_wire("why", e.why)?;
             (wait(e.lock, e.claim)?, EventKind::WaitEnded { sequence: e.sequence, why })
         }
         Kind::Released(e) => (hold(e.lock, e.claim, e.token)?, EventKind::Released { held_ms: e.held_ms }),
@@ -176,5 +181,5 @@ fn mode(mode: Option<pb::Mode>) -> Result<Mode, Invalid> {
 }
 
 fn end(reason: i32) -> Result<EndReason, Invalid> {
-    EndReason::try_from(known::<pb::EndReason>("reason", reason)?)
+    EndReason::from_wire("reason", reason)
 }

@@ -10,28 +10,33 @@ use self::values::{
     access, alteration, answer, extras, happening, lock, managing, metadata, outcome, owner, patience, refusal,
     session, token,
 };
-use super::{AsInvalid, decided, error_from_status, error_from_wire, error_to_status, error_to_wire, reply_to_answer};
+use super::{
+    AsInvalid, Question, Wire, decided, error_from_status, error_from_wire, error_to_status, error_to_wire,
+    reply_to_answer,
+};
 use crate::model::{
-    Acquire, Alter, Command, EndSession, Event, Handle, Instance, Invalid, LeaseRequestId, LogTime, Manage, Mode,
-    Namespace, OpenSession, Outcome, Patience, Position, QueryReply, QueryResult, Reason, Refusal, Release, Reply,
-    RequestId, SessionId, SmallMap, TakeLease, Totals, WallTime,
+    Acquire, Alter, Command, EndSession, Event, FencingToken, Grant, Handle, Instance, Invalid, LeaseRequestId,
+    ListFilter, LockName, LogTime, Manage, Metadata, Mode, Namespace, OpenSession, Outcome, Owner, Patience, Position,
+    Query, QueryReply, QueryResult, Reason, Refusal, Release, Reply, RequestId, SessionId, SmallMap, TakeLease, Totals,
+    WallTime,
 };
 use crate::rpc::pb;
-use crate::service::{Call, LeaderHint, NotSent, Proof, Role, ServiceError, Status, TABLE, Word};
+use crate::service::{Call, Freshness, LeaderHint, NotSent, Proof, Role, ServiceError, Status, TABLE, Word};
 
 fn over_the_wire(answered: QueryReply) -> Result<QueryReply, ServiceError> {
+    let of = Namespace::parse("team-a").expect("legal");
     let back = match &answered.answer {
-        QueryResult::Checked(_) => pb::CheckReply::try_from(answered)?.try_into(),
-        QueryResult::Lock(_) => pb::InspectReply::try_from(answered)?.try_into(),
-        QueryResult::Locks(_) => pb::ListReply::try_from(answered)?.try_into(),
-        QueryResult::Sessions(_) => pb::SessionsReply::try_from(answered)?.try_into(),
-        QueryResult::Claim(_) => pb::ClaimReply::try_from(answered)?.try_into(),
-        QueryResult::Totals(_) => pb::TotalsReply::try_from(answered)?.try_into(),
-        QueryResult::Explained(_) => pb::ExplainReply::try_from(answered)?.try_into(),
-        QueryResult::Tokens(_) => pb::TokensReply::try_from(answered)?.try_into(),
-        QueryResult::History(_) => pb::HistoryReply::try_from(answered)?.try_into(),
-        QueryResult::Documents(_) => super::documents(&Namespace::default(), answered)?.try_into(),
-        QueryResult::Pings(_) => super::pings(&Namespace::default(), answered)?.try_into(),
+        QueryResult::Checked(_) => pb::CheckReply::try_from((&of, answered))?.try_into(),
+        QueryResult::Lock(view) => pb::InspectReply::try_from((&view.lock.namespace.clone(), answered))?.try_into(),
+        QueryResult::Locks(_) => pb::ListReply::try_from((&of, answered))?.try_into(),
+        QueryResult::Sessions(_) => pb::SessionsReply::try_from((&of, answered))?.try_into(),
+        QueryResult::Claim(_) => pb::ClaimReply::try_from((&of, answered))?.try_into(),
+        QueryResult::Totals(_) => pb::TotalsReply::try_from((&of, answered))?.try_into(),
+        QueryResult::Explained(_) => pb::ExplainReply::try_from((&of, answered))?.try_into(),
+        QueryResult::Tokens(_) => pb::TokensReply::try_from((&of, answered))?.try_into(),
+        QueryResult::History(_) => pb::HistoryReply::try_from((&of, answered))?.try_into(),
+        QueryResult::Documents(_) => pb::FindDocumentsReply::try_from((&of, answered))?.try_into(),
+        QueryResult::Pings(_) => pb::PingsReply::try_from((&of, answered))?.try_into(),
         QueryResult::WouldBreak(_) => {
             Reply::try_from(pb::Reply::from(&super::dry_run_reply(answered)?)).map(super::dry_run_answer)
         }
@@ -134,15 +139,26 @@ proptest! {
             accepts_hand_over: number % 2 == 0,
             metadata: metadata.clone(),
         };
-        prop_assert_eq!(super::open_session(namespace, super::stream_open(&opened)), Ok(opened));
+        prop_assert_eq!(super::open_session(namespace, (&opened).into()), Ok(opened));
 
-        let take = TakeLease { lock, take: LeaseRequestId(7), handle, access, lease_ms: number, patience, metadata };
-        let call = Call::try_from(pb::AcquireRequest::from((&take, super::Sent { age_ms: below, since: Some(LogTime(below)) }))).expect("legal");
-        // No session ends the wait of a take: the longest wait there may be ends it.
+        // No session ends the wait of a lease request.
         let longest = Patience::For { ms: crate::limits::PATIENCE_MS_MAX };
-        let patience = if take.patience == Patience::Session { longest } else { take.patience };
-        let take = TakeLease { patience, ..take };
-        prop_assert_eq!(call, Call { age_ms: below, since: Some(LogTime(below)), ..Call::new(Command::TakeLease(take)) });
+        let patience = if patience == Patience::Session { longest } else { patience };
+        let take = TakeLease { lock, take: LeaseRequestId(7), handle, access, lease_ms: number, patience, metadata };
+        let since = Some(LogTime(below));
+        for command in [
+            Command::CancelTake { lock: take.lock.clone(), take: take.take, handle: take.handle.clone() },
+            Command::DropLease { lock: take.lock.clone(), handle: take.handle.clone() },
+            Command::TakeLease(take),
+        ] {
+            let call = Call { age_ms: below, since, ..Call::new(command) };
+            let back = match &call.command {
+                Command::CancelTake { .. } => Call::try_from(pb::WithdrawRequest::try_from(&call).expect("its own")),
+                Command::DropLease { .. } => Call::try_from(pb::ReleaseRequest::try_from(&call).expect("its own")),
+                _ => Call::try_from(pb::AcquireRequest::try_from(&call).expect("its own")),
+            };
+            prop_assert_eq!(back, Ok(call));
+        }
     }
 }
 
@@ -208,22 +224,19 @@ fn a_foreign_status_is_unknown() {
 fn what_is_unknown_or_out_of_bounds_is_refused_by_its_field() {
     let field = |refused: Result<Mode, Invalid>| refused.expect_err("refused").field;
     assert_eq!(field(pb::Mode { how: None }.try_into()), "mode");
-    let permits = |count, limit| pb::Mode { how: Some(pb::mode::How::Permits(pb::Permits { count, limit })) };
-    assert_eq!(field(permits(0, None).try_into()), "permits");
-    assert_eq!(field(permits(1 << 31, None).try_into()), "permits");
-    assert_eq!(field(permits(1, Some(0)).try_into()), "limit");
-
     let session = SessionId::new(0, 1);
     for end in [0, 99] {
         assert_eq!(super::stream_close(session, end).expect_err("refused").field, "end");
     }
-    let longer_than_a_week = Some(crate::limits::PATIENCE_MS_MAX + 1);
-    assert_eq!(super::part::patience(longer_than_a_week).expect_err("refused").field, "wait_ms");
-    assert_eq!(super::rows(0), Ok(crate::limits::PAGE_ROWS_MAX as u32));
-    assert_eq!(super::rows(1 << 20).expect_err("refused").field, "rows");
+    let list = |rows, prefix| pb::ListRequest { rows, prefix, ..Default::default() };
+    let field = |asked: pb::ListRequest| Question::try_from(asked).expect_err("refused").field;
+    let page = Question::try_from(list(0, String::new())).expect("legal").query;
+    assert!(matches!(page, Query::List(ListFilter { rows, .. }) if rows == crate::limits::PAGE_ROWS_MAX as u32));
+    assert_eq!(field(list(1 << 20, String::new())), "rows");
+    assert_eq!(field(list(1, "x".repeat(256))), "prefix");
     let take = pb::AcquireRequest { lock: "x".to_owned(), handle: "h".to_owned(), ..Default::default() };
     assert_eq!(Call::try_from(take).expect_err("refused").field, "take");
-    assert_eq!(super::known::<pb::Freshness>("freshness", 9).expect_err("refused").field, "freshness");
+    assert_eq!(Freshness::from_wire("freshness", 9).expect_err("refused").field, "freshness");
 }
 
 fn sample_status() -> Status {
@@ -276,4 +289,41 @@ fn member_changes_read_back() {
         assert_eq!(MemberChange::try_from(pb::ChangeMembersRequest::from(&change)), Ok(change));
     }
     assert!(MemberChange::try_from(pb::ChangeMembersRequest { change: None }).is_err());
+}
+
+/// An acquire and the answer to it take memory for their texts only, whichever way they go: a conversion adds nothing.
+#[test]
+fn an_acquire_and_its_answer_are_converted_without_further_allocations() {
+    let counted = |work: &mut dyn FnMut()| allocation_counter::measure(work).count_total;
+    let session = SessionId::new(0, 1);
+    let request = RequestId { session, number: 1 };
+    let token = FencingToken::new(0, 7);
+    let name = LockName::parse("dam").expect("legal");
+    let acquire = Acquire {
+        request,
+        answered_below: 1,
+        locks: (name.clone(), Mode::Exclusive.into()).into(),
+        owner: Some(Owner::parse("job").expect("legal")),
+        patience: Patience::Session,
+        metadata: Metadata { who: "ida".into(), why: "rebuild".into(), ..Metadata::default() },
+        lease_ms: None,
+        extras: None,
+    };
+    let mut wire = None;
+    assert_eq!(counted(&mut || wire = super::acquire_of_one(&acquire)), 4, "lock, owner, who and why");
+    assert_eq!(counted(&mut || drop(super::stream_acquire(session, wire.take().expect("one")))), 4, "the same");
+
+    let granted = Outcome::Granted(Grant { token, deadline: None, ends: None, waited_ms: 0 });
+    let released = Outcome::Released { left: 0 };
+    let renewed = Outcome::Renewed { deadline: LogTime(9), attempt: 1, token: None };
+    for outcome in [granted, released, renewed] {
+        let reply = Reply { index: 3, stamp: LogTime(4), outcome };
+        let mut wire = None;
+        assert_eq!(counted(&mut || wire = Some(pb::Reply::from(&reply))), 0, "{reply:?}");
+        assert_eq!(counted(&mut || drop(Reply::try_from(wire.take().expect("written")))), 0, "{reply:?}");
+    }
+    let release = Release { request, answered_below: 1, name, token };
+    let mut wire = None;
+    assert_eq!(counted(&mut || wire = Some(pb::StreamRelease::from(&release))), 1, "the lock");
+    assert_eq!(counted(&mut || drop(super::stream_release(session, wire.take().expect("written")))), 1, "the lock");
 }

@@ -3,53 +3,37 @@
 use tonic::{Response, Status};
 
 use super::RemoteService;
-use super::endpoints::{At, Effect, admin, locks};
+use super::endpoints::{At, Effect, admin, documents, locks};
+use crate::limits;
 use crate::model::{
-    Command, EndSession, Handle, Invalid, LeaseRequestId, LockKey, Manage, Query, QueryReply, RenewalTarget, Reply,
-    SessionId, Setting, TakeLease,
+    Command, EndSession, Handle, Invalid, Manage, Query, QueryReply, RenewalTarget, Reply, SessionId, Setting,
 };
-use crate::rpc::convert::{
-    Sent, acquire_of_one, bytes_of, decided, dry_run, dry_run_answer, error_from_status, not_understood,
-};
+use crate::rpc::convert::{Wire, acquire_of_one, decided, dry_run, dry_run_answer, error_from_status, not_understood};
 use crate::rpc::pb;
-use crate::service::{ClaimRef, Freshness, Proof, RenewalCall, ServiceError};
+use crate::service::{Call, ClaimRef, Freshness, Proof, RenewalCall, ServiceError};
 
 impl RemoteService {
-    pub(super) async fn take(&self, take: &TakeLease, sent: Sent) -> Result<Reply, ServiceError> {
-        let asked = pb::AcquireRequest::from((take, sent));
-        let call = |asked, at| async move { reply(locks(at).acquire(asked).await) };
-        self.shared.endpoints.ask(Effect::Repeats, asked, call).await
+    pub(super) async fn take(&self, call: &Call) -> Result<Reply, ServiceError> {
+        let send = |asked, at| async move { reply(locks(at).acquire(asked).await) };
+        let mut asked = pb::AcquireRequest::try_from(call)?;
+        // No session ends its wait: it lasts as long as a wait may.
+        asked.wait_ms.get_or_insert(limits::PATIENCE_MS_MAX);
+        self.shared.endpoints.ask(Effect::Repeats, asked, send).await
     }
 
-    pub(super) async fn withdraw(
-        &self,
-        lock: &LockKey,
-        take: LeaseRequestId,
-        handle: &Handle,
-        sent: Sent,
-    ) -> Result<Reply, ServiceError> {
-        let asked = pb::WithdrawRequest {
-            namespace: lock.namespace.to_string(),
-            lock: lock.name.to_string(),
-            take: bytes_of(take.0),
-            handle: handle.reveal().to_owned(),
-            age_ms: sent.age_ms,
-            since_ms: sent.since.map(|since| since.0),
-        };
-        let call = |asked, at| async move { reply(locks(at).withdraw(asked).await) };
-        self.shared.endpoints.ask(Effect::Repeats, asked, call).await
+    pub(super) async fn withdraw(&self, call: &Call) -> Result<Reply, ServiceError> {
+        let send = |asked, at| async move { reply(locks(at).withdraw(asked).await) };
+        self.shared.endpoints.ask(Effect::Repeats, pb::WithdrawRequest::try_from(call)?, send).await
     }
 
-    pub(super) async fn drop_lease(&self, lock: &LockKey, handle: &Handle, sent: Sent) -> Result<Reply, ServiceError> {
-        let asked = pb::ReleaseRequest {
-            namespace: lock.namespace.to_string(),
-            lock: lock.name.to_string(),
-            handle: handle.reveal().to_owned(),
-            age_ms: sent.age_ms,
-            since_ms: sent.since.map(|since| since.0),
-        };
-        let call = |asked, at| async move { reply(locks(at).release(asked).await) };
-        self.shared.endpoints.ask(Effect::Repeats, asked, call).await
+    pub(super) async fn drop_lease(&self, call: &Call) -> Result<Reply, ServiceError> {
+        let send = |asked, at| async move { reply(locks(at).release(asked).await) };
+        self.shared.endpoints.ask(Effect::Repeats, pb::ReleaseRequest::try_from(call)?, send).await
+    }
+
+    pub(super) async fn document(&self, call: &Call) -> Result<Reply, ServiceError> {
+        let send = |asked, at| async move { reply(documents(at).change(asked).await) };
+        self.shared.endpoints.ask(Effect::Repeats, pb::DocumentRequest::try_from(call)?, send).await
     }
 
     pub(super) async fn manage(&self, manage: &Manage) -> Result<Reply, ServiceError> {
@@ -107,7 +91,7 @@ impl RemoteService {
                 endpoints.ask(Effect::Repeats, asked, call).await
             }
             Command::CloseSession { end, .. } => {
-                let end = super::session_close(*end);
+                let end = end.to_wire();
                 let asked = pb::CloseSessionRequest { namespace, session, handle, end };
                 let call = |asked, at| async move { reply(locks(at).close_session(asked).await) };
                 endpoints.ask(Effect::Repeats, asked, call).await
@@ -141,11 +125,11 @@ impl RemoteService {
                 return Err(ServiceError::Invalid(missing));
             }
             (RenewalTarget::Hold { lock, session, token, lease_ms }, Proof::Handle { handle, namespace }) => {
-                let (lock, session, token) = (Some((&lock).into()), session.as_u64(), token.as_u64());
+                let (lock, session, token) = (lock.to_wire(), session.as_u64(), token.as_u64());
                 (pb::renewal::Target::Hold(pb::HoldTarget { lock, session, token, lease_ms }), handle, namespace)
             }
             (RenewalTarget::Lease { lock, handle, lease_ms }, _) => {
-                let lease = pb::LeaseTarget { lock: Some((&lock).into()), lease_ms };
+                let lease = pb::LeaseTarget { lock: lock.to_wire(), lease_ms };
                 (pb::renewal::Target::Lease(lease), handle, lock.namespace)
             }
         };
@@ -185,93 +169,43 @@ impl RemoteService {
     }
 
     pub(super) async fn question(&self, query: Query, freshness: Freshness) -> Result<QueryReply, ServiceError> {
-        let how = pb::Freshness::from(freshness).into();
-        let endpoints = &self.shared.endpoints;
-        match query {
-            Query::Check { lock, token } => {
-                let LockKey { namespace, name } = &lock;
-                let (namespace, lock) = (namespace.to_string(), name.to_string());
-                let asked = pb::CheckRequest { namespace, lock, token: token.as_u64(), freshness: how };
-                endpoints
-                    .ask(Effect::Reads, asked, |asked, at| async move { answer(locks(at).check(asked).await) })
-                    .await
-            }
-            Query::Inspect { lock } => {
-                let LockKey { namespace, name } = &lock;
-                let (namespace, lock) = (namespace.to_string(), name.to_string());
-                let asked = pb::InspectRequest { namespace, lock, freshness: how };
-                endpoints
-                    .ask(Effect::Reads, asked, |asked, at| async move { answer(locks(at).inspect(asked).await) })
-                    .await
-            }
-            Query::List(filter) => {
-                let asked = pb::ListRequest { freshness: how, ..(&filter).into() };
-                endpoints
-                    .ask(Effect::Reads, asked, |asked, at| async move { answer(locks(at).list(asked).await) })
-                    .await
-            }
-            Query::Sessions { namespace, after, rows } => {
-                let (namespace, after) = (namespace.to_string(), after.map(SessionId::as_u64));
-                let asked = pb::SessionsRequest { namespace, after, rows, freshness: how };
-                endpoints
-                    .ask(Effect::Reads, asked, |asked, at| async move { answer(locks(at).sessions(asked).await) })
-                    .await
-            }
-            Query::Claim { lock, claim } => {
-                let (namespace, lock) =
-                    lock.map(|lock| (lock.namespace.to_string(), lock.name.to_string())).unwrap_or_default();
-                let asked = pb::ClaimRequest { namespace, lock, claim: Some(claim.into()), freshness: how };
-                endpoints
-                    .ask(Effect::Reads, asked, |asked, at| async move { answer(locks(at).claim(asked).await) })
-                    .await
-            }
-            Query::Explain(about) => {
-                let asked = pb::ExplainRequest { freshness: how, ..(&about).into() };
-                endpoints
-                    .ask(Effect::Reads, asked, |asked, at| async move { answer(locks(at).explain(asked).await) })
-                    .await
-            }
-            Query::Tokens { lock } => {
-                let LockKey { namespace, name } = &lock;
-                let (namespace, lock) = (namespace.to_string(), name.to_string());
-                let asked = pb::TokensRequest { namespace, lock, freshness: how };
-                endpoints
-                    .ask(Effect::Reads, asked, |asked, at| async move { answer(locks(at).tokens(asked).await) })
-                    .await
-            }
-            Query::History { namespace, lock, after, rows } => {
-                let (namespace, lock) = (namespace.to_string(), lock.map(|lock| lock.to_string()).unwrap_or_default());
-                let after = after.map(Into::into);
-                let asked = pb::HistoryRequest { namespace, lock, after, rows, freshness: how };
-                endpoints
-                    .ask(Effect::Reads, asked, |asked, at| async move { answer(locks(at).history(asked).await) })
-                    .await
-            }
-            Query::Documents { namespace, which, rows } => self.find_documents(&namespace, &which, rows, how).await,
-            Query::Pings { namespace, which, rows } => self.find_pings(&namespace, &which, rows, how).await,
+        /// Asks over the call of this name, with this message.
+        macro_rules! ask {
+            ($service:ident.$call:ident, $message:ident) => {{
+                let asked = pb::$message::try_from((&query, freshness))?;
+                let send = |asked, at| async move { answer($service(at).$call(asked).await) };
+                self.shared.endpoints.ask(Effect::Reads, asked, send).await
+            }};
+        }
+        match &query {
+            Query::Check { .. } => ask!(locks.check, CheckRequest),
+            Query::Inspect { .. } => ask!(locks.inspect, InspectRequest),
+            Query::List(_) => ask!(locks.list, ListRequest),
+            Query::Sessions { .. } => ask!(locks.sessions, SessionsRequest),
+            Query::Claim { .. } => ask!(locks.claim, ClaimRequest),
+            Query::Explain(_) => ask!(locks.explain, ExplainRequest),
+            Query::Tokens { .. } => ask!(locks.tokens, TokensRequest),
+            Query::History { .. } => ask!(locks.history, HistoryRequest),
+            Query::Totals => ask!(locks.totals, TotalsRequest),
+            Query::Documents { .. } => ask!(documents.find, FindDocumentsRequest),
+            Query::Pings { .. } => ask!(documents.pings, PingsRequest),
             Query::WouldBreak { lock, token } => {
-                let call = |asked, at| async move { reply(locks(at).manage(asked).await) };
-                endpoints.ask(Effect::Reads, dry_run(&lock, token), call).await.map(dry_run_answer)
-            }
-            Query::Totals => {
-                let asked = pb::TotalsRequest { freshness: how };
-                endpoints
-                    .ask(Effect::Reads, asked, |asked, at| async move { answer(locks(at).totals(asked).await) })
-                    .await
+                let send = |asked, at| async move { reply(locks(at).manage(asked).await) };
+                self.shared.endpoints.ask(Effect::Reads, dry_run(lock, *token), send).await.map(dry_run_answer)
             }
         }
     }
 }
 
 /// A command's answer: a refusal comes back as a status, and is an answer all the same.
-pub(super) fn reply(answered: Result<Response<pb::Reply>, Status>) -> Result<Reply, ServiceError> {
+fn reply(answered: Result<Response<pb::Reply>, Status>) -> Result<Reply, ServiceError> {
     match answered {
         Ok(reply) => reply.into_inner().try_into().map_err(not_understood),
         Err(status) => decided(&status).ok_or_else(|| error_from_status(&status)),
     }
 }
 
-pub(super) fn answer<R>(answered: Result<Response<R>, Status>) -> Result<QueryReply, ServiceError>
+fn answer<R>(answered: Result<Response<R>, Status>) -> Result<QueryReply, ServiceError>
 where
     QueryReply: TryFrom<R, Error = Invalid>,
 {

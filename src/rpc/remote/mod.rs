@@ -5,7 +5,6 @@
 
 mod ask;
 mod cluster;
-mod documents;
 mod endpoints;
 mod line;
 mod look;
@@ -23,7 +22,7 @@ use futures_util::future::try_join_all;
 
 use self::endpoints::{Effect, Endpoints};
 use self::stream::StreamHandle;
-use super::convert::{Sent, acquire_of_one, error_from_status, not_understood, stream_open};
+use super::convert::{Wire, acquire_of_one, error_from_status, not_understood};
 use super::pb;
 use super::pb::client_frame::Body;
 use super::tasks::Tasks;
@@ -31,7 +30,7 @@ use super::tls::TlsSettings;
 use crate::limits;
 use crate::model::{
     Claim, Command, Event, Invalid, Namespace, Outcome, Query, QueryReply, Refusal, RenewalTarget, Reply, RequestId,
-    SessionClose, SessionId,
+    SessionId,
 };
 use crate::net::Connector;
 use crate::service::{
@@ -182,7 +181,7 @@ impl RemoteService {
     async fn submitted(&self, call: &Call) -> Result<Reply, ServiceError> {
         match &call.command {
             Command::OpenSession(open) => {
-                let body = Body::Open(stream_open(open));
+                let body = Body::Open(open.into());
                 Box::pin(self.bind(open.namespace.clone(), body, None)).await
             }
             Command::Attach(attach) => {
@@ -199,15 +198,13 @@ impl RemoteService {
             Command::Release(release) => self.session_command(release.request.session, call).await,
             Command::Cancel { request } => self.session_command(request.session, call).await,
             Command::Alter(alter) => self.session_command(alter.request.session, call).await,
-            Command::TakeLease(take) => Box::pin(self.take(take, Sent::from(call))).await,
-            Command::CancelTake { lock, take, handle } => {
-                Box::pin(self.withdraw(lock, *take, handle, Sent::from(call))).await
-            }
-            Command::DropLease { lock, handle } => Box::pin(self.drop_lease(lock, handle, Sent::from(call))).await,
+            Command::TakeLease(_) => Box::pin(self.take(call)).await,
+            Command::CancelTake { .. } => Box::pin(self.withdraw(call)).await,
+            Command::DropLease { .. } => Box::pin(self.drop_lease(call)).await,
             Command::Manage(manage) => Box::pin(self.manage(manage)).await,
             Command::ChangeSetting(setting) => Box::pin(self.change_setting(*setting)).await,
             Command::EndSession(end) => Box::pin(self.end_session(end)).await,
-            Command::Document(command) => Box::pin(self.document(command, Sent::from(call))).await,
+            Command::Document(_) => Box::pin(self.document(call)).await,
             Command::Disconnected { .. }
             | Command::Tick
             | Command::LeaderlessGap { .. }
@@ -244,7 +241,7 @@ fn stream_body(command: &Command) -> Result<(Body, Option<u64>), ServiceError> {
         Command::Release(release) => (Body::Release(release.into()), None),
         Command::Alter(alter) => (Body::Alter(alter.into()), Some(alter.request.number)),
         Command::Cancel { request } => (Body::Cancel(pb::StreamCancel { request: request.number }), None),
-        Command::CloseSession { end, .. } => (Body::Close(pb::StreamClose { end: session_close(*end) }), None),
+        Command::CloseSession { end, .. } => (Body::Close(pb::StreamClose { end: end.to_wire() }), None),
         Command::OpenSession(_)
         | Command::Attach(_)
         | Command::Disconnected { .. }
@@ -263,10 +260,6 @@ fn stream_body(command: &Command) -> Result<(Body, Option<u64>), ServiceError> {
             return Err(ServiceError::Internal("not a command of a bound session".to_owned()));
         }
     })
-}
-
-fn session_close(end: SessionClose) -> i32 {
-    pb::SessionClose::from(end).into()
 }
 
 impl LockService for RemoteService {

@@ -21,7 +21,7 @@ use tokio::time::{Instant as TokioInstant, sleep, timeout};
 use tonic::{Status, Streaming};
 
 use self::departure::Departure;
-use super::convert::{error_to_status, error_to_wire};
+use super::convert::{Wire, error_to_status, error_to_wire};
 use super::pb;
 use super::pb::server_frame::Body;
 use crate::limits;
@@ -233,9 +233,8 @@ impl<S: LockService> SessionStream<S> {
             }
             Done::SessionEnded { session, reason, why } if self.bound.is_some_and(|bound| bound.session == session) => {
                 self.bound = None;
-                let reason = pb::EndReason::from(reason).into();
-                let why = why.map(|why| why.as_str().to_owned());
-                self.push(Body::SessionEnded(pb::SessionEnded { session: session.as_u64(), reason, why }))
+                let (session, reason, why) = (session.to_wire(), reason.to_wire(), why.to_wire());
+                self.push(Body::SessionEnded(pb::SessionEnded { session, reason, why }))
             }
             Done::SessionEnded { .. } | Done::EventsOver => Ok(()),
         }

@@ -8,6 +8,7 @@ use super::End;
 use super::hostile::stream_with_room;
 use crate::limits;
 use crate::model::{Attachment, Command, EndReason, Event, EventKind, LogTime, Position, SessionId, Subject, WallTime};
+use crate::rpc::convert::Wire;
 use crate::rpc::fake::{Node, SESSION};
 use crate::rpc::pb;
 use crate::rpc::pb::client_frame::Body as Asked;
@@ -60,7 +61,7 @@ impl Raw {
     }
 
     async fn acquire(&self, number: u64, lock: &str) {
-        let mode = Some(crate::model::Mode::Exclusive.into());
+        let mode = crate::model::Mode::Exclusive.to_wire();
         let acquire = pb::StreamAcquire { request: number, lock: lock.to_owned(), mode, ..Default::default() };
         self.send(number, Asked::Acquire(acquire)).await;
     }

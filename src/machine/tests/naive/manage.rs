@@ -21,7 +21,7 @@ impl Naive {
                 Some(_) => Outcome::Done,
                 None => self.not_held(lock, |_| false),
             },
-            Managing::Break { token, .. } => self.break_hold(lock, *token),
+            Managing::BreakHold { token, .. } => self.break_hold(lock, *token),
             Managing::HandOver { token, to } => self.hand_over(lock, *token, *to),
         }
     }

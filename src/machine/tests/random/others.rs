@@ -26,7 +26,7 @@ impl Story {
                 {
                     (name, token) = (lock.name, lost);
                 }
-                Managing::Break { token, why }
+                Managing::BreakHold { token, why }
             }
             12..14 => Managing::Ask { token, why },
             _ => return self.hand_over(LockKey { namespace, name }, token, to),

@@ -172,7 +172,7 @@ impl Script {
         let what = match word {
             "limit" => Managing::SetLimit { limit: args.next_pos().ok_or("which limit?")?.parse()? },
             "unlimit" => Managing::RemoveLimit,
-            "break" => Managing::Break { token: token.ok_or("which token?")?, why },
+            "break" => Managing::BreakHold { token: token.ok_or("which token?")?, why },
             "ask" => Managing::Ask { token: token.ok_or("which token?")?, why },
             _ => Managing::HandOver { token: token.ok_or("which token?")?, to: self.session(args.take_key("to"))?.0 },
         };

@@ -3,14 +3,14 @@
 use proptest::option;
 use proptest::prelude::*;
 
-use super::super::{Sent, find_documents, find_pings};
+use super::super::Question;
 use super::values::{lock, metadata, token};
 use crate::model::{
     Command, Document, DocumentCommand, DocumentId, DocumentState, Grab, Handle, LockKey, LockValue, LogTime,
     Namespace, ProcessId, ProcessPing, Query, WallTime, WhichDocuments, WhichPings,
 };
 use crate::rpc::pb;
-use crate::service::Call;
+use crate::service::{Call, Freshness};
 
 fn ts() -> impl Strategy<Value = DocumentId> {
     any::<[u8; 12]>().prop_map(DocumentId)
@@ -28,7 +28,7 @@ pub(super) fn document() -> impl Strategy<Value = Document> {
     let state = prop_oneof![Just(DocumentState::Free), Just(DocumentState::Held), Just(DocumentState::Prepared)];
     ((lock(), state, ts(), token()), (text(), text(), text()), any::<u64>(), option::of(any::<u64>()), any::<bool>())
         .prop_map(|((lock, state, ts, token), (process, who, why), when, term, native)| Document {
-            lock: LockKey { namespace: Namespace::default(), name: lock.name },
+            lock: LockKey { namespace: Namespace::parse("team-a").expect("legal"), name: lock.name },
             state,
             ts,
             process,
@@ -85,8 +85,8 @@ proptest! {
     #[test]
     fn changes_of_documents_read_back(command in command(), age_ms in any::<u64>(), since in option::of(any::<u64>())) {
         let since = since.map(LogTime);
-        let asked = pb::DocumentRequest::from((&command, Sent { age_ms, since }));
-        prop_assert_eq!(Call::try_from(asked), Ok(Call { age_ms, since, ..Call::new(Command::Document(command)) }));
+        let call = Call { age_ms, since, ..Call::new(Command::Document(command)) };
+        prop_assert_eq!(Call::try_from(pb::DocumentRequest::try_from(&call).expect("its own")), Ok(call));
     }
 
     /// A question arrives as it was asked.
@@ -99,12 +99,16 @@ proptest! {
             WhichDocuments::After(Some(name)),
             WhichDocuments::After(None),
         ] {
-            let asked = find_documents(&namespace, &which, rows, 0);
-            prop_assert_eq!(Query::try_from(asked), Ok(Query::Documents { namespace: namespace.clone(), which, rows }));
+            let query = Query::Documents { namespace: namespace.clone(), which, rows };
+            let asked = pb::FindDocumentsRequest::try_from((&query, Freshness::Stale)).expect("its own");
+            let question = Question { namespace: namespace.clone(), query, freshness: Freshness::Stale };
+            prop_assert_eq!(Question::try_from(asked), Ok(question));
         }
         for which in [WhichPings::Of(process.clone()), WhichPings::After(Some(process)), WhichPings::After(None)] {
-            let asked = find_pings(&namespace, &which, rows, 0);
-            prop_assert_eq!(Query::try_from(asked), Ok(Query::Pings { namespace: namespace.clone(), which, rows }));
+            let query = Query::Pings { namespace: namespace.clone(), which, rows };
+            let asked = pb::PingsRequest::try_from((&query, Freshness::Stale)).expect("its own");
+            let question = Question { namespace: namespace.clone(), query, freshness: Freshness::Stale };
+            prop_assert_eq!(Question::try_from(asked), Ok(question));
         }
     }
 }

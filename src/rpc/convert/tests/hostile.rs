@@ -418,20 +418,19 @@ fn understood(name: &str, bytes: &[u8]) -> bool {
 }
 
 fn written(answered: QueryReply) -> Result<Sample, ServiceError> {
+    let of = Namespace::default();
     Ok(match &answered.answer {
-        QueryResult::Checked(_) => whole("CheckReply", pb::CheckReply::try_from(answered)?),
-        QueryResult::Lock(_) => whole("InspectReply", pb::InspectReply::try_from(answered)?),
-        QueryResult::Locks(_) => whole("ListReply", pb::ListReply::try_from(answered)?),
-        QueryResult::Sessions(_) => whole("SessionsReply", pb::SessionsReply::try_from(answered)?),
-        QueryResult::Claim(_) => whole("ClaimReply", pb::ClaimReply::try_from(answered)?),
-        QueryResult::Totals(_) => whole("TotalsReply", pb::TotalsReply::try_from(answered)?),
-        QueryResult::Explained(_) => whole("ExplainReply", pb::ExplainReply::try_from(answered)?),
-        QueryResult::Tokens(_) => whole("TokensReply", pb::TokensReply::try_from(answered)?),
-        QueryResult::History(_) => whole("HistoryReply", pb::HistoryReply::try_from(answered)?),
-        QueryResult::Documents(_) => {
-            whole("FindDocumentsReply", super::super::documents(&Namespace::default(), answered)?)
-        }
-        QueryResult::Pings(_) => whole("PingsReply", super::super::pings(&Namespace::default(), answered)?),
+        QueryResult::Checked(_) => whole("CheckReply", pb::CheckReply::try_from((&of, answered))?),
+        QueryResult::Lock(_) => whole("InspectReply", pb::InspectReply::try_from((&of, answered))?),
+        QueryResult::Locks(_) => whole("ListReply", pb::ListReply::try_from((&of, answered))?),
+        QueryResult::Sessions(_) => whole("SessionsReply", pb::SessionsReply::try_from((&of, answered))?),
+        QueryResult::Claim(_) => whole("ClaimReply", pb::ClaimReply::try_from((&of, answered))?),
+        QueryResult::Totals(_) => whole("TotalsReply", pb::TotalsReply::try_from((&of, answered))?),
+        QueryResult::Explained(_) => whole("ExplainReply", pb::ExplainReply::try_from((&of, answered))?),
+        QueryResult::Tokens(_) => whole("TokensReply", pb::TokensReply::try_from((&of, answered))?),
+        QueryResult::History(_) => whole("HistoryReply", pb::HistoryReply::try_from((&of, answered))?),
+        QueryResult::Documents(_) => whole("FindDocumentsReply", pb::FindDocumentsReply::try_from((&of, answered))?),
+        QueryResult::Pings(_) => whole("PingsReply", pb::PingsReply::try_from((&of, answered))?),
         QueryResult::WouldBreak(_) => whole("Reply", pb::Reply::from(&super::super::dry_run_reply(answered)?)),
     })
 }

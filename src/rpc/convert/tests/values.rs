@@ -123,7 +123,7 @@ pub(super) fn managing() -> impl Strategy<Value = Managing> {
     prop_oneof![
         any::<u32>().prop_map(|limit| Managing::SetLimit { limit }),
         Just(Managing::RemoveLimit),
-        (token(), reason()).prop_map(|(token, why)| Managing::Break { token, why }),
+        (token(), reason()).prop_map(|(token, why)| Managing::BreakHold { token, why }),
         (token(), reason()).prop_map(|(token, why)| Managing::Ask { token, why }),
         (token(), session()).prop_map(|(token, to)| Managing::HandOver { token, to }),
     ]
@@ -324,7 +324,7 @@ pub(super) fn answer() -> impl Strategy<Value = QueryResult> {
     let numbers = (option::of(any::<u32>()), any::<[u64; 2]>(), option::of(any::<u64>()));
     let row = (lock_name(), kind(), numbers, option::of(holder()), value()).prop_map(
         |(name, kind, (limit, [holders, waiters], delay_ms), oldest, value)| LockSummary {
-            lock: LockKey { namespace: Namespace::default(), name },
+            lock: LockKey { namespace: Namespace::parse("team-a").expect("legal"), name },
             kind,
             limit,
             holders,
@@ -337,7 +337,7 @@ pub(super) fn answer() -> impl Strategy<Value = QueryResult> {
     let session_row = (session(), metadata(), any::<[u64; 6]>(), any::<bool>()).prop_map(
         |(session, metadata, [ttl_ms, opened, deadline, leaderless_ms, holds, waits], disconnected)| SessionView {
             session,
-            namespace: Namespace::default(),
+            namespace: Namespace::parse("team-a").expect("legal"),
             metadata,
             ttl_ms,
             opened: LogTime(opened),

@@ -134,7 +134,7 @@ async fn a_node_of_no_cluster_yet_counts_as_no_leader() {
         assert_eq!(remote.submit(take("free")).await, Err(ServiceError::not_sent(NotSent::NoLeader)));
     }
     let channel = Endpoint::from_shared(format!("http://{}", node.address)).expect("legal").connect().await;
-    let asked = pb::AcquireRequest::from((&take_of("free"), convert::Sent::from(&take("free"))));
+    let asked = pb::AcquireRequest::try_from(&take("free")).expect("a take");
     let mut request = Request::new(asked);
     request.metadata_mut().insert("lockkeeper-cluster", format!("{CLUSTER:032x}").parse().expect("digits"));
     let refused = LocksClient::new(channel.expect("connected")).acquire(request).await.expect_err("no cluster yet");
@@ -237,7 +237,7 @@ async fn a_node_names_its_cluster_and_refuses_calls_for_others() {
     let channel = Endpoint::from_shared(format!("http://{}", node.address)).expect("legal").connect().await;
     let mut locks = LocksClient::new(channel.expect("connected"));
     let asked = |lock: &str, meant: Option<u128>| {
-        let asked = pb::AcquireRequest::from((&take_of(lock), convert::Sent::from(&take(lock))));
+        let asked = pb::AcquireRequest::try_from(&take(lock)).expect("a take");
         let mut request = Request::new(asked);
         request.set_timeout(Duration::from_secs(10));
         if let Some(meant) = meant {
@@ -262,9 +262,4 @@ async fn a_node_names_its_cluster_and_refuses_calls_for_others() {
     assert_eq!((refused.code(), named(refused.metadata())), (Code::InvalidArgument, [own, "0".to_owned()]));
     assert!(refused.message().starts_with("cluster_id: "), "{refused:?}");
     assert_eq!(node.end().await, []);
-}
-
-fn take_of(lock: &str) -> crate::model::TakeLease {
-    let crate::model::Command::TakeLease(take) = take(lock).command else { panic!("take() makes no lease request") };
-    take
 }

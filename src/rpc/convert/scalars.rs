@@ -1,0 +1,166 @@
+//! Numbers, names and other texts, and enums: the parts that are no messages.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::table::{Wire, must_be_set, wire_enums};
+use crate::limits;
+use crate::model::{
+    Attachment, ChainHash, DocumentId, DocumentState, EndReason, Fairness, FencingToken, Handle, Health, Instance,
+    Invalid, Kind, LeaseRequestId, ListShow, LockKey, LockName, LockValue, LogTime, Namespace, OnDeadlock, Owner,
+    Principal, ProcessId, Reason, Reentry, SessionClose, SessionId, TokenState, WaitEndReason, WaitReason, WallTime,
+};
+use crate::rpc::pb;
+use crate::service::{Freshness, Role};
+
+/// A part that must be there.
+pub(in crate::rpc) fn required<T>(field: &str, part: Option<T>) -> Result<T, Invalid> {
+    part.ok_or_else(|| Invalid::new(field, "must be set", "nothing"))
+}
+
+/// A value of an enum that this version knows.
+pub(in crate::rpc) fn known<E: TryFrom<i32>>(field: &str, number: i32) -> Result<E, Invalid> {
+    E::try_from(number).map_err(|_| unknown(field, number))
+}
+
+/// The refusal of an unspecified or unknown value.
+fn unknown(field: &str, value: impl Debug) -> Invalid {
+    Invalid::new(field, "a value that this version knows", format!("{value:?}"))
+}
+
+/// The namespace of a request; empty means the default one.
+pub(in crate::rpc) fn namespace(text: &str) -> Result<Namespace, Invalid> {
+    if text.is_empty() { Ok(Namespace::default()) } else { Namespace::parse(text) }
+}
+
+/// A lock of a request's namespace.
+pub(in crate::rpc) fn lock_key(namespace_text: &str, name: &str) -> Result<LockKey, Invalid> {
+    Ok(LockKey { namespace: namespace(namespace_text)?, name: LockName::parse(name)? })
+}
+
+/// The 16 bytes of a 128-bit number, the highest first.
+pub(in crate::rpc) fn bytes_of(number: u128) -> Bytes {
+    Bytes::copy_from_slice(&number.to_be_bytes())
+}
+
+/// Rows of a page: 0 means as many as there may be.
+pub(in crate::rpc) fn rows(asked: u32) -> Result<u32, Invalid> {
+    let most = limits::PAGE_ROWS_MAX as u32;
+    match asked {
+        0 => Ok(most),
+        asked if asked <= most => Ok(asked),
+        asked => Err(Invalid::new("rows", format!("at most {most}"), asked)),
+    }
+}
+
+/// A text of at most so many bytes.
+pub(super) fn bounded(field: &str, text: &str, bytes_max: usize) -> Result<(), Invalid> {
+    if text.len() <= bytes_max {
+        return Ok(());
+    }
+    Err(Invalid::new(field, format!("at most {bytes_max} bytes"), format!("{} bytes", text.len())))
+}
+
+/// What is the same on both sides.
+macro_rules! same {
+    ($($plain:ty),*) => { $(
+        impl Wire<$plain> for $plain {
+            fn to_wire(&self) -> $plain {
+                self.clone()
+            }
+
+            fn from_wire(_: &'static str, wire: $plain) -> Result<Self, Invalid> {
+                Ok(wire)
+            }
+        }
+    )* };
+}
+same!(u64, u32, bool, String);
+
+/// A type with a form on the wire: how it is written, and how it is read where the field's name is at hand.
+macro_rules! leaves {
+    ($($model:ty: $wire:ty, $value:ident => $written:expr, ($field:pat, $read:ident) => $parsed:expr;)*) => { $(
+        impl Wire<$wire> for $model {
+            fn to_wire(&self) -> $wire {
+                let $value = self;
+                $written
+            }
+
+            fn from_wire($field: &'static str, $read: $wire) -> Result<Self, Invalid> {
+                $parsed
+            }
+        }
+    )* };
+}
+leaves! {
+    FencingToken: u64, token => token.as_u64(), (_, number) => Self::from_u64(number);
+    SessionId: u64, session => session.as_u64(), (_, number) => Self::from_u64(number);
+    Attachment: u64, attachment => attachment.0, (_, number) => Ok(Self(number));
+    LogTime: u64, at => at.0, (_, ms) => Ok(Self(ms));
+    WallTime: u64, at => at.0, (_, ms) => Ok(Self(ms));
+    Arc<str>: String, text => text.to_string(), (_, text) => Ok(shared(text));
+    Namespace: String, name => name.to_string(), (_, text) => namespace(&text);
+    LockName: String, name => name.to_string(), (_, text) => Self::parse(&text);
+    Owner: String, owner => owner.to_string(), (_, text) => Self::parse(&text);
+    Principal: String, principal => principal.to_string(), (_, text) => Self::parse(&text);
+    ProcessId: String, process => process.to_string(), (_, text) => Self::parse(&text);
+    Reason: String, why => why.as_str().to_owned(), (_, text) => Self::parse(&text);
+    LockValue: String, value => value.to_string(), (_, text) => Self::parse(&text);
+    Handle: String, handle => handle.reveal().to_owned(), (_, text) => Self::parse(&text);
+    // Empty means none.
+    Option<LockName>: String, name => name.as_ref().map(LockName::to_string).unwrap_or_default(),
+        (_, text) => (!text.is_empty()).then(|| LockName::parse(&text)).transpose();
+    // The name alone: who reads the whole message adds the namespace.
+    LockKey: String, lock => lock.name.to_string(), (_, text) => lock_key("", &text);
+    u128: Bytes, number => bytes_of(*number), (field, bytes) => exactly(field, &bytes).map(u128::from_be_bytes);
+    // Empty means none.
+    Option<u128>: Bytes, number => number.map(bytes_of).unwrap_or_default(),
+        (field, bytes) => (!bytes.is_empty()).then(|| u128::from_wire(field, bytes)).transpose();
+    Instance: Bytes, instance => bytes_of(instance.0), (field, bytes) => u128::from_wire(field, bytes).map(Self);
+    LeaseRequestId: Bytes, take => bytes_of(take.0), (field, bytes) => u128::from_wire(field, bytes).map(Self);
+    DocumentId: Bytes, ts => Bytes::copy_from_slice(&ts.0), (field, bytes) => exactly(field, &bytes).map(Self);
+    ChainHash: Bytes, hash => Bytes::copy_from_slice(&hash.0), (field, bytes) => exactly(field, &bytes).map(Self);
+    BTreeSet<FencingToken>: Vec<u64>, tokens => tokens.iter().map(|token| token.as_u64()).collect(),
+        (_, numbers) => numbers.into_iter().map(FencingToken::from_u64).collect();
+    Fairness: bool, fairness => *fairness == Fairness::Barging,
+        (_, barging) => Ok(if barging { Fairness::Barging } else { Fairness::Fair });
+    OnDeadlock: bool, deadlock => *deadlock == OnDeadlock::Wait,
+        (_, waits) => Ok(if waits { OnDeadlock::Wait } else { OnDeadlock::Refuse });
+    DocumentState: u32, state => state.number().unsigned_abs(), (field, number) => match number {
+        0 => Ok(DocumentState::Free),
+        1 => Ok(DocumentState::Prepared),
+        2 => Ok(DocumentState::Held),
+        other => Err(Invalid::new(field, "0 to 2", other)),
+    };
+    // Nothing of it is in use where no kind is named.
+    Option<Kind>: i32, kind => kind.map_or_else(|| pb::Kind::Unspecified.into(), |kind| kind.to_wire()),
+        (field, kind) => (kind != 0).then(|| Kind::from_wire(field, kind)).transpose();
+}
+must_be_set!(FencingToken: u64, u64: u64, u32: u32, Principal: String, Reason: String);
+
+/// One allocation for a text, none for an empty one.
+fn shared(text: String) -> Arc<str> {
+    if text.is_empty() { Arc::default() } else { text.into() }
+}
+
+/// A field of so many bytes.
+fn exactly<const BYTES: usize>(field: &str, bytes: &[u8]) -> Result<[u8; BYTES], Invalid> {
+    bytes.try_into().map_err(|_| Invalid::new(field, format!("{BYTES} bytes"), format!("{} bytes", bytes.len())))
+}
+
+wire_enums! {
+    EndReason { Released, Expired, Lost, Cancelled, Broken, HandedOver, Overtaken, TimeOver }
+    WaitEndReason { TimedOut, Withdrawn, SessionEnded, HoldEnded, Impossible, Deadlock }
+    SessionClose { Done, Lost }
+    Kind { Lock, Semaphore }
+    WaitReason { Holds, StandsAhead, Nested, Closed }
+    Health { Live, Overdue, Disconnected, Lease, Gone }
+    TokenState { Valid, Stale, UnknownEpoch }
+    Role { Leader, Follower, Learner }
+    Freshness { Linearizable, Stale } || Linearizable
+    Reentry { Refuse, Count, Wait } || Refuse
+    ListShow { All, Held, Waiting } || All
+}
