@@ -22,12 +22,12 @@ pub(in crate::rpc) fn required<T>(field: &str, part: Option<T>) -> Result<T, Inv
 }
 
 /// A value of an enum that this version knows.
-pub(in crate::rpc) fn known<E: TryFrom<i32>>(field: &str, number: i32) -> Result<E, Invalid> {
+pub(super) fn known<E: TryFrom<i32>>(field: &str, number: i32) -> Result<E, Invalid> {
     E::try_from(number).map_err(|_| unknown(field, number))
 }
 
 /// The refusal of an unspecified or unknown value.
-fn unknown(field: &str, value: impl Debug) -> Invalid {
+pub(super) fn unknown(field: &str, value: impl Debug) -> Invalid {
     Invalid::new(field, "a value that this version knows", format!("{value:?}"))
 }
 
