@@ -63,11 +63,11 @@ const fn lists(message: &str) -> &'static [List] {
                 ]
             }
         }
-        b"Reply" => const { &[list("members", &[21, 1], LOCKS_A_SET_MAX)] },
-        b"ClaimReply" => const { &[list("members", &[4, 21, 1], LOCKS_A_SET_MAX)] },
+        b"Reply" => const { &[list("members", &[9, 1], LOCKS_A_SET_MAX)] },
+        b"ClaimReply" => const { &[list("members", &[4, 9, 1], LOCKS_A_SET_MAX)] },
         b"RenewReply" => {
             const MEMBERS: usize = LIST_ELEMENTS_MAX * LOCKS_A_SET_MAX;
-            const { &[list("replies", &[2], LIST_ELEMENTS_MAX), list("members", &[2, 21, 1], MEMBERS)] }
+            const { &[list("replies", &[2], LIST_ELEMENTS_MAX), list("members", &[2, 9, 1], MEMBERS)] }
         }
         b"StatusReply" => const { &[list("nodes", &[8], MEMBERS_MAX)] },
         _ => &[],

@@ -243,7 +243,7 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
         Ok(Response::new(pb::RenewReply { namespace, replies: replies.iter().map(Into::into).collect() }))
     }
 
-    async fn settled(&self, request: Request<pb::SettledRequest>) -> Answers<pb::Reply> {
+    async fn wait_outcome(&self, request: Request<pb::WaitOutcomeRequest>) -> Answers<pb::Reply> {
         let claim = ClaimRef::try_from(request.into_inner()).map_err(refused)?;
         let namespace = claim.lock.namespace.clone();
         let reply = self.until_stopped(self.service.settled(claim)).await?;

@@ -295,8 +295,8 @@ async fn a_session_is_refused_in_another_namespace() {
     ));
     let claim = || Some(pb::Claim { who: Some(pb::claim::Who::Request(pb::RequestId { session, number: request })) });
     let (namespace, ..) = of();
-    let asked = pb::SettledRequest { namespace, lock: lock.clone(), claim: claim() };
-    refusals.push(("settled", locks.settled(asked).await.map(drop)));
+    let asked = pb::WaitOutcomeRequest { namespace, lock: lock.clone(), claim: claim() };
+    refusals.push(("wait_outcome", locks.wait_outcome(asked).await.map(drop)));
 
     for (call, refused) in refusals {
         let status = refused.expect_err(call);

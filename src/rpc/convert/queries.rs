@@ -214,15 +214,15 @@ impl TryFrom<(&Query, Freshness)> for pb::PingsRequest {
 impl TryFrom<pb::WatchRequest> for Subscription {
     type Error = Invalid;
     fn try_from(asked: pb::WatchRequest) -> Result<Self, Invalid> {
-        let pb::WatchRequest { namespace: of, prefix, session, after, holds, cluster_id } = asked;
-        let scope = match Wire::from_wire("session", session)? {
-            Some(session) if holds => Scope::Holds(session),
-            Some(session) => Scope::Session(session),
-            None if holds => return Err(Invalid::new("session", "named where its holds are watched", "nothing")),
-            None => {
+        use pb::watch_request::Scope as Asked;
+        let pb::WatchRequest { namespace: of, scope, after, cluster_id } = asked;
+        let scope = match scope.unwrap_or_else(|| Asked::Prefix(String::new())) {
+            Asked::Prefix(prefix) => {
                 bounded("prefix", &prefix, limits::LOCK_NAME_BYTES_MAX)?;
                 Scope::Namespace { namespace: namespace(&of)?, prefix }
             }
+            Asked::Session(session) => Scope::Session(SessionId::from_u64(session)?),
+            Asked::Holds(session) => Scope::Holds(SessionId::from_u64(session)?),
         };
         let (after, cluster_id) = (Wire::from_wire("after", after)?, Wire::from_wire("cluster_id", cluster_id)?);
         Ok(Self { scope, after, cluster_id })
@@ -231,16 +231,14 @@ impl TryFrom<pb::WatchRequest> for Subscription {
 
 impl From<&Subscription> for pb::WatchRequest {
     fn from(Subscription { scope, after, cluster_id }: &Subscription) -> Self {
-        let (namespace, prefix, session, holds) = match scope {
-            Scope::Namespace { namespace, prefix } => (namespace.to_wire(), prefix.clone(), None, false),
+        use pb::watch_request::Scope as Asked;
+        let (namespace, scope) = match scope {
+            Scope::Namespace { namespace, prefix } => (namespace.to_wire(), Asked::Prefix(prefix.clone())),
             // The wire has the events of the whole session; a reader that wants its end alone skips the others.
-            Scope::Session(session) | Scope::SessionEnd(session) => {
-                (String::new(), String::new(), Some(session.as_u64()), false)
-            }
-            Scope::Holds(session) => (String::new(), String::new(), Some(session.as_u64()), true),
+            Scope::Session(session) | Scope::SessionEnd(session) => (String::new(), Asked::Session(session.as_u64())),
+            Scope::Holds(session) => (String::new(), Asked::Holds(session.as_u64())),
         };
-        let (after, cluster_id) = (after.to_wire(), cluster_id.to_wire());
-        Self { namespace, prefix, session, after, holds, cluster_id }
+        Self { namespace, scope: Some(scope), after: after.to_wire(), cluster_id: cluster_id.to_wire() }
     }
 }
 

@@ -36,7 +36,7 @@ wire_messages! {
 
 wire_shapes! {
     Manage { lock: LockKey { namespace, name: lock }, what } = ManageRequest { namespace, lock, what }
-    ClaimRef { lock: LockKey { namespace, name: lock }, claim } = SettledRequest { namespace, lock, claim }
+    ClaimRef { lock: LockKey { namespace, name: lock }, claim } = WaitOutcomeRequest { namespace, lock, claim }
 }
 
 /// What a stream or a call says beside the message: the session or the namespace. Otherwise as `wire_shapes`.

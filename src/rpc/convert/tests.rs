@@ -21,7 +21,9 @@ use crate::model::{
     WallTime,
 };
 use crate::rpc::pb;
-use crate::service::{Call, Freshness, LeaderHint, NotSent, Proof, Role, ServiceError, Status, TABLE, Word};
+use crate::service::{
+    Call, Freshness, LeaderHint, NotSent, Proof, Role, Scope, ServiceError, Status, Subscription, TABLE, Word,
+};
 
 fn over_the_wire(answered: QueryReply) -> Result<QueryReply, ServiceError> {
     let of = Namespace::parse("team-a").expect("legal");
@@ -70,6 +72,28 @@ proptest! {
         let (position, at, wall) = (Position { index, n }, LogTime(at), WallTime(at));
         let event = Event { position, at, wall, namespace, subject, kind };
         prop_assert_eq!(Event::try_from(pb::Event::from(&event)), Ok(event));
+    }
+
+    /// A subscription arrives as it was asked for; of a session the wire has all events, also for a reader of its end alone.
+    #[test]
+    fn subscriptions_read_back(
+        (lock, session) in (lock(), session()),
+        after in proptest::option::of(any::<(u64, u32)>()),
+        cluster_id in proptest::option::of(any::<u128>()),
+    ) {
+        let after = after.map(|(index, n)| Position { index, n });
+        let whole = Scope::Session(session);
+        let locks = Scope::Namespace { namespace: lock.namespace.clone(), prefix: lock.name.to_string() };
+        let all = Scope::Namespace { namespace: lock.namespace, prefix: String::new() };
+        let scopes = [locks, all, whole.clone(), Scope::SessionEnd(session), Scope::Holds(session)];
+        for scope in scopes {
+            let asked = pb::WatchRequest::from(&Subscription { scope: scope.clone(), after, cluster_id });
+            let scope = if scope == Scope::SessionEnd(session) { whole.clone() } else { scope };
+            prop_assert_eq!(Subscription::try_from(asked), Ok(Subscription { scope, after, cluster_id }));
+        }
+        let bare = Subscription::try_from(pb::WatchRequest::default()).expect("legal");
+        let everything = Scope::Namespace { namespace: Namespace::default(), prefix: String::new() };
+        prop_assert_eq!(bare, Subscription { scope: everything, after: None, cluster_id: None });
     }
 
     /// An answer reads back as it was written.

@@ -145,11 +145,11 @@ impl RemoteService {
     }
 
     /// Waits by a call of its own. The wait has no bound; a vanished node is found by keepalive.
-    pub(super) async fn unary_settled(&self, claim: &ClaimRef) -> Result<Reply, ServiceError> {
-        let asked = pb::SettledRequest::from(claim);
+    pub(super) async fn unary_outcome(&self, claim: &ClaimRef) -> Result<Reply, ServiceError> {
+        let asked = pb::WaitOutcomeRequest::from(claim);
         let at = self.shared.endpoints.ask(Effect::Reads, (), |(), at: At| async move { Ok(at) }).await?;
         let address = at.address.clone();
-        let settled = reply(locks(at).settled(asked).await);
+        let settled = reply(locks(at).wait_outcome(asked).await);
         if let Err(error) = &settled {
             match error {
                 ServiceError::NotSent { .. } | ServiceError::Unknown { .. } | ServiceError::Stopping => {

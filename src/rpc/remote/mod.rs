@@ -294,7 +294,7 @@ impl LockService for RemoteService {
             // It was queued on an earlier stream, or on one that has just been replaced.
             return self.stream(session).ok_or_else(detached)?.settle(number, &claim.lock).await;
         }
-        Box::pin(self.unary_settled(&claim)).await
+        Box::pin(self.unary_outcome(&claim)).await
     }
 
     async fn query(&self, query: Query, freshness: Freshness) -> Result<QueryReply, ServiceError> {

@@ -75,7 +75,7 @@ impl Server {
             "SessionCancelRequest" => call(bytes, |asked| locks.session_cancel(asked)),
             "SessionAlterRequest" => call(bytes, |asked| locks.session_alter(asked)),
             "RenewRequest" => call(bytes, |asked| locks.renew(asked)),
-            "SettledRequest" => call(bytes, |asked| locks.settled(asked)),
+            "WaitOutcomeRequest" => call(bytes, |asked| locks.wait_outcome(asked)),
             "ManageRequest" => call(bytes, |asked| locks.manage(asked)),
             "ChangeSettingRequest" => call(bytes, |asked| admin.change_setting(asked)),
             "EndSessionRequest" => call(bytes, |asked| locks.end_session(asked)),
@@ -245,8 +245,8 @@ fn commands() -> Vec<Sample> {
         }),
         whole("OpenSessionRequest", pb::OpenSessionRequest { namespace: namespace.clone(), open: Some(full_open()) }),
         whole(
-            "SettledRequest",
-            pb::SettledRequest { namespace: namespace.clone(), lock: lock.clone(), claim: claim() },
+            "WaitOutcomeRequest",
+            pb::WaitOutcomeRequest { namespace: namespace.clone(), lock: lock.clone(), claim: claim() },
         ),
     ];
     let session = SESSION;
@@ -331,8 +331,8 @@ fn questions() -> Vec<Sample> {
         namespace: namespace.clone(),
     };
     let about = Some(pb::explain_request::About::Request(pb::RequestId { session: SESSION, number: 3 }));
-    let watch =
-        pb::WatchRequest { prefix: "fr".to_owned(), after, cluster_id: vec![3; 16].into(), ..Default::default() };
+    let scope = Some(pb::watch_request::Scope::Prefix("fr".to_owned()));
+    let watch = pb::WatchRequest { scope, after, cluster_id: vec![3; 16].into(), ..Default::default() };
     vec![
         whole("ListRequest", list),
         whole("SessionsRequest", pb::SessionsRequest { namespace: namespace.clone(), after: Some(3), rows, freshness }),
