@@ -116,7 +116,10 @@ fn wait(patience: Patience) -> Result<(), ServiceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Acquire, FencingToken, Handle, LockKey, LockName, Namespace, RequestId, SessionId};
+    use crate::model::{
+        Acquire, DocumentId, FencingToken, Grab, Handle, Instance, LockKey, LockName, Namespace, OpenSession,
+        RequestId, SessionId,
+    };
 
     fn asks(access: Access) -> Result<(), ServiceError> {
         check(&Call::new(Command::Acquire(Acquire {
@@ -145,6 +148,58 @@ mod tests {
         assert_eq!(field(Access::permits(1, 0)), "limit");
         assert_eq!(field(Access::permits(0, 3)), "permits");
         assert_eq!(field(Access::permits(limits::PERMITS_MAX + 1, None)), "permits");
+    }
+
+    /// What a caller says of itself has bounds, in every command that says it.
+    #[test]
+    fn metadata_is_refused_beyond_its_bounds() {
+        let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("dam").expect("legal") };
+        let (handle, patience) = (Handle::from_random(1), Patience::Try);
+        let long = Metadata { why: "x".repeat(limits::METADATA_BYTES_MAX + 1).into(), ..Metadata::default() };
+        let beep = Metadata { who: "\u{7}".into(), ..Metadata::default() };
+        for (metadata, field) in [(long, "metadata"), (beep, "who")] {
+            let open = OpenSession {
+                namespace: Namespace::default(),
+                handle: handle.clone(),
+                instance: Instance(1),
+                ttl_ms: 10_000,
+                disconnect_grace_ms: None,
+                metadata: metadata.clone(),
+                accepts_hand_over: false,
+            };
+            let acquire = Acquire {
+                request: RequestId { session: SessionId::new(0, 1), number: 1 },
+                answered_below: 0,
+                locks: (lock.name.clone(), Mode::Exclusive.into()).into(),
+                owner: None,
+                patience,
+                metadata: metadata.clone(),
+                lease_ms: None,
+                extras: None,
+            };
+            let take = TakeLease {
+                lock: lock.clone(),
+                take: LeaseRequestId(1),
+                handle: handle.clone(),
+                access: Mode::Exclusive.into(),
+                lease_ms: 1_000,
+                patience,
+                metadata: metadata.clone(),
+            };
+            let grab =
+                Grab { lock: lock.clone(), ts: DocumentId([1; 12]), metadata, term: None, prepare: false, seen: None };
+            for command in [
+                Command::OpenSession(open),
+                Command::Acquire(acquire),
+                Command::TakeLease(take),
+                Command::Document(DocumentCommand::Grab(grab)),
+            ] {
+                let Err(ServiceError::Invalid(invalid)) = check(&Call::new(command)) else {
+                    panic!("{field} may go on")
+                };
+                assert_eq!(invalid.field, field);
+            }
+        }
     }
 
     /// A wait has a bound, for a session's acquire, for an upgrade and for a lease alike.

@@ -149,14 +149,7 @@ impl ServiceError {
     /// The leader, where the error names one.
     #[must_use]
     pub fn leader(&self) -> Option<&LeaderHint> {
-        match self {
-            ServiceError::NotSent { leader, .. } | ServiceError::Unknown { leader, .. } => leader.as_ref(),
-            ServiceError::Invalid(_)
-            | ServiceError::Refused(_)
-            | ServiceError::Forbidden { .. }
-            | ServiceError::EventsMissed { .. }
-            | ServiceError::Stopping
-            | ServiceError::Internal(_) => None,
-        }
+        let (ServiceError::NotSent { leader, .. } | ServiceError::Unknown { leader, .. }) = self else { return None };
+        leader.as_ref()
     }
 }

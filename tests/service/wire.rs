@@ -170,7 +170,7 @@ async fn a_unary_wait_with_a_limit_says_whether_the_name_is_free() {
 async fn opened(locks: &mut LocksClient<Channel>, handle: &str) -> u64 {
     let open = pb::StreamOpen {
         handle: handle.to_owned(),
-        instance: vec![7; 16].into(),
+        instance: "07".repeat(16),
         ttl_ms: 10_000,
         ..pb::StreamOpen::default()
     };
@@ -233,8 +233,7 @@ async fn a_hold_is_renewed_by_the_handle_of_its_session_only() {
     let mut locks = LocksClient::new(node().await);
     let session = opened(&mut locks, "of-the-hold").await;
     let (lock, lease_ms) = ("leased-and-renewed".to_owned(), 60_000);
-    let extras = Some(pb::Extras { lease_ms: Some(lease_ms), ..pb::Extras::default() });
-    let acquire = Some(pb::StreamAcquire { extras, ..acquire_of(&lock, 1) });
+    let acquire = Some(pb::StreamAcquire { lease_ms: Some(lease_ms), ..acquire_of(&lock, 1) });
     let handle = "of-the-hold".to_owned();
     let asked = pb::SessionAcquireRequest { namespace: String::new(), session, handle, acquire };
     let reply = locks.session_acquire(asked).await.expect("answered").into_inner();

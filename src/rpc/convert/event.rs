@@ -1,13 +1,19 @@
 //! Events. One message has the parts of all of them; its type says which are set.
 
 use super::scalars::{known, required, unknown};
-use super::table::{Wire, must_be_set, read_set, wire_whole};
+use super::table::{Wire, read_set};
 use crate::model::{Event, EventKind, Invalid, LockKey, LogTime, Namespace, Subject, WallTime};
 use crate::rpc::pb;
 
 /// `Variant of subject { field of the message: field of the variant }`.
 macro_rules! wire_events {
-    ($($kind:ident of $subject:ident { $($field:ident: $part:ident),* })*) => {
+    ($($every:ident),*; $($kind:ident of $subject:ident { $($field:ident: $part:ident),* })*) => {
+        /// An event that says nothing. It names every field, so that a new one has to find its row.
+        fn nothing() -> pb::Event {
+            let (position, at_ms, wall_ms, r#type) = (None, 0, 0, 0);
+            pb::Event { position, at_ms, wall_ms, r#type, $($every: None),* }
+        }
+
         /// Sets the type, and what the other parts say of it.
         fn add(kind: &EventKind, event: &mut pb::Event) {
             match kind { $(
@@ -31,6 +37,8 @@ macro_rules! wire_events {
 }
 
 wire_events! {
+    namespace, lock, claim, token, session, sequence, mode, waited_ms, held_ms, reason, ended_because, why, by, previous_token,
+    previous_claim, permits, limit, gap_ms;
     Queued of Wait { sequence: sequence }
     Granted of Hold { mode: mode, waited_ms: waited_ms }
     WaitEnded of Wait { sequence: sequence, ended_because: why }
@@ -85,24 +93,11 @@ impl Wire<pb::Event> for Event {
             at_ms: at.to_wire(),
             wall_ms: wall.to_wire(),
             namespace: namespace.to_wire(),
-            r#type: 0,
             lock: subject.lock().map(|lock| lock.name.to_wire()),
             claim: subject.claim().to_wire(),
             token: subject.token().to_wire(),
             session: subject.session().to_wire(),
-            sequence: None,
-            mode: None,
-            waited_ms: None,
-            held_ms: None,
-            reason: None,
-            ended_because: None,
-            why: None,
-            by: None,
-            previous_token: None,
-            previous_claim: None,
-            permits: None,
-            limit: None,
-            gap_ms: None,
+            ..nothing()
         };
         add(kind, &mut event);
         event

@@ -1,15 +1,19 @@
 //! Between protobuf and model types, both ways. What is out of bounds, missing or unknown is refused by its field.
 
+#[macro_use]
+mod table;
+
 mod answers;
+mod calls;
 mod documents;
 mod error;
 mod event;
 mod outcome;
 mod parts;
 mod queries;
+mod refusal;
 mod requests;
 mod scalars;
-mod table;
 mod views;
 #[cfg(test)]
 mod tests;
@@ -24,7 +28,7 @@ pub(super) use requests::{
     acquire_of_one, dry_run, open_session, read_dry_run, stream_acquire, stream_acquire_set, stream_alter,
     stream_close, stream_release,
 };
-pub(super) use scalars::{bytes_of, lock_key, namespace, required};
+pub(super) use scalars::{lock_key, namespace, required};
 pub(super) use table::Wire;
 #[cfg(test)]
 pub(super) use tests::hostile;

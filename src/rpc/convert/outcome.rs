@@ -2,7 +2,7 @@
 
 use super::answers::other_answer;
 use super::error::{error_from_wire, error_to_wire};
-use super::table::{Wire, must_be_set, read_set, wire_messages, wire_oneof, wire_whole};
+use super::table::Wire;
 use crate::model::{Grant, Invalid, LockName, LogTime, Outcome, Place, QueryReply, QueryResult, Refusal, Reply};
 use crate::rpc::pb;
 use crate::service::ServiceError;
@@ -34,53 +34,28 @@ wire_oneof! {
     }
 }
 
-impl Wire<pb::GrantedSet> for Vec<(LockName, Grant)> {
-    fn to_wire(&self) -> pb::GrantedSet {
-        let member =
-            |(lock, grant): &_| pb::GrantedMember { lock: LockName::to_wire(lock), grant: Grant::to_wire(grant) };
-        pb::GrantedSet { members: self.iter().map(member).collect() }
-    }
-
-    fn from_wire(_: &'static str, pb::GrantedSet { members }: pb::GrantedSet) -> Result<Self, Invalid> {
-        let member = |pb::GrantedMember { lock, grant }| Ok((LockName::parse(&lock)?, read_set("grant", grant)?));
-        members.into_iter().map(member).collect()
-    }
-}
-
-impl Wire<pb::Error> for Refusal {
-    fn to_wire(&self) -> pb::Error {
-        error_to_wire(&ServiceError::Refused(self.clone()))
-    }
-
-    fn from_wire(field: &'static str, wire: pb::Error) -> Result<Self, Invalid> {
+wire_leaves! {
+    (LockName, Grant): pb::GrantedMember, granted => {
+        let (lock, grant) = granted;
+        pb::GrantedMember { lock: lock.to_wire(), grant: grant.to_wire() }
+    }, (_, pb::GrantedMember { lock, grant }) => Ok((LockName::parse(&lock)?, Wire::from_wire("grant", grant)?));
+    Vec<(LockName, Grant)>: pb::GrantedSet, grants => pb::GrantedSet { members: grants.to_wire() },
+        (_, pb::GrantedSet { members }) => Wire::from_wire("members", members);
+    Refusal: pb::Error, refusal => error_to_wire(&ServiceError::Refused(refusal.clone())), (field, wire) => {
         let error = error_from_wire(&wire);
         let ServiceError::Refused(refusal) = error else { return Err(Invalid::new(field, "a known refusal", error)) };
         Ok(refusal)
-    }
-}
-
-/// The namespace is added by the call that echoes it.
-impl Wire<pb::Reply> for Reply {
-    fn to_wire(&self) -> pb::Reply {
-        let Reply { index, stamp, outcome } = self;
+    };
+    // The namespace is added by the call that echoes it.
+    Reply: pb::Reply, reply => {
+        let Reply { index, stamp, outcome } = reply;
         pb::Reply { namespace: String::new(), index: *index, stamp_ms: stamp.to_wire(), outcome: outcome.to_wire() }
-    }
-
-    fn from_wire(_: &'static str, wire: pb::Reply) -> Result<Self, Invalid> {
-        let pb::Reply { namespace: _, index, stamp_ms, outcome } = wire;
+    }, (_, pb::Reply { namespace: _, index, stamp_ms, outcome }) => {
         Ok(Reply { index, stamp: LogTime(stamp_ms), outcome: Wire::from_wire("outcome", outcome)? })
-    }
-}
-
-/// What became of a claim, without the place where it was decided.
-impl Wire<pb::Reply> for Outcome {
-    fn to_wire(&self) -> pb::Reply {
-        pb::Reply { outcome: self.to_wire(), ..Default::default() }
-    }
-
-    fn from_wire(field: &'static str, wire: pb::Reply) -> Result<Self, Invalid> {
-        Reply::from_wire(field, wire).map(|reply| reply.outcome)
-    }
+    };
+    // What became of a claim, without the place where it was decided.
+    Outcome: pb::Reply, outcome => pb::Reply { outcome: outcome.to_wire(), ..Default::default() },
+        (field, wire) => Reply::from_wire(field, wire).map(|reply| reply.outcome);
 }
 
 wire_whole! { Reply: pb::Reply, "reply"; }
@@ -88,7 +63,7 @@ wire_whole! { Reply: pb::Reply, "reply"; }
 /// The answer to a dry run, in the form of the command's reply.
 pub(in crate::rpc) fn dry_run_reply(answered: QueryReply) -> Result<Reply, ServiceError> {
     let QueryReply { index, now: stamp, answer: QueryResult::WouldBreak(outcome) } = answered else {
-        return Err(other_answer(&answered.answer));
+        return Err(other_answer());
     };
     Ok(Reply { index, stamp, outcome })
 }

@@ -1,10 +1,13 @@
 //! Questions and subscriptions as they come in, and as a client sends them.
 
-use super::scalars::{bounded, lock_key, namespace, required, rows};
+use super::scalars::{bounded, namespace, rows};
 use super::table::Wire;
-use crate::limits;
-use crate::model::{About, Invalid, ListFilter, LockKey, Namespace, Query, SessionId, WhichDocuments, WhichPings};
+use crate::limits::{LOCK_NAME_BYTES_MAX, METADATA_BYTES_MAX};
+use crate::model::{About, Invalid, ListFilter, LockName, Namespace, Query, SessionId, WhichDocuments, WhichPings};
 use crate::rpc::pb;
+use crate::rpc::pb::find_documents_request::Which as AskedDocuments;
+use crate::rpc::pb::pings_request::Which as AskedPings;
+use crate::rpc::pb::watch_request::Scope as AskedScope;
 use crate::service::{Freshness, Scope, ServiceError, Subscription};
 
 /// A question with how true its answer has to be, and the namespace that the reply echoes.
@@ -16,213 +19,129 @@ pub(in crate::rpc) struct Question {
 }
 
 impl Question {
-    fn new(namespace: Namespace, query: Query, freshness: i32) -> Result<Self, Invalid> {
-        let freshness = Wire::from_wire("freshness", freshness)?;
-        Ok(Self { namespace, query: within_bounds(query)?, freshness })
+    pub(in crate::rpc) fn new(mut query: Query, freshness: Freshness) -> Self {
+        let namespace = named_in(&mut query).cloned().unwrap_or_default();
+        Self { namespace, query, freshness }
     }
-}
 
-/// What only a caller from outside can get wrong: the node's own callers hold to it.
-fn within_bounds(mut query: Query) -> Result<Query, Invalid> {
-    match &mut query {
-        Query::List(filter) => {
-            bounded("prefix", &filter.prefix, limits::LOCK_NAME_BYTES_MAX)?;
-            filter.rows = rows(filter.rows)?;
+    /// A question whose names were read without their namespace. Its bounds hold for callers from outside: the node's own keep them.
+    fn asked(of: &str, mut query: Query, freshness: i32) -> Result<Self, Invalid> {
+        let (namespace, freshness) = (namespace(of)?, Wire::from_wire("freshness", freshness)?);
+        if let Some(named) = named_in(&mut query) {
+            named.clone_from(&namespace);
         }
-        Query::Pings { which, rows: asked, .. } => {
-            match which {
-                WhichPings::Of(process) => bounded("process", process, limits::METADATA_BYTES_MAX)?,
-                WhichPings::After(after) => {
-                    bounded("after", after.as_deref().unwrap_or_default(), limits::METADATA_BYTES_MAX)?;
-                }
-            }
-            *asked = rows(*asked)?;
-        }
-        Query::Sessions { rows: asked, .. }
+        if let Query::List(ListFilter { rows: asked, .. })
+        | Query::Sessions { rows: asked, .. }
         | Query::History { rows: asked, .. }
-        | Query::Documents { rows: asked, .. } => {
+        | Query::Documents { rows: asked, .. }
+        | Query::Pings { rows: asked, .. } = &mut query
+        {
             *asked = rows(*asked)?;
         }
-        Query::Check { .. }
-        | Query::Inspect { .. }
-        | Query::Claim { .. }
-        | Query::Totals
-        | Query::Explain(_)
-        | Query::Tokens { .. }
-        | Query::WouldBreak { .. } => {}
+        if let Query::List(ListFilter { prefix, .. }) = &query {
+            bounded("prefix", prefix, LOCK_NAME_BYTES_MAX)?;
+        }
+        if let Query::Pings { which: WhichPings::Of(process) | WhichPings::After(Some(process)), .. } = &query {
+            bounded("process", process, METADATA_BYTES_MAX)?;
+        }
+        Ok(Self { namespace, query, freshness })
     }
-    Ok(query)
 }
 
-fn other_question(query: &Query, message: &str) -> ServiceError {
-    ServiceError::Internal(format!("{message} cannot ask {query:?}"))
+/// The namespace of the names in a question.
+fn named_in(query: &mut Query) -> Option<&mut Namespace> {
+    match query {
+        Query::Check { lock, .. }
+        | Query::Inspect { lock }
+        | Query::Tokens { lock }
+        | Query::WouldBreak { lock, .. }
+        | Query::Explain(About::Lock(lock))
+        | Query::Claim { lock: Some(lock), .. } => Some(&mut lock.namespace),
+        Query::List(ListFilter { namespace, .. })
+        | Query::Sessions { namespace, .. }
+        | Query::History { namespace, .. }
+        | Query::Documents { namespace, .. }
+        | Query::Pings { namespace, .. } => Some(namespace),
+        Query::Explain(About::Session(_) | About::Request(_)) | Query::Claim { lock: None, .. } | Query::Totals => None,
+    }
 }
 
-/// `Variant { shape } = Message { fields }`, as in `wire_shapes`, for messages whose namespace is part of the shape.
+/// `Variant { shape } = Message { fields }`, as in `wire_shapes`; every message also has the namespace of its names.
 macro_rules! wire_queries {
     ($namespace:ident; $($variant:ident $shape:tt = $wire:ident { $($field:ident),* })*) => { $(
+        #[allow(unused_variables, reason = "not every shape has a namespace beside its lock")]
         impl TryFrom<pb::$wire> for Question {
             type Error = Invalid;
-            fn try_from(asked: pb::$wire) -> Result<Self, Invalid> {
-                let pb::$wire { $namespace, $($field,)* freshness } = asked;
-                let $namespace: Namespace = Wire::from_wire("namespace", $namespace)?;
+            fn try_from(pb::$wire { namespace, $($field,)* freshness }: pb::$wire) -> Result<Self, Invalid> {
+                let $namespace = Namespace::default();
                 $(let $field = Wire::from_wire(stringify!($field), $field)?;)*
-                Self::new($namespace.clone(), Query::$variant $shape, freshness)
+                Self::asked(&namespace, Query::$variant $shape, freshness)
             }
         }
 
-        impl TryFrom<(&Query, Freshness)> for pb::$wire {
+        #[allow(unused_variables, reason = "a question knows the namespace of its names")]
+        impl TryFrom<&Question> for pb::$wire {
             type Error = ServiceError;
-            fn try_from((query, freshness): (&Query, Freshness)) -> Result<Self, ServiceError> {
-                let Query::$variant $shape = query else { return Err(other_question(query, stringify!($wire))) };
-                let $namespace = $namespace.to_wire();
-                Ok(Self { $namespace, $($field: Wire::to_wire($field),)* freshness: freshness.to_wire() })
+            fn try_from(Question { namespace, query, freshness }: &Question) -> Result<Self, ServiceError> {
+                let Query::$variant $shape = query else {
+                    return Err(ServiceError::Internal(concat!("not for ", stringify!($wire)).to_owned()));
+                };
+                let (namespace, freshness) = (namespace.to_wire(), freshness.to_wire());
+                Ok(Self { namespace, $($field: Wire::to_wire($field),)* freshness })
             }
         }
     )* };
 }
 
 wire_queries! { namespace;
-    Check { lock: LockKey { namespace, name: lock }, token } = CheckRequest { lock, token }
-    Inspect { lock: LockKey { namespace, name: lock } } = InspectRequest { lock }
-    Tokens { lock: LockKey { namespace, name: lock } } = TokensRequest { lock }
+    Check { lock, token } = CheckRequest { lock, token }
+    Inspect { lock } = InspectRequest { lock }
     List(ListFilter { namespace, prefix, show, older_than_ms, after, rows })
         = ListRequest { prefix, show, older_than_ms, after, rows }
     Sessions { namespace, after, rows } = SessionsRequest { after, rows }
+    Claim { lock, claim } = ClaimRequest { lock, claim }
+    Explain(about) = ExplainRequest { about }
+    Totals {} = TotalsRequest {}
     History { namespace, lock, after, rows } = HistoryRequest { lock, after, rows }
+    Tokens { lock } = TokensRequest { lock }
+    Documents { namespace, which, rows } = FindDocumentsRequest { which, rows }
+    Pings { namespace, which, rows } = PingsRequest { which, rows }
 }
 
-impl TryFrom<pb::TotalsRequest> for Question {
-    type Error = Invalid;
-    fn try_from(pb::TotalsRequest { freshness }: pb::TotalsRequest) -> Result<Self, Invalid> {
-        Self::new(Namespace::default(), Query::Totals, freshness)
-    }
-}
+wire_oneof! { About = explain_request::About { Lock(lock), Session(session), Request(request) } }
 
-impl TryFrom<(&Query, Freshness)> for pb::TotalsRequest {
-    type Error = ServiceError;
-    fn try_from((_, freshness): (&Query, Freshness)) -> Result<Self, ServiceError> {
-        Ok(Self { freshness: freshness.to_wire() })
-    }
-}
-
-impl TryFrom<pb::ClaimRequest> for Question {
-    type Error = Invalid;
-    fn try_from(asked: pb::ClaimRequest) -> Result<Self, Invalid> {
-        let pb::ClaimRequest { namespace: of, lock, claim, freshness } = asked;
-        // The lock may be left out for a session's request.
-        let lock = (!lock.is_empty()).then(|| lock_key(&of, &lock)).transpose()?;
-        Self::new(namespace(&of)?, Query::Claim { lock, claim: Wire::from_wire("claim", claim)? }, freshness)
-    }
-}
-
-impl TryFrom<(&Query, Freshness)> for pb::ClaimRequest {
-    type Error = ServiceError;
-    fn try_from((query, freshness): (&Query, Freshness)) -> Result<Self, ServiceError> {
-        let Query::Claim { lock, claim } = query else { return Err(other_question(query, "ClaimRequest")) };
-        let (namespace, lock) = lock
-            .as_ref()
-            .map(LockKey::to_wire)
-            .map(|lock: pb::LockKey| (lock.namespace, lock.name))
-            .unwrap_or_default();
-        Ok(Self { namespace, lock, claim: claim.to_wire(), freshness: freshness.to_wire() })
-    }
-}
-
-impl TryFrom<pb::ExplainRequest> for Question {
-    type Error = Invalid;
-    fn try_from(asked: pb::ExplainRequest) -> Result<Self, Invalid> {
-        use pb::explain_request::About as Asked;
-        let pb::ExplainRequest { namespace: of, about, freshness } = asked;
-        let about = match required("about", about)? {
-            Asked::Lock(name) => About::Lock(lock_key(&of, &name)?),
-            Asked::Session(session) => About::Session(SessionId::from_u64(session)?),
-            Asked::Request(request) => About::Request(Wire::from_wire("request", request)?),
-        };
-        Self::new(namespace(&of)?, Query::Explain(about), freshness)
-    }
-}
-
-impl TryFrom<(&Query, Freshness)> for pb::ExplainRequest {
-    type Error = ServiceError;
-    fn try_from((query, freshness): (&Query, Freshness)) -> Result<Self, ServiceError> {
-        use pb::explain_request::About as Asked;
-        let Query::Explain(about) = query else { return Err(other_question(query, "ExplainRequest")) };
-        let (namespace, about) = match about {
-            About::Lock(LockKey { namespace, name }) => (namespace.to_wire(), Asked::Lock(name.to_wire())),
-            About::Session(session) => (String::new(), Asked::Session(session.to_wire())),
-            About::Request(request) => (String::new(), Asked::Request(request.to_wire())),
-        };
-        Ok(Self { namespace, about: Some(about), freshness: freshness.to_wire() })
-    }
-}
-
-impl TryFrom<pb::FindDocumentsRequest> for Question {
-    type Error = Invalid;
-    fn try_from(asked: pb::FindDocumentsRequest) -> Result<Self, Invalid> {
-        let pb::FindDocumentsRequest { namespace: of, lock, ts, after, rows, freshness } = asked;
-        let which = match Wire::from_wire("lock", lock)? {
-            Some(name) => WhichDocuments::Named(name),
-            None if !ts.is_empty() => WhichDocuments::Stamped(Wire::from_wire("ts", ts)?),
-            None => WhichDocuments::After(Wire::from_wire("after", after)?),
-        };
-        let namespace = namespace(&of)?;
-        Self::new(namespace.clone(), Query::Documents { namespace, which, rows }, freshness)
-    }
-}
-
-impl TryFrom<(&Query, Freshness)> for pb::FindDocumentsRequest {
-    type Error = ServiceError;
-    fn try_from((query, freshness): (&Query, Freshness)) -> Result<Self, ServiceError> {
-        let Query::Documents { namespace, which, rows } = query else {
-            return Err(other_question(query, "FindDocumentsRequest"));
-        };
-        let (lock, ts, after) = match which {
-            WhichDocuments::After(after) => (None, Default::default(), after.to_wire()),
-            WhichDocuments::Named(name) => (Some(name.to_wire()), Default::default(), None),
-            WhichDocuments::Stamped(ts) => (None, ts.to_wire(), None),
-        };
-        Ok(Self { namespace: namespace.to_wire(), lock, ts, after, rows: *rows, freshness: freshness.to_wire() })
-    }
-}
-
-impl TryFrom<pb::PingsRequest> for Question {
-    type Error = Invalid;
-    fn try_from(asked: pb::PingsRequest) -> Result<Self, Invalid> {
-        let pb::PingsRequest { namespace: of, process, after, rows, freshness } = asked;
-        let which = match process {
-            Some(process) => WhichPings::Of(process.into()),
-            None => WhichPings::After(after.map(Into::into)),
-        };
-        let namespace = namespace(&of)?;
-        Self::new(namespace.clone(), Query::Pings { namespace, which, rows }, freshness)
-    }
-}
-
-impl TryFrom<(&Query, Freshness)> for pb::PingsRequest {
-    type Error = ServiceError;
-    fn try_from((query, freshness): (&Query, Freshness)) -> Result<Self, ServiceError> {
-        let Query::Pings { namespace, which, rows } = query else { return Err(other_question(query, "PingsRequest")) };
-        let (process, after) = match which {
-            WhichPings::Of(process) => (Some(process.to_wire()), None),
-            WhichPings::After(after) => (None, after.to_wire()),
-        };
-        Ok(Self { namespace: namespace.to_wire(), process, after, rows: *rows, freshness: freshness.to_wire() })
-    }
+wire_leaves! {
+    WhichDocuments: Option<AskedDocuments>, which => match which {
+        WhichDocuments::After(after) => after.as_ref().map(|after| AskedDocuments::After(after.to_wire())),
+        WhichDocuments::Named(name) => Some(AskedDocuments::Lock(name.to_wire())),
+        WhichDocuments::Stamped(ts) => Some(AskedDocuments::Ts(ts.to_wire())),
+    }, (_, asked) => Ok(match asked {
+        None => WhichDocuments::After(None),
+        Some(AskedDocuments::After(name)) => WhichDocuments::After(Some(LockName::parse(&name)?)),
+        Some(AskedDocuments::Lock(name)) => WhichDocuments::Named(LockName::parse(&name)?),
+        Some(AskedDocuments::Ts(ts)) => WhichDocuments::Stamped(Wire::from_wire("ts", ts)?),
+    });
+    WhichPings: Option<AskedPings>, which => match which {
+        WhichPings::After(after) => after.as_ref().map(|after| AskedPings::After(after.to_wire())),
+        WhichPings::Of(process) => Some(AskedPings::Process(process.to_wire())),
+    }, (_, asked) => Ok(match asked {
+        None => WhichPings::After(None),
+        Some(AskedPings::After(process)) => WhichPings::After(Some(process.into())),
+        Some(AskedPings::Process(process)) => WhichPings::Of(process.into()),
+    });
 }
 
 impl TryFrom<pb::WatchRequest> for Subscription {
     type Error = Invalid;
     fn try_from(asked: pb::WatchRequest) -> Result<Self, Invalid> {
-        use pb::watch_request::Scope as Asked;
         let pb::WatchRequest { namespace: of, scope, after, cluster_id } = asked;
-        let scope = match scope.unwrap_or_else(|| Asked::Prefix(String::new())) {
-            Asked::Prefix(prefix) => {
-                bounded("prefix", &prefix, limits::LOCK_NAME_BYTES_MAX)?;
+        let scope = match scope.unwrap_or_else(|| AskedScope::Prefix(String::new())) {
+            AskedScope::Prefix(prefix) => {
+                bounded("prefix", &prefix, LOCK_NAME_BYTES_MAX)?;
                 Scope::Namespace { namespace: namespace(&of)?, prefix }
             }
-            Asked::Session(session) => Scope::Session(SessionId::from_u64(session)?),
-            Asked::Holds(session) => Scope::Holds(SessionId::from_u64(session)?),
+            AskedScope::Session(session) => Scope::Session(SessionId::from_u64(session)?),
+            AskedScope::Holds(session) => Scope::Holds(SessionId::from_u64(session)?),
         };
         let (after, cluster_id) = (Wire::from_wire("after", after)?, Wire::from_wire("cluster_id", cluster_id)?);
         Ok(Self { scope, after, cluster_id })
@@ -231,12 +150,13 @@ impl TryFrom<pb::WatchRequest> for Subscription {
 
 impl From<&Subscription> for pb::WatchRequest {
     fn from(Subscription { scope, after, cluster_id }: &Subscription) -> Self {
-        use pb::watch_request::Scope as Asked;
         let (namespace, scope) = match scope {
-            Scope::Namespace { namespace, prefix } => (namespace.to_wire(), Asked::Prefix(prefix.clone())),
+            Scope::Namespace { namespace, prefix } => (namespace.to_wire(), AskedScope::Prefix(prefix.clone())),
             // The wire has the events of the whole session; a reader that wants its end alone skips the others.
-            Scope::Session(session) | Scope::SessionEnd(session) => (String::new(), Asked::Session(session.as_u64())),
-            Scope::Holds(session) => (String::new(), Asked::Holds(session.as_u64())),
+            Scope::Session(session) | Scope::SessionEnd(session) => {
+                (String::new(), AskedScope::Session(session.as_u64()))
+            }
+            Scope::Holds(session) => (String::new(), AskedScope::Holds(session.as_u64())),
         };
         Self { namespace, scope: Some(scope), after: after.to_wire(), cluster_id: cluster_id.to_wire() }
     }

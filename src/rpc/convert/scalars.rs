@@ -4,14 +4,13 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use bytes::Bytes;
-
-use super::table::{Wire, must_be_set, wire_enums};
+use super::table::Wire;
 use crate::limits;
 use crate::model::{
-    Attachment, ChainHash, DocumentId, DocumentState, EndReason, Fairness, FencingToken, Handle, Health, Instance,
-    Invalid, Kind, LeaseRequestId, ListShow, LockKey, LockName, LockValue, LogTime, Namespace, OnDeadlock, Owner,
-    Principal, ProcessId, Reason, Reentry, SessionClose, SessionId, TokenState, WaitEndReason, WaitReason, WallTime,
+    Attachment, BoundAdvice, ChainHash, DocumentId, DocumentState, DurationField, EndReason, Fairness, FencingToken,
+    Handle, Health, Instance, Invalid, Kind, LeaseRequestId, ListShow, LockKey, LockName, LockValue, LogTime,
+    Namespace, OnDeadlock, Owner, Principal, ProcessId, QuotaKind, Reason, Reentry, SessionClose, SessionId,
+    TokenState, WaitEndReason, WaitReason, WallTime, parse_cluster_id,
 };
 use crate::rpc::pb;
 use crate::service::{Freshness, Role};
@@ -41,11 +40,6 @@ pub(in crate::rpc) fn lock_key(namespace_text: &str, name: &str) -> Result<LockK
     Ok(LockKey { namespace: namespace(namespace_text)?, name: LockName::parse(name)? })
 }
 
-/// The 16 bytes of a 128-bit number, the highest first.
-pub(in crate::rpc) fn bytes_of(number: u128) -> Bytes {
-    Bytes::copy_from_slice(&number.to_be_bytes())
-}
-
 /// Rows of a page: 0 means as many as there may be.
 pub(in crate::rpc) fn rows(asked: u32) -> Result<u32, Invalid> {
     let most = limits::PAGE_ROWS_MAX as u32;
@@ -64,38 +58,11 @@ pub(super) fn bounded(field: &str, text: &str, bytes_max: usize) -> Result<(), I
     Err(Invalid::new(field, format!("at most {bytes_max} bytes"), format!("{} bytes", text.len())))
 }
 
-/// What is the same on both sides.
-macro_rules! same {
-    ($($plain:ty),*) => { $(
-        impl Wire<$plain> for $plain {
-            fn to_wire(&self) -> $plain {
-                self.clone()
-            }
-
-            fn from_wire(_: &'static str, wire: $plain) -> Result<Self, Invalid> {
-                Ok(wire)
-            }
-        }
-    )* };
-}
-same!(u64, u32, bool, String);
-
-/// A type with a form on the wire: how it is written, and how it is read where the field's name is at hand.
-macro_rules! leaves {
-    ($($model:ty: $wire:ty, $value:ident => $written:expr, ($field:pat, $read:ident) => $parsed:expr;)*) => { $(
-        impl Wire<$wire> for $model {
-            fn to_wire(&self) -> $wire {
-                let $value = self;
-                $written
-            }
-
-            fn from_wire($field: &'static str, $read: $wire) -> Result<Self, Invalid> {
-                $parsed
-            }
-        }
-    )* };
-}
-leaves! {
+wire_leaves! {
+    u64: u64, number => *number, (_, number) => Ok(number);
+    u32: u32, number => *number, (_, number) => Ok(number);
+    bool: bool, flag => *flag, (_, flag) => Ok(flag);
+    String: String, text => text.clone(), (_, text) => Ok(text);
     FencingToken: u64, token => token.as_u64(), (_, number) => Self::from_u64(number);
     SessionId: u64, session => session.as_u64(), (_, number) => Self::from_u64(number);
     Attachment: u64, attachment => attachment.0, (_, number) => Ok(Self(number));
@@ -113,16 +80,19 @@ leaves! {
     // Empty means none.
     Option<LockName>: String, name => name.as_ref().map(LockName::to_string).unwrap_or_default(),
         (_, text) => (!text.is_empty()).then(|| LockName::parse(&text)).transpose();
-    // The name alone: who reads the whole message adds the namespace.
+    // The name alone: the reader of the whole message adds the namespace.
     LockKey: String, lock => lock.name.to_string(), (_, text) => lock_key("", &text);
-    u128: Bytes, number => bytes_of(*number), (field, bytes) => exactly(field, &bytes).map(u128::from_be_bytes);
     // Empty means none.
-    Option<u128>: Bytes, number => number.map(bytes_of).unwrap_or_default(),
-        (field, bytes) => (!bytes.is_empty()).then(|| u128::from_wire(field, bytes)).transpose();
-    Instance: Bytes, instance => bytes_of(instance.0), (field, bytes) => u128::from_wire(field, bytes).map(Self);
-    LeaseRequestId: Bytes, take => bytes_of(take.0), (field, bytes) => u128::from_wire(field, bytes).map(Self);
-    DocumentId: Bytes, ts => Bytes::copy_from_slice(&ts.0), (field, bytes) => exactly(field, &bytes).map(Self);
-    ChainHash: Bytes, hash => Bytes::copy_from_slice(&hash.0), (field, bytes) => exactly(field, &bytes).map(Self);
+    Option<LockKey>: String, lock => lock.as_ref().map(|lock| lock.name.to_string()).unwrap_or_default(),
+        (_, text) => (!text.is_empty()).then(|| lock_key("", &text)).transpose();
+    u128: String, number => format!("{number:032x}"), (field, text) => hex(field, &text);
+    // Empty means none.
+    Option<u128>: String, number => number.as_ref().map(u128::to_wire).unwrap_or_default(),
+        (field, text) => (!text.is_empty()).then(|| hex(field, &text)).transpose();
+    Instance: String, instance => instance.0.to_wire(), (field, text) => hex(field, &text).map(Self);
+    LeaseRequestId: String, take => take.0.to_wire(), (field, text) => hex(field, &text).map(Self);
+    DocumentId: String, ts => ts.to_string(), (field, text) => named(field, text.parse());
+    ChainHash: String, hash => hash.to_string(), (field, text) => named(field, text.parse());
     BTreeSet<FencingToken>: Vec<u64>, tokens => tokens.iter().map(|token| token.as_u64()).collect(),
         (_, numbers) => numbers.into_iter().map(FencingToken::from_u64).collect();
     Fairness: bool, fairness => *fairness == Fairness::Barging,
@@ -142,13 +112,18 @@ leaves! {
 must_be_set!(FencingToken: u64, u64: u64, u32: u32, Principal: String, Reason: String);
 
 /// One allocation for a text, none for an empty one.
-fn shared(text: String) -> Arc<str> {
+pub(super) fn shared(text: String) -> Arc<str> {
     if text.is_empty() { Arc::default() } else { text.into() }
 }
 
-/// A field of so many bytes.
-fn exactly<const BYTES: usize>(field: &str, bytes: &[u8]) -> Result<[u8; BYTES], Invalid> {
-    bytes.try_into().map_err(|_| Invalid::new(field, format!("{BYTES} bytes"), format!("{} bytes", bytes.len())))
+/// A 128-bit number as 32 hexadecimal digits.
+fn hex(field: &str, text: &str) -> Result<u128, Invalid> {
+    named(field, parse_cluster_id(text))
+}
+
+/// A value whose refusal names the field of the message.
+fn named<T>(field: &str, read: Result<T, Invalid>) -> Result<T, Invalid> {
+    read.map_err(|invalid| Invalid { field: field.to_owned(), ..invalid })
 }
 
 wire_enums! {
@@ -160,6 +135,11 @@ wire_enums! {
     Health { Live, Overdue, Disconnected, Lease, Gone }
     TokenState { Valid, Stale, UnknownEpoch }
     Role { Leader, Follower, Learner }
+    QuotaKind {
+        Sessions, Locks, Takes, Waiters, WaitersOfLock, HoldersOfLock, LocksOfSession, DepthOfHold, LocksOfSet, Processes
+    }
+    DurationField { Ttl, DisconnectGrace, Lease, Age, TtlMax }
+    BoundAdvice { RaiseToFloor, HoldASession, AskAnew, RestoresWait }
     Freshness { Linearizable, Stale } || Linearizable
     Reentry { Refuse, Count, Wait } || Refuse
     ListShow { All, Held, Waiting } || All

@@ -49,24 +49,35 @@ pub(super) fn read_set<T: Wire<P>, P>(field: &'static str, wire: Option<P>) -> R
     T::from_wire(field, required(field, wire)?)
 }
 
-/// A part of a message that must be set.
-macro_rules! must_be_set {
-    ($($model:ty: $wire:ty),* $(,)?) => { $(
-        impl Wire<Option<$wire>> for $model {
-            fn to_wire(&self) -> Option<$wire> {
-                Some(self.to_wire())
+/// `Model: wire type, value => how it is written, (field, wire) => how it is read`.
+macro_rules! wire_leaves {
+    ($($model:ty: $wire:ty, $value:ident => $written:expr, ($field:pat, $read:pat) => $parsed:expr;)*) => { $(
+        impl Wire<$wire> for $model {
+            fn to_wire(&self) -> $wire {
+                let $value = self;
+                $written
             }
 
-            fn from_wire(field: &'static str, wire: Option<$wire>) -> Result<Self, Invalid> {
-                $crate::rpc::convert::table::read_set(field, wire)
+            fn from_wire($field: &'static str, $read: $wire) -> Result<Self, Invalid> {
+                $parsed
             }
         }
     )* };
 }
 
+/// A part of a message that must be set.
+macro_rules! must_be_set {
+    ($($model:ty: $wire:ty),* $(,)?) => {
+        wire_leaves! { $(
+            $model: Option<$wire>, value => Some(value.to_wire()),
+                (field, wire) => $crate::rpc::convert::table::read_set(field, wire);
+        )* }
+    };
+}
+
 /// The conversions of the standard library, for code that has a whole message; the text names it where it is not set.
 macro_rules! wire_whole {
-    ($($model:ty: $wire:ty, $field:literal;)*) => { $(
+    ($($model:ty: $wire:ty, $field:expr;)*) => { $(
         impl From<&$model> for $wire {
             fn from(model: &$model) -> Self {
                 Wire::to_wire(model)
@@ -88,20 +99,15 @@ macro_rules! wire_messages {
     ($(
         $model:ident = $wire:ident { $($same:ident),* $(; $($from:ident: $to:ident),+)? } $(+ $added:ident)?
     )*) => { $(
-        impl Wire<pb::$wire> for $model {
-            fn to_wire(&self) -> pb::$wire {
-                let $model { $($same,)* $($($to,)+)? $($added: _)? } = self;
+        wire_leaves! {
+            $model: pb::$wire, model => {
+                let $model { $($same,)* $($($to,)+)? $($added: _)? } = model;
                 pb::$wire { $($same: Wire::to_wire($same),)* $($($from: Wire::to_wire($to),)+)? }
-            }
-
-            fn from_wire(_: &'static str, wire: pb::$wire) -> Result<Self, Invalid> {
-                let pb::$wire { $($same,)* $($($from,)+)? } = wire;
-                Ok($model {
-                    $($same: Wire::from_wire(stringify!($same), $same)?,)*
-                    $($($to: Wire::from_wire(stringify!($from), $from)?,)+)?
-                    $($added: Default::default(),)?
-                })
-            }
+            }, (_, pb::$wire { $($same,)* $($($from,)+)? }) => Ok($model {
+                $($same: Wire::from_wire(stringify!($same), $same)?,)*
+                $($($to: Wire::from_wire(stringify!($from), $from)?,)+)?
+                $($added: Default::default(),)?
+            });
         }
         must_be_set!($model: pb::$wire);
         wire_whole!($model: pb::$wire, "message";);
@@ -112,17 +118,14 @@ macro_rules! wire_messages {
 /// message's fields.
 macro_rules! wire_shapes {
     ($($model:ident $shape:tt = $wire:ident { $($field:ident),* })*) => { $(
-        impl Wire<pb::$wire> for $model {
-            fn to_wire(&self) -> pb::$wire {
-                let $model $shape = self;
+        wire_leaves! {
+            $model: pb::$wire, model => {
+                let $model $shape = model;
                 pb::$wire { $($field: Wire::to_wire($field)),* }
-            }
-
-            fn from_wire(_: &'static str, wire: pb::$wire) -> Result<Self, Invalid> {
-                let pb::$wire { $($field),* } = wire;
+            }, (_, pb::$wire { $($field),* }) => {
                 $(let $field = Wire::from_wire(stringify!($field), $field)?;)*
                 Ok($model $shape)
-            }
+            };
         }
         must_be_set!($model: pb::$wire);
         wire_whole!($model: pb::$wire, "message";);
@@ -130,7 +133,8 @@ macro_rules! wire_shapes {
 }
 
 /// `Model = module::Oneof { Variant, Variant(part), Variant { field }, Variant = Message { as above } }`. A variant without
-/// anything is an empty message; `without` names a flag of the message that must not be set.
+/// anything is an empty message; `without` names a flag of the message that must not be set. `in Message.field` is a message
+/// that has nothing but the choice. A field after a `+` is not in the message: its reader adds it.
 macro_rules! wire_oneof {
     (@to) => { pb::Empty {} };
     (@to ($value:ident)) => { Wire::to_wire($value) };
@@ -146,11 +150,11 @@ macro_rules! wire_oneof {
     (@from $read:ident $model:ident $variant:ident ($value:ident)) => {
         $model::$variant(Wire::from_wire(stringify!($value), $read)?)
     };
-    (@from $read:ident $model:ident $variant:ident { $value:ident }) => {
-        $model::$variant { $value: Wire::from_wire(stringify!($value), $read)? }
+    (@from $read:ident $model:ident $variant:ident { $value:ident $(+ $added:ident)? }) => {
+        $model::$variant { $value: Wire::from_wire(stringify!($value), $read)?, $($added: Default::default())? }
     };
     (@from $read:ident $model:ident $variant:ident
-        = $wire:ident { $($same:ident),* $(; $($from:ident: $to:ident),+)? } $($flag:ident)?
+        = $wire:ident { $($same:ident),* $(; $($from:ident: $to:ident),+)? $(+ $added:ident)? } $($flag:ident)?
     ) => {{
         let pb::$wire { $($same,)* $($($from,)+)? $($flag)? } = $read;
         $(if $flag {
@@ -159,74 +163,51 @@ macro_rules! wire_oneof {
         $model::$variant {
             $($same: Wire::from_wire(stringify!($same), $same)?,)*
             $($($to: Wire::from_wire(stringify!($from), $from)?,)+)?
+            $($added: Default::default(),)?
         }
     }};
-    ($model:ident = $module:ident::$oneof:ident { $(
-        $variant:ident $(($value:ident))? $({ $only:ident })?
-        $(= $wire:ident { $($same:ident),* $(; $($from:ident: $to:ident),+)? } $(without $flag:ident)?)?
+    ($model:ident = $module:ident::$oneof:ident $(in $message:ident.$field:ident)? { $(
+        $variant:ident $(($value:ident))? $({ $only:ident $(+ $lacks:ident)? })?
+        $(= $wire:ident { $($same:ident),* $(; $($from:ident: $to:ident),+)? $(+ $added:ident)? } $(without $flag:ident)?)?
     ),* $(,)? }) => {
-        impl Wire<pb::$module::$oneof> for $model {
-            fn to_wire(&self) -> pb::$module::$oneof {
-                match self { $(
-                    $model::$variant $(($value))? $({ $only })? $({ $($same,)* $($($to,)+)? })? => {
-                        pb::$module::$oneof::$variant(wire_oneof!(
-                            @to $(($value))? $({ $only })?
-                            $(= $wire { $($same),* $(; $($from: $to),+)? } $($flag)?)?
-                        ))
-                    }
-                )* }
-            }
-
-            fn from_wire(_: &'static str, wire: pb::$module::$oneof) -> Result<Self, Invalid> {
-                Ok(match wire { $(
-                    pb::$module::$oneof::$variant(read) => wire_oneof!(
-                        @from read $model $variant $(($value))? $({ $only })?
-                        $(= $wire { $($same),* $(; $($from: $to),+)? } $($flag)?)?
-                    ),
-                )* })
-            }
+        wire_leaves! {
+            $model: pb::$module::$oneof, choice => match choice { $(
+                $model::$variant $(($value))? $({ $only $(, $lacks: _)? })?
+                $({ $($same,)* $($($to,)+)? $($added: _)? })? => pb::$module::$oneof::$variant(wire_oneof!(
+                    @to $(($value))? $({ $only })? $(= $wire { $($same),* $(; $($from: $to),+)? } $($flag)?)?
+                )),
+            )* }, (_, choice) => Ok(match choice { $(
+                pb::$module::$oneof::$variant(read) => wire_oneof!(
+                    @from read $model $variant $(($value))? $({ $only $(+ $lacks)? })?
+                    $(= $wire { $($same),* $(; $($from: $to),+)? $(+ $added)? } $($flag)?)?
+                ),
+            )* });
         }
         must_be_set!($model: pb::$module::$oneof);
+        $(
+            wire_leaves! {
+                $model: pb::$message, choice => pb::$message { $field: choice.to_wire() },
+                    (field, pb::$message { $field }) => Wire::from_wire(field, $field);
+            }
+            must_be_set!($model: pb::$message);
+            wire_whole! { $model: pb::$message, stringify!($field); }
+        )?
     };
-}
-
-/// `Model: Message.field`: a message that has nothing but a choice, which must be made.
-macro_rules! wire_choices {
-    ($($model:ident: $wire:ident.$field:ident, $name:literal;)*) => { $(
-        impl Wire<pb::$wire> for $model {
-            fn to_wire(&self) -> pb::$wire {
-                pb::$wire { $field: Wire::to_wire(self) }
-            }
-
-            fn from_wire(field: &'static str, pb::$wire { $field }: pb::$wire) -> Result<Self, Invalid> {
-                Wire::from_wire(field, $field)
-            }
-        }
-        must_be_set!($model: pb::$wire);
-        wire_whole!($model: pb::$wire, $name;);
-    )* };
 }
 
 /// `Model { values }`: enums that stand for each other value by value. The wire's 0 is refused, or stands for the value
 /// after `||`.
 macro_rules! wire_enums {
     ($($model:ident { $($value:ident),* } $(|| $unspecified:ident)?)*) => { $(
-        impl Wire<i32> for $model {
-            fn to_wire(&self) -> i32 {
-                match self { $($model::$value => pb::$model::$value,)* }.into()
-            }
-
-            fn from_wire(field: &'static str, wire: i32) -> Result<Self, Invalid> {
-                match known(field, wire)? {
+        wire_leaves! {
+            $model: i32, value => match value { $($model::$value => pb::$model::$value,)* }.into(),
+                (field, number) => match known(field, number)? {
                     pb::$model::Unspecified => wire_enums!(@unspecified field $($model::$unspecified)?),
                     $(pb::$model::$value => Ok($model::$value),)*
-                }
-            }
+                };
         }
         must_be_set!($model: i32);
     )* };
     (@unspecified $field:ident) => { Err(unknown($field, "unspecified")) };
     (@unspecified $field:ident $value:expr) => { Ok($value) };
 }
-
-pub(super) use {must_be_set, wire_choices, wire_enums, wire_messages, wire_oneof, wire_shapes, wire_whole};

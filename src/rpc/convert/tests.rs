@@ -15,10 +15,10 @@ use super::{
     reply_to_answer,
 };
 use crate::model::{
-    Acquire, Alter, Command, EndSession, Event, FencingToken, Grant, Handle, Instance, Invalid, LeaseRequestId,
-    ListFilter, LockName, LogTime, Manage, Metadata, Mode, Namespace, OpenSession, Outcome, Owner, Patience, Position,
-    Query, QueryReply, QueryResult, Reason, Refusal, Release, Reply, RequestId, SessionId, SmallMap, TakeLease, Totals,
-    WallTime,
+    About, Acquire, Alter, Claim, Command, EndSession, Event, FencingToken, Grant, Handle, Instance, Invalid,
+    LeaseRequestId, ListFilter, ListShow, LockName, LogTime, Manage, Metadata, Mode, Namespace, OpenSession, Outcome,
+    Owner, Patience, Position, Query, QueryReply, QueryResult, Reason, Refusal, Release, Reply, RequestId, SessionId,
+    SmallMap, TakeLease, Totals, WallTime,
 };
 use crate::rpc::pb;
 use crate::service::{
@@ -64,6 +64,12 @@ proptest! {
         prop_assert_eq!(decided(&status), Some(reply));
     }
 
+    /// A refusal is a message of its own, which reads back as it was written.
+    #[test]
+    fn refusals_read_back(refusal in refusal()) {
+        prop_assert_eq!(Refusal::try_from(pb::Refused::from(&refusal)), Ok(refusal));
+    }
+
     /// An event reads back as it was written.
     #[test]
     fn events_read_back(index in any::<u64>(), n in any::<u32>(), at in any::<u64>(), what in happening()) {
@@ -72,6 +78,43 @@ proptest! {
         let (position, at, wall) = (Position { index, n }, LogTime(at), WallTime(at));
         let event = Event { position, at, wall, namespace, subject, kind };
         prop_assert_eq!(Event::try_from(pb::Event::from(&event)), Ok(event));
+    }
+
+    /// A question arrives as it was asked, with the namespace of its names.
+    #[test]
+    fn questions_read_back(
+        (lock, session, token) in (lock(), session(), token()),
+        (number, rows) in (any::<u64>(), 1..=1000_u32),
+        after in proptest::option::of(any::<(u64, u32)>()),
+    ) {
+        macro_rules! reads_back {
+            ($message:ident, $query:expr) => {
+                let question = Question::new($query, Freshness::Stale);
+                let asked = pb::$message::try_from(&question).expect("its own");
+                prop_assert_eq!(Question::try_from(asked), Ok(question));
+            };
+        }
+        let (namespace, name) = (lock.namespace.clone(), lock.name.clone());
+        let request = RequestId { session, number };
+        let position = after.map(|(index, n)| Position { index, n });
+        reads_back!(CheckRequest, Query::Check { lock: lock.clone(), token });
+        reads_back!(InspectRequest, Query::Inspect { lock: lock.clone() });
+        reads_back!(TokensRequest, Query::Tokens { lock: lock.clone() });
+        reads_back!(TotalsRequest, Query::Totals);
+        reads_back!(SessionsRequest, Query::Sessions { namespace: namespace.clone(), after: Some(session), rows });
+        for about in [About::Lock(lock.clone()), About::Session(session), About::Request(request)] {
+            reads_back!(ExplainRequest, Query::Explain(about));
+        }
+        for lock in [Some(lock), None] {
+            reads_back!(ClaimRequest, Query::Claim { lock, claim: Claim::Request(request) });
+        }
+        for name in [Some(name), None] {
+            let (namespace, lock) = (namespace.clone(), name.clone());
+            reads_back!(HistoryRequest, Query::History { namespace: namespace.clone(), lock, after: position, rows });
+            let (show, older_than_ms, prefix) = (ListShow::Held, number, "fr".to_owned());
+            let filter = ListFilter { namespace, prefix, show, older_than_ms, after: name, rows };
+            reads_back!(ListRequest, Query::List(filter));
+        }
     }
 
     /// A subscription arrives as it was asked for; of a session the wire has all events, also for a reader of its end alone.
@@ -169,20 +212,16 @@ proptest! {
         let longest = Patience::For { ms: crate::limits::PATIENCE_MS_MAX };
         let patience = if patience == Patience::Session { longest } else { patience };
         let take = TakeLease { lock, take: LeaseRequestId(7), handle, access, lease_ms: number, patience, metadata };
-        let since = Some(LogTime(below));
-        for command in [
-            Command::CancelTake { lock: take.lock.clone(), take: take.take, handle: take.handle.clone() },
-            Command::DropLease { lock: take.lock.clone(), handle: take.handle.clone() },
-            Command::TakeLease(take),
-        ] {
-            let call = Call { age_ms: below, since, ..Call::new(command) };
-            let back = match &call.command {
-                Command::CancelTake { .. } => Call::try_from(pb::WithdrawRequest::try_from(&call).expect("its own")),
-                Command::DropLease { .. } => Call::try_from(pb::ReleaseRequest::try_from(&call).expect("its own")),
-                _ => Call::try_from(pb::AcquireRequest::try_from(&call).expect("its own")),
+        macro_rules! reads_back {
+            ($message:ident, $command:expr) => {
+                let call = Call { age_ms: below, since: Some(LogTime(below)), ..Call::new($command) };
+                prop_assert_eq!(Call::try_from(pb::$message::try_from(&call).expect("its own")), Ok(call));
             };
-            prop_assert_eq!(back, Ok(call));
         }
+        let TakeLease { lock, take: id, handle, .. } = take.clone();
+        reads_back!(AcquireRequest, Command::TakeLease(take));
+        reads_back!(ReleaseRequest, Command::DropLease { lock: lock.clone(), handle: handle.clone() });
+        reads_back!(WithdrawRequest, Command::CancelTake { lock, take: id, handle });
     }
 }
 
@@ -313,6 +352,38 @@ fn member_changes_read_back() {
         assert_eq!(MemberChange::try_from(pb::ChangeMembersRequest::from(&change)), Ok(change));
     }
     assert!(MemberChange::try_from(pb::ChangeMembersRequest { change: None }).is_err());
+}
+
+/// An event has the parts that its type says; a type that this version does not know is refused, too.
+#[test]
+fn an_event_without_a_part_of_its_type_is_refused_by_its_field() {
+    let position = Some(pb::Position { index: 3, n: 0 });
+    let (namespace, lock) = (Some("default".to_owned()), Some("dam".to_owned()));
+    let who = Some(pb::claim::Who::Request(pb::RequestId { session: 1, number: 1 }));
+    let released = pb::Event {
+        position,
+        namespace,
+        r#type: pb::EventType::Released.into(),
+        lock,
+        claim: Some(pb::Claim { who }),
+        token: Some(7),
+        held_ms: Some(2),
+        ..Default::default()
+    };
+    assert!(Event::try_from(released.clone()).is_ok());
+    let without = |field: &str, remove: fn(&mut pb::Event)| {
+        let mut event = released.clone();
+        remove(&mut event);
+        assert_eq!(Event::try_from(event).expect_err("refused").field, field);
+    };
+    without("position", |event| event.position = None);
+    without("namespace", |event| event.namespace = None);
+    without("lock", |event| event.lock = None);
+    without("claim", |event| event.claim = None);
+    without("token", |event| event.token = None);
+    without("held_ms", |event| event.held_ms = None);
+    without("type", |event| event.r#type = 0);
+    without("type", |event| event.r#type = 99);
 }
 
 /// An acquire and the answer to it take memory for their texts only, whichever way they go: a conversion adds nothing.

@@ -1,6 +1,6 @@
 //! What others may know of holders, waiters, sessions, documents and the cluster.
 
-use super::table::{Wire, must_be_set, wire_choices, wire_messages, wire_oneof, wire_shapes, wire_whole};
+use super::table::Wire;
 use crate::model::{
     Access, Arrival, BreakReport, Closing, Document, ExplainedWait, GrantFacts, HistoryRecord, HolderView, Invalid,
     LockSummary, Obstacle, Participant, ProcessPing, SessionView, WaiterView,
@@ -38,41 +38,27 @@ wire_shapes! {
     }
 }
 
-/// A record has the limit beside the mode; the wire has both in one.
-impl Wire<pb::HistoryRecord> for HistoryRecord {
-    fn to_wire(&self) -> pb::HistoryRecord {
-        let HistoryRecord { event, mode, limit, grant, previous, before, hash } = self;
-        pb::HistoryRecord {
-            event: event.to_wire(),
-            mode: mode.map(|mode| Access { mode, limit: *limit }.to_wire()),
-            grant: grant.to_wire(),
-            previous: previous.to_wire(),
-            before: before.to_wire(),
-            hash: hash.to_wire(),
-        }
-    }
-
-    fn from_wire(_: &'static str, wire: pb::HistoryRecord) -> Result<Self, Invalid> {
-        let pb::HistoryRecord { event, mode, grant, previous, before, hash } = wire;
-        let access: Option<Access> = Wire::from_wire("mode", mode)?;
-        Ok(HistoryRecord {
-            event: Wire::from_wire("event", event)?,
-            mode: access.map(|access| access.mode),
-            limit: access.and_then(|access| access.limit),
-            grant: Wire::from_wire("grant", grant)?,
-            previous: Wire::from_wire("previous", previous)?,
-            before: Wire::from_wire("before", before)?,
-            hash: Wire::from_wire("hash", hash)?,
-        })
-    }
+wire_leaves! {
+    // A record has the limit beside the mode; the wire has both in one.
+    HistoryRecord: pb::HistoryRecord, record => {
+        let HistoryRecord { event, mode, limit, grant, previous, before, hash } = record;
+        let mode = mode.map(|mode| Access { mode, limit: *limit }.to_wire());
+        let (event, grant) = (event.to_wire(), grant.to_wire());
+        let (previous, before, hash) = (previous.to_wire(), before.to_wire(), hash.to_wire());
+        pb::HistoryRecord { event, mode, grant, previous, before, hash }
+    }, (_, pb::HistoryRecord { event, mode, grant, previous, before, hash }) => {
+        let (mode, limit) = Option::<Access>::from_wire("mode", mode)?.map(|Access { mode, limit }| (mode, limit)).unzip();
+        let (event, grant) = (Wire::from_wire("event", event)?, Wire::from_wire("grant", grant)?);
+        let (previous, before) = (Wire::from_wire("previous", previous)?, Wire::from_wire("before", before)?);
+        let (limit, hash) = (limit.flatten(), Wire::from_wire("hash", hash)?);
+        Ok(HistoryRecord { event, mode, limit, grant, previous, before, hash })
+    };
 }
 
 wire_oneof! {
-    MemberChange = change_members_request::Change {
+    MemberChange = change_members_request::Change in ChangeMembersRequest.change {
         Add = AddMember { node, client, peer },
         Promote = PromoteMember { node, instead_of },
         Remove = RemoveMember { node },
     }
 }
-
-wire_choices! { MemberChange: ChangeMembersRequest.change, "change"; }

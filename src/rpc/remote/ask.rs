@@ -8,7 +8,9 @@ use crate::limits;
 use crate::model::{
     Command, EndSession, Handle, Invalid, Manage, Query, QueryReply, RenewalTarget, Reply, SessionId, Setting,
 };
-use crate::rpc::convert::{Wire, acquire_of_one, decided, dry_run, dry_run_answer, error_from_status, not_understood};
+use crate::rpc::convert::{
+    Question, Wire, acquire_of_one, decided, dry_run, dry_run_answer, error_from_status, not_understood,
+};
 use crate::rpc::pb;
 use crate::service::{Call, ClaimRef, Freshness, Proof, RenewalCall, ServiceError};
 
@@ -43,7 +45,7 @@ impl RemoteService {
 
     pub(super) async fn change_setting(&self, setting: Setting) -> Result<Reply, ServiceError> {
         let call = |asked, at| async move { reply(admin(at).change_setting(asked).await) };
-        self.shared.endpoints.ask(Effect::Repeats, pb::ChangeSettingRequest::from(setting), call).await
+        self.shared.endpoints.ask(Effect::Repeats, pb::ChangeSettingRequest::from(&setting), call).await
     }
 
     pub(super) async fn end_session(&self, end: &EndSession) -> Result<Reply, ServiceError> {
@@ -150,34 +152,28 @@ impl RemoteService {
         let at = self.shared.endpoints.ask(Effect::Reads, (), |(), at: At| async move { Ok(at) }).await?;
         let address = at.address.clone();
         let settled = reply(locks(at).wait_outcome(asked).await);
-        if let Err(error) = &settled {
-            match error {
-                ServiceError::NotSent { .. } | ServiceError::Unknown { .. } | ServiceError::Stopping => {
-                    self.shared.endpoints.forget(&address);
-                    if let Some(leader) = error.leader() {
-                        self.shared.endpoints.prefer(&leader.client);
-                    }
-                }
-                ServiceError::Invalid(_)
-                | ServiceError::Refused(_)
-                | ServiceError::Forbidden { .. }
-                | ServiceError::EventsMissed { .. }
-                | ServiceError::Internal(_) => {}
+        if let Err(error @ (ServiceError::NotSent { .. } | ServiceError::Unknown { .. } | ServiceError::Stopping)) =
+            &settled
+        {
+            self.shared.endpoints.forget(&address);
+            if let Some(leader) = error.leader() {
+                self.shared.endpoints.prefer(&leader.client);
             }
         }
         settled
     }
 
     pub(super) async fn question(&self, query: Query, freshness: Freshness) -> Result<QueryReply, ServiceError> {
+        let question = Question::new(query, freshness);
         /// Asks over the call of this name, with this message.
         macro_rules! ask {
             ($service:ident.$call:ident, $message:ident) => {{
-                let asked = pb::$message::try_from((&query, freshness))?;
+                let asked = pb::$message::try_from(&question)?;
                 let send = |asked, at| async move { answer($service(at).$call(asked).await) };
                 self.shared.endpoints.ask(Effect::Reads, asked, send).await
             }};
         }
-        match &query {
+        match &question.query {
             Query::Check { .. } => ask!(locks.check, CheckRequest),
             Query::Inspect { .. } => ask!(locks.inspect, InspectRequest),
             Query::List(_) => ask!(locks.list, ListRequest),

@@ -17,7 +17,7 @@ use super::line::{Answer, Ask, Line, Sending, Unanswered, has_room};
 use super::{Shared, led_elsewhere};
 use crate::limits;
 use crate::model::{LockKey, Namespace, Outcome, Reply};
-use crate::rpc::convert::{bytes_of, error_from_status, error_from_wire, not_understood};
+use crate::rpc::convert::{Wire, error_from_status, error_from_wire, not_understood};
 use crate::rpc::pb::client_frame::Body;
 use crate::rpc::pb::server_frame::Body as Told;
 use crate::rpc::{PROTOCOL_MAX, PROTOCOL_MIN, pb};
@@ -59,7 +59,7 @@ impl StreamHandle {
             protocol_max: PROTOCOL_MAX,
             features: Vec::new(),
             namespace: namespace.to_string(),
-            cluster_id: at.channel.cluster_id().map(bytes_of).unwrap_or_default(),
+            cluster_id: at.channel.cluster_id().to_wire(),
         };
         let address = at.address.clone();
         let opened_at = address.clone();
@@ -177,16 +177,8 @@ impl Asked {
 
 /// A stream that was refused or broke before anything but the hello was sent: nothing happened.
 fn never_sent(error: ServiceError) -> ServiceError {
-    match error {
-        ServiceError::Unknown { why, leader } => ServiceError::NotSent { why: NotSent::Unreachable(why), leader },
-        ServiceError::NotSent { .. }
-        | ServiceError::Invalid(_)
-        | ServiceError::Refused(_)
-        | ServiceError::Forbidden { .. }
-        | ServiceError::EventsMissed { .. }
-        | ServiceError::Stopping
-        | ServiceError::Internal(_) => error,
-    }
+    let ServiceError::Unknown { why, leader } = error else { return error };
+    ServiceError::NotSent { why: NotSent::Unreachable(why), leader }
 }
 
 fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {

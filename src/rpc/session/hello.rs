@@ -8,7 +8,7 @@ use tonic::Streaming;
 use super::{End, SessionStream};
 use crate::limits;
 use crate::model::Invalid;
-use crate::rpc::convert::{bytes_of, error_to_status, namespace};
+use crate::rpc::convert::{Wire, error_to_status, namespace};
 use crate::rpc::pb::client_frame::Body as Asked;
 use crate::rpc::pb::server_frame::Body;
 use crate::rpc::{PROTOCOL_MAX, PROTOCOL_MIN, pb};
@@ -31,7 +31,7 @@ impl<S: LockService> SessionStream<S> {
         let protocol = self.check(&hello)?;
         let leader = self.info.leader.borrow().as_ref().map(Into::into);
         let endpoints = self.info.endpoints.borrow().clone();
-        let cluster_id = self.info.cluster_id.borrow().map(bytes_of).unwrap_or_default();
+        let cluster_id = self.info.cluster_id.borrow().to_wire();
         self.push(Body::Hello(pb::ServerHello {
             protocol_min: PROTOCOL_MIN,
             protocol_max: PROTOCOL_MAX,

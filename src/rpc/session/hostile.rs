@@ -24,7 +24,7 @@ fn samples() -> Vec<Sample> {
         protocol_max: 9,
         features: vec!["of-tomorrow".to_owned()],
         namespace: "default".to_owned(),
-        cluster_id: vec![3; 16].into(),
+        cluster_id: "03".repeat(16),
     };
     let attach = pb::StreamAttach { session: SESSION, handle: "secret".to_owned(), attempt: 4 };
     let release = pb::StreamRelease { request, answered_below: 11, lock: lock.clone(), token: 77 };

@@ -265,19 +265,10 @@ impl<S: LockService> SessionStream<S> {
             Err(error) => {
                 let body = Some(Body::Error(error_to_wire(&error)));
                 self.send(Ok(pb::ServerFrame { number, body }))?;
-                match error {
-                    ServiceError::NotSent { why: NotSent::Overloaded { pause_ms }, .. } => {
-                        self.push(Body::Overloaded(pb::Overloaded { pause_ms }))
-                    }
-                    ServiceError::NotSent { .. }
-                    | ServiceError::Unknown { .. }
-                    | ServiceError::Invalid(_)
-                    | ServiceError::Refused(_)
-                    | ServiceError::Forbidden { .. }
-                    | ServiceError::EventsMissed { .. }
-                    | ServiceError::Stopping
-                    | ServiceError::Internal(_) => Ok(()),
+                if let ServiceError::NotSent { why: NotSent::Overloaded { pause_ms }, .. } = error {
+                    self.push(Body::Overloaded(pb::Overloaded { pause_ms }))?;
                 }
+                Ok(())
             }
         }
     }

@@ -106,7 +106,7 @@ async fn a_hello_that_does_not_fit_is_refused_by_its_field() {
     assert_eq!((status.code(), word(&status)), (Code::InvalidArgument, "invalid"));
     assert!(status.message().starts_with("protocol"), "{status:?}");
 
-    let cluster_id = crate::rpc::convert::bytes_of(0xdef);
+    let cluster_id = format!("{:032x}", 0xdef);
     let foreign = pb::ClientHello { protocol_min: 1, protocol_max: 1, cluster_id, ..Default::default() };
     let status = Raw::connect(&node, foreign).await.ended().await;
     assert!(status.message().starts_with("cluster_id"), "{status:?}");

@@ -146,7 +146,6 @@ pub(in crate::rpc) fn full_extras() -> Option<pb::Extras> {
     Some(pb::Extras {
         reentry,
         unfair: true,
-        lease_ms: Some(5_000),
         delay_ms: 9,
         value,
         parent,
@@ -167,6 +166,7 @@ pub(in crate::rpc) fn full_acquire() -> pb::StreamAcquire {
         wait_ms: patient(),
         metadata: described(),
         extras: full_extras(),
+        lease_ms: Some(5_000),
     }
 }
 
@@ -181,6 +181,7 @@ pub(in crate::rpc) fn full_set() -> pb::StreamAcquireSet {
         wait_ms: patient(),
         metadata: described(),
         extras: full_extras(),
+        lease_ms: Some(5_000),
     }
 }
 
@@ -188,7 +189,7 @@ pub(in crate::rpc) fn full_set() -> pb::StreamAcquireSet {
 pub(in crate::rpc) fn full_open() -> pb::StreamOpen {
     pb::StreamOpen {
         handle: "secret".to_owned(),
-        instance: vec![5; 16].into(),
+        instance: "05".repeat(16),
         ttl_ms: 10_000,
         disconnect_grace_ms: Some(4_000),
         metadata: described(),
@@ -218,7 +219,7 @@ fn claim() -> Option<pb::Claim> {
 /// Calls that ask for a change, without a session and with one.
 fn commands() -> Vec<Sample> {
     let (namespace, lock, handle) = texts();
-    let (take, lease_ms, age_ms, since_ms) = (bytes::Bytes::from(vec![9; 16]), 70_000, 5, Some(1_200));
+    let (take, lease_ms, age_ms, since_ms) = ("09".repeat(16), 70_000, 5, Some(1_200));
     let leased = pb::AcquireRequest {
         namespace: namespace.clone(),
         lock: lock.clone(),
@@ -300,7 +301,7 @@ fn acts() -> Vec<Sample> {
         whole("ManageRequest", manage(What::SetLimit(7))),
         whole("ManageRequest", manage(What::BreakHold(pb::Break { token, why: why.clone(), dry_run: true }))),
         whole("ManageRequest", manage(What::Ask(pb::Ask { token, why: why.clone() }))),
-        whole("ChangeSettingRequest", pb::ChangeSettingRequest::from(Setting::TtlMax(3_600_000))),
+        whole("ChangeSettingRequest", pb::ChangeSettingRequest::from(&Setting::TtlMax(3_600_000))),
         whole("EndSessionRequest", pb::EndSessionRequest { namespace: namespace.clone(), session: SESSION, why }),
         whole("ManageRequest", manage(What::HandOver(pb::HandOver { token, to: SESSION }))),
         whole("TransferRequest", pb::TransferRequest { to: 2 }),
@@ -332,12 +333,12 @@ fn questions() -> Vec<Sample> {
     };
     let about = Some(pb::explain_request::About::Request(pb::RequestId { session: SESSION, number: 3 }));
     let scope = Some(pb::watch_request::Scope::Prefix("fr".to_owned()));
-    let watch = pb::WatchRequest { scope, after, cluster_id: vec![3; 16].into(), ..Default::default() };
+    let watch = pb::WatchRequest { scope, after, cluster_id: "03".repeat(16), ..Default::default() };
     vec![
         whole("ListRequest", list),
         whole("SessionsRequest", pb::SessionsRequest { namespace: namespace.clone(), after: Some(3), rows, freshness }),
         whole("ExplainRequest", pb::ExplainRequest { namespace: namespace.clone(), about, freshness }),
-        whole("TotalsRequest", pb::TotalsRequest { freshness }),
+        whole("TotalsRequest", pb::TotalsRequest { namespace: namespace.clone(), freshness }),
         whole("WatchRequest", watch),
         of("CheckRequest", &|namespace, lock| {
             pb::CheckRequest { namespace, lock, token: 77, freshness }.encode_to_vec()
@@ -359,13 +360,13 @@ fn questions() -> Vec<Sample> {
 fn documents() -> Vec<Sample> {
     use pb::document_request::What;
     let (namespace, lock, handle) = texts();
-    let ts = bytes::Bytes::from(vec![7; 12]);
+    let ts = "07".repeat(12);
     let metadata = Some(pb::Metadata { process: "h:27017:1:2".to_owned(), ..Default::default() });
-    let grab = pb::Grab { lock: lock.clone(), ts: ts.clone(), metadata, term: Some(4), prepare: true };
+    let grab = pb::Grab { lock: lock.clone(), ts: ts.clone(), metadata, term: Some(4), prepare: true, seen: None };
     let swap = pb::SwapValue { lock: lock.clone(), handle, seen: Some("n1".to_owned()), value: Some("n2".to_owned()) };
     let changes = [
         What::Grab(grab.clone()),
-        What::Overtake(pb::Overtake { grab: Some(grab), seen: vec![8; 12].into() }),
+        What::Grab(pb::Grab { seen: Some("08".repeat(12)), ..grab }),
         What::Unlock(pb::Unlock { ts: ts.clone(), lock: Some(lock.clone()) }),
         What::UnlockAll(pb::UnlockAll { process: "h:27017:1:2".to_owned(), term: Some(4) }),
         What::Ping("h:27017:1:2".to_owned()),
@@ -377,13 +378,20 @@ fn documents() -> Vec<Sample> {
     let asked =
         |what| pb::DocumentRequest { namespace: namespace.clone(), age_ms: 4, since_ms: Some(3), what: Some(what) };
     let mut samples: Vec<_> = changes.map(|what| whole("DocumentRequest", asked(what))).into();
-    let (lock, after) = (Some(lock), Some("fa".to_owned()));
-    let find =
-        pb::FindDocumentsRequest { namespace: String::new(), lock, ts, after: after.clone(), rows: 5, freshness };
-    samples.push(whole("FindDocumentsRequest", find));
-    let process = Some("h:27017:1:2".to_owned());
-    let pings = pb::PingsRequest { namespace: String::new(), process, after, rows: 5, freshness };
-    samples.push(whole("PingsRequest", pings));
+    use pb::{find_documents_request, pings_request};
+    let process = "h:27017:1:2".to_owned();
+    for which in [
+        find_documents_request::Which::Lock(lock.clone()),
+        find_documents_request::Which::Ts(ts),
+        find_documents_request::Which::After(lock),
+    ] {
+        let find = pb::FindDocumentsRequest { namespace: String::new(), which: Some(which), rows: 5, freshness };
+        samples.push(whole("FindDocumentsRequest", find));
+    }
+    for which in [pings_request::Which::Process(process.clone()), pings_request::Which::After(process)] {
+        let pings = pb::PingsRequest { namespace: String::new(), which: Some(which), rows: 5, freshness };
+        samples.push(whole("PingsRequest", pings));
+    }
     samples
 }
 

@@ -1,0 +1,42 @@
+//! Refusals by the lock machine.
+
+use super::table::Wire;
+use crate::model::{DeadlockLink, Invalid, Refusal};
+use crate::rpc::pb;
+
+wire_messages! {
+    DeadlockLink = DeadlockLink { session, owner, who, what_for, lock, why }
+}
+
+wire_oneof! {
+    Refusal = refused::Why in Refused.why {
+        Held = HeldLock { lock, holder, closed },
+        AlreadyHeld = AlreadyHeld { lock, session, token },
+        KindMismatch = KindMismatch { lock, kind },
+        LimitMismatch = LimitConflict { lock, limit, asked },
+        LimitExceeded = LimitConflict { lock, limit, asked },
+        LimitUnknown { lock },
+        Deadlock = Cycle { ; links: cycle },
+        Quota = ReachedQuota { limit; kind: what },
+        NotHeld { lock },
+        HeldByOther = OtherHolder { lock, holder },
+        SessionEnded = SessionEnded { session, reason, why },
+        AlreadyOpen { session },
+        Tombstoned { reason },
+        WrongHandle,
+        StaleAttempt { newest },
+        TooOld = OldRequest { number, floor },
+        RequestReused { number },
+        OutOfBounds = OutOfBounds { field, advice; low_ms: low, high_ms: high, value_ms: value },
+        OtherDisk { node },
+        FeaturesUnsupported = UnsupportedLevel { to, node, supports },
+        FeatureLevel = LowLevel { needed, active },
+        Entered = EnteredHold { lock, depth },
+        NotAccepted = UnwillingSession { lock, session },
+        Changed = ChangedLock { lock, value },
+        MembersUnfit { why },
+        Closed { left_ms },
+        PermitsNotHeld = PermitConflict { lock, held, asked },
+        OtherNamespace = OtherNamespace { session, namespace, asked },
+    }
+}
