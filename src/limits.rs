@@ -128,6 +128,13 @@ pub const PAGE_ROWS_MAX: usize = 1_000;
 /// Renewals in one entry.
 pub const RENEWALS_AN_ENTRY_MAX: usize = 4_096;
 
+// Calls of programs without a stream.
+
+/// Acquires of one node that wait within their calls, and cancels of those whose callers went away.
+pub const UNARY_CLAIMS_MAX: usize = 16_384;
+/// Random bits of the number that a node draws for a session's request; log time in milliseconds stands above them, for 69 years.
+pub const DRAWN_REQUEST_RANDOM_BITS: u32 = 22;
+
 // Tokens.
 
 /// Bits of a fencing token and of a session id that count; the epoch stands above them.

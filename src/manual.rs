@@ -23,6 +23,9 @@ pub mod history {}
 #[doc = include_str!("manual/tokens.md")]
 pub mod tokens {}
 
+#[doc = include_str!("manual/other-languages.md")]
+pub mod other_languages {}
+
 #[doc = include_str!("manual/proof.md")]
 pub mod proof {}
 

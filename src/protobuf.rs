@@ -16,8 +16,9 @@ use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder};
 use tonic_prost::ProstEncoder;
 
 use crate::limits::{
-    EXPLAINED_OBSTACLES_MAX, EXPLAINED_WAITS_MAX, HOLDERS_A_LOCK_MAX, LIST_ELEMENTS_MAX, LOCKS_A_SET_MAX, MEMBERS_MAX,
-    MESSAGE_BUFFER_BYTES, PAGE_ROWS_MAX, REPLICATION_ENTRIES_MAX, WAITERS_A_LOCK_MAX, WRITTEN_TOGETHER_BYTES,
+    CYCLE_LINKS_MAX, EXPLAINED_OBSTACLES_MAX, EXPLAINED_WAITS_MAX, HOLDERS_A_LOCK_MAX, LIST_ELEMENTS_MAX,
+    LOCKS_A_SET_MAX, MEMBERS_MAX, MESSAGE_BUFFER_BYTES, PAGE_ROWS_MAX, REPLICATION_ENTRIES_MAX, WAITERS_A_LOCK_MAX,
+    WRITTEN_TOGETHER_BYTES,
 };
 
 /// A repeated field of a message.
@@ -39,7 +40,7 @@ const fn lists(message: &str) -> &'static [List] {
     const PAGE: &[List] = &[list("rows", &[4], PAGE_ROWS_MAX)];
     match message.as_bytes() {
         b"ClientFrame" => const { &[of_client("features", &[2, 3]), of_client("members", &[12, 3])] },
-        b"SessionAcquireSetRequest" => const { &[of_client("members", &[4, 3])] },
+        b"CommandRequest" => const { &[of_client("members", &[4, 3])] },
         b"RenewRequest" => const { &[of_client("renewals", &[2])] },
         b"AppendRequest" => const { &[list("entries", &[4], REPLICATION_ENTRIES_MAX as usize)] },
         b"FindDocumentsReply" | b"ListReply" | b"PingsReply" | b"SessionsReply" => PAGE,
@@ -63,11 +64,23 @@ const fn lists(message: &str) -> &'static [List] {
                 ]
             }
         }
-        b"Reply" => const { &[list("members", &[9, 1], LOCKS_A_SET_MAX)] },
-        b"ClaimReply" => const { &[list("members", &[4, 9, 1], LOCKS_A_SET_MAX)] },
+        b"Error" => const { &[list("links", &[30, 7, 1], CYCLE_LINKS_MAX)] },
+        b"Reply" => {
+            const { &[list("members", &[9, 1], LOCKS_A_SET_MAX), list("links", &[20, 30, 7, 1], CYCLE_LINKS_MAX)] }
+        }
+        b"ClaimReply" => {
+            const { &[list("members", &[4, 9, 1], LOCKS_A_SET_MAX), list("links", &[4, 20, 30, 7, 1], CYCLE_LINKS_MAX)] }
+        }
         b"RenewReply" => {
             const MEMBERS: usize = LIST_ELEMENTS_MAX * LOCKS_A_SET_MAX;
-            const { &[list("replies", &[2], LIST_ELEMENTS_MAX), list("members", &[2, 9, 1], MEMBERS)] }
+            const LINKS: usize = LIST_ELEMENTS_MAX * CYCLE_LINKS_MAX;
+            const {
+                &[
+                    list("replies", &[2], LIST_ELEMENTS_MAX),
+                    list("members", &[2, 9, 1], MEMBERS),
+                    list("links", &[2, 20, 30, 7, 1], LINKS),
+                ]
+            }
         }
         b"StatusReply" => const { &[list("nodes", &[8], MEMBERS_MAX)] },
         _ => &[],

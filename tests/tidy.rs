@@ -282,6 +282,20 @@ fn public_messages() -> Vec<(String, String)> {
     files
 }
 
+/// The name that a line of a file of messages declares, if it declares one: of a field, a message, a call, a value.
+fn declared(line: &str) -> Option<&str> {
+    let code = line.split("//").next().unwrap_or_default().trim();
+    let words: Vec<_> = code.split_whitespace().collect();
+    match words.as_slice() {
+        ["message" | "enum" | "service" | "oneof" | "rpc", name, ..] => {
+            Some(name.split('(').next().unwrap_or_default())
+        }
+        ["option" | "syntax", ..] => None,
+        [.., name, "=", number] if number.trim_end_matches(';').parse::<u32>().is_ok() => Some(name),
+        _ => None,
+    }
+}
+
 /// A name of a field, a message, a call or a value that is a keyword of Python can only be written with `getattr` there.
 #[test]
 fn no_name_of_a_message_is_a_keyword_of_python() {
@@ -292,25 +306,42 @@ fn no_name_of_a_message_is_a_keyword_of_python() {
     let (mut names, mut broken) = (0, Vec::new());
     for (path, text) in public_messages() {
         for (line, number) in text.lines().zip(1..) {
-            let code = line.split("//").next().unwrap_or_default();
-            let words: Vec<_> = code.split(|c: char| !(c.is_alphanumeric() || c == '_')).collect();
-            let name = match words.iter().find(|word| !word.is_empty()).copied() {
-                Some(declared @ ("message" | "enum" | "service" | "rpc" | "oneof")) => {
-                    words.iter().find(|word| !word.is_empty() && **word != declared)
-                }
-                _ => code.split_once('=').and_then(|(before, _)| {
-                    let end = before.split_whitespace().last()?;
-                    words.iter().find(|word| **word == end)
-                }),
-            };
+            let name = declared(line);
             names += usize::from(name.is_some());
-            if name.is_some_and(|name| keywords.contains(name)) {
+            if name.is_some_and(|name| keywords.contains(&name)) {
                 broken.push(format!("{path}:{number}: {}", line.trim()));
             }
         }
     }
     assert!(names > 500, "only {names} names were found");
     report("keywords of Python as names", &broken);
+}
+
+/// Everything that a client of another language can name says what it is in a comment of its own: such a client sees nothing else.
+#[test]
+fn every_part_of_a_message_has_its_comment() {
+    const WORDS_MIN: usize = 4;
+    let (mut found, mut broken) = (0, Vec::new());
+    for (path, text) in public_messages() {
+        let mut comment = String::new();
+        for (line, number) in text.lines().zip(1..) {
+            if let Some(said) = line.trim().strip_prefix("//") {
+                comment = comment + " " + said.trim();
+                continue;
+            }
+            if let Some(name) = declared(line) {
+                found += 1;
+                let words = comment.split_whitespace().count();
+                let elsewhere = words == 2 && comment.trim().starts_with("See ");
+                if words < WORDS_MIN || elsewhere {
+                    broken.push(format!("{path}:{number}: {name}: {:?}", comment.trim()));
+                }
+            }
+            comment.clear();
+        }
+    }
+    assert!(found > 700, "only {found} were found");
+    report("parts of messages that do not say what they are", &broken);
 }
 
 /// Nothing unfinished is left behind, and no test is switched off.

@@ -58,7 +58,7 @@ fn asked_ms(error: &ServiceError) -> u64 {
 /// One caller's patience with a service that does not answer. It counts from the first failure in a row, so it
 /// bounds an outage, not the whole call.
 #[derive(Debug)]
-pub(super) struct Retry {
+pub(crate) struct Retry {
     clock: Arc<dyn Clock>,
     patience: Duration,
     /// How long one attempt may take before it counts as failed.
@@ -70,12 +70,12 @@ pub(super) struct Retry {
 }
 
 impl Retry {
-    pub(super) fn new(clock: Arc<dyn Clock>, patience: Duration) -> Self {
+    pub(crate) fn new(clock: Arc<dyn Clock>, patience: Duration) -> Self {
         Self { clock, patience, attempt_wait: patience, timely: false, backoff: Backoff::new(), failing_since: None }
     }
 
     /// Never gives up by itself: for work that somebody else ends.
-    pub(super) fn for_ever(clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn for_ever(clock: Arc<dyn Clock>) -> Self {
         Self { attempt_wait: REQUEST_WAIT, ..Self::new(clock, Duration::MAX) }
     }
 
@@ -94,7 +94,7 @@ impl Retry {
     }
 
     /// Tries until there is an answer. Gives the error back if trying again cannot help or patience is over.
-    pub(super) async fn until_answered<T, F>(&mut self, mut attempt: impl FnMut() -> F) -> Result<T, ServiceError>
+    pub(crate) async fn until_answered<T, F>(&mut self, mut attempt: impl FnMut() -> F) -> Result<T, ServiceError>
     where
         F: Future<Output = Result<T, ServiceError>>,
     {

@@ -70,7 +70,9 @@ pub use take::LeaseRequest;
 pub use tokens::TokenFilter;
 pub use watch::Watch;
 
-use backoff::Retry;
+pub(crate) use backoff::Retry;
+pub(crate) use session::default_ttl_ms;
+pub(crate) use waiting::settled;
 
 /// A client of a lock service, in one namespace. Clones share the session that [`lock`](Self::lock) opens.
 #[derive(Clone)]

@@ -103,7 +103,7 @@ impl<S: LockService> SessionBuilder<S> {
 }
 
 /// 10 s, or twice the cluster's floor where that is more: one failed failover does not end it.
-fn default_ttl_ms(floor_ms: u64) -> u64 {
+pub(crate) fn default_ttl_ms(floor_ms: u64) -> u64 {
     TTL_MS_DEFAULT_MIN.max(floor_ms.saturating_mul(2))
 }
 

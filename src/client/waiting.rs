@@ -17,10 +17,10 @@ pub(super) async fn passed(clock: &dyn Clock, deadline: Option<Instant>) {
 }
 
 /// An outcome that is not a place in the queue.
-pub(super) struct Settled {
+pub(crate) struct Settled {
     /// When the attempt that it answers was sent; `None` where it was waited for.
     pub(super) sent: Option<Instant>,
-    pub(super) reply: Reply,
+    pub(crate) reply: Reply,
 }
 
 /// Asks until there is an outcome that is not a place in the queue; `queued` is told each place. `attempt` is the request
@@ -29,7 +29,7 @@ pub(super) struct Settled {
 /// A wait that breaks off costs no command: the cluster is asked where the claim stands, which changes nothing, so that a
 /// thousand waiters come through a change of leader without a thousand entries in the log. Only a claim that is not known
 /// there is asked for anew, under its own number or id.
-pub(super) async fn settled<S, F, W>(
+pub(crate) async fn settled<S, F, W>(
     service: &S,
     claim: &ClaimRef,
     retry: &mut Retry,

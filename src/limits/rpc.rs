@@ -17,6 +17,14 @@ pub const STREAM_FRAMES_WAITING_MAX: usize = 512;
 pub const STREAMS_A_CONNECTION_MAX: u32 = 4_096;
 /// All headers of one call together, and an error's metadata.
 pub const HEADER_LIST_BYTES_MAX: u32 = 32 * 1024;
+/// What the status of a call may take of its headers: more than eight kibibytes some clients do not take.
+pub const ERROR_STATUS_BYTES_MAX: usize = 8 * 1024;
+/// What the other headers of an answer take beside the message and the details of its status.
+pub const ERROR_REST_BYTES: usize = 1024;
+/// A text of an error that another program made.
+pub const ERROR_TEXT_BYTES_MAX: usize = 1024;
+/// So much of an error's text is left at least, where what was exactly in the way is long.
+pub const ERROR_TEXT_BYTES_MIN: usize = 64;
 /// Bytes of one stream that may be under way unread.
 pub const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
 /// Bytes of one connection that may be under way unread.

@@ -6,6 +6,7 @@
 pub mod pb;
 
 mod admin;
+mod calls;
 mod connect;
 mod convert;
 mod documents;
@@ -24,6 +25,8 @@ pub use remote::{RemoteService, RemoteSettings};
 pub use server::{Routes, ServeError, routes, serve, serve_incoming};
 pub use tls::TlsSettings;
 
+/// The Raft group that serves every namespace: there is one.
+const GROUP: u32 = 0;
 /// Oldest protocol of session streams that this version speaks.
 pub const PROTOCOL_MIN: u32 = 1;
 /// Newest protocol of session streams that this version speaks.

@@ -62,7 +62,7 @@ pub async fn routes<S: LockService>(
 ) -> Result<Routes, ServeError> {
     let streams = Tasks::default();
     let cluster_id = info.cluster_id.clone();
-    let locks = Locks { service: service.clone(), info, stop, tasks: streams.clone() };
+    let locks = Locks::new(service.clone(), info, stop, streams.clone());
     let locks = LocksServer::new(locks)
         .max_decoding_message_size(limits::FRAME_BYTES_MAX)
         .max_encoding_message_size(limits::ANSWER_BYTES_MAX);

@@ -10,6 +10,7 @@ use tokio::time::sleep;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
+use super::calls::Calls;
 use super::convert::{
     Question, dry_run_reply, error_to_status, lock_key, namespace, read_dry_run, reply_to_answer, required,
 };
@@ -27,17 +28,23 @@ use crate::service::{
 
 /// `Locks` over any service.
 pub(super) struct Locks<S> {
-    pub(super) service: S,
-    pub(super) info: ServerInfo,
+    service: S,
+    info: ServerInfo,
     /// True once the node stops: what waits without a bound of its own ends then.
-    pub(super) stop: watch::Receiver<bool>,
-    pub(super) tasks: Tasks,
+    stop: watch::Receiver<bool>,
+    tasks: Tasks,
+    calls: Calls<S>,
 }
 
 pub(super) type Answers<T> = Result<Response<T>, Status>;
 
 impl<S: LockService> Locks<S> {
-    async fn command<M>(&self, namespace_text: String, message: M) -> Answers<pb::Reply>
+    pub(super) fn new(service: S, info: ServerInfo, stop: watch::Receiver<bool>, tasks: Tasks) -> Self {
+        let calls = Calls::new(service.clone(), tasks.clone());
+        Self { service, info, stop, tasks, calls }
+    }
+
+    async fn submit<M>(&self, namespace_text: String, message: M) -> Answers<pb::Reply>
     where
         Call: TryFrom<M, Error = Invalid>,
     {
@@ -159,70 +166,51 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
         Ok(Response::new(ReceiverStream::new(frames).map(|frame: Outgoing| frame.map(|frame| *frame))))
     }
 
-    async fn acquire(&self, request: Request<pb::AcquireRequest>) -> Answers<pb::Reply> {
-        let asked = request.into_inner();
-        self.command(asked.namespace.clone(), asked).await
+    async fn open_session(&self, request: Request<pb::OpenSessionRequest>) -> Answers<pb::OpenSessionReply> {
+        self.calls.open(request.into_inner()).await.map(Response::new)
     }
 
-    async fn refresh(&self, request: Request<pb::RefreshRequest>) -> Answers<pb::Reply> {
-        let pb::RefreshRequest { namespace, lock, handle, lease_ms, attempt } = request.into_inner();
-        let target = pb::LeaseTarget { lock: Some(pb::LockKey { namespace: String::new(), name: lock }), lease_ms };
-        let target = Some(pb::renewal::Target::Lease(target));
-        let renewal = renewal(&namespace, pb::Renewal { target, handle, attempt }).map_err(refused)?;
-        let replies = self.service.renew(vec![renewal]).await.map_err(|error| error_to_status(&error))?;
-        let reply = replies.first().ok_or_else(|| Status::internal("a renewal was not answered"))?;
-        reply_to_answer(super::convert::namespace(&namespace).map_err(refused)?.as_str(), reply).map(Response::new)
+    async fn keep_alive(&self, request: Request<pb::KeepAliveRequest>) -> Answers<pb::KeepAliveReply> {
+        self.calls.keep_alive(request.into_inner()).await.map(Response::new)
     }
 
-    async fn release(&self, request: Request<pb::ReleaseRequest>) -> Answers<pb::Reply> {
-        let asked = request.into_inner();
-        self.command(asked.namespace.clone(), asked).await
+    async fn acquire(&self, request: Request<pb::AcquireRequest>) -> Answers<pb::AcquireReply> {
+        let mut stop = self.stop.clone();
+        let stopped = async move { drop(stop.wait_for(|stopped| *stopped).await) };
+        self.calls.acquire(request.into_inner(), stopped).await.map(Response::new)
+    }
+
+    async fn release(&self, request: Request<pb::ReleaseRequest>) -> Answers<pb::ReleaseReply> {
+        self.calls.release(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn close_session(&self, request: Request<pb::CloseSessionRequest>) -> Answers<pb::CloseSessionReply> {
+        self.calls.close(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn refresh(&self, request: Request<pb::RefreshRequest>) -> Answers<pb::RefreshReply> {
+        self.calls.refresh(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn enqueue(&self, request: Request<pb::AcquireRequest>) -> Answers<pb::Reply> {
+        let asked = self.calls.filled(request.into_inner()).await.map_err(|error| error_to_status(&error))?;
+        self.submit(asked.namespace.clone(), asked).await
     }
 
     async fn withdraw(&self, request: Request<pb::WithdrawRequest>) -> Answers<pb::Reply> {
         let asked = request.into_inner();
-        self.command(asked.namespace.clone(), asked).await
+        self.submit(asked.namespace.clone(), asked).await
     }
 
-    async fn open_session(&self, request: Request<pb::OpenSessionRequest>) -> Answers<pb::Reply> {
+    async fn command(&self, request: Request<pb::CommandRequest>) -> Answers<pb::Reply> {
         let asked = request.into_inner();
-        self.command(asked.namespace.clone(), asked).await
-    }
-
-    async fn close_session(&self, request: Request<pb::CloseSessionRequest>) -> Answers<pb::Reply> {
-        let asked = request.into_inner();
-        self.command(asked.namespace.clone(), asked).await
-    }
-
-    async fn session_acquire(&self, request: Request<pb::SessionAcquireRequest>) -> Answers<pb::Reply> {
-        let asked = request.into_inner();
-        self.command(asked.namespace.clone(), asked).await
-    }
-
-    async fn session_acquire_set(&self, request: Request<pb::SessionAcquireSetRequest>) -> Answers<pb::Reply> {
-        let asked = request.into_inner();
-        self.command(asked.namespace.clone(), asked).await
-    }
-
-    async fn session_release(&self, request: Request<pb::SessionReleaseRequest>) -> Answers<pb::Reply> {
-        let asked = request.into_inner();
-        self.command(asked.namespace.clone(), asked).await
-    }
-
-    async fn session_cancel(&self, request: Request<pb::SessionCancelRequest>) -> Answers<pb::Reply> {
-        let asked = request.into_inner();
-        self.command(asked.namespace.clone(), asked).await
-    }
-
-    async fn session_alter(&self, request: Request<pb::SessionAlterRequest>) -> Answers<pb::Reply> {
-        let asked = request.into_inner();
-        self.command(asked.namespace.clone(), asked).await
+        self.submit(asked.namespace.clone(), asked).await
     }
 
     async fn manage(&self, request: Request<pb::ManageRequest>) -> Answers<pb::Reply> {
         let asked = request.into_inner();
         let Some(query) = read_dry_run(&asked).map_err(refused)? else {
-            return self.command(asked.namespace.clone(), asked).await;
+            return self.submit(asked.namespace.clone(), asked).await;
         };
         let namespace = namespace(&asked.namespace).map_err(refused)?;
         let answered = self.service.query(query, Freshness::Linearizable).await;
@@ -232,7 +220,7 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
 
     async fn end_session(&self, request: Request<pb::EndSessionRequest>) -> Answers<pb::Reply> {
         let asked = request.into_inner();
-        self.command(asked.namespace.clone(), asked).await
+        self.submit(asked.namespace.clone(), asked).await
     }
 
     async fn renew(&self, request: Request<pb::RenewRequest>) -> Answers<pb::RenewReply> {

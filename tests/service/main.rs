@@ -5,11 +5,13 @@
 #[macro_use]
 mod ways;
 mod alone;
+mod calls;
 mod changes;
 mod clusters;
 mod compat;
 mod faulty;
 mod lost_time;
+mod other_languages;
 mod sets;
 mod runtimes;
 mod secrets;

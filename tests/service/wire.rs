@@ -2,9 +2,10 @@
 
 use lockkeeper::client::Client;
 use lockkeeper::rpc::pb;
+use lockkeeper::rpc::pb::command_request::Command;
 use lockkeeper::rpc::pb::locks_client::LocksClient;
-use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
@@ -168,16 +169,20 @@ async fn a_unary_wait_with_a_limit_says_whether_the_name_is_free() {
 
 /// Opens a session in the namespace `default`, by a call.
 async fn opened(locks: &mut LocksClient<Channel>, handle: &str) -> u64 {
-    let open = pb::StreamOpen {
-        handle: handle.to_owned(),
-        instance: "07".repeat(16),
-        ttl_ms: 10_000,
-        ..pb::StreamOpen::default()
-    };
-    let asked = pb::OpenSessionRequest { namespace: String::new(), open: Some(open) };
-    let reply = locks.open_session(asked).await.expect("opened").into_inner();
-    let Some(pb::reply::Outcome::Opened(opened)) = reply.outcome else { panic!("not opened: {reply:?}") };
-    opened.session
+    let asked = pb::OpenSessionRequest { handle: handle.to_owned(), ..Default::default() };
+    locks.open_session(asked).await.expect("opened").into_inner().session.expect("its proof").id
+}
+
+/// One command of a session in this namespace.
+async fn commanded(
+    locks: &mut LocksClient<Channel>,
+    namespace: &str,
+    session: &pb::SessionProof,
+    command: pb::command_request::Command,
+) -> Result<Option<pb::reply::Outcome>, Status> {
+    let (namespace, session, command) = (namespace.to_owned(), Some(session.clone()), Some(command));
+    let answered = locks.command(pb::CommandRequest { namespace, session, command }).await;
+    answered.map(|reply| reply.into_inner().outcome)
 }
 
 fn acquire_of(lock: &str, request: u64) -> pb::StreamAcquire {
@@ -233,16 +238,36 @@ async fn a_hold_is_renewed_by_the_handle_of_its_session_only() {
     let mut locks = LocksClient::new(node().await);
     let session = opened(&mut locks, "of-the-hold").await;
     let (lock, lease_ms) = ("leased-and-renewed".to_owned(), 60_000);
-    let acquire = Some(pb::StreamAcquire { lease_ms: Some(lease_ms), ..acquire_of(&lock, 1) });
-    let handle = "of-the-hold".to_owned();
-    let asked = pb::SessionAcquireRequest { namespace: String::new(), session, handle, acquire };
-    let reply = locks.session_acquire(asked).await.expect("answered").into_inner();
-    let Some(pb::reply::Outcome::Granted(grant)) = reply.outcome else { panic!("not granted: {reply:?}") };
+    let acquire = Command::Acquire(pb::StreamAcquire { lease_ms: Some(lease_ms), ..acquire_of(&lock, 1) });
+    let proof = pb::SessionProof { id: session, handle: "of-the-hold".to_owned() };
+    let outcome = commanded(&mut locks, "", &proof, acquire).await.expect("answered");
+    let Some(pb::reply::Outcome::Granted(grant)) = outcome else { panic!("not granted: {outcome:?}") };
     let lock = Some(pb::LockKey { namespace: String::new(), name: lock });
     let hold = pb::renewal::Target::Hold(pb::HoldTarget { session, lock, token: grant.token, lease_ms });
     let answers = renewed_by(&mut locks, "", &hold, &["wrong", "of-the-hold", "renewed"]).await;
     let wrong = "the handle does not belong to it";
     assert_eq!(answers, [wrong, "renewed", wrong]);
+}
+
+/// Every command of a session that holds this lock with this token, by this request.
+fn commands(lock: &str, token: u64, request: u64) -> [(&'static str, Command); 6] {
+    let pb::StreamAcquire { mode, wait_ms, .. } = acquire_of("elsewhere", 3);
+    let members = vec![pb::SetMember { lock: "elsewhere".to_owned(), mode }];
+    let set = pb::StreamAcquireSet { request: 3, members, wait_ms, ..Default::default() };
+    let what = Some(pb::stream_alter::What::SetValue(pb::SetValue { token, value: Some("x".to_owned()) }));
+    [
+        ("command acquire", Command::Acquire(acquire_of("elsewhere", 2))),
+        ("command acquire_set", Command::AcquireSet(set)),
+        ("command release", {
+            Command::Release(pb::StreamRelease { request: 4, answered_below: 0, lock: lock.to_owned(), token })
+        }),
+        (
+            "command alter",
+            Command::Alter(pb::StreamAlter { request: 5, answered_below: 0, lock: lock.to_owned(), what }),
+        ),
+        ("command cancel", Command::Cancel(pb::StreamCancel { request })),
+        ("command close", Command::Close(pb::StreamClose { end: pb::SessionClose::Done.into() })),
+    ]
 }
 
 /// A call that names another namespace than the one in which its session lives is refused, and the refusal names both.
@@ -252,48 +277,50 @@ async fn a_session_is_refused_in_another_namespace() {
     let mut locks = LocksClient::new(node().await);
     let handle = "of-default".to_owned();
     let session = opened(&mut locks, &handle).await;
+    let proof = pb::SessionProof { id: session, handle };
     let namespace = "billing".to_owned();
     let (lock, request) = ("only-in-default".to_owned(), 1);
 
-    let acquire = Some(acquire_of(&lock, request));
-    let asked = pb::SessionAcquireRequest { namespace: String::new(), session, handle: handle.clone(), acquire };
-    let held = locks.session_acquire(asked.clone()).await.expect("its own namespace").into_inner();
-    let Some(pb::reply::Outcome::Granted(pb::Granted { token, .. })) = held.outcome else { panic!("{held:?}") };
+    let acquire = Command::Acquire(acquire_of(&lock, request));
+    let held = commanded(&mut locks, "", &proof, acquire).await.expect("its own namespace");
+    let Some(pb::reply::Outcome::Granted(pb::Granted { token, .. })) = held else { panic!("{held:?}") };
 
-    let of = || (namespace.clone(), session, handle.clone());
     let mut refusals = Vec::new();
-    let acquire = Some(acquire_of("elsewhere", 2));
-    let (namespace, session, handle) = of();
-    let asked = pb::SessionAcquireRequest { namespace, session, handle, acquire };
-    refusals.push(("acquire", locks.session_acquire(asked).await.map(drop)));
-    let pb::StreamAcquire { mode, wait_ms, .. } = acquire_of("elsewhere", 3);
-    let members = vec![pb::SetMember { lock: "elsewhere".to_owned(), mode }];
-    let acquire = Some(pb::StreamAcquireSet { request: 3, members, wait_ms, ..Default::default() });
-    let (namespace, session, handle) = of();
-    let asked = pb::SessionAcquireSetRequest { namespace, session, handle, acquire };
-    refusals.push(("acquire a set", locks.session_acquire_set(asked).await.map(drop)));
-    let release = Some(pb::StreamRelease { request: 4, answered_below: 0, lock: lock.clone(), token });
-    let (namespace, session, handle) = of();
-    let asked = pb::SessionReleaseRequest { namespace, session, handle, release };
-    refusals.push(("release", locks.session_release(asked).await.map(drop)));
-    let what = Some(pb::stream_alter::What::SetValue(pb::SetValue { token, value: Some("x".to_owned()) }));
-    let alter = Some(pb::StreamAlter { request: 5, answered_below: 0, lock: lock.clone(), what });
-    let (namespace, session, handle) = of();
-    refusals.push((
-        "alter",
-        locks.session_alter(pb::SessionAlterRequest { namespace, session, handle, alter }).await.map(drop),
-    ));
-    let (namespace, session, handle) = of();
-    let asked = pb::SessionCancelRequest { namespace, session, handle, request };
-    refusals.push(("cancel", locks.session_cancel(asked).await.map(drop)));
-    let (namespace, session, handle) = of();
-    let end = pb::SessionClose::Done.into();
-    refusals.push((
-        "close",
-        locks.close_session(pb::CloseSessionRequest { namespace, session, handle, end }).await.map(drop),
-    ));
+    for (call, command) in commands(&lock, token, request) {
+        refusals.push((call, commanded(&mut locks, &namespace, &proof, command).await.map(drop)));
+    }
+    let asked = || pb::AcquireRequest {
+        namespace: namespace.clone(),
+        lock: "elsewhere".to_owned(),
+        holder: Some(pb::acquire_request::Holder::Session(proof.clone())),
+        request: "6".to_owned(),
+        ..Default::default()
+    };
+    refusals.push(("acquire", locks.acquire(asked()).await.map(drop)));
+    refusals.push(("enqueue", locks.enqueue(asked()).await.map(drop)));
+    let holder = Some(pb::release_request::Holder::Session(proof.clone()));
+    let released =
+        pb::ReleaseRequest { namespace: namespace.clone(), lock: lock.clone(), holder, token, ..Default::default() };
+    refusals.push(("release", locks.release(released).await.map(drop)));
+    let holder = Some(pb::refresh_request::Holder::Session(proof.clone()));
+    let refreshed =
+        pb::RefreshRequest { namespace: namespace.clone(), lock: lock.clone(), holder, token, ..Default::default() };
+    refusals.push(("refresh", locks.refresh(refreshed).await.map(drop)));
+    let holder = Some(pb::withdraw_request::Holder::Session(proof.clone()));
+    let request_text = request.to_string();
+    let withdrawn = pb::WithdrawRequest {
+        namespace: namespace.clone(),
+        lock: lock.clone(),
+        holder,
+        request: request_text,
+        ..Default::default()
+    };
+    refusals.push(("withdraw", locks.withdraw(withdrawn).await.map(drop)));
+    let renewed = pb::KeepAliveRequest { namespace: namespace.clone(), session: Some(proof.clone()), attempt: 0 };
+    refusals.push(("keep_alive", locks.keep_alive(renewed).await.map(drop)));
+    let closed = pb::CloseSessionRequest { namespace: namespace.clone(), session: Some(proof.clone()), lost: false };
+    refusals.push(("close", locks.close_session(closed).await.map(drop)));
     let claim = || Some(pb::Claim { who: Some(pb::claim::Who::Request(pb::RequestId { session, number: request })) });
-    let (namespace, ..) = of();
     let asked = pb::WaitOutcomeRequest { namespace, lock: lock.clone(), claim: claim() };
     refusals.push(("wait_outcome", locks.wait_outcome(asked).await.map(drop)));
 

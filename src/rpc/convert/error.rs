@@ -1,12 +1,18 @@
-//! Errors as gRPC statuses with metadata, and as messages on the stream; rebuilt exactly on the other side.
+//! Errors as gRPC statuses with details and metadata, and as messages on the stream; rebuilt on the other side.
+//!
+//! The details are what every language reads: a `google.rpc.Status` with a `google.rpc.ErrorInfo`, a `google.rpc.RetryInfo` and our
+//! own `Error`. The crate of those messages has no place for one of our own beside them, so that the few fields stand here.
 
+use std::collections::BTreeMap;
 use std::error::Error as _;
 
-use serde::{Deserialize, Serialize};
+use prost::{Message, Name};
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code, ConnectError, Status};
 
-use crate::model::{Invalid, LogTime, Outcome, Reply};
+use super::refusal;
+use crate::limits;
+use crate::model::{EndReason, Invalid, LockKey, LogTime, Outcome, Reply};
 use crate::protobuf::{Refuse, TooMany};
 use crate::rpc::pb;
 use crate::service::{Advice, LeaderHint, NotSent, ServiceError, Word};
@@ -14,22 +20,66 @@ use crate::service::{Advice, LeaderHint, NotSent, ServiceError, Word};
 const WORD: &str = "lockkeeper-error";
 const ADVICE: &str = "lockkeeper-advice";
 const LEADER: &str = "lockkeeper-leader";
-const DETAIL: &str = "lockkeeper-detail-bin";
+/// Who defines the reasons in an `ErrorInfo`.
+const DOMAIN: &str = "lockkeeper";
 
-/// The whole error, as it stands in `lockkeeper-detail-bin`.
-#[derive(Debug, Serialize, Deserialize)]
-struct Detail {
-    error: ServiceError,
-    /// For a refusal: the entry that decided it, and its stamp.
-    #[serde(default)]
-    index: u64,
-    #[serde(default)]
-    stamp_ms: u64,
+/// `google.rpc.Status`.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct RichStatus {
+    #[prost(int32, tag = "1")]
+    pub(super) code: i32,
+    #[prost(string, tag = "2")]
+    pub(super) message: String,
+    #[prost(message, repeated, tag = "3")]
+    pub(super) details: Vec<Any>,
+}
+
+/// `google.protobuf.Any`.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Any {
+    #[prost(string, tag = "1")]
+    pub(super) type_url: String,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) value: Vec<u8>,
+}
+
+impl Any {
+    fn new(name: &str, message: &impl Message) -> Self {
+        Self { type_url: format!("type.googleapis.com/{name}"), value: message.encode_to_vec() }
+    }
+}
+
+/// `google.rpc.ErrorInfo`.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ErrorInfo {
+    /// The word of the error in capital letters.
+    #[prost(string, tag = "1")]
+    pub(super) reason: String,
+    #[prost(string, tag = "2")]
+    pub(super) domain: String,
+    #[prost(btree_map = "string, string", tag = "3")]
+    pub(super) metadata: BTreeMap<String, String>,
+}
+
+/// `google.rpc.RetryInfo`.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct RetryInfo {
+    #[prost(message, optional, tag = "1")]
+    pub(super) retry_delay: Option<Delay>,
+}
+
+/// `google.protobuf.Duration`.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Delay {
+    #[prost(int64, tag = "1")]
+    pub(super) seconds: i64,
+    #[prost(int32, tag = "2")]
+    pub(super) nanos: i32,
 }
 
 /// An error as a call's status.
 pub(in crate::rpc) fn error_to_status(error: &ServiceError) -> Status {
-    status(Detail { error: error.clone(), index: 0, stamp_ms: 0 })
+    status(error, 0, LogTime::default())
 }
 
 /// Clients are told of a list that is too long as of any other input that is out of bounds.
@@ -46,64 +96,108 @@ impl Refuse for AsInvalid {
 #[allow(clippy::result_large_err)] // tonic's handlers answer so.
 pub(in crate::rpc) fn reply_to_answer(namespace: &str, reply: &Reply) -> Result<pb::Reply, Status> {
     if let Outcome::Refused(refusal) = &reply.outcome {
-        let error = ServiceError::Refused(refusal.clone());
-        return Err(status(Detail { error, index: reply.index, stamp_ms: reply.stamp.0 }));
+        return Err(status(&ServiceError::Refused(refusal.clone()), reply.index, reply.stamp));
     }
     Ok(pb::Reply { namespace: namespace.to_owned(), ..reply.into() })
 }
 
-fn status(detail: Detail) -> Status {
-    let row = detail.error.word().row();
+/// The error of a repeated acquire whose hold has ended since.
+pub(in crate::rpc) fn hold_ended(lock: &LockKey, reason: EndReason) -> Status {
+    let text = format!("{} was granted to this request, and the hold has ended since: {reason}", lock.name);
+    let row = Word::Lost.row();
+    let (code, advice) = (row.text.to_owned(), row.advice.word().to_owned());
+    of_wire(Word::Lost, pb::Error { code, advice, ..Default::default() }, text)
+}
+
+fn status(error: &ServiceError, index: u64, stamp: LogTime) -> Status {
+    let wire = pb::Error { index, stamp_ms: stamp.0, detail: String::new(), ..error_to_wire(error) };
+    of_wire(error.word(), wire, error.to_string())
+}
+
+/// The status of an error, in the size that every client takes: where it is long, first its text is cut, and then what was
+/// exactly in the way is left out.
+fn of_wire(word: Word, mut error: pb::Error, text: String) -> Status {
+    let row = word.row();
     let mut metadata = MetadataMap::new();
     metadata.insert(WORD, MetadataValue::from_static(row.text));
     metadata.insert(ADVICE, MetadataValue::from_static(row.advice.word()));
-    if let Some(leader) = detail.error.leader()
+    if let Some(leader) = &error.leader
         && let Ok(hint) = format!("{} {}", leader.node, leader.client).parse()
     {
         metadata.insert(LEADER, hint);
     }
-    metadata.insert_bin(DETAIL, MetadataValue::from_bytes(&json(&detail)));
-    Status::with_metadata(Code::from(i32::from(row.grpc)), detail.error.to_string(), metadata)
+    let code = Code::from(i32::from(row.grpc));
+    let mut message = text;
+    let mut details = rich(code, &message, &error);
+    if limits::ERROR_STATUS_BYTES_MAX < bytes_in_headers(&message, &details) {
+        let shortest = rich(code, "", &error);
+        if limits::ERROR_STATUS_BYTES_MAX < bytes_in_headers("", &shortest) + 4 * limits::ERROR_TEXT_BYTES_MIN {
+            error.refusal = None;
+        }
+        while limits::ERROR_STATUS_BYTES_MAX < bytes_in_headers(&message, &rich(code, &message, &error)) {
+            message.truncate(message.floor_char_boundary(message.len() * 7 / 8));
+        }
+        details = rich(code, &message, &error);
+    }
+    Status::with_details_and_metadata(code, message, details.into(), metadata)
+}
+
+/// How many bytes of a call's headers the message and the details take: the one is escaped, the others are in base 64.
+pub(super) fn bytes_in_headers(message: &str, details: &[u8]) -> usize {
+    let escaped = |byte: &u8| if matches!(byte, b' '..=b'~') && *byte != b'%' { 1 } else { 3 };
+    message.as_bytes().iter().map(escaped).sum::<usize>() + details.len().div_ceil(3) * 4 + limits::ERROR_REST_BYTES
+}
+
+/// The details of a status.
+fn rich(code: Code, message: &str, error: &pb::Error) -> Vec<u8> {
+    let metadata = BTreeMap::from([("advice".to_owned(), error.advice.clone())]);
+    let reason = error.code.to_uppercase().replace('-', "_");
+    let info = ErrorInfo { reason, domain: DOMAIN.to_owned(), metadata };
+    let mut details = vec![Any::new("google.rpc.ErrorInfo", &info)];
+    if error.retry_after_ms > 0 {
+        let (seconds, ms) = (error.retry_after_ms / 1_000, error.retry_after_ms % 1_000);
+        let (seconds, nanos) = (i64::try_from(seconds).unwrap_or(i64::MAX), ms as i32 * 1_000_000);
+        let retry = RetryInfo { retry_delay: Some(Delay { seconds, nanos }) };
+        details.push(Any::new("google.rpc.RetryInfo", &retry));
+    }
+    details.push(Any::new(&pb::Error::full_name(), error));
+    RichStatus { code: code as i32, message: message.to_owned(), details }.encode_to_vec()
 }
 
 /// An error as a message on the stream.
 pub(in crate::rpc) fn error_to_wire(error: &ServiceError) -> pb::Error {
     let row = error.word().row();
     pb::Error {
-        word: row.text.to_owned(),
+        code: row.text.to_owned(),
         detail: error.to_string(),
         advice: row.advice.word().to_owned(),
         leader: error.leader().map(Into::into),
-        json: json(&Detail { error: error.clone(), index: 0, stamp_ms: 0 }).into(),
+        retry_after_ms: refusal::pause_ms(error),
+        index: 0,
+        stamp_ms: 0,
+        refusal: Some(refusal::why(error)),
     }
-}
-
-/// The JSON of an error; empty where serde fails, and the word stands for it.
-fn json(detail: &Detail) -> Vec<u8> {
-    serde_json::to_vec(detail).unwrap_or_default()
 }
 
 /// The error that a message on the stream tells.
 pub(in crate::rpc) fn error_from_wire(error: &pb::Error) -> ServiceError {
-    match serde_json::from_slice::<Detail>(&error.json) {
-        Ok(detail) => detail.error,
-        Err(_) => by_word(&error.word, &error.detail, error.leader.clone().map(Into::into)),
-    }
+    let leader = || error.leader.clone().map(LeaderHint::from);
+    let read = error.refusal.clone().and_then(|why| refusal::read(why, leader(), error.retry_after_ms).ok());
+    read.unwrap_or_else(|| by_word(&error.code, &error.detail, leader()))
 }
 
 /// The reply that a refused call tells in its status: the exact outcome with the place where it was decided.
 pub(in crate::rpc) fn decided(status: &Status) -> Option<Reply> {
-    let Detail { error: ServiceError::Refused(refusal), index, stamp_ms } = detail(status)? else {
-        return None;
-    };
-    Some(Reply { index, stamp: LogTime(stamp_ms), outcome: Outcome::Refused(refusal) })
+    let wire = wire(status)?;
+    let ServiceError::Refused(refusal) = error_from_wire(&wire) else { return None };
+    Some(Reply { index: wire.index, stamp: LogTime(wire.stamp_ms), outcome: Outcome::Refused(refusal) })
 }
 
 /// The error that a status tells. One without our metadata comes from the way: the request was certainly not sent
 /// only where no connection came about or it was turned away whole.
 pub(in crate::rpc) fn error_from_status(status: &Status) -> ServiceError {
-    if let Some(detail) = detail(status) {
-        return detail.error;
+    if let Some(wire) = wire(status) {
+        return error_from_wire(&wire);
     }
     if let Some(word) = text(status, WORD) {
         return by_word(word, status.message(), text(status, LEADER).and_then(leader_from_text));
@@ -138,9 +232,12 @@ pub(in crate::rpc) fn not_understood(invalid: Invalid) -> ServiceError {
     ServiceError::Internal(format!("the node's answer was not understood: {invalid}"))
 }
 
-fn detail(status: &Status) -> Option<Detail> {
-    let bytes = status.metadata().get_bin(DETAIL)?.to_bytes().ok()?;
-    serde_json::from_slice(&bytes).ok()
+/// Our own part of a status' details, with the status' message as its text.
+fn wire(status: &Status) -> Option<pb::Error> {
+    let details = RichStatus::decode(status.details()).ok()?.details;
+    let own = details.iter().find(|any| any.type_url.ends_with("/lockkeeper.v1.Error"))?;
+    let error = crate::protobuf::read::<pb::Error, AsInvalid>(own.value.as_slice()).ok()?;
+    Some(pb::Error { detail: status.message().to_owned(), ..error })
 }
 
 fn text<'a>(status: &'a Status, key: &str) -> Option<&'a str> {

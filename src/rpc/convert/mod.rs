@@ -18,8 +18,9 @@ mod views;
 #[cfg(test)]
 mod tests;
 
+pub(super) use calls::{Asked, uuid_text};
 pub(super) use error::{
-    AsInvalid, decided, error_from_status, error_from_wire, error_to_status, error_to_wire, not_understood,
+    AsInvalid, decided, error_from_status, error_from_wire, error_to_status, error_to_wire, hold_ended, not_understood,
     reply_to_answer,
 };
 pub(super) use outcome::{dry_run_answer, dry_run_reply};

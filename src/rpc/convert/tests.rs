@@ -1,6 +1,7 @@
 //! What goes over the wire comes back the same; what this version does not know is refused by its field.
 
 mod documents;
+mod errors;
 pub(in crate::rpc) mod hostile;
 mod values;
 
@@ -156,8 +157,10 @@ proptest! {
         let request = RequestId { session, number };
         let alter = Alter { request, answered_below, name: lock.name.clone(), what: alteration };
         prop_assert_eq!(super::stream_alter(session, (&alter).into()), Ok(alter.clone()));
-        let asked = pb::SessionAlterRequest {
-            namespace: lock.namespace.to_string(), session: session.as_u64(), handle: proof.clone(), alter: Some((&alter).into()),
+        let asked = pb::CommandRequest {
+            namespace: lock.namespace.to_string(),
+            session: Some(pb::SessionProof { id: session.as_u64(), handle: proof.clone() }),
+            command: Some(pb::command_request::Command::Alter((&alter).into())),
         };
         let proof = Proof::Handle { handle: Handle::parse(&proof).expect("legal"), namespace: lock.namespace.clone() };
         prop_assert_eq!(Call::try_from(asked), Ok(Call { proof, ..Call::new(Command::Alter(alter)) }));
@@ -191,8 +194,10 @@ proptest! {
         let locks: SmallMap<_, _> = members.into_iter().collect();
         let set = Acquire { request, answered_below, locks, owner, patience, metadata: metadata.clone(), lease_ms, extras };
         prop_assert_eq!(super::stream_acquire_set(session, (&set).into()), Ok(set.clone()));
-        let asked = pb::SessionAcquireSetRequest {
-            namespace: lock.namespace.to_string(), session: session.as_u64(), handle: handle.reveal().to_owned(), acquire: Some((&set).into()),
+        let asked = pb::CommandRequest {
+            namespace: lock.namespace.to_string(),
+            session: Some(pb::SessionProof { id: session.as_u64(), handle: handle.reveal().to_owned() }),
+            command: Some(pb::command_request::Command::AcquireSet((&set).into())),
         };
         let proof = Proof::Handle { handle: handle.clone(), namespace: lock.namespace.clone() };
         prop_assert_eq!(Call::try_from(asked), Ok(Call { proof, ..Call::new(Command::Acquire(set)) }));
@@ -256,7 +261,7 @@ fn errors_read_back_and_follow_the_table() {
         assert_eq!(text("lockkeeper-leader"), hint);
 
         let wire = error_to_wire(&error);
-        assert_eq!((wire.word.as_str(), wire.advice.as_str()), (row.text, row.advice.word()));
+        assert_eq!((wire.code.as_str(), wire.advice.as_str()), (row.text, row.advice.word()));
         assert_eq!(error_from_wire(&wire), error);
     }
 }
@@ -266,10 +271,10 @@ fn errors_read_back_and_follow_the_table() {
 fn every_word_survives_without_its_detail() {
     for row in TABLE {
         assert_ne!(tonic::Code::from(i32::from(row.grpc)), tonic::Code::Ok, "{}", row.text);
-        let wire = pb::Error { word: row.text.to_owned(), detail: "newer".to_owned(), ..Default::default() };
+        let wire = pb::Error { code: row.text.to_owned(), detail: "newer".to_owned(), ..Default::default() };
         assert_eq!(error_from_wire(&wire).advice(), row.advice, "{}", row.text);
     }
-    let unheard = pb::Error { word: "of-tomorrow".to_owned(), ..Default::default() };
+    let unheard = pb::Error { code: "of-tomorrow".to_owned(), ..Default::default() };
     assert_eq!(error_from_wire(&unheard).word(), Word::Unknown, "an unknown error never says that nothing happened");
 }
 
@@ -297,8 +302,29 @@ fn what_is_unknown_or_out_of_bounds_is_refused_by_its_field() {
     assert!(matches!(page, Query::List(ListFilter { rows, .. }) if rows == crate::limits::PAGE_ROWS_MAX as u32));
     assert_eq!(field(list(1 << 20, String::new())), "rows");
     assert_eq!(field(list(1, "x".repeat(256))), "prefix");
-    let take = pb::AcquireRequest { lock: "x".to_owned(), handle: "h".to_owned(), ..Default::default() };
-    assert_eq!(Call::try_from(take).expect_err("refused").field, "take");
+    let holder = Some(pb::acquire_request::Holder::Lease(pb::LeaseProof { handle: "h".to_owned() }));
+    let taken = |request: &str| pb::AcquireRequest {
+        lock: "x".to_owned(),
+        holder: holder.clone(),
+        request: request.to_owned(),
+        ..Default::default()
+    };
+    let uuid = "01234567-89ab-cdef-0123-456789abcdef";
+    assert!(Call::try_from(taken(uuid)).is_ok() && Call::try_from(taken(&uuid.replace('-', ""))).is_ok());
+    for request in ["", "7", &uuid[1..], "+1234567-89ab-cdef-0123-456789abcdef", "é1234567-89ab-cdef-0123-456789abcde"]
+    {
+        assert_eq!(Call::try_from(taken(request)).expect_err("refused").field, "request", "{request}");
+    }
+    for request in ["", "-1", "0x7", uuid, &crate::limits::OWN_REQUESTS_MIN.to_string()] {
+        let session = pb::SessionProof { id: session.as_u64(), handle: "h".to_owned() };
+        let holder = Some(pb::acquire_request::Holder::Session(session));
+        let asked = pb::AcquireRequest { holder, ..taken(request) };
+        assert_eq!(Call::try_from(asked).expect_err("refused").field, "request", "{request}");
+    }
+    let owned = pb::AcquireRequest { owner: Some("job".to_owned()), ..taken(uuid) };
+    assert_eq!(Call::try_from(owned).expect_err("only in a session").field, "owner");
+    let nothing = pb::AcquireRequest { holder: None, ..taken(uuid) };
+    assert_eq!(Call::try_from(nothing).expect_err("refused").field, "holder");
     assert_eq!(Freshness::from_wire("freshness", 9).expect_err("refused").field, "freshness");
 }
 

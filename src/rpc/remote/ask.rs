@@ -4,23 +4,19 @@ use tonic::{Response, Status};
 
 use super::RemoteService;
 use super::endpoints::{At, Effect, admin, documents, locks};
-use crate::limits;
 use crate::model::{
-    Command, EndSession, Handle, Invalid, Manage, Query, QueryReply, RenewalTarget, Reply, SessionId, Setting,
+    Command, EndSession, Handle, Invalid, LogTime, Manage, Outcome, Query, QueryReply, RenewalTarget, Reply, SessionId,
+    Setting,
 };
-use crate::rpc::convert::{
-    Question, Wire, acquire_of_one, decided, dry_run, dry_run_answer, error_from_status, not_understood,
-};
+use crate::rpc::convert::{Question, Wire, decided, dry_run, dry_run_answer, error_from_status, not_understood};
 use crate::rpc::pb;
+use crate::rpc::pb::client_frame::Body;
 use crate::service::{Call, ClaimRef, Freshness, Proof, RenewalCall, ServiceError};
 
 impl RemoteService {
     pub(super) async fn take(&self, call: &Call) -> Result<Reply, ServiceError> {
-        let send = |asked, at| async move { reply(locks(at).acquire(asked).await) };
-        let mut asked = pb::AcquireRequest::try_from(call)?;
-        // No session ends its wait: it lasts as long as a wait may.
-        asked.wait_ms.get_or_insert(limits::PATIENCE_MS_MAX);
-        self.shared.endpoints.ask(Effect::Repeats, asked, send).await
+        let send = |asked, at| async move { reply(locks(at).enqueue(asked).await) };
+        self.shared.endpoints.ask(Effect::Repeats, pb::AcquireRequest::try_from(call)?, send).await
     }
 
     pub(super) async fn withdraw(&self, call: &Call) -> Result<Reply, ServiceError> {
@@ -29,7 +25,7 @@ impl RemoteService {
     }
 
     pub(super) async fn drop_lease(&self, call: &Call) -> Result<Reply, ServiceError> {
-        let send = |asked, at| async move { reply(locks(at).release(asked).await) };
+        let send = |asked, at| async move { released(locks(at).release(asked).await) };
         self.shared.endpoints.ask(Effect::Repeats, pb::ReleaseRequest::try_from(call)?, send).await
     }
 
@@ -61,59 +57,11 @@ impl RemoteService {
         namespace: String,
         command: &Command,
     ) -> Result<Reply, ServiceError> {
-        let (session, handle) = (session.as_u64(), handle.reveal().to_owned());
-        let endpoints = &self.shared.endpoints;
-        match command {
-            Command::Acquire(acquire) => {
-                if let acquire @ Some(_) = acquire_of_one(acquire) {
-                    let asked = pb::SessionAcquireRequest { namespace, session, handle, acquire };
-                    let call = |asked, at| async move { reply(locks(at).session_acquire(asked).await) };
-                    return endpoints.ask(Effect::Repeats, asked, call).await;
-                }
-                let acquire = Some(acquire.into());
-                let asked = pb::SessionAcquireSetRequest { namespace, session, handle, acquire };
-                let call = |asked, at| async move { reply(locks(at).session_acquire_set(asked).await) };
-                endpoints.ask(Effect::Repeats, asked, call).await
-            }
-            Command::Release(release) => {
-                let release = Some(release.into());
-                let asked = pb::SessionReleaseRequest { namespace, session, handle, release };
-                let call = |asked, at| async move { reply(locks(at).session_release(asked).await) };
-                endpoints.ask(Effect::Repeats, asked, call).await
-            }
-            Command::Alter(alter) => {
-                let alter = Some(alter.into());
-                let asked = pb::SessionAlterRequest { namespace, session, handle, alter };
-                let call = |asked, at| async move { reply(locks(at).session_alter(asked).await) };
-                endpoints.ask(Effect::Repeats, asked, call).await
-            }
-            Command::Cancel { request } => {
-                let asked = pb::SessionCancelRequest { namespace, session, handle, request: request.number };
-                let call = |asked, at| async move { reply(locks(at).session_cancel(asked).await) };
-                endpoints.ask(Effect::Repeats, asked, call).await
-            }
-            Command::CloseSession { end, .. } => {
-                let end = end.to_wire();
-                let asked = pb::CloseSessionRequest { namespace, session, handle, end };
-                let call = |asked, at| async move { reply(locks(at).close_session(asked).await) };
-                endpoints.ask(Effect::Repeats, asked, call).await
-            }
-            Command::OpenSession(_)
-            | Command::Attach(_)
-            | Command::Disconnected { .. }
-            | Command::TakeLease(_)
-            | Command::CancelTake { .. }
-            | Command::DropLease { .. }
-            | Command::Manage(_)
-            | Command::Document(_)
-            | Command::EndSession(_)
-            | Command::ChangeSetting(_)
-            | Command::Tick
-            | Command::LeaderlessGap { .. }
-            | Command::Configure { .. }
-            | Command::Announce(_)
-            | Command::RaiseFeatures(_) => Err(ServiceError::Internal("not a command of a bound session".to_owned())),
-        }
+        let session = Some(pb::SessionProof { id: session.as_u64(), handle: handle.reveal().to_owned() });
+        let command = Some(by_itself(super::stream_body(command)?.0)?);
+        let asked = pb::CommandRequest { namespace, session, command };
+        let call = |asked, at| async move { reply(locks(at).command(asked).await) };
+        self.shared.endpoints.ask(Effect::Repeats, asked, call).await
     }
 
     pub(super) async fn unary_renewal(&self, renewal: RenewalCall) -> Result<Reply, ServiceError> {
@@ -197,6 +145,33 @@ impl RemoteService {
 fn reply(answered: Result<Response<pb::Reply>, Status>) -> Result<Reply, ServiceError> {
     match answered {
         Ok(reply) => reply.into_inner().try_into().map_err(not_understood),
+        Err(status) => decided(&status).ok_or_else(|| error_from_status(&status)),
+    }
+}
+
+/// What a frame asks for, as a call of its own asks for it.
+fn by_itself(body: Body) -> Result<pb::command_request::Command, ServiceError> {
+    use pb::command_request::Command as Alone;
+    Ok(match body {
+        Body::Acquire(acquire) => Alone::Acquire(acquire),
+        Body::AcquireSet(set) => Alone::AcquireSet(set),
+        Body::Release(release) => Alone::Release(release),
+        Body::Cancel(cancel) => Alone::Cancel(cancel),
+        Body::Alter(alter) => Alone::Alter(alter),
+        Body::Close(close) => Alone::Close(close),
+        Body::Hello(_) | Body::Open(_) | Body::Attach(_) | Body::Renew(_) | Body::Settle(_) => {
+            return Err(ServiceError::Internal("not a command of a bound session".to_owned()));
+        }
+    })
+}
+
+/// The answer to a release.
+fn released(answered: Result<Response<pb::ReleaseReply>, Status>) -> Result<Reply, ServiceError> {
+    match answered {
+        Ok(reply) => {
+            let pb::ReleaseReply { namespace: _, index, stamp_ms, left } = reply.into_inner();
+            Ok(Reply { index, stamp: LogTime(stamp_ms), outcome: Outcome::Released { left } })
+        }
         Err(status) => decided(&status).ok_or_else(|| error_from_status(&status)),
     }
 }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use prost::encoding::encoded_len_varint;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant as TokioInstant, timeout_at};
 
 use crate::limits;
-use crate::model::Reply;
+use crate::model::{Invalid, Reply};
 use crate::rpc::pb;
 use crate::rpc::pb::client_frame::Body;
 use crate::service::ServiceError;
@@ -32,6 +33,8 @@ pub(super) struct Line {
     pub(super) outgoing: Option<mpsc::Sender<pb::ClientFrame>>,
     /// Frames that the node lets be unanswered.
     pub(super) credit: usize,
+    /// The largest frame that the node reads.
+    frame_bytes_max: usize,
     pub(super) next_number: u64,
     pub(super) unanswered: BTreeMap<u64, Unanswered>,
     /// What is waited for under a frame of its own.
@@ -59,11 +62,12 @@ pub(super) enum Sending {
 }
 
 impl Line {
-    /// An open line, on which the node lets so many frames be unanswered.
-    pub(super) fn new(outgoing: mpsc::Sender<pb::ClientFrame>, credit: usize) -> Self {
+    /// An open line, with the bounds that the node named.
+    pub(super) fn new(outgoing: mpsc::Sender<pb::ClientFrame>, hello: &pb::ServerHello) -> Self {
         Self {
             outgoing: Some(outgoing),
-            credit,
+            credit: (hello.frames_in_flight_max as usize).max(1),
+            frame_bytes_max: hello.frame_bytes_max as usize,
             next_number: 1,
             unanswered: BTreeMap::new(),
             settling: BTreeMap::new(),
@@ -75,6 +79,16 @@ impl Line {
         let Some(outgoing) = self.outgoing.as_ref().filter(|_| self.unanswered.len() < self.credit) else {
             return Sending::Waits(ask);
         };
+        // What this version sends is never larger than its own bound: only a node with a smaller one has to be minded.
+        if self.frame_bytes_max < limits::FRAME_BYTES_MAX {
+            let bytes = ask.body.encoded_len() + 1 + encoded_len_varint(self.next_number);
+            if self.frame_bytes_max < bytes {
+                let bound = format!("at most {} bytes, as the node says", self.frame_bytes_max);
+                // Sent, it would end the stream with everything that is under way on it.
+                let _ = ask.answer.send(Err(Invalid::new("frame", bound, bytes).into()));
+                return Sending::Sent;
+            }
+        }
         let Ok(place) = outgoing.try_reserve() else {
             return Sending::Full(ask, outgoing.clone());
         };
@@ -115,14 +129,36 @@ pub(super) async fn has_room(outgoing: mpsc::Sender<pb::ClientFrame>, since: Tok
 
 #[cfg(test)]
 mod tests {
+    use prost::Message;
+
     use super::*;
+
+    fn hello(frame_bytes_max: usize) -> pb::ServerHello {
+        pb::ServerHello { frames_in_flight_max: 1, frame_bytes_max: frame_bytes_max as u32, ..Default::default() }
+    }
+
+    /// A frame that is larger than its node reads is refused to its caller and not sent: it would end the stream.
+    #[test]
+    fn a_frame_that_the_node_does_not_read_is_refused() {
+        let body = Body::Cancel(pb::StreamCancel { request: 300 });
+        let bytes = pb::ClientFrame { number: 1, body: Some(body.clone()) }.encoded_len();
+        for (most, sent) in [(bytes - 1, false), (bytes, true)] {
+            let (outgoing, mut frames) = mpsc::channel(1);
+            let mut line = Line::new(outgoing, &hello(most));
+            let (answer, mut answered) = oneshot::channel();
+            line.send(Ask { body: body.clone(), request: None, answer, sent: None });
+            assert_eq!((frames.try_recv().is_ok(), line.unanswered.len()), (sent, usize::from(sent)));
+            let refused = matches!(answered.try_recv(), Ok(Err(ServiceError::Invalid(_))));
+            assert_eq!(refused, !sent);
+        }
+    }
 
     /// Waits that their callers gave up are cleared away, though not at every frame; those that are still waited for stay.
     #[test]
     fn waits_that_were_given_up_are_cleared_away() {
         let frames = 100 * limits::STREAM_SETTLES_SWEEP_MIN;
         let (outgoing, _frames) = mpsc::channel(frames);
-        let mut line = Line::new(outgoing, 1);
+        let mut line = Line::new(outgoing, &hello(limits::FRAME_BYTES_MAX));
         let (mut waits, mut sweeps, mut most) = (Vec::new(), 0, 0);
         for request in 0..frames as u64 {
             let (answer, waiting) = oneshot::channel();

@@ -6,6 +6,7 @@
 mod ask;
 mod cluster;
 mod endpoints;
+mod hello;
 mod line;
 mod look;
 mod pin;

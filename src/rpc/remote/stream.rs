@@ -13,6 +13,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
 use super::endpoints::{At, Endpoints, locks};
+use super::hello::understood;
 use super::line::{Answer, Ask, Line, Sending, Unanswered, has_room};
 use super::{Shared, led_elsewhere};
 use crate::limits;
@@ -79,9 +80,11 @@ impl StreamHandle {
         let (incoming, hello) =
             timeout(longest, greeted).await.map_err(|_| unreachable("no hello in time".to_owned()))??;
 
+        understood(&hello)?;
+
         let (asks, asked) = mpsc::channel(limits::STREAM_ASKS_WAITING_MAX);
         let settlements = Arc::new(Mutex::default());
-        let line = Arc::new(Mutex::new(Line::new(outgoing, (hello.frames_in_flight_max as usize).max(1))));
+        let line = Arc::new(Mutex::new(Line::new(outgoing, &hello)));
         let replaced = Arc::new(Notify::new());
         let stream = Stream {
             endpoints: shared.endpoints.clone(),
@@ -338,7 +341,7 @@ impl Stream {
                 }
             }
             Some(Told::SessionEnded(_)) => return Err(ServiceError::unknown("the session has ended")),
-            Some(Told::Hello(_) | Told::Overloaded(_) | Told::MoveTo(_)) | None => {}
+            Some(Told::Hello(_) | Told::MoveTo(_)) | None => {}
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use crate::model::Invalid;
 use crate::rpc::convert::{Wire, error_to_status, namespace};
 use crate::rpc::pb::client_frame::Body as Asked;
 use crate::rpc::pb::server_frame::Body;
-use crate::rpc::{PROTOCOL_MAX, PROTOCOL_MIN, pb};
+use crate::rpc::{GROUP, PROTOCOL_MAX, PROTOCOL_MIN, pb};
 use crate::service::{LockService, NotSent, ServiceError};
 
 impl<S: LockService> SessionStream<S> {
@@ -39,7 +39,7 @@ impl<S: LockService> SessionStream<S> {
             features: Vec::new(),
             cluster: self.info.cluster.clone(),
             cluster_id,
-            group: 0,
+            group: GROUP,
             namespace: self.namespace.to_string(),
             frames_in_flight_max: limits::STREAM_FRAMES_IN_FLIGHT_MAX as u32,
             frame_bytes_max: limits::FRAME_BYTES_MAX as u32,

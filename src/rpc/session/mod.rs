@@ -26,7 +26,7 @@ use super::pb;
 use super::pb::server_frame::Body;
 use crate::limits;
 use crate::model::{Attachment, Command, EndReason, Invalid, Namespace, Outcome, Reason, Reply, SessionId};
-use crate::service::{Advice, Call, ClaimRef, LeaderHint, LockService, NotSent, ServerInfo, ServiceError};
+use crate::service::{Advice, Call, ClaimRef, LeaderHint, LockService, ServerInfo, ServiceError};
 
 /// A frame on its way to the client. Boxed: a channel has room for 32 from the beginning, and most streams are idle.
 pub(super) type Outgoing = Result<Box<pb::ServerFrame>, Status>;
@@ -264,11 +264,7 @@ impl<S: LockService> SessionStream<S> {
             Ok(reply) => self.reply(number, &reply),
             Err(error) => {
                 let body = Some(Body::Error(error_to_wire(&error)));
-                self.send(Ok(pb::ServerFrame { number, body }))?;
-                if let ServiceError::NotSent { why: NotSent::Overloaded { pause_ms }, .. } = error {
-                    self.push(Body::Overloaded(pb::Overloaded { pause_ms }))?;
-                }
-                Ok(())
+                self.send(Ok(pb::ServerFrame { number, body }))
             }
         }
     }

@@ -26,6 +26,7 @@ use crate::rpc::unary::Locks;
 use crate::service::MemberChange;
 use crate::service::ServerInfo;
 
+mod commands;
 mod lists;
 pub(in crate::rpc) use lists::full_of_elements;
 
@@ -52,7 +53,7 @@ impl Server {
         };
         let (running, stop) = watch::channel(false);
         Self {
-            locks: Locks { service: service.clone(), info, stop, tasks: Default::default() },
+            locks: Locks::new(service.clone(), info, stop, Default::default()),
             admin: Admin { service: service.clone() },
             documents: Documents { service },
             _running: running,
@@ -63,17 +64,14 @@ impl Server {
     fn understands(&self, name: &str, bytes: &[u8]) -> bool {
         let Self { locks, admin, documents, .. } = self;
         match name {
-            "AcquireRequest" => call(bytes, |asked| locks.acquire(asked)),
+            "AcquireRequest" => call(bytes, |asked| locks.acquire(asked)) && call(bytes, |asked| locks.enqueue(asked)),
             "RefreshRequest" => call(bytes, |asked| locks.refresh(asked)),
             "ReleaseRequest" => call(bytes, |asked| locks.release(asked)),
             "WithdrawRequest" => call(bytes, |asked| locks.withdraw(asked)),
             "OpenSessionRequest" => call(bytes, |asked| locks.open_session(asked)),
+            "KeepAliveRequest" => call(bytes, |asked| locks.keep_alive(asked)),
             "CloseSessionRequest" => call(bytes, |asked| locks.close_session(asked)),
-            "SessionAcquireRequest" => call(bytes, |asked| locks.session_acquire(asked)),
-            "SessionAcquireSetRequest" => call(bytes, |asked| locks.session_acquire_set(asked)),
-            "SessionReleaseRequest" => call(bytes, |asked| locks.session_release(asked)),
-            "SessionCancelRequest" => call(bytes, |asked| locks.session_cancel(asked)),
-            "SessionAlterRequest" => call(bytes, |asked| locks.session_alter(asked)),
+            "CommandRequest" => call(bytes, |asked| locks.command(asked)),
             "RenewRequest" => call(bytes, |asked| locks.renew(asked)),
             "WaitOutcomeRequest" => call(bytes, |asked| locks.wait_outcome(asked)),
             "ManageRequest" => call(bytes, |asked| locks.manage(asked)),
@@ -121,9 +119,10 @@ fn whole<M: Message>(name: &str, message: M) -> Sample {
 
 const LOCK: &str = "free";
 const SESSION: u64 = 7;
+const HANDLE: &str = "secret";
 
 fn texts() -> (String, String, String) {
-    (String::new(), LOCK.to_owned(), "secret".to_owned())
+    (String::new(), LOCK.to_owned(), HANDLE.to_owned())
 }
 
 fn described() -> Option<pb::Metadata> {
@@ -216,67 +215,6 @@ fn claim() -> Option<pb::Claim> {
     Some(pb::Claim { who: Some(pb::claim::Who::Request(pb::RequestId { session: SESSION, number: 12 })) })
 }
 
-/// Calls that ask for a change, without a session and with one.
-fn commands() -> Vec<Sample> {
-    let (namespace, lock, handle) = texts();
-    let (take, lease_ms, age_ms, since_ms) = ("09".repeat(16), 70_000, 5, Some(1_200));
-    let leased = pb::AcquireRequest {
-        namespace: namespace.clone(),
-        lock: lock.clone(),
-        take: take.clone(),
-        handle: handle.clone(),
-        mode: permits(),
-        lease_ms,
-        wait_ms: patient(),
-        metadata: described(),
-        age_ms,
-        since_ms,
-    };
-    let release = pb::StreamRelease { request: 13, answered_below: 12, lock: lock.clone(), token: 77 };
-    let named = || (namespace.clone(), lock.clone(), handle.clone());
-    let mut samples = vec![
-        whole("AcquireRequest", leased),
-        whole("RefreshRequest", {
-            let (namespace, lock, handle) = named();
-            pb::RefreshRequest { namespace, lock, handle, lease_ms, attempt: 9 }
-        }),
-        whole("WithdrawRequest", {
-            let (namespace, lock, handle) = named();
-            pb::WithdrawRequest { namespace, lock, take, handle, age_ms, since_ms }
-        }),
-        whole("OpenSessionRequest", pb::OpenSessionRequest { namespace: namespace.clone(), open: Some(full_open()) }),
-        whole(
-            "WaitOutcomeRequest",
-            pb::WaitOutcomeRequest { namespace: namespace.clone(), lock: lock.clone(), claim: claim() },
-        ),
-    ];
-    let session = SESSION;
-    let mut of_session = |name: &str, build: &dyn Fn(String, String) -> Vec<u8>| {
-        samples.push((name.to_owned(), build(namespace.clone(), handle.clone())));
-    };
-    of_session("CloseSessionRequest", &|namespace, handle| {
-        pb::CloseSessionRequest { namespace, session, handle, end: pb::SessionClose::Done.into() }.encode_to_vec()
-    });
-    of_session("SessionAcquireRequest", &|namespace, handle| {
-        pb::SessionAcquireRequest { namespace, session, handle, acquire: Some(full_acquire()) }.encode_to_vec()
-    });
-    of_session("SessionAcquireSetRequest", &|namespace, handle| {
-        pb::SessionAcquireSetRequest { namespace, session, handle, acquire: Some(full_set()) }.encode_to_vec()
-    });
-    of_session("SessionReleaseRequest", &|namespace, handle| {
-        pb::SessionReleaseRequest { namespace, session, handle, release: Some(release.clone()) }.encode_to_vec()
-    });
-    of_session("SessionCancelRequest", &|namespace, handle| {
-        pb::SessionCancelRequest { namespace, session, handle, request: 12 }.encode_to_vec()
-    });
-    for alter in full_alterations() {
-        of_session("SessionAlterRequest", &|namespace, handle| {
-            pb::SessionAlterRequest { namespace, session, handle, alter: Some(alter.clone()) }.encode_to_vec()
-        });
-    }
-    samples
-}
-
 /// Calls that act on what others hold, on the cluster, or on several things at once.
 fn acts() -> Vec<Sample> {
     use pb::manage_request::What;
@@ -291,12 +229,9 @@ fn acts() -> Vec<Sample> {
         Target::Hold(pb::HoldTarget { lock: key, session: SESSION, token, lease_ms: 9_000 }),
     ];
     let renewals = targets.map(|target| pb::Renewal { target: Some(target), handle: handle.clone(), attempt: 5 });
-    let release =
-        pb::ReleaseRequest { namespace: String::new(), lock: lock.clone(), handle, age_ms: 4, since_ms: Some(3) };
     let join = MemberChange::Add { node: 4, client: "a:1".to_owned(), peer: "a:2".to_owned() };
     let replace = MemberChange::Promote { node: 4, instead_of: Some(3) };
     vec![
-        whole("ReleaseRequest", release),
         whole("RenewRequest", pb::RenewRequest { namespace: String::new(), renewals: renewals.into() }),
         whole("ManageRequest", manage(What::SetLimit(7))),
         whole("ManageRequest", manage(What::BreakHold(pb::Break { token, why: why.clone(), dry_run: true }))),
@@ -398,7 +333,7 @@ fn documents() -> Vec<Sample> {
 /// Every kind of request that a node serves.
 #[tokio::test]
 async fn hostile_requests_of_clients_are_served_or_refused() {
-    let today: Vec<Sample> = [commands(), acts(), questions(), documents()].concat();
+    let today: Vec<Sample> = [commands::samples(), acts(), questions(), documents()].concat();
     let server = Server::new();
     attack(6, &kept("requests-of-clients.bin", &today), |name, bytes| server.understands(name, bytes));
 }
@@ -479,7 +414,7 @@ async fn a_huge_length_in_a_request_takes_no_memory() {
     let server = Server::new();
     for field in 1..16 {
         let bytes = [&[field << 3 | 2][..], &[255, 255, 255, 127], &[0; 8]].concat();
-        for name in ["AcquireRequest", "RenewRequest", "SessionAcquireSetRequest", "DocumentRequest"] {
+        for name in ["AcquireRequest", "RenewRequest", "CommandRequest", "DocumentRequest"] {
             let understood = frugal(name, bytes.len(), || server.understands(name, &bytes));
             assert!(!understood, "{name}: nothing of it is there");
         }

@@ -137,7 +137,7 @@ async fn a_node_of_no_cluster_yet_counts_as_no_leader() {
     let asked = pb::AcquireRequest::try_from(&take("free")).expect("a take");
     let mut request = Request::new(asked);
     request.metadata_mut().insert("lockkeeper-cluster", format!("{CLUSTER:032x}").parse().expect("digits"));
-    let refused = LocksClient::new(channel.expect("connected")).acquire(request).await.expect_err("no cluster yet");
+    let refused = LocksClient::new(channel.expect("connected")).enqueue(request).await.expect_err("no cluster yet");
     assert_eq!(convert::error_from_status(&refused), ServiceError::not_sent(NotSent::NoLeader));
     assert!(naming::is_unfounded(&refused.metadata().clone().into_headers()), "{refused:?}");
 
@@ -251,14 +251,14 @@ async fn a_node_names_its_cluster_and_refuses_calls_for_others() {
             .map(|key| metadata.get(key).map(|text| text.to_str().expect("a text").to_owned()).unwrap_or_default())
     };
     for meant in [None, Some(CLUSTER)] {
-        let answer = locks.acquire(asked("free", meant)).await.expect("granted");
+        let answer = locks.enqueue(asked("free", meant)).await.expect("granted");
         assert_eq!(named(answer.metadata()), [own.as_str(), "0"]);
         node.asked().await;
-        let error = locks.acquire(asked("held", meant)).await.expect_err("held");
+        let error = locks.enqueue(asked("held", meant)).await.expect_err("held");
         assert_eq!(named(error.metadata()), [own.as_str(), "0"]);
         node.asked().await;
     }
-    let refused = locks.acquire(asked("free", Some(FOREIGN))).await.expect_err("meant for another");
+    let refused = locks.enqueue(asked("free", Some(FOREIGN))).await.expect_err("meant for another");
     assert_eq!((refused.code(), named(refused.metadata())), (Code::InvalidArgument, [own, "0".to_owned()]));
     assert!(refused.message().starts_with("cluster_id: "), "{refused:?}");
     assert_eq!(node.end().await, []);

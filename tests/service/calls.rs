@@ -1,0 +1,419 @@
+//! The calls that a program in another language needs, made with nothing but what the proto files generate.
+
+use std::future::Future;
+
+use lockkeeper::rpc::pb;
+use lockkeeper::rpc::pb::acquire_request::Holder;
+use lockkeeper::rpc::pb::locks_client::LocksClient;
+use lockkeeper::service::LockService;
+use lockkeeper::testing::Cluster;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Response, Status};
+
+use crate::suite::{LONG, LOOK, PATIENT, SHORT};
+
+type Locks = LocksClient<Channel>;
+
+async fn connected(endpoint: &str) -> Locks {
+    let endpoint = Endpoint::from_shared(format!("http://{endpoint}")).expect("an address");
+    LocksClient::new(endpoint.connect().await.expect("connected"))
+}
+
+/// A client of the shared cluster's node at this place.
+async fn locks(place: usize) -> Locks {
+    crate::shared().cluster.leader().await;
+    connected(&crate::shared().cluster.endpoints()[place]).await
+}
+
+/// The answer of a call; it is repeated while no node leads, which a busy machine brings about.
+async fn answered<T, F>(mut call: impl FnMut() -> F) -> Result<T, Status>
+where
+    F: Future<Output = Result<Response<T>, Status>>,
+{
+    loop {
+        match call().await {
+            Err(status) if status.code() == Code::Unavailable => tokio::time::sleep(LOOK).await,
+            answer => return answer.map(Response::into_inner),
+        }
+    }
+}
+
+async fn opened(locks: &Locks) -> pb::SessionProof {
+    let asked = pb::OpenSessionRequest { ttl_ms: 60_000, ..Default::default() };
+    let open = || {
+        let (mut locks, asked) = (locks.clone(), asked.clone());
+        async move { locks.open_session(asked).await }
+    };
+    answered(open).await.expect("opened").session.expect("its proof")
+}
+
+fn wanted(lock: &str, holder: &Holder, wait_ms: Option<u64>) -> pb::AcquireRequest {
+    pb::AcquireRequest { lock: lock.to_owned(), holder: Some(holder.clone()), wait_ms, ..Default::default() }
+}
+
+fn lease(handle: &str) -> Holder {
+    Holder::Lease(pb::LeaseProof { handle: handle.to_owned() })
+}
+
+async fn acquired(locks: &Locks, asked: pb::AcquireRequest) -> Result<pb::AcquireReply, Status> {
+    answered(|| {
+        let (mut locks, asked) = (locks.clone(), asked.clone());
+        async move { locks.acquire(asked).await }
+    })
+    .await
+}
+
+/// A call on its way, which ends when its handle is aborted.
+fn waiting(locks: &Locks, asked: pb::AcquireRequest) -> tokio::task::JoinHandle<Result<pb::AcquireReply, Status>> {
+    let locks = locks.clone();
+    tokio::spawn(async move { acquired(&locks, asked).await })
+}
+
+async fn released(locks: &Locks, lock: &str, holder: &Holder, token: u64) -> Result<pb::ReleaseReply, Status> {
+    let holder = match holder.clone() {
+        Holder::Session(session) => pb::release_request::Holder::Session(session),
+        Holder::Lease(lease) => pb::release_request::Holder::Lease(lease),
+    };
+    let token = if matches!(holder, pb::release_request::Holder::Session(_)) { token } else { 0 };
+    let asked = pb::ReleaseRequest { lock: lock.to_owned(), holder: Some(holder), token, ..Default::default() };
+    answered(|| {
+        let (mut locks, asked) = (locks.clone(), asked.clone());
+        async move { locks.release(asked).await }
+    })
+    .await
+}
+
+async fn shown(locks: &Locks, lock: &str) -> pb::InspectReply {
+    let asked = pb::InspectRequest { lock: lock.to_owned(), ..Default::default() };
+    answered(|| {
+        let (mut locks, asked) = (locks.clone(), asked.clone());
+        async move { locks.inspect(asked).await }
+    })
+    .await
+    .expect("shown")
+}
+
+/// Awaits that so many hold the lock and so many wait for it.
+async fn in_use(locks: &Locks, lock: &str, holders: usize, waiters: usize) {
+    let met = async {
+        loop {
+            let shown = shown(locks, lock).await;
+            if (shown.holders.len(), shown.waiters.len()) == (holders, waiters) {
+                return;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    if tokio::time::timeout(PATIENT, met).await.is_err() {
+        panic!("{lock}: expected {holders} holders and {waiters} waiters, is {:?}", shown(locks, lock).await);
+    }
+}
+
+/// The word and the advice of an error, as a program without our messages reads them.
+fn said(status: &Status) -> (&str, &str) {
+    let text = |key: &str| status.metadata().get(key).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    (text("lockkeeper-error"), text("lockkeeper-advice"))
+}
+
+/// Five calls are enough: open a session, keep it alive, take a lock, give it back, close the session. Any node serves them, what
+/// is left out has its default, and each answer says for how long it may be believed.
+#[tokio::test]
+async fn five_calls_are_enough() {
+    for place in 0..3 {
+        let mut locks = locks(place).await;
+        let lock = format!("five-{place}");
+        let open = || {
+            let mut locks = locks.clone();
+            async move { locks.open_session(pb::OpenSessionRequest::default()).await }
+        };
+        let opened = answered(open).await.expect("opened");
+        let session = opened.session.clone().expect("its proof");
+        assert!(!session.handle.is_empty() && opened.namespace == "default" && opened.ttl_ms >= 10_000, "{opened:?}");
+        assert_eq!(opened.valid_ms, 99 * (opened.deadline_ms - opened.stamp_ms) / 100);
+
+        let kept = pb::KeepAliveRequest { session: Some(session.clone()), ..Default::default() };
+        let alive = || {
+            let (mut locks, kept) = (locks.clone(), kept.clone());
+            async move { locks.keep_alive(kept).await }
+        };
+        let alive = answered(alive).await.expect("alive");
+        assert_eq!(alive.deadline_ms, alive.stamp_ms + opened.ttl_ms);
+        assert_eq!(alive.valid_ms, 99 * opened.ttl_ms / 100);
+
+        let holder = Holder::Session(session.clone());
+        let got = acquired(&locks, wanted(&lock, &holder, None)).await.expect("free");
+        assert!(got.token > 0 && !got.request.is_empty(), "{got:?}");
+        assert_eq!((got.valid_ms, got.deadline_ms), (None, None), "it lasts as long as its session");
+        assert_eq!(got.handle, "", "the session's secret is not answered again");
+        let holders: Vec<_> = shown(&locks, &lock).await.holders.into_iter().map(|h| (h.session, h.token)).collect();
+        assert_eq!(holders, [(Some(session.id), got.token)]);
+
+        let gave = released(&locks, &lock, &holder, got.token).await.expect("released");
+        assert_eq!(gave.left, 0);
+        assert!(shown(&locks, &lock).await.holders.is_empty());
+        let closed = pb::CloseSessionRequest { session: Some(session), ..Default::default() };
+        locks.close_session(closed).await.expect("closed");
+        let gone = locks.keep_alive(kept).await.expect_err("closed");
+        assert_eq!(said(&gone), ("session-ended", "give_up"), "{gone:?}");
+    }
+}
+
+/// A session that is opened again with the same handle is the same one.
+#[tokio::test]
+async fn a_repeated_open_answers_the_same_session() {
+    let mut locks = locks(0).await;
+    let asked = pb::OpenSessionRequest { handle: "of-the-calls".to_owned(), ..Default::default() };
+    let first = locks.open_session(asked.clone()).await.expect("opened").into_inner();
+    let again = locks.open_session(asked).await.expect("answered").into_inner();
+    assert_eq!(first.session, again.session);
+    let another = locks.open_session(pb::OpenSessionRequest::default()).await.expect("opened").into_inner();
+    assert_ne!(first.session, another.session);
+}
+
+/// An acquire waits within its call, at whichever node, and is answered when the holder gives the lock back. What a lease may
+/// believe counts from before the call, not from the grant.
+#[tokio::test]
+async fn an_acquire_waits_within_its_call() {
+    for place in 0..3 {
+        let locks = locks(place).await;
+        let (first, second) = (Holder::Session(opened(&locks).await), Holder::Session(opened(&locks).await));
+        let lock = format!("waited-{place}");
+        let held = acquired(&locks, wanted(&lock, &first, None)).await.expect("free");
+        let in_a_session = waiting(&locks, wanted(&lock, &second, None));
+        in_use(&locks, &lock, 1, 1).await;
+        let leased = pb::AcquireRequest { lease_ms: Some(40_000), ..wanted(&lock, &lease(""), Some(120_000)) };
+        let as_a_lease = waiting(&locks, leased);
+        in_use(&locks, &lock, 1, 2).await;
+
+        released(&locks, &lock, &first, held.token).await.expect("released");
+        let next = in_a_session.await.expect("no panic").expect("granted");
+        assert!(held.token < next.token, "{held:?} {next:?}");
+        in_use(&locks, &lock, 1, 1).await;
+        released(&locks, &lock, &second, next.token).await.expect("released");
+        let last = as_a_lease.await.expect("no panic").expect("granted");
+        assert!(next.token < last.token && !last.handle.is_empty(), "{last:?}");
+        let valid = last.deadline_ms.expect("a lease ends") - last.stamp_ms;
+        assert_eq!(valid, last.waited_ms + 40_000, "its stamp is that of the entry in which it was queued");
+        assert_eq!(last.valid_ms, Some(99 * valid / 100));
+        released(&locks, &lock, &lease(&last.handle), 0).await.expect("by its drawn handle");
+        in_use(&locks, &lock, 0, 0).await;
+    }
+}
+
+/// A call that its caller cancels while it waits leaves nothing in the queue.
+#[tokio::test]
+async fn a_cancelled_acquire_leaves_nothing() {
+    for place in 0..3 {
+        let locks = locks(place).await;
+        let (first, second) = (Holder::Session(opened(&locks).await), Holder::Session(opened(&locks).await));
+        let lock = format!("cancelled-{place}");
+        let held = acquired(&locks, wanted(&lock, &first, None)).await.expect("free");
+        for asked in [wanted(&lock, &second, None), wanted(&lock, &lease(""), Some(120_000))] {
+            let waits = waiting(&locks, asked);
+            in_use(&locks, &lock, 1, 1).await;
+            waits.abort();
+            in_use(&locks, &lock, 1, 0).await;
+        }
+        released(&locks, &lock, &first, held.token).await.expect("released");
+        in_use(&locks, &lock, 0, 0).await;
+    }
+}
+
+/// A cancel that meets the grant on its way leaves no waiter, and no hold but one whose answer was on its way, too: that one a
+/// repeat of the request answers.
+#[tokio::test]
+async fn a_cancel_may_meet_the_grant() {
+    let locks = locks(0).await;
+    let (first, second) = (Holder::Session(opened(&locks).await), Holder::Session(opened(&locks).await));
+    let lock = "met";
+    for round in 1..=40_u64 {
+        let held = acquired(&locks, wanted(lock, &first, None)).await.expect("free");
+        let asked = pb::AcquireRequest { request: round.to_string(), ..wanted(lock, &second, None) };
+        let waits = waiting(&locks, asked.clone());
+        in_use(&locks, lock, 1, 1).await;
+        let release = released(&locks, lock, &first, held.token);
+        let cancel = async {
+            for _ in 0..round % 20 {
+                tokio::task::yield_now().await;
+            }
+            waits.abort();
+        };
+        let (release, ()) = tokio::join!(release, cancel);
+        release.expect("released");
+        let repeated = pb::AcquireRequest { wait_ms: Some(0), ..asked };
+        match acquired(&locks, repeated).await {
+            // Its answer was on its way, or its cancel still is.
+            Ok(got) => drop(released(&locks, lock, &second, got.token).await),
+            Err(status) => assert_eq!(said(&status), ("not-acquired", "retry"), "{status:?}"),
+        }
+        in_use(&locks, lock, 0, 0).await;
+    }
+}
+
+/// A try meets the holder and says so; a wait that is over says the same, and leaves no waiter.
+#[tokio::test]
+async fn a_try_and_a_wait_that_is_over_are_not_acquired() {
+    let locks = locks(1).await;
+    let first = Holder::Session(opened(&locks).await);
+    let held = acquired(&locks, wanted("over", &first, None)).await.expect("free");
+    let other = Holder::Session(opened(&locks).await);
+    for asked in [
+        wanted("over", &other, Some(0)),
+        wanted("over", &other, Some(50)),
+        wanted("over", &lease(""), None),
+        wanted("over", &lease(""), Some(50)),
+    ] {
+        let status = acquired(&locks, asked).await.expect_err("held");
+        assert_eq!((status.code(), said(&status)), (Code::FailedPrecondition, ("not-acquired", "retry")), "{status:?}");
+        in_use(&locks, "over", 1, 0).await;
+    }
+    released(&locks, "over", &first, held.token).await.expect("released");
+}
+
+/// The deadline of the call itself ends the wait as a cancel does.
+#[tokio::test]
+async fn the_deadline_of_the_call_leaves_nothing() {
+    let mut locks = locks(2).await;
+    let (first, second) = (Holder::Session(opened(&locks).await), Holder::Session(opened(&locks).await));
+    let held = acquired(&locks, wanted("deadline", &first, None)).await.expect("free");
+    let mut asked = Request::new(wanted("deadline", &second, None));
+    asked.set_timeout(10 * SHORT);
+    let status = locks.acquire(asked).await.expect_err("held for longer");
+    assert!([Code::DeadlineExceeded, Code::Cancelled].contains(&status.code()), "{status:?}");
+    in_use(&locks, "deadline", 1, 0).await;
+    released(&locks, "deadline", &first, held.token).await.expect("released");
+}
+
+/// The same request gets the first answer, at any node; another one under its name is refused. In a session and for a lease.
+#[tokio::test]
+async fn a_repeated_request_gets_the_first_answer() {
+    let (here, there) = (locks(0).await, locks(1).await);
+    let session = Holder::Session(opened(&here).await);
+    let uuid = "6f9619ff-8b86-d011-b42d-00cf4fc964ff";
+    for (lock, holder, request) in [("again", session, "1"), ("again-leased", lease("of-again"), uuid)] {
+        let asked = pb::AcquireRequest { request: request.to_owned(), ..wanted(lock, &holder, Some(0)) };
+        let first = acquired(&here, asked.clone()).await.expect("free");
+        let again = acquired(&there, asked.clone()).await.expect("answered again");
+        assert_eq!((first.token, &*first.request), (again.token, request));
+        let mode = Some((&lockkeeper::model::Mode::Shared).into());
+        let other = acquired(&there, pb::AcquireRequest { mode, ..asked.clone() }).await.expect_err("another request");
+        assert_eq!(said(&other), ("request-reused", "give_up"), "{other:?}");
+        released(&here, lock, &holder, first.token).await.expect("released");
+        let ended = acquired(&there, asked).await.expect_err("its hold has ended");
+        assert_eq!(said(&ended), ("lost", "give_up"), "{ended:?}");
+    }
+}
+
+/// A request that the program did not name is drawn by the node: no two of a session are the same, and a lease has both its
+/// request and its handle. A request without the handle that a retry needs is refused.
+#[tokio::test]
+async fn a_request_without_a_name_is_drawn() {
+    let clients = [locks(0).await, locks(1).await, locks(2).await];
+    let session = Holder::Session(opened(&clients[0]).await);
+    let many = (0..24).map(|n: usize| {
+        let (locks, asked) = (&clients[n % 3], wanted(&format!("drawn-{n}"), &session, None));
+        acquired(locks, asked)
+    });
+    let got = futures_util::future::join_all(many).await;
+    let drawn: std::collections::BTreeSet<_> = got.into_iter().map(|got| got.expect("free").request).collect();
+    assert_eq!(drawn.len(), 24, "{drawn:?}");
+
+    let leased = acquired(&clients[0], wanted("drawn-lease", &lease(""), None)).await.expect("free");
+    let asked =
+        pb::AcquireRequest { request: leased.request.clone(), ..wanted("drawn-lease", &lease(&leased.handle), None) };
+    let again = acquired(&clients[1], asked).await.expect("answered again");
+    assert_eq!(leased.token, again.token);
+    let unproven = pb::AcquireRequest { request: leased.request, ..wanted("drawn-lease", &lease(""), None) };
+    assert_eq!(said(&acquired(&clients[1], unproven).await.expect_err("no handle")), ("invalid", "give_up"));
+}
+
+/// A lease is prolonged by its handle, and says for how long it may be believed; so is the lease of a session's hold, by the
+/// session's proof and the token.
+#[tokio::test]
+async fn a_lease_is_refreshed() {
+    let mut locks = locks(1).await;
+    let session = opened(&locks).await;
+    let held = Holder::Session(session.clone());
+    let asked = pb::AcquireRequest { lease_ms: Some(30_000), ..wanted("refreshed-hold", &held, None) };
+    let hold = acquired(&locks, asked).await.expect("free");
+    let leased = acquired(&locks, wanted("refreshed-lease", &lease("of-the-lease"), None)).await.expect("free");
+    let of_lease = pb::refresh_request::Holder::Lease(pb::LeaseProof { handle: "of-the-lease".to_owned() });
+    let of_hold = pb::refresh_request::Holder::Session(session);
+    let refreshes =
+        [("refreshed-lease", of_lease, 0, leased.token), ("refreshed-hold", of_hold.clone(), hold.token, hold.token)];
+    for (lock, holder, named, token) in refreshes {
+        let asked = pb::RefreshRequest {
+            lock: lock.to_owned(),
+            holder: Some(holder),
+            token: named,
+            lease_ms: 50_000,
+            ..Default::default()
+        };
+        let reply = locks.refresh(asked).await.expect("refreshed").into_inner();
+        assert_eq!(
+            (reply.token, reply.deadline_ms, reply.valid_ms),
+            (token, reply.stamp_ms + 50_000, 49_500),
+            "{lock}"
+        );
+    }
+    let stranger = pb::RefreshRequest {
+        lock: "refreshed-hold".to_owned(),
+        holder: Some(of_hold),
+        token: hold.token + 1,
+        lease_ms: 50_000,
+        ..Default::default()
+    };
+    assert_eq!(said(&locks.refresh(stranger).await.expect_err("another grant")).0, "not-held");
+}
+
+/// A session that is closed ends the waits of its acquires.
+#[tokio::test]
+async fn a_closed_session_ends_its_waits() {
+    let mut locks = locks(0).await;
+    let (first, second) = (Holder::Session(opened(&locks).await), opened(&locks).await);
+    let held = acquired(&locks, wanted("closed", &first, None)).await.expect("free");
+    let waits = waiting(&locks, wanted("closed", &Holder::Session(second.clone()), None));
+    in_use(&locks, "closed", 1, 1).await;
+    let asked = pb::CloseSessionRequest { session: Some(second), ..Default::default() };
+    locks.close_session(asked).await.expect("closed");
+    let status =
+        tokio::time::timeout(LONG, waits).await.expect("the wait ends").expect("no panic").expect_err("no hold");
+    assert_eq!(said(&status), ("session-ended", "give_up"), "{status:?}");
+    released(&locks, "closed", &first, held.token).await.expect("released");
+}
+
+/// A wait goes on while leadership moves, at the node that led, at the one that leads next, and at the third: each waiter gets
+/// its grant in its turn.
+#[tokio::test]
+async fn a_wait_outlasts_a_change_of_leader() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cluster = Cluster::start(3, Some(folder.path())).await.expect("a cluster");
+    let leader = cluster.leader().await;
+    let mut clients = Vec::new();
+    for endpoint in cluster.endpoints() {
+        clients.push(connected(endpoint).await);
+    }
+    let first = Holder::Session(opened(&clients[0]).await);
+    let held = acquired(&clients[0], wanted("moved", &first, None)).await.expect("free");
+    let mut waits = Vec::new();
+    for (place, locks) in clients.iter().enumerate() {
+        let holder = Holder::Session(opened(locks).await);
+        let asked = pb::AcquireRequest { request: "1".to_owned(), ..wanted("moved", &holder, None) };
+        waits.push((place, holder, waiting(locks, asked)));
+        in_use(locks, "moved", 1, place + 1).await;
+    }
+    let status = leader.status().await.expect("a status");
+    let next = status.nodes.iter().map(|node| node.id).find(|id| Some(*id) != status.leader).expect("another node");
+    leader.transfer(next).await.expect("transferred");
+
+    released(&clients[0], "moved", &first, held.token).await.expect("released");
+    let mut token = held.token;
+    for (place, holder, wait) in waits {
+        let got = tokio::time::timeout(PATIENT, wait).await.expect("in time").expect("no panic").expect("granted");
+        assert!(token < got.token, "in their order");
+        token = got.token;
+        released(&clients[place], "moved", &holder, token).await.expect("released");
+    }
+    in_use(&clients[0], "moved", 0, 0).await;
+    cluster.close().await;
+}

@@ -1,0 +1,206 @@
+//! The manual's page for other languages: its program runs, its calls exist, and clients of another language see what the node
+//! describes.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use lockkeeper::rpc::pb;
+use lockkeeper::rpc::pb::locks_client::LocksClient;
+use prost_reflect::{DescriptorPool, Kind, MessageDescriptor};
+use serde_json::Value;
+
+const PAGE: &str = include_str!("../../src/manual/other-languages.md");
+/// What a page says that is installed for a program, and what the tests need beside it.
+const REFLECTION: &[&str] = &["grpcio-reflection==1.85.1", "typing_extensions==4.16.0"];
+const PROGRAM_LINES_MAX: usize = 20;
+
+/// The first piece of the page in this language.
+fn sample(language: &str) -> &'static str {
+    let begin = format!("```{language}\n");
+    PAGE.split(&begin).nth(1).and_then(|rest| rest.split("```").next()).expect("a sample")
+}
+
+/// A Python with what the page says that it needs, below the target folder; or `None` where it cannot be had: then a line says
+/// why, and a run that must not skip fails.
+fn python() -> Option<&'static Path> {
+    static PYTHON: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let python = PYTHON.get_or_init(|| {
+        let made = installed();
+        if let Err(why) = &made {
+            assert!(std::env::var_os("LOCKKEEPER_SKIP_NOTHING").is_none(), "{why}, and LOCKKEEPER_SKIP_NOTHING is set");
+            eprintln!("SKIPPED: {why}");
+        }
+        made.ok()
+    });
+    python.as_deref()
+}
+
+fn installed() -> Result<PathBuf, String> {
+    let named = PAGE.split("`pip install ").nth(1).and_then(|rest| rest.split('`').next()).expect("what is installed");
+    let wanted: Vec<_> = named.split_whitespace().chain(REFLECTION.iter().copied()).collect();
+    assert!(wanted.iter().all(|package| package.contains("==")), "each has one version: {wanted:?}");
+    let below = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let folder = below.join(format!("python-{}", wanted.join("-").replace("==", "-")));
+    let python = |folder: &Path| folder.join("bin/python3");
+    if python(&folder).is_file() {
+        return Ok(python(&folder));
+    }
+    // Made whole before it has its name: a run that was cut off leaves nothing that looks like it.
+    let draft = tempfile::tempdir_in(below).expect("a folder").keep();
+    let made = run(Command::new("python3").args(["-m", "venv"]).arg(&draft))
+        .and_then(|_| {
+            let mut install = Command::new(python(&draft));
+            run(install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(&wanted))
+        })
+        .map_err(|why| format!("Python with {wanted:?} cannot be had: {why}"));
+    if let Err(why) = made {
+        let _ = std::fs::remove_dir_all(&draft);
+        return Err(why);
+    }
+    // Another run may have been faster: then its folder serves.
+    if std::fs::rename(&draft, &folder).is_err() {
+        let _ = std::fs::remove_dir_all(&draft);
+    }
+    Ok(python(&folder))
+}
+
+/// Runs a program to its end, which is a good one.
+fn run(command: &mut Command) -> Result<String, String> {
+    let Output { status, stdout, stderr } = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    if status.success() {
+        return Ok(String::from_utf8_lossy(&stdout).into_owned());
+    }
+    Err(format!("{command:?}: {status}: {}", String::from_utf8_lossy(&stderr)))
+}
+
+/// Runs a Python program with the address of a node as its argument; `None` where there is no Python.
+async fn python_says(program: String, place: usize) -> Option<String> {
+    crate::shared().cluster.leader().await;
+    let endpoint = crate::shared().cluster.endpoints()[place].clone();
+    let said = tokio::task::spawn_blocking(move || {
+        let protos = Path::new(env!("CARGO_MANIFEST_DIR")).join("proto");
+        let mut command = Command::new(python()?);
+        let command = command.env("PYTHONPATH", protos).args(["-c", &program.replace("127.0.0.1:7601", &endpoint)]);
+        Some(run(command.arg(endpoint)).expect("a good end"))
+    });
+    said.await.expect("no panic")
+}
+
+/// The page's program opens a session, takes a lock, prints its token, keeps the session alive and gives the lock back, at any
+/// node; and it is short.
+#[tokio::test]
+async fn the_program_of_the_page_runs() {
+    let program = sample("python");
+    assert!(program.lines().count() <= PROGRAM_LINES_MAX, "{program}");
+    for place in 0..2 {
+        let Some(said) = python_says(program.to_owned(), place).await else { return };
+        let token = said.trim().parse().expect("a token");
+        let endpoint = format!("http://{}", crate::shared().cluster.endpoints()[0]);
+        let mut locks = LocksClient::connect(endpoint).await.expect("connected");
+        let asked = pb::CheckRequest { lock: "nightly".to_owned(), token, ..Default::default() };
+        let state = locks.check(asked).await.expect("checked").into_inner().state;
+        assert_eq!(state, i32::from(pb::TokenState::Stale), "it was granted, and given back");
+    }
+}
+
+/// Reflection shows a Python client the services and their messages, under its newer name and under the older one, which is the
+/// only one that its own package asks for.
+#[tokio::test]
+async fn python_sees_what_the_node_describes() {
+    const PROGRAM: &str = r#"
+import sys, grpc
+from google.protobuf.descriptor_pool import DescriptorPool
+from grpc_reflection.v1alpha import reflection_pb2 as messages
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+channel = grpc.insecure_channel(sys.argv[1])
+database = ProtoReflectionDescriptorDatabase(channel)
+print(*sorted(database.get_services()))
+locks = DescriptorPool(database).FindServiceByName("lockkeeper.v1.Locks")
+print(locks.FindMethodByName("Acquire").input_type.full_name)
+newer = channel.stream_stream("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    request_serializer=messages.ServerReflectionRequest.SerializeToString,
+    response_deserializer=messages.ServerReflectionResponse.FromString)
+answer = next(newer(iter([messages.ServerReflectionRequest(list_services="")])))
+print(*sorted(service.name for service in answer.list_services_response.service))
+"#;
+    let Some(said) = python_says(PROGRAM.to_owned(), 1).await else { return };
+    let lines: Vec<_> = said.lines().collect();
+    let services = "grpc.health.v1.Health lockkeeper.v1.Admin lockkeeper.v1.Documents lockkeeper.v1.Locks";
+    for line in [lines[0], lines[2]] {
+        let known: Vec<_> = line.split(' ').filter(|name| !name.starts_with("grpc.reflection.")).collect();
+        assert_eq!(known.join(" "), services);
+    }
+    assert_eq!(lines[1], "lockkeeper.v1.AcquireRequest");
+}
+
+/// A Python program reads the word of an error and its advice in the call's own metadata, as the page says.
+#[tokio::test]
+async fn python_reads_the_word_of_an_error() {
+    let handler = PAGE.rsplit("```python\n").next().and_then(|rest| rest.split("```").next()).expect("a sample");
+    let program = format!(
+        r#"
+import grpc
+pb, rpc = grpc.protos_and_services("lockkeeper/v1/locks.proto")
+locks = rpc.LocksStub(grpc.insecure_channel("127.0.0.1:7601"))
+got = locks.Acquire(pb.AcquireRequest(lock="python-held", lease=pb.LeaseProof()))
+try:
+    locks.Acquire(pb.AcquireRequest(lock="python-held", lease=pb.LeaseProof()))
+{handler}print(word)
+locks.Release(pb.ReleaseRequest(lock="python-held", lease=pb.LeaseProof(handle=got.handle)))
+"#
+    );
+    let Some(said) = python_says(program, 2).await else { return };
+    assert_eq!(said.trim(), "not-acquired");
+}
+
+/// The calls of the page as they are typed: `grpcurl -plaintext -d JSON ADDRESS METHOD`.
+fn typed() -> Vec<(&'static str, Value)> {
+    let lines: Vec<_> = sample("sh").lines().collect();
+    let parts = |line: &&'static str| {
+        let (before, json, after) = match line.split('\'').collect::<Vec<_>>()[..] {
+            [before, json, after] => (before, json, after),
+            _ => panic!("no such line: {line}"),
+        };
+        assert_eq!(before, "grpcurl -plaintext -d ", "{line}");
+        let method = after.strip_prefix(" 127.0.0.1:7601 ").expect("the address");
+        (method, serde_json::from_str(json).expect("JSON"))
+    };
+    lines.iter().map(parts).collect()
+}
+
+/// Every field that the JSON names is one of the message, and so below it.
+fn fits(message: &MessageDescriptor, json: &Value) {
+    for (name, value) in json.as_object().expect("an object") {
+        let field = message.get_field_by_name(name).or_else(|| message.get_field_by_json_name(name));
+        let field = field.unwrap_or_else(|| panic!("{} has no field {name}", message.full_name()));
+        match field.kind() {
+            Kind::Message(message) => fits(&message, value),
+            _ => assert!(value.is_string() || value.is_number() || value.is_boolean(), "{name}: {value}"),
+        }
+    }
+}
+
+/// The calls of the page name services, methods and fields that there are; where grpcurl is installed, it makes them.
+#[tokio::test]
+async fn the_calls_of_the_page_are_there() {
+    let pool = DescriptorPool::decode(pb::DESCRIPTORS).expect("descriptors");
+    let typed = typed();
+    assert_eq!(typed.len(), 5);
+    for (path, json) in &typed {
+        let (service, method) = path.split_once('/').expect("a service and a method");
+        let service = pool.get_service_by_name(service).unwrap_or_else(|| panic!("no service {service}"));
+        let method = service.methods().find(|known| known.name() == method).unwrap_or_else(|| panic!("no {path}"));
+        fits(&method.input(), json);
+    }
+    if Command::new("grpcurl").arg("-version").output().is_err() {
+        return;
+    }
+    crate::shared().cluster.leader().await;
+    let endpoint = crate::shared().cluster.endpoints()[0].clone();
+    let calls = typed.into_iter().map(move |(path, json)| {
+        run(Command::new("grpcurl").args(["-plaintext", "-d", &json.to_string(), &endpoint, path])).expect("answered")
+    });
+    let answers = tokio::task::spawn_blocking(|| calls.collect::<Vec<_>>()).await.expect("no panic");
+    assert!(answers[0].contains("\"token\""), "{}", answers[0]);
+}
