@@ -64,6 +64,8 @@ pub const LOCK_DELAY_MS_MAX: u64 = 60_000;
 pub const AT_LEAST_MS_MAX: u64 = 24 * 60 * 60 * 1000;
 /// The longest that an acquire may ask its hold to last.
 pub const AT_MOST_MS_MAX: u64 = 24 * 60 * 60 * 1000;
+/// A try that would be first behind a cached hold waits so long for its session to give it back.
+pub const TRY_BEHIND_CACHED_MS: u64 = 250;
 /// The shortest lease of a lock or token lease.
 pub const LEASE_MS_MIN: u64 = 1;
 /// The shortest default TTL of a session.

@@ -104,7 +104,8 @@ impl<'a> Drawing<'a> {
         let (name, since, life) = (&lock.name, ago(self.now, who.since), life(who, self.now));
         let text = match why {
             WaitReason::Holds => {
-                let token = who.token.map_or(String::new(), |token| format!(" (token {token})"));
+                let recalled = if who.recalled { ", recalled" } else { "" };
+                let token = who.token.map_or(String::new(), |token| format!(" (token {token}{recalled})"));
                 format!("{name} is held by {}{token} for {since}{life}{}", named(who), what_for(who))
             }
             WaitReason::Closed => {
@@ -190,6 +191,7 @@ mod tests {
             since: LogTime(since),
             health: Health::Live,
             ends: Some(LogTime(30_000)),
+            recalled: false,
         }
     }
 
@@ -229,6 +231,16 @@ mod tests {
             "free when carol gives back db (token 4), or is not heard of for 10s",
         ];
         assert_eq!(drawn("a", &explanation, LogTime(20_000)), expected);
+    }
+
+    /// A cached hold that is recalled says so: its session gives it back after the use that is under way.
+    #[test]
+    fn a_recalled_hold_says_so() {
+        let recalled = Participant { recalled: true, ..who("bob", 2, Some(5), 0) };
+        let held = at("a", WaitReason::Holds, None, recalled);
+        let chain = vec![wait("a", 1, who("ann", 1, None, 0), vec![held.clone()])];
+        let lines = drawn("a", &Explanation { chain, freed_by: vec![held], more: false }, LogTime(1_000));
+        assert_eq!(lines[1], "└─ a is held by bob [session 2, run-2] (token 5, recalled) for 1s");
     }
 
     /// A cycle is said to be one, and so is a name that nobody uses.

@@ -102,7 +102,7 @@ fn lock_rows(view: &LockView, now: LogTime) -> Vec<Vec<String>> {
             "holder".to_owned(),
             holder.token.to_string(),
             holder.session.map_or("lease".to_owned(), |session| session.to_string()),
-            mode_word(holder.mode).to_owned(),
+            held_how(holder),
             called(&holder.metadata),
             holder.metadata.why.to_string(),
             ago(now, holder.since),
@@ -121,6 +121,16 @@ fn lock_rows(view: &LockView, now: LogTime) -> Vec<Vec<String>> {
         ]
     });
     holders.chain(waiters).collect()
+}
+
+/// The mode of a hold, and whether its session keeps it between uses.
+fn held_how(holder: &HolderView) -> String {
+    let mode = mode_word(holder.mode);
+    match (holder.cached, holder.recalled) {
+        (_, true) => format!("{mode}, recalled"),
+        (true, false) => format!("{mode}, cached"),
+        (false, false) => mode.to_owned(),
+    }
 }
 
 /// Sessions of the namespace.

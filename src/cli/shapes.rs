@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::position::cluster_id_text;
-use crate::model::{HolderView, Kind, LockSummary, LockView, LogTime, Mode, SessionView, TokenState, WaiterView};
+use crate::model::{Kind, LockSummary, LockView, LogTime, Mode, SessionView, TokenState, WaiterView};
 use crate::service::{NodeStatus, Role, Status};
 
 mod acting;
@@ -13,12 +13,14 @@ mod closed;
 mod explained;
 mod happened;
 mod history;
+mod holder;
 
 pub(super) use acting::{Asked, Broken, EndedSession, HandedOver, Leader, Semaphore};
 use closed::Closed;
 pub(super) use explained::Explained;
 pub(super) use happened::Happened;
 pub(super) use history::HistoryLine;
+use holder::Holder;
 
 /// `acquire` and `refresh`.
 #[derive(Debug, Serialize)]
@@ -116,21 +118,6 @@ pub(super) struct LockRow {
     value: Option<String>,
     delay_ms: Option<u64>,
     held_ms: Option<u64>,
-}
-
-#[derive(Debug, Serialize)]
-struct Holder {
-    session: Option<String>,
-    owner: Option<String>,
-    token: String,
-    mode: &'static str,
-    permits: Option<u32>,
-    who: String,
-    why: Option<String>,
-    host: String,
-    pid: u32,
-    held_ms: u64,
-    remaining_ms: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -288,24 +275,6 @@ impl Lock {
             value: view.value.as_ref().map(ToString::to_string),
             delay_ms: view.delay_ms,
             closed: view.closed.iter().map(Closed::new).collect(),
-        }
-    }
-}
-
-impl Holder {
-    fn new(holder: &HolderView, now: LogTime) -> Self {
-        Self {
-            session: holder.session.map(|session| session.to_string()),
-            owner: holder.owner.as_ref().map(ToString::to_string),
-            token: holder.token.to_string(),
-            mode: mode_word(holder.mode),
-            permits: permits(holder.mode),
-            who: holder.metadata.name().into_owned(),
-            why: filled(&holder.metadata.why),
-            host: holder.metadata.host.to_string(),
-            pid: holder.metadata.pid,
-            held_ms: now.ms_since(holder.since),
-            remaining_ms: holder.deadline.map(|deadline| deadline.ms_since(now)),
         }
     }
 }

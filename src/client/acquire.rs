@@ -146,7 +146,7 @@ impl<S: LockService> Session<S> {
         };
         let mut retry = Retry::new(presence.clock.clone(), self.settings.request_wait);
         let (sent, replies) = retry.until_answered(attempt).await?;
-        let Some(Reply { index, stamp, outcome }) = replies.into_iter().next() else {
+        let Some(Reply { index, stamp, outcome, .. }) = replies.into_iter().next() else {
             return Err(ServiceError::Internal("a renewal without an answer".to_owned()).into());
         };
         if let Outcome::Renewed { deadline, .. } = outcome {

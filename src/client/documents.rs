@@ -146,7 +146,7 @@ impl<S: LockService> Client<S> {
             | DocumentCommand::RemoveExpired { .. }
             | DocumentCommand::SwapValue { .. } => None,
         };
-        let Reply { index, stamp, outcome } = self.change(command).await?;
+        let Reply { index, stamp, outcome, .. } = self.change(command).await?;
         #[allow(clippy::wildcard_enum_match_arm, reason = "every other outcome is no answer to a grab")]
         match (outcome, name) {
             (Outcome::Granted(grant), _) => Ok(Grabbed { token: grant.token, at: stamp, index }),

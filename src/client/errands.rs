@@ -186,7 +186,7 @@ pub(super) async fn keep_lease<S: LockService>(service: S, presence: Arc<Presenc
         let answer = tokio::time::timeout(interval, service.renew(vec![renewal])).await;
         let answer = answer.unwrap_or_else(|_| Err(ServiceError::unknown("a renewal was not answered in time")));
         match answer.map(|replies| replies.into_iter().next()) {
-            Ok(Some(Reply { index, stamp, outcome: Outcome::Renewed { deadline, .. } })) => {
+            Ok(Some(Reply { index, stamp, outcome: Outcome::Renewed { deadline, .. }, .. })) => {
                 let sent = if faults::on(Fault::HoldFromArrival) { presence.clock.now() } else { now };
                 hold.renewed(Answer { sent, index, stamp, deadline }, &presence);
                 (due, backoff) = (now.after(interval), Backoff::new());

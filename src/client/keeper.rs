@@ -238,6 +238,7 @@ impl<S: LockService> Keeper<S> {
                 index,
                 stamp,
                 outcome: Outcome::Renewed { deadline, .. } | Outcome::Attached { deadline, .. },
+                ..
             }) => {
                 let now = presence.clock.now();
                 let counted = if faults::on(Fault::SessionFromArrival) { now } else { sent };

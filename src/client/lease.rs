@@ -156,7 +156,7 @@ impl<S: LockService> Client<S> {
                 async move { Ok((sent, answer.await?)) }
             };
             let (sent, replies) = self.retry().until_answered(attempt).await?;
-            let Some(Reply { index, stamp, outcome }) = replies.into_iter().next() else {
+            let Some(Reply { index, stamp, outcome, .. }) = replies.into_iter().next() else {
                 return Err(ServiceError::Internal("a renewal without an answer".into()).into());
             };
             let Outcome::Renewed { deadline, token, .. } = outcome else {

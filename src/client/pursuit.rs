@@ -108,7 +108,7 @@ impl<S: LockService> Pursuit<S> {
             end = tie.presence.told_of_its_end() => return Err(tie.presence.lost_error(end)),
             () = passed(&*tie.presence.clock, deadline) => None,
         };
-        let Some(Reply { index, stamp, outcome }) = reply else {
+        let Some(Reply { index, stamp, outcome, .. }) = reply else {
             withdrawal.withdraw().await?;
             return Err(not_acquired(&self.claim.lock.name, self.ahead.take()));
         };

@@ -70,10 +70,10 @@ where
 async fn standing<S: LockService>(service: &S, claim: &ClaimRef) -> Result<Option<Reply>, ServiceError> {
     let query = Query::Claim { lock: Some(claim.lock.clone()), claim: claim.claim };
     let QueryReply { index, now, answer } = service.query(query, Freshness::Linearizable).await?;
-    let QueryResult::Claim(outcome) = answer else {
+    let QueryResult::Claim { outcome, recalled } = answer else {
         return Err(ServiceError::Internal("the service answered another question".to_owned()));
     };
-    Ok(outcome.map(|outcome| Reply { index, stamp: now, outcome }))
+    Ok(outcome.map(|outcome| Reply { index, stamp: now, outcome, recalled }))
 }
 
 /// The grant in a settled outcome, or why there is none. `ahead` is where it waited when the cluster last said so.

@@ -102,6 +102,7 @@ fn happened(event: &Event, holds: &Followed) {
         | EventKind::Resumed { .. }
         | EventKind::Reopened
         | EventKind::ValueChanged
+        | EventKind::Recalled
         | EventKind::LimitChanged { .. }
         | EventKind::SessionOpened
         | EventKind::SessionEnded { .. }
@@ -136,7 +137,7 @@ async fn session_has_ended<S: LockService>(service: &S, presence: &Presence, ret
     let claim = Claim::Request(RequestId { session: presence.id, number: 1 });
     let query = Query::Claim { lock: None, claim };
     let answered = retry.until_answered(|| service.query(query.clone(), Freshness::Linearizable)).await;
-    let Ok(QueryResult::Claim(Some(Outcome::Refused(Refusal::SessionEnded { reason, why, .. })))) =
+    let Ok(QueryResult::Claim { outcome: Some(Outcome::Refused(Refusal::SessionEnded { reason, why, .. })), .. }) =
         answered.map(|answered| answered.answer)
     else {
         return false;

@@ -98,6 +98,7 @@ fn holder() -> Holder {
         document: Some(mark()),
         closed_until: Some(TIME),
         ends: Some(TIME),
+        recalled: true,
     };
     Holder {
         request: request(),
@@ -121,6 +122,7 @@ fn waiter() -> Waiter {
         deadline: Some(TIME),
         lease: Some(LeaseWanted { handle: Some(handle()), ms: u64::MAX }),
         purpose: Purpose::Upgrade(token()),
+        tries: true,
     }
 }
 
@@ -134,6 +136,8 @@ fn seen() -> HolderView {
         metadata: metadata(),
         since: TIME,
         deadline: Some(TIME),
+        cached: true,
+        recalled: true,
     }
 }
 

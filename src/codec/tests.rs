@@ -194,6 +194,7 @@ fn sample_extras(session: SessionId) -> Extras {
         deadlock: OnDeadlock::Wait,
         at_least_ms: Some(2_000),
         at_most_ms: Some(3_000),
+        cached: true,
     }
 }
 

@@ -65,6 +65,7 @@ fn tag_of(kind: &EventKind) -> Option<u8> {
         | EventKind::WaitEnded { .. }
         | EventKind::RevokeRequested { .. }
         | EventKind::ValueChanged
+        | EventKind::Recalled
         | EventKind::Reopened
         | EventKind::SessionOpened
         | EventKind::SessionEnded { .. }
@@ -110,6 +111,7 @@ fn body(out: &mut Vec<u8>, draft: &Draft<'_>) {
         | EventKind::WaitEnded { .. }
         | EventKind::RevokeRequested { .. }
         | EventKind::ValueChanged
+        | EventKind::Recalled
         | EventKind::Reopened
         | EventKind::SessionOpened
         | EventKind::SessionEnded { .. }

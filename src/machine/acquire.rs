@@ -208,7 +208,7 @@ impl Machine {
         if !self.is_closed() && self.may_enter(key, lock, access.mode, fairness, session) {
             return self.quotas.one_more(QuotaKind::HoldersOfLock, lock.kept()).map(|()| Admission::Grant);
         }
-        if patience == Patience::Try {
+        if patience == Patience::Try && !lock.is_first_behind_cached() {
             return Err(self.held_or_kept_closed(key));
         }
         self.quotas.one_more(QuotaKind::WaitersOfLock, lock.queue.len() as u64)?;
@@ -239,7 +239,8 @@ impl Machine {
         let (since, deadline) = (self.globals.now, self.wait_deadline(acquire.patience));
         let lease = acquire.lease_ms.map(|ms| LeaseWanted { handle: None, ms });
         let purpose = if acquire.is_set() { Purpose::Set } else { Purpose::Hold };
-        Waiter { request, since, deadline, lease, purpose }
+        let tries = acquire.patience == Patience::Try;
+        Waiter { request, since, deadline, lease, purpose, tries }
     }
 
     /// The locks of a set that waits, under this number.
@@ -320,10 +321,11 @@ impl Asking<'_> {
         if self.acquire.is_set() { Fairness::Fair } else { self.acquire.choices().fairness }
     }
 
-    /// Its choices, without those that a set does not have.
+    /// Its choices, without those that a set does not have; cached only where nothing else conflicts with that.
     fn extras(&self) -> Option<Box<Extras>> {
         let mut extras = self.acquire.extras.clone()?;
         (extras.reentry, extras.fairness) = (self.reentry(), self.fairness());
+        extras.cached = self.acquire.is_cached();
         Some(extras)
     }
 }

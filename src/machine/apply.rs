@@ -38,13 +38,13 @@ impl Machine {
         };
         for renewal in &entry.renewals {
             let outcome = self.renew(renewal, previous);
-            applied.renewals.push(self.reply(outcome));
+            applied.renewals.push(self.reply(renewal.target.session(), outcome));
         }
         self.sweep();
         for submission in &entry.commands {
             let outcome = self.execute(submission);
             self.grant_ready();
-            applied.commands.push(self.reply(outcome));
+            applied.commands.push(self.reply(submission.command.session(), outcome));
             decided(&applied);
         }
         self.globals.newest_event = self.events.last().map_or(self.globals.newest_event, |event| event.position);
@@ -58,8 +58,9 @@ impl Machine {
         self.mark_dirty(RecordKey::Globals);
     }
 
-    fn reply(&self, outcome: Outcome) -> Reply {
-        Reply { index: self.globals.applied, stamp: self.globals.now, outcome }
+    fn reply(&self, session: Option<SessionId>, outcome: Outcome) -> Reply {
+        let recalled = self.recalled_with(session, &outcome);
+        Reply { index: self.globals.applied, stamp: self.globals.now, outcome, recalled }
     }
 
     fn execute(&mut self, submission: &Submission) -> Outcome {

@@ -14,6 +14,8 @@ impl Machine {
     /// - No waiter waits for what is free: the head of no queue could be granted, nor any waiter that barges; except where
     ///   nothing is granted after a restore.
     /// - Tokens and sequence numbers in use are not above their counters.
+    /// - A cached hold is one of a session, exclusive, unnamed and without an end of its own; it is recalled where a request
+    ///   waits behind it.
     /// - A claim stands where its session or take says, and nowhere else; no number is live and finished.
     /// - A document is a take of its `ts` without an end of its own; what is held has no free document.
     /// - What a node announced stands under its own id.
@@ -57,6 +59,10 @@ impl Machine {
             && self.waiter_due(key, sequence).is_none()
         {
             return Err(format!("waiter {sequence} could hold the lock"));
+        }
+        let awaited = !lock.queue.is_empty();
+        if let Some(wrong) = lock.holders.values().find_map(|holder| holder.wrong_about_cached(awaited)) {
+            return Err(wrong.into());
         }
         if !lock.queue.is_indexed() {
             return Err("the index of its waiters is wrong".into());
@@ -169,7 +175,14 @@ impl Machine {
         if self.documents != self.derived_documents() {
             return Err("the index of documents is wrong".into());
         }
-        if self.to_check != ToCheck::default() || !self.queues_to_check.is_empty() || !self.events.is_empty() {
+        if self.recalled != self.derived_recalled() {
+            return Err("the index of recalled holds is wrong".into());
+        }
+        if self.to_check != ToCheck::default()
+            || !self.to_recall.is_empty()
+            || !self.queues_to_check.is_empty()
+            || !self.events.is_empty()
+        {
             return Err("an entry was left half applied".into());
         }
         Ok(())

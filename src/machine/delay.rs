@@ -46,6 +46,7 @@ impl Machine {
     fn keep_closed(&mut self, key: &LockKey, token: FencingToken, mut new: Delayed) {
         let kept = (new.holder.closed_until(), new.holder.ends());
         (new.holder.lease, new.holder.extras) = (None, None);
+        new.holder.forget_cached();
         if kept != (None, None) {
             let extras = new.holder.extras_mut();
             (extras.closed_until, extras.ends) = kept;

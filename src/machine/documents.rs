@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::acquire::Admission;
 use super::document_index::Documents;
 use super::expiry::DeadlineOf;
 use super::lease::KnownLease;
@@ -61,7 +62,12 @@ impl Machine {
             .and_then(|()| self.room_for_a_take(key))
             .and_then(|()| self.open_for_grants())
             .and_then(|()| grab.seen.map_or(Ok(()), |seen| self.overtake(key, seen)))
-            .and_then(|()| self.admission(key, Mode::Exclusive.into(), Patience::Try, Fairness::Fair, None));
+            .and_then(|()| self.admission(key, Mode::Exclusive.into(), Patience::Try, Fairness::Fair, None))
+            .and_then(|admission| match admission {
+                Admission::Grant | Admission::Enter(_) => Ok(()),
+                // A document is had at once or not at all.
+                Admission::Queue => Err(self.held_or_kept_closed(key)),
+            });
         if let Err(refusal) = allowed {
             return Outcome::Refused(refusal);
         }

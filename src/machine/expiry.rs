@@ -52,7 +52,10 @@ impl Machine {
         match due {
             DeadlineOf::Session(id) => return self.end_session(id, EndReason::Expired),
             DeadlineOf::Lease(lock, token) => self.end_hold(&lock, token, EndReason::Expired, None),
-            DeadlineOf::Wait(lock, sequence) => self.end_wait(&lock, sequence, WaitEndReason::TimedOut),
+            DeadlineOf::Wait(lock, sequence) => {
+                let answer = self.ran_out(&lock, sequence);
+                self.end_wait_as(&lock, sequence, WaitEndReason::TimedOut, answer);
+            }
             DeadlineOf::Delay(lock, token) => self.end_delay(&lock, token),
             DeadlineOf::Tombstone(id) => self.forget_tombstone(id),
             DeadlineOf::FinishedLease(lock, take) => self.forget_take(&lock, take),

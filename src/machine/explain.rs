@@ -204,6 +204,7 @@ impl Machine {
             since: holder.since,
             health: self.health(session),
             ends: holder.deadline(self.session_deadline(session)),
+            recalled: holder.is_recalled(),
         }
     }
 
@@ -220,6 +221,7 @@ impl Machine {
             since: waiter.since,
             health: self.health(session),
             ends,
+            recalled: false,
         }
     }
 

@@ -39,7 +39,7 @@ impl Machine {
                 if self.refuse_in_cycle() {
                     continue;
                 }
-                return;
+                return self.recall_awaited();
             };
             if let Some(due) = self.waiter_due(&key, sequence) {
                 self.expire(due);
@@ -145,6 +145,7 @@ impl Machine {
         self.check_holder(key, token);
         self.capacity_changes(key);
         self.recheck_passing(key, claim, mode);
+        self.came_to(key);
     }
 
     /// The number under which the next request waits.
@@ -170,6 +171,7 @@ impl Machine {
         self.dirty.born(RecordKey::Waiter(key.clone(), sequence));
         self.index_claim(key, claim, ClaimState::Waiting(sequence));
         self.event(Some(key.namespace.clone()), Subject::wait(key, claim), EventKind::Queued { sequence });
+        self.came_to(key);
     }
 
     /// Notes with the claim's session or take where it stands now.
@@ -199,6 +201,9 @@ impl Machine {
         lock.permits_held -= permits_of(holder.request.mode);
         self.index_hold(key, token, &holder, Change::Went);
         self.document_freed(key, token, &holder);
+        if holder.is_recalled() {
+            self.not_recalled(holder.request.claim.session(), token);
+        }
         for end in holder.own_ends(key, token) {
             self.deadlines.remove(&end);
         }

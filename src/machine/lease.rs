@@ -287,7 +287,8 @@ impl Machine {
     fn lease_waiter(&self, principal: &Principal, take: &TakeLease, fingerprint: u64) -> Waiter {
         let wait_ms = match take.patience {
             Patience::For { ms } => ms.min(limits::PATIENCE_MS_MAX),
-            Patience::Session | Patience::Try => limits::PATIENCE_MS_MAX,
+            Patience::Try => limits::TRY_BEHIND_CACHED_MS,
+            Patience::Session => limits::PATIENCE_MS_MAX,
         };
         let request = Request {
             claim: Claim::Lease(take.take),
@@ -300,7 +301,8 @@ impl Machine {
         };
         let now = self.globals.now;
         let lease = Some(LeaseWanted { handle: Some(take.handle.clone()), ms: take.lease_ms });
-        Waiter { request, since: now, deadline: Some(now.after_ms(wait_ms)), lease, purpose: Purpose::Hold }
+        let (deadline, tries) = (Some(now.after_ms(wait_ms)), take.patience == Patience::Try);
+        Waiter { request, since: now, deadline, lease, purpose: Purpose::Hold, tries }
     }
 }
 

@@ -130,7 +130,7 @@ impl Holder {
 
     /// The hold that this waiter gets now.
     pub(super) fn from_waiter(waiter: Waiter, globals: &Globals) -> Self {
-        let Waiter { request, since, deadline: _, lease, purpose } = waiter;
+        let Waiter { request, since, deadline: _, lease, purpose, tries: _ } = waiter;
         let mut holder = Self::new(request, globals);
         holder.waited_ms = globals.now.ms_since(since);
         holder.count_from(globals.now);
@@ -231,6 +231,8 @@ impl Holder {
             metadata: (*self.request.metadata).clone(),
             since: self.since,
             deadline: self.deadline(session_deadline),
+            cached: self.is_cached(),
+            recalled: self.is_recalled(),
         }
     }
 }

@@ -14,6 +14,7 @@ mod acquire;
 mod advance;
 mod alter;
 mod apply;
+mod cached;
 mod check;
 mod cycle;
 mod deadlock;
@@ -64,6 +65,7 @@ use crate::model::{
     Announcement, ClusterSettings, Event, Handle, LeaseRequestId, LockKey, LogTime, Namespace, Position, Refusal,
     Reply, SessionId, Totals,
 };
+use cached::Recalled;
 use deadlock::ToCheck;
 use document_index::Documents;
 use expiry::DeadlineOf;
@@ -126,6 +128,10 @@ pub struct Machine {
     history: History,
     /// Events of the entry that is being applied.
     events: Vec<Event>,
+    /// Recalled holds; derived.
+    recalled: Recalled,
+    /// Locks whose cached hold may have to be recalled when the present command is over.
+    to_recall: BTreeSet<LockKey>,
     /// Queues that must be looked at before the present command is over, each from this place on.
     queues_to_check: BTreeMap<LockKey, u64>,
     /// The sweep of this entry stopped at its bound and left something that is due.

@@ -95,7 +95,11 @@ impl Machine {
             Query::Inspect { lock } => QueryResult::Lock(self.inspect(lock)),
             Query::List(filter) => self.list(filter),
             Query::Sessions { namespace, after, rows } => self.list_sessions(namespace, *after, *rows),
-            Query::Claim { lock, claim } => QueryResult::Claim(self.claim(lock.as_ref(), *claim)),
+            Query::Claim { lock, claim } => {
+                let outcome = self.claim(lock.as_ref(), *claim);
+                let recalled = outcome.as_ref().map(|outcome| self.recalled_with(claim.session(), outcome));
+                QueryResult::Claim { outcome, recalled: recalled.unwrap_or_default() }
+            }
             Query::Totals => QueryResult::Totals(self.totals()),
             Query::Explain(about) => QueryResult::Explained(self.explain(about)),
             Query::Tokens { lock } => QueryResult::Tokens(self.valid_tokens(lock)),

@@ -143,6 +143,7 @@ impl Machine {
         self.set_locks = self.derived_set_locks();
         self.sessions_with_several = self.derived_sessions_with_several();
         self.documents = self.derived_documents();
+        self.recalled = self.derived_recalled();
         self.deadlines = self.derived_deadlines();
         self.usage = self.derived_usage();
         self.handles = self.derived_handles();

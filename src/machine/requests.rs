@@ -145,7 +145,7 @@ impl Fingerprint {
 
     /// Choices that were left out count as those that were made so.
     fn extras(self, choices: &Extras) -> Self {
-        let Extras { reentry, fairness, delay_ms, value, parent, deadlock, at_least_ms, at_most_ms } = choices;
+        let Extras { reentry, fairness, delay_ms, value, parent, deadlock, at_least_ms, at_most_ms, cached } = choices;
         let reentry = match reentry {
             Reentry::Refuse => 1,
             Reentry::Count => 2,
@@ -166,11 +166,12 @@ impl Fingerprint {
             .text(owner)
             .number(u64::from(waits));
         let ms = |ms: &Option<u64>| ms.map_or(0, |ms| ms.saturating_add(1));
-        match (at_least_ms, at_most_ms) {
-            // What came later is left out where it was not chosen: other requests keep their fingerprints.
+        // What came later is left out where it was not chosen: other requests keep their fingerprints.
+        let chosen = match (at_least_ms, at_most_ms) {
             (None, None) => chosen,
             (least, most) => chosen.number(ms(least)).number(ms(most)),
-        }
+        };
+        if *cached { chosen.number(1) } else { chosen }
     }
 
     fn finish(self) -> u64 {

@@ -114,6 +114,8 @@ pub struct HolderExtras {
     pub closed_until: Option<LogTime>,
     /// Held while log time is at most this, whatever is renewed (at most).
     pub ends: Option<LogTime>,
+    /// It is cached, and its session is to give it back after the use that is under way.
+    pub recalled: bool,
 }
 
 /// What a document has besides the fields of every hold.
@@ -171,6 +173,8 @@ pub struct Waiter {
     pub lease: Option<LeaseWanted>,
     /// What it is to get.
     pub purpose: Purpose,
+    /// It is a try, which waits a moment behind a cached hold and is then told who holds the lock.
+    pub tries: bool,
 }
 
 /// A lease that begins with the grant.

@@ -35,6 +35,7 @@ impl Machine {
             return Outcome::Downgraded;
         }
         self.claim_changes(key, claim);
+        self.end_cached(key, token);
         let holder = self.locks.get_mut(key).and_then(|lock| lock.holders.get_mut(&token));
         let Some(holder) = holder else { return Outcome::Refused(Refusal::NotHeld { lock: key.clone() }) };
         holder.request.mode = Mode::Shared;
@@ -105,14 +106,15 @@ impl Machine {
             ..holder.request.clone()
         };
         let (since, deadline) = (self.globals.now, self.wait_deadline(patience));
-        Ok(Waiter { request, since, deadline, lease: None, purpose: Purpose::Upgrade(token) })
+        Ok(Waiter { request, since, deadline, lease: None, purpose: Purpose::Upgrade(token), tries: false })
     }
 
-    /// When a session's wait ends by itself.
+    /// When a session's wait ends by itself; a try waits behind a cached hold only.
     pub(super) fn wait_deadline(&self, patience: Patience) -> Option<LogTime> {
         match patience {
             Patience::For { ms } => Some(self.globals.now.after_ms(ms.min(limits::PATIENCE_MS_MAX))),
-            Patience::Session | Patience::Try => None,
+            Patience::Try => Some(self.globals.now.after_ms(limits::TRY_BEHIND_CACHED_MS)),
+            Patience::Session => None,
         }
     }
 

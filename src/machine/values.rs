@@ -15,6 +15,7 @@ impl Machine {
         if let Err(refusal) = self.own_hold(change, token) {
             return Outcome::Refused(refusal);
         }
+        self.end_cached(key, token);
         let holder = self.locks.get_mut(key).and_then(|lock| lock.holders.get_mut(&token));
         let Some(holder) = holder else { return Outcome::Refused(Refusal::NotHeld { lock: key.clone() }) };
         let claim = holder.request.claim;

@@ -113,6 +113,32 @@ impl Command {
         )
     }
 
+    /// The session that it acts for.
+    #[must_use]
+    pub fn session(&self) -> Option<SessionId> {
+        match self {
+            Command::Attach(attach) => Some(attach.session),
+            Command::Disconnected { session, .. } | Command::CloseSession { session, .. } => Some(*session),
+            Command::Acquire(acquire) => Some(acquire.request.session),
+            Command::Cancel { request } => Some(request.session),
+            Command::Release(release) => Some(release.request.session),
+            Command::Alter(alter) => Some(alter.request.session),
+            Command::OpenSession(_)
+            | Command::TakeLease(_)
+            | Command::CancelTake { .. }
+            | Command::DropLease { .. }
+            | Command::Manage(_)
+            | Command::Document(_)
+            | Command::EndSession(_)
+            | Command::ChangeSetting(_)
+            | Command::Tick
+            | Command::LeaderlessGap { .. }
+            | Command::Configure { .. }
+            | Command::Announce(_)
+            | Command::RaiseFeatures(_) => None,
+        }
+    }
+
     /// The feature level that it needs: below it, some voter may run a build that cannot decode or apply it.
     #[must_use]
     pub fn feature(&self) -> u32 {
@@ -241,13 +267,16 @@ impl Acquire {
         1 < self.locks.len()
     }
 
-    /// Refuses no lock and more than 64, and choices that a set does not have.
+    /// Refuses no lock and more than 64, choices that a set does not have, and those that a cached hold does not have.
     pub fn checked(&self) -> Result<(), Invalid> {
         let (count, max) = (self.locks.len(), limits::LOCKS_A_SET_MAX);
         if count == 0 || max < count {
             return Err(Invalid::new("locks", format!("1 to {max} in one set"), count));
         }
         let Some(extras) = &self.extras else { return Ok(()) };
+        if let Some((field, value)) = self.conflict_with_cached() {
+            return Err(Invalid::new(field, "left out where the hold is cached", value));
+        }
         if self.is_set() && (extras.reentry != Reentry::Refuse || extras.fairness != Fairness::Fair) {
             return Err(Invalid::new("locks", "one, where it is to be entered again or to barge", count));
         }

@@ -73,6 +73,17 @@ pub enum RenewalTarget {
     },
 }
 
+impl RenewalTarget {
+    /// The session that is renewed, or whose hold is.
+    #[must_use]
+    pub fn session(&self) -> Option<SessionId> {
+        match self {
+            RenewalTarget::Session(session) | RenewalTarget::Hold { session, .. } => Some(*session),
+            RenewalTarget::Lease { .. } => None,
+        }
+    }
+}
+
 /// The digest of the state after the entry at `index`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DigestClaim {

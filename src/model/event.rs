@@ -224,6 +224,8 @@ pub enum EventKind {
         /// How many were given back.
         count: u32,
     },
+    /// A cached hold is to be given back after the use that is under way: a request waits behind it. Once for each hold.
+    Recalled,
 }
 
 /// Why somebody left a queue without a grant.
@@ -282,6 +284,7 @@ impl EventKind {
             EventKind::SessionOpened => "session-opened",
             EventKind::SessionEnded { .. } => "session-ended",
             EventKind::LeaderlessGap { .. } => "leaderless-gap",
+            EventKind::Recalled => "recalled",
         }
     }
 }

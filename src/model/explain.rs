@@ -83,6 +83,8 @@ pub struct Participant {
     /// It ends after this point of log time, unless renewed; what an ended hold keeps closed opens then. `None` where only a
     /// release ends it.
     pub ends: Option<LogTime>,
+    /// It is a cached hold, and its session is to give it back after the use that is under way.
+    pub recalled: bool,
 }
 
 /// What the cluster knows of the life behind a hold or a wait.

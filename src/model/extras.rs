@@ -29,6 +29,9 @@ pub struct Extras {
     pub at_least_ms: Option<u64>,
     /// The hold ends so long after the grant, in milliseconds, even while its session lives; at most a day.
     pub at_most_ms: Option<u64>,
+    /// The session keeps the hold between uses, until it is recalled. Only for one exclusive lock, without an owner and any choice
+    /// that tells one use from the next.
+    pub cached: bool,
 }
 
 impl Extras {
@@ -42,6 +45,7 @@ impl Extras {
         deadlock: OnDeadlock::Refuse,
         at_least_ms: None,
         at_most_ms: None,
+        cached: false,
     };
 
     /// Refuses a reentry without a named owner, a lock-delay of more than a minute, and an at-least or at-most of no time or of

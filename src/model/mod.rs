@@ -18,6 +18,7 @@
 
 mod alter;
 mod bounded;
+mod cached;
 mod cycle;
 mod claim;
 mod command;

@@ -18,6 +18,17 @@ pub struct Reply {
     pub stamp: LogTime,
     /// The answer.
     pub outcome: Outcome,
+    /// Where it is a grant, or prolonged or attached a session: the tokens of that session's holds that are recalled by then, the
+    /// oldest first.
+    pub recalled: Vec<FencingToken>,
+}
+
+impl Reply {
+    /// An answer that names no recalled hold.
+    #[must_use]
+    pub fn new(index: u64, stamp: LogTime, outcome: Outcome) -> Self {
+        Self { index, stamp, outcome, recalled: Vec::new() }
+    }
 }
 
 /// What became of a command or renewal. New variants are added at the end.
@@ -173,4 +184,8 @@ pub struct HolderView {
     pub since: LogTime,
     /// When it ends if it is not renewed. `None` where only a release ends it.
     pub deadline: Option<LogTime>,
+    /// Its session keeps it between uses.
+    pub cached: bool,
+    /// It is cached, and its session is to give it back after the use that is under way.
+    pub recalled: bool,
 }

@@ -141,7 +141,12 @@ pub enum QueryResult {
     /// To [`Query::Sessions`], in id order.
     Sessions(Page<SessionView>),
     /// To [`Query::Claim`]: its outcome if it is settled, or its place; `None` where nothing is known of it.
-    Claim(Option<Outcome>),
+    Claim {
+        /// Its outcome or place.
+        outcome: Option<Outcome>,
+        /// As in [`Reply`](super::Reply).
+        recalled: Vec<FencingToken>,
+    },
     /// To [`Query::Totals`].
     Totals(Totals),
     /// To [`Query::Explain`].

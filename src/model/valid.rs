@@ -95,6 +95,7 @@ fn changes(event: &Event) -> (Option<FencingToken>, Option<FencingToken>) {
         | EventKind::PermitsReturned { .. }
         | EventKind::RevokeRequested { .. }
         | EventKind::ValueChanged
+        | EventKind::Recalled
         | EventKind::LimitChanged { .. }
         | EventKind::Reopened
         | EventKind::SessionOpened

@@ -117,12 +117,12 @@ fn wait(patience: Patience) -> Result<(), ServiceError> {
 mod tests {
     use super::*;
     use crate::model::{
-        Acquire, DocumentId, FencingToken, Grab, Handle, Instance, LockKey, LockName, Namespace, OpenSession,
-        RequestId, SessionId,
+        Acquire, DocumentId, Extras, Fairness, FencingToken, Grab, Handle, Instance, LockKey, LockName, LockValue,
+        Namespace, OnDeadlock, OpenSession, Owner, Parent, RequestId, SessionId,
     };
 
-    fn asks(access: Access) -> Result<(), ServiceError> {
-        check(&Call::new(Command::Acquire(Acquire {
+    fn acquire(access: Access) -> Acquire {
+        Acquire {
             request: RequestId { session: SessionId::new(0, 1), number: 1 },
             answered_below: 0,
             locks: (LockName::parse("dam").expect("legal"), access).into(),
@@ -131,7 +131,47 @@ mod tests {
             metadata: Metadata::default(),
             lease_ms: None,
             extras: None,
-        })))
+        }
+    }
+
+    fn asks(access: Access) -> Result<(), ServiceError> {
+        check(&Call::new(Command::Acquire(acquire(access))))
+    }
+
+    /// N-CAC-01: A cached hold is one exclusive lock, taken fairly, without owner, parent, lease, value, delay, at_least and
+    /// at_most. The error names the choice that conflicts, and no choice is refused where nothing is cached.
+    #[test]
+    fn n_cac_01_a_conflict_with_cached_is_refused_by_its_field() {
+        let owner = || Owner::parse("job").expect("legal");
+        let parent = Some(Parent { session: SessionId::new(0, 2), owner: owner() });
+        let value = Some(LockValue::parse("n1").expect("legal"));
+        let chosen = |extras| Acquire { extras: Some(Box::new(extras)), ..acquire(Mode::Exclusive.into()) };
+        let none = Extras::default;
+        let mut set = acquire(Mode::Exclusive.into());
+        set.locks.insert(LockName::parse("sea").expect("legal"), Mode::Exclusive.into());
+        let conflicts = [
+            ("locks", set),
+            ("mode", acquire(Mode::Shared.into())),
+            ("mode", acquire(Access::permits(1, 3))),
+            ("owner", Acquire { owner: Some(owner()), ..acquire(Mode::Exclusive.into()) }),
+            ("parent", chosen(Extras { parent, ..none() })),
+            ("lease", Acquire { lease_ms: Some(5), ..acquire(Mode::Exclusive.into()) }),
+            ("value", chosen(Extras { value, ..none() })),
+            ("delay", chosen(Extras { delay_ms: 5, ..none() })),
+            ("at_least", chosen(Extras { at_least_ms: Some(5), ..none() })),
+            ("at_most", chosen(Extras { at_most_ms: Some(5), ..none() })),
+            ("unfair", chosen(Extras { fairness: Fairness::Barging, ..none() })),
+        ];
+        for (field, mut acquire) in conflicts {
+            let asked = |acquire: &Acquire| check(&Call::new(Command::Acquire(acquire.clone())));
+            assert_eq!(asked(&acquire), Ok(()), "{field} alone");
+            acquire.extras.get_or_insert_default().cached = true;
+            let Err(ServiceError::Invalid(invalid)) = asked(&acquire) else { panic!("{field} may go on") };
+            assert_eq!((invalid.field.as_str(), acquire.is_cached()), (field, false), "{invalid}");
+            assert!(invalid.bound.contains("cached"), "{invalid}");
+        }
+        let cached = chosen(Extras { cached: true, deadlock: OnDeadlock::Wait, ..none() });
+        assert_eq!((check(&Call::new(Command::Acquire(cached.clone()))), cached.is_cached()), (Ok(()), true));
     }
 
     /// A limit belongs to permits, and both have bounds.

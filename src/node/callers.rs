@@ -119,7 +119,7 @@ mod tests {
     }
 
     fn reply(index: usize) -> Reply {
-        Reply { index: index as u64, stamp: LogTime(0), outcome: Outcome::Done }
+        Reply::new(index as u64, LogTime(0), Outcome::Done)
     }
 
     /// Everybody is told once, in the order of the entry, a portion at a time; the last when the entry has been applied.

@@ -87,7 +87,8 @@ mod tests {
     use super::*;
     use crate::codec::hostile::{attack, mended};
     use crate::model::{
-        Claim, Command, LeaseRequestId, LockKey, LockName, LogTime, Namespace, Outcome, RenewalTarget, SessionId,
+        Claim, Command, FencingToken, LeaseRequestId, LockKey, LockName, LogTime, Namespace, Outcome, RenewalTarget,
+        SessionId,
     };
     use crate::service::{NotSent, Proof};
 
@@ -113,7 +114,8 @@ mod tests {
     }
 
     fn answers() -> Vec<Forwarded> {
-        let reply = || Reply { index: 1, stamp: LogTime(2), outcome: Outcome::Withdrawn };
+        let reply =
+            || Reply { recalled: vec![FencingToken::new(0, 7)], ..Reply::new(1, LogTime(2), Outcome::Withdrawn) };
         let unreachable = NotSent::Unreachable("a: refused".to_owned());
         vec![
             Forwarded::Reply(reply()),

@@ -19,7 +19,10 @@ impl HoldNews {
     pub(super) fn happened(&self, event: &Event) {
         let session = event.subject.session();
         match &event.kind {
-            EventKind::Expired { .. } | EventKind::Broken { .. } | EventKind::RevokeRequested { .. } => {
+            EventKind::Expired { .. }
+            | EventKind::Broken { .. }
+            | EventKind::RevokeRequested { .. }
+            | EventKind::Recalled => {
                 self.tell(session, event);
             }
             EventKind::HandedOver { was, .. } => {

@@ -129,6 +129,7 @@ impl Metrics {
             | EventKind::HandedOver { .. }
             | EventKind::RevokeRequested { .. }
             | EventKind::ValueChanged
+            | EventKind::Recalled
             | EventKind::LimitChanged { .. }
             | EventKind::Reopened => {}
             EventKind::Released { held_ms, .. } => {

@@ -75,6 +75,7 @@ impl Parked {
             | EventKind::Broken { .. }
             | EventKind::RevokeRequested { .. }
             | EventKind::ValueChanged
+            | EventKind::Recalled
             | EventKind::LimitChanged { .. }
             | EventKind::SessionOpened
             | EventKind::SessionEnded { .. }

@@ -9,8 +9,7 @@ use super::lanes::Now;
 use super::{Node, bounds};
 use crate::limits;
 use crate::model::{
-    Command, Invalid, LockKey, LogTime, Outcome, Query, QueryReply, QueryResult, Refusal, RenewalTarget, Reply,
-    SessionId, Submission,
+    Invalid, LockKey, LogTime, Outcome, Query, QueryReply, QueryResult, Refusal, Reply, SessionId, Submission,
 };
 use crate::raft::ProposeError;
 use crate::service::{
@@ -183,7 +182,7 @@ impl Node {
     }
 
     fn propose_here(&self, call: Call) -> Result<oneshot::Receiver<Result<Reply, ServiceError>>, ServiceError> {
-        self.proven(session_of(&call.command), &call.proof)?;
+        self.proven(call.command.session(), &call.proof)?;
         self.core.admits(&call.command)?;
         self.core.within_rate(&call.command)?;
         let (answer, reply) = oneshot::channel();
@@ -229,15 +228,11 @@ impl Node {
     fn all_proven(&self, renewals: Vec<RenewalCall>) -> (Vec<RenewalCall>, Vec<(usize, Reply)>) {
         let (mut proven, mut refused) = (Vec::with_capacity(renewals.len()), Vec::new());
         for (place, call) in renewals.into_iter().enumerate() {
-            let session = match &call.target {
-                RenewalTarget::Session(id) | RenewalTarget::Hold { session: id, .. } => Some(*id),
-                RenewalTarget::Lease { .. } => None,
-            };
-            match self.proven(session, &call.proof) {
+            match self.proven(call.target.session(), &call.proof) {
                 Ok(()) => proven.push(call),
                 Err(refusal) => {
                     let (index, stamp) = self.core.consensus.machine(|machine| (machine.applied(), machine.now()));
-                    refused.push((place, Reply { index, stamp, outcome: Outcome::Refused(refusal) }));
+                    refused.push((place, Reply::new(index, stamp, Outcome::Refused(refusal))));
                 }
             }
         }
@@ -313,34 +308,9 @@ async fn answered(reply: oneshot::Receiver<Result<Reply, ServiceError>>) -> Resu
 
 fn claim_reply(machine: &crate::machine::Machine, query: &Query, lock: &LockKey) -> Result<Reply, ServiceError> {
     let QueryReply { index, now, answer } = machine.query(query);
-    let QueryResult::Claim(outcome) = answer else {
+    let QueryResult::Claim { outcome, recalled } = answer else {
         return Err(ServiceError::Internal("the machine answered another question".into()));
     };
     let outcome = outcome.unwrap_or_else(|| Outcome::Refused(Refusal::NotHeld { lock: lock.clone() }));
-    Ok(Reply { index, stamp: now, outcome })
-}
-
-/// The session that a command acts for.
-fn session_of(command: &Command) -> Option<SessionId> {
-    match command {
-        Command::Attach(attach) => Some(attach.session),
-        Command::Disconnected { session, .. } | Command::CloseSession { session, .. } => Some(*session),
-        Command::Acquire(acquire) => Some(acquire.request.session),
-        Command::Cancel { request } => Some(request.session),
-        Command::Release(release) => Some(release.request.session),
-        Command::Alter(alter) => Some(alter.request.session),
-        Command::OpenSession(_)
-        | Command::TakeLease(_)
-        | Command::CancelTake { .. }
-        | Command::DropLease { .. }
-        | Command::Manage(_)
-        | Command::Document(_)
-        | Command::EndSession(_)
-        | Command::ChangeSetting(_)
-        | Command::Tick
-        | Command::LeaderlessGap { .. }
-        | Command::Configure { .. }
-        | Command::Announce(_)
-        | Command::RaiseFeatures(_) => None,
-    }
+    Ok(Reply { index, stamp: now, outcome, recalled })
 }

@@ -51,8 +51,17 @@ pub(super) fn of_command(submission: &Submission) -> usize {
 }
 
 fn of_extras(extras: &Extras) -> usize {
-    let Extras { reentry: _, fairness: _, delay_ms: _, value, parent, deadlock: _, at_least_ms: _, at_most_ms: _ } =
-        extras;
+    let Extras {
+        value,
+        parent,
+        reentry: _,
+        fairness: _,
+        delay_ms: _,
+        deadlock: _,
+        at_least_ms: _,
+        at_most_ms: _,
+        cached: _,
+    } = extras;
     let parent = parent.as_ref().map_or(0, |parent| parent.owner.as_str().len());
     EXTRAS_BYTES + of_value(value.as_ref()) + parent
 }
@@ -201,6 +210,7 @@ mod tests {
                 deadlock: OnDeadlock::Wait,
                 at_least_ms: Some(u64::MAX),
                 at_most_ms: Some(u64::MAX),
+                cached: true,
             })),
         })
     }

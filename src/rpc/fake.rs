@@ -74,7 +74,7 @@ impl Fake {
 }
 
 pub(super) fn reply(outcome: Outcome) -> Reply {
-    Reply { index: 10, stamp: LogTime(1_000), outcome }
+    Reply::new(10, LogTime(1_000), outcome)
 }
 
 pub(super) fn granted() -> Outcome {
@@ -171,7 +171,7 @@ impl LockService for Fake {
             Query::Inspect { lock } => QueryResult::Lock(LockView::free(lock)),
             Query::List(_) => QueryResult::Locks(Page { rows: vec![], more: true }),
             Query::Sessions { .. } => QueryResult::Sessions(Page { rows: vec![], more: false }),
-            Query::Claim { .. } => QueryResult::Claim(Some(Outcome::TimedOut)),
+            Query::Claim { .. } => QueryResult::Claim { outcome: Some(Outcome::TimedOut), recalled: vec![] },
             Query::Explain(_) => QueryResult::Explained(crate::model::Explanation::default()),
             Query::Documents { .. } => QueryResult::Documents(Page { rows: vec![], more: true }),
             Query::Pings { .. } => QueryResult::Pings(Page { rows: vec![], more: false }),

@@ -243,6 +243,7 @@ impl Replay {
             | EventKind::HandedOver { .. }
             | EventKind::RevokeRequested { .. }
             | EventKind::ValueChanged
+            | EventKind::Recalled
             | EventKind::LimitChanged { .. }
             | EventKind::LeaderlessGap { .. } => {}
         }

@@ -43,6 +43,8 @@ struct Obstacle {
     session_state: &'static str,
     /// It ends after this unless renewed; null where only a release ends it.
     remaining_ms: Option<u64>,
+    /// A cached hold that its session is to give back.
+    recalled: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -66,6 +68,7 @@ impl Explained {
             since_ms: now.ms_since(one.who.since),
             session_state: one.who.health.word(),
             remaining_ms: one.who.ends.map(|ends| ends.ms_since(now)),
+            recalled: one.who.recalled,
         };
         let wait = |wait: &model::ExplainedWait| Wait {
             lock: wait.lock.name.to_string(),

@@ -80,6 +80,7 @@ impl Happened {
             EventKind::SessionOpened
             | EventKind::Downgraded
             | EventKind::ValueChanged
+            | EventKind::Recalled
             | EventKind::LimitChanged { .. }
             | EventKind::Reopened => {}
             EventKind::SessionEnded { reason, why, .. } => {

@@ -120,6 +120,7 @@ impl HistoryLine {
             | EventKind::WaitEnded { .. }
             | EventKind::RevokeRequested { .. }
             | EventKind::ValueChanged
+            | EventKind::Recalled
             | EventKind::Reopened
             | EventKind::SessionOpened
             | EventKind::SessionEnded { .. }

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::model::{
-    Claim, Closing, FencingToken, LockKey, LockName, Metadata, Namespace, Position, Principal, RequestId, SessionId,
-    WallTime,
+    Claim, Closing, FencingToken, HolderView, LockKey, LockName, Metadata, Namespace, Position, Principal, RequestId,
+    SessionId, WallTime,
 };
 use crate::model::{EndReason, Event, EventKind, Subject};
 
@@ -27,6 +27,8 @@ fn holder() -> HolderView {
         metadata: Metadata { who: "ann".into(), host: "h1".into(), pid: 9, ..Metadata::default() },
         since: LogTime(1_000),
         deadline: Some(LogTime(11_000)),
+        cached: true,
+        recalled: true,
     }
 }
 
@@ -50,6 +52,7 @@ fn show_has_every_field() {
         "holders": [{
             "session": "3", "owner": null, "token": "17", "mode": "exclusive", "permits": null, "who": "ann",
             "why": null, "host": "h1", "pid": 9, "held_ms": 1000, "remaining_ms": 9000,
+            "cached": true, "recalled": true,
         }],
         "waiters": [{
             "place": 1, "sequence": 4, "session": "5", "owner": null, "mode": "shared", "permits": null, "who": "somebody",

@@ -244,7 +244,7 @@ impl Fake {
             inner.index += 1;
             (inner.index, inner.ways)
         };
-        let reply = Reply { index, stamp: self.stamp(), outcome };
+        let reply = Reply::new(index, self.stamp(), outcome);
         tokio::time::sleep(ways.1).await;
         self.inner().answered += 1;
         reply
@@ -309,7 +309,7 @@ impl Fake {
             Query::Check { token, .. } => {
                 QueryResult::Checked(Checked { state: TokenState::Valid, lowest_valid: *token })
             }
-            Query::Claim { .. } => QueryResult::Claim(None),
+            Query::Claim { .. } => QueryResult::Claim { outcome: None, recalled: vec![] },
             Query::Tokens { lock } => QueryResult::Tokens(ValidTokens {
                 lock: lock.clone(),
                 seen: Position { index: inner.index, n: 0 },
@@ -456,6 +456,8 @@ pub(super) fn view(token: FencingToken, deadline: LogTime) -> QueryResult {
         metadata: crate::model::Metadata::default(),
         since: LogTime(1),
         deadline: Some(deadline),
+        cached: false,
+        recalled: false,
     };
     QueryResult::Lock(LockView { holders: vec![holder], free: false, ..LockView::free(lock) })
 }

@@ -91,7 +91,9 @@ async fn a_wait_that_breaks_off_at_once_is_no_hot_loop() {
     let queued = Outcome::Queued(Place { lock: name, place: 1, sequence: 1, held_by: None });
     fake.rule(move |asked| match asked {
         Asked::Submit(crate::model::Command::Acquire(_)) => Fate::Outcome(queued.clone()),
-        Asked::Query(Query::Claim { .. }) => Fate::Answer(QueryResult::Claim(Some(queued.clone()))),
+        Asked::Query(Query::Claim { .. }) => {
+            Fate::Answer(QueryResult::Claim { outcome: Some(queued.clone()), recalled: vec![] })
+        }
         Asked::Settled => Fate::Fail(ServiceError::unknown("broken")),
         Asked::Submit(_) | Asked::Renew(_) | Asked::Query(_) | Asked::Subscribe | Asked::Status => Fate::Serve,
     });

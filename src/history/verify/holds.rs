@@ -84,6 +84,7 @@ impl<'a> Holds<'a> {
             | EventKind::WaitEnded { .. }
             | EventKind::RevokeRequested { .. }
             | EventKind::ValueChanged
+            | EventKind::Recalled
             | EventKind::LimitChanged { .. }
             | EventKind::Reopened
             | EventKind::SessionOpened

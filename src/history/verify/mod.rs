@@ -193,6 +193,7 @@ fn draws(kind: &EventKind) -> bool {
         | EventKind::Broken { .. }
         | EventKind::RevokeRequested { .. }
         | EventKind::ValueChanged
+        | EventKind::Recalled
         | EventKind::LimitChanged { .. }
         | EventKind::Reopened
         | EventKind::SessionOpened

@@ -6,6 +6,7 @@
 mod acquire;
 mod alter;
 mod answers;
+mod cached;
 mod cycles;
 mod documents;
 mod endings;
@@ -52,6 +53,8 @@ struct Hold {
     again: Vec<(u64, Command)>,
     /// The request that made it exclusive.
     upgrade: Option<(u64, Command)>,
+    /// It is cached, and another request has waited behind it.
+    recalled: bool,
 }
 
 #[derive(Clone)]
@@ -63,6 +66,8 @@ struct Wait {
     upgrades: Option<FencingToken>,
     /// That hold ends by itself, and this wait with it.
     of_lease: bool,
+    /// It is a try, which waits for a moment behind a cached hold.
+    tries: bool,
 }
 
 /// An ended hold, and until when it keeps its name closed; or permits that it gave back before.
@@ -131,6 +136,10 @@ pub(super) struct Naive {
     pings: Vec<(Namespace, ProcessId, LogTime)>,
     /// Every grant of the newest entry.
     pub(super) granted: Vec<(LockKey, Claim, FencingToken)>,
+    /// Every hold that was recalled in the newest entry.
+    pub(super) recalls: Vec<FencingToken>,
+    /// For each answer of the newest entry, the recalled holds that it names.
+    pub(super) named: Vec<Vec<FencingToken>>,
 }
 
 /// What may come to an end: a party when it finishes, a wait when it is granted.
@@ -182,13 +191,24 @@ impl Naive {
         let previous = self.now;
         self.now = self.now.max(entry.stamp);
         self.granted.clear();
-        let renewals = entry.renewals.iter().map(|renewal| self.renew(renewal, previous)).collect();
+        self.recalls.clear();
+        self.named.clear();
+        let mut renewals = Vec::new();
+        for renewal in &entry.renewals {
+            let outcome = self.renew(renewal, previous);
+            self.name_recalled(renewal.target.session(), &outcome);
+            renewals.push(outcome);
+        }
         self.end_what_is_due();
         self.serve();
+        self.recall();
         let mut outcomes = Vec::new();
         for submission in &entry.commands {
-            outcomes.push(self.execute(&submission.principal, &submission.command));
+            let outcome = self.execute(&submission.principal, &submission.command);
             self.serve();
+            self.recall();
+            self.name_recalled(submission.command.session(), &outcome);
+            outcomes.push(outcome);
         }
         (renewals, outcomes)
     }

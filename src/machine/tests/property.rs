@@ -12,7 +12,7 @@ use super::refused::Remembering;
 use crate::machine::Machine;
 use crate::model::*;
 
-const STORIES: u64 = 360;
+const STORIES: u64 = 450;
 const COMMANDS_A_STORY: usize = 2_000;
 const TIMES_EACH_MIN: u64 = 100;
 
@@ -53,7 +53,7 @@ fn answer(outcome: &Outcome) -> String {
 }
 
 /// Everything that can be answered, apart from quotas, which have tests of their own.
-const POSSIBLE: [(&str, &str); 39] = [
+const POSSIBLE: [(&str, &str); 40] = [
     ("OpenSession", "Opened AlreadyOpen Tombstoned OutOfBounds_ttl OutOfBounds_disconnect_grace"),
     ("Attach", "Attached WrongHandle OtherNamespace StaleAttempt SessionEnded"),
     ("Disconnected", "Done"),
@@ -113,6 +113,7 @@ const POSSIBLE: [(&str, &str); 39] = [
     ("Configure", "Done"),
     ("Announce", "Done OtherDisk"),
     ("RaiseFeatures", "Done FeaturesUnsupported"),
+    ("cached hold", "Recalled Named"),
     ("renew session", "Renewed SessionEnded"),
     ("renew hold", "Renewed SessionEnded NotHeld HeldByOther OutOfBounds_lease"),
     ("renew lease", "Renewed NotHeld HeldByOther OutOfBounds_lease"),
@@ -176,6 +177,16 @@ fn compare(seed: u64, table: &mut Table) {
             _ => None,
         });
         assert_eq!(granted.collect::<Vec<_>>(), naive.granted, "grants of story {seed}, entry {index}");
+        let recalls = applied.events.iter().filter(|event| event.kind == EventKind::Recalled);
+        let recalls: Vec<_> = recalls.filter_map(|event| event.subject.token()).collect();
+        assert_eq!(recalls, naive.recalls, "recalls of story {seed}, entry {index}");
+        let named: Vec<_> =
+            applied.renewals.iter().chain(&applied.commands).map(|reply| reply.recalled.clone()).collect();
+        assert_eq!(named, naive.named, "recalled holds in the answers of story {seed}, entry {index}");
+        let of_cached = |what: &str| ("cached hold".to_owned(), what.to_owned());
+        *table.entry(of_cached("Recalled")).or_default() += recalls.len() as u64;
+        *table.entry(of_cached("Named")).or_default() +=
+            named.iter().filter(|tokens| !tokens.is_empty()).count() as u64;
         assert_eq!(shown(&watched.machine), naive.naive.documents(), "documents of story {seed}, entry {index}");
         let pings = watched.machine.documents.pings.keys();
         let pings: Vec<_> = pings.map(|(of, process)| (of.clone(), process.to_string())).collect();

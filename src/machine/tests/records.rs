@@ -27,7 +27,7 @@ fn equal_logs_give_equal_records() {
 /// knows what holds and closed names were to end when.
 #[test]
 fn a_restored_machine_goes_on_like_the_first() {
-    let (mut ending, mut closed) = (0, 0);
+    let (mut ending, mut closed, mut recalled) = (0, 0, 0);
     for seed in 2_000..2_010 {
         let (mut story, mut first) = (Story::new(seed), Watched::default());
         let mut restored = None;
@@ -43,7 +43,10 @@ fn a_restored_machine_goes_on_like_the_first() {
                 restored = Some(first.compare_mirror());
                 for (_, record) in first.machine.records() {
                     match record {
-                        Record::Holder(holder) => ending += usize::from(holder.ends().is_some()),
+                        Record::Holder(holder) => {
+                            ending += usize::from(holder.ends().is_some());
+                            recalled += usize::from(holder.is_recalled());
+                        }
                         Record::Delay(delayed) => closed += usize::from(delayed.holder.closed_until().is_some()),
                         _ => {}
                     }
@@ -53,4 +56,5 @@ fn a_restored_machine_goes_on_like_the_first() {
         }
     }
     assert!(0 < ending && 0 < closed, "{ending} holds with at_most and {closed} names with at_least were restored");
+    assert!(0 < recalled, "no recalled hold was restored");
 }

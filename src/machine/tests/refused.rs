@@ -19,6 +19,10 @@ pub(super) struct Remembering {
     refused: Vec<Refused>,
     /// Every grant of the newest entry.
     pub(super) granted: Vec<(LockKey, Claim, FencingToken)>,
+    /// Every hold that was recalled in the newest entry.
+    pub(super) recalls: Vec<FencingToken>,
+    /// For each answer of the newest entry, the recalled holds that it names.
+    pub(super) named: Vec<Vec<FencingToken>>,
 }
 
 const TEN_MINUTES_MS: u64 = 600_000;
@@ -28,6 +32,8 @@ impl Remembering {
         self.now = self.now.max(entry.stamp);
         let (renewals, _) = self.naive.apply(&Entry { commands: vec![], ..entry.clone() });
         self.granted = self.naive.granted.clone();
+        self.recalls = self.naive.recalls.clone();
+        self.named = self.naive.named.clone();
         let now = self.now;
         self.refused.retain(|refused| now <= refused.until);
         let outcomes = entry.commands.iter().map(|submission| self.execute(entry, submission)).collect();
@@ -36,12 +42,19 @@ impl Remembering {
 
     fn execute(&mut self, entry: &Entry, submission: &Submission) -> Outcome {
         if let Some(outcome) = self.known(&submission.command) {
+            self.named.push(vec![]);
             return outcome;
         }
         let alone = Entry { renewals: vec![], commands: vec![submission.clone()], ..entry.clone() };
+        let seen = match &submission.command {
+            Command::TakeLease(take) => self.naive.knows(&take.lock, take.take),
+            _ => false,
+        };
         let outcome = self.naive.apply(&alone).1.remove(0);
         self.granted.append(&mut self.naive.granted);
-        if let (Command::TakeLease(take), Outcome::Refused(refusal)) = (&submission.command, &outcome) {
+        self.recalls.append(&mut self.naive.recalls);
+        self.named.append(&mut self.naive.named);
+        if let (Command::TakeLease(take), Outcome::Refused(refusal), false) = (&submission.command, &outcome, seen) {
             self.refused(take, refusal);
         }
         outcome

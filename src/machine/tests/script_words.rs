@@ -40,6 +40,12 @@ fn lock(key: &LockKey) -> String {
     if key.namespace == Namespace::default() { key.name.to_string() } else { format!("{}/{}", key.namespace, key.name) }
 }
 
+/// The recalled holds that an answer names.
+pub(super) fn named(recalled: &[FencingToken]) -> String {
+    let tokens: Vec<_> = recalled.iter().map(ToString::to_string).collect();
+    if tokens.is_empty() { String::new() } else { format!(" recalled={}", tokens.join(",")) }
+}
+
 fn until(deadline: impl Into<Option<LogTime>>) -> String {
     deadline.into().map_or("without end".into(), |deadline| format!("until={}", time(deadline.0)))
 }
@@ -62,7 +68,13 @@ impl Names {
         let who = if view.metadata.who.is_empty() { String::new() } else { format!(" who={}", view.metadata.who) };
         let how = mode(view.mode);
         let since = time(view.since.0);
-        format!("{whose}{owner}{who} token={} {how} since={since} {}", view.token, until(view.deadline))
+        let cached = match (view.cached, view.recalled) {
+            (false, false) => "",
+            (true, false) => " cached",
+            (true, true) => " recalled",
+            (false, true) => " recalled, but not cached",
+        };
+        format!("{whose}{owner}{who} token={} {how} since={since} {}{cached}", view.token, until(view.deadline))
     }
 
     /// An outcome in one line.
@@ -195,6 +207,7 @@ impl Names {
                 format!("{key} limit={}", limit.map_or("forgotten".into(), |limit| limit.to_string()))
             }
             EventKind::Reopened => format!("{key} open again after {token}"),
+            EventKind::Recalled => format!("{whose} recalled {key} {token}"),
             EventKind::SessionOpened => format!("{session} opened"),
             EventKind::SessionEnded { reason, why } => {
                 let why = why.as_ref().map_or(String::new(), |why| format!(" ({})", why.as_str()));
@@ -236,7 +249,9 @@ impl Names {
             }
             QueryResult::Documents(Page { rows, more }) => script_documents::documents(rows, *more),
             QueryResult::Pings(Page { rows, more }) => script_documents::pings(rows, *more),
-            QueryResult::Claim(outcome) => outcome.as_ref().map_or("nothing is known".into(), |o| self.outcome(o)),
+            QueryResult::Claim { outcome, recalled } => {
+                outcome.as_ref().map_or("nothing is known".into(), |o| self.outcome(o)) + &named(recalled)
+            }
             QueryResult::Tokens(valid) => format!("{:?} next={}", valid.tokens, valid.next),
             QueryResult::History(page) => format!("{} records of history", page.records.len()),
             QueryResult::Totals(Totals { sessions, locks, holders, waiters, grants }) => {
@@ -274,7 +289,9 @@ impl Names {
         let owner = who.owner.as_ref().map_or(String::new(), |owner| format!("/{owner}"));
         let token = who.token.map_or(String::new(), |token| format!(" token={token}"));
         let ends = until(who.ends);
-        format!("{session}{owner}{token} {} since={} {} {ends}", mode(who.mode), time(who.since.0), who.health.word())
+        let recalled = if who.recalled { " recalled" } else { "" };
+        let (how, since, health) = (mode(who.mode), time(who.since.0), who.health.word());
+        format!("{session}{owner}{token} {how} since={since} {health} {ends}{recalled}")
     }
 
     fn lock_view(&self, view: &LockView) -> String {

@@ -150,7 +150,7 @@ impl Script {
         let replies = applied.renewals.iter().chain(&applied.commands).zip(renewers.into_iter().chain(callers));
         let line = |(reply, who): (&Reply, Option<String>)| {
             let who = who.filter(|_| named).map_or(String::new(), |who| format!("{who}: "));
-            format!("{who}{}", self.names.outcome(&reply.outcome))
+            format!("{who}{}{}", self.names.outcome(&reply.outcome), script_words::named(&reply.recalled))
         };
         replies.map(line).collect()
     }

@@ -38,7 +38,7 @@ wire_answers! {
         = InspectReply { lock, kind, limit, holders, waiters, delay_ms, closed, value, free }
     Locks(Page { rows, more }) = ListReply { rows, more }
     Sessions(Page { rows, more }) = SessionsReply { rows, more }
-    Claim(outcome) = ClaimReply { outcome }
+    Claim { outcome, recalled } = ClaimReply { outcome, recalled }
     Totals(totals) = TotalsReply { totals }
     Explained(Explanation { chain, freed_by, more }) = ExplainReply { chain, freed_by, more }
     History(HistoryPage { records, next, floor }) = HistoryReply { records, next, floor }
@@ -100,7 +100,7 @@ fn in_namespace(namespace: &Namespace, mut answer: QueryResult) -> QueryResult {
         QueryResult::Sessions(page) => page.rows.iter_mut().for_each(|row| add(&mut row.namespace)),
         QueryResult::Documents(page) => page.rows.iter_mut().for_each(|row| add(&mut row.lock.namespace)),
         QueryResult::Checked(_)
-        | QueryResult::Claim(_)
+        | QueryResult::Claim { .. }
         | QueryResult::Totals(_)
         | QueryResult::Explained(_)
         | QueryResult::History(_)

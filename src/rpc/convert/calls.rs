@@ -118,6 +118,7 @@ fn of_a_lease(asked: &pb::AcquireRequest) -> Result<(), Invalid> {
         ("wait_in_cycles", asked.wait_in_cycles),
         ("at_least_ms", asked.at_least_ms.is_some()),
         ("at_most_ms", asked.at_most_ms.is_some()),
+        ("cached", asked.cached),
         ("answered_below", asked.answered_below != 0),
     ];
     let refused = chosen.iter().find(|(_, chosen)| *chosen);
@@ -305,6 +306,7 @@ fn stream_acquire_of(request: u64, asked: pb::AcquireRequest) -> pb::StreamAcqui
         wait_in_cycles: asked.wait_in_cycles,
         at_least_ms: asked.at_least_ms,
         at_most_ms: asked.at_most_ms,
+        cached: asked.cached,
     };
     pb::StreamAcquire {
         request,

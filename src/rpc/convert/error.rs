@@ -190,7 +190,7 @@ pub(in crate::rpc) fn error_from_wire(error: &pb::Error) -> ServiceError {
 pub(in crate::rpc) fn decided(status: &Status) -> Option<Reply> {
     let wire = wire(status)?;
     let ServiceError::Refused(refusal) = error_from_wire(&wire) else { return None };
-    Some(Reply { index: wire.index, stamp: LogTime(wire.stamp_ms), outcome: Outcome::Refused(refusal) })
+    Some(Reply::new(wire.index, LogTime(wire.stamp_ms), Outcome::Refused(refusal)))
 }
 
 /// The error that a status tells. One without our metadata comes from the way: the request was certainly not sent

@@ -53,6 +53,7 @@ wire_events! {
     HandedOver of Hold { previous_claim: was, previous_token: from, mode: mode, by: by }
     RevokeRequested of Hold { by: by, why: why }
     ValueChanged of Hold {}
+    Recalled of Hold {}
     LimitChanged of Lock { limit: limit }
     SessionOpened of Session {}
     SessionEnded of Session { reason: reason, why: why }

@@ -48,10 +48,12 @@ wire_leaves! {
     };
     // The namespace is added by the call that echoes it.
     Reply: pb::Reply, reply => {
-        let Reply { index, stamp, outcome } = reply;
-        pb::Reply { namespace: String::new(), index: *index, stamp_ms: stamp.to_wire(), outcome: outcome.to_wire() }
-    }, (_, pb::Reply { namespace: _, index, stamp_ms, outcome }) => {
-        Ok(Reply { index, stamp: LogTime(stamp_ms), outcome: Wire::from_wire("outcome", outcome)? })
+        let Reply { index, stamp, outcome, recalled } = reply;
+        let (stamp_ms, outcome, recalled) = (stamp.to_wire(), outcome.to_wire(), recalled.to_wire());
+        pb::Reply { namespace: String::new(), index: *index, stamp_ms, outcome, recalled }
+    }, (_, pb::Reply { namespace: _, index, stamp_ms, outcome, recalled }) => {
+        let (outcome, recalled) = (Wire::from_wire("outcome", outcome)?, Wire::from_wire("recalled", recalled)?);
+        Ok(Reply { index, stamp: LogTime(stamp_ms), outcome, recalled })
     };
     // What became of a claim, without the place where it was decided.
     Outcome: pb::Reply, outcome => pb::Reply { outcome: outcome.to_wire(), ..Default::default() },
@@ -65,10 +67,10 @@ pub(in crate::rpc) fn dry_run_reply(answered: QueryReply) -> Result<Reply, Servi
     let QueryReply { index, now: stamp, answer: QueryResult::WouldBreak(outcome) } = answered else {
         return Err(other_answer());
     };
-    Ok(Reply { index, stamp, outcome })
+    Ok(Reply::new(index, stamp, outcome))
 }
 
 /// The same, read back.
-pub(in crate::rpc) fn dry_run_answer(Reply { index, stamp, outcome }: Reply) -> QueryReply {
+pub(in crate::rpc) fn dry_run_answer(Reply { index, stamp, outcome, recalled: _ }: Reply) -> QueryReply {
     QueryReply { index, now: stamp, answer: QueryResult::WouldBreak(outcome) }
 }

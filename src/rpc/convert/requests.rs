@@ -35,8 +35,8 @@ wire_messages! {
 
 wire_shapes! {
     Manage { lock: LockKey { namespace, name: lock }, what } = ManageRequest { namespace, lock, what }
-    Extras { reentry, fairness: unfair, delay_ms, value, parent, deadlock: wait_in_cycles, at_least_ms, at_most_ms }
-        = Extras { reentry, unfair, delay_ms, value, parent, wait_in_cycles, at_least_ms, at_most_ms }
+    Extras { reentry, fairness: unfair, delay_ms, value, parent, deadlock: wait_in_cycles, at_least_ms, at_most_ms, cached }
+        = Extras { reentry, unfair, delay_ms, value, parent, wait_in_cycles, at_least_ms, at_most_ms, cached }
     ClaimRef { lock: LockKey { namespace, name: lock }, claim } = WaitOutcomeRequest { namespace, lock, claim }
 }
 

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use self::values::{
     access, alteration, answer, extras, happening, lock, managing, metadata, outcome, owner, patience, refusal,
-    session, token,
+    session, some_of, token,
 };
 use super::{
     AsInvalid, Question, Wire, decided, error_from_status, error_from_wire, error_to_status, error_to_wire,
@@ -33,7 +33,7 @@ fn over_the_wire(answered: QueryReply) -> Result<QueryReply, ServiceError> {
         QueryResult::Lock(view) => pb::InspectReply::try_from((&view.lock.namespace.clone(), answered))?.try_into(),
         QueryResult::Locks(_) => pb::ListReply::try_from((&of, answered))?.try_into(),
         QueryResult::Sessions(_) => pb::SessionsReply::try_from((&of, answered))?.try_into(),
-        QueryResult::Claim(_) => pb::ClaimReply::try_from((&of, answered))?.try_into(),
+        QueryResult::Claim { .. } => pb::ClaimReply::try_from((&of, answered))?.try_into(),
         QueryResult::Totals(_) => pb::TotalsReply::try_from((&of, answered))?.try_into(),
         QueryResult::Explained(_) => pb::ExplainReply::try_from((&of, answered))?.try_into(),
         QueryResult::Tokens(_) => pb::TokensReply::try_from((&of, answered))?.try_into(),
@@ -52,15 +52,19 @@ proptest! {
 
     /// A reply reads back as it was written, refusals included.
     #[test]
-    fn replies_read_back(index in any::<u64>(), stamp in any::<u64>(), outcome in outcome()) {
-        let reply = Reply { index, stamp: LogTime(stamp), outcome };
+    fn replies_read_back(
+        (index, stamp) in (any::<u64>(), any::<u64>()),
+        outcome in outcome(),
+        recalled in some_of(token()),
+    ) {
+        let reply = Reply { index, stamp: LogTime(stamp), outcome, recalled };
         prop_assert_eq!(Reply::try_from(pb::Reply::from(&reply)), Ok(reply));
     }
 
     /// A refusal as the status of a call reads back with the place where it was decided.
     #[test]
     fn refusals_read_back_from_a_status(index in any::<u64>(), stamp in any::<u64>(), refusal in refusal()) {
-        let reply = Reply { index, stamp: LogTime(stamp), outcome: Outcome::Refused(refusal) };
+        let reply = Reply::new(index, LogTime(stamp), Outcome::Refused(refusal));
         let status = reply_to_answer("default", &reply).expect_err("a refusal is an error of its call");
         prop_assert_eq!(decided(&status), Some(reply));
     }
@@ -438,7 +442,7 @@ fn an_acquire_and_its_answer_are_converted_without_further_allocations() {
     let released = Outcome::Released { left: 0 };
     let renewed = Outcome::Renewed { deadline: LogTime(9), attempt: 1, token: None };
     for outcome in [granted, released, renewed] {
-        let reply = Reply { index: 3, stamp: LogTime(4), outcome };
+        let reply = Reply::new(3, LogTime(4), outcome);
         let mut wire = None;
         assert_eq!(counted(&mut || wire = Some(pb::Reply::from(&reply))), 0, "{reply:?}");
         assert_eq!(counted(&mut || drop(Reply::try_from(wire.take().expect("written")))), 0, "{reply:?}");

@@ -9,7 +9,7 @@ use crate::rpc::pb;
 use crate::service::{MemberChange, NodeStatus, Status};
 
 wire_messages! {
-    HolderView = Holder { session, owner, principal, token, mode, metadata; since_ms: since, deadline_ms: deadline }
+    HolderView = Holder { session, owner, principal, token, mode, metadata, cached, recalled; since_ms: since, deadline_ms: deadline }
     WaiterView = Waiter { place, sequence, session, owner, mode, metadata; since_ms: since }
     BreakReport = Broken { done, holder, next; last_seen_ms: last_seen }
     Closing = Closing { token, who, left_ms; until_ms: until }
@@ -19,7 +19,7 @@ wire_messages! {
     } + namespace
     ExplainedWait = ExplainedWait { lock, place, sequence, waiter, parent, waits_for; until_ms: until }
     Obstacle = Obstacle { lock, why, sequence, who }
-    Participant = Participant { session, owner, metadata, token, mode, health; since_ms: since, ends_ms: ends }
+    Participant = Participant { session, owner, metadata, token, mode, health, recalled; since_ms: since, ends_ms: ends }
     Document = Document { lock, state, ts, process, who, why, term, token, native; when_ms: when }
     ProcessPing = ProcessPing { process; ping_ms: ping }
     NodeStatus = NodeStatus { id, role, client, peer, http, applied, healthy, version, features }

@@ -170,7 +170,7 @@ fn released(answered: Result<Response<pb::ReleaseReply>, Status>) -> Result<Repl
     match answered {
         Ok(reply) => {
             let pb::ReleaseReply { namespace: _, index, stamp_ms, left } = reply.into_inner();
-            Ok(Reply { index, stamp: LogTime(stamp_ms), outcome: Outcome::Released { left } })
+            Ok(Reply::new(index, LogTime(stamp_ms), Outcome::Released { left }))
         }
         Err(status) => decided(&status).ok_or_else(|| error_from_status(&status)),
     }

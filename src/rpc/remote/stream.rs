@@ -341,7 +341,8 @@ impl Stream {
                 }
             }
             Some(Told::SessionEnded(_)) => return Err(ServiceError::unknown("the session has ended")),
-            Some(Told::Hello(_) | Told::MoveTo(_)) | None => {}
+            // Holds are followed by a subscription of their own.
+            Some(Told::Hello(_) | Told::MoveTo(_) | Told::HoldEvent(_)) | None => {}
         }
         Ok(())
     }

@@ -13,7 +13,9 @@ use crate::rpc::convert::{
 };
 use crate::rpc::pb;
 use crate::rpc::pb::client_frame::Body;
-use crate::service::{Call, ClaimRef, LockService, NotSent, Proof, RenewalCall, Scope, ServiceError, Subscription};
+use crate::service::{
+    Call, ClaimRef, Events, LockService, NotSent, Proof, RenewalCall, Scope, ServiceError, Subscription,
+};
 
 impl<S: LockService> SessionStream<S> {
     /// Starts what a frame asks for. A frame that breaks the stream's own rules ends it; one whose values are out of
@@ -169,6 +171,11 @@ impl<S: LockService> SessionStream<S> {
         }));
     }
 
+    /// Watches for what others do to the session's holds, from now on where there are no events yet.
+    pub(super) fn watch_holds(&mut self, session: SessionId, events: Option<Events>) {
+        self.running.push(Box::pin(next_of_holds(self.service.clone(), session, events)));
+    }
+
     /// Watches for the session's end, which no answer to a frame would tell.
     pub(super) fn watch_session(&mut self, session: SessionId) {
         let service = self.service.clone();
@@ -193,6 +200,20 @@ impl<S: LockService> SessionStream<S> {
             }
             Done::EventsOver
         }));
+    }
+}
+
+/// The next event of the session's holds. What a reader that was too slow has missed is not sent again.
+async fn next_of_holds<S: LockService>(service: S, session: SessionId, events: Option<Events>) -> Done {
+    let subscription = Subscription { scope: Scope::Holds(session), after: None, cluster_id: None };
+    let subscribed = match events {
+        Some(events) => Ok(events),
+        None => service.subscribe(subscription).await,
+    };
+    let Ok(mut events) = subscribed else { return Done::EventsOver };
+    match events.next().await {
+        Ok(event) => Done::HoldEvent { session, event: Box::new(event), events },
+        Err(_) => Done::HoldEventsLost { session },
     }
 }
 

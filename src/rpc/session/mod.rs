@@ -25,8 +25,8 @@ use super::convert::{Wire, error_to_status, error_to_wire};
 use super::pb;
 use super::pb::server_frame::Body;
 use crate::limits;
-use crate::model::{Attachment, Command, EndReason, Invalid, Namespace, Outcome, Reason, Reply, SessionId};
-use crate::service::{Advice, Call, ClaimRef, LeaderHint, LockService, ServerInfo, ServiceError};
+use crate::model::{Attachment, Command, EndReason, Event, Invalid, Namespace, Outcome, Reason, Reply, SessionId};
+use crate::service::{Advice, Call, ClaimRef, Events, LeaderHint, LockService, ServerInfo, ServiceError};
 
 /// A frame on its way to the client. Boxed: a channel has room for 32 from the beginning, and most streams are idle.
 pub(super) type Outgoing = Result<Box<pb::ServerFrame>, Status>;
@@ -75,6 +75,10 @@ enum Done {
     SessionEnded { session: SessionId, reason: EndReason, why: Option<Reason> },
     /// Its events cannot be had; its renewals will tell.
     EventsOver,
+    /// Something happened to a hold of the session; more may follow.
+    HoldEvent { session: SessionId, event: Box<Event>, events: Events },
+    /// Some events of its holds are lost, or there will be none.
+    HoldEventsLost { session: SessionId },
 }
 
 /// Why a stream ends.
@@ -236,7 +240,19 @@ impl<S: LockService> SessionStream<S> {
                 let (session, reason, why) = (session.to_wire(), reason.to_wire(), why.to_wire());
                 self.push(Body::SessionEnded(pb::SessionEnded { session, reason, why }))
             }
-            Done::SessionEnded { .. } | Done::EventsOver => Ok(()),
+            Done::HoldEvent { session, event, events } if self.bound.is_some_and(|bound| bound.session == session) => {
+                self.watch_holds(session, Some(events));
+                // A frame for the client waits for room behind the others, and the next event behind it.
+                let of_a_hold = event.subject.token().is_some();
+                if of_a_hold { self.push(Body::HoldEvent((&*event).into())) } else { Ok(()) }
+            }
+            Done::HoldEventsLost { session } if self.bound.is_some_and(|bound| bound.session == session) => {
+                self.watch_holds(session, None);
+                Ok(())
+            }
+            Done::SessionEnded { .. } | Done::HoldEvent { .. } | Done::HoldEventsLost { .. } | Done::EventsOver => {
+                Ok(())
+            }
         }
     }
 
@@ -255,6 +271,7 @@ impl<S: LockService> SessionStream<S> {
         };
         self.bound = Some(bound);
         self.watch_session(bound.session);
+        self.watch_holds(bound.session, None);
     }
 
     fn answer(&mut self, number: u64, result: Result<Reply, ServiceError>) -> Result<(), End> {

@@ -7,7 +7,10 @@ use tonic::{Code, Streaming};
 use super::End;
 use super::hostile::stream_with_room;
 use crate::limits;
-use crate::model::{Attachment, Command, EndReason, Event, EventKind, LogTime, Position, SessionId, Subject, WallTime};
+use crate::model::{
+    Attachment, Claim, Command, EndReason, Event, EventKind, FencingToken, LockKey, LockName, LogTime, Namespace,
+    Position, Principal, Reason, RequestId, SessionId, Subject, WallTime,
+};
 use crate::rpc::convert::Wire;
 use crate::rpc::fake::{Node, SESSION};
 use crate::rpc::pb;
@@ -20,7 +23,7 @@ use crate::service::LeaderHint;
 fn session_expired() -> Event {
     let kind = EventKind::SessionEnded { reason: EndReason::Expired, why: None };
     let (position, subject) = (Position { index: 11, n: 0 }, Subject::Session(SessionId::new(0, SESSION)));
-    Event { position, at: LogTime(1), wall: WallTime(2), namespace: None, subject, kind }
+    Event { position, at: LogTime(1), wall: WallTime(2), namespace: Some(Namespace::default()), subject, kind }
 }
 
 /// A client that speaks in bare frames.
@@ -348,6 +351,31 @@ async fn the_end_of_the_session_is_pushed() {
         raw.next().await,
         (0, Told::SessionEnded(pb::SessionEnded { session: SESSION, reason: 2, why: None }))
     ));
+}
+
+/// What happens to a hold of the session is pushed, event by event; what is about no hold is not.
+#[tokio::test]
+async fn events_of_the_sessions_holds_are_pushed() {
+    let mut node = Node::start(1).await;
+    let mut raw = Raw::bound(&mut node).await;
+    while node.service.subscribers() < 2 {
+        tokio::task::yield_now().await;
+    }
+    let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("dam").expect("a name") };
+    let claim = Claim::Request(RequestId { session: SessionId::new(0, SESSION), number: 3 });
+    let hold = Subject::hold(&lock, claim, FencingToken::new(0, 33));
+    let asked = EventKind::RevokeRequested { by: Principal::default(), why: Reason::parse("mine").expect("a reason") };
+    let opened = Event { kind: EventKind::SessionOpened, ..session_expired() };
+    let namespace = Some(Namespace::default());
+    let of_hold = |kind| Event { subject: hold.clone(), kind, namespace: namespace.clone(), ..session_expired() };
+    let told = [of_hold(EventKind::Recalled), opened, of_hold(asked)];
+    for event in &told {
+        node.service.tell(event.clone()).await;
+    }
+    for expected in [&told[0], &told[2]] {
+        let (0, Told::HoldEvent(event)) = raw.next().await else { panic!("no push of {expected:?}") };
+        assert_eq!(Event::try_from(event), Ok(expected.clone()));
+    }
 }
 
 /// Behind frames that its client has not read yet, others wait in their order.

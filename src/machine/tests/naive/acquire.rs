@@ -44,7 +44,7 @@ impl Naive {
             since: self.now,
             handle: None,
             lease_ms: acquire.lease_ms,
-            extras: acquire.choices().clone(),
+            extras: Extras { cached: acquire.is_cached(), ..acquire.choices().clone() },
             set: false,
         };
         let bounds = ask.lease_ms.and_then(|lease_ms| self.lease_bounds(lease_ms));
@@ -143,7 +143,7 @@ impl Naive {
             }
         }
         let free = self.clear_ahead(ask, u64::MAX) && self.fits(&lock, ask.mode);
-        if patience == Patience::Try && !free {
+        if patience == Patience::Try && !free && !self.is_first_behind_cached(&lock) {
             return Err(self.held_or_closed(&lock, self.holder(&lock, |_| false)));
         }
         Ok(())
@@ -153,9 +153,11 @@ impl Naive {
         let week = 7 * 24 * 3_600_000;
         let end = match patience {
             Patience::For { ms } => Some(LogTime(self.now.0 + ms.min(week))),
-            Patience::Session | Patience::Try => ask.handle.is_some().then_some(LogTime(self.now.0 + week)),
+            Patience::Try => Some(LogTime(self.now.0 + 250)),
+            Patience::Session => ask.handle.is_some().then_some(LogTime(self.now.0 + week)),
         };
-        self.waits.push(Wait { ask, sequence: self.sequences, end, upgrades: None, of_lease: false });
+        let (sequence, tries) = (self.sequences, patience == Patience::Try);
+        self.waits.push(Wait { ask, sequence, end, upgrades: None, of_lease: false, tries });
     }
 
     pub(super) fn acquire_set(&mut self, principal: &Principal, set: &Acquire, payload: Command) -> Outcome {
@@ -176,7 +178,7 @@ impl Naive {
             since: self.now,
             handle: None,
             lease_ms: set.lease_ms,
-            extras: Extras { reentry: Reentry::Refuse, fairness: Fairness::Fair, ..choices.clone() },
+            extras: Extras { reentry: Reentry::Refuse, fairness: Fairness::Fair, cached: false, ..choices.clone() },
             set: true,
         };
         let asks: Vec<Ask> = set.locks.iter().map(ask).collect();

@@ -21,6 +21,7 @@ impl Naive {
                 match self.holds.iter_mut().find(found) {
                     Some(hold) => {
                         hold.ask.extras.value = value.clone();
+                        (hold.ask.extras.cached, hold.recalled) = (false, false);
                         Outcome::Done
                     }
                     None => self.not_held(&lock, mine),
@@ -57,6 +58,9 @@ impl Naive {
         };
         if self.holds[at].ask.mode == Mode::Exclusive {
             self.changes(lock, Some(id));
+        }
+        if self.holds[at].ask.mode == Mode::Exclusive {
+            (self.holds[at].ask.extras.cached, self.holds[at].recalled) = (false, false);
         }
         self.holds[at].ask.mode = Mode::Shared;
         if let Some((number, payload)) = self.holds[at].upgrade.take() {
@@ -141,7 +145,7 @@ impl Naive {
         }
         let end = if let Patience::For { ms } = patience { Some(LogTime(self.now.0 + ms)) } else { None };
         let of_lease = self.holds[at].lease_end.is_some() || self.holds[at].ends.is_some();
-        self.waits.push(Wait { ask, sequence: 0, end, upgrades: Some(token), of_lease });
+        self.waits.push(Wait { ask, sequence: 0, end, upgrades: Some(token), of_lease, tries: false });
         if let Some(refused) = self.take_back() {
             return refused;
         }

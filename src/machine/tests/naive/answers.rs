@@ -15,6 +15,8 @@ impl Naive {
             metadata: hold.ask.metadata.clone(),
             since: hold.since,
             deadline: hold.lease_end.into_iter().chain(hold.ends).chain(session_end).min(),
+            cached: hold.ask.extras.cached,
+            recalled: hold.recalled,
         }
     }
 

@@ -127,6 +127,9 @@ impl Naive {
         if let Err(refused) = self.judge(&ask, Patience::Try) {
             return refused;
         }
+        if self.is_first_behind_cached(&lock) {
+            return self.held_or_closed(&lock, self.holder(&lock, |_| false));
+        }
         self.takes.push(Taken { lock: lock.clone(), id, handle: grab.ts.handle(), payload: Some(payload), over: None });
         self.marks.push(Mark { lock, ts: grab.ts, term: grab.term, prepared: grab.prepare });
         Outcome::Granted(self.grant(ask))

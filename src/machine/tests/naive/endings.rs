@@ -67,7 +67,10 @@ impl Naive {
                 None => break,
                 Some((_, 0, at)) => self.end_session(self.sessions[at].id, EndReason::Expired),
                 Some((_, 1, at)) => self.end_hold(at, EndReason::Expired, None),
-                Some((_, 2, at)) => self.end_wait(at, Outcome::TimedOut),
+                Some((_, 2, at)) => {
+                    let answer = self.ran_out(at);
+                    self.end_wait(at, answer);
+                }
                 Some((_, 3, at)) => {
                     let lock = self.lost.remove(at).ask.lock;
                     self.changes(&lock, None);
@@ -108,6 +111,7 @@ impl Naive {
         let Some(mut until) = delay.into_iter().chain(stays).max() else { return };
         let lost = delay.map(|delay| (hold.ask.mode, ends.into_iter().chain([delay]).min().expect("one at least")));
         let (mut ask, token, since) = (hold.ask.clone(), hold.token, hold.since);
+        ask.extras.cached = false;
         if let Some(at) = self.lost.iter().position(|lost| lost.ask.lock == ask.lock && lost.token == token) {
             let returned = self.lost.remove(at);
             until = until.max(returned.until);

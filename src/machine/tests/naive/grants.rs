@@ -130,8 +130,8 @@ impl Naive {
         self.changes(&ask.lock, None);
         let after = |ms: Option<u64>| ms.map(|ms| LogTime(self.now.0 + ms));
         let (ends, closed_until) = (after(ask.extras.at_most_ms), after(ask.extras.at_least_ms));
-        let (again, upgrade) = (vec![], None);
-        let hold = Hold { ask, token, since: self.now, lease_end, ends, closed_until, again, upgrade };
+        let (again, upgrade, recalled) = (vec![], None, false);
+        let hold = Hold { ask, token, since: self.now, lease_end, ends, closed_until, again, upgrade, recalled };
         self.suspects.extend(endless_hold(&hold));
         let grant = told(&hold, waited_ms);
         self.holds.push(hold);

@@ -72,6 +72,7 @@ impl Naive {
                     closed_until: None,
                     again: vec![],
                     upgrade: None,
+                    recalled: false,
                 };
                 (HolderView { deadline: Some(*until), ..self.view(&hold) }, ask.claim)
             }

@@ -46,6 +46,11 @@ impl Naive {
         outcome
     }
 
+    /// Whether a take waits, holds or has come to an end after that.
+    pub(in crate::machine::tests) fn knows(&self, lock: &LockKey, id: LeaseRequestId) -> bool {
+        self.takes.iter().any(|take| take.id == id && take.lock == *lock)
+    }
+
     pub(super) fn cancel_take(&mut self, lock: &LockKey, id: LeaseRequestId, handle: &Handle) -> Outcome {
         let until = LogTime(self.now.0 + TEN_MINUTES_MS);
         let claim = Claim::Lease(id);

@@ -61,7 +61,8 @@ impl Story {
         let deadlock = if self.random.percent(10) { OnDeadlock::Wait } else { OnDeadlock::Refuse };
         let at_least_ms = self.random.percent(20).then(|| 1 + self.random.below(20_000));
         let at_most_ms = self.random.percent(20).then(|| 1 + self.random.below(20_000));
-        let extras = Extras { reentry, fairness, value, delay_ms, parent, deadlock, at_least_ms, at_most_ms };
+        let cached = self.random.percent(5);
+        let extras = Extras { reentry, fairness, value, delay_ms, parent, deadlock, at_least_ms, at_most_ms, cached };
         (Some(Box::new(extras)), lease_ms)
     }
 
@@ -92,6 +93,24 @@ impl Story {
             _ => {}
         }
         Some(command)
+    }
+
+    /// A lock that the session keeps between uses.
+    pub(super) fn acquire_cached(&mut self) -> Command {
+        let at = self.session();
+        let name = LockName::parse(self.random.pick(&["a", "b", "c", "d"]).expect("some")).expect("legal");
+        let command = Command::Acquire(Acquire {
+            request: RequestId { session: self.known[at].id, number: self.number(at) },
+            answered_below: self.answered_below(at),
+            locks: (name, Mode::Exclusive.into()).into(),
+            owner: None,
+            patience: self.patience(),
+            metadata: Metadata::default(),
+            lease_ms: None,
+            extras: Some(Box::new(Extras { cached: true, ..Extras::default() })),
+        });
+        self.known[at].past.push(command.clone());
+        command
     }
 
     pub(super) fn acquire(&mut self) -> Command {

@@ -199,6 +199,7 @@ impl Script {
             deadlock: if flag(args, "cycles") { OnDeadlock::Wait } else { OnDeadlock::Refuse },
             at_least_ms: args.take_key("least").map(duration).transpose()?,
             at_most_ms: args.take_key("most").map(duration).transpose()?,
+            cached: flag(args, "cached"),
         };
         Ok((extras != Extras::default()).then(|| Box::new(extras)))
     }

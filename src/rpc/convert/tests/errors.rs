@@ -49,6 +49,8 @@ fn holder() -> Box<HolderView> {
         metadata: Metadata { who: said.as_str().into(), why: said.into(), pid: u32::MAX, ..Metadata::default() },
         since: LogTime(u64::MAX),
         deadline: Some(LogTime(u64::MAX)),
+        cached: true,
+        recalled: true,
     })
 }
 
@@ -219,7 +221,7 @@ fn a_client_without_our_messages_reads_words() {
 #[test]
 fn a_refused_call_names_its_entry() {
     for refusal in refusals() {
-        let reply = Reply { index: 77, stamp: LogTime(5_000), outcome: Outcome::Refused(refusal) };
+        let reply = Reply::new(77, LogTime(5_000), Outcome::Refused(refusal));
         let status = reply_to_answer("default", &reply).expect_err("a refusal");
         assert_eq!(decided(&status), Some(reply));
     }

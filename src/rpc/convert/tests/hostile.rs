@@ -14,7 +14,7 @@ use super::values::{answer, happening, outcome};
 use super::*;
 use crate::codec::hostile::{Sample, attack, frugal, held, kept};
 use crate::limits;
-use crate::model::Setting;
+use crate::model::{FencingToken, Setting};
 use crate::protobuf;
 use crate::rpc::admin::Admin;
 use crate::rpc::documents::Documents;
@@ -151,6 +151,7 @@ pub(in crate::rpc) fn full_extras() -> Option<pb::Extras> {
         wait_in_cycles: true,
         at_least_ms: Some(6_000),
         at_most_ms: Some(7_000),
+        cached: true,
     })
 }
 
@@ -367,7 +368,7 @@ fn written(answered: QueryReply) -> Result<Sample, ServiceError> {
         QueryResult::Lock(_) => whole("InspectReply", pb::InspectReply::try_from((&of, answered))?),
         QueryResult::Locks(_) => whole("ListReply", pb::ListReply::try_from((&of, answered))?),
         QueryResult::Sessions(_) => whole("SessionsReply", pb::SessionsReply::try_from((&of, answered))?),
-        QueryResult::Claim(_) => whole("ClaimReply", pb::ClaimReply::try_from((&of, answered))?),
+        QueryResult::Claim { .. } => whole("ClaimReply", pb::ClaimReply::try_from((&of, answered))?),
         QueryResult::Totals(_) => whole("TotalsReply", pb::TotalsReply::try_from((&of, answered))?),
         QueryResult::Explained(_) => whole("ExplainReply", pb::ExplainReply::try_from((&of, answered))?),
         QueryResult::Tokens(_) => whole("TokensReply", pb::TokensReply::try_from((&of, answered))?),
@@ -394,7 +395,9 @@ fn answers() -> Vec<Sample> {
             let event = Event { position, at: LogTime(8), wall: WallTime(9), namespace, subject, kind };
             samples.push(whole("Event", pb::Event::from(&event)));
             let outcome = outcome().new_tree(&mut runner).expect("drawn").current();
-            samples.push(whole("Reply", pb::Reply::from(&Reply { index: number, stamp: LogTime(8), outcome })));
+            let recalled = vec![FencingToken::new(0, 7), FencingToken::new(1, 300)];
+            let reply = Reply { index: number, stamp: LogTime(8), outcome, recalled };
+            samples.push(whole("Reply", pb::Reply::from(&reply)));
         }
     }
     samples.push(whole("StatusReply", pb::StatusReply::from(&sample_status())));

@@ -82,9 +82,9 @@ pub(super) fn extras() -> impl Strategy<Value = Extras> {
     let value = option::of("[a-zé\n]{0,60}".prop_map(|text| LockValue::parse(&text).expect("legal")));
     let parent = option::of((session(), owner()))
         .prop_map(|parent| parent.and_then(|(session, owner)| owner.map(|owner| Parent { session, owner })));
-    let ends = (option::of(any::<u64>()), option::of(any::<u64>()));
-    (reentry, fairness, any::<u64>(), value, parent, deadlock, ends).prop_map(
-        |(reentry, fairness, delay_ms, value, parent, deadlock, (at_least_ms, at_most_ms))| Extras {
+    let later = (option::of(any::<u64>()), option::of(any::<u64>()), any::<bool>());
+    (reentry, fairness, any::<u64>(), value, parent, deadlock, later).prop_map(
+        |(reentry, fairness, delay_ms, value, parent, deadlock, (at_least_ms, at_most_ms, cached))| Extras {
             reentry,
             fairness,
             delay_ms,
@@ -93,6 +93,7 @@ pub(super) fn extras() -> impl Strategy<Value = Extras> {
             deadlock,
             at_least_ms,
             at_most_ms,
+            cached,
         },
     )
 }
@@ -152,8 +153,8 @@ fn end_reason() -> impl Strategy<Value = EndReason> {
 }
 
 fn holder() -> impl Strategy<Value = HolderView> {
-    (option::of(session()), owner(), token(), mode(), metadata(), any::<u64>()).prop_map(
-        |(session, owner, token, mode, metadata, at)| HolderView {
+    (option::of(session()), owner(), token(), mode(), metadata(), any::<u64>(), any::<[bool; 2]>()).prop_map(
+        |(session, owner, token, mode, metadata, at, [cached, recalled])| HolderView {
             session,
             owner,
             principal: Principal::default(),
@@ -162,6 +163,8 @@ fn holder() -> impl Strategy<Value = HolderView> {
             metadata,
             since: LogTime(at),
             deadline: (at % 3 != 0).then_some(LogTime(at ^ 1)),
+            cached,
+            recalled,
         },
     )
 }
@@ -319,8 +322,8 @@ fn participant() -> impl Strategy<Value = Participant> {
         Just(Health::Lease),
         Just(Health::Gone)
     ];
-    (option::of(session()), owner(), metadata(), option::of(token()), mode(), health, at()).prop_map(
-        |(session, owner, metadata, token, mode, health, since)| Participant {
+    (option::of(session()), owner(), metadata(), option::of(token()), mode(), (health, any::<bool>()), at()).prop_map(
+        |(session, owner, metadata, token, mode, (health, recalled), since)| Participant {
             session,
             owner,
             metadata,
@@ -329,6 +332,7 @@ fn participant() -> impl Strategy<Value = Participant> {
             since,
             health,
             ends: (since.0 % 3 != 0).then_some(since),
+            recalled,
         },
     )
 }
@@ -409,7 +413,10 @@ pub(super) fn answer() -> impl Strategy<Value = QueryResult> {
         outcome().prop_map(QueryResult::WouldBreak),
         (some_of(row), any::<bool>()).prop_map(|(rows, more)| QueryResult::Locks(Page { rows, more })),
         (some_of(session_row), any::<bool>()).prop_map(|(rows, more)| QueryResult::Sessions(Page { rows, more })),
-        option::of(outcome()).prop_map(QueryResult::Claim),
+        option::of((outcome(), some_of(token()))).prop_map(|claim| {
+            let (outcome, recalled) = claim.unzip();
+            QueryResult::Claim { outcome, recalled: recalled.unwrap_or_default() }
+        }),
         (some_of(super::documents::document()), any::<bool>())
             .prop_map(|(rows, more)| QueryResult::Documents(Page { rows, more })),
         (some_of(super::documents::ping()), any::<bool>())

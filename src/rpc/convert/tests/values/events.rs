@@ -53,6 +53,7 @@ fn of_a_hold() -> impl Strategy<Value = EventKind> {
         any::<u32>().prop_map(|count| EventKind::PermitsReturned { count }),
         (token(), mode()).prop_map(|(from, mode)| EventKind::Resumed { from, mode }),
         Just(EventKind::ValueChanged),
+        Just(EventKind::Recalled),
     ]
 }
 
