@@ -83,7 +83,7 @@ const POSSIBLE: [(&str, &str); 40] = [
     ("SetValue", "Done NotHeld HeldByOther SessionEnded TooOld RequestReused Withdrawn"),
     ("SetLimit", "Done KindMismatch"),
     ("RemoveLimit", "Done KindMismatch"),
-    ("Break", "Broken NotHeld HeldByOther"),
+    ("BreakHold", "Broken NotHeld HeldByOther"),
     ("Ask", "Done NotHeld HeldByOther"),
     ("HandOver", "HandedOver Held NotAccepted NotHeld HeldByOther SessionEnded"),
     (
