@@ -135,7 +135,9 @@ pub const RENEWALS_AN_ENTRY_MAX: usize = 4_096;
 /// Acquires of one node that wait within their calls, and cancels of those whose callers went away.
 pub const UNARY_CLAIMS_MAX: usize = 16_384;
 /// Random bits of the number that a node draws for a session's request; log time in milliseconds stands above them, for 69 years.
-pub const DRAWN_REQUEST_RANDOM_BITS: u32 = 22;
+pub const DRAWN_REQUEST_RANDOM_BITS: u32 = 16;
+/// Bits of that number, at its end, that are of the node's id.
+pub const DRAWN_REQUEST_NODE_BITS: u32 = 6;
 
 // Tokens.
 

@@ -17,6 +17,9 @@ use crate::limits;
 use crate::model::{Grant, Handle, Invalid, LeaseRequestId, LockKey, LogTime, Outcome, Place, Query, Refusal, Reply};
 use crate::service::{Advice, Call, Freshness, LockService, NotSent, REQUEST_WAIT, RenewalCall, ServiceError};
 
+/// So many nodes draw numbers that no other one draws.
+const NODES: u64 = 1 << limits::DRAWN_REQUEST_NODE_BITS;
+
 /// What unary calls of one node share.
 pub(super) struct Calls<S> {
     service: S,
@@ -26,6 +29,8 @@ pub(super) struct Calls<S> {
     claims: Arc<Semaphore>,
     /// The newest number that was drawn for a session's request.
     drawn: AtomicU64,
+    /// What the numbers of this node end with.
+    node: u64,
 }
 
 fn status(error: ServiceError) -> Status {
@@ -33,20 +38,23 @@ fn status(error: ServiceError) -> Status {
 }
 
 impl<S: LockService> Calls<S> {
-    pub(super) fn new(service: S, tasks: Tasks) -> Self {
+    pub(super) fn new(service: S, tasks: Tasks, node: u64) -> Self {
         let claims = Arc::new(Semaphore::new(limits::UNARY_CLAIMS_MAX));
-        Self { service, tasks, clock: Arc::new(SystemClock::new()), claims, drawn: AtomicU64::new(0) }
+        let node = node % NODES;
+        Self { service, tasks, clock: Arc::new(SystemClock::new()), claims, drawn: AtomicU64::new(node), node }
     }
 
     /// A number for a request of a session whose program names none. Numbers grow with log time, so that the cluster may forget
-    /// the lowest ones; the random part keeps those of two nodes apart.
+    /// the lowest ones. Those of this node grow by themselves; those of two nodes end otherwise; and the random part keeps those
+    /// after a start apart from those before, where log time stood still.
     async fn draw(&self) -> Result<String, ServiceError> {
         let LogTime(now_ms) = self.service.query(Query::Totals, Freshness::Stale).await?.now;
         let random = self.clock.random_below(1 << limits::DRAWN_REQUEST_RANDOM_BITS);
-        let number = now_ms << limits::DRAWN_REQUEST_RANDOM_BITS | random;
-        let next = |drawn: u64| Some(number.max(drawn + 1));
-        let before = self.drawn.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).unwrap_or_default();
-        Ok(number.max(before + 1).to_string())
+        let number = (now_ms << limits::DRAWN_REQUEST_RANDOM_BITS | random) * NODES + self.node;
+        let next = |drawn: u64| number.max(drawn + NODES);
+        let update = |drawn| Some(next(drawn));
+        let before = self.drawn.fetch_update(Ordering::Relaxed, Ordering::Relaxed, update).unwrap_or_default();
+        Ok(next(before).to_string())
     }
 
     /// Draws what the caller of an acquire left out.
@@ -190,7 +198,7 @@ impl<S: LockService> Calls<S> {
             let (answer, first, arrived) = (self.service.submit(call.clone()), &first, &arrived);
             async move {
                 let answer = answer.await;
-                arrived.fetch_or(!matches!(answer, Err(ServiceError::NotSent { .. })), Ordering::Relaxed);
+                arrived.fetch_or(may_have_happened(&answer), Ordering::Relaxed);
                 let reply = answer?;
                 first.get_or_init(|| reply.stamp);
                 Ok((Instant::default(), reply))
@@ -231,7 +239,21 @@ impl<S: LockService> Calls<S> {
     }
 }
 
-/// What the caller of an acquire in a session must not be told again, and of a lease needs.
+/// Whether an attempt may have left a claim behind.
+fn may_have_happened(answer: &Result<Reply, ServiceError>) -> bool {
+    match answer {
+        Ok(_) | Err(ServiceError::Unknown { .. } | ServiceError::Stopping | ServiceError::Internal(_)) => true,
+        Err(
+            ServiceError::NotSent { .. }
+            | ServiceError::Invalid(_)
+            | ServiceError::Refused(_)
+            | ServiceError::Forbidden { .. }
+            | ServiceError::EventsMissed { .. },
+        ) => false,
+    }
+}
+
+/// The secret of a lease, which its caller needs; that of a session is not answered again.
 fn lease_handle(asked: &pb::AcquireRequest) -> String {
     match &asked.holder {
         Some(Holder::Lease(lease)) => lease.handle.clone(),
@@ -330,7 +352,7 @@ mod tests {
     async fn a_call_that_goes_away_gives_its_claim_up() {
         for granted in [false, true] {
             let (service, mut asks) = Fake::new();
-            let calls = Calls::new(service.clone(), Tasks::default());
+            let calls = Calls::new(service.clone(), Tasks::default(), 1);
             let mut waits = Box::pin(calls.acquire(asked("busy", "3"), pending()));
             assert!(waits.as_mut().now_or_never().is_none(), "queued");
             assert!(matches!(asks.recv().await.expect("asked").command, Command::Acquire(_)));
@@ -338,7 +360,8 @@ mod tests {
                 service.grant();
             }
             drop(waits);
-            let cancel = asks.recv().await.expect("cancelled").command;
+            let longest = std::time::Duration::from_millis(limits::REQUEST_MS_DEFAULT);
+            let cancel = tokio::time::timeout(longest, asks.recv()).await.expect("cancelled").expect("asked").command;
             assert!(matches!(cancel, Command::Cancel { request } if request.number == 3), "{cancel:?}");
 
             let got = calls.acquire(asked("free", "4"), pending()).await.expect("granted");
@@ -348,12 +371,41 @@ mod tests {
         }
     }
 
+    /// Numbers that two nodes draw for one session never meet, and those of one node grow, also where log time stands still.
+    #[tokio::test]
+    async fn drawn_numbers_never_meet() {
+        let service = Fake::new().0;
+        let nodes = [1, 2].map(|node| Calls::new(service.clone(), Tasks::default(), node));
+        let mut drawn = [Vec::new(), Vec::new()];
+        for _ in 0..1_000 {
+            for (calls, drawn) in nodes.iter().zip(&mut drawn) {
+                drawn.push(calls.draw().await.expect("drawn").parse::<u64>().expect("a number"));
+            }
+        }
+        assert!(drawn.iter().all(|drawn| drawn.is_sorted_by(|one, next| one < next)));
+        assert!(drawn.iter().flatten().all(|number| *number < limits::OWN_REQUESTS_MIN));
+        let all: std::collections::BTreeSet<_> = drawn.iter().flatten().collect();
+        assert_eq!(all.len(), 2_000);
+    }
+
+    /// A call that the service turns away before anything happened cancels nothing.
+    #[tokio::test]
+    async fn a_call_that_never_arrived_cancels_nothing() {
+        let (service, mut asks) = Fake::new();
+        let calls = Calls::new(service, Tasks::default(), 1);
+        let status = calls.acquire(asked("forbidden", "3"), pending()).await.expect_err("turned away");
+        assert_eq!(status.code(), tonic::Code::PermissionDenied, "{status:?}");
+        assert!(matches!(asks.recv().await.expect("asked").command, Command::Acquire(_)));
+        tokio::task::yield_now().await;
+        assert!(asks.try_recv().is_err(), "a cancel of nothing");
+    }
+
     /// A node that stops keeps the place of a request that its program can repeat at another node, and gives up one that only this
     /// node knows by name.
     #[tokio::test]
     async fn a_request_with_a_name_keeps_its_place_where_the_node_stops() {
         let (service, mut asks) = Fake::new();
-        let calls = Calls::new(service, Tasks::default());
+        let calls = Calls::new(service, Tasks::default(), 1);
         for (request, cancelled) in [("3", false), ("", true)] {
             // Whichever of the two is looked at first, the call has asked before it ends.
             let stopped = async {
@@ -373,7 +425,7 @@ mod tests {
     #[tokio::test]
     async fn waits_within_calls_are_bounded() {
         let (service, _asks) = Fake::new();
-        let calls = Calls { claims: Arc::new(Semaphore::new(1)), ..Calls::new(service, Tasks::default()) };
+        let calls = Calls { claims: Arc::new(Semaphore::new(1)), ..Calls::new(service, Tasks::default(), 1) };
         let mut waits = Box::pin(calls.acquire(asked("busy", "1"), pending()));
         assert!(waits.as_mut().now_or_never().is_none(), "queued");
         let status = calls.acquire(asked("free", "2"), pending()).await.expect_err("one too many");

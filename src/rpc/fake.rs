@@ -25,7 +25,8 @@ pub(super) const CLUSTER: u128 = 0xabc;
 type Subscribers = Arc<Mutex<Vec<EventSender>>>;
 
 /// - `free…` is granted at once, `busy…` queued until [`Fake::grant`], `portions…` too but waited for in portions,
-///   `late…` answered then, `stuck…` never answered, `full…` overloaded, `lost…` of unknown fate, `held…` refused.
+///   `late…` answered then, `stuck…` never answered, `full…` overloaded, `lost…` of unknown fate, `forbidden…`
+///   and `held…` refused.
 /// - Releases are refused as *not held*, token by token of the lock `free`.
 #[derive(Clone)]
 pub(super) struct Fake {
@@ -109,6 +110,7 @@ impl LockService for Fake {
                     granted()
                 }
                 "full" => return Err(ServiceError::not_sent(NotSent::Overloaded { pause_ms: 50 })),
+                "forbidden" => return Err(ServiceError::Forbidden { why: "only for captains".to_owned() }),
                 "lost" => return Err(ServiceError::unknown("the leader changed")),
                 "held" => Outcome::Refused(Refusal::LimitUnknown { lock: lock(locked(&acquire).as_str()) }),
                 _ => granted(),

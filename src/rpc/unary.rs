@@ -40,7 +40,7 @@ pub(super) type Answers<T> = Result<Response<T>, Status>;
 
 impl<S: LockService> Locks<S> {
     pub(super) fn new(service: S, info: ServerInfo, stop: watch::Receiver<bool>, tasks: Tasks) -> Self {
-        let calls = Calls::new(service.clone(), tasks.clone());
+        let calls = Calls::new(service.clone(), tasks.clone(), info.node);
         Self { service, info, stop, tasks, calls }
     }
 

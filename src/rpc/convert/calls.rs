@@ -122,7 +122,7 @@ fn of_a_lease(asked: &pb::AcquireRequest) -> Result<(), Invalid> {
         ("answered_below", asked.answered_below != 0),
     ];
     let refused = chosen.iter().find(|(_, chosen)| *chosen);
-    refused.map_or(Ok(()), |(field, _)| Err(Invalid::new(*field, "left out for a lease", "set")))
+    refused.map_or(Ok(()), |(field, _)| Err(Invalid::new(field, "left out for a lease", "set")))
 }
 
 /// The call has another command than the message is for.

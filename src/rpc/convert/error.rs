@@ -135,7 +135,7 @@ fn of_wire(word: Word, mut error: pb::Error, text: String) -> Status {
             error.refusal = None;
         }
         while limits::ERROR_STATUS_BYTES_MAX < bytes_in_headers(&message, &rich(code, &message, &error)) {
-            message.truncate(message.floor_char_boundary(message.len() * 7 / 8));
+            message.truncate(refusal::beginning(&message, message.len() * 7 / 8).len());
         }
         details = rich(code, &message, &error);
     }

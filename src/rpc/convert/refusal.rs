@@ -44,9 +44,15 @@ wire_oneof! {
     }
 }
 
+/// The beginning of a text, of at most so many bytes, which ends between two characters.
+pub(super) fn beginning(text: &str, bytes_max: usize) -> &str {
+    let end = (0..=bytes_max.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    text.get(..end.unwrap_or_default()).unwrap_or_default()
+}
+
 /// A text that another program made, in the length that an error has a place for.
 fn cut(text: &str) -> String {
-    text.get(..text.floor_char_boundary(limits::ERROR_TEXT_BYTES_MAX)).unwrap_or_default().to_owned()
+    beginning(text, limits::ERROR_TEXT_BYTES_MAX).to_owned()
 }
 
 /// How long the caller is asked to pause.

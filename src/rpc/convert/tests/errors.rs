@@ -195,11 +195,10 @@ fn details_are_those_of_google() {
         assert_eq!(info.metadata["advice"], row.advice.word());
         let pause = of("google.rpc.RetryInfo").map(|info| RetryInfo::decode(info.as_slice()).expect("readable"));
         let pause = pause.and_then(|info| info.retry_delay).map(|delay| (delay.seconds, delay.nanos));
-        let asked = match &error {
-            ServiceError::NotSent { why: NotSent::Overloaded { .. }, .. } => Some((1, 250_000_000)),
-            ServiceError::NotSent { why: NotSent::RateExceeded { .. }, .. } => Some((0, 90_000_000)),
-            _ => None,
-        };
+        let pauses = [(1_250, (1, 250_000_000)), (90, (0, 90_000_000))];
+        let asked =
+            pauses.into_iter().find(|(ms, _)| *ms == error_to_wire(&error).retry_after_ms).map(|(_, delay)| delay);
+        assert_eq!(asked.is_some(), error.word() == Word::Overloaded, "{error}");
         assert_eq!(pause, asked, "{error}");
         assert!(of("lockkeeper.v1.Error").is_some());
     }
