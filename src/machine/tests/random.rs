@@ -297,7 +297,7 @@ impl Story {
         if self.known.len() < 3 || self.random.percent(5) {
             return self.open();
         }
-        match self.random.below(123) {
+        match self.random.below(128) {
             0..18 => self.acquire(),
             18..25 => self.acquire_set(),
             25..39 => self.alter(),
@@ -324,7 +324,8 @@ impl Story {
                 Command::ChangeSetting(Setting::TtlMax(*self.random.pick(&values).expect("some")))
             }
             102..120 => self.document(),
-            120..123 => self.acquire_cached(),
+            120..122 => self.acquire_cached(),
+            122..128 => self.release(),
             _ => Command::Configure {
                 settings: ClusterSettings { timing_ms: [100, 500, 1000], ttl_ms_min: 1000, ttl_ms_max: 60_000 },
                 cluster_id: u128::from(self.random.below(9)),
