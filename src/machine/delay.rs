@@ -1,8 +1,8 @@
 //! What stays closed after a hold: for the lock-delay after an involuntary end, except to a session that resumes the lost hold;
 //! and until the time that its request chose, however it ends.
 
-use super::alter::HoldChange;
 use super::expiry::DeadlineOf;
+use super::hold::HoldChange;
 use super::state::{Delayed, Holder, Lease, LostHold, Request, permits_of};
 use super::{Machine, RecordKey};
 use crate::limits;

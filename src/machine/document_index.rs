@@ -1,15 +1,22 @@
-//! Free documents and signs of life, and where documents are found by `ts` and by process.
+//! Free documents and signs of life, and where documents are found by `ts` and by process; and the commands that free many of
+//! them: a bounded number at once, the others by the sweeps that follow.
+//!
+//! A command that meets one of the others frees it first, so that no command finds a document held that was freed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
-use super::Machine;
+use serde::{Deserialize, Serialize};
+
+use super::expiry::DeadlineOf;
 use super::owners::Change;
 use super::state::{FreeDocument, Holder, ProcessRecord};
+use super::{Machine, looked_at};
 use crate::limits;
 use crate::model::{
-    Document, DocumentId, DocumentState, FencingToken, LockKey, LockName, Namespace, Page, ProcessId, ProcessPing,
-    QueryResult, WallTime, WhichDocuments, WhichPings,
+    Document, DocumentId, DocumentState, EndReason, FencingToken, LockKey, LockName, LogTime, Namespace, Outcome, Page,
+    ProcessId, ProcessPing, QueryResult, WallTime, WhichDocuments, WhichPings,
 };
 
 /// What there is besides the locks themselves.
@@ -179,5 +186,134 @@ fn held_document(key: &LockKey, token: FencingToken, holder: &Holder) -> Documen
         term: mark.and_then(|mark| mark.term),
         token,
         native: mark.is_none(),
+    }
+}
+
+/// What is left of a command that freed many documents.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unlocking {
+    /// Where it frees documents.
+    pub namespace: Namespace,
+    /// Which documents it frees.
+    pub which: WhichHeld,
+    /// Documents with newer tokens came after the command, and stay.
+    pub newest: FencingToken,
+    /// When the command was executed.
+    pub since: LogTime,
+    /// All names before this one were gone through.
+    pub next: LockName,
+}
+
+/// Held documents that are freed together. New variants are added at the end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WhichHeld {
+    /// All of one process, or those of one election term and before.
+    Process(ProcessId, Option<u64>),
+    /// All with this `ts`.
+    Stamp(DocumentId),
+}
+
+impl Machine {
+    /// Frees these documents. Returns how many there were, however many of them are left to the sweep.
+    pub(super) fn unlock_many(&mut self, namespace: &Namespace, which: WhichHeld) -> Outcome {
+        let newest = FencingToken::new(self.globals.epoch, self.globals.tokens);
+        let (namespace, since, next) = (namespace.clone(), self.globals.now, LockName::least());
+        let unlocking = Unlocking { namespace, which, newest, since, next };
+        let all = self.meant(&unlocking).filter_map(|(name, token)| Some((name, token?)));
+        // What an earlier command freed is not freed again.
+        let locks = all.filter(|(name, token)| !self.is_freed(&unlocking.namespace, name, *token)).count() as u64;
+        let (_, left) = self.unlock_some(unlocking);
+        if let Some(left) = left {
+            self.go_on_with(|unlocking| {
+                // What is left of an earlier one of the same kind is part of this one.
+                unlocking.retain(|other| other.namespace != left.namespace || other.which != left.which);
+                unlocking.push(left);
+            });
+        }
+        Outcome::Freed { locks }
+    }
+
+    /// Goes on with the oldest of these commands. Returns how many documents it went through.
+    pub(super) fn unlock_more(&mut self) -> usize {
+        let Some(first) = self.globals.unlocking.first().cloned() else { return 0 };
+        let (looked_at, left) = self.unlock_some(first);
+        self.go_on_with(|unlocking| match left {
+            Some(left) => unlocking[0] = left,
+            None => drop(unlocking.remove(0)),
+        });
+        looked_at
+    }
+
+    /// Changes what the sweep goes on with.
+    fn go_on_with(&mut self, change: impl FnOnce(&mut Vec<Unlocking>)) {
+        let before = self.globals.unlocking.first().map(|first| first.since);
+        change(&mut self.globals.unlocking);
+        let after = self.globals.unlocking.first().map(|first| first.since);
+        self.move_deadline(before, after, DeadlineOf::Unlocking);
+    }
+
+    /// Frees the document of this lock where a command freed it that the sweep goes on with.
+    pub(super) fn unlock_at(&mut self, key: &LockKey) {
+        let held = self.locks.get(key).and_then(|lock| lock.holders.first_key_value());
+        let Some(token) = held.map(|(token, _)| *token) else { return };
+        if self.is_freed(&key.namespace, &key.name, token) {
+            self.end_hold(key, token, EndReason::Released, None);
+        }
+    }
+
+    /// Whether a command freed this document that the sweep goes on with.
+    fn is_freed(&self, namespace: &Namespace, name: &LockName, token: FencingToken) -> bool {
+        self.globals.unlocking.iter().any(|unlocking| {
+            let left = unlocking.namespace == *namespace && unlocking.next <= *name;
+            left && self.meant_at(unlocking, name) == Some(token)
+        })
+    }
+
+    /// Goes through a bounded number of names. Returns how many, and what is left.
+    fn unlock_some(&mut self, mut unlocking: Unlocking) -> (usize, Option<Unlocking>) {
+        let max = limits::DOCUMENTS_UNLOCKED_AT_ONCE_MAX;
+        let mut names: Vec<(LockName, Option<FencingToken>)> = self.meant(&unlocking).take(max + 1).collect();
+        let next = if names.len() <= max { None } else { names.pop() };
+        for (name, token) in &names {
+            if let Some(token) = token {
+                let key = LockKey { namespace: unlocking.namespace.clone(), name: name.clone() };
+                self.end_hold(&key, *token, EndReason::Released, None);
+            }
+        }
+        let left = next.map(|(next, _)| {
+            unlocking.next = next;
+            unlocking
+        });
+        (names.len().max(1), left)
+    }
+
+    /// Names that may be meant, from the first on that was not gone through; with the token of the hold that is.
+    fn meant<'a>(&'a self, of: &'a Unlocking) -> impl Iterator<Item = (LockName, Option<FencingToken>)> + 'a {
+        let (process, stamp) = match &of.which {
+            WhichHeld::Process(process, _) => (Some(self.documents.held_by(&of.namespace, process.as_str())), None),
+            WhichHeld::Stamp(ts) => (None, Some(self.documents.stamped(&of.namespace, *ts, &of.next))),
+        };
+        let from = (Bound::Included(&of.next), Bound::Unbounded);
+        let process = process.flatten().into_iter().flat_map(move |held| held.range::<LockName, _>(from));
+        let names = process.map(|(name, _)| name).chain(stamp.into_iter().flatten());
+        names.map(move |name| {
+            looked_at();
+            (name.clone(), self.meant_at(of, name))
+        })
+    }
+
+    /// The token of the hold of this name, where it is meant.
+    fn meant_at(&self, of: &Unlocking, name: &LockName) -> Option<FencingToken> {
+        let key = LockKey { namespace: of.namespace.clone(), name: name.clone() };
+        let (token, holder) = self.locks.get(&key)?.holders.first_key_value()?;
+        let mark = holder.document().filter(|_| *token <= of.newest)?;
+        let meant = match &of.which {
+            WhichHeld::Process(process, term) => {
+                let in_term = term.is_none_or(|term| mark.term.is_some_and(|of| of <= term));
+                *holder.request.metadata.process == *process.as_str() && in_term
+            }
+            WhichHeld::Stamp(ts) => mark.ts == *ts,
+        };
+        meant.then_some(*token)
     }
 }

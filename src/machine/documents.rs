@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use super::acquire::Admission;
 use super::document_index::Documents;
+use super::document_index::WhichHeld;
 use super::expiry::DeadlineOf;
 use super::lease::KnownLease;
 use super::owners::Change;
 use super::requests::of_grab;
 use super::state::{DocumentMark, FreeDocument, Holder, Request};
-use super::unlocking::WhichHeld;
 use super::{Machine, RecordKey};
 use crate::limits;
 use crate::model::{

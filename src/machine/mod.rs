@@ -11,8 +11,8 @@
 //! - [`Machine::check`] states the invariants; tests run it after every entry.
 
 mod acquire;
+mod admin;
 mod advance;
-mod alter;
 mod apply;
 mod cached;
 mod check;
@@ -26,28 +26,18 @@ mod expiry;
 mod explain;
 mod grant;
 mod lock;
-mod manage;
-mod nodes;
 mod owners;
-mod permits;
 mod query;
 mod queue;
-mod quotas;
 mod rebuild;
 mod record;
-mod reentry;
-mod release;
 mod replay;
 mod requests;
-mod restore;
-mod semaphores;
-mod sessions;
-mod claims;
+mod session;
 pub mod state;
+mod hold;
 mod lease;
-mod unlocking;
 mod upgrade;
-mod values;
 mod waiters;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -62,8 +52,8 @@ use crate::faults::{self, Fault};
 use crate::history::History;
 use crate::limits;
 use crate::model::{
-    Announcement, ClusterSettings, Event, Handle, LeaseRequestId, LockKey, LogTime, Namespace, Position, Refusal,
-    Reply, SessionId, Totals,
+    Announcement, ClusterSettings, Event, Handle, LeaseRequestId, LockKey, LogTime, Namespace, Position, Quotas,
+    Refusal, Reply, SessionId, Totals,
 };
 use cached::Recalled;
 use deadlock::ToCheck;
@@ -71,7 +61,6 @@ use document_index::Documents;
 use expiry::DeadlineOf;
 use lock::Lock;
 use owners::Owners;
-use quotas::Quotas;
 use record::DirtyKeys;
 use state::{FinishedLease, Globals, Session, Tombstone, Usage};
 

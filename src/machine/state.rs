@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::unlocking::Unlocking;
+use super::document_index::Unlocking;
 use crate::model::{
     Claim, ClusterSettings, DocumentId, EndReason, Extras, Fairness, FencingToken, Handle, Instance, Kind, LockKey,
     LogTime, Metadata, Mode, Namespace, Outcome, Owner, Position, Principal, Reason, SessionId, SmallMap, WallTime,

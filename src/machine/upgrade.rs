@@ -3,7 +3,7 @@
 //! An upgrade that waits stands at the head of the queue, under the sequence number 0 that no other waiter has: so there
 //! is one of them at most, and everybody else is behind it.
 
-use super::alter::HoldChange;
+use super::hold::HoldChange;
 use super::lock::Lock;
 use super::owners::Change;
 use super::state::{ClaimState, Entered, Holder, Purpose, Request, Waiter};

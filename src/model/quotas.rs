@@ -1,31 +1,31 @@
 //! The bounds on the size of the state, as one value: every build has the same ones, and a test may have smaller ones.
 
+use super::{QuotaKind, Refusal};
 use crate::limits;
-use crate::model::{QuotaKind, Refusal};
 
 /// See the module. Each is a count of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Quotas {
+pub(crate) struct Quotas {
     /// Sessions and tombstones of a namespace.
-    pub(super) sessions: u64,
+    pub(crate) sessions: u64,
     /// Locks in use in a namespace.
-    pub(super) locks: u64,
+    pub(crate) locks: u64,
     /// Takes of a namespace, live and remembered.
-    pub(super) takes: u64,
+    pub(crate) takes: u64,
     /// Waiters of a namespace.
-    pub(super) waiters: u64,
+    pub(crate) waiters: u64,
     /// Waiters of one lock.
-    pub(super) waiters_of_lock: u64,
+    pub(crate) waiters_of_lock: u64,
     /// Holders of one lock.
-    pub(super) holders_of_lock: u64,
+    pub(crate) holders_of_lock: u64,
     /// Locks that one session holds or waits for.
-    pub(super) locks_of_session: u64,
+    pub(crate) locks_of_session: u64,
     /// How often one hold is entered.
-    pub(super) depth_of_hold: u64,
+    pub(crate) depth_of_hold: u64,
     /// Free documents of a namespace; more are forgotten, not refused.
-    pub(super) documents: u64,
+    pub(crate) documents: u64,
     /// Processes of a namespace.
-    pub(super) processes: u64,
+    pub(crate) processes: u64,
 }
 
 impl Default for Quotas {
@@ -47,7 +47,7 @@ impl Default for Quotas {
 
 impl Quotas {
     /// Refuses one more where `used` of them are there.
-    pub(super) fn one_more(&self, what: QuotaKind, used: u64) -> Result<(), Refusal> {
+    pub(crate) fn one_more(&self, what: QuotaKind, used: u64) -> Result<(), Refusal> {
         let limit = match what {
             QuotaKind::Sessions => self.sessions,
             QuotaKind::Locks => self.locks,

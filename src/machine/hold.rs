@@ -1,0 +1,264 @@
+//! What a session does with its holds: release, value, permits given back, and an owner's acquire of a lock that it holds.
+//!
+//! Each change names the hold by its token and is the holder's own. A named owner may enter its hold again, under the same token;
+//! each entry needs its release.
+
+use super::acquire::Asking;
+use super::queue::covers;
+use super::requests::{of_alter, of_release};
+use super::state::{ClaimState, Entered, Holder};
+use super::{Machine, RecordKey};
+use crate::model::{
+    Access, Alter, Alteration, Claim, EndReason, EventKind, FencingToken, Grant, Kind, LockKey, LockValue, Mode,
+    Outcome, Principal, QuotaKind, Reentry, Refusal, Release, RequestId, SessionId, Subject,
+};
+
+/// One change of one lock, as its steps need it.
+pub(super) struct HoldChange<'a> {
+    pub(super) principal: &'a Principal,
+    pub(super) alter: &'a Alter,
+    pub(super) key: &'a LockKey,
+    pub(super) fingerprint: u64,
+}
+
+impl HoldChange<'_> {
+    /// Whose change it is.
+    pub(super) fn session(&self) -> SessionId {
+        self.alter.request.session
+    }
+}
+
+impl Machine {
+    pub(super) fn alter(&mut self, principal: &Principal, alter: &Alter) -> Outcome {
+        let fingerprint = of_alter(alter);
+        let namespace = match self.begin(alter.request, alter.answered_below, fingerprint) {
+            Ok(namespace) => namespace,
+            Err(known) => return known,
+        };
+        let key = LockKey { namespace, name: alter.name.clone() };
+        self.expire_due_at(&key);
+        let change = HoldChange { principal, alter, key: &key, fingerprint };
+        let outcome = match &alter.what {
+            Alteration::Downgrade { token } => self.downgrade(&change, *token),
+            Alteration::Upgrade { token, patience } => self.upgrade(&change, *token, *patience),
+            Alteration::Resume { token, handle, lease_ms } => self.resume(&change, *token, handle, *lease_ms),
+            Alteration::SetValue { token, value } => self.set_value(&change, *token, value.as_ref()),
+            Alteration::ReturnPermits { token, count } => self.return_permits(&change, *token, *count),
+        };
+        let lives =
+            self.sessions.get(&alter.request.session).is_some_and(|session| session.is_active(alter.request.number));
+        if lives { outcome } else { self.finish(alter.request, fingerprint, outcome) }
+    }
+
+    /// The session's own hold with this token, or what stands there instead.
+    pub(super) fn own_hold(&self, change: &HoldChange<'_>, token: FencingToken) -> Result<&Holder, Refusal> {
+        let mine = |holder: &Holder| holder.request.claim.session() == Some(change.session());
+        let holder = self.locks.get(change.key).and_then(|lock| lock.holders.get(&token)).map(Box::as_ref);
+        holder.filter(|holder| mine(holder)).ok_or_else(|| self.not_held(change.key, mine))
+    }
+}
+
+impl Machine {
+    pub(super) fn release(&mut self, release: &Release) -> Outcome {
+        let (id, fingerprint) = (release.request.session, of_release(release));
+        let namespace = match self.begin(release.request, release.answered_below, fingerprint) {
+            Ok(namespace) => namespace,
+            Err(known) => return known,
+        };
+        let key = LockKey { namespace, name: release.name.clone() };
+        self.expire_due_at(&key);
+        let holder = self.locks.get(&key).and_then(|lock| lock.holders.get(&release.token));
+        let outcome = match holder.map(|holder| holder.request.claim.session()) {
+            Some(Some(owner)) if owner == id => Outcome::Released { left: self.release_once(&key, release.token) },
+            Some(_) | None => {
+                Outcome::Refused(self.not_held(&key, |holder| holder.request.claim.session() == Some(id)))
+            }
+        };
+        self.finish(release.request, fingerprint, outcome)
+    }
+
+    /// Gives back what the newest of the hold's requests entered; the last one ends the hold. Answers how many are left.
+    fn release_once(&mut self, key: &LockKey, token: FencingToken) -> u32 {
+        let holder = self.locks.get(key).and_then(|lock| lock.holders.get(&token));
+        let newest = holder.and_then(|holder| holder.extras.as_ref()).and_then(|extras| extras.again.last().copied());
+        if let Some(newest) = newest {
+            return self.leave_hold(key, token, newest.number, Outcome::HoldEnded { reason: EndReason::Released });
+        }
+        self.end_hold(key, token, EndReason::Released, None);
+        0
+    }
+
+    /// What somebody is told who gave no proof of a hold: who else holds the lock, or that it is not held. A hold of the
+    /// caller's own, which `mine` knows, is never shown to it as somebody else's.
+    pub(super) fn not_held(&self, key: &LockKey, mine: impl Fn(&Holder) -> bool) -> Refusal {
+        let mut holders = self.locks.get(key).into_iter().flat_map(|lock| &lock.holders);
+        match holders.find(|(_, holder)| !mine(holder)) {
+            Some((token, holder)) => {
+                let holder = Box::new(holder.view(*token, self.session_deadline(holder.request.claim.session())));
+                Refusal::HeldByOther { lock: key.clone(), holder }
+            }
+            None => Refusal::NotHeld { lock: key.clone() },
+        }
+    }
+}
+
+impl Machine {
+    /// The hold goes on with the others, under the same token. A hold that its owner entered again keeps what it has:
+    /// nobody could say which of its entries the permits belong to.
+    pub(super) fn return_permits(&mut self, change: &HoldChange<'_>, token: FencingToken, count: u32) -> Outcome {
+        let key = change.key;
+        let (claim, left) = match self.permits_left(change, token, count) {
+            Ok(found) => found,
+            Err(refusal) => return Outcome::Refused(refusal),
+        };
+        if left == 0 {
+            self.end_hold(key, token, EndReason::Released, None);
+            return Outcome::Released { left };
+        }
+        let Some(lock) = self.locks.get_mut(key).filter(|_| count != 0) else { return Outcome::Released { left } };
+        lock.permits_held -= u64::from(count);
+        let Some(holder) = lock.holders.get_mut(&token) else { return Outcome::Released { left } };
+        holder.request.mode = Mode::Permits(count);
+        let returned = holder.as_ref().clone();
+        holder.request.mode = Mode::Permits(left);
+        self.begin_delay(key, token, &returned, (EndReason::Released, false));
+        self.mark_dirty(RecordKey::Holder(key.clone(), token));
+        self.check_queue(key, 0);
+        self.capacity_changes(key);
+        let mode = Some(Mode::Permits(left));
+        self.happened(key, Some((claim, token)), EventKind::PermitsReturned { count }, mode);
+        Outcome::Released { left }
+    }
+
+    /// Whose hold it is, and what is left of it without so many permits.
+    fn permits_left(&self, change: &HoldChange<'_>, token: FencingToken, count: u32) -> Result<(Claim, u32), Refusal> {
+        let holder = self.own_hold(change, token)?;
+        let lock = change.key.clone();
+        let Mode::Permits(held) = holder.request.mode else {
+            return Err(Refusal::KindMismatch { lock, kind: Kind::Lock });
+        };
+        if 1 < holder.depth() {
+            let depth = u32::try_from(holder.depth()).unwrap_or(u32::MAX);
+            return Err(Refusal::Entered { lock, depth });
+        }
+        match held.checked_sub(count) {
+            Some(left) => Ok((holder.request.claim, left)),
+            None => Err(Refusal::PermitsNotHeld { lock, held, asked: count }),
+        }
+    }
+}
+
+impl Machine {
+    pub(super) fn set_value(
+        &mut self,
+        change: &HoldChange<'_>,
+        token: FencingToken,
+        value: Option<&LockValue>,
+    ) -> Outcome {
+        let key = change.key;
+        if let Err(refusal) = self.own_hold(change, token) {
+            return Outcome::Refused(refusal);
+        }
+        self.end_cached(key, token);
+        let holder = self.locks.get_mut(key).and_then(|lock| lock.holders.get_mut(&token));
+        let Some(holder) = holder else { return Outcome::Refused(Refusal::NotHeld { lock: key.clone() }) };
+        let claim = holder.request.claim;
+        if holder.set_value(value) {
+            self.mark_dirty(RecordKey::Holder(key.clone(), token));
+            self.event(Some(key.namespace.clone()), Subject::hold(key, claim, token), EventKind::ValueChanged);
+        }
+        Outcome::Done
+    }
+
+    /// The text of the first holder that has one.
+    pub(super) fn value_of(&self, key: &LockKey) -> Option<LockValue> {
+        self.locks.get(key)?.holders.values().find_map(|holder| holder.request.choices().value.clone())
+    }
+}
+
+impl Machine {
+    /// The hold that a named owner enters again; `None` for strangers, which the unnamed are to each other. An owner that
+    /// holds or waits for one of the locks already, and may not enter it, is refused.
+    pub(super) fn reentry(&self, asking: &Asking<'_>) -> Result<Option<FencingToken>, Refusal> {
+        if asking.reentry() == Reentry::Wait {
+            return Ok(None);
+        }
+        let Some(owner) = asking.acquire.owner.clone() else { return Ok(None) };
+        let session = asking.acquire.request.session;
+        let Some(owned) = self.owners.get(&(session, owner)) else { return Ok(None) };
+        for (key, access) in asking.members {
+            let token = match owned.claim_at(key) {
+                None => continue,
+                Some(ClaimState::Waiting(_)) => None,
+                Some(ClaimState::Holding(token)) => Some(token),
+            };
+            return match (token, asking.reentry()) {
+                (Some(token), Reentry::Count) => self.may_enter_again(key, *access, session, token),
+                (token, Reentry::Count | Reentry::Refuse | Reentry::Wait) => {
+                    Err(Refusal::AlreadyHeld { lock: key.clone(), session, token })
+                }
+            };
+        }
+        Ok(None)
+    }
+
+    /// Refuses a mode that the hold does not cover, another limit than the semaphore has, and one entry too many.
+    fn may_enter_again(
+        &self,
+        key: &LockKey,
+        access: Access,
+        session: SessionId,
+        token: FencingToken,
+    ) -> Result<Option<FencingToken>, Refusal> {
+        let lock = self.locks.get(key);
+        let Some(holder) = lock.and_then(|lock| lock.holders.get(&token)) else { return Ok(None) };
+        if let (Some(asked), Some(limit)) = (access.limit, lock.and_then(|lock| lock.limit))
+            && asked != limit
+        {
+            return Err(Refusal::LimitMismatch { lock: key.clone(), limit, asked });
+        }
+        if !covers(holder.request.mode, access.mode) {
+            return Err(Refusal::AlreadyHeld { lock: key.clone(), session, token: Some(token) });
+        }
+        self.quotas.one_more(QuotaKind::DepthOfHold, holder.depth() as u64)?;
+        Ok(Some(token))
+    }
+
+    /// Enters the hold of its only lock once more.
+    pub(super) fn reenter(&mut self, asking: &Asking<'_>, token: FencingToken) -> Outcome {
+        let (request, fingerprint) = (asking.acquire.request, asking.fingerprint);
+        let Some((key, _)) = asking.members.only() else { return Outcome::Withdrawn };
+        let holder = self.locks.get_mut(key).and_then(|lock| lock.holders.get_mut(&token));
+        let Some(holder) = holder else { return Outcome::Refused(Refusal::NotHeld { lock: key.clone() }) };
+        holder.extras_mut().again.push(Entered { number: request.number, fingerprint });
+        let (deadline, ends) = (holder.leased_until(), holder.ends());
+        self.add_claim(request, key, ClaimState::Holding(token));
+        self.mark_dirty(RecordKey::Holder(key.clone(), token));
+        Outcome::Granted(Grant { token, deadline, ends, waited_ms: 0 })
+    }
+
+    /// Takes one request out of a hold that is entered more than once; the hold goes on. Its first one is replaced by
+    /// the oldest that is left. Answers how many are left.
+    pub(super) fn leave_hold(&mut self, key: &LockKey, token: FencingToken, number: u64, answer: Outcome) -> u32 {
+        let holder = self.locks.get_mut(key).and_then(|lock| lock.holders.get_mut(&token));
+        let Some(holder) = holder else { return 0 };
+        let (claim, first) = (holder.request.claim, holder.request.fingerprint);
+        let Claim::Request(RequestId { session, number: first_number }) = claim else { return 0 };
+        let left_by = if number == first_number {
+            let next = holder.extras_mut().again.remove(0);
+            holder.request.claim = Claim::Request(RequestId { session, number: next.number });
+            holder.request.fingerprint = next.fingerprint;
+            holder.extras_mut().set = false;
+            first
+        } else {
+            let extras = holder.extras_mut();
+            let at = extras.again.iter().position(|again| again.number == number);
+            at.map_or(0, |at| extras.again.remove(at).fingerprint)
+        };
+        holder.tidy_extras();
+        let left = holder.depth();
+        self.mark_dirty(RecordKey::Holder(key.clone(), token));
+        self.finish_request(key, claim, number, left_by, answer);
+        u32::try_from(left).unwrap_or(u32::MAX)
+    }
+}
