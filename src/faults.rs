@@ -1,6 +1,6 @@
 //! Planted bugs, which prove that the tests can see: each switches one promise off, in a whole process.
 //!
-//! Knows: nothing. Never: a build without debug assertions, where all of them are off and cost nothing.
+//! Knows: nothing. Builds without debug assertions contain no faults.
 
 /// A bug that can be planted. It sits where a careless change could put it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -181,8 +181,8 @@ pub const ANSWERS_AT_ONCE: usize = 16;
 /// next, so load makes entries larger and not more numerous, and an entry costs far more than a command in it. A second one
 /// in flight cost a tenth to a quarter of the pairs with 64 clients on two cores.
 pub const ENTRIES_IN_FLIGHT_MAX: usize = 2;
-/// The second one leaves while the first has no more callers than these: one who passes a lock on does not wait for what
-/// another began a moment before.
+/// A second entry may be in flight only while the first carries at most this many commands: a client that passes a lock on does
+/// not wait for what another began a moment before.
 pub const FEW_IN_FLIGHT: usize = 2;
 /// The pause that an overloaded node asks for.
 pub const OVERLOADED_PAUSE_MS: u64 = 50;

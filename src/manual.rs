@@ -26,6 +26,9 @@ pub mod tokens {}
 #[doc = include_str!("manual/other-languages.md")]
 pub mod other_languages {}
 
+#[doc = include_str!("manual/formats.md")]
+pub mod formats {}
+
 #[doc = include_str!("manual/proof.md")]
 pub mod proof {}
 

@@ -163,6 +163,11 @@ fn left(who: &Participant, now: LogTime) -> Option<String> {
 fn freed(end: &Obstacle, now: LogTime) -> String {
     let Obstacle { lock, who, .. } = end;
     let token = who.token.map_or(String::new(), |token| format!(" (token {token})"));
+    if end.why == WaitReason::Closed {
+        let when = left(who, now).map_or("later".to_owned(), |left| format!("in {left}"));
+        let name = called(&who.metadata);
+        return format!("{} opens by itself {when}: the ended hold of {name}{token} keeps it closed", lock.name);
+    }
     let at_last = left(who, now).map_or(String::new(), |left| match who.health {
         Health::Lease => format!(", or does not refresh its lease within {left}"),
         Health::Live | Health::Overdue | Health::Disconnected | Health::Gone => {
@@ -241,6 +246,15 @@ mod tests {
         let chain = vec![wait("a", 1, who("ann", 1, None, 0), vec![held.clone()])];
         let lines = drawn("a", &Explanation { chain, freed_by: vec![held], more: false }, LogTime(1_000));
         assert_eq!(lines[1], "└─ a is held by bob [session 2, run-2] (token 5, recalled) for 1s");
+    }
+
+    /// A name that only an ended hold keeps closed opens by itself: no holder has anything to give back.
+    #[test]
+    fn a_closed_name_opens_by_itself() {
+        let closed = at("a", WaitReason::Closed, None, who("bob", 2, Some(5), 0));
+        let lines = drawn("a", &Explanation { chain: vec![], freed_by: vec![closed], more: false }, LogTime(20_000));
+        let expected = ["a: nobody waits", "a opens by itself in 10s: the ended hold of bob (token 5) keeps it closed"];
+        assert_eq!(lines, expected);
     }
 
     /// A cycle is said to be one, and so is a name that nobody uses.

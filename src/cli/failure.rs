@@ -62,7 +62,7 @@ impl Failure {
         Some(match self.word {
             // What is out of bounds names its bound and the way out.
             Word::Invalid => return None,
-            Word::NotAcquired => "wait longer with -w, or see who holds it with `lockkeeper show`",
+            Word::NotAcquired => "wait longer with -w, or see what is in the way with `lockkeeper show`",
             Word::AlreadyHeld => "release it first, or use another owner",
             Word::Deadlock => "give back what the others named here wait for, then try again",
             Word::KindMismatch | Word::LimitMismatch | Word::LimitExceeded | Word::LimitUnknown => {

@@ -15,7 +15,7 @@ use super::shapes::{self, milliseconds};
 use super::{NO, YES};
 use crate::client::{Client, ClientError, Lease};
 use crate::limits::HANDLE_BYTES_MAX;
-use crate::model::{Handle, Mode, Namespace, TokenState};
+use crate::model::{Handle, LockView, Mode, Namespace, Refusal, TokenState};
 use crate::service::{LockService, Word};
 
 /// The secret of a lease.
@@ -197,7 +197,8 @@ pub(super) async fn wait<S: LockService>(
     if let Some(wait) = options.wait {
         if !client.wait_free_within(name, wait).await? {
             let why = if wait.is_zero() { "is not free" } else { "did not become free in time" };
-            return Err(Failure::new(Word::NotAcquired, format!("{name} {why}")));
+            let detail = format!("{name} {why}{}", in_the_way(&client, name).await);
+            return Err(Failure::new(Word::NotAcquired, detail));
         }
     } else {
         client.wait_free(name).await?;
@@ -207,6 +208,18 @@ pub(super) async fn wait<S: LockService>(
         output.object(&shapes::Free { namespace: namespace.to_string(), lock, free: true })?;
     }
     Ok(YES)
+}
+
+/// What is in the way of a name that is not free: a holder, or else what opens first. Nothing where the cluster does not answer.
+async fn in_the_way<S: LockService>(client: &Client<S>, name: &str) -> String {
+    let Ok(seen) = client.inspect(name).await else { return String::new() };
+    let LockView { lock, holders, closed, .. } = seen.value;
+    let holder = holders.into_iter().next().map(Box::new);
+    let closed = closed.into_iter().min_by_key(|closing| closing.until).map(Box::new);
+    if holder.is_none() && closed.is_none() {
+        return String::new();
+    }
+    format!(": {}", Refusal::Held { lock, holder, closed })
 }
 
 fn known_word(state: TokenState) -> &'static str {

@@ -7,7 +7,7 @@ use super::encode_record;
 use crate::history::{self, Draft, Facts};
 use crate::limits;
 use crate::machine::state::{
-    Delayed, DocumentMark, Entered, Finished, FinishedLease, FreeDocument, Globals, Holder, HolderExtras, Lease,
+    Delayed, DocumentMark, Finished, FinishedLease, FreeDocument, Globals, HoldEntry, Holder, HolderExtras, Lease,
     LeaseWanted, LostHold, ProcessRecord, Purpose, Request, SessionRecord, Tombstone, Waiter,
 };
 use crate::machine::{Record, RecordKey, Segment};
@@ -90,9 +90,9 @@ fn request() -> Request {
 }
 
 fn holder() -> Holder {
-    let entered = Entered { number: u64::MAX, fingerprint: u64::MAX };
+    let entered = HoldEntry { number: u64::MAX, fingerprint: u64::MAX };
     let extras = HolderExtras {
-        again: vec![entered; limits::HOLD_DEPTH_MAX],
+        reentries: vec![entered; limits::HOLD_DEPTH_MAX],
         upgrade: Some(entered),
         set: true,
         document: Some(mark()),
@@ -236,11 +236,11 @@ fn nodes_and_sessions() -> Vec<(RecordKey, Record)> {
         attempt: u64::MAX,
         renewal: u64::MAX,
         disconnected: true,
-        seen: TIME,
-        seen_at: WALL,
+        renewed: TIME,
+        renewed_wall: WALL,
         leaderless_ms: u64::MAX,
         accepts_hand_over: true,
-        floor: u64::MAX,
+        window_floor: u64::MAX,
     };
     let reason = EndReason::TimeOver;
     let why = Some(Reason::parse(&text(limits::REASON_BYTES_MAX)).expect("legal"));
@@ -273,7 +273,10 @@ fn largest() -> Vec<(RecordKey, Record)> {
             }),
         ),
         (RecordKey::Document(lock()), Record::Document(free)),
-        (RecordKey::Process(lock().namespace, process), Record::Process(ProcessRecord { ping: WALL, kept: TIME })),
+        (
+            RecordKey::Process(lock().namespace, process),
+            Record::Process(ProcessRecord { ping: WALL, forget_after: TIME }),
+        ),
         (RecordKey::History(lock().namespace, u64::MAX), Record::History(segment())),
     ];
     records.extend(nodes_and_sessions());

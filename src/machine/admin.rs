@@ -53,7 +53,7 @@ impl Machine {
         let held = lock.holders.get(&token).map(|holder| holder.request.claim).zip(self.view_of(key, token));
         let (claim, view) = held.or_else(closed)?;
         let session = claim.session().and_then(|id| self.sessions.get(&id));
-        Some((view, session.map(|session| session.record.seen)))
+        Some((view, session.map(|session| session.record.renewed)))
     }
 
     fn ask_holder(&mut self, by: &Principal, key: &LockKey, token: FencingToken, why: &Reason) -> Outcome {
@@ -91,7 +91,7 @@ impl Machine {
         Outcome::HandedOver { token, to }
     }
 
-    /// The hold as its new holder will have it: as its first waiter asked for it, or else as it is.
+    /// The successor's hold: by its waiting request if it has one, else a copy of the present hold.
     fn successor(&self, key: &LockKey, from: FencingToken, to: SessionId) -> Result<Holder, Refusal> {
         let lock = self.locks.get(key).ok_or_else(|| Refusal::NotHeld { lock: key.clone() })?;
         let old = lock.holders.get(&from).ok_or_else(|| self.not_held(key, |_| false))?;

@@ -106,7 +106,7 @@ impl Machine {
                 let Some(session) = session.filter(|session| in_time(session.deadline)) else {
                     return Outcome::Refused(self.session_ended(*id));
                 };
-                let soon = self.globals.now.ms_since(session.seen) < session.ttl_ms / 2;
+                let soon = self.globals.now.ms_since(session.renewed) < session.ttl_ms / 2;
                 let deadline = if faults::on(Fault::RenewalDeduplicated) && soon {
                     self.globals.now.after_ms(session.ttl_ms)
                 } else if is_overtaken(renewal.attempt, session.renewal) {
@@ -162,7 +162,7 @@ impl Machine {
 }
 
 /// Whether a newer renewal of the same session or lease was applied before this one, which was held up on its way: it
-/// would undo what its client has done since. Who does not count sends 0, and is taken as it comes.
+/// would undo what its client has done since. A client that does not number its renewals sends 0; such a renewal always applies.
 pub(super) fn is_overtaken(attempt: u64, newest: u64) -> bool {
     attempt != 0 && attempt < newest
 }

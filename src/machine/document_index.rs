@@ -161,7 +161,7 @@ impl Machine {
             let record = &session.record;
             if record.namespace == *namespace {
                 let named = Some(&record.metadata.process).filter(|process| !process.is_empty());
-                note(named.cloned().unwrap_or_else(|| id.to_string().into()), record.seen_at);
+                note(named.cloned().unwrap_or_else(|| id.to_string().into()), record.renewed_wall);
             }
         }
         let more = rows_max < pings.len();

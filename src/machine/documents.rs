@@ -165,7 +165,7 @@ impl Machine {
 
     fn ping(&mut self, namespace: &Namespace, process: &ProcessId) -> Outcome {
         let key = (namespace.clone(), process.clone());
-        let known = self.documents.pings.get(&key).map(|ping| ping.kept);
+        let known = self.documents.pings.get(&key).map(|ping| ping.forget_after);
         if known.is_none() {
             let used = self.used(namespace).processes;
             if let Err(refusal) = self.quotas.one_more(QuotaKind::Processes, used) {
@@ -244,7 +244,7 @@ impl Machine {
             return;
         }
         let key = (namespace.clone(), process.clone());
-        let known = self.documents.pings.get(&key).map(|ping| ping.kept);
+        let known = self.documents.pings.get(&key).map(|ping| ping.forget_after);
         self.keep_process(key, known, None);
     }
 
@@ -256,7 +256,7 @@ impl Machine {
     ) {
         let kept = self.globals.now.after_ms(limits::PROCESS_KEPT_MS);
         let ping = self.documents.pings.entry(key.clone()).or_default();
-        ping.kept = kept;
+        ping.forget_after = kept;
         ping.ping = pinged.unwrap_or(ping.ping);
         let (namespace, process) = key;
         self.mark_dirty(RecordKey::Process(namespace.clone(), process.clone()));
@@ -268,7 +268,7 @@ impl Machine {
         let Some(ping) = self.documents.pings.remove(&key) else { return };
         self.used_less(namespace, |usage| usage.processes -= 1);
         self.mark_dirty(RecordKey::Process(namespace.clone(), process.clone()));
-        self.move_deadline(Some(ping.kept), None, DeadlineOf::Process(namespace.clone(), process.clone()));
+        self.move_deadline(Some(ping.forget_after), None, DeadlineOf::Process(namespace.clone(), process.clone()));
     }
 
     /// The indexes as the records say that they should be.

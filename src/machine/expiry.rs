@@ -1,7 +1,6 @@
 //! Ends: everything that has one stands in one ordered index, and the sweep works through what is due.
 
-use super::Machine;
-use super::looked_at;
+use super::{Machine, looked_at};
 use crate::faults::{self, Fault};
 use crate::limits;
 use crate::model::{
@@ -67,8 +66,8 @@ impl Machine {
         1
     }
 
-    /// Fully ends whatever is due at one lock, where the sweep stopped at its bound before it came there: a command
-    /// never meets a record that has run out.
+    /// Ends every hold and wait of this lock whose deadline has passed. Needed when the sweep stopped at its limit: a command never
+    /// meets a record that has run out.
     pub(super) fn expire_due_at(&mut self, key: &LockKey) {
         if !self.sweep_incomplete && self.globals.unlocking.is_empty() {
             return;

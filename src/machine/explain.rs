@@ -232,7 +232,7 @@ impl Machine {
         if record.disconnected {
             return Health::Disconnected;
         }
-        let silent_ms = self.globals.now.ms_since(record.seen);
+        let silent_ms = self.globals.now.ms_since(record.renewed);
         if record.ttl_ms / 2 < silent_ms { Health::Overdue } else { Health::Live }
     }
 }

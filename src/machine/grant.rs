@@ -228,7 +228,7 @@ impl Machine {
             self.happened(key, Some((claim, token)), kind, Some(mode));
         }
         let answer = answer.unwrap_or(Outcome::HoldEnded { reason });
-        for later in holder.extras.iter().flat_map(|extras| extras.again.iter().chain(&extras.upgrade)) {
+        for later in holder.extras.iter().flat_map(|extras| extras.reentries.iter().chain(&extras.upgrade)) {
             self.finish_request(key, claim, later.number, later.fingerprint, answer.clone());
         }
         self.finish_claim(key, claim, holder.take_handle(), holder.request.fingerprint, answer);

@@ -6,7 +6,7 @@
 use super::acquire::Asking;
 use super::queue::covers;
 use super::requests::{of_alter, of_release};
-use super::state::{ClaimState, Entered, Holder};
+use super::state::{ClaimState, HoldEntry, Holder};
 use super::{Machine, RecordKey};
 use crate::model::{
     Access, Alter, Alteration, Claim, EndReason, EventKind, FencingToken, Grant, Kind, LockKey, LockValue, Mode,
@@ -80,7 +80,8 @@ impl Machine {
     /// Gives back what the newest of the hold's requests entered; the last one ends the hold. Answers how many are left.
     fn release_once(&mut self, key: &LockKey, token: FencingToken) -> u32 {
         let holder = self.locks.get(key).and_then(|lock| lock.holders.get(&token));
-        let newest = holder.and_then(|holder| holder.extras.as_ref()).and_then(|extras| extras.again.last().copied());
+        let newest =
+            holder.and_then(|holder| holder.extras.as_ref()).and_then(|extras| extras.reentries.last().copied());
         if let Some(newest) = newest {
             return self.leave_hold(key, token, newest.number, Outcome::HoldEnded { reason: EndReason::Released });
         }
@@ -230,7 +231,7 @@ impl Machine {
         let Some((key, _)) = asking.members.only() else { return Outcome::Withdrawn };
         let holder = self.locks.get_mut(key).and_then(|lock| lock.holders.get_mut(&token));
         let Some(holder) = holder else { return Outcome::Refused(Refusal::NotHeld { lock: key.clone() }) };
-        holder.extras_mut().again.push(Entered { number: request.number, fingerprint });
+        holder.extras_mut().reentries.push(HoldEntry { number: request.number, fingerprint });
         let (deadline, ends) = (holder.leased_until(), holder.ends());
         self.add_claim(request, key, ClaimState::Holding(token));
         self.mark_dirty(RecordKey::Holder(key.clone(), token));
@@ -245,15 +246,15 @@ impl Machine {
         let (claim, first) = (holder.request.claim, holder.request.fingerprint);
         let Claim::Request(RequestId { session, number: first_number }) = claim else { return 0 };
         let left_by = if number == first_number {
-            let next = holder.extras_mut().again.remove(0);
+            let next = holder.extras_mut().reentries.remove(0);
             holder.request.claim = Claim::Request(RequestId { session, number: next.number });
             holder.request.fingerprint = next.fingerprint;
             holder.extras_mut().set = false;
             first
         } else {
             let extras = holder.extras_mut();
-            let at = extras.again.iter().position(|again| again.number == number);
-            at.map_or(0, |at| extras.again.remove(at).fingerprint)
+            let at = extras.reentries.iter().position(|again| again.number == number);
+            at.map_or(0, |at| extras.reentries.remove(at).fingerprint)
         };
         holder.tidy_extras();
         let left = holder.depth();

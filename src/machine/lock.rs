@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::expiry::DeadlineOf;
 use super::state::{
-    ClaimState, Delayed, Entered, Globals, Holder, HolderExtras, Lease, LeaseWanted, Purpose, Request, Waiter,
+    ClaimState, Delayed, Globals, HoldEntry, Holder, HolderExtras, Lease, LeaseWanted, Purpose, Request, Waiter,
     permits_of, request_of,
 };
 use super::waiters::Waiters;
@@ -144,7 +144,7 @@ impl Holder {
 
     /// How often its owner has entered it.
     pub(super) fn depth(&self) -> usize {
-        1 + self.extras.as_ref().map_or(0, |extras| extras.again.len())
+        1 + self.extras.as_ref().map_or(0, |extras| extras.reentries.len())
     }
 
     /// Whether its request asked for other locks together with this one.
@@ -153,10 +153,10 @@ impl Holder {
     }
 
     /// The numbers of a session's requests that hold it, first to last, with their fingerprints.
-    pub(super) fn entries(&self) -> impl Iterator<Item = Entered> + '_ {
+    pub(super) fn entries(&self) -> impl Iterator<Item = HoldEntry> + '_ {
         let first = request_of(self.request.claim);
-        let first = first.map(|(_, number)| Entered { number, fingerprint: self.request.fingerprint });
-        let later = self.extras.iter().flat_map(|extras| extras.again.iter().chain(&extras.upgrade).copied());
+        let first = first.map(|(_, number)| HoldEntry { number, fingerprint: self.request.fingerprint });
+        let later = self.extras.iter().flat_map(|extras| extras.reentries.iter().chain(&extras.upgrade).copied());
         first.into_iter().chain(later)
     }
 

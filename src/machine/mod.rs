@@ -140,8 +140,8 @@ impl Machine {
         self.globals.applied
     }
 
-    /// Where the newest event stands; the beginning where nothing ever happened. A snapshot carries it, so that whoever was
-    /// told everything up to there knows that nothing is missing.
+    /// Position of the newest event; the beginning where nothing ever happened. A snapshot carries it. A subscriber that has every
+    /// event up to it knows that none is missing.
     #[must_use]
     pub fn newest_event(&self) -> Position {
         self.globals.newest_event

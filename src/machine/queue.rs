@@ -201,8 +201,8 @@ impl Machine {
         if members.is_empty() { vec![key] } else { members }
     }
 
-    /// A new holder may pass sets elsewhere that lack this lock. Where a set lacks these permits only now, so may the other
-    /// holders.
+    /// A new hold may let its session pass waiting sets elsewhere: checks those queues again. Where a set lacks these permits only
+    /// now, the other holders' sessions may pass as well.
     pub(super) fn recheck_passing(&mut self, key: &LockKey, claim: Claim, mode: Mode) {
         let Some(lock) = self.locks.get(key).filter(|lock| lock.queue.has_sets()) else { return };
         let free = u64::from(lock.limit.unwrap_or_default()).saturating_sub(lock.permits_held + lock.permits_reserved);

@@ -113,7 +113,7 @@ impl Machine {
             for (token, holder) in &lock.holders {
                 lock.permits_held += state::permits_of(holder.request.mode);
                 claims.push((key.clone(), holder.request.claim, ClaimState::Holding(*token)));
-                for later in holder.extras.iter().flat_map(|extras| extras.again.iter().chain(&extras.upgrade)) {
+                for later in holder.extras.iter().flat_map(|extras| extras.reentries.iter().chain(&extras.upgrade)) {
                     let Some(session) = holder.request.claim.session() else { continue };
                     let claim = Claim::Request(RequestId { session, number: later.number });
                     claims.push((key.clone(), claim, ClaimState::Holding(*token)));
@@ -186,7 +186,7 @@ impl Machine {
             }
         }
         for ((namespace, process), record) in &self.documents.pings {
-            due.insert((record.kept, DeadlineOf::Process(namespace.clone(), process.clone())));
+            due.insert((record.forget_after, DeadlineOf::Process(namespace.clone(), process.clone())));
         }
         due.extend(self.globals.closed_until.map(|until| (until, DeadlineOf::Opening)));
         due.extend(self.globals.unlocking.first().map(|unlocking| (unlocking.since, DeadlineOf::Unlocking)));

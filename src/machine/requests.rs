@@ -52,8 +52,8 @@ impl Machine {
             let same = done.fingerprint.is_none_or(|known| known == fingerprint);
             return Some(if same { done.outcome.clone() } else { Outcome::Refused(Refusal::RequestReused { number }) });
         }
-        if number < session.record.floor {
-            return Some(Outcome::Refused(Refusal::TooOld { number, floor: session.record.floor }));
+        if number < session.record.window_floor {
+            return Some(Outcome::Refused(Refusal::TooOld { number, floor: session.record.window_floor }));
         }
         None
     }
@@ -61,10 +61,10 @@ impl Machine {
     /// Drops remembered answers below what the client says it has seen.
     pub(super) fn forget_below(&mut self, id: SessionId, below: u64) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        if below <= session.record.floor {
+        if below <= session.record.window_floor {
             return;
         }
-        session.record.floor = below;
+        session.record.window_floor = below;
         self.dirty.touched(RecordKey::Session(id));
         while let Some((oldest, _)) = session.finished.first_key_value().filter(|(oldest, _)| **oldest < below) {
             self.dirty.gone(RecordKey::Finished(id, *oldest));
@@ -76,7 +76,7 @@ impl Machine {
     /// the lowest number is forgotten and the floor rises past it.
     pub(super) fn record_finished(&mut self, id: SessionId, number: u64, done: Finished) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        if number < session.record.floor || limits::OWN_REQUESTS_MIN <= number {
+        if number < session.record.window_floor || limits::OWN_REQUESTS_MIN <= number {
             return;
         }
         let before = session.finished.insert(number, done);
@@ -84,7 +84,7 @@ impl Machine {
         if session.finished.len() > limits::REQUESTS_REMEMBERED_MAX
             && let Some((lowest, _)) = session.finished.pop_first()
         {
-            session.record.floor = session.record.floor.max(lowest + 1);
+            session.record.window_floor = session.record.window_floor.max(lowest + 1);
             forgotten = Some(lowest);
         }
         match before {

@@ -42,11 +42,11 @@ impl Machine {
             attempt: 0,
             renewal: 0,
             disconnected: false,
-            seen: now,
-            seen_at: self.globals.wall,
+            renewed: now,
+            renewed_wall: self.globals.wall,
             leaderless_ms: self.globals.leaderless_ms,
             accepts_hand_over: open.accepts_hand_over,
-            floor: 0,
+            window_floor: 0,
         };
         self.sessions.insert(id, Box::new(Session::new(record)));
         self.handles.insert((open.namespace.clone(), open.handle.clone()), id);
@@ -120,8 +120,8 @@ impl Machine {
         let new = if early { now.after_ms(session.record.ttl_ms / 4) } else { told };
         session.record.deadline = new;
         session.record.disconnected = false;
-        session.record.seen = now;
-        session.record.seen_at = wall;
+        session.record.renewed = now;
+        session.record.renewed_wall = wall;
         session.record.leaderless_ms = self.globals.leaderless_ms;
         self.mark_dirty(RecordKey::Session(id));
         self.move_deadline(Some(old), Some(new), DeadlineOf::Session(id));

@@ -103,9 +103,9 @@ pub struct Lease {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct HolderExtras {
     /// Requests of the same owner that entered the hold again, oldest first; each needs its release.
-    pub again: Vec<Entered>,
+    pub reentries: Vec<HoldEntry>,
     /// The request that made it exclusive.
-    pub upgrade: Option<Entered>,
+    pub upgrade: Option<HoldEntry>,
     /// Its request asked for other locks together with this one.
     pub set: bool,
     /// It was taken as a document.
@@ -125,7 +125,7 @@ pub struct DocumentMark {
     pub ts: DocumentId,
     /// Its election term.
     pub term: Option<u64>,
-    /// It has yet to be confirmed. A free one has not.
+    /// Not confirmed yet. Always false in a free document.
     pub prepared: bool,
 }
 
@@ -148,12 +148,12 @@ pub struct ProcessRecord {
     /// The last one, by the leader's wall clock.
     pub ping: WallTime,
     /// Forgotten when log time passes this, unless it has locks.
-    pub kept: LogTime,
+    pub forget_after: LogTime,
 }
 
-/// A request that entered a hold of its session.
+/// A request by which the owner acquired its hold again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entered {
+pub struct HoldEntry {
     /// Its number.
     pub number: u64,
     /// As in [`Request`].
@@ -277,15 +277,15 @@ pub struct SessionRecord {
     /// Its stream broke and it has not come back.
     pub disconnected: bool,
     /// Its last sign of life: opened, attached or renewed.
-    pub seen: LogTime,
+    pub renewed: LogTime,
     /// The same by the leader's wall clock, for people.
-    pub seen_at: WallTime,
+    pub renewed_wall: WallTime,
     /// What the log had told of leaderless time by then: what came since lengthens its life.
     pub leaderless_ms: u64,
     /// It takes holds that are handed over to it without having asked.
     pub accepts_hand_over: bool,
     /// Request numbers below are never executed any more.
-    pub floor: u64,
+    pub window_floor: u64,
 }
 
 /// One live session and what belongs to it.
@@ -303,7 +303,7 @@ pub struct Session {
     pub(super) finished: SmallMap<u64, Finished>,
 }
 
-/// How a claim stands with its lock.
+/// Whether a claim waits for its lock or holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClaimState {
     /// In the queue, under this place number.

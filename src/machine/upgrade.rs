@@ -6,7 +6,7 @@
 use super::hold::HoldChange;
 use super::lock::Lock;
 use super::owners::Change;
-use super::state::{ClaimState, Entered, Holder, Purpose, Request, Waiter};
+use super::state::{ClaimState, HoldEntry, Holder, Purpose, Request, Waiter};
 use super::{Machine, RecordKey};
 use crate::faults::{self, Fault};
 use crate::limits;
@@ -58,7 +58,7 @@ impl Machine {
             Err(refusal) => return Outcome::Refused(refusal),
         };
         if self.locks.get(key).is_some_and(|lock| lock.admits_upgrade(token)) {
-            let asked = Entered { number: request.number, fingerprint: change.fingerprint };
+            let asked = HoldEntry { number: request.number, fingerprint: change.fingerprint };
             return match self.make_exclusive(key, token, asked, 0) {
                 Some(grant) => Outcome::Granted(grant),
                 None => Outcome::Refused(Refusal::NotHeld { lock: key.clone() }),
@@ -136,11 +136,11 @@ impl Machine {
         let Some(waiter) = self.remove_waiter(key, HEAD) else { return };
         let Claim::Request(RequestId { number, .. }) = waiter.request.claim else { return };
         let waited_ms = self.globals.now.ms_since(waiter.since);
-        self.make_exclusive(key, token, Entered { number, fingerprint: waiter.request.fingerprint }, waited_ms);
+        self.make_exclusive(key, token, HoldEntry { number, fingerprint: waiter.request.fingerprint }, waited_ms);
     }
 
     /// Makes a shared hold exclusive, under a new token; all its requests stand there from now on.
-    fn make_exclusive(&mut self, key: &LockKey, from: FencingToken, asked: Entered, waited_ms: u64) -> Option<Grant> {
+    fn make_exclusive(&mut self, key: &LockKey, from: FencingToken, asked: HoldEntry, waited_ms: u64) -> Option<Grant> {
         let token = if faults::on(Fault::UpgradeKeepsToken) { from } else { self.next_token() };
         let lock = self.locks.get_mut(key)?;
         let mut holder = lock.holders.remove(&from)?;

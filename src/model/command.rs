@@ -29,7 +29,7 @@ pub enum Command {
     CloseSession {
         /// Which.
         session: SessionId,
-        /// Done, or lost.
+        /// Whether the client is done with the session or found it expired.
         end: SessionClose,
     },
     /// Ask for a lock, or for several that are granted together.

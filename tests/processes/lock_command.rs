@@ -310,8 +310,8 @@ fn at_most_stops_the_command_in_time(endpoints: &str) {
     assert_eq!(code(endpoints, &["lock", "--try", "a", "--", "true"]), Some(0));
 }
 
-/// A second start within `--at-least` of the first is refused; the refusal names the last holder and the time left. So does
-/// `show`.
+/// A second start within `--at-least` of the first is refused; the refusal names the last holder and the time left. So do
+/// `show`, `explain` and a wait that runs out.
 fn at_least_refuses_a_second_start(endpoints: &str) {
     let nightly = ["lock", "--try", "--at-least", "1h", "nightly", "--", "true"];
     assert_eq!(code(endpoints, &nightly), Some(0));
@@ -325,6 +325,13 @@ fn at_least_refuses_a_second_start(endpoints: &str) {
     let (token, who) = (closed[0]["token"].as_str().unwrap(), closed[0]["who"].as_str().unwrap());
     assert!(said.contains(who) && said.contains(token), "{said}: {shown}");
     assert!(closed[0]["until_ms"].is_u64(), "{shown}");
+    let waited = output(endpoints, &["wait", "nightly", "-w", "200ms"]);
+    let said = String::from_utf8_lossy(&waited.stderr).into_owned();
+    assert_eq!(waited.status.code(), Some(75), "{said}");
+    assert!(said.contains("kept closed by") && said.contains(token), "{said}");
+    let explained = output(endpoints, &["explain", "nightly"]);
+    let said = String::from_utf8_lossy(&explained.stdout).into_owned();
+    assert!(said.contains("nightly opens by itself in") && !said.contains("gives back"), "{said}");
     assert_eq!(code(endpoints, &["break", "nightly", token, "--why", "once more"]), Some(0));
     assert_eq!(code(endpoints, &nightly), Some(0));
 }
