@@ -153,7 +153,7 @@ fn successor_of(old: &Holder, mut heir: Holder) -> Holder {
 }
 
 impl Machine {
-    /// Keeps a semaphore with this limit. Who waits for more than that is refused; nobody who holds is evicted.
+    /// Keeps a semaphore with this limit. A waiter that wants more than that is refused; no holder is evicted.
     pub(super) fn set_limit(&mut self, key: &LockKey, limit: u32) -> Outcome {
         let known = self.locks.get(key).map(|lock| (lock.kind, lock.limit, lock.limit_kept));
         let same = match known {
@@ -204,7 +204,7 @@ impl Machine {
         self.happened(key, None, EventKind::LimitChanged { limit }, None);
     }
 
-    /// A waiter that wants more than there will ever be would keep everybody behind it waiting for ever.
+    /// A waiter that wants more than there will ever be would make all waiters behind it wait without end.
     fn refuse_the_impossible(&mut self, key: &LockKey, limit: u32) {
         let Some(lock) = self.locks.get(key) else { return };
         let wants = |mode: Mode| match mode {

@@ -22,7 +22,7 @@ use crate::model::{
 /// What there is besides the locks themselves.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Documents {
-    /// Names that nobody holds, but somebody held as a document.
+    /// Names without a holder whose last holder held them as documents.
     pub(super) free: BTreeMap<LockKey, FreeDocument>,
     /// Processes that gave signs of life.
     pub(super) pings: BTreeMap<(Namespace, ProcessId), ProcessRecord>,

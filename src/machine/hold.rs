@@ -89,8 +89,8 @@ impl Machine {
         0
     }
 
-    /// What somebody is told who gave no proof of a hold: who else holds the lock, or that it is not held. A hold of the
-    /// caller's own, which `mine` knows, is never shown to it as somebody else's.
+    /// The refusal of a caller without a proof of a hold: it names another holder of the lock, or says that the lock is not held. A
+    /// hold of the caller's own, which `mine` finds, is never shown to it as another's.
     pub(super) fn not_held(&self, key: &LockKey, mine: impl Fn(&Holder) -> bool) -> Refusal {
         let mut holders = self.locks.get(key).into_iter().flat_map(|lock| &lock.holders);
         match holders.find(|(_, holder)| !mine(holder)) {
@@ -105,7 +105,7 @@ impl Machine {
 
 impl Machine {
     /// The hold goes on with the others, under the same token. A hold that its owner entered again keeps what it has:
-    /// nobody could say which of its entries the permits belong to.
+    /// the machine cannot know which of its entries the permits belong to.
     pub(super) fn return_permits(&mut self, change: &HoldChange<'_>, token: FencingToken, count: u32) -> Outcome {
         let key = change.key;
         let (claim, left) = match self.permits_left(change, token, count) {

@@ -20,8 +20,8 @@ use crate::model::{
 };
 
 impl Machine {
-    /// The machine that these records describe, in whatever order they come. Everything derived is built anew;
-    /// nothing is dirty. Refuses records that contradict each other.
+    /// The machine that these records describe, in whatever order they come. Everything derived is built from
+    /// them; nothing is dirty. Refuses records that contradict each other.
     pub fn from_records(records: impl IntoIterator<Item = (RecordKey, Record)>) -> Result<Self, CorruptRecords> {
         let mut machine = Machine::new();
         let mut limits = Vec::new();

@@ -82,7 +82,7 @@ pub(in crate::rpc) fn error_to_status(error: &ServiceError) -> Status {
     status(error, 0, LogTime::default())
 }
 
-/// Clients are told of a list that is too long as of any other input that is out of bounds.
+/// A list that is too long is refused like any other input that is out of bounds.
 pub(crate) struct AsInvalid;
 
 impl Refuse for AsInvalid {
@@ -179,21 +179,21 @@ pub(in crate::rpc) fn error_to_wire(error: &ServiceError) -> pb::Error {
     }
 }
 
-/// The error that a message on the stream tells.
+/// The error in a message of the stream.
 pub(in crate::rpc) fn error_from_wire(error: &pb::Error) -> ServiceError {
     let leader = || error.leader.clone().map(LeaderHint::from);
     let read = error.refusal.clone().and_then(|why| refusal::read(why, leader(), error.retry_after_ms).ok());
     read.unwrap_or_else(|| by_word(&error.code, &error.detail, leader()))
 }
 
-/// The reply that a refused call tells in its status: the exact outcome with the place where it was decided.
+/// The reply in the status of a refused call: the exact outcome with the place where it was decided.
 pub(in crate::rpc) fn decided(status: &Status) -> Option<Reply> {
     let wire = wire(status)?;
     let ServiceError::Refused(refusal) = error_from_wire(&wire) else { return None };
     Some(Reply::new(wire.index, LogTime(wire.stamp_ms), Outcome::Refused(refusal)))
 }
 
-/// The error that a status tells. One without our metadata comes from the way: the request was certainly not sent
+/// The error in a status. One without our metadata comes from the way: the request was certainly not sent
 /// only where no connection came about or it was turned away whole.
 pub(in crate::rpc) fn error_from_status(status: &Status) -> ServiceError {
     if let Some(wire) = wire(status) {
