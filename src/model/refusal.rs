@@ -360,7 +360,7 @@ fn rounded(ms: u64) -> String {
         10_000..600_000 => 1_000,
         600_000.. => 60_000,
     };
-    short(ms.next_multiple_of(unit))
+    short(ms.checked_next_multiple_of(unit).unwrap_or(ms))
 }
 
 /// The next step that fits the bound which was missed.
@@ -387,6 +387,14 @@ fn advised(field: DurationField, value: u64, low: u64, advice: BoundAdvice) -> &
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A time that only a made-up answer names is shown, too: rounding it up must not overflow.
+    #[test]
+    fn the_longest_time_is_shown() {
+        let (token, who) = (FencingToken::new(0, 7), "bob".into());
+        let closing = Closing { token, who, until: crate::model::LogTime(0), left_ms: u64::MAX };
+        assert!(closing.to_string().starts_with("kept closed by bob (token 7) for another"), "{closing}");
+    }
 
     /// What is out of bounds is shown with units, and with a next step that fits: one above the largest TTL, one below the
     /// smallest, a lease and a disconnect grace each have another.
