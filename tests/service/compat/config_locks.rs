@@ -343,6 +343,7 @@ behaviours! {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r_cfg_07_r_cfg_16_a_change_of_leader_remote() {
     let cluster = Cluster::start(3, None).await.expect("a cluster");
+    cluster.leader().await;
     over_a_change_of_leader(&cluster, Client::connect(cluster.endpoints()).await.expect("connected")).await;
     cluster.close().await;
 }
