@@ -157,6 +157,37 @@ fn tokens_of_two_restores_never_meet() {
     assert!(all.is_sorted_by(|one, other| one < other), "tokens met");
 }
 
+/// N-ATL: a name that is kept closed, and one whose hold has yet to last, stay closed over a restore until the same log time,
+/// also where the operator wants grants at once. Then a waiter is granted.
+#[test]
+fn n_atl_13_a_restore_keeps_what_stays_closed_for_at_least() {
+    let hour_ms = 60 * 60 * 1000;
+    let least = |session, number, lock| {
+        let Command::Acquire(mut acquire) = acquire(session, number, lock, Patience::Try) else { panic!("an acquire") };
+        acquire.extras = Some(Box::new(Extras { at_least_ms: Some(hour_ms), ..Extras::default() }));
+        Command::Acquire(acquire)
+    };
+    let mut before = Driven(Machine::new());
+    let session = before.opened(0, 1);
+    before.apply(1, least(session, 1, "held"));
+    let Outcome::Granted(grant) = before.apply(1, least(session, 2, "released")) else { panic!("not granted") };
+    let request = RequestId { session, number: 3 };
+    let release = Release { request, answered_below: 0, name: key("released").name, token: grant.token };
+    before.apply(2, Command::Release(release));
+    let mut after = before.restored(NOON, true);
+    let lease = |number, lock| {
+        let Command::TakeLease(take) = take(number, lock) else { panic!("a take") };
+        Command::TakeLease(TakeLease { patience: Patience::For { ms: 2 * hour_ms }, ..take })
+    };
+    for (number, lock) in [(1, "held"), (2, "released")] {
+        let Outcome::Queued(_) = after.apply(3, lease(number, lock)) else { panic!("{lock} is open") };
+    }
+    after.apply(1 + hour_ms, Command::Tick);
+    assert_eq!((after.holders("held"), after.holders("released")), (vec![], vec![]));
+    after.apply(2 + hour_ms, Command::Tick);
+    assert_eq!([after.holders("held").len(), after.holders("released").len()], [1, 1]);
+}
+
 /// The new cluster's nodes are its own: none of the old ones is known, nor are their settings.
 #[test]
 fn no_node_of_the_old_cluster_is_known() {
