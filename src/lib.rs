@@ -8,6 +8,7 @@ pub mod model;
 pub mod history;
 #[doc(hidden)]
 pub mod faults;
+pub mod state;
 pub mod machine;
 pub mod codec;
 pub mod storage;

@@ -38,7 +38,7 @@ fn replayed(log: &[Sample]) -> Vec<u8> {
         digest.update(&encode_message(Kind::Answer, &applied.commands));
     }
     assert_eq!(machine.feature_level(), limits::FEATURE_LEVEL_MIN, "nothing in the log raised the level");
-    for (key, record) in machine.records() {
+    for (key, record) in machine.state().records() {
         let (key, value) = encode_record(&key, &record);
         digest.update(&key);
         digest.update(&value);

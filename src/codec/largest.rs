@@ -4,14 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::encode_record;
+use crate::history::Segment;
 use crate::history::{self, Draft, Facts};
 use crate::limits;
-use crate::machine::state::{
+use crate::model::*;
+use crate::state::{
     Delayed, DocumentMark, Finished, FinishedLease, FreeDocument, Globals, HoldEntry, Holder, HolderExtras, Lease,
     LeaseWanted, LostHold, ProcessRecord, Purpose, Request, SessionRecord, Tombstone, Waiter,
 };
-use crate::machine::{Record, RecordKey, Segment};
-use crate::model::*;
+use crate::state::{Record, RecordKey};
 
 const TIME: LogTime = LogTime(u64::MAX);
 const WALL: WallTime = WallTime(u64::MAX);

@@ -3,8 +3,8 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::frame::{self, DecodeError, Kind};
-use crate::machine::{Record, RecordKey};
 use crate::model::{FencingToken, LeaseRequestId, LockKey, LockName, Namespace, ProcessId, SessionId};
+use crate::state::{Record, RecordKey};
 
 /// The key on disk: a letter for the kind, then names ended by a zero byte, then numbers, largest byte first.
 /// Names hold no zero byte, so keys are unique and sort by namespace, name and number.

@@ -5,10 +5,11 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::machine::Machine;
 use crate::machine::tests::mirror::Watched;
 use crate::machine::tests::random::Story;
-use crate::machine::{Machine, Record, RecordKey};
 use crate::model::*;
+use crate::state::{Record, RecordKey};
 
 fn sample_entry() -> Entry {
     let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("nightly").expect("a name") };
@@ -100,12 +101,12 @@ fn machines_survive_the_bytes_of_their_records() {
             if index % 20 != 0 {
                 continue;
             }
-            let dump: Vec<_> = watched.machine.records().collect();
+            let dump: Vec<_> = watched.machine.state().records().collect();
             let stored: BTreeMap<_, _> = dump.iter().map(|(key, record)| encode_record(key, record)).collect();
             assert_eq!(stored.len(), dump.len(), "two records have one key");
             let read = stored.iter().map(|(key, value)| decode_record(key, value).expect("decodes"));
             let restored = Machine::from_records(read).expect("makes a machine");
-            assert!(restored.records().eq(dump), "story {seed}, entry {index}");
+            assert!(restored.state().records().eq(dump), "story {seed}, entry {index}");
         }
     }
 }
@@ -294,7 +295,7 @@ pub(super) fn samples_of_records() -> Vec<(RecordKey, Record)> {
         let entry = story.entry(watched.machine.next_deadline());
         let applied = watched.apply(&entry);
         story.learn(&entry, &applied);
-        for (key, record) in watched.machine.records() {
+        for (key, record) in watched.machine.state().records() {
             let outcome = match &record {
                 Record::Finished(done) => word(&done.outcome),
                 _ => String::new(),

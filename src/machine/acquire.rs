@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::Machine;
 use super::requests::of_acquire;
-use super::state::{ClaimState, Finished, Holder, LeaseWanted, Purpose, Request, Waiter, kind_of};
 use crate::faults::{self, Fault};
 use crate::limits;
 use crate::model::{
@@ -13,6 +12,7 @@ use crate::model::{
     Metadata, Mode, Outcome, Patience, Place, Principal, QuotaKind, Reentry, Refusal, RequestId, SessionId, SmallMap,
     WaitEndReason,
 };
+use crate::state::{ClaimState, Finished, Holder, LeaseWanted, Purpose, Request, Waiter};
 
 /// The locks of one acquire with their whole names, and how each is wanted.
 type Members = SmallMap<LockKey, Access>;
@@ -45,9 +45,9 @@ impl Machine {
         if faults::on(Fault::RetriesRunAgain) {
             return None;
         }
-        let session = self.sessions.get(&request.session)?;
+        let session = self.state.session(request.session)?;
         let (key, standing) = session.claims_of(request.number).next()?;
-        let lock = self.locks.get(key)?;
+        let lock = self.state.lock(key)?;
         let known = match standing {
             ClaimState::Waiting(sequence) => lock.queue.get(&sequence)?.request.fingerprint,
             ClaimState::Holding(token) => {
@@ -62,9 +62,9 @@ impl Machine {
 
     /// The outcome so far of a request that waits or holds.
     pub(super) fn claim_outcome(&self, request: RequestId) -> Option<Outcome> {
-        let session = self.sessions.get(&request.session)?;
+        let session = self.state.session(request.session)?;
         let (key, state) = session.claims_of(request.number).next()?;
-        let lock = self.locks.get(key)?;
+        let lock = self.state.lock(key)?;
         match state {
             ClaimState::Waiting(sequence) => Some(Outcome::Queued(match lock.queue.get(&sequence)?.purpose {
                 Purpose::Set => self.place_of_set(request, (key, sequence)),
@@ -95,7 +95,7 @@ impl Machine {
         let more = more.checked_sub(1).ok_or(Refusal::Quota { what: QuotaKind::LocksOfSet, limit })?;
         self.quotas.one_more(QuotaKind::LocksOfSet, more)?;
         let entered = self.reentry(asking)?;
-        let live = self.sessions.get(&acquire.request.session).map_or(0, |session| session.locks() as u64);
+        let live = self.state.session(acquire.request.session).map_or(0, |session| session.locks() as u64);
         self.quotas.one_more(QuotaKind::LocksOfSession, live + more)?;
         match entered {
             Some(token) => Ok(Admission::Enter(token)),
@@ -123,8 +123,8 @@ impl Machine {
     /// Refuses a set that the namespace has no quota left for; each of its locks alone was checked before. A lock in use
     /// counts already.
     fn fits_quotas(&self, members: &Members, admission: &Admission) -> Result<(), Refusal> {
-        let Some(usage) = members.keys().next().map(|key| self.used(&key.namespace)) else { return Ok(()) };
-        let free = members.keys().filter(|key| !self.locks.contains_key(key)).count() as u64;
+        let Some(usage) = members.keys().next().map(|key| self.state.used(&key.namespace)) else { return Ok(()) };
+        let free = members.keys().filter(|key| !self.state.locks.contains_key(key)).count() as u64;
         if let Some(more) = free.checked_sub(1) {
             self.quotas.one_more(QuotaKind::Locks, usage.locks + more)?;
         }
@@ -140,9 +140,9 @@ impl Machine {
         let entrance = self.at_once(asking.fairness());
         let mut granted = SmallMap::new();
         for (key, access) in asking.members {
-            let holder = Holder::from_waiter(self.new_waiter(asking, access.mode, &metadata), &self.globals);
+            let holder = Holder::from_waiter(self.new_waiter(asking, access.mode, &metadata), &self.state.globals);
             let (deadline, ends) = (holder.leased_until(), holder.ends());
-            self.lock_or_new(key, kind_of(access.mode), access.limit);
+            self.state.lock_or_new(key, access.mode.kind(), access.limit);
             let token = self.hold(key, holder, entrance);
             granted.insert(&key.name, Grant { token, deadline, ends, waited_ms: 0 });
         }
@@ -159,7 +159,7 @@ impl Machine {
         let sequence = self.next_sequence();
         for (key, access) in asking.members {
             let waiter = self.new_waiter(asking, access.mode, &metadata);
-            self.lock_or_new(key, kind_of(access.mode), access.limit);
+            self.state.lock_or_new(key, access.mode.kind(), access.limit);
             self.enqueue(key, sequence, waiter);
         }
         match asking.members.only() {
@@ -195,11 +195,11 @@ impl Machine {
         if patience == Patience::Try {
             self.open_for_grants()?;
         }
-        let Some(lock) = self.locks.get(key) else {
+        let Some(lock) = self.state.lock(key) else {
             self.free_name(key, access)?;
             return Ok(if self.is_closed() { Admission::Queue } else { Admission::Grant });
         };
-        if lock.kind != kind_of(access.mode) {
+        if lock.kind != access.mode.kind() {
             return Err(Refusal::KindMismatch { lock: key.clone(), kind: lock.kind });
         }
         if let (Mode::Permits(count), Some(limit)) = (access.mode, lock.limit) {
@@ -212,7 +212,7 @@ impl Machine {
             return Err(self.held_or_kept_closed(key));
         }
         self.quotas.one_more(QuotaKind::WaitersOfLock, lock.queue.len() as u64)?;
-        self.quotas.one_more(QuotaKind::Waiters, self.used(&key.namespace).waiters)?;
+        self.quotas.one_more(QuotaKind::Waiters, self.state.used(&key.namespace).waiters)?;
         Ok(Admission::Queue)
     }
 
@@ -221,7 +221,7 @@ impl Machine {
             let limit = access.limit.ok_or_else(|| Refusal::LimitUnknown { lock: key.clone() })?;
             within_limit(key, count, None, limit)?;
         }
-        self.quotas.one_more(QuotaKind::Locks, self.used(&key.namespace).locks)
+        self.quotas.one_more(QuotaKind::Locks, self.state.used(&key.namespace).locks)
     }
 
     /// The wait for one of the locks.
@@ -236,28 +236,17 @@ impl Machine {
             fingerprint,
             extras: asking.extras(),
         };
-        let (since, deadline) = (self.globals.now, self.wait_deadline(acquire.patience));
+        let (since, deadline) = (self.state.globals.now, self.wait_deadline(acquire.patience));
         let lease = acquire.lease_ms.map(|ms| LeaseWanted { handle: None, ms });
         let purpose = if acquire.is_set() { Purpose::Set } else { Purpose::Hold };
         let tries = acquire.patience == Patience::Try;
         Waiter { request, since, deadline, lease, purpose, tries }
     }
 
-    /// The locks of a set that waits, under this number.
-    pub(super) fn members_waiting(&self, request: RequestId, sequence: u64) -> Vec<LockKey> {
-        let waiting = self.claims_of(request).filter(|(_, state)| *state == ClaimState::Waiting(sequence));
-        waiting.map(|(key, _)| key.clone()).collect()
-    }
-
-    /// The locks that a request waits for or holds.
-    pub(super) fn claims_of(&self, request: RequestId) -> impl Iterator<Item = (&LockKey, ClaimState)> {
-        self.sessions.get(&request.session).into_iter().flat_map(move |session| session.claims_of(request.number))
-    }
-
     /// Withdraws what a request holds: an upgrade that was granted stays, and its grant is the answer, for the shared
     /// hold that its caller knows of is gone.
     fn withdraw_hold(&mut self, key: &LockKey, token: FencingToken, number: u64) -> Outcome {
-        let holder = self.locks.get(key).and_then(|lock| lock.holders.get(&token));
+        let holder = self.state.holder(key, token);
         let Some(holder) = holder else { return Outcome::Withdrawn };
         let upgrade = holder.extras.as_ref().and_then(|extras| extras.upgrade);
         if upgrade.is_some_and(|upgrade| upgrade.number == number) {
@@ -269,7 +258,7 @@ impl Machine {
 
     /// Releases a hold that was withdrawn, or takes the request out of it where others of its owner hold it too.
     fn give_back(&mut self, key: &LockKey, token: FencingToken, number: u64) {
-        let holder = self.locks.get(key).and_then(|lock| lock.holders.get(&token));
+        let holder = self.state.holder(key, token);
         if holder.is_some_and(|holder| 1 < holder.depth()) {
             self.leave_hold(key, token, number, Outcome::Withdrawn);
         } else {
@@ -284,9 +273,9 @@ impl Machine {
             return Outcome::Refused(refusal);
         }
         self.expire_due_of(request);
-        let claims: Vec<_> = self.claims_of(request).map(|(key, state)| (key.clone(), state)).collect();
+        let claims: Vec<_> = self.state.claims_of(request).map(|(key, state)| (key.clone(), state)).collect();
         let finished =
-            self.sessions.get(&request.session).is_none_or(|session| session.finished.contains_key(&request.number));
+            self.state.session(request.session).is_none_or(|session| session.finished.contains_key(&request.number));
         if claims.is_empty() && !finished && !faults::on(Fault::CancelForgotten) {
             let burnt = Finished { fingerprint: None, outcome: Outcome::Withdrawn };
             self.record_finished(request.session, request.number, burnt);

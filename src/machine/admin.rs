@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
+use super::Machine;
 use super::events::GrantOrigin;
 use super::grant::EndCause;
-use super::state::{ClaimState, Holder, Purpose, Request, Waiter};
-use super::{Machine, RecordKey, looked_at};
 use crate::limits;
 use crate::model::{
     BreakReport, Claim, EndReason, EventKind, Fairness, FencingToken, HolderView, Kind, LockKey, LogTime, Manage,
     Managing, Mode, Outcome, Principal, QuotaKind, Reason, Refusal, RequestId, SessionId, Subject, WaitEndReason,
 };
+use crate::state::{ClaimState, Holder, Purpose, RecordKey, Request, Waiter, looked_at};
 
 impl Machine {
     pub(super) fn manage(&mut self, principal: &Principal, manage: &Manage) -> Outcome {
@@ -41,23 +41,23 @@ impl Machine {
         let Some((holder, last_seen)) = self.held_or_closed(key, token) else {
             return Outcome::Refused(self.not_held(key, |_| false));
         };
-        let first = self.locks.get(key).and_then(|lock| lock.queue.first_key_value());
+        let first = self.state.lock(key).and_then(|lock| lock.queue.first_key_value());
         let next = first.map(|(sequence, waiter)| waiter.view(1, *sequence));
         Outcome::Broken(Box::new(BreakReport { done: false, holder, last_seen, next }))
     }
 
     /// The hold with this token, or the ended one that still keeps the name closed, and when its session was last seen.
     fn held_or_closed(&self, key: &LockKey, token: FencingToken) -> Option<(HolderView, Option<LogTime>)> {
-        let lock = self.locks.get(key)?;
+        let lock = self.state.lock(key)?;
         let closed = || lock.delays.get(&token).map(|delayed| (delayed.holder.request.claim, delayed.view(token)));
         let held = lock.holders.get(&token).map(|holder| holder.request.claim).zip(self.view_of(key, token));
         let (claim, view) = held.or_else(closed)?;
-        let session = claim.session().and_then(|id| self.sessions.get(&id));
+        let session = claim.session().and_then(|id| self.state.session(id));
         Some((view, session.map(|session| session.record.renewed)))
     }
 
     fn ask_holder(&mut self, by: &Principal, key: &LockKey, token: FencingToken, why: &Reason) -> Outcome {
-        let holder = self.locks.get(key).and_then(|lock| lock.holders.get(&token));
+        let holder = self.state.holder(key, token);
         let Some(claim) = holder.map(|holder| holder.request.claim) else {
             return Outcome::Refused(self.not_held(key, |_| false));
         };
@@ -75,7 +75,7 @@ impl Machine {
             Err(refusal) => return Outcome::Refused(refusal),
         };
         let (claim, mode) = (heir.request.claim, heir.request.mode);
-        let holder = self.locks.get(key).and_then(|lock| lock.holders.get(&from));
+        let holder = self.state.holder(key, from);
         let was = holder.map_or(claim, |holder| holder.request.claim);
         self.end_hold_as(key, from, EndCause { reason: EndReason::HandedOver, answer: None, broken: None });
         let waiter =
@@ -93,10 +93,10 @@ impl Machine {
 
     /// The successor's hold: by its waiting request if it has one, else a copy of the present hold.
     fn successor(&self, key: &LockKey, from: FencingToken, to: SessionId) -> Result<Holder, Refusal> {
-        let lock = self.locks.get(key).ok_or_else(|| Refusal::NotHeld { lock: key.clone() })?;
+        let lock = self.state.lock(key).ok_or_else(|| Refusal::NotHeld { lock: key.clone() })?;
         let old = lock.holders.get(&from).ok_or_else(|| self.not_held(key, |_| false))?;
         let not_accepted = || Refusal::NotAccepted { lock: key.clone(), session: to };
-        let session = self.sessions.get(&to).filter(|session| session.record.namespace == key.namespace);
+        let session = self.state.session(to).filter(|session| session.record.namespace == key.namespace);
         let session = session.ok_or_else(not_accepted)?;
         if let Some(waiter) = self.waits_alone(key, to).and_then(|sequence| lock.queue.get(&sequence)) {
             if !lock.admits_instead(from, waiter.request.mode) {
@@ -105,13 +105,13 @@ impl Machine {
                 let closed = self.closed_instead(key, holder.as_deref());
                 return Err(Refusal::Held { lock: key.clone(), holder, closed });
             }
-            return Ok(successor_of(old, Holder::from_waiter(waiter.clone(), &self.globals)));
+            return Ok(successor_of(old, Holder::from_waiter(waiter.clone(), &self.state.globals)));
         }
         if !session.record.accepts_hand_over {
             return Err(not_accepted());
         }
         self.quotas.one_more(QuotaKind::LocksOfSession, session.locks() as u64)?;
-        let number = limits::OWN_REQUESTS_MIN | (self.globals.tokens + 1);
+        let number = limits::OWN_REQUESTS_MIN | (self.state.globals.tokens + 1);
         let request = Request {
             claim: Claim::Request(RequestId { session: to, number }),
             owner: None,
@@ -121,15 +121,15 @@ impl Machine {
             fingerprint: 0,
             extras: None,
         };
-        Ok(successor_of(old, Holder::new(request, &self.globals)))
+        Ok(successor_of(old, Holder::new(request, &self.state.globals)))
     }
 
     /// The first wait of this session for this lock alone; found from the shorter side, its claims or the queue.
     fn waits_alone(&self, key: &LockKey, session: SessionId) -> Option<u64> {
-        let queue = &self.locks.get(key)?.queue;
+        let queue = &self.state.lock(key)?.queue;
         let alone =
             |waiter: &Waiter| waiter.purpose == Purpose::Hold && waiter.request.claim.session() == Some(session);
-        let session = self.sessions.get(&session)?;
+        let session = self.state.session(session)?;
         if queue.len() < session.locks() {
             let mut waiters = queue.iter().inspect(|_| looked_at());
             return waiters.find(|(_, waiter)| alone(waiter)).map(|(sequence, _)| *sequence);
@@ -155,14 +155,14 @@ fn successor_of(old: &Holder, mut heir: Holder) -> Holder {
 impl Machine {
     /// Keeps a semaphore with this limit. A waiter that wants more than that is refused; no holder is evicted.
     pub(super) fn set_limit(&mut self, key: &LockKey, limit: u32) -> Outcome {
-        let known = self.locks.get(key).map(|lock| (lock.kind, lock.limit, lock.limit_kept));
+        let known = self.state.lock(key).map(|lock| (lock.kind, lock.limit, lock.limit_kept));
         let same = match known {
             Some((Kind::Lock, ..)) => {
                 return Outcome::Refused(Refusal::KindMismatch { lock: key.clone(), kind: Kind::Lock });
             }
             Some((Kind::Semaphore, old, kept)) => old == Some(limit) && kept,
             None => {
-                let locks = self.used(&key.namespace).locks;
+                let locks = self.state.used(&key.namespace).locks;
                 if let Err(refusal) = self.quotas.one_more(QuotaKind::Locks, locks) {
                     return Outcome::Refused(refusal);
                 }
@@ -172,7 +172,7 @@ impl Machine {
         if same {
             return Outcome::Done;
         }
-        let lock = self.lock_or_new(key, Kind::Semaphore, Some(limit));
+        let lock = self.state.lock_or_new(key, Kind::Semaphore, Some(limit));
         lock.limit = Some(limit);
         lock.limit_kept = true;
         self.limit_changed(key, Some(limit));
@@ -187,7 +187,7 @@ impl Machine {
 
     /// Forgets the limit with the semaphore's last user.
     pub(super) fn remove_limit(&mut self, key: &LockKey) -> Outcome {
-        let Some(lock) = self.locks.get_mut(key) else { return Outcome::Done };
+        let Some(lock) = self.state.locks.get_mut(key) else { return Outcome::Done };
         if lock.kind == Kind::Lock {
             return Outcome::Refused(Refusal::KindMismatch { lock: key.clone(), kind: Kind::Lock });
         }
@@ -199,14 +199,14 @@ impl Machine {
     }
 
     fn limit_changed(&mut self, key: &LockKey, limit: Option<u32>) {
-        self.mark_dirty(RecordKey::Semaphore(key.clone()));
+        self.state.mark(RecordKey::Semaphore(key.clone()));
         self.check_queue(key, 0);
         self.happened(key, None, EventKind::LimitChanged { limit }, None);
     }
 
     /// A waiter that wants more than there will ever be would make all waiters behind it wait without end.
     fn refuse_the_impossible(&mut self, key: &LockKey, limit: u32) {
-        let Some(lock) = self.locks.get(key) else { return };
+        let Some(lock) = self.state.lock(key) else { return };
         let wants = |mode: Mode| match mode {
             Mode::Permits(count) => count,
             Mode::Exclusive | Mode::Shared => 0,

@@ -9,11 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::Machine;
-use super::lock::Lock;
-use super::queue::conflict;
 use super::replay::{Asks, At, Edge, Kept, Node, Replay, Turn};
-use super::state::{ClaimState, Purpose, Waiter, request_of};
 use crate::model::{Claim, LockKey, Mode, RequestId, SessionId, WaitReason};
+use crate::state::{ClaimState, Lock, Purpose, Waiter};
 
 impl Replay<'_> {
     /// Lets everything happen that can. Returns `false` where that takes too many steps.
@@ -149,9 +147,9 @@ impl Machine {
     /// Where this session has claims at locks where sets of other requests wait.
     fn claims_beside_sets(&self, session: SessionId) -> BesideSets<'_> {
         let mut found: BesideSets<'_> = BTreeMap::new();
-        let session = self.sessions.get(&session);
+        let session = self.state.session(session);
         for (number, key, standing) in session.into_iter().flat_map(|session| session.claims()) {
-            let Some(lock) = self.locks.get(key).filter(|lock| lock.queue.has_sets()) else { continue };
+            let Some(lock) = self.state.lock(key).filter(|lock| lock.queue.has_sets()) else { continue };
             let (mode, waits) = match standing {
                 ClaimState::Holding(token) => (lock.holders.get(&token).map(|holder| holder.request.mode), None),
                 ClaimState::Waiting(place) => (lock.queue.get(&place).map(|waiter| waiter.request.mode), Some(place)),
@@ -168,8 +166,8 @@ impl Machine {
 impl<'m> Replay<'m> {
     /// The other locks where this waiter's session has another request beside waiting sets.
     pub(super) fn may_pass_beside(&mut self, at: &LockKey, waiter: &Waiter) -> Vec<(&'m LockKey, &'m Lock)> {
-        let Some((session, number)) = request_of(waiter.request.claim) else { return Vec::new() };
-        if self.machine.sessions.get(&session).is_none_or(|session| session.requests() < 2) {
+        let Some(RequestId { session, number }) = waiter.request.claim.request() else { return Vec::new() };
+        if self.machine.state.session(session).is_none_or(|session| !session.has_several()) {
             return Vec::new();
         }
         let beside = self.beside_sets(session);
@@ -186,7 +184,7 @@ impl<'m> Replay<'m> {
             return Rc::clone(known);
         }
         let found = Rc::new(self.machine.claims_beside_sets(session));
-        self.spend(1 + self.machine.sessions.get(&session).map_or(0, |session| session.locks()));
+        self.spend(1 + self.machine.state.session(session).map_or(0, |session| session.locks()));
         self.beside.insert(session, Rc::clone(&found));
         found
     }
@@ -197,14 +195,16 @@ impl<'m> Replay<'m> {
     pub(super) fn passing_of(&mut self, at: At) -> Passing {
         let mut passing = Passing::default();
         let Asks::Waits(_, waiter) = self.turn(at).asks else { return passing };
-        let Some((session, own)) = request_of(waiter.request.claim) else { return passing };
+        let Some(RequestId { session, number: own }) = waiter.request.claim.request() else { return passing };
         let (beside, here) = (self.beside_sets(session), self.queues[at.queue].key);
         let elsewhere = beside.iter().filter(|(key, _)| **key != here);
         for (key, claim) in elsewhere.flat_map(|(key, claims)| claims.iter().map(move |claim| (*key, claim))) {
             let theirs = Claim::Request(RequestId { session, number: claim.number });
             let sets =
                 claim.lock.queue.iter().filter(|(_, set)| set.purpose == Purpose::Set && set.request.claim != theirs);
-            for (place, set) in sets.filter(|(_, set)| claim.number != own && conflict(claim.mode, set.request.mode)) {
+            for (place, set) in
+                sets.filter(|(_, set)| claim.number != own && claim.mode.conflicts_with(set.request.mode))
+            {
                 let first = self.granted_first(key, claim, (*place, set));
                 if passing.is_known(*place, first.as_deref()) {
                     self.spend(1);

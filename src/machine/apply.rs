@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::state::Holder;
-use super::{Applied, Machine, RecordKey};
+use super::{Applied, Machine};
 use crate::faults::{self, Fault};
 use crate::limits;
 use crate::model::{
     Announcement, Command, DurationField, EndReason, Entry, EventKind, Outcome, RaiseFeatures, Refusal, Renewal,
     RenewalTarget, Reply, SessionId, Subject, Submission,
 };
+use crate::state::{Holder, RecordKey};
 
 impl Machine {
     /// Applies the entry at `index`. Total: it cannot fail, and refusals are answers.
@@ -21,14 +21,14 @@ impl Machine {
 
     /// [`apply`](Self::apply), with a look at what was decided so far after each command. What was decided stays so.
     pub fn apply_telling(&mut self, index: u64, entry: &Entry, mut decided: impl FnMut(&Applied)) -> Applied {
-        let previous = self.globals.now;
-        self.globals.applied = index;
-        self.globals.now = previous.max(entry.stamp);
-        self.globals.wall = self.globals.wall.max(entry.wall);
+        let previous = self.state.globals.now;
+        self.state.globals.applied = index;
+        self.state.globals.now = previous.max(entry.stamp);
+        self.state.globals.wall = self.state.globals.wall.max(entry.wall);
         self.deadlock_steps_left = limits::DEADLOCK_STEPS_AN_ENTRY_MAX;
-        self.mark_dirty(RecordKey::Globals);
+        self.state.mark(RecordKey::Globals);
         if faults::on(Fault::OtherState) {
-            self.globals.wall.0 += 1;
+            self.state.globals.wall.0 += 1;
         }
 
         let mut applied = Applied {
@@ -47,20 +47,21 @@ impl Machine {
             applied.commands.push(self.reply(submission.command.session(), outcome));
             decided(&applied);
         }
-        self.globals.newest_event = self.events.last().map_or(self.globals.newest_event, |event| event.position);
+        self.state.globals.newest_event =
+            self.events.last().map_or(self.state.globals.newest_event, |event| event.position);
         applied.events = self.events.drain(..).collect();
         applied
     }
 
     /// Notes that a log position without an entry of ours (a blank or a membership) was applied.
     pub fn skip(&mut self, index: u64) {
-        self.globals.applied = index;
-        self.mark_dirty(RecordKey::Globals);
+        self.state.globals.applied = index;
+        self.state.mark(RecordKey::Globals);
     }
 
     fn reply(&self, session: Option<SessionId>, outcome: Outcome) -> Reply {
         let recalled = self.recalled_with(session, &outcome);
-        Reply { index: self.globals.applied, stamp: self.globals.now, outcome, recalled }
+        Reply { index: self.state.globals.applied, stamp: self.state.globals.now, outcome, recalled }
     }
 
     fn execute(&mut self, submission: &Submission) -> Outcome {
@@ -80,13 +81,13 @@ impl Machine {
             Command::Alter(alter) => self.alter(principal, alter),
             Command::Manage(manage) => self.manage(principal, manage),
             Command::LeaderlessGap { gap_ms } => {
-                self.globals.leaderless_ms = self.globals.leaderless_ms.saturating_add(*gap_ms);
+                self.state.globals.leaderless_ms = self.state.globals.leaderless_ms.saturating_add(*gap_ms);
                 self.event(None, Subject::Cluster, EventKind::LeaderlessGap { gap_ms: *gap_ms });
                 Outcome::Done
             }
             Command::Configure { settings, cluster_id } => {
-                self.globals.settings.get_or_insert(*settings);
-                self.globals.cluster_id.get_or_insert(*cluster_id);
+                self.state.globals.settings.get_or_insert(*settings);
+                self.state.globals.cluster_id.get_or_insert(*cluster_id);
                 Outcome::Done
             }
             Command::Document(command) => self.document(principal, command, *since),
@@ -102,13 +103,13 @@ impl Machine {
         let in_time = |deadline| previous <= deadline && renewal.receipt <= deadline;
         match &renewal.target {
             RenewalTarget::Session(id) => {
-                let session = self.sessions.get_mut(id).map(|session| &mut session.record);
+                let session = self.state.sessions.get_mut(id).map(|session| &mut session.record);
                 let Some(session) = session.filter(|session| in_time(session.deadline)) else {
                     return Outcome::Refused(self.session_ended(*id));
                 };
-                let soon = self.globals.now.ms_since(session.renewed) < session.ttl_ms / 2;
+                let soon = self.state.globals.now.ms_since(session.renewed) < session.ttl_ms / 2;
                 let deadline = if faults::on(Fault::RenewalDeduplicated) && soon {
-                    self.globals.now.after_ms(session.ttl_ms)
+                    self.state.globals.now.after_ms(session.ttl_ms)
                 } else if is_overtaken(renewal.attempt, session.renewal) {
                     session.deadline
                 } else {
@@ -135,7 +136,7 @@ impl Machine {
                 if let Some(refusal) = self.lease_out_of_bounds(DurationField::Lease, *lease_ms) {
                     return Outcome::Refused(refusal);
                 }
-                if !self.sessions.get(session).is_some_and(|session| in_time(session.record.deadline)) {
+                if !self.state.session(*session).is_some_and(|session| in_time(session.record.deadline)) {
                     return Outcome::Refused(self.session_ended(*session));
                 }
                 if !self.leased_until(lock, *session, *token).is_some_and(in_time) {
@@ -151,12 +152,12 @@ impl Machine {
 
     /// How a session that is gone has ended; expired where even its tombstone is gone.
     pub(super) fn end_of(&self, session: SessionId) -> EndReason {
-        self.tombstones.get(&session).map_or(EndReason::Expired, |tombstone| tombstone.reason)
+        self.state.tombstones.get(&session).map_or(EndReason::Expired, |tombstone| tombstone.reason)
     }
 
     /// The refusal of what names a session that is gone.
     pub(super) fn session_ended(&self, session: SessionId) -> Refusal {
-        let why = self.tombstones.get(&session).and_then(|tombstone| tombstone.why.clone());
+        let why = self.state.tombstones.get(&session).and_then(|tombstone| tombstone.why.clone());
         Refusal::SessionEnded { session, reason: self.end_of(session), why }
     }
 }
@@ -171,39 +172,39 @@ impl Machine {
     /// What this node last announced.
     #[must_use]
     pub fn announced(&self, node: u64) -> Option<&Announcement> {
-        self.nodes.get(&node)
+        self.state.nodes.get(&node)
     }
 
     /// Everything that nodes announced, in the order of their ids. A node that has announced itself stays.
     pub fn announcements(&self) -> impl ExactSizeIterator<Item = &Announcement> {
-        self.nodes.values()
+        self.state.nodes.values()
     }
 
     /// The first announcement fixes the node's disk for ever; the rest of it may change.
     pub(super) fn announce(&mut self, told: &Announcement) -> Outcome {
-        if self.nodes.get(&told.node).is_some_and(|known| known.disk != told.disk) {
+        if self.state.nodes.get(&told.node).is_some_and(|known| known.disk != told.disk) {
             return Outcome::Refused(Refusal::OtherDisk { node: told.node });
         }
-        self.nodes.insert(told.node, told.clone());
-        self.mark_dirty(RecordKey::Node(told.node));
+        self.state.nodes.insert(told.node, told.clone());
+        self.state.mark(RecordKey::Node(told.node));
         Outcome::Done
     }
 
     /// The cluster's feature level: no command above it is proposed.
     #[must_use]
     pub fn feature_level(&self) -> u32 {
-        self.globals.feature_level.max(limits::FEATURE_LEVEL_MIN)
+        self.state.globals.feature_level.max(limits::FEATURE_LEVEL_MIN)
     }
 
     /// Only to what every voter supports, and never down.
     pub(super) fn raise_features(&mut self, raise: &RaiseFeatures) -> Outcome {
         for node in &raise.voters {
-            let supports = self.nodes.get(node).map(|told| told.features);
+            let supports = self.state.nodes.get(node).map(|told| told.features);
             if supports.is_none_or(|level| level < raise.to) {
                 return Outcome::Refused(Refusal::FeaturesUnsupported { to: raise.to, node: *node, supports });
             }
         }
-        self.globals.feature_level = self.globals.feature_level.max(raise.to);
+        self.state.globals.feature_level = self.state.globals.feature_level.max(raise.to);
         Outcome::Done
     }
 }

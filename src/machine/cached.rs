@@ -5,16 +5,9 @@
 //!   wait that began, or a grant to the head of a queue. It stays recalled, also where that waiter goes.
 //! - A try that would be first behind one waits a moment, for its session to give it back.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use super::lock::Lock;
-use super::queue::request_of_set;
-use super::state::{Holder, request_of};
-use super::{Machine, RecordKey};
+use super::Machine;
 use crate::model::{EventKind, FencingToken, LockKey, Mode, Outcome, SessionId, Subject};
-
-/// Recalled holds, by their session: derived.
-pub(super) type Recalled = BTreeMap<SessionId, BTreeSet<FencingToken>>;
+use crate::state::{Change, Holder, Lock, RecordKey};
 
 impl Lock {
     /// The cached hold of it, which is its only one.
@@ -35,16 +28,6 @@ impl Lock {
 }
 
 impl Holder {
-    /// Whether its session keeps it between uses.
-    pub(super) fn is_cached(&self) -> bool {
-        self.request.choices().cached
-    }
-
-    /// Whether its session is to give it back.
-    pub(super) fn is_recalled(&self) -> bool {
-        self.extras.as_ref().is_some_and(|extras| extras.recalled)
-    }
-
     /// It is an ordinary hold from now on, or one that has ended.
     pub(super) fn forget_cached(&mut self) {
         if let Some(extras) = &mut self.request.extras {
@@ -65,7 +48,7 @@ impl Holder {
         let ends = self.ends_by_itself() || self.request.choices().delay_ms != 0;
         let shared = self.request.mode != Mode::Exclusive || self.in_set() || 1 < self.entries().count();
         let named = self.request.owner.is_some() || self.request.choices().parent.is_some();
-        let unsessioned = request_of(self.request.claim).is_none();
+        let unsessioned = self.request.claim.request().is_none();
         if ends || shared || named || unsessioned || self.request.choices().value.is_some() {
             return Some("a cached hold has what none may have");
         }
@@ -76,7 +59,7 @@ impl Holder {
 impl Machine {
     /// A hold or a wait came to this lock: looks at it again when the command is over.
     pub(super) fn came_to(&mut self, key: &LockKey) {
-        if self.locks.get(key).is_some_and(|lock| lock.needs_recall()) {
+        if self.state.lock(key).is_some_and(|lock| lock.needs_recall()) {
             self.to_recall.insert(key.clone());
         }
     }
@@ -84,53 +67,30 @@ impl Machine {
     /// Recalls the cached holds that a request waits behind.
     pub(super) fn recall_awaited(&mut self) {
         while let Some(key) = self.to_recall.pop_first() {
-            let Some(lock) = self.locks.get_mut(&key).filter(|lock| lock.needs_recall()) else { continue };
+            let Some(lock) = self.state.locks.get_mut(&key).filter(|lock| lock.needs_recall()) else { continue };
             let Some((token, _)) = lock.cached() else { continue };
             let Some(holder) = lock.holders.get_mut(&token) else { continue };
             holder.extras_mut().recalled = true;
             let claim = holder.request.claim;
-            if let Some(session) = claim.session() {
-                self.recalled.entry(session).or_default().insert(token);
-            }
-            self.mark_dirty(RecordKey::Holder(key.clone(), token));
+            self.state.index.change_recalled(claim.session(), token, Change::Came);
+            self.state.mark(RecordKey::Holder(key.clone(), token));
             self.event(Some(key.namespace.clone()), Subject::hold(&key, claim, token), EventKind::Recalled);
         }
     }
 
     /// A hold is changed: it is no longer cached.
     pub(super) fn end_cached(&mut self, key: &LockKey, token: FencingToken) {
-        let holder = self.locks.get_mut(key).and_then(|lock| lock.holders.get_mut(&token));
+        let holder = self.state.holder_mut(key, token);
         let Some(holder) = holder.filter(|holder| holder.is_cached()) else { return };
         let session = holder.request.claim.session();
         holder.forget_cached();
-        self.mark_dirty(RecordKey::Holder(key.clone(), token));
-        self.not_recalled(session, token);
-    }
-
-    /// This hold has ended, or is an ordinary one now.
-    pub(super) fn not_recalled(&mut self, session: Option<SessionId>, token: FencingToken) {
-        let Some(session) = session else { return };
-        let Some(tokens) = self.recalled.get_mut(&session) else { return };
-        tokens.remove(&token);
-        if tokens.is_empty() {
-            self.recalled.remove(&session);
-        }
-    }
-
-    /// The index as the holds say that it should be.
-    pub(super) fn derived_recalled(&self) -> Recalled {
-        let mut recalled = Recalled::new();
-        for (token, holder) in self.locks.values().flat_map(|lock| &lock.holders) {
-            if let Some(session) = holder.request.claim.session().filter(|_| holder.is_recalled()) {
-                recalled.entry(session).or_default().insert(*token);
-            }
-        }
-        recalled
+        self.state.mark(RecordKey::Holder(key.clone(), token));
+        self.state.index.change_recalled(session, token, Change::Went);
     }
 
     /// The tokens of this session's recalled holds, the oldest first.
     pub(super) fn recalled_of(&self, session: SessionId) -> Vec<FencingToken> {
-        self.recalled.get(&session).into_iter().flatten().copied().collect()
+        self.state.index.recalled.get(&session).into_iter().flatten().copied().collect()
     }
 
     /// What an answer to this session carries of its recalled holds.
@@ -144,14 +104,14 @@ impl Machine {
 
     /// The answer to a wait that has run out: to a try, who holds the lock.
     pub(super) fn ran_out(&self, key: &LockKey, sequence: u64) -> Outcome {
-        let waiter = self.locks.get(key).and_then(|lock| lock.queue.get(&sequence));
+        let waiter = self.state.waiter(key, sequence);
         let Some(waiter) = waiter.filter(|waiter| waiter.tries) else { return Outcome::TimedOut };
-        let request = request_of_set(waiter);
+        let request = waiter.set_request();
         let lacks = |key: &LockKey| {
-            let lock = self.locks.get(key);
+            let lock = self.state.lock(key);
             request.zip(lock).is_some_and(|(set, lock)| !self.member_fits(key, lock, sequence, set.session))
         };
-        let members = request.map_or(Vec::new(), |set| self.members_waiting(set, sequence));
+        let members = request.map_or(Vec::new(), |set| self.state.members_waiting(set, sequence));
         let lacked = members.into_iter().find(lacks);
         Outcome::Refused(self.held_or_kept_closed(lacked.as_ref().unwrap_or(key)))
     }

@@ -4,13 +4,10 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::owners::OwnerKey;
-use super::queue::conflict;
 use super::replay::{Asks, At, Edge, Node, Replay, Turn};
-use super::state::Purpose;
-use super::waiters::{WAYS, Way};
 use crate::limits::CYCLE_LINKS_MAX;
 use crate::model::{DeadlockLink, WaitReason};
+use crate::state::{OwnerKey, Purpose, WAYS, Way};
 
 /// Searches a replay for cycles.
 pub(super) struct Search<'r, 'm> {
@@ -223,7 +220,7 @@ impl<'r, 'm> Search<'r, 'm> {
                 let (parent, child) = (&replay.owners[parent], replay.owners[child].owned);
                 let lock = child.waits.first().map(|(key, _)| key).or(child.holds.first().map(|(key, _)| key))?;
                 let held = parent.owned.holds.first();
-                let holder = held.and_then(|(key, token)| replay.machine.locks.get(key)?.holders.get(token));
+                let holder = held.and_then(|(key, token)| replay.machine.state.holder(key, *token));
                 let metadata = holder.map(|holder| Arc::clone(&holder.request.metadata)).unwrap_or_default();
                 Some(DeadlockLink::new(parent.key.clone(), &metadata, lock.clone(), why))
             }
@@ -253,7 +250,9 @@ impl Turn<'_> {
     /// of a turn that is passed.
     fn blocks(&self, later: &Turn<'_>, is_semaphore: bool) -> bool {
         match self.asks {
-            Asks::Holds(token) => later.purpose() != Some(Purpose::Upgrade(token)) && conflict(self.mode, later.mode),
+            Asks::Holds(token) => {
+                later.purpose() != Some(Purpose::Upgrade(token)) && self.mode.conflicts_with(later.mode)
+            }
             Asks::Waits(_, waiter) => {
                 let own = self.owner == later.owner && !is_semaphore;
                 !later.upgrades() && !own && later.way().is_blocked_by(waiter)
@@ -357,7 +356,7 @@ impl<'m> Replay<'m> {
             Asks::Holds(_) => WaitReason::Holds,
             Asks::Waits(..) => WaitReason::StandsAhead,
         };
-        if conflict(ahead.mode, turn.mode) && ahead.keeps != 0 {
+        if ahead.mode.conflicts_with(turn.mode) && ahead.keeps != 0 {
             return (self.kept(ahead) != 0).then_some((Node::Owner(ahead.owner), why));
         }
         (!ahead.granted).then_some((Node::Turn(other), why))

@@ -14,41 +14,33 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use super::cycle::Search;
-use super::lock::Lock;
-use super::owners::{Lookup, Owned, OwnerKey, endless_hold};
-use super::queue::conflict;
-use super::state::{ClaimState, Purpose, Waiter};
-use super::{Machine, looked_at};
+use super::{Machine, ToCheck};
 use crate::faults::{self, Fault};
 use crate::limits::{CYCLE_OWNERS_WALKED_MAX, CYCLE_STEPS_WALKED_MAX, OWNERS_WALKED_ONE_BY_ONE_MAX};
 use crate::model::{
     Claim, DeadlockLink, FencingToken, Kind, LockKey, Namespace, OnDeadlock, Outcome, Refusal, SessionId,
     WaitEndReason, WaitReason,
 };
-
-/// Owners to check for a deadlock before this command ends.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct ToCheck {
-    owners: BTreeSet<OwnerKey>,
-    /// Locks where sets wait, or waited until now, and a hold, a wait or the capacity changed.
-    changed: BTreeSet<LockKey>,
-    /// The sessions whose claims changed there.
-    sessions: BTreeSet<SessionId>,
-}
+use crate::state::{ClaimState, HEAD, Holder, Lock, Lookup, Owned, OwnerKey, Purpose, Waiter, looked_at};
 
 impl Machine {
     /// An owner that gained a hold may be in a cycle now, where it waits elsewhere, itself or by a nested run.
     pub(super) fn check_holder(&mut self, key: &LockKey, token: FencingToken) {
-        let holder = self.locks.get(key).and_then(|lock| lock.holders.get(&token)).map(Box::as_ref);
-        let Some(owner) = holder.and_then(endless_hold) else { return };
-        if self.owners.get(&owner).is_some_and(|owned| !owned.waits.is_empty() || !owned.children.is_empty()) {
+        let Some(owner) = self.state.holder(key, token).and_then(Holder::endless_owner) else { return };
+        if self
+            .state
+            .index
+            .owners
+            .get(&owner)
+            .is_some_and(|owned| !owned.waits.is_empty() || !owned.children.is_empty())
+        {
             self.to_check.owners.insert(owner);
         }
     }
 
     /// Checks every waiter of a semaphore whose limit was lowered: each may need more to be returned than before.
     pub(super) fn check_waiters(&mut self, key: &LockKey) {
-        let Some(lock) = self.locks.get(key) else { return };
+        let Some(lock) = self.state.lock(key) else { return };
         self.to_check.owners.extend(lock.queue.values().filter_map(|waiter| lock.endless_wait(waiter)));
     }
 
@@ -69,7 +61,7 @@ impl Machine {
     }
 
     fn sets_wait_or_waited(&self, key: &LockKey) -> bool {
-        self.set_locks.contains(key) || self.to_check.changed.contains(key)
+        self.state.index.set_locks.contains(key) || self.to_check.changed.contains(key)
     }
 
     /// The cycle that a new wait closes, or the waits of a new set together, unless it chose to wait all the same. Also where an
@@ -85,7 +77,7 @@ impl Machine {
     }
 
     fn waits_at_place(&self, key: &LockKey, place: u64) -> Option<(&Lock, &Waiter)> {
-        let lock = self.locks.get(key)?;
+        let lock = self.state.lock(key)?;
         Some((lock, lock.queue.get(&place)?))
     }
 
@@ -99,13 +91,14 @@ impl Machine {
         let mut ancestors = BTreeSet::new();
         let mut work = vec![(parent.session, parent.owner.clone())];
         while let Some(owner) = work.pop() {
-            let parents = self.owners.get(&owner).into_iter().flat_map(|owned| owned.endless_parents().cloned());
+            let parents =
+                self.state.index.owners.get(&owner).into_iter().flat_map(|owned| owned.endless_parents().cloned());
             work.extend(parents.filter(|parent| !ancestors.contains(parent)));
             ancestors.insert(owner);
         }
-        let in_the_way = lock.holders.values().filter(|holder| conflict(holder.request.mode, waiter.request.mode));
+        let in_the_way = lock.holders.values().filter(|holder| holder.request.mode.conflicts_with(waiter.request.mode));
         let mut ancestor = in_the_way.filter_map(|holder| {
-            Some((endless_hold(holder).filter(|owner| ancestors.contains(owner))?, &holder.request.metadata))
+            Some((holder.endless_owner().filter(|owner| ancestors.contains(owner))?, &holder.request.metadata))
         });
         let (above, metadata) = ancestor.next()?;
         Some(vec![
@@ -126,14 +119,14 @@ impl Machine {
         for key in keys {
             let Some(waiter) = self.remove_waiter(key, place) else { continue };
             if let Claim::Request(request) = waiter.request.claim {
-                self.remove_claim(request, key);
+                self.state.remove_claim(request, key);
             }
             self.check_queue(key, place);
         }
         self.to_check = to_check;
         self.events.truncate(events);
-        if place != super::upgrade::HEAD {
-            self.globals.sequences -= 1;
+        if place != HEAD {
+            self.state.globals.sequences -= 1;
         }
         Outcome::Refused(Refusal::Deadlock { cycle })
     }
@@ -154,7 +147,7 @@ impl Machine {
         let (mut owners, mut nesting) = (std::mem::take(&mut self.to_check.owners), BTreeSet::new());
         while let Some((owner, cycle)) = self.first_in_cycle(&owners, &nesting) {
             owners.retain(|other| owner < *other);
-            let waits = self.owners.get(&owner).into_iter().flat_map(|owned| &owned.waits);
+            let waits = self.state.index.owners.get(&owner).into_iter().flat_map(|owned| &owned.waits);
             let waits = waits.filter(|(key, place)| {
                 let waits = self.waits_at_place(key, *place);
                 waits.is_some_and(|(lock, waiter)| {
@@ -167,7 +160,7 @@ impl Machine {
                 self.end_wait_as(&key, place, WaitEndReason::Deadlock, Outcome::Refused(Refusal::Deadlock { cycle }));
                 return true;
             }
-            let runs = self.owners.get(&owner).into_iter().flat_map(Owned::endless_children).cloned();
+            let runs = self.state.index.owners.get(&owner).into_iter().flat_map(Owned::endless_children).cloned();
             let runs: Vec<OwnerKey> = runs.filter(|run| *run != owner && !nesting.contains(run)).collect();
             nesting.insert(owner);
             owners.extend(runs);
@@ -216,11 +209,15 @@ impl Machine {
         let namespaces: BTreeSet<&Namespace> = changed.iter().map(|key| &key.namespace).collect();
         let several = namespaces.into_iter().flat_map(|namespace| {
             let from = (namespace.clone(), SessionId::new(0, 0));
-            self.sessions_with_several.range(from..).take_while(move |(in_namespace, _)| in_namespace == namespace)
+            self.state
+                .index
+                .sessions_with_several
+                .range(from..)
+                .take_while(move |(in_namespace, _)| in_namespace == namespace)
         });
         let sessions: BTreeSet<SessionId> = sessions.into_iter().chain(several.map(|(_, id)| *id)).collect();
         let mut owners = BTreeSet::new();
-        for session in sessions.iter().filter_map(|id| self.sessions.get(id)) {
+        for session in sessions.iter().filter_map(|id| self.state.session(*id)) {
             self.deadlock_steps_left = self.deadlock_steps_left.saturating_sub(session.locks());
             if self.deadlock_steps_left == 0 {
                 self.deadlock_checks_skipped += 1;
@@ -228,26 +225,12 @@ impl Machine {
             }
             for (_, key, standing) in session.claims() {
                 let ClaimState::Waiting(place) = standing else { continue };
-                let beside_sets = self.set_locks.contains(key) || changed.contains(key);
+                let beside_sets = self.state.index.set_locks.contains(key) || changed.contains(key);
                 let waits = beside_sets.then(|| self.waits_at_place(key, place)).flatten();
                 owners.extend(waits.and_then(|(lock, waiter)| lock.endless_wait(waiter)));
             }
         }
         owners
-    }
-
-    /// Notes whether a set waits for this lock.
-    pub(super) fn index_sets(&mut self, key: &LockKey) {
-        if self.locks.get(key).is_some_and(|lock| lock.queue.has_sets()) {
-            self.set_locks.insert(key.clone());
-        } else {
-            self.set_locks.remove(key);
-        }
-    }
-
-    /// The index as the locks say that it should be.
-    pub(super) fn derived_set_locks(&self) -> BTreeSet<LockKey> {
-        self.locks.iter().filter(|(_, lock)| lock.queue.has_sets()).map(|(key, _)| key.clone()).collect()
     }
 }
 
@@ -271,7 +254,7 @@ impl Machine {
     /// Whether this owner may be in a cycle. Not where a walk over the owners that wait for it ends and met none that it needs.
     /// The walk takes in more than really waits, never less.
     pub(super) fn cycle_is_possible(&self, owner: &OwnerKey, steps: &mut usize) -> bool {
-        let Some(owned) = self.owners.get(owner) else { return false };
+        let Some(owned) = self.state.index.owners.get(owner) else { return false };
         let waits = owned.waits.iter().map(|(key, place)| (key, *place)).collect();
         let (seen, work) = ([(owner.clone(), ())].into_iter().collect(), vec![owner.clone()]);
         let mut walk = Walk { machine: self, owned, waits, seen, work, steps: 0 };
@@ -284,12 +267,12 @@ impl Machine {
 impl Walk<'_> {
     fn walk(&mut self, first: &OwnerKey) -> ControlFlow<Possible> {
         while let Some(owner) = self.work.pop() {
-            let Some(owned) = self.machine.owners.get(&owner) else { continue };
+            let Some(owned) = self.machine.state.index.owners.get(&owner) else { continue };
             for parent in owned.endless_parents() {
                 self.meet(first, parent)?;
             }
             for (key, token) in &owned.holds {
-                let Some(lock) = self.machine.locks.get(key) else { continue };
+                let Some(lock) = self.machine.state.lock(key) else { continue };
                 for waiter in lock.queue.values().filter(|waiter| waiter.purpose != Purpose::Upgrade(*token)) {
                     self.step()?;
                     lock.endless_wait(waiter).map_or(ControlFlow::Continue(()), |other| self.meet(first, &other))?;
@@ -297,7 +280,7 @@ impl Walk<'_> {
                 self.step()?;
             }
             for (key, place) in &owned.waits {
-                let Some(lock) = self.machine.locks.get(key) else { continue };
+                let Some(lock) = self.machine.state.lock(key) else { continue };
                 self.waits_beside_sets(lock, *place)?;
                 for (_, waiter) in lock.queue.range(place.saturating_add(1)..) {
                     self.step()?;
@@ -322,7 +305,7 @@ impl Walk<'_> {
         if self.seen.contains_key(other) {
             return ControlFlow::Continue(());
         }
-        let Some(owned) = self.machine.owners.get(other) else { return ControlFlow::Continue(()) };
+        let Some(owned) = self.machine.state.index.owners.get(other) else { return ControlFlow::Continue(()) };
         let holds = owned.holds.iter().any(|(key, _)| self.waits.contains_key(key));
         let ahead = owned.waits.iter().any(|(key, place)| self.waits.get(key).is_some_and(|last| place < last));
         self.steps += owned.holds.len() + owned.waits.len();
@@ -351,8 +334,8 @@ impl Walk<'_> {
 
     /// Stops where a session waits by another request than this.
     fn other_waits(&mut self, claim: Claim) -> ControlFlow<Possible> {
-        let session = claim.session().and_then(|id| self.machine.sessions.get(&id));
-        let several = session.filter(|session| 1 < session.requests());
+        let session = claim.session().and_then(|id| self.machine.state.session(id));
+        let several = session.filter(|session| session.has_several());
         for (number, _, standing) in several.into_iter().flat_map(|session| session.claims()) {
             self.step()?;
             let other = !matches!(claim, Claim::Request(request) if request.number == number);

@@ -1,15 +1,14 @@
 //! What stays closed after a hold: for the lock-delay after an involuntary end, except to a session that resumes the lost hold;
 //! and until the time that its request chose, however it ends.
 
-use super::expiry::DeadlineOf;
+use super::Machine;
 use super::hold::HoldChange;
-use super::state::{Delayed, Holder, Lease, LostHold, Request, permits_of};
-use super::{Machine, RecordKey};
 use crate::limits;
 use crate::model::{
     Claim, Closing, DurationField, EndReason, EventKind, Fairness, FencingToken, Handle, HolderView, LockKey, Mode,
     Outcome, QuotaKind, Refusal, Subject,
 };
+use crate::state::{Delayed, Holder, Lease, LostHold, Request};
 
 impl Machine {
     /// Keeps closed what an end leaves behind: for the lock-delay where the hold was lost, and until the time that its request
@@ -21,7 +20,7 @@ impl Machine {
         ended: &Holder,
         (reason, is_broken): (EndReason, bool),
     ) {
-        let now = self.globals.now;
+        let now = self.state.globals.now;
         let delay_ms = ended.request.choices().delay_ms.min(limits::LOCK_DELAY_MS_MAX);
         let (involuntary, goes_on) = match reason {
             EndReason::Expired | EndReason::Lost => (true, false),
@@ -51,10 +50,7 @@ impl Machine {
             let extras = new.holder.extras_mut();
             (extras.closed_until, extras.ends) = kept;
         }
-        let Some(lock) = self.locks.get_mut(key) else { return };
-        lock.permits_reserved += permits_of(new.holder.request.mode);
-        let before = lock.delays.remove(&token);
-        if let Some(before) = &before {
+        if let Some(before) = self.state.remove_delay(key, token) {
             if let (Mode::Permits(count), Mode::Permits(other)) =
                 (&mut new.holder.request.mode, before.holder.request.mode)
             {
@@ -62,10 +58,7 @@ impl Machine {
             }
             new.until = new.until.max(before.until);
         }
-        let until = new.until;
-        lock.delays.insert(token, new);
-        self.move_deadline(before.map(|before| before.until), Some(until), DeadlineOf::Delay(key.clone(), token));
-        self.mark_dirty(RecordKey::Delay(key.clone(), token));
+        self.state.insert_delay(key, token, new);
     }
 
     /// Opens again what an ended hold kept closed.
@@ -79,11 +72,7 @@ impl Machine {
     /// Frees what an ended hold kept reserved. Sets may lack less then, so that sessions beside them pass fewer waiters.
     fn remove_delay(&mut self, key: &LockKey, token: FencingToken) -> Option<Delayed> {
         self.capacity_changes(key);
-        let lock = self.locks.get_mut(key)?;
-        let delayed = lock.delays.remove(&token)?;
-        lock.permits_reserved -= permits_of(delayed.holder.request.mode);
-        self.move_deadline(Some(delayed.until), None, DeadlineOf::Delay(key.clone(), token));
-        self.mark_dirty(RecordKey::Delay(key.clone(), token));
+        let delayed = self.state.remove_delay(key, token)?;
         self.check_queue(key, 0);
         Some(delayed)
     }
@@ -108,9 +97,9 @@ impl Machine {
         let claim = Claim::Request(change.alter.request);
         let (principal, fingerprint) = (change.principal.clone(), change.fingerprint);
         let request = Request { claim, mode, principal, fingerprint, ..lost.request };
-        let deadline = lease_ms.map(|lease_ms| self.globals.now.after_ms(lease_ms));
+        let deadline = lease_ms.map(|lease_ms| self.state.globals.now.after_ms(lease_ms));
         let lease = deadline.map(|deadline| Lease { handle: None, deadline, attempt: 0 });
-        let holder = Holder { lease, extras: lost.extras, ..Holder::new(request, &self.globals) };
+        let holder = Holder { lease, extras: lost.extras, ..Holder::new(request, &self.state.globals) };
         let new = self.next_token();
         self.granted(key, new, EventKind::Resumed { from: token, mode }, &holder, self.at_once(Fairness::Fair));
         let grant = holder.grant(new, change.alter.request.number);
@@ -122,7 +111,7 @@ impl Machine {
     fn take_lost(&mut self, key: &LockKey, token: FencingToken) -> Option<(Holder, Mode)> {
         let Delayed { holder, lost, .. } = self.remove_delay(key, token)?;
         let mode = lost?.mode;
-        let until = holder.closed_until().filter(|until| self.globals.now <= *until);
+        let until = holder.closed_until().filter(|until| self.state.globals.now <= *until);
         if let (Mode::Permits(all), Mode::Permits(lost), Some(until)) = (holder.request.mode, mode, until)
             && lost < all
         {
@@ -135,20 +124,21 @@ impl Machine {
 
     /// Refuses what is not closed any more, a wrong proof, and one lock too many.
     fn may_resume(&self, change: &HoldChange<'_>, token: FencingToken, handle: &Handle) -> Result<(), Refusal> {
-        let delayed = self.locks.get(change.key).and_then(|lock| lock.delays.get(&token));
-        let lasts = |delayed: &&Delayed| delayed.lost.is_some_and(|lost| self.globals.now <= lost.until);
+        let delayed = self.state.lock(change.key).and_then(|lock| lock.delays.get(&token));
+        let lasts = |delayed: &&Delayed| delayed.lost.is_some_and(|lost| self.state.globals.now <= lost.until);
         let Some(delayed) = delayed.filter(lasts) else {
             return Err(self.not_held(change.key, |holder| holder.request.claim.session() == Some(change.session())));
         };
         let lost = delayed.holder.request.claim.session();
-        let live = lost.and_then(|id| self.sessions.get(&id)).map(|session| &session.record.handle);
-        let known = live.or_else(|| lost.and_then(|id| self.tombstones.get(&id)).map(|tombstone| &tombstone.handle));
+        let live = lost.and_then(|id| self.state.session(id)).map(|session| &session.record.handle);
+        let known =
+            live.or_else(|| lost.and_then(|id| self.state.tombstones.get(&id)).map(|tombstone| &tombstone.handle));
         if known != Some(handle) {
             return Err(Refusal::WrongHandle);
         }
-        let live = self.sessions.get(&change.session()).map_or(0, |session| session.locks() as u64);
+        let live = self.state.session(change.session()).map_or(0, |session| session.locks() as u64);
         self.quotas.one_more(QuotaKind::LocksOfSession, live)?;
-        let holders = self.locks.get(change.key).map_or(0, |lock| lock.holders.len() as u64);
+        let holders = self.state.lock(change.key).map_or(0, |lock| lock.holders.len() as u64);
         self.quotas.one_more(QuotaKind::HoldersOfLock, holders)
     }
 
@@ -167,19 +157,19 @@ impl Machine {
 
     /// Everything that keeps this lock closed, or permits of it.
     pub(super) fn closings(&self, key: &LockKey) -> impl Iterator<Item = Closing> {
-        let delays = self.locks.get(key).into_iter().flat_map(|lock| &lock.delays);
+        let delays = self.state.lock(key).into_iter().flat_map(|lock| &lock.delays);
         delays.map(|(token, Delayed { holder, until, .. })| Closing {
             token: *token,
             who: holder.request.metadata.name().into(),
             until: *until,
-            left_ms: until.ms_since(self.globals.now),
+            left_ms: until.ms_since(self.state.globals.now),
         })
     }
 
     /// How long something of this lock stays closed; `None` where nothing does.
     pub(super) fn delay_left_ms(&self, key: &LockKey) -> Option<u64> {
-        let delays = self.locks.get(key)?.delays.values();
-        delays.map(|delayed| delayed.until.ms_since(self.globals.now)).max()
+        let delays = self.state.lock(key)?.delays.values();
+        delays.map(|delayed| delayed.until.ms_since(self.state.globals.now)).max()
     }
 }
 

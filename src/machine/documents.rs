@@ -5,21 +5,17 @@
 
 use std::sync::Arc;
 
+use super::Machine;
 use super::acquire::Admission;
-use super::document_index::Documents;
-use super::document_index::WhichHeld;
-use super::expiry::DeadlineOf;
 use super::lease::KnownLease;
-use super::owners::Change;
 use super::requests::of_grab;
-use super::state::{DocumentMark, FreeDocument, Holder, Request};
-use super::{Machine, RecordKey};
 use crate::limits;
 use crate::model::{
     Claim, DocumentCommand, DocumentId, EndReason, EventKind, Fairness, FencingToken, Grab, Grant, Handle, Kind,
     LockKey, LockName, LockValue, LogTime, Mode, Namespace, Outcome, Patience, Principal, ProcessId, QuotaKind,
     Refusal, Subject,
 };
+use crate::state::{Change, DeadlineOf, DocumentMark, FreeDocument, Holder, RecordKey, Request, WhichHeld};
 
 impl Machine {
     pub(super) fn document(
@@ -72,8 +68,8 @@ impl Machine {
             return Outcome::Refused(refusal);
         }
         let (take, handle) = (grab.ts.take(), grab.ts.handle());
-        self.lock_or_new(key, Kind::Lock, None).handles.insert(handle, take);
-        self.usage_of(&key.namespace).takes += 1;
+        self.state.lock_or_new(key, Kind::Lock, None).handles.insert(handle, take);
+        self.state.index.count(&key.namespace, |usage| &mut usage.takes, Change::Came);
         let mark = DocumentMark { ts: grab.ts, term: grab.term, prepared: grab.prepare };
         let request = Request {
             claim: Claim::Lease(take),
@@ -84,7 +80,7 @@ impl Machine {
             fingerprint,
             extras: None,
         };
-        let mut holder = Holder::new(request, &self.globals);
+        let mut holder = Holder::new(request, &self.state.globals);
         holder.extras_mut().document = Some(mark);
         let token = self.hold(key, holder, self.at_once(Fairness::Fair));
         Outcome::Granted(Grant { token, deadline: None, ends: None, waited_ms: 0 })
@@ -97,18 +93,18 @@ impl Machine {
         };
         let outcome = self.take_outcome(key, known);
         let KnownLease::Holds(token, _) = known else { return outcome };
-        let holder = self.locks.get_mut(key).and_then(|lock| lock.holders.get_mut(&token));
+        let holder = self.state.holder_mut(key, token);
         let mark = holder.and_then(|holder| holder.extras.as_mut()).and_then(|extras| extras.document.as_mut());
         if let Some(mark) = mark.filter(|mark| mark.prepared) {
             mark.prepared = false;
-            self.mark_dirty(RecordKey::Holder(key.clone(), token));
+            self.state.mark(RecordKey::Holder(key.clone(), token));
         }
         outcome
     }
 
     /// Ends the hold of the document that was seen; a free document need not be the one.
     fn overtake(&mut self, key: &LockKey, seen: DocumentId) -> Result<(), Refusal> {
-        let held = self.locks.get(key).and_then(|lock| lock.holders.first_key_value());
+        let held = self.state.lock(key).and_then(|lock| lock.holders.first_key_value());
         let held = held.map(|(token, holder)| (*token, holder.document().map(|mark| mark.ts)));
         match held {
             Some((token, Some(ts))) if ts == seen => {
@@ -116,7 +112,7 @@ impl Machine {
                 Ok(())
             }
             Some(_) => Err(self.held_or_kept_closed(key)),
-            None if self.documents.free.contains_key(key) => Ok(()),
+            None if self.state.documents.contains_key(key) => Ok(()),
             None => Err(Refusal::NotHeld { lock: key.clone() }),
         }
     }
@@ -165,15 +161,15 @@ impl Machine {
 
     fn ping(&mut self, namespace: &Namespace, process: &ProcessId) -> Outcome {
         let key = (namespace.clone(), process.clone());
-        let known = self.documents.pings.get(&key).map(|ping| ping.forget_after);
+        let known = self.state.processes.get(&key).map(|ping| ping.forget_after);
         if known.is_none() {
-            let used = self.used(namespace).processes;
+            let used = self.state.used(namespace).processes;
             if let Err(refusal) = self.quotas.one_more(QuotaKind::Processes, used) {
                 return Outcome::Refused(refusal);
             }
-            self.usage_of(namespace).processes += 1;
+            self.state.index.count(namespace, |usage| &mut usage.processes, Change::Came);
         }
-        self.keep_process(key, known, Some(self.globals.wall));
+        self.keep_process(key, known, Some(self.state.globals.wall));
         Outcome::Done
     }
 
@@ -198,7 +194,7 @@ impl Machine {
         let Some(token) = self.proven_hold(key, handle) else {
             return Outcome::Refused(self.not_held(key, |_| false));
         };
-        let holder = self.locks.get_mut(key).and_then(|lock| lock.holders.get_mut(&token));
+        let holder = self.state.holder_mut(key, token);
         let Some(holder) = holder else { return Outcome::Refused(Refusal::NotHeld { lock: key.clone() }) };
         let claim = holder.request.claim;
         let now = holder.request.choices().value.clone();
@@ -206,45 +202,30 @@ impl Machine {
             return Outcome::Refused(Refusal::Changed { lock: key.clone(), value: now });
         }
         if holder.set_value(value) {
-            self.mark_dirty(RecordKey::Holder(key.clone(), token));
+            self.state.mark(RecordKey::Holder(key.clone(), token));
             self.event(Some(key.namespace.clone()), Subject::hold(key, claim, token), EventKind::ValueChanged);
         }
         Outcome::Done
     }
 
-    /// Notes in the indexes that somebody came to hold the name: its free document, if there is one, is over.
-    pub(super) fn document_held(&mut self, key: &LockKey, token: FencingToken, holder: &Holder) {
-        self.forget_document(key);
-        self.documents.note_held(key, token, holder, Change::Came);
-    }
-
     /// What was held as a document is a free document now. The oldest of too many is forgotten.
     pub(super) fn document_freed(&mut self, key: &LockKey, token: FencingToken, holder: &Holder) {
         let Some(mark) = holder.document().map(|mark| DocumentMark { prepared: false, ..mark }) else { return };
-        self.documents.note_held(key, token, holder, Change::Went);
         let free = FreeDocument { mark, metadata: Arc::clone(&holder.request.metadata), when: holder.when, token };
-        self.documents.note_free(key, &free, Change::Came);
-        self.documents.free.insert(key.clone(), free);
-        self.mark_dirty(RecordKey::Document(key.clone()));
-        if let Some(oldest) = self.documents.oldest_beyond(&key.namespace, self.quotas.documents) {
-            self.forget_document(&oldest);
+        self.state.insert_document(key, free);
+        if let Some(oldest) = self.state.index.documents.oldest_beyond(&key.namespace, self.quotas.documents) {
+            self.state.remove_document(&oldest);
         }
-    }
-
-    fn forget_document(&mut self, key: &LockKey) {
-        let Some(free) = self.documents.free.remove(key) else { return };
-        self.documents.note_free(key, &free, Change::Went);
-        self.mark_dirty(RecordKey::Document(key.clone()));
     }
 
     /// A process gave no sign of life for days: forgotten, or kept as long again where it has locks.
     pub(super) fn process_due(&mut self, namespace: &Namespace, process: &ProcessId) {
-        if self.documents.held_by(namespace, process.as_str()).is_none() {
+        if self.state.index.documents.held_by(namespace, process.as_str()).is_none() {
             self.forget_process(namespace, process);
             return;
         }
         let key = (namespace.clone(), process.clone());
-        let known = self.documents.pings.get(&key).map(|ping| ping.forget_after);
+        let known = self.state.processes.get(&key).map(|ping| ping.forget_after);
         self.keep_process(key, known, None);
     }
 
@@ -254,43 +235,24 @@ impl Machine {
         known: Option<LogTime>,
         pinged: Option<crate::model::WallTime>,
     ) {
-        let kept = self.globals.now.after_ms(limits::PROCESS_KEPT_MS);
-        let ping = self.documents.pings.entry(key.clone()).or_default();
+        let kept = self.state.globals.now.after_ms(limits::PROCESS_KEPT_MS);
+        let ping = self.state.processes.entry(key.clone()).or_default();
         ping.forget_after = kept;
         ping.ping = pinged.unwrap_or(ping.ping);
         let (namespace, process) = key;
-        self.mark_dirty(RecordKey::Process(namespace.clone(), process.clone()));
-        self.move_deadline(known, Some(kept), DeadlineOf::Process(namespace, process));
+        self.state.mark(RecordKey::Process(namespace.clone(), process.clone()));
+        self.state.index.move_deadline(known, Some(kept), DeadlineOf::Process(namespace, process));
     }
 
     fn forget_process(&mut self, namespace: &Namespace, process: &ProcessId) {
         let key = (namespace.clone(), process.clone());
-        let Some(ping) = self.documents.pings.remove(&key) else { return };
-        self.used_less(namespace, |usage| usage.processes -= 1);
-        self.mark_dirty(RecordKey::Process(namespace.clone(), process.clone()));
-        self.move_deadline(Some(ping.forget_after), None, DeadlineOf::Process(namespace.clone(), process.clone()));
-    }
-
-    /// The indexes as the records say that they should be.
-    pub(super) fn derived_documents(&self) -> Documents {
-        let mut documents = Documents::default();
-        documents.free.clone_from(&self.documents.free);
-        documents.pings.clone_from(&self.documents.pings);
-        for (key, lock) in &self.locks {
-            for (token, holder) in &lock.holders {
-                documents.note_held(key, *token, holder, Change::Came);
-            }
-        }
-        for (key, free) in &self.documents.free {
-            documents.note_free(key, free, Change::Came);
-        }
-        documents
-    }
-}
-
-impl Holder {
-    /// What it has of a document, where it was taken as one.
-    pub(super) fn document(&self) -> Option<DocumentMark> {
-        self.extras.as_ref().and_then(|extras| extras.document)
+        let Some(ping) = self.state.processes.remove(&key) else { return };
+        self.state.index.count(namespace, |usage| &mut usage.processes, Change::Went);
+        self.state.mark(RecordKey::Process(namespace.clone(), process.clone()));
+        self.state.index.move_deadline(
+            Some(ping.forget_after),
+            None,
+            DeadlineOf::Process(namespace.clone(), process.clone()),
+        );
     }
 }

@@ -1,12 +1,12 @@
 //! Events and history: what an entry did, in order, each with its position; and what happened to holders, as records.
 
-use super::state::{Holder, Waiter, kind_of};
-use super::{Machine, RecordKey};
+use super::Machine;
 use crate::history::{Draft, Facts, SegmentChange};
 use crate::model::{
     Arrival, ChainHash, Claim, Event, EventKind, Fairness, FencingToken, Kind, LockKey, Mode, Namespace, Position,
     Subject,
 };
+use crate::state::{Holder, RecordKey, Waiter};
 
 /// How a grant came about: queued or at once, fair or barging.
 #[derive(Debug, Clone, Copy)]
@@ -32,13 +32,13 @@ impl Machine {
     /// The next event, not noted yet.
     pub(super) fn next_event(&self, namespace: Option<Namespace>, subject: Subject, kind: EventKind) -> Event {
         let n = u32::try_from(self.events.len()).unwrap_or(u32::MAX);
-        let position = Position { index: self.globals.applied, n };
-        Event { position, at: self.globals.now, wall: self.globals.wall, namespace, subject, kind }
+        let position = Position { index: self.state.globals.applied, n };
+        Event { position, at: self.state.globals.now, wall: self.state.globals.wall, namespace, subject, kind }
     }
 
     /// Without waiting.
     pub(super) fn at_once(&self, fairness: Fairness) -> GrantOrigin {
-        GrantOrigin { arrival: Arrival { sequence: self.globals.sequences, queued: false }, fairness }
+        GrantOrigin { arrival: Arrival { sequence: self.state.globals.sequences, queued: false }, fairness }
     }
 
     /// A new holder has the lock, under this token.
@@ -55,7 +55,7 @@ impl Machine {
             arrival: origin.arrival,
             fairness: origin.fairness,
             set: holder.in_set(),
-            passing: self.locks.get(key).is_some_and(|lock| lock.queue.has_sets()),
+            passing: self.state.lock(key).is_some_and(|lock| lock.queue.has_sets()),
             owner: holder.request.owner.as_ref().map(|owner| owner.as_str()),
             principal: holder.request.principal.as_str(),
             who: &who,
@@ -85,17 +85,22 @@ impl Machine {
         (mode, facts): (Option<Mode>, Option<Facts<'_>>),
     ) {
         let event = self.next_event(Some(key.namespace.clone()), subject, kind);
-        let semaphore = mode.filter(|mode| kind_of(*mode) == Kind::Semaphore).and_then(|_| self.locks.get(key));
+        let semaphore = mode.filter(|mode| mode.kind() == Kind::Semaphore).and_then(|_| self.state.lock(key));
         let limit = semaphore.and_then(|lock| lock.limit);
         let draft = Draft { event: &event, lock: &key.name, mode, limit, facts, previous: ChainHash::BEGINNING };
-        let dirty = &mut self.dirty;
-        self.history.append(&key.namespace, draft, &mut self.globals.history_floor, |namespace, number, change| {
-            let key = RecordKey::History(namespace, number);
-            match change {
-                SegmentChange::Written => dirty.touched(key),
-                SegmentChange::Dropped => dirty.gone(key),
-            }
-        });
+        let dirty = &mut self.state.dirty;
+        self.state.history.append(
+            &key.namespace,
+            draft,
+            &mut self.state.globals.history_floor,
+            |namespace, number, change| {
+                let key = RecordKey::History(namespace, number);
+                match change {
+                    SegmentChange::Written => dirty.touched(key),
+                    SegmentChange::Dropped => dirty.gone(key),
+                }
+            },
+        );
         self.events.push(event);
     }
 }

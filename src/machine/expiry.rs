@@ -1,37 +1,10 @@
 //! Ends: everything that has one stands in one ordered index, and the sweep works through what is due.
 
-use super::{Machine, looked_at};
+use super::Machine;
 use crate::faults::{self, Fault};
 use crate::limits;
-use crate::model::{
-    EndReason, FencingToken, LeaseRequestId, LockKey, LogTime, Namespace, ProcessId, RequestId, SessionId,
-    WaitEndReason,
-};
-
-/// What ends at a deadline.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum DeadlineOf {
-    /// A session, with everything that it holds or waits for.
-    Session(SessionId),
-    /// A token lease.
-    Lease(LockKey, FencingToken),
-    /// A waiter's patience.
-    Wait(LockKey, u64),
-    /// The time for which an ended hold keeps its name closed.
-    Delay(LockKey, FencingToken),
-    /// The memory of an ended session.
-    Tombstone(SessionId),
-    /// The memory of a take.
-    FinishedLease(LockKey, LeaseRequestId),
-    /// The memory of a process.
-    Process(Namespace, ProcessId),
-    /// The time without grants after a restore.
-    Opening,
-    /// Documents that a command freed and did not go through.
-    Unlocking,
-    /// The longest time that a hold asked for.
-    AtMost(LockKey, FencingToken),
-}
+use crate::model::{EndReason, LeaseRequestId, LockKey, RequestId, WaitEndReason};
+use crate::state::{Change, DeadlineOf, RecordKey, looked_at};
 
 impl Machine {
     /// Ends what is due, in deadline order, and grants what that frees. It stops after a bounded number of holds,
@@ -39,7 +12,7 @@ impl Machine {
     pub(super) fn sweep(&mut self) {
         let mut ended = 0;
         while ended < limits::SWEEP_AN_ENTRY_MAX && self.is_due() {
-            let Some((_, due)) = self.deadlines.first().cloned() else { break };
+            let Some((_, due)) = self.state.index.deadlines.first().cloned() else { break };
             ended += self.end(due);
         }
         self.sweep_incomplete = self.is_due();
@@ -56,7 +29,7 @@ impl Machine {
                 self.end_wait_as(&lock, sequence, WaitEndReason::TimedOut, answer);
             }
             DeadlineOf::Delay(lock, token) => self.end_delay(&lock, token),
-            DeadlineOf::Tombstone(id) => self.forget_tombstone(id),
+            DeadlineOf::Tombstone(id) => self.state.remove_tombstone(id),
             DeadlineOf::FinishedLease(lock, take) => self.forget_take(&lock, take),
             DeadlineOf::Process(namespace, process) => self.process_due(&namespace, &process),
             DeadlineOf::Opening => return self.open_again(),
@@ -69,7 +42,7 @@ impl Machine {
     /// Ends every hold and wait of this lock whose deadline has passed. Needed when the sweep stopped at its limit: a command never
     /// meets a record that has run out.
     pub(super) fn expire_due_at(&mut self, key: &LockKey) {
-        if !self.sweep_incomplete && self.globals.unlocking.is_empty() {
+        if !self.sweep_incomplete && self.state.globals.unlocking.is_empty() {
             return;
         }
         self.unlock_at(key);
@@ -87,7 +60,7 @@ impl Machine {
         if !self.sweep_incomplete {
             return;
         }
-        let keys: Vec<LockKey> = self.claims_of(request).map(|(key, _)| key.clone()).collect();
+        let keys: Vec<LockKey> = self.state.claims_of(request).map(|(key, _)| key.clone()).collect();
         for key in keys {
             self.expire_due_at(&key);
         }
@@ -96,13 +69,13 @@ impl Machine {
     /// Everything that is due at one lock. What ends together with something before it stands there all the same: it ends
     /// once, in the way that came first.
     fn due_at(&self, key: &LockKey) -> Vec<DeadlineOf> {
-        let Some(lock) = self.locks.get(key) else { return Vec::new() };
-        let now = self.globals.now;
+        let Some(lock) = self.state.lock(key) else { return Vec::new() };
+        let now = self.state.globals.now;
         let mut ends = Vec::new();
         for (token, holder) in &lock.holders {
             looked_at();
             let session = holder.request.claim.session();
-            ends.extend(self.session_deadline(session).zip(session.map(DeadlineOf::Session)));
+            ends.extend(self.state.session_deadline(session).zip(session.map(DeadlineOf::Session)));
             ends.extend(holder.own_ends(key, *token));
         }
         ends.retain(|(end, _)| *end < now);
@@ -116,10 +89,10 @@ impl Machine {
 
     /// What has run out about this waiter: its patience, or its session.
     pub(super) fn waiter_due(&self, key: &LockKey, sequence: u64) -> Option<DeadlineOf> {
-        let waiter = self.locks.get(key)?.queue.get(&sequence)?;
-        let now = self.globals.now;
+        let waiter = self.state.waiter(key, sequence)?;
+        let now = self.state.globals.now;
         let session = waiter.request.claim.session();
-        let ended = session.filter(|id| self.sessions.get(id).is_none_or(|session| session.record.deadline < now));
+        let ended = session.filter(|id| self.state.session(*id).is_none_or(|session| session.record.deadline < now));
         if let Some(id) = ended.filter(|_| !faults::on(Fault::DeadWaiterLeft)) {
             return Some(DeadlineOf::Session(id));
         }
@@ -132,28 +105,10 @@ impl Machine {
         self.end(due);
     }
 
-    /// Moves an end in the index; `None` on either side is no end.
-    pub(super) fn move_deadline(&mut self, from: Option<LogTime>, to: Option<LogTime>, due: DeadlineOf) {
-        if let Some(from) = from {
-            self.deadlines.remove(&(from, due.clone()));
-        }
-        if let Some(to) = to {
-            self.deadlines.insert((to, due));
-        }
-    }
-
-    fn forget_tombstone(&mut self, id: SessionId) {
-        let Some(tombstone) = self.tombstones.remove(&id) else { return };
-        self.mark_dirty(super::RecordKey::Tombstone(id));
-        self.move_deadline(Some(tombstone.deadline), None, DeadlineOf::Tombstone(id));
-        self.used_less(&tombstone.namespace, |usage| usage.sessions -= 1);
-        self.handles.remove(&(tombstone.namespace, tombstone.handle));
-    }
-
     fn forget_take(&mut self, lock: &LockKey, take: LeaseRequestId) {
-        let Some(known) = self.finished_leases.remove(&(lock.clone(), take)) else { return };
-        self.dirty.gone(super::RecordKey::FinishedLease(lock.clone(), take));
-        self.move_deadline(Some(known.forget), None, DeadlineOf::FinishedLease(lock.clone(), take));
-        self.used_less(&lock.namespace, |usage| usage.takes -= 1);
+        let Some(known) = self.state.finished_leases.remove(&(lock.clone(), take)) else { return };
+        self.state.dirty.gone(RecordKey::FinishedLease(lock.clone(), take));
+        self.state.index.move_deadline(Some(known.forget), None, DeadlineOf::FinishedLease(lock.clone(), take));
+        self.state.index.count(&lock.namespace, |usage| &mut usage.takes, Change::Went);
     }
 }

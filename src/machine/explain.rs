@@ -3,14 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::Machine;
-use super::owners::OwnerKey;
-use super::queue::conflict;
-use super::state::{ClaimState, Holder, Purpose, Waiter};
 use crate::limits::{EXPLAINED_OBSTACLES_MAX, EXPLAINED_WAITS_MAX};
 use crate::model::{
     About, Claim, ExplainedWait, Explanation, FencingToken, Health, LockKey, Mode, Obstacle, Participant, SessionId,
     WaitReason,
 };
+use crate::state::{ClaimState, HEAD, Holder, OwnerKey, Purpose, Waiter};
 
 /// A wait, by one of its queues and its number there.
 type Wait = (LockKey, u64);
@@ -31,7 +29,7 @@ struct Found {
 impl Found {
     fn add(&mut self, (key, sequence): Wait) {
         // Upgrades share one number; all other numbers are one request's.
-        let own = (sequence == super::upgrade::HEAD).then(|| key.clone());
+        let own = (sequence == HEAD).then(|| key.clone());
         if self.seen.insert((sequence, own)) {
             self.work.push_back((key, sequence));
         }
@@ -60,9 +58,9 @@ impl Machine {
             }
         }
         if let (About::Lock(key), true) = (about, found.explanation.chain.is_empty()) {
-            let holders = self.locks.get(key).into_iter().flat_map(|lock| &lock.holders);
+            let holders = self.state.holders(key);
             for (token, holder) in holders.take(EXPLAINED_OBSTACLES_MAX) {
-                found.explanation.freed_by.push(self.held(key, *token, holder));
+                found.explanation.freed_by.push(self.held(key, token, holder));
             }
             let room = EXPLAINED_OBSTACLES_MAX.saturating_sub(found.explanation.freed_by.len());
             found.explanation.freed_by.extend(self.closed(key).take(room));
@@ -72,7 +70,7 @@ impl Machine {
 
     fn waits_about<'a>(&'a self, about: &'a About) -> Box<dyn Iterator<Item = Wait> + 'a> {
         let waits = |session: &'a SessionId| {
-            let standings = self.sessions.get(session).into_iter().flat_map(|session| session.claims());
+            let standings = self.state.claims(*session);
             standings.filter_map(|(number, key, standing)| match standing {
                 ClaimState::Waiting(sequence) => Some((number, (key.clone(), sequence))),
                 ClaimState::Holding(_) => None,
@@ -80,7 +78,7 @@ impl Machine {
         };
         match about {
             About::Lock(key) => {
-                let queue = self.locks.get(key).into_iter().flat_map(|lock| lock.queue.keys());
+                let queue = self.state.lock(key).into_iter().flat_map(|lock| lock.queue.keys());
                 Box::new(queue.map(|sequence| (key.clone(), *sequence)))
             }
             About::Session(session) => Box::new(waits(session).map(|(_, wait)| wait)),
@@ -92,7 +90,7 @@ impl Machine {
     }
 
     fn explain_wait(&self, found: &mut Found, (key, sequence): &Wait) {
-        let Some(waiter) = self.locks.get(key).and_then(|lock| lock.queue.get(sequence)) else { return };
+        let Some(waiter) = self.state.waiter(key, *sequence) else { return };
         let mut waits_for = Vec::new();
         let mut more = false;
         for key in self.queues_of(key, *sequence, waiter) {
@@ -118,7 +116,7 @@ impl Machine {
     /// Every queue where this one waits.
     fn queues_of(&self, key: &LockKey, sequence: u64, waiter: &Waiter) -> Vec<LockKey> {
         match (waiter.purpose, waiter.request.claim) {
-            (Purpose::Set, Claim::Request(request)) => self.members_waiting(request, sequence),
+            (Purpose::Set, Claim::Request(request)) => self.state.members_waiting(request, sequence),
             (Purpose::Set | Purpose::Hold | Purpose::Upgrade(_), _) => vec![key.clone()],
         }
     }
@@ -126,13 +124,13 @@ impl Machine {
     /// What stands in its way at this lock: who holds it, what keeps it closed, then the nearest ahead. Answers whether
     /// something was left out.
     fn obstacles(&self, into: &mut Vec<Obstacle>, key: &LockKey, sequence: u64, waiter: &Waiter) -> bool {
-        let Some(lock) = self.locks.get(key) else { return false };
+        let Some(lock) = self.state.lock(key) else { return false };
         let upgrades = |token: &FencingToken| waiter.purpose == Purpose::Upgrade(*token);
         let before = into.len();
         if !lock.admits(waiter.request.mode) || matches!(waiter.purpose, Purpose::Upgrade(_)) {
             let holders = lock.holders.iter();
             let blocking = holders
-                .filter(|(token, holder)| conflict(holder.request.mode, waiter.request.mode) && !upgrades(token));
+                .filter(|(token, holder)| holder.request.mode.conflicts_with(waiter.request.mode) && !upgrades(token));
             into.extend(blocking.take(EXPLAINED_OBSTACLES_MAX).map(|(token, holder)| self.held(key, *token, holder)));
             into.extend(self.closed(key).take(EXPLAINED_OBSTACLES_MAX));
         }
@@ -144,7 +142,9 @@ impl Machine {
         let mut ahead = lock.queue.range(..sequence).rev().filter(|(at, other)| {
             let both_barge = waiter.barges() && other.barges();
             let fair = waiter.barges() && other.purpose == Purpose::Hold;
-            !both_barge && (fair || conflict(other.request.mode, waiter.request.mode)) && !passable.contains_key(at)
+            !both_barge
+                && (fair || other.request.mode.conflicts_with(waiter.request.mode))
+                && !passable.contains_key(at)
         });
         for (at, other) in ahead.by_ref().take(room) {
             let who = self.waiting(other);
@@ -159,7 +159,7 @@ impl Machine {
         if found.busy.contains(&party) || found.idle.contains(&party) {
             return found.busy.contains(&party);
         }
-        let children = self.owners.get(&party).into_iter().flat_map(|owned| owned.children.keys().cloned());
+        let children = self.state.index.owners.get(&party).into_iter().flat_map(|owned| owned.children.keys().cloned());
         let children: Vec<_> = children.take(EXPLAINED_OBSTACLES_MAX).collect();
         let own = self.waits_of(&party);
         let nested = children.iter().flat_map(|child| self.waits_of(child));
@@ -175,7 +175,7 @@ impl Machine {
     }
 
     fn waits_of(&self, owner: &OwnerKey) -> Vec<Wait> {
-        let waits = self.owners.get(owner).into_iter().flat_map(|owned| &owned.waits);
+        let waits = self.state.index.owners.get(owner).into_iter().flat_map(|owned| &owned.waits);
         waits.take(EXPLAINED_WAITS_MAX).cloned().collect()
     }
 
@@ -186,7 +186,7 @@ impl Machine {
 
     /// What keeps this lock closed.
     fn closed(&self, key: &LockKey) -> impl Iterator<Item = Obstacle> {
-        let delays = self.locks.get(key).into_iter().flat_map(|lock| &lock.delays);
+        let delays = self.state.lock(key).into_iter().flat_map(|lock| &lock.delays);
         delays.map(|(token, delayed)| {
             let who = Participant { ends: Some(delayed.until), ..self.holding(*token, &delayed.holder) };
             Obstacle { lock: key.clone(), why: WaitReason::Closed, sequence: None, who }
@@ -203,7 +203,7 @@ impl Machine {
             mode: holder.request.mode,
             since: holder.since,
             health: self.health(session),
-            ends: holder.deadline(self.session_deadline(session)),
+            ends: holder.deadline(self.state.session_deadline(session)),
             recalled: holder.is_recalled(),
         }
     }
@@ -211,7 +211,7 @@ impl Machine {
     fn waiting(&self, waiter: &Waiter) -> Participant {
         let session = waiter.request.claim.session();
         let mode: Mode = waiter.request.mode;
-        let ends = self.session_deadline(session).into_iter().chain(waiter.deadline).min();
+        let ends = self.state.session_deadline(session).into_iter().chain(waiter.deadline).min();
         Participant {
             session,
             owner: waiter.request.owner.clone(),
@@ -227,12 +227,12 @@ impl Machine {
 
     fn health(&self, session: Option<SessionId>) -> Health {
         let Some(id) = session else { return Health::Lease };
-        let Some(session) = self.sessions.get(&id) else { return Health::Gone };
+        let Some(session) = self.state.session(id) else { return Health::Gone };
         let record = &session.record;
         if record.disconnected {
             return Health::Disconnected;
         }
-        let silent_ms = self.globals.now.ms_since(record.renewed);
+        let silent_ms = self.state.globals.now.ms_since(record.renewed);
         if record.ttl_ms / 2 < silent_ms { Health::Overdue } else { Health::Live }
     }
 }

@@ -2,18 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use super::Machine;
 use super::events::GrantOrigin;
-use super::expiry::DeadlineOf;
-use super::lock::Lock;
-use super::owners::Change;
-use super::queue::request_of_set;
-use super::state::{ClaimState, Finished, Holder, Purpose, Waiter, permits_of};
-use super::{Machine, RecordKey};
 use crate::faults::{self, Fault};
 use crate::model::{
-    Claim, EndReason, EventKind, FencingToken, Handle, Kind, LockKey, Outcome, Principal, Reason, RequestId, SessionId,
-    Subject, WaitEndReason,
+    Claim, EndReason, EventKind, FencingToken, Handle, LockKey, Outcome, Principal, Reason, RequestId, Subject,
+    WaitEndReason,
 };
+use crate::state::{Finished, Holder, Purpose, Waiter};
 
 /// How a hold ends.
 pub(super) struct EndCause {
@@ -59,25 +55,16 @@ impl Machine {
 
     /// The first waiter from this place on that can be granted or has run out; a lock that has become free is forgotten here.
     fn next_of(&mut self, key: &LockKey, from: u64) -> Option<u64> {
-        if self.locks.get(key)?.is_free() {
-            self.forget_lock(key);
+        if self.state.lock(key)?.is_free() {
+            self.state.remove_lock(key);
             return None;
         }
         self.next_in_queue(key, from)
     }
 
-    fn forget_lock(&mut self, key: &LockKey) {
-        let Some(lock) = self.locks.remove(key) else { return };
-        if lock.limit.is_some() {
-            self.mark_dirty(RecordKey::Semaphore(key.clone()));
-        }
-        self.used_less(&key.namespace, |usage| usage.locks -= 1);
-        self.totals.locks -= 1;
-    }
-
     /// Grants a waiter if it could hold the lock.
     fn grant_waiter(&mut self, key: &LockKey, sequence: u64) -> bool {
-        let Some(lock) = self.locks.get(key) else { return false };
+        let Some(lock) = self.state.lock(key) else { return false };
         let Some(waiter) = lock.queue.get(&sequence) else { return false };
         if !faults::on(Fault::LifoQueue) && !self.eligible(key, lock, sequence, waiter) {
             return false;
@@ -85,7 +72,7 @@ impl Machine {
         if !lock.admits(waiter.request.mode) && waiter.purpose == Purpose::Hold {
             return false;
         }
-        if let Some(request) = request_of_set(waiter) {
+        if let Some(request) = waiter.set_request() {
             self.grant_set(request, sequence);
             return true;
         }
@@ -101,13 +88,13 @@ impl Machine {
     fn grant_to(&mut self, key: &LockKey, sequence: u64) {
         let Some(waiter) = self.remove_waiter(key, sequence) else { return };
         let origin = GrantOrigin::from_queue(sequence, &waiter);
-        let holder = Holder::from_waiter(waiter, &self.globals);
+        let holder = Holder::from_waiter(waiter, &self.state.globals);
         self.hold(key, holder, origin);
     }
 
     /// Grants a set that waits, lock by lock in the order of the names.
     fn grant_set(&mut self, request: RequestId, sequence: u64) {
-        for key in self.members_waiting(request, sequence) {
+        for key in self.state.members_waiting(request, sequence) {
             self.grant_to(&key, sequence);
             self.check_queue(&key, sequence);
         }
@@ -124,24 +111,16 @@ impl Machine {
 
     /// A new token, larger than all before.
     pub(super) fn next_token(&mut self) -> FencingToken {
-        self.globals.tokens += 1;
-        FencingToken::new(self.globals.epoch, self.globals.tokens)
+        self.state.globals.tokens += 1;
+        FencingToken::new(self.state.globals.epoch, self.state.globals.tokens)
     }
 
     /// As [`hold`](Self::hold), under a token that was drawn for it; the caller says what happened.
     pub(super) fn insert_holder(&mut self, key: &LockKey, token: FencingToken, holder: Holder) {
         let (claim, mode) = (holder.request.claim, holder.request.mode);
-        self.deadlines.extend(holder.own_ends(key, token));
-        self.index_hold(key, token, &holder, Change::Came);
-        self.document_held(key, token, &holder);
-        if let Some(lock) = self.locks.get_mut(key) {
-            lock.permits_held += permits_of(mode);
-            lock.holders.insert(token, Box::new(holder));
-        }
-        self.totals.holders += 1;
-        // Its token is new: nothing else was ever kept under this key.
-        self.dirty.born(RecordKey::Holder(key.clone(), token));
-        self.index_claim(key, claim, ClaimState::Holding(token));
+        // A name that is held has no free document.
+        self.state.remove_document(key);
+        self.state.insert_holder(key, token, Box::new(holder));
         self.check_holder(key, token);
         self.capacity_changes(key);
         self.recheck_passing(key, claim, mode);
@@ -150,40 +129,16 @@ impl Machine {
 
     /// The number under which the next request waits.
     pub(super) fn next_sequence(&mut self) -> u64 {
-        self.globals.sequences += 1;
-        self.globals.sequences
+        self.state.globals.sequences += 1;
+        self.state.globals.sequences
     }
 
     /// Puts it into the lock's queue under this number.
     pub(super) fn enqueue(&mut self, key: &LockKey, sequence: u64, waiter: Waiter) {
-        let (claim, deadline) = (waiter.request.claim, waiter.deadline);
-        let is_set = waiter.purpose == Purpose::Set;
-        self.index_wait(key, sequence, &waiter, Change::Came);
-        self.move_deadline(None, deadline, DeadlineOf::Wait(key.clone(), sequence));
-        if let Some(lock) = self.locks.get_mut(key) {
-            lock.queue.insert(sequence, waiter);
-        }
-        if is_set {
-            self.index_sets(key);
-        }
-        self.totals.waiters += 1;
-        self.usage_of(&key.namespace).waiters += 1;
-        self.dirty.born(RecordKey::Waiter(key.clone(), sequence));
-        self.index_claim(key, claim, ClaimState::Waiting(sequence));
+        let claim = waiter.request.claim;
+        self.state.insert_waiter(key, sequence, waiter);
         self.event(Some(key.namespace.clone()), Subject::wait(key, claim), EventKind::Queued { sequence });
         self.came_to(key);
-    }
-
-    /// Notes with the claim's session or take where it stands now.
-    pub(super) fn index_claim(&mut self, key: &LockKey, claim: Claim, state: ClaimState) {
-        match claim {
-            Claim::Request(request) => self.add_claim(request, key, state),
-            Claim::Lease(take) => {
-                if let Some(lock) = self.locks.get_mut(key) {
-                    lock.leases.insert(take, state);
-                }
-            }
-        }
     }
 
     /// Ends a hold. What a repeated request is told is `answer`, or that the hold ended for this reason.
@@ -194,25 +149,13 @@ impl Machine {
     /// As [`end_hold`](Self::end_hold), also from outside.
     pub(super) fn end_hold_as(&mut self, key: &LockKey, token: FencingToken, ending: EndCause) {
         let EndCause { reason, answer, broken } = ending;
-        let claim = self.locks.get(key).and_then(|lock| lock.holders.get(&token)).map(|holder| holder.request.claim);
-        claim.into_iter().for_each(|claim| self.claim_changes(key, claim));
-        let Some(lock) = self.locks.get_mut(key) else { return };
-        let Some(holder) = lock.holders.remove(&token) else { return };
-        lock.permits_held -= permits_of(holder.request.mode);
-        self.index_hold(key, token, &holder, Change::Went);
+        let Some(holder) = self.state.remove_holder(key, token) else { return };
+        self.claim_changes(key, holder.request.claim);
         self.document_freed(key, token, &holder);
-        if holder.is_recalled() {
-            self.not_recalled(holder.request.claim.session(), token);
-        }
-        for end in holder.own_ends(key, token) {
-            self.deadlines.remove(&end);
-        }
-        self.totals.holders -= 1;
-        self.dirty.gone(RecordKey::Holder(key.clone(), token));
         self.check_queue(key, 0);
         let mode = holder.request.mode;
         let claim = holder.request.claim;
-        let held_ms = self.globals.now.ms_since(holder.since);
+        let held_ms = self.state.globals.now.ms_since(holder.since);
         let is_broken = broken.is_some();
         let kind = match (reason, broken) {
             (_, Some((by, why))) => Some(EventKind::Broken { by, why, held_ms }),
@@ -251,11 +194,11 @@ impl Machine {
 
     /// As [`end_wait`](Self::leave), with what a repeated request is told.
     pub(super) fn end_wait_as(&mut self, key: &LockKey, sequence: u64, why: WaitEndReason, answer: Outcome) {
-        let waiter = self.locks.get(key).and_then(|lock| lock.queue.get(&sequence));
-        if let Some(request) = waiter.and_then(request_of_set)
-            && self.sessions.contains_key(&request.session)
+        let waiter = self.state.waiter(key, sequence);
+        if let Some(request) = waiter.and_then(Waiter::set_request)
+            && self.state.sessions.contains_key(&request.session)
         {
-            for key in self.members_waiting(request, sequence) {
+            for key in self.state.members_waiting(request, sequence) {
                 self.end_wait_at(&key, sequence, why, answer.clone());
             }
             return;
@@ -273,17 +216,12 @@ impl Machine {
     }
 
     pub(super) fn remove_waiter(&mut self, key: &LockKey, sequence: u64) -> Option<Waiter> {
-        let claim = self.locks.get(key)?.queue.get(&sequence)?.request.claim;
-        self.claim_changes(key, claim);
-        let waiter = self.locks.get_mut(key)?.queue.remove(sequence)?;
-        self.index_wait(key, sequence, &waiter, Change::Went);
-        if waiter.purpose == Purpose::Set {
-            self.index_sets(key);
+        let sets_waited = self.state.index.set_locks.contains(key);
+        let waiter = self.state.remove_waiter(key, sequence)?;
+        if sets_waited {
+            self.to_check.changed.insert(key.clone());
         }
-        self.move_deadline(waiter.deadline, None, DeadlineOf::Wait(key.clone(), sequence));
-        self.totals.waiters -= 1;
-        self.used_less(&key.namespace, |usage| usage.waiters -= 1);
-        self.dirty.gone(RecordKey::Waiter(key.clone(), sequence));
+        self.claim_changes(key, waiter.request.claim);
         Some(waiter)
     }
 
@@ -292,7 +230,7 @@ impl Machine {
         match claim {
             Claim::Lease(take) => {
                 let Some(handle) = handle else { return };
-                if let Some(lock) = self.locks.get_mut(key) {
+                if let Some(lock) = self.state.locks.get_mut(key) {
                     lock.leases.remove(&take);
                     lock.handles.remove(&handle);
                 }
@@ -313,28 +251,9 @@ impl Machine {
         answer: Outcome,
     ) {
         let Some(session) = claim.session() else { return };
-        if self.remove_claim(RequestId { session, number }, key) {
+        if self.state.remove_claim(RequestId { session, number }, key) {
             return;
         }
         self.record_finished(session, number, Finished { fingerprint: Some(fingerprint), outcome: answer });
-    }
-
-    /// The lock under this name, made where it was free.
-    pub(super) fn lock_or_new(&mut self, key: &LockKey, kind: Kind, limit: Option<u32>) -> &mut Lock {
-        // Only a semaphore has a limit.
-        let limit = limit.filter(|_| kind == Kind::Semaphore);
-        if !self.locks.contains_key(key) {
-            self.usage_of(&key.namespace).locks += 1;
-            self.totals.locks += 1;
-            if limit.is_some() {
-                self.mark_dirty(RecordKey::Semaphore(key.clone()));
-            }
-        }
-        self.locks.entry(key.clone()).or_insert_with(|| Box::new(Lock::new(kind, limit)))
-    }
-
-    /// When a session ends, for views of what it holds.
-    pub(super) fn session_deadline(&self, session: Option<SessionId>) -> Option<crate::model::LogTime> {
-        session.and_then(|id| self.sessions.get(&id)).map(|session| session.record.deadline)
     }
 }

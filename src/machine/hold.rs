@@ -3,15 +3,14 @@
 //! Each change names the hold by its token and is the holder's own. A named owner may enter its hold again, under the same token;
 //! each entry needs its release.
 
+use super::Machine;
 use super::acquire::Asking;
-use super::queue::covers;
 use super::requests::{of_alter, of_release};
-use super::state::{ClaimState, HoldEntry, Holder};
-use super::{Machine, RecordKey};
 use crate::model::{
     Access, Alter, Alteration, Claim, EndReason, EventKind, FencingToken, Grant, Kind, LockKey, LockValue, Mode,
     Outcome, Principal, QuotaKind, Reentry, Refusal, Release, RequestId, SessionId, Subject,
 };
+use crate::state::{ClaimState, HoldEntry, Holder, RecordKey};
 
 /// One change of one lock, as its steps need it.
 pub(super) struct HoldChange<'a> {
@@ -46,14 +45,14 @@ impl Machine {
             Alteration::ReturnPermits { token, count } => self.return_permits(&change, *token, *count),
         };
         let lives =
-            self.sessions.get(&alter.request.session).is_some_and(|session| session.is_active(alter.request.number));
+            self.state.session(alter.request.session).is_some_and(|session| session.is_active(alter.request.number));
         if lives { outcome } else { self.finish(alter.request, fingerprint, outcome) }
     }
 
     /// The session's own hold with this token, or what stands there instead.
     pub(super) fn own_hold(&self, change: &HoldChange<'_>, token: FencingToken) -> Result<&Holder, Refusal> {
         let mine = |holder: &Holder| holder.request.claim.session() == Some(change.session());
-        let holder = self.locks.get(change.key).and_then(|lock| lock.holders.get(&token)).map(Box::as_ref);
+        let holder = self.state.holder(change.key, token);
         holder.filter(|holder| mine(holder)).ok_or_else(|| self.not_held(change.key, mine))
     }
 }
@@ -67,7 +66,7 @@ impl Machine {
         };
         let key = LockKey { namespace, name: release.name.clone() };
         self.expire_due_at(&key);
-        let holder = self.locks.get(&key).and_then(|lock| lock.holders.get(&release.token));
+        let holder = self.state.holder(&key, release.token);
         let outcome = match holder.map(|holder| holder.request.claim.session()) {
             Some(Some(owner)) if owner == id => Outcome::Released { left: self.release_once(&key, release.token) },
             Some(_) | None => {
@@ -79,7 +78,7 @@ impl Machine {
 
     /// Gives back what the newest of the hold's requests entered; the last one ends the hold. Answers how many are left.
     fn release_once(&mut self, key: &LockKey, token: FencingToken) -> u32 {
-        let holder = self.locks.get(key).and_then(|lock| lock.holders.get(&token));
+        let holder = self.state.holder(key, token);
         let newest =
             holder.and_then(|holder| holder.extras.as_ref()).and_then(|extras| extras.reentries.last().copied());
         if let Some(newest) = newest {
@@ -92,10 +91,10 @@ impl Machine {
     /// The refusal of a caller without a proof of a hold: it names another holder of the lock, or says that the lock is not held. A
     /// hold of the caller's own, which `mine` finds, is never shown to it as another's.
     pub(super) fn not_held(&self, key: &LockKey, mine: impl Fn(&Holder) -> bool) -> Refusal {
-        let mut holders = self.locks.get(key).into_iter().flat_map(|lock| &lock.holders);
+        let mut holders = self.state.holders(key);
         match holders.find(|(_, holder)| !mine(holder)) {
             Some((token, holder)) => {
-                let holder = Box::new(holder.view(*token, self.session_deadline(holder.request.claim.session())));
+                let holder = Box::new(holder.view(token, self.state.session_deadline(holder.request.claim.session())));
                 Refusal::HeldByOther { lock: key.clone(), holder }
             }
             None => Refusal::NotHeld { lock: key.clone() },
@@ -116,14 +115,16 @@ impl Machine {
             self.end_hold(key, token, EndReason::Released, None);
             return Outcome::Released { left };
         }
-        let Some(lock) = self.locks.get_mut(key).filter(|_| count != 0) else { return Outcome::Released { left } };
+        let Some(lock) = self.state.locks.get_mut(key).filter(|_| count != 0) else {
+            return Outcome::Released { left };
+        };
         lock.permits_held -= u64::from(count);
         let Some(holder) = lock.holders.get_mut(&token) else { return Outcome::Released { left } };
         holder.request.mode = Mode::Permits(count);
         let returned = holder.as_ref().clone();
         holder.request.mode = Mode::Permits(left);
         self.begin_delay(key, token, &returned, (EndReason::Released, false));
-        self.mark_dirty(RecordKey::Holder(key.clone(), token));
+        self.state.mark(RecordKey::Holder(key.clone(), token));
         self.check_queue(key, 0);
         self.capacity_changes(key);
         let mode = Some(Mode::Permits(left));
@@ -161,11 +162,11 @@ impl Machine {
             return Outcome::Refused(refusal);
         }
         self.end_cached(key, token);
-        let holder = self.locks.get_mut(key).and_then(|lock| lock.holders.get_mut(&token));
+        let holder = self.state.holder_mut(key, token);
         let Some(holder) = holder else { return Outcome::Refused(Refusal::NotHeld { lock: key.clone() }) };
         let claim = holder.request.claim;
         if holder.set_value(value) {
-            self.mark_dirty(RecordKey::Holder(key.clone(), token));
+            self.state.mark(RecordKey::Holder(key.clone(), token));
             self.event(Some(key.namespace.clone()), Subject::hold(key, claim, token), EventKind::ValueChanged);
         }
         Outcome::Done
@@ -173,7 +174,7 @@ impl Machine {
 
     /// The text of the first holder that has one.
     pub(super) fn value_of(&self, key: &LockKey) -> Option<LockValue> {
-        self.locks.get(key)?.holders.values().find_map(|holder| holder.request.choices().value.clone())
+        self.state.lock(key)?.holders.values().find_map(|holder| holder.request.choices().value.clone())
     }
 }
 
@@ -186,7 +187,7 @@ impl Machine {
         }
         let Some(owner) = asking.acquire.owner.clone() else { return Ok(None) };
         let session = asking.acquire.request.session;
-        let Some(owned) = self.owners.get(&(session, owner)) else { return Ok(None) };
+        let Some(owned) = self.state.index.owners.get(&(session, owner)) else { return Ok(None) };
         for (key, access) in asking.members {
             let token = match owned.claim_at(key) {
                 None => continue,
@@ -211,14 +212,14 @@ impl Machine {
         session: SessionId,
         token: FencingToken,
     ) -> Result<Option<FencingToken>, Refusal> {
-        let lock = self.locks.get(key);
+        let lock = self.state.lock(key);
         let Some(holder) = lock.and_then(|lock| lock.holders.get(&token)) else { return Ok(None) };
         if let (Some(asked), Some(limit)) = (access.limit, lock.and_then(|lock| lock.limit))
             && asked != limit
         {
             return Err(Refusal::LimitMismatch { lock: key.clone(), limit, asked });
         }
-        if !covers(holder.request.mode, access.mode) {
+        if !holder.request.mode.covers(access.mode) {
             return Err(Refusal::AlreadyHeld { lock: key.clone(), session, token: Some(token) });
         }
         self.quotas.one_more(QuotaKind::DepthOfHold, holder.depth() as u64)?;
@@ -229,19 +230,19 @@ impl Machine {
     pub(super) fn reenter(&mut self, asking: &Asking<'_>, token: FencingToken) -> Outcome {
         let (request, fingerprint) = (asking.acquire.request, asking.fingerprint);
         let Some((key, _)) = asking.members.only() else { return Outcome::Withdrawn };
-        let holder = self.locks.get_mut(key).and_then(|lock| lock.holders.get_mut(&token));
+        let holder = self.state.holder_mut(key, token);
         let Some(holder) = holder else { return Outcome::Refused(Refusal::NotHeld { lock: key.clone() }) };
         holder.extras_mut().reentries.push(HoldEntry { number: request.number, fingerprint });
         let (deadline, ends) = (holder.leased_until(), holder.ends());
-        self.add_claim(request, key, ClaimState::Holding(token));
-        self.mark_dirty(RecordKey::Holder(key.clone(), token));
+        self.state.add_claim(key, Claim::Request(request), ClaimState::Holding(token));
+        self.state.mark(RecordKey::Holder(key.clone(), token));
         Outcome::Granted(Grant { token, deadline, ends, waited_ms: 0 })
     }
 
     /// Takes one request out of a hold that is entered more than once; the hold goes on. Its first one is replaced by
     /// the oldest that is left. Answers how many are left.
     pub(super) fn leave_hold(&mut self, key: &LockKey, token: FencingToken, number: u64, answer: Outcome) -> u32 {
-        let holder = self.locks.get_mut(key).and_then(|lock| lock.holders.get_mut(&token));
+        let holder = self.state.holder_mut(key, token);
         let Some(holder) = holder else { return 0 };
         let (claim, first) = (holder.request.claim, holder.request.fingerprint);
         let Claim::Request(RequestId { session, number: first_number }) = claim else { return 0 };
@@ -258,7 +259,7 @@ impl Machine {
         };
         holder.tidy_extras();
         let left = holder.depth();
-        self.mark_dirty(RecordKey::Holder(key.clone(), token));
+        self.state.mark(RecordKey::Holder(key.clone(), token));
         self.finish_request(key, claim, number, left_by, answer);
         u32::try_from(left).unwrap_or(u32::MAX)
     }

@@ -4,17 +4,17 @@
 
 use std::sync::Arc;
 
+use super::Machine;
 use super::acquire::Admission;
 use super::apply::is_overtaken;
-use super::expiry::DeadlineOf;
-use super::lock::Lock;
 use super::requests::of_take;
-use super::state::{ClaimState, FinishedLease, Holder, LeaseWanted, Purpose, Request, Waiter, kind_of};
-use super::{Machine, RecordKey};
 use crate::limits;
 use crate::model::{
     Access, BoundAdvice, Claim, DurationField, EndReason, Fairness, FencingToken, Grant, Handle, LeaseRequestId,
     LockKey, LogTime, Outcome, Patience, Principal, QuotaKind, Refusal, SessionId, TakeLease, WaitEndReason,
+};
+use crate::state::{
+    Change, ClaimState, DeadlineOf, FinishedLease, Holder, LeaseWanted, Purpose, RecordKey, Request, Waiter,
 };
 
 /// What the machine knows of a take.
@@ -74,7 +74,7 @@ impl Machine {
     /// The machine remembers a take for at least as long after its first copy was decided, so one that is unknown and
     /// younger than that was never decided.
     pub(super) fn too_late(&self, since: Option<LogTime>) -> Result<(), Refusal> {
-        let age_ms = since.map_or(0, |since| self.globals.now.ms_since(since));
+        let age_ms = since.map_or(0, |since| self.state.globals.now.ms_since(since));
         if age_ms <= limits::SESSIONLESS_AGE_MS_MAX {
             return Ok(());
         }
@@ -88,7 +88,7 @@ impl Machine {
     }
 
     pub(super) fn room_for_a_take(&self, key: &LockKey) -> Result<(), Refusal> {
-        self.quotas.one_more(QuotaKind::Takes, self.used(&key.namespace).takes)
+        self.quotas.one_more(QuotaKind::Takes, self.state.used(&key.namespace).takes)
     }
 
     fn admit_take(&self, take: &TakeLease) -> Result<Admission, Refusal> {
@@ -96,7 +96,7 @@ impl Machine {
             return Err(refusal);
         }
         let key = &take.lock;
-        if self.locks.get(key).is_some_and(|lock| lock.handles.contains_key(&take.handle)) {
+        if self.state.lock(key).is_some_and(|lock| lock.handles.contains_key(&take.handle)) {
             return Err(self.held_or_kept_closed(key));
         }
         self.admission(key, take.access, take.patience, Fairness::Fair, None)
@@ -111,7 +111,7 @@ impl Machine {
         fingerprint: Option<u64>,
         outcome: Outcome,
     ) {
-        self.usage_of(&key.namespace).takes += 1;
+        self.state.index.count(&key.namespace, |usage| &mut usage.takes, Change::Came);
         self.finish_take(key, id, handle, fingerprint, outcome);
     }
 
@@ -124,33 +124,33 @@ impl Machine {
         fingerprint: Option<u64>,
         outcome: Outcome,
     ) {
-        let forget = self.globals.now.after_ms(limits::SESSIONLESS_MEMORY_MS);
-        self.finished_leases.insert((key.clone(), id), FinishedLease { handle, fingerprint, outcome, forget });
-        self.dirty.born(RecordKey::FinishedLease(key.clone(), id));
-        self.move_deadline(None, Some(forget), DeadlineOf::FinishedLease(key.clone(), id));
+        let forget = self.state.globals.now.after_ms(limits::SESSIONLESS_MEMORY_MS);
+        self.state.finished_leases.insert((key.clone(), id), FinishedLease { handle, fingerprint, outcome, forget });
+        self.state.dirty.born(RecordKey::FinishedLease(key.clone(), id));
+        self.state.index.move_deadline(None, Some(forget), DeadlineOf::FinishedLease(key.clone(), id));
     }
 
     /// Finds a take, wherever it stands.
     pub(super) fn known_take(&self, key: &LockKey, id: LeaseRequestId) -> Option<KnownLease<'_>> {
-        let live = self.locks.get(key).and_then(|lock| Some((lock, lock.leases.get(&id)?)));
+        let live = self.state.lock(key).and_then(|lock| Some((lock, lock.leases.get(&id)?)));
         match live {
             Some((lock, ClaimState::Waiting(sequence))) => {
                 Some(KnownLease::Waits(*sequence, lock.queue.get(sequence)?))
             }
             Some((lock, ClaimState::Holding(token))) => Some(KnownLease::Holds(*token, lock.holders.get(token)?)),
-            None => self.finished_leases.get(&(key.clone(), id)).map(KnownLease::Finished),
+            None => self.state.finished_leases.get(&(key.clone(), id)).map(KnownLease::Finished),
         }
     }
 
     fn new_take(&mut self, principal: &Principal, take: &TakeLease, fingerprint: u64, admission: Admission) -> Outcome {
         let key = &take.lock;
         let Access { mode, limit } = take.access;
-        self.lock_or_new(key, kind_of(mode), limit).handles.insert(take.handle.clone(), take.take);
-        self.usage_of(&key.namespace).takes += 1;
+        self.state.lock_or_new(key, mode.kind(), limit).handles.insert(take.handle.clone(), take.take);
+        self.state.index.count(&key.namespace, |usage| &mut usage.takes, Change::Came);
         let waiter = self.lease_waiter(principal, take, fingerprint);
         match admission {
             Admission::Grant | Admission::Enter(_) => {
-                let holder = Holder::from_waiter(waiter, &self.globals);
+                let holder = Holder::from_waiter(waiter, &self.state.globals);
                 let deadline = holder.lease.as_ref().map(|lease| lease.deadline);
                 let token = self.hold(key, holder, self.at_once(Fairness::Fair));
                 Outcome::Granted(Grant { token, deadline, ends: None, waited_ms: 0 })
@@ -236,13 +236,13 @@ impl Machine {
     /// The grant that this handle proves, and its end.
     pub(super) fn lease_of(&self, key: &LockKey, handle: &Handle) -> Option<(FencingToken, LogTime)> {
         let token = self.proven_hold(key, handle)?;
-        let lease = self.locks.get(key)?.holders.get(&token)?.lease.as_ref()?;
+        let lease = self.state.holder(key, token)?.lease.as_ref()?;
         Some((token, lease.deadline))
     }
 
     /// The hold that this handle proves: a lease, or a document.
     pub(super) fn proven_hold(&self, key: &LockKey, handle: &Handle) -> Option<FencingToken> {
-        let lock = self.locks.get(key)?;
+        let lock = self.state.lock(key)?;
         match lock.leases.get(lock.handles.get(handle)?)? {
             ClaimState::Holding(token) => Some(*token),
             ClaimState::Waiting(_) => None,
@@ -251,23 +251,23 @@ impl Machine {
 
     /// The end of a lease that this session's hold has.
     pub(super) fn leased_until(&self, key: &LockKey, session: SessionId, token: FencingToken) -> Option<LogTime> {
-        let holder = self.locks.get(key)?.holders.get(&token)?;
+        let holder = self.state.holder(key, token)?;
         let mine = holder.request.claim.session() == Some(session);
         holder.lease.as_ref().filter(|_| mine).map(|lease| lease.deadline)
     }
 
     /// A new end, counted from this entry's stamp; the present one where a newer attempt was applied before.
     pub(super) fn prolong_lease(&mut self, key: &LockKey, token: FencingToken, lease_ms: u64, attempt: u64) -> LogTime {
-        let new = self.globals.now.after_ms(lease_ms);
-        let holder = self.locks.get_mut(key).and_then(|lock| lock.holders.get_mut(&token));
+        let new = self.state.globals.now.after_ms(lease_ms);
+        let holder = self.state.holder_mut(key, token);
         let Some(lease) = holder.and_then(|holder| holder.lease.as_mut()) else { return new };
         if is_overtaken(attempt, lease.attempt) {
             return lease.deadline;
         }
         lease.attempt = lease.attempt.max(attempt);
         let old = std::mem::replace(&mut lease.deadline, new);
-        self.mark_dirty(RecordKey::Holder(key.clone(), token));
-        self.move_deadline(Some(old), Some(new), DeadlineOf::Lease(key.clone(), token));
+        self.state.mark(RecordKey::Holder(key.clone(), token));
+        self.state.index.move_deadline(Some(old), Some(new), DeadlineOf::Lease(key.clone(), token));
         new
     }
 
@@ -299,35 +299,10 @@ impl Machine {
             fingerprint,
             extras: None,
         };
-        let now = self.globals.now;
+        let now = self.state.globals.now;
         let lease = Some(LeaseWanted { handle: Some(take.handle.clone()), ms: take.lease_ms });
         let (deadline, tries) = (Some(now.after_ms(wait_ms)), take.patience == Patience::Try);
         Waiter { request, since: now, deadline, lease, purpose: Purpose::Hold, tries }
-    }
-}
-
-impl Lock {
-    /// The secret of the take that stands there.
-    pub(super) fn handle_at(&self, standing: ClaimState) -> Option<Handle> {
-        match standing {
-            ClaimState::Waiting(sequence) => self.queue.get(&sequence).and_then(Waiter::take_handle),
-            ClaimState::Holding(token) => self.holders.get(&token).and_then(|holder| holder.take_handle()),
-        }
-    }
-}
-
-impl Holder {
-    /// The secret of a take, of a document's as well.
-    pub(super) fn take_handle(&self) -> Option<Handle> {
-        let leased = self.lease.as_ref().and_then(|lease| lease.handle.clone());
-        leased.or_else(|| self.document().map(|mark| mark.ts.handle()))
-    }
-}
-
-impl Waiter {
-    /// The secret of a take.
-    pub(super) fn take_handle(&self) -> Option<Handle> {
-        self.lease.as_ref().and_then(|lease| lease.handle.clone())
     }
 }
 

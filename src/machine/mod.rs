@@ -19,50 +19,33 @@ mod check;
 mod cycle;
 mod deadlock;
 mod delay;
-mod document_index;
 mod documents;
 mod events;
 mod expiry;
 mod explain;
 mod grant;
-mod lock;
-mod owners;
-mod query;
-mod queue;
-mod rebuild;
-mod record;
-mod replay;
-mod requests;
-mod session;
-pub mod state;
 mod hold;
 mod lease;
+mod query;
+mod queue;
+mod replay;
+mod requests;
+mod restore;
+mod session;
+mod unlock;
 mod upgrade;
-mod waiters;
 #[cfg(test)]
 pub(crate) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub use crate::history::Segment;
-pub use record::{CorruptRecords, Record, RecordKey};
-
 use crate::faults::{self, Fault};
-use crate::history::History;
 use crate::limits;
 use crate::model::{
-    Announcement, ClusterSettings, Event, Handle, LeaseRequestId, LockKey, LogTime, Namespace, Position, Quotas,
-    Refusal, Reply, SessionId, Totals,
+    ClusterSettings, Event, Handle, LockKey, LogTime, Namespace, Position, Quotas, Refusal, Reply, SessionId, Totals,
 };
-use cached::Recalled;
-use deadlock::ToCheck;
-use document_index::Documents;
-use expiry::DeadlineOf;
-use lock::Lock;
-use owners::Owners;
-use record::DirtyKeys;
-use state::{FinishedLease, Globals, Session, Tombstone, Usage};
+use crate::state::{CorruptRecords, OwnerKey, Record, RecordKey, State};
 
 /// What an entry did.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -75,56 +58,36 @@ pub struct Applied {
     pub events: Arc<[Event]>,
 }
 
-/// All locks, sessions and queues. Equal logs give equal machines.
+/// All locks, sessions and queues, and what the present entry and command have yet to do. Equal logs give equal machines.
 #[derive(Debug, Clone, Default)]
 pub struct Machine {
-    globals: Globals,
-    /// Boxed, as sessions are: a tree whose keys come in order is half empty.
-    locks: BTreeMap<LockKey, Box<Lock>>,
-    sessions: BTreeMap<SessionId, Box<Session>>,
-    tombstones: BTreeMap<SessionId, Tombstone>,
-    /// Takes that are over.
-    finished_leases: BTreeMap<(LockKey, LeaseRequestId), FinishedLease>,
-    /// Documents of free locks, and processes.
-    documents: Documents,
-    /// What nodes said of themselves, by id.
-    nodes: BTreeMap<u64, Announcement>,
-    /// Everything with an end, in order; derived.
-    deadlines: BTreeSet<(LogTime, DeadlineOf)>,
-    /// Sessions and tombstones by their secret; derived.
-    handles: BTreeMap<(Namespace, Handle), SessionId>,
-    /// Derived.
-    usage: BTreeMap<Namespace, Usage>,
-    /// Derived.
-    totals: Totals,
+    state: State,
     /// The same on every node; not part of the state.
     quotas: Quotas,
-    /// Locks for which a set waits; derived.
-    set_locks: BTreeSet<LockKey>,
-    /// Sessions with several requests that wait or hold: only they may pass waiting sets. Derived.
-    sessions_with_several: BTreeSet<(Namespace, SessionId)>,
-    /// Named owners by what they hold and wait for; derived.
-    owners: Owners,
     /// Owners to check for a deadlock before the present command ends.
     to_check: ToCheck,
     /// How many steps the checks for deadlocks in this entry may still take.
     deadlock_steps_left: usize,
     /// Owners that were not checked since this machine began, because an entry had no steps left.
     deadlock_checks_skipped: u64,
-    /// Records touched since they were last taken.
-    dirty: DirtyKeys,
-    /// What happened to the holders of locks.
-    history: History,
     /// Events of the entry that is being applied.
     events: Vec<Event>,
-    /// Recalled holds; derived.
-    recalled: Recalled,
     /// Locks whose cached hold may have to be recalled when the present command is over.
     to_recall: BTreeSet<LockKey>,
     /// Queues that must be looked at before the present command is over, each from this place on.
     queues_to_check: BTreeMap<LockKey, u64>,
     /// The sweep of this entry stopped at its bound and left something that is due.
     sweep_incomplete: bool,
+}
+
+/// Owners to check for a deadlock before this command ends.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct ToCheck {
+    owners: BTreeSet<OwnerKey>,
+    /// Locks where sets wait, or waited until now, and a hold, a wait or the capacity changed.
+    changed: BTreeSet<LockKey>,
+    /// The sessions whose claims changed there.
+    sessions: BTreeSet<SessionId>,
 }
 
 impl Machine {
@@ -134,29 +97,48 @@ impl Machine {
         Self::default()
     }
 
+    /// The machine that these records describe, in whatever order they come. Refuses records that contradict each other.
+    pub fn from_records(records: impl IntoIterator<Item = (RecordKey, Record)>) -> Result<Self, CorruptRecords> {
+        let mut machine = Self { state: State::from_records(records)?, ..Self::default() };
+        // Only the sweep's bound leaves something due in a state that was stored.
+        machine.sweep_incomplete = machine.is_due();
+        Ok(machine)
+    }
+
+    /// Everything that is stored.
+    #[must_use]
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Hands out the keys of changed records: see [`State::take_dirty`].
+    pub fn take_dirty(&mut self, fold: impl FnMut(&State, RecordKey)) {
+        self.state.take_dirty(fold);
+    }
+
     /// Log index of the newest applied entry.
     #[must_use]
     pub fn applied(&self) -> u64 {
-        self.globals.applied
+        self.state.globals.applied
     }
 
     /// Position of the newest event; the beginning where nothing ever happened. A snapshot carries it. A subscriber that has every
     /// event up to it knows that none is missing.
     #[must_use]
     pub fn newest_event(&self) -> Position {
-        self.globals.newest_event
+        self.state.globals.newest_event
     }
 
     /// Log time: the newest stamp.
     #[must_use]
     pub fn now(&self) -> LogTime {
-        self.globals.now
+        self.state.globals.now
     }
 
     /// The earliest end of anything; `None` while nothing has one.
     #[must_use]
     pub fn next_deadline(&self) -> Option<LogTime> {
-        self.deadlines.first().map(|(deadline, _)| *deadline)
+        self.state.index.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
     /// Whether something should have ended by now but the sweep's bound left it for the next entry.
@@ -169,8 +151,8 @@ impl Machine {
     /// Refuses a handle that does not prove that session, and a namespace in which the session does not live. A session
     /// that has ended is not refused here: its end is the answer to the command.
     pub fn proves(&self, id: SessionId, handle: &Handle, namespace: &Namespace) -> Result<(), Refusal> {
-        let Some(Session { record, .. }) = self.sessions.get(&id).map(|session| &**session) else { return Ok(()) };
-        if record.handle != *handle {
+        let Some(session) = self.state.session(id) else { return Ok(()) };
+        if session.record.handle != *handle {
             return Err(Refusal::WrongHandle);
         }
         self.lives_in(id, namespace)
@@ -190,25 +172,25 @@ impl Machine {
     /// Where that session lives, while it is open.
     #[must_use]
     pub fn namespace_of(&self, session: SessionId) -> Option<&Namespace> {
-        self.sessions.get(&session).map(|session| &session.record.namespace)
+        self.state.session(session).map(|session| &session.record.namespace)
     }
 
     /// Whether that session is open.
     #[must_use]
     pub fn lives(&self, session: SessionId) -> bool {
-        self.sessions.contains_key(&session)
+        self.state.sessions.contains_key(&session)
     }
 
     /// The cluster's settings, once its first leader has set them.
     #[must_use]
     pub fn settings(&self) -> Option<ClusterSettings> {
-        self.globals.settings
+        self.state.globals.settings
     }
 
     /// The cluster's id, once its first leader has fixed it.
     #[must_use]
     pub fn cluster_id(&self) -> Option<u128> {
-        self.globals.cluster_id
+        self.state.globals.cluster_id
     }
 
     /// How many owners were not checked for a deadlock since this machine began: their entry took too many steps.
@@ -220,55 +202,14 @@ impl Machine {
     /// Sizes of the whole state.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        Totals { grants: self.globals.tokens, ..self.totals }
+        Totals { grants: self.state.globals.tokens, ..self.state.index.totals }
     }
 
     /// Shortest TTL of a session, and longest TTL and lease, in milliseconds.
     #[must_use]
     pub fn ttl_ms_bounds(&self) -> (u64, u64) {
-        self.globals.settings.map_or((limits::LEASE_MS_MIN, limits::TTL_MS_MAX_DEFAULT), |settings| {
-            (settings.ttl_ms_min, self.globals.ttl_ms_max.unwrap_or(settings.ttl_ms_max))
+        self.state.globals.settings.map_or((limits::LEASE_MS_MIN, limits::TTL_MS_MAX_DEFAULT), |settings| {
+            (settings.ttl_ms_min, self.state.globals.ttl_ms_max.unwrap_or(settings.ttl_ms_max))
         })
     }
-
-    /// How much of its quotas a namespace has used.
-    fn used(&self, namespace: &Namespace) -> Usage {
-        self.usage.get(namespace).copied().unwrap_or_default()
-    }
-
-    fn mark_dirty(&mut self, key: RecordKey) {
-        self.dirty.touched(key);
-    }
-
-    fn usage_of(&mut self, namespace: &Namespace) -> &mut Usage {
-        self.usage.entry(namespace.clone()).or_default()
-    }
-
-    /// Counts one thing less. A namespace that uses nothing any more is forgotten.
-    fn used_less(&mut self, namespace: &Namespace, less: impl FnOnce(&mut Usage)) {
-        let Some(usage) = self.usage.get_mut(namespace) else { return };
-        less(usage);
-        if *usage == Usage::default() {
-            self.usage.remove(namespace);
-        }
-    }
-}
-
-#[cfg(test)]
-thread_local! {
-    static LOOKED_AT: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
-}
-
-/// A search looked at one more waiter, claim, lock or owner.
-fn looked_at() {
-    #[cfg(test)]
-    LOOKED_AT.with(|count| count.set(count.get() + 1));
-}
-
-/// How much was looked at meanwhile, on this thread.
-#[cfg(test)]
-fn count_of<T>(run: impl FnOnce() -> T) -> (T, usize) {
-    let before = LOOKED_AT.with(std::cell::Cell::get);
-    let result = run();
-    (result, LOOKED_AT.with(std::cell::Cell::get) - before)
 }

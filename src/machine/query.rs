@@ -1,26 +1,29 @@
 //! Questions: answered from the state as it is, changing nothing.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::sync::Arc;
 
+use super::Machine;
 use super::acquire::Admission;
-use super::state::{ClaimState, Waiter};
-use super::{Machine, looked_at};
 use crate::limits;
 use crate::model::{
-    Acquire, Checked, Claim, FencingToken, HolderView, LeaseRequestId, ListFilter, ListShow, LockKey, LockName,
-    LockSummary, LockView, Namespace, Outcome, Page, Patience, Place, Position, Query, QueryReply, QueryResult,
-    RequestId, SessionId, SessionView, TokenState, ValidTokens, WaiterView,
+    Acquire, Checked, Claim, Document, DocumentId, DocumentState, FencingToken, HolderView, LeaseRequestId, ListFilter,
+    ListShow, LockKey, LockName, LockSummary, LockView, Namespace, Outcome, Page, Patience, Place, Position,
+    ProcessPing, Query, QueryReply, QueryResult, RequestId, SessionId, SessionView, TokenState, ValidTokens,
+    WaiterView, WallTime, WhichDocuments, WhichPings,
 };
+use crate::state::{ClaimState, Holder, Waiter, looked_at};
 
 impl Machine {
     /// Where a set waits that stands in the queue `any`: its place for the first lock that it lacks.
     pub(super) fn place_of_set(&self, request: RequestId, any: (&LockKey, u64)) -> Place {
-        let mut waits = self.claims_of(request).filter_map(|(key, standing)| match standing {
+        let mut waits = self.state.claims_of(request).filter_map(|(key, standing)| match standing {
             ClaimState::Waiting(sequence) => Some((key, sequence)),
             ClaimState::Holding(_) => None,
         });
         let lacks = |key: &LockKey, sequence| {
-            self.locks.get(key).is_some_and(|lock| !self.member_fits(key, lock, sequence, request.session))
+            self.state.lock(key).is_some_and(|lock| !self.member_fits(key, lock, sequence, request.session))
         };
         let (key, sequence) = waits.find(|(key, sequence)| lacks(key, *sequence)).unwrap_or(any);
         self.place(key, sequence)
@@ -28,9 +31,9 @@ impl Machine {
 
     /// The answer to a repeated request of a set that holds: what it still holds.
     pub(super) fn grants_of_set(&self, request: RequestId) -> Outcome {
-        let grants = self.claims_of(request).filter_map(|(key, standing)| {
+        let grants = self.state.claims_of(request).filter_map(|(key, standing)| {
             let ClaimState::Holding(token) = standing else { return None };
-            let holder = self.locks.get(key)?.holders.get(&token)?;
+            let holder = self.state.holder(key, token)?;
             Some((key.name.clone(), holder.grant(token, request.number)))
         });
         Outcome::GrantedSet(grants.collect())
@@ -42,7 +45,7 @@ impl Machine {
     #[must_use]
     pub fn would_queue(&self, acquire: &Acquire) -> bool {
         let id = acquire.request.session;
-        let Some(session) = self.sessions.get(&id) else { return false };
+        let Some(session) = self.state.session(id) else { return false };
         if acquire.patience == Patience::Try || limits::CLAIMS_LOOKED_AT_MAX < session.locks() {
             return false;
         }
@@ -62,12 +65,12 @@ impl Machine {
             return false;
         };
         let key = LockKey { namespace: namespace.clone(), name: name.clone() };
-        self.locks.get(&key).is_some_and(|lock| !lock.queue.is_empty()) && self.would_queue(acquire)
+        self.state.lock(&key).is_some_and(|lock| !lock.queue.is_empty()) && self.would_queue(acquire)
     }
 
     /// A waiter's place, and a holder that is in its way.
     pub(super) fn place(&self, key: &LockKey, sequence: u64) -> Place {
-        let ahead = self.locks.get(key).map_or(0, |lock| match lock.queue.last_key_value() {
+        let ahead = self.state.lock(key).map_or(0, |lock| match lock.queue.last_key_value() {
             // The newest waiter stands behind all others: a long queue is not counted.
             Some((last, _)) if *last == sequence => lock.queue.len() - 1,
             Some(_) | None => lock.queue.range(..sequence).count(),
@@ -77,14 +80,14 @@ impl Machine {
 
     /// The longest holder of a lock, as others may see it.
     pub(super) fn one_holder(&self, key: &LockKey) -> Option<HolderView> {
-        let (token, _) = self.locks.get(key)?.holders.first_key_value()?;
+        let (token, _) = self.state.lock(key)?.holders.first_key_value()?;
         self.view_of(key, *token)
     }
 
     /// One holder of a lock, as others may see it.
     pub(super) fn view_of(&self, key: &LockKey, token: FencingToken) -> Option<HolderView> {
-        let holder = self.locks.get(key)?.holders.get(&token)?;
-        Some(holder.view(token, self.session_deadline(holder.request.claim.session())))
+        let holder = self.state.holder(key, token)?;
+        Some(holder.view(token, self.state.session_deadline(holder.request.claim.session())))
     }
 
     /// Answers a question as of the newest applied entry.
@@ -104,19 +107,19 @@ impl Machine {
             Query::Explain(about) => QueryResult::Explained(self.explain(about)),
             Query::Tokens { lock } => QueryResult::Tokens(self.valid_tokens(lock)),
             Query::History { namespace, lock, after, rows } => {
-                let floor = self.globals.history_floor;
-                QueryResult::History(self.history.page(namespace, lock.as_ref(), *after, *rows, floor))
+                let floor = self.state.globals.history_floor;
+                QueryResult::History(self.state.history.page(namespace, lock.as_ref(), *after, *rows, floor))
             }
             Query::Documents { namespace, which, rows } => self.list_documents(namespace, which, *rows),
             Query::Pings { namespace, which, rows } => self.list_pings(namespace, which, *rows),
             Query::WouldBreak { lock, token } => QueryResult::WouldBreak(self.would_break(lock, *token)),
         };
-        QueryReply { index: self.globals.applied, now: self.globals.now, answer }
+        QueryReply { index: self.state.globals.applied, now: self.state.globals.now, answer }
     }
 
     fn check_token(&self, key: &LockKey, token: FencingToken) -> Checked {
-        let holders = self.locks.get(key).map(|lock| &lock.holders);
-        let next = FencingToken::new(self.globals.epoch, self.globals.tokens + 1);
+        let holders = self.state.lock(key).map(|lock| &lock.holders);
+        let next = FencingToken::new(self.state.globals.epoch, self.state.globals.tokens + 1);
         let lowest_valid = holders.and_then(|holders| holders.keys().next().copied()).unwrap_or(next);
         let state = if next <= token {
             TokenState::UnknownEpoch
@@ -129,22 +132,22 @@ impl Machine {
     }
 
     fn valid_tokens(&self, key: &LockKey) -> ValidTokens {
-        let holders = self.locks.get(key).into_iter().flat_map(|lock| lock.holders.keys().copied());
+        let holders = self.state.lock(key).into_iter().flat_map(|lock| lock.holders.keys().copied());
         ValidTokens {
             lock: key.clone(),
-            seen: Position { index: self.globals.applied, n: u32::MAX },
+            seen: Position { index: self.state.globals.applied, n: u32::MAX },
             tokens: holders.collect(),
-            next: FencingToken::new(self.globals.epoch, self.globals.tokens + 1),
+            next: FencingToken::new(self.state.globals.epoch, self.state.globals.tokens + 1),
         }
     }
 
-    pub(super) fn inspect(&self, key: &LockKey) -> LockView {
-        let Some(lock) = self.locks.get(key) else {
+    fn inspect(&self, key: &LockKey) -> LockView {
+        let Some(lock) = self.state.lock(key) else {
             return LockView::free(key.clone());
         };
         let holders = lock.holders.iter();
-        let holders =
-            holders.map(|(token, holder)| holder.view(*token, self.session_deadline(holder.request.claim.session())));
+        let holders = holders
+            .map(|(token, holder)| holder.view(*token, self.state.session_deadline(holder.request.claim.session())));
         let waiters = lock.queue.iter().zip(1..).map(|((sequence, waiter), place)| waiter.view(place, *sequence));
         LockView {
             lock: key.clone(),
@@ -167,7 +170,7 @@ impl Machine {
         let first = prefix.unwrap_or(LockName::least()).max(filter.after.clone().unwrap_or(LockName::least()));
         let first = LockKey { namespace: filter.namespace.clone(), name: first };
         let named = |key: &LockKey| key.namespace == filter.namespace && key.name.as_str().starts_with(&filter.prefix);
-        for (key, lock) in self.locks.range(first..).take_while(|(key, _)| named(key)) {
+        for (key, lock) in self.state.locks.range(first..).take_while(|(key, _)| named(key)) {
             looked_at();
             let shown = match filter.show {
                 ListShow::All => true,
@@ -175,7 +178,7 @@ impl Machine {
                 ListShow::Waiting => !lock.queue.is_empty(),
             };
             let since = lock.holders.first_key_value().map(|(_, holder)| holder.since);
-            let age_ms = since.map_or(0, |since| self.globals.now.ms_since(since));
+            let age_ms = since.map_or(0, |since| self.state.globals.now.ms_since(since));
             if !shown || age_ms < filter.older_than_ms || filter.after.as_ref() == Some(&key.name) {
                 continue;
             }
@@ -199,20 +202,21 @@ impl Machine {
     fn list_sessions(&self, namespace: &Namespace, after: Option<SessionId>, rows: u32) -> QueryResult {
         let rows_max = (rows as usize).clamp(1, limits::PAGE_ROWS_MAX);
         let later = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
-        let mut views = self.sessions.range(later).filter(|(_, session)| session.record.namespace == *namespace).map(
-            |(id, session)| SessionView {
-                session: *id,
-                namespace: namespace.clone(),
-                metadata: (*session.record.metadata).clone(),
-                ttl_ms: session.record.ttl_ms,
-                opened: session.record.opened,
-                deadline: session.record.deadline,
-                disconnected: session.record.disconnected,
-                leaderless_ms: self.globals.leaderless_ms.saturating_sub(session.record.leaderless_ms),
-                holds: session.claims().filter(|(_, _, s)| matches!(s, ClaimState::Holding(_))).count() as u64,
-                waits: session.claims().filter(|(_, _, s)| matches!(s, ClaimState::Waiting(_))).count() as u64,
-            },
-        );
+        let mut views =
+            self.state.sessions.range(later).filter(|(_, session)| session.record.namespace == *namespace).map(
+                |(id, session)| SessionView {
+                    session: *id,
+                    namespace: namespace.clone(),
+                    metadata: (*session.record.metadata).clone(),
+                    ttl_ms: session.record.ttl_ms,
+                    opened: session.record.opened,
+                    deadline: session.record.deadline,
+                    disconnected: session.record.disconnected,
+                    leaderless_ms: self.state.globals.leaderless_ms.saturating_sub(session.record.leaderless_ms),
+                    holds: session.claims().filter(|(_, _, s)| matches!(s, ClaimState::Holding(_))).count() as u64,
+                    waits: session.claims().filter(|(_, _, s)| matches!(s, ClaimState::Waiting(_))).count() as u64,
+                },
+            );
         let rows: Vec<_> = views.by_ref().take(rows_max).collect();
         QueryResult::Sessions(Page { rows, more: views.next().is_some() })
     }
@@ -229,7 +233,7 @@ impl Machine {
 
     /// What has become of a request: where it stands, the remembered answer, or that its session has ended.
     fn request_outcome(&self, request: RequestId) -> Option<Outcome> {
-        let Some(session) = self.sessions.get(&request.session) else {
+        let Some(session) = self.state.session(request.session) else {
             return Some(Outcome::Refused(self.session_ended(request.session)));
         };
         let finished = || session.finished.get(&request.number).map(|done| done.outcome.clone());
@@ -254,5 +258,104 @@ impl Waiter {
             metadata: (*self.request.metadata).clone(),
             since: self.since,
         }
+    }
+}
+
+impl Machine {
+    /// A lock as a document: held as one, held natively, or free and held as one before.
+    fn document_of(&self, key: &LockKey) -> Option<Document> {
+        let held = self.state.lock(key).and_then(|lock| lock.holders.first_key_value());
+        if let Some((token, holder)) = held {
+            return Some(held_document(key, *token, holder));
+        }
+        let free = self.state.documents.get(key)?;
+        Some(Document {
+            lock: key.clone(),
+            state: DocumentState::Free,
+            ts: free.mark.ts,
+            process: Arc::clone(&free.metadata.process),
+            who: free.metadata.name().into(),
+            why: Arc::clone(&free.metadata.why),
+            when: free.when,
+            term: free.mark.term,
+            token: free.token,
+            native: false,
+        })
+    }
+
+    fn list_documents(&self, namespace: &Namespace, which: &WhichDocuments, rows: u32) -> QueryResult {
+        let rows_max = (rows as usize).clamp(1, limits::PAGE_ROWS_MAX);
+        let key_of = |name: LockName| LockKey { namespace: namespace.clone(), name };
+        let names: BTreeSet<LockName> = match which {
+            WhichDocuments::Named(name) => BTreeSet::from([name.clone()]),
+            WhichDocuments::Stamped(ts) => {
+                let stamped = self.state.index.documents.stamped(namespace, *ts, &LockName::least());
+                stamped.take(rows_max + 1).cloned().collect()
+            }
+            WhichDocuments::After(after) => {
+                let from = key_of(after.clone().unwrap_or(LockName::least()));
+                let later = |key: &&LockKey| key.namespace == *namespace && after.as_ref() != Some(&key.name);
+                let held = self.state.locks.range(from.clone()..).filter(|(_, lock)| !lock.holders.is_empty());
+                let held = held.map(|(key, _)| key).take_while(|key| key.namespace == *namespace).filter(later);
+                let free = self.state.documents.range(from..).map(|(key, _)| key);
+                let free = free.take_while(|key| key.namespace == *namespace).filter(later);
+                let names = held.take(rows_max + 1).chain(free.take(rows_max + 1));
+                names.map(|key| key.name.clone()).collect()
+            }
+        };
+        let mut rows: Vec<Document> =
+            names.into_iter().take(rows_max + 1).filter_map(|name| self.document_of(&key_of(name))).collect();
+        let more = rows_max < rows.len();
+        rows.truncate(rows_max);
+        QueryResult::Documents(Page { rows, more })
+    }
+
+    fn list_pings(&self, namespace: &Namespace, which: &WhichPings, rows: u32) -> QueryResult {
+        let rows_max = (rows as usize).clamp(1, limits::PAGE_ROWS_MAX);
+        let mut pings: BTreeMap<Arc<str>, WallTime> = BTreeMap::new();
+        let meant = |process: &str| match which {
+            WhichPings::After(after) => after.as_ref().is_none_or(|after| **after < *process),
+            WhichPings::Of(of) => **of == *process,
+        };
+        let mut note = |process: Arc<str>, ping: WallTime| {
+            if meant(&process) {
+                let known = pings.entry(process).or_default();
+                *known = ping.max(*known);
+            }
+        };
+        for ((of, process), record) in &self.state.processes {
+            if of == namespace {
+                note(process.as_str().into(), record.ping);
+            }
+        }
+        for (id, session) in &self.state.sessions {
+            let record = &session.record;
+            if record.namespace == *namespace {
+                let named = Some(&record.metadata.process).filter(|process| !process.is_empty());
+                note(named.cloned().unwrap_or_else(|| id.to_string().into()), record.renewed_wall);
+            }
+        }
+        let more = rows_max < pings.len();
+        let rows = pings.into_iter().take(rows_max).map(|(process, ping)| ProcessPing { process, ping }).collect();
+        QueryResult::Pings(Page { rows, more })
+    }
+}
+
+fn held_document(key: &LockKey, token: FencingToken, holder: &Holder) -> Document {
+    let mark = holder.document();
+    let metadata = &holder.request.metadata;
+    let named = Some(&metadata.process).filter(|process| !process.is_empty()).cloned();
+    let session = || holder.request.claim.session().map_or("".into(), |session| session.to_string().into());
+    Document {
+        lock: key.clone(),
+        state: if mark.is_some_and(|mark| mark.prepared) { DocumentState::Prepared } else { DocumentState::Held },
+        ts: mark.map_or_else(|| DocumentId::of_grant(holder.when, token), |mark| mark.ts),
+        process: named.unwrap_or_else(session),
+        who: metadata.name().into(),
+        why: Arc::clone(&metadata.why),
+        when: holder.when,
+        term: mark.and_then(|mark| mark.term),
+        token,
+        native: mark.is_none(),
     }
 }

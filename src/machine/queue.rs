@@ -8,18 +8,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Machine;
-use super::lock::Lock;
-use super::looked_at;
-use super::state::{ClaimState, Holder, Purpose, Waiter, permits_of};
-use super::waiters::Way;
 use crate::faults::{self, Fault};
-use crate::model::{Claim, Fairness, LockKey, Mode, QuotaKind, RequestId, SessionId};
+use crate::model::{Claim, Fairness, LockKey, Mode, QuotaKind, SessionId};
+use crate::state::{ClaimState, Holder, Lock, Purpose, Waiter, Way, looked_at};
 
 impl Machine {
     /// The first waiter from this place on that could be granted now, or that has run out; `None` where all of them have to
     /// wait on. Those that have run out while none could be granted are left to the sweep of deadlines.
     pub(super) fn next_in_queue(&self, key: &LockKey, from: u64) -> Option<u64> {
-        let lock = self.locks.get(key)?;
+        let lock = self.state.lock(key)?;
         if self.is_closed() {
             return None;
         }
@@ -68,9 +65,9 @@ impl Machine {
             (Purpose::Upgrade(token), _) => lock.admits_upgrade(token),
             (Purpose::Set, Claim::Request(request)) => {
                 let session = request.session;
-                let members = self.members_waiting(request, sequence);
+                let members = self.state.members_waiting(request, sequence);
                 let has = |key: &LockKey| {
-                    self.locks.get(key).is_some_and(|lock| self.member_fits(key, lock, sequence, session))
+                    self.state.lock(key).is_some_and(|lock| self.member_fits(key, lock, sequence, session))
                 };
                 if faults::on(Fault::SetGrantedInPart) {
                     return members.iter().any(has);
@@ -138,10 +135,10 @@ impl Machine {
         session: SessionId,
         at: &'a LockKey,
     ) -> impl Iterator<Item = (&'a LockKey, &'a Lock, &'a Holder)> {
-        let standings = self.sessions.get(&session).into_iter().flat_map(|session| session.claims());
+        let standings = self.state.claims(session);
         standings.filter(move |(_, key, _)| *key != at).filter_map(|(_, key, standing)| {
             let ClaimState::Holding(token) = standing else { return None };
-            let lock: &Lock = self.locks.get(key)?;
+            let lock: &Lock = self.state.lock(key)?;
             let holder: &Holder = lock.holders.get(&token)?;
             Some((key, lock, holder))
         })
@@ -157,7 +154,8 @@ impl Machine {
         let mut sets = Vec::new();
         for (key, lock, holder) in self.held_elsewhere(session, at) {
             for (sequence, waiter) in lock.queue.iter() {
-                let lacks = conflict(holder.request.mode, waiter.request.mode) && !lock.admits(waiter.request.mode);
+                let lacks =
+                    holder.request.mode.conflicts_with(waiter.request.mode) && !lock.admits(waiter.request.mode);
                 if waiter.purpose == Purpose::Set && lacks {
                     sets.push((*sequence, key.clone(), waiter.request.claim));
                 }
@@ -176,14 +174,15 @@ impl Machine {
         let (mut all, mut alone) = (BTreeSet::new(), BTreeSet::new());
         while let Some(((sequence, key), claim)) = work.pop_first() {
             for key in self.waits_at(key, claim, sequence) {
-                let Some(lock) = self.locks.get(&key) else { continue };
+                let Some(lock) = self.state.lock(&key) else { continue };
                 let Some(mode) = lock.queue.get(&sequence).map(|waiter| waiter.request.mode) else { continue };
                 let gone_through = if mode == Mode::Shared { &mut alone } else { &mut all };
                 if !gone_through.insert(key.clone()) {
                     continue;
                 }
                 for (behind, waiter) in lock.queue.range(sequence + 1..) {
-                    if conflict(mode, waiter.request.mode) && found.insert(*behind, waiter.request.claim).is_none() {
+                    if mode.conflicts_with(waiter.request.mode) && found.insert(*behind, waiter.request.claim).is_none()
+                    {
                         work.insert((*behind, key.clone()), waiter.request.claim);
                     }
                 }
@@ -195,7 +194,7 @@ impl Machine {
     /// Every queue where this waiter stands.
     fn waits_at(&self, key: LockKey, claim: Claim, sequence: u64) -> Vec<LockKey> {
         let members = match claim {
-            Claim::Request(request) => self.members_waiting(request, sequence),
+            Claim::Request(request) => self.state.members_waiting(request, sequence),
             Claim::Lease(_) => Vec::new(),
         };
         if members.is_empty() { vec![key] } else { members }
@@ -204,9 +203,9 @@ impl Machine {
     /// A new hold may let its session pass waiting sets elsewhere: checks those queues again. Where a set lacks these permits only
     /// now, the other holders' sessions may pass as well.
     pub(super) fn recheck_passing(&mut self, key: &LockKey, claim: Claim, mode: Mode) {
-        let Some(lock) = self.locks.get(key).filter(|lock| lock.queue.has_sets()) else { return };
+        let Some(lock) = self.state.lock(key).filter(|lock| lock.queue.has_sets()) else { return };
         let free = u64::from(lock.limit.unwrap_or_default()).saturating_sub(lock.permits_held + lock.permits_reserved);
-        if lock.queue.has_set_between(free, free + permits_of(mode)) {
+        if lock.queue.has_set_between(free, free + mode.permits()) {
             return self.holders_changed(key);
         }
         claim.session().into_iter().for_each(|id| self.look_again_for(id, key));
@@ -214,7 +213,7 @@ impl Machine {
 
     /// Sets that wait for this lock may lack only now what all its holders have, who may pass those sets elsewhere.
     pub(super) fn holders_changed(&mut self, key: &LockKey) {
-        let Some(lock) = self.locks.get(key).filter(|lock| lock.queue.has_sets()) else { return };
+        let Some(lock) = self.state.lock(key).filter(|lock| lock.queue.has_sets()) else { return };
         let sessions: BTreeSet<SessionId> =
             lock.holders.values().filter_map(|holder| holder.request.claim.session()).collect();
         sessions.into_iter().for_each(|id| self.look_again_for(id, key));
@@ -222,31 +221,9 @@ impl Machine {
 
     /// Looks again at every queue where this session waits, but for the lock that it came to hold: it passes sets elsewhere.
     fn look_again_for(&mut self, id: SessionId, held: &LockKey) {
-        let standings = self.sessions.get(&id).into_iter().flat_map(|session| session.claims());
+        let standings = self.state.claims(id);
         let waits = standings.filter(|(_, key, standing)| *key != held && matches!(standing, ClaimState::Waiting(_)));
         let keys: Vec<LockKey> = waits.map(|(_, key, _)| key.clone()).collect();
         keys.iter().for_each(|key| self.check_queue(key, 0));
-    }
-}
-
-/// Whether two cannot hold a lock together, or would take permits from each other.
-pub(super) fn conflict(one: Mode, other: Mode) -> bool {
-    one != Mode::Shared || other != Mode::Shared
-}
-
-/// Whether a hold in one mode is as good as one in the other: it may be entered again so.
-pub(super) fn covers(held: Mode, asked: Mode) -> bool {
-    match (held, asked) {
-        (Mode::Exclusive, Mode::Exclusive | Mode::Shared) | (Mode::Shared, Mode::Shared) => true,
-        (Mode::Permits(held), Mode::Permits(asked)) => 0 < asked && asked <= held,
-        (Mode::Exclusive | Mode::Shared | Mode::Permits(_), _) => false,
-    }
-}
-
-/// The request behind a set's claim.
-pub(super) fn request_of_set(waiter: &Waiter) -> Option<RequestId> {
-    match (waiter.purpose, waiter.request.claim) {
-        (Purpose::Set, Claim::Request(request)) => Some(request),
-        (Purpose::Set | Purpose::Hold | Purpose::Upgrade(_), _) => None,
     }
 }

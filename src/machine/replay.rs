@@ -13,10 +13,8 @@ use std::rc::Rc;
 
 use super::Machine;
 use super::advance::{BesideSets, Passing};
-use super::lock::Lock;
-use super::owners::{Lookup, Owned, OwnerKey, endless_hold};
-use super::state::{Holder, Purpose, Waiter};
 use crate::model::{FencingToken, Kind, LockKey, Mode, SessionId, WaitReason};
+use crate::state::{Holder, Lock, Lookup, Owned, OwnerKey, Purpose, Waiter};
 
 /// What an exclusive hold takes of a lock: more than all shared ones together.
 const WHOLE: i64 = 1 << 40;
@@ -190,7 +188,7 @@ impl<'m> Replay<'m> {
     }
 
     fn push_owner(&mut self, owner: &OwnerKey) -> Option<usize> {
-        let (key, owned) = self.machine.owners.get_key_value(owner)?;
+        let (key, owned) = self.machine.state.index.owners.get_key_value(owner)?;
         let (waits, keeps, parents) = (Vec::new(), Vec::new(), Vec::new());
         self.owners.push(Replayed { key, owned, unmet: 0, finished: false, waits, keeps, parents });
         Some(self.owners.len() - 1)
@@ -241,7 +239,7 @@ impl<'m> Replay<'m> {
         }
         for (key, place) in &owned.waits {
             let known = self.queue_numbers.get(key).is_some_and(|queue| *place < self.queues[*queue].end);
-            let Some((key, lock)) = machine.locks.get_key_value(key).filter(|_| !known) else { continue };
+            let Some((key, lock)) = machine.state.locks.get_key_value(key).filter(|_| !known) else { continue };
             // The first wait for a lock without holders is granted whatever else happens.
             let first = lock.holders.is_empty() && lock.queue.keys().next() == Some(place);
             if !first && lock.queue.get(place).is_some_and(|waiter| lock.endless_wait(waiter).is_some()) {
@@ -280,7 +278,7 @@ impl<'m> Replay<'m> {
     }
 
     fn add_hold(&mut self, queue: usize, token: FencingToken, holder: &Holder) {
-        let Some(owner) = endless_hold(holder).and_then(|owner| self.number(&owner)) else { return };
+        let Some(owner) = holder.endless_owner().and_then(|owner| self.number(&owner)) else { return };
         let (mode, takes) = (holder.request.mode, takes(holder.request.mode));
         let turn = Turn { owner, asks: Asks::Holds(token), mode, barges: false, granted: true, takes, keeps: takes };
         self.queues[queue].turns.push(turn);

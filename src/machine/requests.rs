@@ -2,13 +2,13 @@
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::state::Finished;
-use super::{Machine, RecordKey};
+use super::Machine;
 use crate::limits;
 use crate::model::{
     Access, Acquire, Alter, Alteration, Extras, Fairness, Grab, Metadata, Mode, Namespace, OnDeadlock, Outcome,
     Reentry, Refusal, Release, RequestId, SessionId, TakeLease,
 };
+use crate::state::{Finished, RecordKey};
 
 impl Machine {
     /// Opens a numbered command of a session: where that lives, if the command is new and is to be executed. Otherwise the
@@ -32,8 +32,8 @@ impl Machine {
 
     /// Refuses what names a session that has ended; ends one that has run out but was not yet swept.
     pub(super) fn live_session(&mut self, id: SessionId) -> Result<(), Refusal> {
-        let now = self.globals.now;
-        let deadline = self.sessions.get(&id).map(|session| session.record.deadline);
+        let now = self.state.globals.now;
+        let deadline = self.state.session(id).map(|session| session.record.deadline);
         if deadline.is_some_and(|deadline| deadline < now) {
             self.end_session(id, crate::model::EndReason::Expired);
             self.grant_ready();
@@ -46,7 +46,7 @@ impl Machine {
     /// The answer to this request if there is one; `None` for a new one, which is to be executed. Live requests are found
     /// by their locks before this is asked.
     pub(super) fn finished_answer(&self, request: RequestId, fingerprint: u64) -> Option<Outcome> {
-        let session = self.sessions.get(&request.session)?;
+        let session = self.state.session(request.session)?;
         let number = request.number;
         if let Some(done) = session.finished.get(&number) {
             let same = done.fingerprint.is_none_or(|known| known == fingerprint);
@@ -60,14 +60,14 @@ impl Machine {
 
     /// Drops remembered answers below what the client says it has seen.
     pub(super) fn forget_below(&mut self, id: SessionId, below: u64) {
-        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let Some(session) = self.state.sessions.get_mut(&id) else { return };
         if below <= session.record.window_floor {
             return;
         }
         session.record.window_floor = below;
-        self.dirty.touched(RecordKey::Session(id));
+        self.state.dirty.touched(RecordKey::Session(id));
         while let Some((oldest, _)) = session.finished.first_key_value().filter(|(oldest, _)| **oldest < below) {
-            self.dirty.gone(RecordKey::Finished(id, *oldest));
+            self.state.dirty.gone(RecordKey::Finished(id, *oldest));
             session.finished.pop_first();
         }
     }
@@ -75,7 +75,7 @@ impl Machine {
     /// Remembers the answer to a request, unless its client said that it will not ask again. When the window is full
     /// the lowest number is forgotten and the floor rises past it.
     pub(super) fn record_finished(&mut self, id: SessionId, number: u64, done: Finished) {
-        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let Some(session) = self.state.sessions.get_mut(&id) else { return };
         if number < session.record.window_floor || limits::OWN_REQUESTS_MIN <= number {
             return;
         }
@@ -88,12 +88,12 @@ impl Machine {
             forgotten = Some(lowest);
         }
         match before {
-            Some(_) => self.dirty.touched(RecordKey::Finished(id, number)),
-            None => self.dirty.born(RecordKey::Finished(id, number)),
+            Some(_) => self.state.dirty.touched(RecordKey::Finished(id, number)),
+            None => self.state.dirty.born(RecordKey::Finished(id, number)),
         }
         if let Some(lowest) = forgotten {
-            self.dirty.gone(RecordKey::Finished(id, lowest));
-            self.mark_dirty(RecordKey::Session(id));
+            self.state.dirty.gone(RecordKey::Finished(id, lowest));
+            self.state.mark(RecordKey::Session(id));
         }
     }
 

@@ -1,20 +1,18 @@
 //! Sessions: open, attach, disconnected, close, and the end of one; and where their requests wait or hold, at one lock each or
 //! at several for a set.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::expiry::DeadlineOf;
+use super::Machine;
 use super::grant::EndCause;
-use super::state::{ClaimState, Session, SessionRecord, Tombstone};
-use super::{Machine, RecordKey};
 use crate::faults::{self, Fault};
 use crate::limits;
 use crate::model::{
-    Attach, Attachment, BoundAdvice, DurationField, EndReason, EndSession, EventKind, LockKey, LogTime, Metadata,
-    Namespace, OpenSession, Outcome, Principal, QuotaKind, Reason, Refusal, RequestId, SessionClose, SessionId,
-    Setting, SmallMap, Subject, WaitEndReason,
+    Attach, Attachment, BoundAdvice, DurationField, EndReason, EndSession, EventKind, LogTime, Metadata, OpenSession,
+    Outcome, Principal, QuotaKind, Reason, Refusal, RequestId, SessionClose, SessionId, Setting, Subject,
+    WaitEndReason,
 };
+use crate::state::{ClaimState, DeadlineOf, RecordKey, SessionRecord, Tombstone};
 
 impl Machine {
     pub(super) fn open_session(&mut self, principal: &Principal, open: &OpenSession) -> Outcome {
@@ -24,9 +22,9 @@ impl Machine {
         if let Err(refusal) = self.session_bounds(open) {
             return Outcome::Refused(refusal);
         }
-        self.globals.sessions += 1;
-        let id = SessionId::new(self.globals.epoch, self.globals.sessions);
-        let now = self.globals.now;
+        self.state.globals.sessions += 1;
+        let id = SessionId::new(self.state.globals.epoch, self.state.globals.sessions);
+        let now = self.state.globals.now;
         let deadline = now.after_ms(open.ttl_ms);
         let record = SessionRecord {
             namespace: open.namespace.clone(),
@@ -43,28 +41,23 @@ impl Machine {
             renewal: 0,
             disconnected: false,
             renewed: now,
-            renewed_wall: self.globals.wall,
-            leaderless_ms: self.globals.leaderless_ms,
+            renewed_wall: self.state.globals.wall,
+            leaderless_ms: self.state.globals.leaderless_ms,
             accepts_hand_over: open.accepts_hand_over,
             window_floor: 0,
         };
-        self.sessions.insert(id, Box::new(Session::new(record)));
-        self.handles.insert((open.namespace.clone(), open.handle.clone()), id);
-        self.move_deadline(None, Some(deadline), DeadlineOf::Session(id));
-        self.usage_of(&open.namespace).sessions += 1;
-        self.totals.sessions += 1;
-        self.mark_dirty(RecordKey::Session(id));
+        self.state.insert_session(id, record);
         self.event(Some(open.namespace.clone()), Subject::Session(id), EventKind::SessionOpened);
         Outcome::Opened { session: id, ttl_ms: open.ttl_ms, deadline }
     }
 
     /// The answer where this handle is known: the same session for the instance that opened it, else a refusal.
     fn known_handle(&mut self, open: &OpenSession) -> Option<Outcome> {
-        let id = *self.handles.get(&(open.namespace.clone(), open.handle.clone()))?;
+        let id = *self.state.index.handles.get(&(open.namespace.clone(), open.handle.clone()))?;
         if self.live_session(id).is_err() {
             return Some(Outcome::Refused(Refusal::Tombstoned { reason: self.end_of(id) }));
         }
-        let record = &self.sessions.get(&id)?.record;
+        let record = &self.state.session(id)?.record;
         Some(if record.instance == open.instance {
             Outcome::Opened { session: id, ttl_ms: record.ttl_ms, deadline: record.deadline }
         } else {
@@ -85,7 +78,7 @@ impl Machine {
             let (field, advice) = (DurationField::DisconnectGrace, BoundAdvice::RaiseToFloor);
             return Err(Refusal::OutOfBounds { field, low, high: ttl, value: grace, advice });
         }
-        self.quotas.one_more(QuotaKind::Sessions, self.used(&open.namespace).sessions)
+        self.quotas.one_more(QuotaKind::Sessions, self.state.used(&open.namespace).sessions)
     }
 
     pub(super) fn attach(&mut self, attach: &Attach) -> Outcome {
@@ -96,7 +89,7 @@ impl Machine {
         if let Err(refusal) = self.proves(id, &attach.handle, &attach.namespace) {
             return Outcome::Refused(refusal);
         }
-        let Some(session) = self.sessions.get_mut(&id) else {
+        let Some(session) = self.state.sessions.get_mut(&id) else {
             return Outcome::Refused(self.session_ended(id));
         };
         let record = &mut session.record;
@@ -112,8 +105,8 @@ impl Machine {
 
     /// A full TTL from now; the session is connected again.
     pub(super) fn prolong_session(&mut self, id: SessionId) -> LogTime {
-        let (now, wall) = (self.globals.now, self.globals.wall);
-        let Some(session) = self.sessions.get_mut(&id) else { return now };
+        let (now, wall) = (self.state.globals.now, self.state.globals.wall);
+        let Some(session) = self.state.sessions.get_mut(&id) else { return now };
         let old = session.record.deadline;
         let told = now.after_ms(session.record.ttl_ms);
         let early = faults::on(Fault::EarlyExpiry);
@@ -122,15 +115,15 @@ impl Machine {
         session.record.disconnected = false;
         session.record.renewed = now;
         session.record.renewed_wall = wall;
-        session.record.leaderless_ms = self.globals.leaderless_ms;
-        self.mark_dirty(RecordKey::Session(id));
-        self.move_deadline(Some(old), Some(new), DeadlineOf::Session(id));
+        session.record.leaderless_ms = self.state.globals.leaderless_ms;
+        self.state.mark(RecordKey::Session(id));
+        self.state.index.move_deadline(Some(old), Some(new), DeadlineOf::Session(id));
         told
     }
 
     pub(super) fn disconnected(&mut self, id: SessionId, attachment: Attachment) -> Outcome {
-        let now = self.globals.now;
-        let Some(session) = self.sessions.get_mut(&id) else { return Outcome::Done };
+        let now = self.state.globals.now;
+        let Some(session) = self.state.sessions.get_mut(&id) else { return Outcome::Done };
         if session.record.attachment != attachment.0 {
             return Outcome::Done;
         }
@@ -138,8 +131,8 @@ impl Machine {
         let old = session.record.deadline;
         let new = session.record.disconnect_grace_ms.map_or(old, |grace| old.min(now.after_ms(grace)));
         session.record.deadline = new;
-        self.mark_dirty(RecordKey::Session(id));
-        self.move_deadline(Some(old), Some(new), DeadlineOf::Session(id));
+        self.state.mark(RecordKey::Session(id));
+        self.state.index.move_deadline(Some(old), Some(new), DeadlineOf::Session(id));
         Outcome::Done
     }
 
@@ -162,8 +155,8 @@ impl Machine {
             let (field, advice) = (DurationField::TtlMax, BoundAdvice::RestoresWait);
             return Outcome::Refused(Refusal::OutOfBounds { field, low, high, value: ttl_ms_max, advice });
         }
-        self.globals.ttl_ms_max_ever = self.globals.ttl_ms_max_ever.max(old).max(ttl_ms_max);
-        self.globals.ttl_ms_max = Some(ttl_ms_max);
+        self.state.globals.ttl_ms_max_ever = self.state.globals.ttl_ms_max_ever.max(old).max(ttl_ms_max);
+        self.state.globals.ttl_ms_max = Some(ttl_ms_max);
         Outcome::Done
     }
 
@@ -173,7 +166,7 @@ impl Machine {
         if let Err(refusal) = self.live_session(id) {
             return Outcome::Refused(refusal);
         }
-        if self.sessions.get(&id).is_none_or(|session| session.record.namespace != end.namespace) {
+        if self.state.session(id).is_none_or(|session| session.record.namespace != end.namespace) {
             // One of another namespace is as unknown here as one that never was.
             return Outcome::Refused(self.session_ended(id));
         }
@@ -189,21 +182,13 @@ impl Machine {
 
     /// As [`end_session`](Self::end_session), where an operator did it with the operator and the reason.
     fn end_session_as(&mut self, id: SessionId, reason: EndReason, broken: Option<(&Principal, &Reason)>) -> usize {
-        let Some(session) = self.sessions.remove(&id) else { return 0 };
-        self.move_deadline(Some(session.record.deadline), None, DeadlineOf::Session(id));
-        self.mark_dirty(RecordKey::Session(id));
-        for number in session.finished.keys() {
-            self.dirty.gone(RecordKey::Finished(id, *number));
-        }
-        if 1 < session.requests() {
-            self.sessions_with_several.remove(&(session.record.namespace.clone(), id));
-        }
+        let Some(session) = self.state.remove_session(id) else { return 0 };
         let ended = session.locks() + 1;
         let SessionRecord { namespace, handle, .. } = session.record;
-        let deadline = self.globals.now.after_ms(limits::TOMBSTONE_MS);
+        let deadline = self.state.globals.now.after_ms(limits::TOMBSTONE_MS);
         let why = broken.map(|(_, why)| why.clone());
         let tombstone = Tombstone { namespace: namespace.clone(), handle, reason, why: why.clone(), deadline };
-        self.tombstones.insert(id, tombstone);
+        self.state.insert_tombstone(id, tombstone);
         let claims = session.active.into_iter().flat_map(|(_, locks)| locks);
         for (lock, state) in claims {
             match state {
@@ -216,102 +201,14 @@ impl Machine {
             }
         }
         self.event(Some(namespace), Subject::Session(id), EventKind::SessionEnded { reason, why });
-        self.move_deadline(None, Some(deadline), DeadlineOf::Tombstone(id));
-        self.mark_dirty(RecordKey::Tombstone(id));
-        self.totals.sessions -= 1;
         ended
     }
 }
 
-impl Session {
-    /// A session that has asked for nothing yet.
-    pub(super) fn new(record: SessionRecord) -> Self {
-        Self { record, active: SmallMap::new(), locks: 0, finished: SmallMap::new() }
-    }
-
-    /// Every lock that one of its requests waits for or holds, by request.
-    pub(super) fn claims(&self) -> impl Iterator<Item = (u64, &LockKey, ClaimState)> {
-        self.active.iter().flat_map(|(number, locks)| locks.iter().map(move |(key, state)| (*number, key, *state)))
-    }
-
-    /// The locks that this request waits for or holds.
-    pub(super) fn claims_of(&self, number: u64) -> impl Iterator<Item = (&LockKey, ClaimState)> {
-        self.active.get(&number).into_iter().flatten().map(|(key, state)| (key, *state))
-    }
-
-    /// How many of its requests wait or hold.
-    pub(super) fn requests(&self) -> usize {
-        self.active.len()
-    }
-
-    /// How many locks its requests wait for or hold. A lock counts once for each of its requests.
-    pub(super) fn locks(&self) -> usize {
-        self.locks
-    }
-
-    /// Whether this request waits or holds.
-    pub(super) fn is_active(&self, number: u64) -> bool {
-        self.active.contains_key(&number)
-    }
-
-    /// Its own metadata, for a request with equal metadata, as most have: both then share it.
-    pub(super) fn shared_metadata(&self, metadata: &Metadata) -> Option<Arc<Metadata>> {
-        let own = &self.record.metadata;
-        (**own == *metadata).then(|| Arc::clone(own))
-    }
-
-    /// Notes where this request stands now.
-    pub(super) fn add_claim(&mut self, number: u64, key: &LockKey, state: ClaimState) {
-        let before = match self.active.get_mut(&number) {
-            Some(locks) => locks.insert(key.clone(), state),
-            None => self.active.insert(number, (key.clone(), state).into()).and(None),
-        };
-        self.locks += usize::from(before.is_none());
-    }
-
-    /// The request has ended at this lock. Returns whether it waits for no other lock and holds none.
-    fn remove_claim(&mut self, number: u64, key: &LockKey) -> bool {
-        let Some(locks) = self.active.get_mut(&number) else { return true };
-        self.locks -= usize::from(locks.remove(key).is_some());
-        let over = locks.is_empty();
-        if over {
-            self.active.remove(&number);
-        }
-        over
-    }
-}
-
 impl Machine {
-    /// Notes where this request stands now.
-    pub(super) fn add_claim(&mut self, request: RequestId, key: &LockKey, state: ClaimState) {
-        let Some(session) = self.sessions.get_mut(&request.session) else { return };
-        let before = session.requests();
-        session.add_claim(request.number, key, state);
-        if before == 1 && session.requests() == 2 {
-            self.sessions_with_several.insert((session.record.namespace.clone(), request.session));
-        }
-    }
-
-    /// The request has ended at this lock. Returns whether its session lives and the request waits for another lock or holds one.
-    pub(super) fn remove_claim(&mut self, request: RequestId, key: &LockKey) -> bool {
-        let Some(session) = self.sessions.get_mut(&request.session) else { return false };
-        let before = session.requests();
-        let over = session.remove_claim(request.number, key);
-        if before == 2 && session.requests() == 1 {
-            self.sessions_with_several.remove(&(session.record.namespace.clone(), request.session));
-        }
-        !over
-    }
-
-    /// The index as the sessions say that it should be.
-    pub(super) fn derived_sessions_with_several(&self) -> BTreeSet<(Namespace, SessionId)> {
-        let several = self.sessions.iter().filter(|(_, session)| 1 < session.requests());
-        several.map(|(id, session)| (session.record.namespace.clone(), *id)).collect()
-    }
-
     /// The metadata of a request, shared with its session where both are equal.
     pub(super) fn share_metadata(&self, request: RequestId, metadata: &Metadata) -> Arc<Metadata> {
-        let shared = self.sessions.get(&request.session).and_then(|session| session.shared_metadata(metadata));
+        let shared = self.state.session(request.session).and_then(|session| session.shared_metadata(metadata));
         shared.unwrap_or_else(|| Arc::new(metadata.clone()))
     }
 }

@@ -3,20 +3,15 @@
 //! An upgrade that waits stands at the head of the queue, under the sequence number 0 that no other waiter has: so there
 //! is one of them at most, and everybody else is behind it.
 
+use super::Machine;
 use super::hold::HoldChange;
-use super::lock::Lock;
-use super::owners::Change;
-use super::state::{ClaimState, HoldEntry, Holder, Purpose, Request, Waiter};
-use super::{Machine, RecordKey};
 use crate::faults::{self, Fault};
 use crate::limits;
 use crate::model::{
     Claim, EndReason, EventKind, FencingToken, Grant, Kind, LockKey, LogTime, Mode, Outcome, Patience, QuotaKind,
     Refusal, RequestId, WaitEndReason,
 };
-
-/// The sequence number of an upgrade that waits.
-pub(super) const HEAD: u64 = 0;
+use crate::state::{HEAD, HoldEntry, Holder, Lock, Purpose, RecordKey, Request, Waiter};
 
 impl Lock {
     /// Whether this shared hold could be the only one now.
@@ -36,7 +31,7 @@ impl Machine {
         }
         self.claim_changes(key, claim);
         self.end_cached(key, token);
-        let holder = self.locks.get_mut(key).and_then(|lock| lock.holders.get_mut(&token));
+        let holder = self.state.holder_mut(key, token);
         let Some(holder) = holder else { return Outcome::Refused(Refusal::NotHeld { lock: key.clone() }) };
         holder.request.mode = Mode::Shared;
         let upgrade = holder.extras.as_mut().and_then(|extras| extras.upgrade.take());
@@ -45,7 +40,7 @@ impl Machine {
             let ended = Outcome::HoldEnded { reason: EndReason::Released };
             self.finish_request(key, claim, upgrade.number, upgrade.fingerprint, ended);
         }
-        self.mark_dirty(RecordKey::Holder(key.clone(), token));
+        self.state.mark(RecordKey::Holder(key.clone(), token));
         self.check_queue(key, 0);
         self.happened(key, Some((claim, token)), EventKind::Downgraded, Some(Mode::Shared));
         Outcome::Downgraded
@@ -57,7 +52,7 @@ impl Machine {
             Ok(waiter) => waiter,
             Err(refusal) => return Outcome::Refused(refusal),
         };
-        if self.locks.get(key).is_some_and(|lock| lock.admits_upgrade(token)) {
+        if self.state.lock(key).is_some_and(|lock| lock.admits_upgrade(token)) {
             let asked = HoldEntry { number: request.number, fingerprint: change.fingerprint };
             return match self.make_exclusive(key, token, asked, 0) {
                 Some(grant) => Outcome::Granted(grant),
@@ -80,7 +75,7 @@ impl Machine {
             let session = change.session();
             return Err(Refusal::AlreadyHeld { lock: key.clone(), session, token: Some(token) });
         }
-        let Some(lock) = self.locks.get(key) else { return Err(Refusal::NotHeld { lock: key.clone() }) };
+        let Some(lock) = self.state.lock(key) else { return Err(Refusal::NotHeld { lock: key.clone() }) };
         if let Some(Purpose::Upgrade(first)) = lock.queue.get(&HEAD).map(|waiter| waiter.purpose) {
             return Err(Refusal::Held {
                 lock: key.clone(),
@@ -96,7 +91,7 @@ impl Machine {
             return Err(Refusal::Held { lock: key.clone(), holder, closed });
         }
         if waits {
-            self.quotas.one_more(QuotaKind::Waiters, self.used(&key.namespace).waiters)?;
+            self.quotas.one_more(QuotaKind::Waiters, self.state.used(&key.namespace).waiters)?;
         }
         let request = Request {
             claim: Claim::Request(change.alter.request),
@@ -105,15 +100,15 @@ impl Machine {
             extras: None,
             ..holder.request.clone()
         };
-        let (since, deadline) = (self.globals.now, self.wait_deadline(patience));
+        let (since, deadline) = (self.state.globals.now, self.wait_deadline(patience));
         Ok(Waiter { request, since, deadline, lease: None, purpose: Purpose::Upgrade(token), tries: false })
     }
 
     /// When a session's wait ends by itself; a try waits behind a cached hold only.
     pub(super) fn wait_deadline(&self, patience: Patience) -> Option<LogTime> {
         match patience {
-            Patience::For { ms } => Some(self.globals.now.after_ms(ms.min(limits::PATIENCE_MS_MAX))),
-            Patience::Try => Some(self.globals.now.after_ms(limits::TRY_BEHIND_CACHED_MS)),
+            Patience::For { ms } => Some(self.state.globals.now.after_ms(ms.min(limits::PATIENCE_MS_MAX))),
+            Patience::Try => Some(self.state.globals.now.after_ms(limits::TRY_BEHIND_CACHED_MS)),
             Patience::Session => None,
         }
     }
@@ -135,35 +130,22 @@ impl Machine {
     pub(super) fn grant_upgrade(&mut self, key: &LockKey, token: FencingToken) {
         let Some(waiter) = self.remove_waiter(key, HEAD) else { return };
         let Claim::Request(RequestId { number, .. }) = waiter.request.claim else { return };
-        let waited_ms = self.globals.now.ms_since(waiter.since);
+        let waited_ms = self.state.globals.now.ms_since(waiter.since);
         self.make_exclusive(key, token, HoldEntry { number, fingerprint: waiter.request.fingerprint }, waited_ms);
     }
 
     /// Makes a shared hold exclusive, under a new token; all its requests stand there from now on.
     fn make_exclusive(&mut self, key: &LockKey, from: FencingToken, asked: HoldEntry, waited_ms: u64) -> Option<Grant> {
         let token = if faults::on(Fault::UpgradeKeepsToken) { from } else { self.next_token() };
-        let lock = self.locks.get_mut(key)?;
-        let mut holder = lock.holders.remove(&from)?;
-        self.index_hold(key, from, &holder, Change::Went);
-        for end in holder.own_ends(key, from) {
-            self.deadlines.remove(&end);
-        }
-        self.deadlines.extend(holder.own_ends(key, token));
+        let mut holder = self.state.remove_holder(key, from)?;
         holder.request.mode = Mode::Exclusive;
         holder.extras_mut().upgrade = Some(asked);
         let grant = holder.grant(token, asked.number);
         let session = holder.request.claim.session()?;
-        let numbers: Vec<u64> = holder.entries().map(|entered| entered.number).collect();
-        self.index_hold(key, token, &holder, Change::Came);
-        self.locks.get_mut(key)?.holders.insert(token, holder);
-        for number in numbers {
-            self.index_claim(key, Claim::Request(RequestId { session, number }), ClaimState::Holding(token));
-        }
+        self.state.insert_holder(key, token, holder);
         self.check_holder(key, token);
         self.capacity_changes(key);
         self.holders_changed(key);
-        self.mark_dirty(RecordKey::Holder(key.clone(), from));
-        self.mark_dirty(RecordKey::Holder(key.clone(), token));
         let claim = Claim::Request(RequestId { session, number: asked.number });
         let kind = EventKind::Upgraded { from, waited_ms };
         self.happened(key, Some((claim, token)), kind, Some(Mode::Exclusive));
@@ -172,7 +154,7 @@ impl Machine {
 
     /// The upgrade of a hold that has ended waits no longer.
     pub(super) fn end_upgrade_of(&mut self, key: &LockKey, token: FencingToken, reason: EndReason) {
-        let head = self.locks.get(key).and_then(|lock| lock.queue.get(&HEAD));
+        let head = self.state.waiter(key, HEAD);
         if head.is_some_and(|waiter| waiter.purpose == Purpose::Upgrade(token)) {
             self.end_wait_as(key, HEAD, WaitEndReason::HoldEnded, Outcome::HoldEnded { reason });
         }

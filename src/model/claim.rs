@@ -22,4 +22,13 @@ impl Claim {
             Claim::Lease(_) => None,
         }
     }
+
+    /// The session's request, if it is one.
+    #[must_use]
+    pub fn request(self) -> Option<RequestId> {
+        match self {
+            Claim::Request(request) => Some(request),
+            Claim::Lease(_) => None,
+        }
+    }
 }

@@ -1,8 +1,10 @@
-//! What a lock is.
+//! What a lock is, and what each way to hold one means for the others.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+
+use super::Mode;
 
 /// What a name is in use as. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -19,5 +21,41 @@ impl fmt::Display for Kind {
             Kind::Lock => "lock",
             Kind::Semaphore => "semaphore",
         })
+    }
+}
+
+impl Mode {
+    /// The kind of lock that it asks for.
+    #[must_use]
+    pub fn kind(self) -> Kind {
+        match self {
+            Mode::Exclusive | Mode::Shared => Kind::Lock,
+            Mode::Permits(_) => Kind::Semaphore,
+        }
+    }
+
+    /// Permits that it uses up; 0 for a lock.
+    #[must_use]
+    pub fn permits(self) -> u64 {
+        match self {
+            Mode::Exclusive | Mode::Shared => 0,
+            Mode::Permits(count) => u64::from(count),
+        }
+    }
+
+    /// Whether two cannot hold a lock together, or would take permits from each other.
+    #[must_use]
+    pub fn conflicts_with(self, other: Self) -> bool {
+        self != Mode::Shared || other != Mode::Shared
+    }
+
+    /// Whether a hold in this mode is as good as one in the other: it may be entered again so.
+    #[must_use]
+    pub fn covers(self, asked: Self) -> bool {
+        match (self, asked) {
+            (Mode::Exclusive, Mode::Exclusive | Mode::Shared) | (Mode::Shared, Mode::Shared) => true,
+            (Mode::Permits(held), Mode::Permits(asked)) => 0 < asked && asked <= held,
+            (Mode::Exclusive | Mode::Shared | Mode::Permits(_), _) => false,
+        }
     }
 }

@@ -16,7 +16,7 @@ use super::store::{awaited_file, on_files, synced};
 use super::types::Types;
 use crate::codec;
 use crate::limits::{CHECKPOINT_FIRST_MS, REBUILD_RECORDS};
-use crate::machine::RecordKey;
+use crate::state::RecordKey;
 use crate::storage::{Checkpoint, Head, SnapshotFile};
 
 impl Shared {
@@ -72,13 +72,13 @@ impl Shared {
             core.ledger.fold(&mut core.machine);
             // The whole table contains every pending change.
             drop(core.ledger.take_pending());
-            core.machine.record_keys().collect()
+            core.machine.state().record_keys().collect()
         };
         let mut records = BTreeMap::new();
         for piece in keys.chunks(REBUILD_RECORDS) {
             {
                 let core = self.core();
-                let found = piece.iter().filter_map(|key| Some((key, core.machine.record(key)?)));
+                let found = piece.iter().filter_map(|key| Some((key, core.machine.state().record(key)?)));
                 records.extend(found.map(|(key, record)| codec::encode_record(key, &record)));
             }
             tokio::task::yield_now().await;

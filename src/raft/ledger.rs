@@ -61,8 +61,8 @@ impl Ledger {
     /// Takes up every record that the machine touched since the last fold. What came and went since the last checkpoint
     /// leaves nothing to write.
     pub(super) fn fold(&mut self, machine: &mut Machine) {
-        machine.take_dirty(|machine, key| {
-            let (key, value) = match machine.record(&key) {
+        machine.take_dirty(|state, key| {
+            let (key, value) = match state.record(&key) {
                 Some(record) => {
                     let (key, value) = codec::encode_record(&key, &record);
                     (key, Some(value))

@@ -91,7 +91,7 @@ impl Backup {
         let membership = membership.map_err(|error| damaged(format!("a membership: {error}")))?;
         let stored = StoredMembership::new(Some(from_log_id(id)), membership);
         let origin = Origin { peers_id: restoring.cluster_id, ..self.origin };
-        let records = self.machine.records();
+        let records = self.machine.state().records();
         let mut records: Vec<_> = records.map(|(key, record)| codec::encode_record(&key, &record)).collect();
         records.sort();
         let ledger = Ledger::of(&records);

@@ -106,7 +106,7 @@ impl Core {
         if stretch != self.machine.now().0 / DIGEST_MS {
             self.ledger.fold(&mut self.machine);
             self.ledger.remember(id.index);
-        } else if FOLD_RECORDS <= self.machine.dirty_records() {
+        } else if FOLD_RECORDS <= self.machine.state().dirty_records() {
             self.ledger.fold(&mut self.machine);
         }
         Ok(applied)

@@ -2,8 +2,8 @@
 
 use super::mirror::{Watched, entry};
 use crate::limits;
-use crate::machine::RecordKey;
 use crate::model::*;
+use crate::state::RecordKey;
 
 fn name(text: &str) -> LockName {
     LockName::parse(text).expect("legal")
@@ -244,7 +244,7 @@ fn a_lock_keeps_no_limit() {
     let applied =
         watched.apply(&entry(0, vec![], vec![open(1, 60_000), Command::Acquire(asks), Command::TakeLease(taken)]));
     assert!(applied.commands[1..].iter().all(|reply| matches!(reply.outcome, Outcome::Granted(_))), "{applied:?}");
-    let semaphores = watched.machine.record_keys().filter(|key| matches!(key, RecordKey::Semaphore(_)));
+    let semaphores = watched.machine.state().record_keys().filter(|key| matches!(key, RecordKey::Semaphore(_)));
     assert_eq!(semaphores.count(), 0);
     watched.compare_mirror();
 }

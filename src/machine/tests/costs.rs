@@ -216,7 +216,7 @@ fn a_limit_over_all_grants_all() {
         let began = Instant::now();
         apply(&mut machine, set_limit(WAITERS_A_LOCK_MAX as u32));
         eprintln!("{waiters} granted at once, sets {sets}: {:?}", began.elapsed());
-        assert!(machine.locks[&lock].queue.is_empty());
+        assert!(machine.state.locks[&lock].queue.is_empty());
     }
 }
 
@@ -279,7 +279,7 @@ fn hand_overs(machine: &mut Machine, numbers: &mut u64) -> Duration {
     let began = Instant::now();
     let key = LockKey { namespace: Namespace::default(), name: LockName::parse(lock).expect("legal") };
     for _ in 0..OPERATIONS {
-        let token = *machine.locks[&key].holders.keys().next().expect("held");
+        let token = *machine.state.locks[&key].holders.keys().next().expect("held");
         *numbers += 2;
         apply(machine, acquire(3, *numbers, lock, None));
         apply(machine, release(3, *numbers + 1, lock, token));

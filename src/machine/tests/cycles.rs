@@ -8,8 +8,8 @@ use super::mirror::{Watched, entry};
 use super::naive::Naive;
 use super::random::Random;
 use crate::machine::Machine;
-use crate::machine::state::ClaimState;
 use crate::model::*;
+use crate::state::ClaimState;
 
 const STORIES: u64 = 2_200;
 pub(super) const COMMANDS_A_STORY: u64 = 60;
@@ -184,7 +184,7 @@ impl Story {
 }
 
 fn holds(machine: &Machine) -> impl Iterator<Item = (SessionId, LockName, FencingToken)> {
-    let sessions = machine.sessions.iter();
+    let sessions = machine.state.sessions.iter();
     sessions.flat_map(|(id, session)| {
         session.claims().filter_map(|(_, key, standing)| match standing {
             ClaimState::Holding(token) => Some((*id, key.name.clone(), token)),
@@ -195,7 +195,7 @@ fn holds(machine: &Machine) -> impl Iterator<Item = (SessionId, LockName, Fencin
 
 /// Who waits where, by place.
 fn waits(machine: &Machine) -> Vec<(LockKey, u64, Claim)> {
-    let queues = machine.locks.iter();
+    let queues = machine.state.locks.iter();
     queues
         .flat_map(|(key, lock)| lock.queue.iter().map(|(at, waiter)| (key.clone(), *at, waiter.request.claim)))
         .collect()
@@ -212,7 +212,7 @@ fn go_on(machine: &Machine) -> (Vec<RequestId>, usize) {
         let mut parties: BTreeMap<(SessionId, String), (bool, Holds)> = BTreeMap::new();
         let mut parents = Vec::new();
         let mut waits = Vec::new();
-        for (key, lock) in &machine.locks {
+        for (key, lock) in &machine.state.locks {
             for (token, holder) in &lock.holders {
                 let (Claim::Request(request), owner) = (holder.request.claim, &holder.request.owner) else { continue };
                 let name = owner.as_ref().map_or(format!("#{}", request.number), ToString::to_string);

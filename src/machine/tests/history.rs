@@ -197,7 +197,7 @@ fn plain_history(seed: u64) -> Vec<HistoryRecord> {
         records.extend(read(&machine, None, &mut after, 100));
         if asked == granted && !held.is_empty() {
             restarts += 1;
-            let dump: Vec<_> = machine.records().collect();
+            let dump: Vec<_> = machine.state().records().collect();
             machine = Machine::from_records(dump).expect("a machine");
         }
     }
@@ -237,7 +237,7 @@ fn history_costs_little() {
     const PAIRS: u64 = 20_000;
     let run = |off: bool| {
         let mut machine = Machine::new();
-        machine.history.off = off;
+        machine.state.history.off = off;
         machine.apply(1, &entry(1, vec![], vec![open("default", 1)]));
         let entries: Vec<_> = (1..=PAIRS).map(pair).collect();
         let began = Instant::now();

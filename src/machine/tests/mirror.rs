@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::machine::{Applied, Machine, Record, RecordKey};
+use crate::machine::{Applied, Machine};
 use crate::model::{Command, Entry, EventKind, LogTime, Mode, Principal, Renewal, Submission, WallTime};
+use crate::state::{Record, RecordKey};
 
 /// A machine, and the records that its dirty keys have carried elsewhere so far.
 #[derive(Default)]
@@ -32,7 +33,7 @@ impl Watched {
         }
         for event in &*applied.events {
             let EventKind::Granted { mode: Mode::Permits { .. }, .. } = event.kind else { continue };
-            let Some(lock) = event.subject.lock().and_then(|key| self.machine.locks.get(key)) else { continue };
+            let Some(lock) = event.subject.lock().and_then(|key| self.machine.state.locks.get(key)) else { continue };
             let (used, limit) = (lock.permits_held + lock.permits_reserved, u64::from(lock.limit.unwrap_or_default()));
             assert!(used <= limit, "{used} of {limit} permits are used after {event:?}");
         }
@@ -41,8 +42,8 @@ impl Watched {
     /// What a mirror on disk does after each entry: writes what is dirty, removes what is gone.
     pub(crate) fn carry_over(&mut self) {
         let mirror = &mut self.mirror;
-        self.machine.take_dirty(|machine, key| {
-            match machine.record(&key) {
+        self.machine.take_dirty(|state, key| {
+            match state.record(&key) {
                 Some(record) => mirror.insert(key, record),
                 None => mirror.remove(&key),
             };
@@ -51,13 +52,13 @@ impl Watched {
 
     /// Panics unless the mirror equals a full dump and makes the same machine again.
     pub(crate) fn compare_mirror(&self) -> Machine {
-        let dump: BTreeMap<_, _> = self.machine.records().collect();
+        let dump: BTreeMap<_, _> = self.machine.state().records().collect();
         assert_eq!(self.mirror, dump, "the mirror after entry {}", self.machine.applied());
         let restored = Machine::from_records(dump.clone()).expect("the records of a machine make a machine");
         if let Err(broken) = restored.check() {
             panic!("restored after entry {}: {broken}", self.machine.applied());
         }
-        assert_eq!(restored.records().collect::<BTreeMap<_, _>>(), dump, "restored records");
+        assert_eq!(restored.state().records().collect::<BTreeMap<_, _>>(), dump, "restored records");
         restored
     }
 }

@@ -188,7 +188,7 @@ fn compare(seed: u64, table: &mut Table) {
         *table.entry(of_cached("Named")).or_default() +=
             named.iter().filter(|tokens| !tokens.is_empty()).count() as u64;
         assert_eq!(shown(&watched.machine), naive.naive.documents(), "documents of story {seed}, entry {index}");
-        let pings = watched.machine.documents.pings.keys();
+        let pings = watched.machine.state.processes.keys();
         let pings: Vec<_> = pings.map(|(of, process)| (of.clone(), process.to_string())).collect();
         assert_eq!(pings, naive.naive.processes(), "processes of story {seed}, entry {index}");
         if index % 16 == 0 {

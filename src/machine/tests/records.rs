@@ -4,7 +4,8 @@
 
 use super::mirror::Watched;
 use super::random::Story;
-use crate::machine::{Machine, Record};
+use crate::machine::Machine;
+use crate::state::Record;
 
 const ENTRIES: u64 = 300;
 
@@ -17,7 +18,10 @@ fn equal_logs_give_equal_records() {
             let entry = story.entry(first.machine.next_deadline());
             let applied = first.apply(&entry);
             assert_eq!(applied, second.apply(index, &entry), "story {seed}, entry {index}");
-            assert!(first.machine.records().eq(second.records()), "records of story {seed}, entry {index}");
+            assert!(
+                first.machine.state().records().eq(second.state().records()),
+                "records of story {seed}, entry {index}"
+            );
             story.learn(&entry, &applied);
         }
     }
@@ -37,11 +41,14 @@ fn a_restored_machine_goes_on_like_the_first() {
             if let Some(restored) = &mut restored {
                 let machine: &mut Machine = restored;
                 assert_eq!(applied, machine.apply(index, &entry), "story {seed}, entry {index}");
-                assert!(first.machine.records().eq(machine.records()), "records of story {seed}, entry {index}");
+                assert!(
+                    first.machine.state().records().eq(machine.state().records()),
+                    "records of story {seed}, entry {index}"
+                );
             }
             if index % 40 == 0 {
                 restored = Some(first.compare_mirror());
-                for (_, record) in first.machine.records() {
+                for (_, record) in first.machine.state().records() {
                     match record {
                         Record::Holder(holder) => {
                             ending += usize::from(holder.ends().is_some());

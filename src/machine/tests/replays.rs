@@ -8,8 +8,8 @@ use super::naive::Naive;
 use super::random::Random;
 use crate::machine::Machine;
 use crate::machine::cycle::Search;
-use crate::machine::owners::OwnerKey;
 use crate::model::*;
+use crate::state::OwnerKey;
 
 const STORIES: u64 = 150;
 /// The stories of this test begin here.
@@ -45,7 +45,7 @@ fn a_replay_and_the_naive_model_agree() {
             let entry = entry(story.stamp(at), vec![], vec![command]);
             machine.apply(machine.applied() + 1, &entry);
             naive.apply(&entry);
-            let mut owners: Vec<OwnerKey> = machine.owners.keys().cloned().collect();
+            let mut owners: Vec<OwnerKey> = machine.state.index.owners.keys().cloned().collect();
             owners.sort();
             let mut steps = usize::MAX;
             let together = machine.replay(&owners, &mut steps).expect("there are enough steps");

@@ -82,7 +82,7 @@ impl Driven {
         let mut machine = self.0.clone();
         machine.restore(restoring);
         machine.check().expect("sound");
-        let again = Machine::from_records(machine.records().collect::<Vec<_>>()).expect("records");
+        let again = Machine::from_records(machine.state().records().collect::<Vec<_>>()).expect("records");
         again.check().expect("sound from its records");
         Self(again)
     }
@@ -213,7 +213,7 @@ fn the_first_cluster_id_stays() {
     let mut before = backed_up();
     assert_eq!(before.0.cluster_id(), None);
     assert_eq!([5, 6].map(|cluster_id| configured(&mut before, cluster_id)), [Some(5); 2]);
-    let records: Vec<_> = before.0.records().collect();
+    let records: Vec<_> = before.0.state().records().collect();
     assert_eq!(Machine::from_records(records).expect("a state").cluster_id(), Some(5));
     let mut after = before.restored(NOON, false);
     assert_eq!((after.0.cluster_id(), after.0.settings()), (Some(7), None));

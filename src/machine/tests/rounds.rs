@@ -86,7 +86,7 @@ fn a_hundred_thousand_documents_are_freed_in_rounds() {
     let again = driven.apply(1, vec![unlock_all(None)]);
     assert_eq!(again.commands[0].outcome, Outcome::Freed { locks: 0 }, "they are freed already");
     released += count(&again, "released");
-    assert_eq!(driven.0.globals.unlocking.len(), 1, "the second command is the first again");
+    assert_eq!(driven.0.state.globals.unlocking.len(), 1, "the second command is the first again");
     driven.0.check().expect("whole");
     let mut stamp = 2;
     while 0 < driven.0.totals().holders {
@@ -120,7 +120,7 @@ fn what_was_freed_is_free_between_two_rounds() {
     let again = driven.outcome(1, grab(last - 2, documents + 1));
     assert!(matches!(again, Outcome::Granted(_)), "{again:?}");
     driven.0.check().expect("whole");
-    let mut restored = Driven(Machine::from_records(driven.0.records()).expect("records make a machine"));
+    let mut restored = Driven(Machine::from_records(driven.0.state().records()).expect("records make a machine"));
     for stamp in 2..8 {
         assert_eq!(driven.apply(stamp, vec![]), restored.apply(stamp, vec![]), "restored between two rounds");
     }
@@ -160,9 +160,13 @@ fn queues_open_in_rounds_after_a_restore() {
     let most = limits::SWEEP_AN_ENTRY_MAX + limits::QUEUES_OPENED_AT_ONCE_MAX;
     assert!(granted <= most, "{granted} in one entry");
     assert!((granted as u64) < QUEUES, "one entry opened all queues");
-    assert_eq!(driven.0.locks[&key(QUEUES)].holders.len(), 1, "its queue was served before the command came to it");
+    assert_eq!(
+        driven.0.state.locks[&key(QUEUES)].holders.len(),
+        1,
+        "its queue was served before the command came to it"
+    );
     driven.0.check().expect("whole");
-    let restored = Machine::from_records(driven.0.records()).expect("records make a machine");
+    let restored = Machine::from_records(driven.0.state().records()).expect("records make a machine");
     let mut restored = Driven(restored);
     let applied = driven.apply(over + 1, vec![]);
     assert_eq!(applied, restored.apply(over + 1, vec![]), "restored between two rounds");

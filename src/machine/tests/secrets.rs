@@ -21,7 +21,7 @@ fn tells(bytes: &[u8]) -> bool {
 
 /// Every question that can be asked of this machine.
 fn questions(machine: &Machine) -> Vec<Query> {
-    let namespaces: BTreeSet<Namespace> = machine.usage.keys().cloned().collect();
+    let namespaces: BTreeSet<Namespace> = machine.state.index.usage.keys().cloned().collect();
     let mut queries = vec![Query::Totals];
     for namespace in namespaces {
         let (rows, of) = (u32::MAX, || namespace.clone());
@@ -34,7 +34,7 @@ fn questions(machine: &Machine) -> Vec<Query> {
             Query::Pings { namespace: of(), which: WhichPings::After(None), rows },
         ]);
     }
-    for (key, lock) in &machine.locks {
+    for (key, lock) in &machine.state.locks {
         queries.push(Query::Inspect { lock: key.clone() });
         queries.push(Query::Explain(About::Lock(key.clone())));
         queries.push(Query::Tokens { lock: key.clone() });
@@ -47,7 +47,7 @@ fn questions(machine: &Machine) -> Vec<Query> {
             .chain(lock.queue.values().map(|own| own.request.claim));
         queries.extend(claims.map(|claim| Query::Claim { lock: Some(key.clone()), claim }));
     }
-    queries.extend(machine.sessions.keys().map(|session| Query::Explain(About::Session(*session))));
+    queries.extend(machine.state.sessions.keys().map(|session| Query::Explain(About::Session(*session))));
     queries
 }
 
@@ -74,7 +74,7 @@ fn handles_are_never_told() {
                 answers += 1;
                 assert!(!tells(&encode_message(Kind::Answer, &answer)), "story {seed}, entry {at}: {question:?}");
             }
-            let records = watched.machine.records();
+            let records = watched.machine.state().records();
             stored += records.filter(|(_, record)| tells(&encode_message(Kind::Record, record))).count();
         }
     }

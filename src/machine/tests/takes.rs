@@ -1,11 +1,12 @@
 //! A take is stored once: in its hold or wait while it is live, in a record of its own once it is over.
 
 use super::mirror::{Watched, entry};
-use crate::machine::{Machine, Record, RecordKey};
+use crate::machine::Machine;
 use crate::model::{
     Command, EndReason, Handle, LeaseRequestId, LockKey, LockName, LogTime, Metadata, Mode, Namespace, Outcome,
     Patience, Renewal, RenewalTarget, TakeLease,
 };
+use crate::state::{Record, RecordKey};
 
 fn key() -> LockKey {
     LockKey { namespace: Namespace::default(), name: LockName::parse("dam").expect("legal") }
@@ -43,7 +44,7 @@ fn restart(watched: &mut Watched) {
 }
 
 fn records_of_takes(machine: &Machine) -> usize {
-    machine.records().filter(|(_, record)| matches!(record, Record::FinishedLease(_))).count()
+    machine.state().records().filter(|(_, record)| matches!(record, Record::FinishedLease(_))).count()
 }
 
 /// What a command writes, apart from the counters and the history.
@@ -112,10 +113,11 @@ fn the_handle_of_a_waiting_take_proves_its_later_hold() {
 fn a_take_is_live_or_finished() {
     let mut watched = Watched::default();
     said(&mut watched, take(1));
-    let live: Vec<_> = watched.machine.records().collect();
+    let live: Vec<_> = watched.machine.state().records().collect();
     said(&mut watched, drop_of(1));
     let over = watched
         .machine
+        .state()
         .records()
         .find(|(key, _)| matches!(key, RecordKey::FinishedLease(..)))
         .expect("it is remembered");

@@ -5,8 +5,8 @@ use super::cycles::{open, set_limit};
 use super::mirror::{Watched, entry};
 use crate::limits;
 use crate::machine::Machine;
-use crate::machine::count_of;
 use crate::model::*;
+use crate::state::count_of;
 
 const FEW: u64 = 200;
 const MANY: u64 = 400;
@@ -352,9 +352,13 @@ fn a_namespace_that_uses_nothing_is_forgotten() {
         let commands = vec![acquire(number, 1, "lock", None), acquire(number, 2, "lock", None)];
         watched.apply(&entry(0, vec![], commands));
     }
-    assert_eq!(watched.machine.usage.len(), 50);
+    assert_eq!(watched.machine.state.index.usage.len(), 50);
     let close = |number| Command::CloseSession { session: SessionId::new(0, number), end: SessionClose::Done };
     watched.apply(&entry(0, vec![], (1..=50).map(close).collect()));
     watched.apply(&entry(limits::TOMBSTONE_MS + 1, vec![], vec![]));
-    assert_eq!(watched.machine.usage.len(), 0, "all sessions have ended, and their tombstones are forgotten");
+    assert_eq!(
+        watched.machine.state.index.usage.len(),
+        0,
+        "all sessions have ended, and their tombstones are forgotten"
+    );
 }

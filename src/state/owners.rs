@@ -5,63 +5,42 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::Machine;
-use super::lock::Lock;
-use super::looked_at;
-use super::state::{ClaimState, Holder, Purpose, Request, Waiter};
+use super::{Change, ClaimState, Holder, Indexes, Lock, Purpose, Request, Waiter, looked_at};
 use crate::model::{FencingToken, LockKey, Owner, Parent, Reentry, SessionId};
 
 /// One line of execution: a session and an owner that it named.
-pub(super) type OwnerKey = (SessionId, Owner);
+pub(crate) type OwnerKey = (SessionId, Owner);
 
 /// A hash map that is only looked up: its order must not matter.
-pub(super) type Lookup<K, V> = HashMap<K, V, foldhash::fast::FixedState>;
+pub(crate) type Lookup<K, V> = HashMap<K, V, foldhash::fast::FixedState>;
 
 /// All named owners that have a claim, or a nested run that has one.
-pub(super) type Owners = Lookup<OwnerKey, Owned>;
+pub(crate) type Owners = Lookup<OwnerKey, Owned>;
 
 /// The claims of one owner.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Owned {
+pub(crate) struct Owned {
     /// Its waits, by queue and place.
-    pub(super) waits: BTreeSet<(LockKey, u64)>,
+    pub(crate) waits: BTreeSet<(LockKey, u64)>,
     /// Its holds, by lock and token.
-    pub(super) holds: BTreeSet<(LockKey, FencingToken)>,
+    pub(crate) holds: BTreeSet<(LockKey, FencingToken)>,
     /// Nested runs that it waits for.
-    pub(super) children: BTreeMap<OwnerKey, Nested>,
+    pub(crate) children: BTreeMap<OwnerKey, Nested>,
     /// The owners of which it is a nested run.
-    pub(super) parents: BTreeMap<OwnerKey, Nested>,
+    pub(crate) parents: BTreeMap<OwnerKey, Nested>,
 }
 
 /// How many claims of a nested run name its parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Nested {
+pub(crate) struct Nested {
     claims: usize,
     /// Those of them that do not end by themselves.
-    pub(super) endless: usize,
-}
-
-/// How an index changes.
-#[derive(Clone, Copy, PartialEq)]
-pub(super) enum Change {
-    /// What it lists is new.
-    Came,
-    /// What it lists has ended.
-    Went,
-}
-
-impl Change {
-    pub(super) fn put<T: Ord>(self, set: &mut BTreeSet<T>, item: T) {
-        match self {
-            Self::Came => drop(set.insert(item)),
-            Self::Went => drop(set.remove(&item)),
-        }
-    }
+    pub(crate) endless: usize,
 }
 
 impl Owned {
     /// The owner's oldest hold of this lock, or else its first wait.
-    pub(super) fn claim_at(&self, key: &LockKey) -> Option<ClaimState> {
+    pub(crate) fn claim_at(&self, key: &LockKey) -> Option<ClaimState> {
         let first = (key.clone(), FencingToken::new(0, 0));
         let mut holds = self.holds.range(first..).take_while(|(at, _)| at == key).inspect(|_| looked_at());
         let hold = holds.next().map(|(_, token)| ClaimState::Holding(*token));
@@ -69,23 +48,23 @@ impl Owned {
     }
 
     /// Its places in the queue of this lock.
-    pub(super) fn waits_at(&self, key: &LockKey) -> impl Iterator<Item = u64> {
+    pub(crate) fn waits_at(&self, key: &LockKey) -> impl Iterator<Item = u64> {
         let all = (key.clone(), 0)..=(key.clone(), u64::MAX);
         self.waits.range(all).map(|(_, place)| *place)
     }
 
     /// Whether one claim is all that there is of it, and no other owner waits for its end.
-    pub(super) fn is_single(&self) -> bool {
+    pub(crate) fn is_single(&self) -> bool {
         self.waits.len() + self.holds.len() == 1 && self.children.is_empty() && self.parents.is_empty()
     }
 
     /// The nested runs without whose end it never finishes.
-    pub(super) fn endless_children(&self) -> impl Iterator<Item = &OwnerKey> {
+    pub(crate) fn endless_children(&self) -> impl Iterator<Item = &OwnerKey> {
         self.children.iter().filter(|(_, nested)| 0 < nested.endless).map(|(child, _)| child)
     }
 
     /// The owners that never finish without its end.
-    pub(super) fn endless_parents(&self) -> impl Iterator<Item = &OwnerKey> {
+    pub(crate) fn endless_parents(&self) -> impl Iterator<Item = &OwnerKey> {
         self.parents.iter().filter(|(_, nested)| 0 < nested.endless).map(|(parent, _)| parent)
     }
 }
@@ -106,14 +85,14 @@ impl Nested {
 
 impl Request {
     /// Its session and owner, where it names both.
-    pub(super) fn owner_key(&self) -> Option<OwnerKey> {
+    pub(crate) fn owner_key(&self) -> Option<OwnerKey> {
         self.claim.session().zip(self.owner.clone())
     }
 }
 
 impl Waiter {
     /// Whether the hold that it is to get ends by itself.
-    pub(super) fn is_for_a_while(&self) -> bool {
+    pub(crate) fn is_for_a_while(&self) -> bool {
         self.lease.is_some() || self.request.choices().at_most_ms.is_some()
     }
 
@@ -123,9 +102,16 @@ impl Waiter {
     }
 }
 
+impl Holder {
+    /// Its owner, where only a release ends the hold.
+    pub(crate) fn endless_owner(&self) -> Option<OwnerKey> {
+        self.request.owner_key().filter(|_| !self.ends_by_itself())
+    }
+}
+
 impl Lock {
     /// The owner of a wait in this queue that only a grant or a cancel ends. An upgrade ends with the hold that it is for.
-    pub(super) fn endless_wait(&self, waiter: &Waiter) -> Option<OwnerKey> {
+    pub(crate) fn endless_wait(&self, waiter: &Waiter) -> Option<OwnerKey> {
         let lasts = match waiter.purpose {
             Purpose::Upgrade(token) => self.holders.get(&token).is_some_and(|holder| !holder.ends_by_itself()),
             Purpose::Hold | Purpose::Set => true,
@@ -134,27 +120,22 @@ impl Lock {
     }
 }
 
-/// The owner of a hold that only a release ends.
-pub(super) fn endless_hold(holder: &Holder) -> Option<OwnerKey> {
-    holder.request.owner_key().filter(|_| !holder.ends_by_itself())
-}
-
-impl Machine {
-    pub(super) fn index_wait(&mut self, key: &LockKey, place: u64, waiter: &Waiter, change: Change) {
+impl Indexes {
+    pub(super) fn change_wait(&mut self, key: &LockKey, place: u64, waiter: &Waiter, change: Change) {
         let Some(owner) = waiter.request.owner_key() else { return };
         self.change_owned(owner.clone(), |owned| change.put(&mut owned.waits, (key.clone(), place)));
         // The hold may end by itself once it is granted, though the run goes on.
         let endless = !waiter.ends_by_itself() && !waiter.is_for_a_while();
-        self.index_parent(owner, waiter.request.choices().parent.as_ref(), endless, change);
+        self.change_parent(owner, waiter.request.choices().parent.as_ref(), endless, change);
     }
 
-    pub(super) fn index_hold(&mut self, key: &LockKey, token: FencingToken, holder: &Holder, change: Change) {
+    pub(super) fn change_hold(&mut self, key: &LockKey, token: FencingToken, holder: &Holder, change: Change) {
         let Some(owner) = holder.request.owner_key() else { return };
         self.change_owned(owner.clone(), |owned| change.put(&mut owned.holds, (key.clone(), token)));
-        self.index_parent(owner, holder.request.choices().parent.as_ref(), !holder.ends_by_itself(), change);
+        self.change_parent(owner, holder.request.choices().parent.as_ref(), !holder.ends_by_itself(), change);
     }
 
-    fn index_parent(&mut self, child: OwnerKey, parent: Option<&Parent>, endless: bool, change: Change) {
+    fn change_parent(&mut self, child: OwnerKey, parent: Option<&Parent>, endless: bool, change: Change) {
         // No owner waits for its own end.
         let parent = parent.map(|parent| (parent.session, parent.owner.clone())).filter(|parent| *parent != child);
         let Some(parent) = parent else { return };
@@ -168,19 +149,5 @@ impl Machine {
         if *owned == Owned::default() {
             self.owners.remove(&owner);
         }
-    }
-
-    /// The index as the locks say that it should be.
-    pub(super) fn derived_owners(&self) -> Owners {
-        let mut machine = Machine::new();
-        for (key, lock) in &self.locks {
-            for (token, holder) in &lock.holders {
-                machine.index_hold(key, *token, holder, Change::Came);
-            }
-            for (place, waiter) in lock.queue.iter() {
-                machine.index_wait(key, *place, waiter, Change::Came);
-            }
-        }
-        machine.owners
     }
 }

@@ -5,9 +5,9 @@ use std::collections::hash_map::Entry;
 
 use serde::{Deserialize, Serialize};
 
-use super::Machine;
-use super::state::{
-    Delayed, Finished, FinishedLease, FreeDocument, Globals, Holder, ProcessRecord, SessionRecord, Tombstone, Waiter,
+use super::{
+    Delayed, Finished, FinishedLease, FreeDocument, Globals, Holder, ProcessRecord, SessionRecord, State, Tombstone,
+    Waiter,
 };
 use crate::history::Segment;
 use crate::model::{Announcement, FencingToken, LeaseRequestId, LockKey, Namespace, ProcessId, SessionId};
@@ -82,7 +82,7 @@ pub enum Record {
 /// The keys of records that changed. Nobody reads them in order: a hash map, whose hasher has a fixed seed, costs a fraction
 /// of a tree of names.
 #[derive(Debug, Clone, Default)]
-pub(super) struct DirtyKeys {
+pub(crate) struct DirtyKeys {
     changes: HashMap<RecordKey, Change, foldhash::fast::FixedState>,
 }
 
@@ -97,17 +97,17 @@ enum Change {
 
 impl DirtyKeys {
     /// It is, was, or may be another one than before.
-    pub(super) fn touched(&mut self, key: RecordKey) {
+    pub(crate) fn touched(&mut self, key: RecordKey) {
         self.changes.entry(key).or_insert(Change::Touched);
     }
 
     /// It was made just now: there was none under this key.
-    pub(super) fn born(&mut self, key: RecordKey) {
+    pub(crate) fn born(&mut self, key: RecordKey) {
         self.changes.entry(key).or_insert(Change::Born);
     }
 
     /// It is no more. One that came since the keys were last taken leaves nothing behind, as most holds do.
-    pub(super) fn gone(&mut self, key: RecordKey) {
+    pub(crate) fn gone(&mut self, key: RecordKey) {
         match self.changes.entry(key) {
             Entry::Occupied(found) if *found.get() == Change::Born => drop(found.remove_entry()),
             Entry::Occupied(_) => {}
@@ -116,12 +116,7 @@ impl DirtyKeys {
     }
 }
 
-/// Records that do not make a machine; the text names the record.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the records do not make a state: {0}")]
-pub struct CorruptRecords(pub String);
-
-impl Machine {
+impl State {
     /// Hands out the keys of all records touched since the last call, each once, in no order that means anything; of those
     /// that came and went since then, none. The memory that they took is kept: filling it again costs more than everything
     /// else about them.
@@ -154,17 +149,15 @@ impl Machine {
                 self.sessions.get(id)?.finished.get(number).cloned().map(Record::Finished)
             }
             RecordKey::Tombstone(id) => self.tombstones.get(id).cloned().map(Record::Tombstone),
-            RecordKey::Holder(lock, token) => {
-                self.locks.get(lock)?.holders.get(token).map(|holder| Record::Holder(holder.as_ref().clone()))
-            }
-            RecordKey::Waiter(lock, sequence) => self.locks.get(lock)?.queue.get(sequence).cloned().map(Record::Waiter),
+            RecordKey::Holder(lock, token) => self.holder(lock, *token).cloned().map(Record::Holder),
+            RecordKey::Waiter(lock, place) => self.waiter(lock, *place).cloned().map(Record::Waiter),
             RecordKey::FinishedLease(lock, take) => {
                 self.finished_leases.get(&(lock.clone(), *take)).cloned().map(Record::FinishedLease)
             }
             RecordKey::Node(id) => self.nodes.get(id).cloned().map(Record::Node),
-            RecordKey::Document(lock) => self.documents.free.get(lock).cloned().map(Record::Document),
+            RecordKey::Document(lock) => self.documents.get(lock).cloned().map(Record::Document),
             RecordKey::Process(namespace, process) => {
-                self.documents.pings.get(&(namespace.clone(), process.clone())).copied().map(Record::Process)
+                self.processes.get(&(namespace.clone(), process.clone())).copied().map(Record::Process)
             }
             RecordKey::Delay(lock, token) => self.locks.get(lock)?.delays.get(token).cloned().map(Record::Delay),
             RecordKey::History(namespace, number) => {
@@ -203,8 +196,8 @@ impl Machine {
             .flat_map(|(key, lock)| lock.delays.keys().map(|token| RecordKey::Delay(key.clone(), *token)));
         let takes = self.finished_leases.keys().map(|(lock, take)| RecordKey::FinishedLease(lock.clone(), *take));
         let nodes = self.nodes.keys().map(|id| RecordKey::Node(*id));
-        let documents = self.documents.free.keys().map(|lock| RecordKey::Document(lock.clone()));
-        let pings = self.documents.pings.keys();
+        let documents = self.documents.keys().map(|lock| RecordKey::Document(lock.clone()));
+        let pings = self.processes.keys();
         let processes = pings.map(|(namespace, process)| RecordKey::Process(namespace.clone(), process.clone()));
         let segments = self.history.segments();
         let segments = segments.map(|(namespace, number)| RecordKey::History(namespace.clone(), number));

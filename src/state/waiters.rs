@@ -4,15 +4,72 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 use std::ops::Deref;
 
-use super::looked_at;
-use super::queue::conflict;
-use super::state::{Purpose, Waiter};
+use serde::{Deserialize, Serialize};
+
+use super::{Request, looked_at};
 use crate::limits;
-use crate::model::Mode;
+use crate::model::{Fairness, FencingToken, Handle, LogTime, Mode, RequestId};
+
+/// A waiter in a lock's queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiter {
+    /// What it asks for.
+    pub request: Request,
+    /// Since when.
+    pub since: LogTime,
+    /// It waits while log time is at most this; `None` waits as long as its session lives.
+    pub deadline: Option<LogTime>,
+    /// The end of its own that the hold is to have.
+    pub lease: Option<LeaseWanted>,
+    /// What it is to get.
+    pub purpose: Purpose,
+    /// It is a try, which waits a moment behind a cached hold and is then told who holds the lock.
+    pub tries: bool,
+}
+
+/// A lease that begins with the grant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseWanted {
+    /// The secret that will prove it, for a take.
+    pub handle: Option<Handle>,
+    /// How long it lasts, in milliseconds.
+    pub ms: u64,
+}
+
+/// What a waiter is to get. New variants are added at the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Purpose {
+    /// A hold of its own.
+    Hold,
+    /// The shared hold with this token made exclusive.
+    Upgrade(FencingToken),
+    /// A hold of its own, together with those of other locks.
+    Set,
+}
+
+impl Waiter {
+    /// Whether it may pass others that barge, and be passed by them.
+    pub(crate) fn barges(&self) -> bool {
+        self.request.choices().fairness == Fairness::Barging
+    }
+
+    /// The request of the set that it belongs to.
+    pub(crate) fn set_request(&self) -> Option<RequestId> {
+        self.request.claim.request().filter(|_| self.purpose == Purpose::Set)
+    }
+
+    /// The secret of a take.
+    pub(crate) fn take_handle(&self) -> Option<Handle> {
+        self.lease.as_ref().and_then(|lease| lease.handle.clone())
+    }
+}
+
+/// The place of an upgrade that waits: no other waiter has it.
+pub(crate) const HEAD: u64 = 0;
 
 /// Waiters by place number: first come, first served. Reads like the map that it is.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Waiters {
+pub(crate) struct Waiters {
     by_place: BTreeMap<u64, Waiter>,
     /// Derived. A queue without waiters has none.
     index: Option<Box<Index>>,
@@ -32,12 +89,12 @@ struct Index {
 
 /// How a lock is asked for, as far as it matters for who is in the way.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Way {
-    pub(super) mode: Mode,
-    pub(super) barges: bool,
+pub(crate) struct Way {
+    pub(crate) mode: Mode,
+    pub(crate) barges: bool,
 }
 
-pub(super) const WAYS: usize = 4;
+pub(crate) const WAYS: usize = 4;
 
 impl Way {
     const EACH: [Self; WAYS] = [
@@ -49,14 +106,14 @@ impl Way {
     /// Every fair waiter is in the way of this one, and no other.
     const BEHIND_FAIR: Self = Self::EACH[3];
 
-    pub(super) fn at(self) -> usize {
+    pub(crate) fn at(self) -> usize {
         2 * usize::from(self.barges) + usize::from(self.mode != Mode::Shared)
     }
 
     /// Whether this waiter is in the way of a later one, unless that may pass it. A barging one passes no fair waiter, not
     /// even where both could hold the lock.
-    pub(super) fn is_blocked_by(self, ahead: &Waiter) -> bool {
-        let conflict = conflict(ahead.request.mode, self.mode);
+    pub(crate) fn is_blocked_by(self, ahead: &Waiter) -> bool {
+        let conflict = ahead.request.mode.conflicts_with(self.mode);
         if self.barges { !ahead.barges() && (conflict || ahead.purpose == Purpose::Hold) } else { conflict }
     }
 }
@@ -80,7 +137,7 @@ impl Deref for Waiters {
 
 impl Waiters {
     /// A new waiter: at the end, or an upgrade at the head.
-    pub(super) fn insert(&mut self, place: u64, waiter: Waiter) {
+    pub(crate) fn insert(&mut self, place: u64, waiter: Waiter) {
         self.index.get_or_insert_default().add(place, &waiter);
         self.by_place.insert(place, waiter);
     }
@@ -90,7 +147,7 @@ impl Waiters {
         self.by_place.insert(place, waiter);
     }
 
-    pub(super) fn remove(&mut self, place: u64) -> Option<Waiter> {
+    pub(crate) fn remove(&mut self, place: u64) -> Option<Waiter> {
         let waiter = self.by_place.remove(&place)?;
         match &mut self.index {
             Some(index) if !self.by_place.is_empty() => index.remove(place, &waiter, &self.by_place),
@@ -99,47 +156,39 @@ impl Waiters {
         Some(waiter)
     }
 
+    /// Builds the index as the waiters say that it should be.
     pub(super) fn derive_index(&mut self) {
-        self.index = self.derived_index();
-    }
-
-    /// The index as the waiters say that it should be.
-    fn derived_index(&self) -> Option<Box<Index>> {
         let mut index = Box::<Index>::default();
         self.by_place.iter().for_each(|(place, waiter)| index.add(*place, waiter));
-        (!self.by_place.is_empty()).then_some(index)
-    }
-
-    pub(super) fn is_indexed(&self) -> bool {
-        self.index == self.derived_index()
+        self.index = (!self.by_place.is_empty()).then_some(index);
     }
 
     /// How many of them wait as part of a set.
-    pub(super) fn sets(&self) -> usize {
+    pub(crate) fn sets(&self) -> usize {
         self.index.iter().flat_map(|index| index.sets.values()).sum()
     }
 
-    pub(super) fn has_sets(&self) -> bool {
+    pub(crate) fn has_sets(&self) -> bool {
         self.index.as_ref().is_some_and(|index| !index.sets.is_empty())
     }
 
     /// Whether a set wants more permits than `free`, but not more than `were_free`.
-    pub(super) fn has_set_between(&self, free: u64, were_free: u64) -> bool {
+    pub(crate) fn has_set_between(&self, free: u64, were_free: u64) -> bool {
         free < were_free
             && self.index.as_ref().is_some_and(|index| index.sets.range(free + 1..=were_free).next().is_some())
     }
 
     /// The first waiter that is in the way of one who asks so at the end of the queue.
-    pub(super) fn first_in_the_way(&self, way: Way) -> Option<u64> {
-        if self.by_place.contains_key(&super::upgrade::HEAD) {
-            return Some(super::upgrade::HEAD);
+    pub(crate) fn first_in_the_way(&self, way: Way) -> Option<u64> {
+        if self.by_place.contains_key(&HEAD) {
+            return Some(HEAD);
         }
         self.index.as_ref()?.first_in_the_way[way.at()].map(NonZeroU64::get)
     }
 
     /// The first barging waiter that is admitted and has no fair waiter ahead. Of many that want different amounts only
     /// those with the smallest are looked at: work is bounded, and where anyone is admitted one is found.
-    pub(super) fn first_barging(&self, admits: impl Fn(Mode) -> bool) -> Option<u64> {
+    pub(crate) fn first_barging(&self, admits: impl Fn(Mode) -> bool) -> Option<u64> {
         let wants = self.index.iter().flat_map(|index| index.barging.values());
         let firsts = wants
             .take(limits::BARGING_WANTS_LOOKED_AT_MAX)

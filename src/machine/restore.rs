@@ -1,0 +1,91 @@
+//! A backup's records become the beginning of a new cluster. The new cluster does not know what was granted after the backup was
+//! made, and clients may still believe in it. So every session ends, tokens and session ids go on above all that came before, and
+//! nothing is granted for the longest time that an unknown grant can last.
+
+use std::ops::Bound;
+
+use super::Machine;
+use crate::limits;
+use crate::model::{EndReason, LockKey, Refusal, Restoring};
+use crate::state::{DeadlineOf, RecordKey};
+
+impl Machine {
+    /// Turns the state of a backup into the beginning of a new cluster's, as of the log position after its last.
+    ///
+    /// - Every session has ended; leases and documents, which name no session, are as they were.
+    /// - No token or session id that follows was ever handed out: the epoch is larger, and so is the counter's start.
+    /// - The cluster has the id that was drawn for it. No node is known, and no settings are: the first leader sets its own.
+    pub fn restore(&mut self, restoring: Restoring) {
+        let ttl_ms_max = self.ttl_ms_bounds().1.max(self.state.globals.ttl_ms_max_ever).max(restoring.ttl_ms_max);
+        self.state.globals.applied += 1;
+        self.state.globals.wall = self.state.globals.wall.max(restoring.wall);
+        self.state.globals.epoch = restoring.epoch_after(self.state.globals.epoch);
+        self.state.globals.tokens = restoring.counter();
+        self.state.globals.sessions = restoring.counter();
+        self.close(if restoring.at_once { 0 } else { ttl_ms_max });
+        let sessions: Vec<_> = self.state.sessions.keys().copied().collect();
+        for id in sessions {
+            self.end_session(id, EndReason::Broken);
+        }
+        self.grant_ready();
+        self.state.globals.settings = None;
+        self.state.globals.cluster_id = Some(restoring.cluster_id);
+        let nodes: Vec<_> = std::mem::take(&mut self.state.nodes).into_keys().collect();
+        nodes.into_iter().for_each(|node| self.state.mark(RecordKey::Node(node)));
+        self.state.mark(RecordKey::Globals);
+        self.events.clear();
+    }
+
+    /// The cluster epoch of new tokens.
+    #[must_use]
+    pub fn epoch(&self) -> u16 {
+        self.state.globals.epoch
+    }
+
+    /// For how long nothing is granted, in milliseconds; 0 where grants come.
+    #[must_use]
+    pub fn closed_ms(&self) -> u64 {
+        self.state.globals.closed_until.map_or(0, |until| until.ms_since(self.state.globals.now))
+    }
+
+    /// Grants nothing for so long.
+    fn close(&mut self, ms: u64) {
+        self.state.index.move_deadline(self.state.globals.closed_until, None, DeadlineOf::Opening);
+        self.state.globals.closed_until = (ms != 0).then(|| self.state.globals.now.after_ms(ms));
+        self.state.globals.opening = None;
+        self.state.index.move_deadline(None, self.state.globals.closed_until, DeadlineOf::Opening);
+    }
+
+    /// The time is over: looks at a bounded number of queues, and goes on in the same or the next sweep. Returns how many.
+    pub(super) fn open_again(&mut self) -> usize {
+        let max = limits::QUEUES_OPENED_AT_ONCE_MAX;
+        let from = self.state.globals.opening.take().map_or(Bound::Unbounded, Bound::Included);
+        let locks = self.state.locks.range((from, Bound::Unbounded)).take(max + 1);
+        let mut keys: Vec<LockKey> = locks.map(|(key, _)| key.clone()).collect();
+        let next = if keys.len() <= max { None } else { keys.pop() };
+        keys.iter().for_each(|key| self.check_queue(key, 0));
+        match next {
+            Some(_) => self.state.globals.opening = next,
+            None => self.close(0),
+        }
+        keys.len().max(1)
+    }
+
+    /// Whether the time without grants is over, but this lock's queue was not looked at yet.
+    pub(super) fn is_yet_to_open(&self, key: &LockKey) -> bool {
+        let over = self.state.globals.closed_until.is_some() && !self.is_closed();
+        over && self.state.globals.opening.as_ref().is_none_or(|next| next <= key)
+    }
+
+    /// Whether nothing may be granted at all.
+    pub(super) fn is_closed(&self) -> bool {
+        self.state.globals.closed_until.is_some_and(|until| self.state.globals.now <= until)
+    }
+
+    /// Refuses while nothing may be granted.
+    pub(super) fn open_for_grants(&self) -> Result<(), Refusal> {
+        if self.is_closed() { Err(Refusal::Closed { left_ms: self.closed_ms() }) } else { Ok(()) }
+    }
+}
+
+const _: () = assert!(limits::TTL_MS_MAX_DEFAULT <= limits::TTL_MS_MAX, "what a restore waits out is bounded");

@@ -1,0 +1,118 @@
+//! Free documents and signs of life, and where documents are found by `ts` and by process; and the commands that free many of
+//! them: a bounded number at once, the others by the sweeps that follow.
+//!
+//! A command that meets one of the others frees it first, so that no command finds a document held that was freed.
+
+use std::ops::Bound;
+
+use super::Machine;
+use crate::limits;
+use crate::model::{EndReason, FencingToken, LockKey, LockName, Namespace, Outcome};
+use crate::state::{DeadlineOf, Unlocking, WhichHeld, looked_at};
+
+impl Machine {
+    /// Frees these documents. Returns how many there were, however many of them are left to the sweep.
+    pub(super) fn unlock_many(&mut self, namespace: &Namespace, which: WhichHeld) -> Outcome {
+        let newest = FencingToken::new(self.state.globals.epoch, self.state.globals.tokens);
+        let (namespace, since, next) = (namespace.clone(), self.state.globals.now, LockName::least());
+        let unlocking = Unlocking { namespace, which, newest, since, next };
+        let all = self.meant(&unlocking).filter_map(|(name, token)| Some((name, token?)));
+        // What an earlier command freed is not freed again.
+        let locks = all.filter(|(name, token)| !self.is_freed(&unlocking.namespace, name, *token)).count() as u64;
+        let (_, left) = self.unlock_some(unlocking);
+        if let Some(left) = left {
+            self.go_on_with(|unlocking| {
+                // What is left of an earlier one of the same kind is part of this one.
+                unlocking.retain(|other| other.namespace != left.namespace || other.which != left.which);
+                unlocking.push(left);
+            });
+        }
+        Outcome::Freed { locks }
+    }
+
+    /// Goes on with the oldest of these commands. Returns how many documents it went through.
+    pub(super) fn unlock_more(&mut self) -> usize {
+        let Some(first) = self.state.globals.unlocking.first().cloned() else { return 0 };
+        let (looked_at, left) = self.unlock_some(first);
+        self.go_on_with(|unlocking| match left {
+            Some(left) => unlocking[0] = left,
+            None => drop(unlocking.remove(0)),
+        });
+        looked_at
+    }
+
+    /// Changes what the sweep goes on with.
+    fn go_on_with(&mut self, change: impl FnOnce(&mut Vec<Unlocking>)) {
+        let before = self.state.globals.unlocking.first().map(|first| first.since);
+        change(&mut self.state.globals.unlocking);
+        let after = self.state.globals.unlocking.first().map(|first| first.since);
+        self.state.index.move_deadline(before, after, DeadlineOf::Unlocking);
+    }
+
+    /// Frees the document of this lock where a command freed it that the sweep goes on with.
+    pub(super) fn unlock_at(&mut self, key: &LockKey) {
+        let held = self.state.lock(key).and_then(|lock| lock.holders.first_key_value());
+        let Some(token) = held.map(|(token, _)| *token) else { return };
+        if self.is_freed(&key.namespace, &key.name, token) {
+            self.end_hold(key, token, EndReason::Released, None);
+        }
+    }
+
+    /// Whether a command freed this document that the sweep goes on with.
+    fn is_freed(&self, namespace: &Namespace, name: &LockName, token: FencingToken) -> bool {
+        self.state.globals.unlocking.iter().any(|unlocking| {
+            let left = unlocking.namespace == *namespace && unlocking.next <= *name;
+            left && self.meant_at(unlocking, name) == Some(token)
+        })
+    }
+
+    /// Goes through a bounded number of names. Returns how many, and what is left.
+    fn unlock_some(&mut self, mut unlocking: Unlocking) -> (usize, Option<Unlocking>) {
+        let max = limits::DOCUMENTS_UNLOCKED_AT_ONCE_MAX;
+        let mut names: Vec<(LockName, Option<FencingToken>)> = self.meant(&unlocking).take(max + 1).collect();
+        let next = if names.len() <= max { None } else { names.pop() };
+        for (name, token) in &names {
+            if let Some(token) = token {
+                let key = LockKey { namespace: unlocking.namespace.clone(), name: name.clone() };
+                self.end_hold(&key, *token, EndReason::Released, None);
+            }
+        }
+        let left = next.map(|(next, _)| {
+            unlocking.next = next;
+            unlocking
+        });
+        (names.len().max(1), left)
+    }
+
+    /// Names that may be meant, from the first on that was not gone through; with the token of the hold that is.
+    fn meant<'a>(&'a self, of: &'a Unlocking) -> impl Iterator<Item = (LockName, Option<FencingToken>)> + 'a {
+        let (process, stamp) = match &of.which {
+            WhichHeld::Process(process, _) => {
+                (Some(self.state.index.documents.held_by(&of.namespace, process.as_str())), None)
+            }
+            WhichHeld::Stamp(ts) => (None, Some(self.state.index.documents.stamped(&of.namespace, *ts, &of.next))),
+        };
+        let from = (Bound::Included(&of.next), Bound::Unbounded);
+        let process = process.flatten().into_iter().flat_map(move |held| held.range::<LockName, _>(from));
+        let names = process.map(|(name, _)| name).chain(stamp.into_iter().flatten());
+        names.map(move |name| {
+            looked_at();
+            (name.clone(), self.meant_at(of, name))
+        })
+    }
+
+    /// The token of the hold of this name, where it is meant.
+    fn meant_at(&self, of: &Unlocking, name: &LockName) -> Option<FencingToken> {
+        let key = LockKey { namespace: of.namespace.clone(), name: name.clone() };
+        let (token, holder) = self.state.lock(&key)?.holders.first_key_value()?;
+        let mark = holder.document().filter(|_| *token <= of.newest)?;
+        let meant = match &of.which {
+            WhichHeld::Process(process, term) => {
+                let in_term = term.is_none_or(|term| mark.term.is_some_and(|of| of <= term));
+                *holder.request.metadata.process == *process.as_str() && in_term
+            }
+            WhichHeld::Stamp(ts) => mark.ts == *ts,
+        };
+        meant.then_some(*token)
+    }
+}

@@ -1,0 +1,75 @@
+//! Whether a state is what its records say.
+
+use super::{Holder, State};
+use crate::model::Claim;
+
+impl State {
+    /// Says which of these is broken, if any.
+    ///
+    /// - Everything derived is as the records say.
+    /// - A free lock has no record.
+    /// - No number of a session is live and finished, and no take is.
+    /// - A document is a take of its `ts` without an end of its own; what is held has no free document.
+    /// - What a node announced stands under its own id.
+    /// - Tokens and place numbers in use are not above their counters.
+    /// - History is within its bounds, and counted as it is.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        self.check_derived()?;
+        for (key, lock) in &self.locks {
+            if lock.is_free() {
+                return Err(format!("{key:?} is free and has a record"));
+            }
+            let newest = lock.holders.last_key_value().map_or(0, |(token, _)| token.counter());
+            let last = lock.queue.keys().last().copied().unwrap_or_default();
+            if self.globals.tokens < newest || self.globals.sequences < last {
+                return Err(format!("{key:?}: token {newest} or place {last} is above its counter"));
+            }
+            if lock.holders.values().any(|holder| is_wrong_document(holder)) {
+                return Err(format!("{key:?}: a document that is another claim's, or has an end of its own"));
+            }
+            if !lock.holders.is_empty() && self.documents.contains_key(key) {
+                return Err(format!("{key:?} is held, and has a free document"));
+            }
+        }
+        for (id, session) in &self.sessions {
+            if let Some((number, ..)) = session.claims().find(|(number, ..)| session.finished.contains_key(number)) {
+                return Err(format!("request {id}#{number} is live and finished"));
+            }
+        }
+        if let Some((id, told)) = self.nodes.iter().find(|(id, told)| **id != told.node) {
+            return Err(format!("node {} is filed as node {id}", told.node));
+        }
+        self.history.check()
+    }
+
+    /// Derives everything again from the records alone, and compares.
+    fn check_derived(&self) -> Result<(), String> {
+        let mut again = Self {
+            globals: self.globals.clone(),
+            locks: self.locks.iter().map(|(key, lock)| (key.clone(), Box::new(lock.underived()))).collect(),
+            sessions: self.sessions.iter().map(|(id, session)| (*id, Box::new(session.underived()))).collect(),
+            tombstones: self.tombstones.clone(),
+            finished_leases: self.finished_leases.clone(),
+            documents: self.documents.clone(),
+            processes: self.processes.clone(),
+            ..Self::default()
+        };
+        again.derive().map_err(|corrupt| corrupt.to_string())?;
+        if let Some((key, lock)) = self.locks.iter().find(|(key, lock)| again.locks.get(key) != Some(lock)) {
+            return Err(format!("{key:?} is {lock:?}, derived {:?}", again.locks.get(key)));
+        }
+        if let Some((id, session)) = self.sessions.iter().find(|(id, session)| again.sessions.get(id) != Some(session))
+        {
+            return Err(format!("session {id} is {session:?}, derived {:?}", again.sessions.get(id)));
+        }
+        if self.index != again.index {
+            return Err(format!("the indexes are {:?}, derived {:?}", self.index, again.index));
+        }
+        Ok(())
+    }
+}
+
+fn is_wrong_document(holder: &Holder) -> bool {
+    let wrong = |ts| holder.request.claim != Claim::Lease(ts) || holder.lease.is_some();
+    holder.document().is_some_and(|mark| wrong(mark.ts.take()))
+}

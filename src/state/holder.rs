@@ -1,0 +1,273 @@
+//! Requests, and the holds that they become.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::{DeadlineOf, DocumentMark, Globals, LeaseWanted, Purpose, Waiter};
+use crate::limits;
+use crate::model::{
+    Claim, Extras, FencingToken, Grant, Handle, HolderView, LockKey, LockValue, LogTime, Metadata, Mode, Owner,
+    Principal, RequestId, WallTime,
+};
+
+/// What was asked for: the same while the request waits and while it holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// A session's request, or a take.
+    pub claim: Claim,
+    /// The line of execution, if named.
+    pub owner: Option<Owner>,
+    /// How the lock is wanted, or held.
+    pub mode: Mode,
+    /// Who the cluster says that the caller is.
+    pub principal: Principal,
+    /// What the caller says of itself.
+    pub metadata: Arc<Metadata>,
+    /// Tells a repeated request from another one with the same number.
+    pub fingerprint: u64,
+    /// Choices that few requests make.
+    pub extras: Option<Box<Extras>>,
+}
+
+/// A holder of a lock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// What was granted. An upgrade changes its mode; when the first of several requests gives the hold back, the next one takes
+    /// its place.
+    pub request: Request,
+    /// Since when.
+    pub since: LogTime,
+    /// The same by the leader's wall clock, for people.
+    pub when: WallTime,
+    /// How long it waited before, in milliseconds.
+    pub waited_ms: u64,
+    /// An end of its own: always for a take, where asked for otherwise.
+    pub lease: Option<Lease>,
+    /// What few holds have.
+    pub extras: Option<Box<HolderExtras>>,
+}
+
+/// An end of a hold besides its session's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// The secret that proves it, for a take.
+    pub handle: Option<Handle>,
+    /// Held while log time is at most this.
+    pub deadline: LogTime,
+    /// The newest refresh that was applied, by its caller's count; older ones change nothing.
+    pub attempt: u64,
+}
+
+/// What few holds have; left out where nothing of it is there.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct HolderExtras {
+    /// Requests of the same owner that entered the hold again, oldest first; each needs its release.
+    pub reentries: Vec<HoldEntry>,
+    /// The request that made it exclusive.
+    pub upgrade: Option<HoldEntry>,
+    /// Its request asked for other locks together with this one.
+    pub set: bool,
+    /// It was taken as a document.
+    pub document: Option<DocumentMark>,
+    /// What it has stays closed while log time is at most this, however it ends (at least).
+    pub closed_until: Option<LogTime>,
+    /// Held while log time is at most this, whatever is renewed (at most).
+    pub ends: Option<LogTime>,
+    /// It is cached, and its session is to give it back after the use that is under way.
+    pub recalled: bool,
+}
+
+/// A request by which the owner acquired its hold again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HoldEntry {
+    /// Its number.
+    pub number: u64,
+    /// As in [`Request`].
+    pub fingerprint: u64,
+}
+
+/// A hold that has ended, for as long as it keeps the name closed; or the permits that it gave back before its end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delayed {
+    /// As it was, without its lease and the requests that entered it again. Its mode is what is closed.
+    pub holder: Holder,
+    /// Closed while log time is at most this.
+    pub until: LogTime,
+    /// What of it was lost, and may be resumed; `None` where nothing was.
+    pub lost: Option<LostHold>,
+}
+
+/// What may be taken up again after an involuntary end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostHold {
+    /// How it was held.
+    pub mode: Mode,
+    /// It may be resumed while log time is at most this.
+    pub until: LogTime,
+}
+
+impl Request {
+    /// Its choices, made or not.
+    pub(crate) fn choices(&self) -> &Extras {
+        self.extras.as_deref().unwrap_or(Extras::PLAIN)
+    }
+}
+
+impl Holder {
+    /// Holds from now on, without having waited, and without what its request chose about its end.
+    pub(crate) fn new(request: Request, globals: &Globals) -> Self {
+        Self { request, since: globals.now, when: globals.wall, waited_ms: 0, lease: None, extras: None }
+    }
+
+    /// Begins to count what its request chose about its end.
+    fn count_from(&mut self, now: LogTime) {
+        let Extras { at_least_ms, at_most_ms, .. } = self.request.choices();
+        let after = |ms: &Option<u64>, max: u64| ms.map(|ms| now.after_ms(ms.min(max)));
+        let closed_until = after(at_least_ms, limits::AT_LEAST_MS_MAX);
+        let ends = after(at_most_ms, limits::AT_MOST_MS_MAX);
+        if closed_until.is_some() || ends.is_some() {
+            let extras = self.extras_mut();
+            (extras.closed_until, extras.ends) = (closed_until, ends);
+        }
+    }
+
+    /// The hold that this waiter gets now.
+    pub(crate) fn from_waiter(waiter: Waiter, globals: &Globals) -> Self {
+        let Waiter { request, since, deadline: _, lease, purpose, tries: _ } = waiter;
+        let mut holder = Self::new(request, globals);
+        holder.waited_ms = globals.now.ms_since(since);
+        holder.count_from(globals.now);
+        holder.lease =
+            lease.map(|LeaseWanted { handle, ms }| Lease { handle, deadline: globals.now.after_ms(ms), attempt: 0 });
+        if purpose == Purpose::Set {
+            holder.extras_mut().set = true;
+        }
+        holder
+    }
+
+    /// How often its owner has entered it.
+    pub(crate) fn depth(&self) -> usize {
+        1 + self.extras.as_ref().map_or(0, |extras| extras.reentries.len())
+    }
+
+    /// Whether its request asked for other locks together with this one.
+    pub(crate) fn in_set(&self) -> bool {
+        self.extras.as_ref().is_some_and(|extras| extras.set)
+    }
+
+    /// The numbers of a session's requests that hold it, first to last, with their fingerprints.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = HoldEntry> + '_ {
+        let first = self.request.claim.request();
+        let first = first.map(|first| HoldEntry { number: first.number, fingerprint: self.request.fingerprint });
+        let later = self.extras.iter().flat_map(|extras| extras.reentries.iter().chain(&extras.upgrade).copied());
+        first.into_iter().chain(later)
+    }
+
+    /// Its requests, first to last, or its take.
+    pub(super) fn claims(&self) -> impl Iterator<Item = Claim> {
+        let first = self.request.claim;
+        let later = self.entries().skip(1).map(move |later| match first {
+            Claim::Request(request) => Claim::Request(RequestId { number: later.number, ..request }),
+            Claim::Lease(_) => first,
+        });
+        std::iter::once(first).chain(later)
+    }
+
+    /// The grant as its request is told it.
+    pub(crate) fn grant(&self, token: FencingToken, number: u64) -> Grant {
+        let first = self.request.claim.request().is_some_and(|first| first.number == number);
+        let waited_ms = if first { self.waited_ms } else { 0 };
+        Grant { token, deadline: self.leased_until(), ends: self.ends(), waited_ms }
+    }
+
+    /// The end of its lease, which renewals move.
+    pub(crate) fn leased_until(&self) -> Option<LogTime> {
+        self.lease.as_ref().map(|lease| lease.deadline)
+    }
+
+    /// The end that its request chose, which nothing moves.
+    pub(crate) fn ends(&self) -> Option<LogTime> {
+        self.extras.as_ref().and_then(|extras| extras.ends)
+    }
+
+    /// Until when it keeps closed what it has, however it ends.
+    pub(crate) fn closed_until(&self) -> Option<LogTime> {
+        self.extras.as_ref().and_then(|extras| extras.closed_until)
+    }
+
+    /// Its ends besides its session's.
+    pub(crate) fn own_ends(&self, key: &LockKey, token: FencingToken) -> impl Iterator<Item = (LogTime, DeadlineOf)> {
+        let lease = self.leased_until().map(|end| (end, DeadlineOf::Lease(key.clone(), token)));
+        let ends = self.ends().map(|end| (end, DeadlineOf::AtMost(key.clone(), token)));
+        lease.into_iter().chain(ends)
+    }
+
+    /// Whether its session keeps it between uses.
+    pub(crate) fn is_cached(&self) -> bool {
+        self.request.choices().cached
+    }
+
+    /// Whether its session is to give it back.
+    pub(crate) fn is_recalled(&self) -> bool {
+        self.extras.as_ref().is_some_and(|extras| extras.recalled)
+    }
+
+    /// What it has of a document, where it was taken as one.
+    pub(crate) fn document(&self) -> Option<DocumentMark> {
+        self.extras.as_ref().and_then(|extras| extras.document)
+    }
+
+    /// The secret of a take, of a document's as well.
+    pub(crate) fn take_handle(&self) -> Option<Handle> {
+        let leased = self.lease.as_ref().and_then(|lease| lease.handle.clone());
+        leased.or_else(|| self.document().map(|mark| mark.ts.handle()))
+    }
+
+    /// Whether it ends although its session lives and it is not given back.
+    pub(crate) fn ends_by_itself(&self) -> bool {
+        self.lease.is_some() || self.ends().is_some()
+    }
+
+    /// When it ends unless renewed, by an end of its own or its session's.
+    pub(crate) fn deadline(&self, session_deadline: Option<LogTime>) -> Option<LogTime> {
+        self.leased_until().into_iter().chain(self.ends()).chain(session_deadline).min()
+    }
+
+    /// Keeps this text with the hold. Whether the hold had another one before.
+    pub(crate) fn set_value(&mut self, value: Option<&LockValue>) -> bool {
+        let differs = self.request.choices().value.as_ref() != value;
+        if differs {
+            self.request.extras.get_or_insert_default().value = value.cloned();
+        }
+        differs
+    }
+
+    /// What has to be there before it can be changed.
+    pub(crate) fn extras_mut(&mut self) -> &mut HolderExtras {
+        self.extras.get_or_insert_default()
+    }
+
+    /// Leaves out extras that have become empty, so that equal holds are equal bytes.
+    pub(crate) fn tidy_extras(&mut self) {
+        if self.extras.as_deref().is_some_and(|extras| *extras == HolderExtras::default()) {
+            self.extras = None;
+        }
+    }
+
+    /// What others may know of it; `session_deadline` is its session's, where it has one.
+    pub(crate) fn view(&self, token: FencingToken, session_deadline: Option<LogTime>) -> HolderView {
+        HolderView {
+            session: self.request.claim.session(),
+            owner: self.request.owner.clone(),
+            principal: self.request.principal.clone(),
+            token,
+            mode: self.request.mode,
+            metadata: (*self.request.metadata).clone(),
+            since: self.since,
+            deadline: self.deadline(session_deadline),
+            cached: self.is_cached(),
+            recalled: self.is_recalled(),
+        }
+    }
+}

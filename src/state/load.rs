@@ -1,0 +1,133 @@
+//! A state from its records: what they say, and everything that is derived from them.
+
+use std::collections::BTreeMap;
+
+use super::{Indexes, Lock, Record, RecordKey, Request, Session, State};
+use crate::faults::{self, Fault};
+use crate::history::History;
+use crate::model::{Claim, Kind, LockKey, LogTime};
+
+/// Records that do not make a machine; the text names the record.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the records do not make a state: {0}")]
+pub struct CorruptRecords(pub String);
+
+impl State {
+    /// The state that these records describe, in whatever order they come. Everything derived is built from
+    /// them; nothing is dirty. Refuses records that contradict each other.
+    pub fn from_records(records: impl IntoIterator<Item = (RecordKey, Record)>) -> Result<Self, CorruptRecords> {
+        let mut state = Self::default();
+        let mut limits = Vec::new();
+        let mut finished = Vec::new();
+        let mut segments = BTreeMap::new();
+        for (key, record) in records {
+            match (key, record) {
+                (RecordKey::Globals, Record::Globals(globals)) => state.globals = globals,
+                (RecordKey::Holder(..), Record::Holder(_)) if faults::on(Fault::ForgottenHolders) => {}
+                (RecordKey::Semaphore(lock), Record::Semaphore { limit, kept }) => limits.push((lock, limit, kept)),
+                (RecordKey::Session(id), Record::Session(record)) => {
+                    state.sessions.insert(id, Box::new(Session::new(record)));
+                }
+                (RecordKey::Finished(..), Record::Finished(_)) if faults::on(Fault::RequestMemoryLost) => {}
+                (RecordKey::Finished(id, number), Record::Finished(done)) => finished.push((id, number, done)),
+                (RecordKey::Tombstone(id), Record::Tombstone(tombstone)) => {
+                    state.tombstones.insert(id, tombstone);
+                }
+                (RecordKey::Holder(lock, token), Record::Holder(holder)) => {
+                    state.lock_of(&lock, &holder.request).holders.insert(token, Box::new(holder));
+                }
+                (RecordKey::Waiter(lock, sequence), Record::Waiter(waiter)) => {
+                    state.lock_of(&lock, &waiter.request).queue.restore(sequence, waiter);
+                }
+                (RecordKey::Delay(lock, token), Record::Delay(delayed)) => {
+                    state.lock_of(&lock, &delayed.holder.request).delays.insert(token, delayed);
+                }
+                (RecordKey::FinishedLease(lock, id), Record::FinishedLease(take)) => {
+                    state.finished_leases.insert((lock, id), take);
+                }
+                (RecordKey::Node(id), Record::Node(told)) => {
+                    state.nodes.insert(id, told);
+                }
+                (RecordKey::History(namespace, number), Record::History(segment)) => {
+                    segments.insert((namespace, number), segment);
+                }
+                (RecordKey::Document(lock), Record::Document(free)) => {
+                    state.documents.insert(lock, free);
+                }
+                (RecordKey::Process(namespace, process), Record::Process(record)) => {
+                    state.processes.insert((namespace, process), record);
+                }
+                (key, _) => return Err(CorruptRecords(format!("{key:?} has another kind of content"))),
+            }
+        }
+        for (lock, limit, kept) in limits {
+            if !kept && !state.locks.contains_key(&lock) {
+                return Err(CorruptRecords(format!("semaphore {lock:?} has no holder and no waiter")));
+            }
+            let found = state.lock_entry(&lock, Kind::Semaphore);
+            found.limit = Some(limit);
+            found.limit_kept = kept;
+        }
+        for (id, number, done) in finished {
+            let Some(session) = state.sessions.get_mut(&id) else {
+                return Err(CorruptRecords(format!("finished request {id}#{number} has no session")));
+            };
+            session.finished.insert(number, done);
+        }
+        state.history = History::restored(segments).map_err(CorruptRecords)?;
+        if faults::on(Fault::TokensOfThisProcess) {
+            state.globals.tokens = 0;
+        }
+        if faults::on(Fault::LogTimeOfThisProcess) {
+            state.globals.now = LogTime(0);
+        }
+        state.derive()?;
+        Ok(state)
+    }
+
+    fn lock_of(&mut self, key: &LockKey, request: &Request) -> &mut Lock {
+        self.lock_entry(key, request.mode.kind())
+    }
+
+    fn lock_entry(&mut self, key: &LockKey, kind: Kind) -> &mut Lock {
+        self.locks.entry(key.clone()).or_insert_with(|| Box::new(Lock::new(kind, None)))
+    }
+
+    /// Builds everything that is derived from the records.
+    pub(super) fn derive(&mut self) -> Result<(), CorruptRecords> {
+        for (key, lock) in &mut self.locks {
+            for holder in lock.holders.values_mut() {
+                let session = holder.request.claim.session().and_then(|id| self.sessions.get(&id));
+                if let Some(shared) = session.and_then(|session| session.shared_metadata(&holder.request.metadata)) {
+                    holder.request.metadata = shared;
+                }
+            }
+            lock.permits_held = lock.holders.values().map(|holder| holder.request.mode.permits()).sum();
+            lock.permits_reserved = lock.delays.values().map(|delayed| delayed.holder.request.mode.permits()).sum();
+            lock.queue.derive_index();
+            let claims: Vec<_> = lock.claims().collect();
+            for (claim, state) in claims {
+                match claim {
+                    Claim::Request(request) => {
+                        let Some(session) = self.sessions.get_mut(&request.session) else {
+                            return Err(CorruptRecords(format!("request {request} has no session")));
+                        };
+                        session.add_claim(request.number, key, state);
+                    }
+                    Claim::Lease(take) => {
+                        let corrupt = |what| Err(CorruptRecords(format!("take {take:?} of {key:?} {what}")));
+                        if self.finished_leases.contains_key(&(key.clone(), take)) {
+                            return corrupt("is live and finished");
+                        }
+                        let Some(handle) = lock.handle_at(state) else { return corrupt("has no handle") };
+                        if lock.leases.insert(take, state).is_some() || lock.handles.insert(handle, take).is_some() {
+                            return corrupt("is there twice");
+                        }
+                    }
+                }
+            }
+        }
+        self.index = Indexes::of(self);
+        Ok(())
+    }
+}

@@ -1,0 +1,134 @@
+//! One lock in use, and what can be read off its holders.
+
+use std::collections::BTreeMap;
+
+use super::{ClaimState, Delayed, Holder, Purpose, Waiter, Waiters};
+use crate::model::{Claim, FencingToken, Handle, Kind, LeaseRequestId, Mode, SmallMap};
+
+/// One lock in use. A lock that nobody holds or waits for has no record at all.
+///
+/// - An exclusive holder is the only holder; shared holders hold together; permits in use never exceed the limit.
+/// - The head of the queue can't be granted, or it would have been.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Lock {
+    /// Fixed by the first acquire of the free name.
+    pub kind: Kind,
+    /// A semaphore's permits.
+    pub limit: Option<u32>,
+    /// The limit was set from outside and stays. Any other is forgotten with the last user.
+    pub limit_kept: bool,
+    /// In the order of their grants. Boxed, because a tree's node has room for eleven.
+    pub holders: SmallMap<FencingToken, Box<Holder>>,
+    /// By place number: first come, first served.
+    pub queue: Waiters,
+    /// Ended holds that keep the name closed, or their permits reserved.
+    pub delays: BTreeMap<FencingToken, Delayed>,
+    /// Permits in use; derived from the holders.
+    pub permits_held: u64,
+    /// Permits that stay closed; derived from the delays.
+    pub permits_reserved: u64,
+    /// Takes that hold or wait; derived from holders and queue.
+    pub leases: SmallMap<LeaseRequestId, ClaimState>,
+    /// Those takes by their secrets; derived.
+    pub handles: SmallMap<Handle, LeaseRequestId>,
+}
+
+impl Lock {
+    /// A lock that nobody holds yet.
+    pub(crate) fn new(kind: Kind, limit: Option<u32>) -> Self {
+        let (holders, queue, delays) = (SmallMap::new(), Waiters::default(), BTreeMap::new());
+        let (leases, handles, limit_kept) = (SmallMap::new(), SmallMap::new(), false);
+        Self { kind, limit, limit_kept, holders, queue, delays, permits_held: 0, permits_reserved: 0, leases, handles }
+    }
+
+    /// The same lock, without what is derived.
+    pub(super) fn underived(&self) -> Self {
+        let (mut holders, mut queue) = (SmallMap::new(), Waiters::default());
+        self.holders.iter().for_each(|(token, holder)| drop(holders.insert(*token, holder.clone())));
+        self.queue.iter().for_each(|(place, waiter)| queue.restore(*place, waiter.clone()));
+        Self {
+            limit_kept: self.limit_kept,
+            holders,
+            queue,
+            delays: self.delays.clone(),
+            ..Self::new(self.kind, self.limit)
+        }
+    }
+
+    /// Whether a wait for it returns: it has no holder, so that no permit of a semaphore is out, and nothing keeps it closed.
+    /// Waiters do not count: a lock that passes from its holder to the next waiter has a holder after every entry.
+    pub(crate) fn is_free_for_wait(&self) -> bool {
+        self.holders.is_empty() && self.delays.is_empty()
+    }
+
+    /// Whether it needs no record: a wait for it returns, its queue is empty, and its limit is no setting.
+    pub(crate) fn is_free(&self) -> bool {
+        self.is_free_for_wait() && self.queue.is_empty() && !self.limit_kept
+    }
+
+    /// How many holds it has, with those that have ended and keep something closed: a limit of permits alone would not bound
+    /// them.
+    pub(crate) fn kept(&self) -> u64 {
+        (self.holders.len() + self.delays.len()) as u64
+    }
+
+    /// Whether this mode can be held beside the present holders.
+    pub(crate) fn admits(&self, mode: Mode) -> bool {
+        match mode {
+            Mode::Exclusive => self.holders.is_empty() && self.delays.is_empty(),
+            Mode::Shared => {
+                let shared = self.holders.values().next().is_none_or(|holder| holder.request.mode == Mode::Shared);
+                shared && self.delays.is_empty()
+            }
+            Mode::Permits(count) => {
+                let used = self.permits_held + self.permits_reserved;
+                used + u64::from(count) <= u64::from(self.limit.unwrap_or_default())
+            }
+        }
+    }
+
+    /// Whether nobody can be granted anything, in no mode: it is held by one alone, or has no permit left.
+    pub(crate) fn admits_nobody(&self) -> bool {
+        match self.kind {
+            Kind::Lock => self.holders.values().next().is_some_and(|holder| holder.request.mode == Mode::Exclusive),
+            Kind::Semaphore => !self.admits(Mode::Permits(1)),
+        }
+    }
+
+    /// Whether a set waits here, other than one that stands at this number.
+    pub(crate) fn has_sets_beside(&self, sequence: u64) -> bool {
+        let own = self.queue.get(&sequence).is_some_and(|waiter| waiter.purpose == Purpose::Set);
+        usize::from(own) < self.queue.sets()
+    }
+
+    /// Whether this mode could be held if that one hold were not there.
+    pub(crate) fn admits_instead(&self, of: FencingToken, mode: Mode) -> bool {
+        let mut others = self.holders.iter().filter(|(token, _)| **token != of).map(|(_, holder)| holder.request.mode);
+        match mode {
+            Mode::Exclusive => others.next().is_none() && self.delays.is_empty(),
+            Mode::Shared => others.all(|mode| mode == Mode::Shared) && self.delays.is_empty(),
+            Mode::Permits(count) => {
+                let freed = self.holders.get(&of).map_or(0, |holder| holder.request.mode.permits());
+                let used = self.permits_held - freed + self.permits_reserved;
+                used + u64::from(count) <= u64::from(self.limit.unwrap_or_default())
+            }
+        }
+    }
+
+    /// The secret of the take that stands there.
+    pub(crate) fn handle_at(&self, claim: ClaimState) -> Option<Handle> {
+        match claim {
+            ClaimState::Waiting(place) => self.queue.get(&place).and_then(Waiter::take_handle),
+            ClaimState::Holding(token) => self.holders.get(&token).and_then(|holder| holder.take_handle()),
+        }
+    }
+
+    /// Every claim that waits for it or holds it.
+    pub(super) fn claims(&self) -> impl Iterator<Item = (Claim, ClaimState)> {
+        let holds = self
+            .holders
+            .iter()
+            .flat_map(|(token, holder)| holder.claims().map(|claim| (claim, ClaimState::Holding(*token))));
+        holds.chain(self.queue.iter().map(|(place, waiter)| (waiter.request.claim, ClaimState::Waiting(*place))))
+    }
+}
