@@ -8,7 +8,7 @@ use super::requests::of_acquire;
 use crate::faults::{self, Fault};
 use crate::limits;
 use crate::model::{
-    Access, Acquire, Claim, DurationField, EndReason, Extras, Fairness, FencingToken, Grant, Kind, LockKey, LockName,
+    Access, Acquire, Claim, DurationField, EndReason, Extras, Fairness, FencingToken, Grant, LockKey, LockName,
     Metadata, Mode, Outcome, Patience, Place, Principal, QuotaKind, Reentry, Refusal, RequestId, SessionId, SmallMap,
     WaitEndReason,
 };
@@ -28,16 +28,13 @@ impl Machine {
         let members: Members = acquire.locks.iter().map(|(name, access)| (key(name), *access)).collect();
         members.keys().for_each(|key| self.expire_due_at(key));
         let asking = Asking { principal, acquire, members: &members, fingerprint };
-        let outcome = match self.admit(&asking) {
-            Ok(Admission::Grant) => return self.grant_at_once(&asking),
-            Ok(Admission::Enter(token)) => return self.reenter(&asking, token),
-            Ok(Admission::Queue) => match self.queue_up(&asking) {
-                Ok(place) => return Outcome::Queued(place),
-                Err(refused) => refused,
-            },
-            Err(refusal) => Outcome::Refused(refusal),
-        };
-        self.finish(acquire.request, fingerprint, outcome)
+        let outcome = self.admit(&asking).and_then(|admission| match admission {
+            Admission::Grant => Ok(self.grant_at_once(&asking)),
+            Admission::Enter(token) => self.reenter(&asking, token),
+            Admission::Queue => self.queue_up(&asking).map(Outcome::Queued),
+        });
+        // What waits or holds now is found there; only a refusal is over.
+        outcome.unwrap_or_else(|refusal| self.finish(acquire.request, fingerprint, Outcome::Refused(refusal)))
     }
 
     /// The answer to a request that waits or holds: found by its own record, whatever the window remembers.
@@ -85,11 +82,7 @@ impl Machine {
     /// Whether a new request may hold all its locks now, has to queue for all of them, or is refused.
     fn admit(&self, asking: &Asking<'_>) -> Result<Admission, Refusal> {
         let acquire = asking.acquire;
-        if let Some(refusal) =
-            acquire.lease_ms.and_then(|lease_ms| self.lease_out_of_bounds(DurationField::Lease, lease_ms))
-        {
-            return Err(refusal);
-        }
+        acquire.lease_ms.map_or(Ok(()), |ms| self.lease_in_bounds(DurationField::Lease, ms))?;
         let limit = limits::LOCKS_A_SET_MAX as u64;
         let more = asking.members.len() as u64;
         let more = more.checked_sub(1).ok_or(Refusal::Quota { what: QuotaKind::LocksOfSet, limit })?;
@@ -153,7 +146,7 @@ impl Machine {
     }
 
     /// Puts the request into the queues of all its locks, under one number, unless it would close a cycle there.
-    fn queue_up(&mut self, asking: &Asking<'_>) -> Result<Place, Outcome> {
+    fn queue_up(&mut self, asking: &Asking<'_>) -> Result<Place, Refusal> {
         let metadata = self.share_metadata(asking.acquire.request, &asking.acquire.metadata);
         let events = self.events.len();
         let sequence = self.next_sequence();
@@ -172,14 +165,6 @@ impl Machine {
                 self.refuse_cycle(&keys, sequence, events)?;
                 Ok(self.place_of_set(asking.acquire.request, (&keys[0], sequence)))
             }
-        }
-    }
-
-    /// Takes a wait back that closes a cycle. The error is its answer.
-    pub(super) fn refuse_cycle(&mut self, keys: &[LockKey], sequence: u64, events: usize) -> Result<(), Outcome> {
-        match self.closes_cycle(keys, sequence) {
-            Some(cycle) => Err(self.undo_wait(keys, sequence, events, cycle)),
-            None => Ok(()),
         }
     }
 
@@ -268,10 +253,8 @@ impl Machine {
 
     /// Withdraws a request: out of its queues, or released where it was granted. An unseen number is burnt, so that an
     /// acquire that arrives later is answered *withdrawn*.
-    pub(super) fn cancel(&mut self, request: RequestId) -> Outcome {
-        if let Err(refusal) = self.live_session(request.session) {
-            return Outcome::Refused(refusal);
-        }
+    pub(super) fn cancel(&mut self, request: RequestId) -> Result<Outcome, Refusal> {
+        self.live_session(request.session)?;
         self.expire_due_of(request);
         let claims: Vec<_> = self.state.claims_of(request).map(|(key, state)| (key.clone(), state)).collect();
         let finished =
@@ -287,7 +270,7 @@ impl Machine {
                 ClaimState::Holding(token) => outcome = self.withdraw_hold(&key, token, request.number),
             }
         }
-        outcome
+        Ok(outcome)
     }
 }
 
@@ -338,8 +321,3 @@ fn within_limit(key: &LockKey, count: u32, asked: Option<u32>, limit: u32) -> Re
     }
     Ok(())
 }
-
-/// The kinds agree with the modes; a constant so that a new kind is a compile error here.
-const _: fn(Kind) = |kind| match kind {
-    Kind::Lock | Kind::Semaphore => {}
-};

@@ -14,7 +14,7 @@ use crate::model::{
 use crate::state::{ClaimState, Holder, Purpose, RecordKey, Request, Waiter, looked_at};
 
 impl Machine {
-    pub(super) fn manage(&mut self, principal: &Principal, manage: &Manage) -> Outcome {
+    pub(super) fn manage(&mut self, principal: &Principal, manage: &Manage) -> Result<Outcome, Refusal> {
         let key = &manage.lock;
         self.expire_due_at(key);
         match &manage.what {
@@ -26,24 +26,28 @@ impl Machine {
         }
     }
 
-    fn break_hold(&mut self, by: &Principal, key: &LockKey, token: FencingToken, why: &Reason) -> Outcome {
-        let mut outcome = self.would_break(key, token);
-        let Outcome::Broken(breach) = &mut outcome else { return outcome };
-        breach.done = true;
+    fn break_hold(
+        &mut self,
+        by: &Principal,
+        key: &LockKey,
+        token: FencingToken,
+        why: &Reason,
+    ) -> Result<Outcome, Refusal> {
+        let report = BreakReport { done: true, ..self.would_break(key, token)? };
         let reason = EndReason::Broken;
         self.end_hold_as(key, token, EndCause { reason, answer: None, broken: Some((by.clone(), why.clone())) });
         self.end_delay(key, token);
-        outcome
+        Ok(Outcome::Broken(Box::new(report)))
     }
 
-    /// The outcome of a break, before it is done.
-    pub(super) fn would_break(&self, key: &LockKey, token: FencingToken) -> Outcome {
+    /// What a break would report, before it is done.
+    pub(super) fn would_break(&self, key: &LockKey, token: FencingToken) -> Result<BreakReport, Refusal> {
         let Some((holder, last_seen)) = self.held_or_closed(key, token) else {
-            return Outcome::Refused(self.not_held(key, |_| false));
+            return Err(self.not_held(key, |_| false));
         };
         let first = self.state.lock(key).and_then(|lock| lock.queue.first_key_value());
         let next = first.map(|(sequence, waiter)| waiter.view(1, *sequence));
-        Outcome::Broken(Box::new(BreakReport { done: false, holder, last_seen, next }))
+        Ok(BreakReport { done: false, holder, last_seen, next })
     }
 
     /// The hold with this token, or the ended one that still keeps the name closed, and when its session was last seen.
@@ -56,24 +60,32 @@ impl Machine {
         Some((view, session.map(|session| session.record.renewed)))
     }
 
-    fn ask_holder(&mut self, by: &Principal, key: &LockKey, token: FencingToken, why: &Reason) -> Outcome {
+    fn ask_holder(
+        &mut self,
+        by: &Principal,
+        key: &LockKey,
+        token: FencingToken,
+        why: &Reason,
+    ) -> Result<Outcome, Refusal> {
         let holder = self.state.holder(key, token);
         let Some(claim) = holder.map(|holder| holder.request.claim) else {
-            return Outcome::Refused(self.not_held(key, |_| false));
+            return Err(self.not_held(key, |_| false));
         };
         let kind = EventKind::RevokeRequested { by: by.clone(), why: why.clone() };
         self.event(Some(key.namespace.clone()), Subject::hold(key, claim, token), kind);
-        Outcome::Done
+        Ok(Outcome::Done)
     }
 
-    fn hand_over(&mut self, by: &Principal, key: &LockKey, from: FencingToken, to: SessionId) -> Outcome {
-        if let Err(refusal) = self.open_for_grants().and_then(|()| self.live_session(to)) {
-            return Outcome::Refused(refusal);
-        }
-        let heir = match self.successor(key, from, to) {
-            Ok(heir) => heir,
-            Err(refusal) => return Outcome::Refused(refusal),
-        };
+    fn hand_over(
+        &mut self,
+        by: &Principal,
+        key: &LockKey,
+        from: FencingToken,
+        to: SessionId,
+    ) -> Result<Outcome, Refusal> {
+        self.open_for_grants()?;
+        self.live_session(to)?;
+        let heir = self.successor(key, from, to)?;
         let (claim, mode) = (heir.request.claim, heir.request.mode);
         let holder = self.state.holder(key, from);
         let was = holder.map_or(claim, |holder| holder.request.claim);
@@ -87,8 +99,7 @@ impl Machine {
         let token = self.next_token();
         self.granted(key, token, EventKind::HandedOver { was, from, mode, by: by.clone() }, &heir, origin);
         self.insert_holder(key, token, heir);
-        let Claim::Request(to) = claim else { return Outcome::Done };
-        Outcome::HandedOver { token, to }
+        Ok(claim.request().map_or(Outcome::Done, |to| Outcome::HandedOver { token, to }))
     }
 
     /// The successor's hold: by its waiting request if it has one, else a copy of the present hold.
@@ -100,10 +111,7 @@ impl Machine {
         let session = session.ok_or_else(not_accepted)?;
         if let Some(waiter) = self.waits_alone(key, to).and_then(|sequence| lock.queue.get(&sequence)) {
             if !lock.admits_instead(from, waiter.request.mode) {
-                let other = lock.holders.keys().find(|other| **other != from);
-                let holder = other.and_then(|other| self.view_of(key, *other)).map(Box::new);
-                let closed = self.closed_instead(key, holder.as_deref());
-                return Err(Refusal::Held { lock: key.clone(), holder, closed });
+                return Err(self.held_by_another(key, Some(from)));
             }
             return Ok(successor_of(old, Holder::from_waiter(waiter.clone(), &self.state.globals)));
         }
@@ -154,23 +162,21 @@ fn successor_of(old: &Holder, mut heir: Holder) -> Holder {
 
 impl Machine {
     /// Keeps a semaphore with this limit. A waiter that wants more than that is refused; no holder is evicted.
-    pub(super) fn set_limit(&mut self, key: &LockKey, limit: u32) -> Outcome {
+    pub(super) fn set_limit(&mut self, key: &LockKey, limit: u32) -> Result<Outcome, Refusal> {
         let known = self.state.lock(key).map(|lock| (lock.kind, lock.limit, lock.limit_kept));
         let same = match known {
             Some((Kind::Lock, ..)) => {
-                return Outcome::Refused(Refusal::KindMismatch { lock: key.clone(), kind: Kind::Lock });
+                return Err(Refusal::KindMismatch { lock: key.clone(), kind: Kind::Lock });
             }
             Some((Kind::Semaphore, old, kept)) => old == Some(limit) && kept,
             None => {
                 let locks = self.state.used(&key.namespace).locks;
-                if let Err(refusal) = self.quotas.one_more(QuotaKind::Locks, locks) {
-                    return Outcome::Refused(refusal);
-                }
+                self.quotas.one_more(QuotaKind::Locks, locks)?;
                 false
             }
         };
         if same {
-            return Outcome::Done;
+            return Ok(Outcome::Done);
         }
         let lock = self.state.lock_or_new(key, Kind::Semaphore, Some(limit));
         lock.limit = Some(limit);
@@ -182,20 +188,20 @@ impl Machine {
         if known.and_then(|(_, old, _)| old).is_some_and(|old| limit < old) {
             self.check_waiters(key);
         }
-        Outcome::Done
+        Ok(Outcome::Done)
     }
 
     /// Forgets the limit with the semaphore's last user.
-    pub(super) fn remove_limit(&mut self, key: &LockKey) -> Outcome {
-        let Some(lock) = self.state.locks.get_mut(key) else { return Outcome::Done };
+    pub(super) fn remove_limit(&mut self, key: &LockKey) -> Result<Outcome, Refusal> {
+        let Some(lock) = self.state.locks.get_mut(key) else { return Ok(Outcome::Done) };
         if lock.kind == Kind::Lock {
-            return Outcome::Refused(Refusal::KindMismatch { lock: key.clone(), kind: Kind::Lock });
+            return Err(Refusal::KindMismatch { lock: key.clone(), kind: Kind::Lock });
         }
         if lock.limit_kept {
             lock.limit_kept = false;
             self.limit_changed(key, None);
         }
-        Outcome::Done
+        Ok(Outcome::Done)
     }
 
     fn limit_changed(&mut self, key: &LockKey, limit: Option<u32>) {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::Machine;
-use super::replay::{Asks, At, Edge, Kept, Node, Replay, Turn};
+use super::replay::{Asks, At, Beside, BesideSets, Edge, Kept, Node, Passing, Replay, Turn};
 use crate::model::{Claim, LockKey, Mode, RequestId, SessionId, WaitReason};
 use crate::state::{ClaimState, Lock, Purpose, Waiter};
 
@@ -122,25 +122,6 @@ impl Replay<'_> {
             self.grant(At { queue: number, turn });
         }
     }
-}
-
-/// The places that a wait passes.
-#[derive(Default)]
-pub(super) struct Passing {
-    now: BTreeSet<u64>,
-    /// Once one of these turns is granted.
-    once: Vec<(Vec<At>, BTreeSet<u64>)>,
-}
-
-pub(super) type BesideSets<'m> = BTreeMap<&'m LockKey, Vec<Beside<'m>>>;
-
-/// A claim at a lock where another request's set waits.
-pub(super) struct Beside<'m> {
-    lock: &'m Lock,
-    number: u64,
-    mode: Mode,
-    /// Its place, where it waits itself.
-    waits: Option<u64>,
 }
 
 impl Machine {

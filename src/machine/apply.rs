@@ -6,8 +6,8 @@ use super::{Applied, Machine};
 use crate::faults::{self, Fault};
 use crate::limits;
 use crate::model::{
-    Announcement, Command, DurationField, EndReason, Entry, EventKind, Outcome, RaiseFeatures, Refusal, Renewal,
-    RenewalTarget, Reply, SessionId, Subject, Submission,
+    Announcement, Command, DurationField, EndReason, Entry, EventKind, LogTime, Outcome, RaiseFeatures, Refusal,
+    Renewal, RenewalTarget, Reply, SessionId, Subject, Submission,
 };
 use crate::state::{Holder, RecordKey};
 
@@ -37,12 +37,12 @@ impl Machine {
             events: Arc::default(),
         };
         for renewal in &entry.renewals {
-            let outcome = self.renew(renewal, previous);
+            let outcome = self.renew(renewal, previous).unwrap_or_else(Outcome::Refused);
             applied.renewals.push(self.reply(renewal.target.session(), outcome));
         }
         self.sweep();
         for submission in &entry.commands {
-            let outcome = self.execute(submission);
+            let outcome = self.execute(submission).unwrap_or_else(Outcome::Refused);
             self.grant_ready();
             applied.commands.push(self.reply(submission.command.session(), outcome));
             decided(&applied);
@@ -64,31 +64,31 @@ impl Machine {
         Reply { index: self.state.globals.applied, stamp: self.state.globals.now, outcome, recalled }
     }
 
-    fn execute(&mut self, submission: &Submission) -> Outcome {
+    fn execute(&mut self, submission: &Submission) -> Result<Outcome, Refusal> {
         let Submission { principal, since, command } = submission;
         match command {
             Command::OpenSession(open) => self.open_session(principal, open),
             Command::Attach(attach) => self.attach(attach),
-            Command::Disconnected { session, attachment } => self.disconnected(*session, *attachment),
-            Command::CloseSession { session, end } => self.close_session(*session, *end),
-            Command::Acquire(acquire) => self.acquire(principal, acquire),
+            Command::Disconnected { session, attachment } => Ok(self.disconnected(*session, *attachment)),
+            Command::CloseSession { session, end } => Ok(self.close_session(*session, *end)),
+            Command::Acquire(acquire) => Ok(self.acquire(principal, acquire)),
             Command::Cancel { request } => self.cancel(*request),
-            Command::Release(release) => self.release(release),
+            Command::Release(release) => Ok(self.release(release)),
             Command::TakeLease(take) => self.take_lease(principal, take, *since),
             Command::CancelTake { lock, take, handle } => self.cancel_take(lock, *take, handle, *since),
             Command::DropLease { lock, handle } => self.drop_lease(lock, handle, *since),
-            Command::Tick => Outcome::Done,
-            Command::Alter(alter) => self.alter(principal, alter),
+            Command::Tick => Ok(Outcome::Done),
+            Command::Alter(alter) => Ok(self.alter(principal, alter)),
             Command::Manage(manage) => self.manage(principal, manage),
             Command::LeaderlessGap { gap_ms } => {
                 self.state.globals.leaderless_ms = self.state.globals.leaderless_ms.saturating_add(*gap_ms);
                 self.event(None, Subject::Cluster, EventKind::LeaderlessGap { gap_ms: *gap_ms });
-                Outcome::Done
+                Ok(Outcome::Done)
             }
             Command::Configure { settings, cluster_id } => {
                 self.state.globals.settings.get_or_insert(*settings);
                 self.state.globals.cluster_id.get_or_insert(*cluster_id);
-                Outcome::Done
+                Ok(Outcome::Done)
             }
             Command::Document(command) => self.document(principal, command, *since),
             Command::Announce(told) => self.announce(told),
@@ -99,53 +99,45 @@ impl Machine {
     }
 
     /// A renewal counts when it was received in time, and no earlier entry had already passed the deadline.
-    fn renew(&mut self, renewal: &Renewal, previous: crate::model::LogTime) -> Outcome {
+    fn renew(&mut self, renewal: &Renewal, previous: LogTime) -> Result<Outcome, Refusal> {
         let in_time = |deadline| previous <= deadline && renewal.receipt <= deadline;
+        let attempt = renewal.attempt;
         match &renewal.target {
             RenewalTarget::Session(id) => {
                 let session = self.state.sessions.get_mut(id).map(|session| &mut session.record);
                 let Some(session) = session.filter(|session| in_time(session.deadline)) else {
-                    return Outcome::Refused(self.session_ended(*id));
+                    return Err(self.session_ended(*id));
                 };
                 let soon = self.state.globals.now.ms_since(session.renewed) < session.ttl_ms / 2;
                 let deadline = if faults::on(Fault::RenewalDeduplicated) && soon {
                     self.state.globals.now.after_ms(session.ttl_ms)
-                } else if is_overtaken(renewal.attempt, session.renewal) {
+                } else if is_overtaken(attempt, session.renewal) {
                     session.deadline
                 } else {
-                    session.renewal = session.renewal.max(renewal.attempt);
+                    session.renewal = session.renewal.max(attempt);
                     self.prolong_session(*id)
                 };
-                Outcome::Renewed { deadline, attempt: renewal.attempt, token: None }
+                Ok(Outcome::Renewed { deadline, attempt, token: None })
             }
             RenewalTarget::Lease { lock, handle, lease_ms } => {
-                if let Some(refusal) = self.lease_out_of_bounds(DurationField::Lease, *lease_ms) {
-                    return Outcome::Refused(refusal);
-                }
+                self.lease_in_bounds(DurationField::Lease, *lease_ms)?;
                 let held = self.lease_of(lock, handle).filter(|(_, deadline)| in_time(*deadline));
-                let Some((token, _)) = held else {
-                    let mine = |holder: &Holder| {
-                        holder.lease.as_ref().is_some_and(|lease| lease.handle.as_ref() == Some(handle))
-                    };
-                    return Outcome::Refused(self.not_held(lock, mine));
-                };
-                let deadline = self.prolong_lease(lock, token, *lease_ms, renewal.attempt);
-                Outcome::Renewed { deadline, attempt: renewal.attempt, token: Some(token) }
+                let mine =
+                    |holder: &Holder| holder.lease.as_ref().is_some_and(|lease| lease.handle.as_ref() == Some(handle));
+                let (token, _) = held.ok_or_else(|| self.not_held(lock, mine))?;
+                let deadline = self.prolong_lease(lock, token, *lease_ms, attempt);
+                Ok(Outcome::Renewed { deadline, attempt, token: Some(token) })
             }
             RenewalTarget::Hold { lock, session, token, lease_ms } => {
-                if let Some(refusal) = self.lease_out_of_bounds(DurationField::Lease, *lease_ms) {
-                    return Outcome::Refused(refusal);
-                }
-                if !self.state.session(*session).is_some_and(|session| in_time(session.record.deadline)) {
-                    return Outcome::Refused(self.session_ended(*session));
+                self.lease_in_bounds(DurationField::Lease, *lease_ms)?;
+                if !self.state.session_deadline(Some(*session)).is_some_and(in_time) {
+                    return Err(self.session_ended(*session));
                 }
                 if !self.leased_until(lock, *session, *token).is_some_and(in_time) {
-                    return Outcome::Refused(
-                        self.not_held(lock, |holder| holder.request.claim.session() == Some(*session)),
-                    );
+                    return Err(self.not_held(lock, |holder| holder.request.claim.session() == Some(*session)));
                 }
-                let deadline = self.prolong_lease(lock, *token, *lease_ms, renewal.attempt);
-                Outcome::Renewed { deadline, attempt: renewal.attempt, token: Some(*token) }
+                let deadline = self.prolong_lease(lock, *token, *lease_ms, attempt);
+                Ok(Outcome::Renewed { deadline, attempt, token: Some(*token) })
             }
         }
     }
@@ -181,13 +173,13 @@ impl Machine {
     }
 
     /// The first announcement fixes the node's disk for ever; the rest of it may change.
-    pub(super) fn announce(&mut self, told: &Announcement) -> Outcome {
+    pub(super) fn announce(&mut self, told: &Announcement) -> Result<Outcome, Refusal> {
         if self.state.nodes.get(&told.node).is_some_and(|known| known.disk != told.disk) {
-            return Outcome::Refused(Refusal::OtherDisk { node: told.node });
+            return Err(Refusal::OtherDisk { node: told.node });
         }
         self.state.nodes.insert(told.node, told.clone());
         self.state.mark(RecordKey::Node(told.node));
-        Outcome::Done
+        Ok(Outcome::Done)
     }
 
     /// The cluster's feature level: no command above it is proposed.
@@ -197,14 +189,14 @@ impl Machine {
     }
 
     /// Only to what every voter supports, and never down.
-    pub(super) fn raise_features(&mut self, raise: &RaiseFeatures) -> Outcome {
+    pub(super) fn raise_features(&mut self, raise: &RaiseFeatures) -> Result<Outcome, Refusal> {
         for node in &raise.voters {
             let supports = self.state.nodes.get(node).map(|told| told.features);
             if supports.is_none_or(|level| level < raise.to) {
-                return Outcome::Refused(Refusal::FeaturesUnsupported { to: raise.to, node: *node, supports });
+                return Err(Refusal::FeaturesUnsupported { to: raise.to, node: *node, supports });
             }
         }
         self.state.globals.feature_level = self.state.globals.feature_level.max(raise.to);
-        Outcome::Done
+        Ok(Outcome::Done)
     }
 }

@@ -106,13 +106,7 @@ impl Machine {
     pub(super) fn ran_out(&self, key: &LockKey, sequence: u64) -> Outcome {
         let waiter = self.state.waiter(key, sequence);
         let Some(waiter) = waiter.filter(|waiter| waiter.tries) else { return Outcome::TimedOut };
-        let request = waiter.set_request();
-        let lacks = |key: &LockKey| {
-            let lock = self.state.lock(key);
-            request.zip(lock).is_some_and(|(set, lock)| !self.member_fits(key, lock, sequence, set.session))
-        };
-        let members = request.map_or(Vec::new(), |set| self.state.members_waiting(set, sequence));
-        let lacked = members.into_iter().find(lacks);
-        Outcome::Refused(self.held_or_kept_closed(lacked.as_ref().unwrap_or(key)))
+        let lacked = waiter.set_request().map_or(key, |set| self.first_lacking(set, (key, sequence)));
+        Outcome::Refused(self.held_or_kept_closed(lacked))
     }
 }

@@ -66,7 +66,7 @@ impl Machine {
 
     /// The cycle that a new wait closes, or the waits of a new set together, unless it chose to wait all the same. Also where an
     /// ancestor holds what a nested run asks for.
-    pub(super) fn closes_cycle(&mut self, keys: &[LockKey], place: u64) -> Option<Vec<DeadlockLink>> {
+    fn closes_cycle(&mut self, keys: &[LockKey], place: u64) -> Option<Vec<DeadlockLink>> {
         let (lock, waiter) = self.waits_at_place(keys.first()?, place)?;
         if waiter.request.choices().deadlock == OnDeadlock::Wait {
             return None;
@@ -107,14 +107,9 @@ impl Machine {
         ])
     }
 
-    /// Undoes a wait that was just added, as if it had never been there, and refuses it.
-    pub(super) fn undo_wait(
-        &mut self,
-        keys: &[LockKey],
-        place: u64,
-        events: usize,
-        cycle: Vec<DeadlockLink>,
-    ) -> Outcome {
+    /// Refuses a wait that was just added where it closes a cycle, and undoes it, as if it had never been there.
+    pub(super) fn refuse_cycle(&mut self, keys: &[LockKey], place: u64, events: usize) -> Result<(), Refusal> {
+        let Some(cycle) = self.closes_cycle(keys, place) else { return Ok(()) };
         let to_check = std::mem::take(&mut self.to_check);
         for key in keys {
             let Some(waiter) = self.remove_waiter(key, place) else { continue };
@@ -128,7 +123,7 @@ impl Machine {
         if place != HEAD {
             self.state.globals.sequences -= 1;
         }
-        Outcome::Refused(Refusal::Deadlock { cycle })
+        Err(Refusal::Deadlock { cycle })
     }
 
     /// Refuses a wait of an owner that is in a cycle since this command. Returns whether there was one; if not, no owner is

@@ -83,17 +83,12 @@ impl Machine {
         token: FencingToken,
         handle: &Handle,
         lease_ms: Option<u64>,
-    ) -> Outcome {
-        if let Some(refusal) = lease_ms.and_then(|ms| self.lease_out_of_bounds(DurationField::Lease, ms)) {
-            return Outcome::Refused(refusal);
-        }
-        if let Err(refusal) = self.open_for_grants().and_then(|()| self.may_resume(change, token, handle)) {
-            return Outcome::Refused(refusal);
-        }
+    ) -> Result<Outcome, Refusal> {
+        lease_ms.map_or(Ok(()), |ms| self.lease_in_bounds(DurationField::Lease, ms))?;
+        self.open_for_grants()?;
+        self.may_resume(change, token, handle)?;
         let key = change.key;
-        let Some((lost, mode)) = self.take_lost(key, token) else {
-            return Outcome::Refused(Refusal::NotHeld { lock: key.clone() });
-        };
+        let (lost, mode) = self.take_lost(key, token).ok_or_else(|| Refusal::NotHeld { lock: key.clone() })?;
         let claim = Claim::Request(change.alter.request);
         let (principal, fingerprint) = (change.principal.clone(), change.fingerprint);
         let request = Request { claim, mode, principal, fingerprint, ..lost.request };
@@ -104,7 +99,7 @@ impl Machine {
         self.granted(key, new, EventKind::Resumed { from: token, mode }, &holder, self.at_once(Fairness::Fair));
         let grant = holder.grant(new, change.alter.request.number);
         self.insert_holder(key, new, holder);
-        Outcome::Granted(grant)
+        Ok(Outcome::Granted(grant))
     }
 
     /// Takes a lost hold out of what is closed, with its mode. Permits that it had given back before stay closed.
@@ -144,15 +139,16 @@ impl Machine {
 
     /// A try found that the lock is held or awaited, or kept closed.
     pub(super) fn held_or_kept_closed(&self, key: &LockKey) -> Refusal {
-        let holder = self.one_holder(key).map(Box::new);
-        let closed = self.closed_instead(key, holder.as_deref());
-        Refusal::Held { lock: key.clone(), holder, closed }
+        self.held_by_another(key, None)
     }
 
-    /// What opens first of all that keeps this lock closed, where no holder is named.
-    pub(super) fn closed_instead(&self, key: &LockKey, holder: Option<&HolderView>) -> Option<Box<Closing>> {
+    /// The same, for the holder with this token: names another one, or else what opens first of all that keeps the lock closed.
+    pub(super) fn held_by_another(&self, key: &LockKey, own: Option<FencingToken>) -> Refusal {
+        let other = self.state.holders(key).find(|(token, _)| Some(*token) != own);
+        let holder = other.map(|(token, holder)| Box::new(self.view(token, holder)));
         let closings = self.closings(key).filter(|_| holder.is_none());
-        closings.min_by_key(|closing| (closing.until, closing.token)).map(Box::new)
+        let closed = closings.min_by_key(|closing| (closing.until, closing.token)).map(Box::new);
+        Refusal::Held { lock: key.clone(), holder, closed }
     }
 
     /// Everything that keeps this lock closed, or permits of it.

@@ -11,9 +11,8 @@ use super::lease::KnownLease;
 use super::requests::of_grab;
 use crate::limits;
 use crate::model::{
-    Claim, DocumentCommand, DocumentId, EndReason, EventKind, Fairness, FencingToken, Grab, Grant, Handle, Kind,
-    LockKey, LockName, LockValue, LogTime, Mode, Namespace, Outcome, Patience, Principal, ProcessId, QuotaKind,
-    Refusal, Subject,
+    Claim, DocumentCommand, DocumentId, EndReason, Fairness, FencingToken, Grab, Grant, Handle, Kind, LockKey,
+    LockName, LockValue, LogTime, Mode, Namespace, Outcome, Patience, Principal, ProcessId, QuotaKind, Refusal,
 };
 use crate::state::{Change, DeadlineOf, DocumentMark, FreeDocument, Holder, RecordKey, Request, WhichHeld};
 
@@ -23,7 +22,7 @@ impl Machine {
         principal: &Principal,
         command: &DocumentCommand,
         since: Option<LogTime>,
-    ) -> Outcome {
+    ) -> Result<Outcome, Refusal> {
         match command {
             DocumentCommand::Grab(grab) => self.grab(principal, grab, since),
             DocumentCommand::Unlock { namespace, ts, name } => self.unlock(namespace, *ts, name.as_ref(), since),
@@ -33,7 +32,7 @@ impl Machine {
             DocumentCommand::Ping { namespace, process } => self.ping(namespace, process),
             DocumentCommand::StopPing { namespace, process } => {
                 self.forget_process(namespace, process);
-                Outcome::Done
+                Ok(Outcome::Done)
             }
             DocumentCommand::RemoveExpired { lock, token, deadline } => self.remove_expired(lock, *token, *deadline),
             DocumentCommand::SwapValue { lock, handle, seen, value } => {
@@ -43,29 +42,26 @@ impl Machine {
         }
     }
 
-    fn grab(&mut self, principal: &Principal, grab: &Grab, since: Option<LogTime>) -> Outcome {
+    fn grab(&mut self, principal: &Principal, grab: &Grab, since: Option<LogTime>) -> Result<Outcome, Refusal> {
         let key = &grab.lock;
         self.expire_due_at(key);
         let fingerprint = of_grab(grab);
         if let Some(known) = self.known_take(key, grab.ts.take()) {
             if known.asks_otherwise(fingerprint) {
-                return Outcome::Refused(Refusal::RequestReused { number: 0 });
+                return Err(Refusal::RequestReused { number: 0 });
             }
-            return self.take_outcome(key, known);
+            return Ok(self.take_outcome(key, known));
         }
-        let allowed = self
-            .too_late(since)
-            .and_then(|()| self.room_for_a_take(key))
-            .and_then(|()| self.open_for_grants())
-            .and_then(|()| grab.seen.map_or(Ok(()), |seen| self.overtake(key, seen)))
-            .and_then(|()| self.admission(key, Mode::Exclusive.into(), Patience::Try, Fairness::Fair, None))
-            .and_then(|admission| match admission {
-                Admission::Grant | Admission::Enter(_) => Ok(()),
-                // A document is had at once or not at all.
-                Admission::Queue => Err(self.held_or_kept_closed(key)),
-            });
-        if let Err(refusal) = allowed {
-            return Outcome::Refused(refusal);
+        self.too_late(since)?;
+        self.room_for_a_take(key)?;
+        self.open_for_grants()?;
+        if let Some(seen) = grab.seen {
+            self.overtake(key, seen)?;
+        }
+        match self.admission(key, Mode::Exclusive.into(), Patience::Try, Fairness::Fair, None)? {
+            Admission::Grant | Admission::Enter(_) => {}
+            // A document is had at once or not at all.
+            Admission::Queue => return Err(self.held_or_kept_closed(key)),
         }
         let (take, handle) = (grab.ts.take(), grab.ts.handle());
         self.state.lock_or_new(key, Kind::Lock, None).handles.insert(handle, take);
@@ -83,23 +79,21 @@ impl Machine {
         let mut holder = Holder::new(request, &self.state.globals);
         holder.extras_mut().document = Some(mark);
         let token = self.hold(key, holder, self.at_once(Fairness::Fair));
-        Outcome::Granted(Grant { token, deadline: None, ends: None, waited_ms: 0 })
+        Ok(Outcome::Granted(Grant { token, deadline: None, ends: None, waited_ms: 0 }))
     }
 
-    fn confirm(&mut self, key: &LockKey, ts: DocumentId) -> Outcome {
+    fn confirm(&mut self, key: &LockKey, ts: DocumentId) -> Result<Outcome, Refusal> {
         self.expire_due_at(key);
-        let Some(known) = self.known_take(key, ts.take()) else {
-            return Outcome::Refused(self.not_held(key, |_| false));
-        };
+        let known = self.known_take(key, ts.take()).ok_or_else(|| self.not_held(key, |_| false))?;
         let outcome = self.take_outcome(key, known);
-        let KnownLease::Holds(token, _) = known else { return outcome };
+        let KnownLease::Holds(token, _) = known else { return Ok(outcome) };
         let holder = self.state.holder_mut(key, token);
         let mark = holder.and_then(|holder| holder.extras.as_mut()).and_then(|extras| extras.document.as_mut());
         if let Some(mark) = mark.filter(|mark| mark.prepared) {
             mark.prepared = false;
             self.state.mark(RecordKey::Holder(key.clone(), token));
         }
-        outcome
+        Ok(outcome)
     }
 
     /// Ends the hold of the document that was seen; a free document need not be the one.
@@ -123,27 +117,25 @@ impl Machine {
         ts: DocumentId,
         name: Option<&LockName>,
         since: Option<LogTime>,
-    ) -> Outcome {
+    ) -> Result<Outcome, Refusal> {
         let Some(name) = name else {
-            return self.unlock_many(namespace, WhichHeld::Stamp(ts));
+            return Ok(self.unlock_many(namespace, WhichHeld::Stamp(ts)));
         };
         let key = LockKey { namespace: namespace.clone(), name: name.clone() };
         self.expire_due_at(&key);
         match self.known_take(&key, ts.take()) {
             Some(KnownLease::Holds(token, _)) => {
                 self.end_hold(&key, token, EndReason::Released, None);
-                return Outcome::Freed { locks: 1 };
+                return Ok(Outcome::Freed { locks: 1 });
             }
             Some(KnownLease::Waits(..) | KnownLease::Finished(_)) => {}
             None if self.too_late(since).is_err() => {}
             None => {
-                if let Err(refusal) = self.room_for_a_take(&key) {
-                    return Outcome::Refused(refusal);
-                }
+                self.room_for_a_take(&key)?;
                 self.note_unseen(&key, ts.take(), ts.handle(), None, Outcome::Withdrawn);
             }
         }
-        Outcome::Freed { locks: 0 }
+        Ok(Outcome::Freed { locks: 0 })
     }
 
     fn unlock_all(
@@ -152,31 +144,27 @@ impl Machine {
         process: &ProcessId,
         term: Option<u64>,
         since: Option<LogTime>,
-    ) -> Outcome {
-        if let Err(refusal) = self.too_late(since) {
-            return Outcome::Refused(refusal);
-        }
-        self.unlock_many(namespace, WhichHeld::Process(process.clone(), term))
+    ) -> Result<Outcome, Refusal> {
+        self.too_late(since)?;
+        Ok(self.unlock_many(namespace, WhichHeld::Process(process.clone(), term)))
     }
 
-    fn ping(&mut self, namespace: &Namespace, process: &ProcessId) -> Outcome {
+    fn ping(&mut self, namespace: &Namespace, process: &ProcessId) -> Result<Outcome, Refusal> {
         let key = (namespace.clone(), process.clone());
         let known = self.state.processes.get(&key).map(|ping| ping.forget_after);
         if known.is_none() {
             let used = self.state.used(namespace).processes;
-            if let Err(refusal) = self.quotas.one_more(QuotaKind::Processes, used) {
-                return Outcome::Refused(refusal);
-            }
+            self.quotas.one_more(QuotaKind::Processes, used)?;
             self.state.index.count(namespace, |usage| &mut usage.processes, Change::Came);
         }
         self.keep_process(key, known, Some(self.state.globals.wall));
-        Outcome::Done
+        Ok(Outcome::Done)
     }
 
-    fn remove_expired(&mut self, key: &LockKey, token: FencingToken, deadline: LogTime) -> Outcome {
+    fn remove_expired(&mut self, key: &LockKey, token: FencingToken, deadline: LogTime) -> Result<Outcome, Refusal> {
         self.expire_due_at(key);
-        let Some(view) = self.view_of(key, token) else { return Outcome::Done };
-        Outcome::Refused(if view.deadline == Some(deadline) {
+        let Some(view) = self.view_of(key, token) else { return Ok(Outcome::Done) };
+        Err(if view.deadline == Some(deadline) {
             Refusal::Held { lock: key.clone(), holder: Some(Box::new(view)), closed: None }
         } else {
             Refusal::Changed { lock: key.clone(), value: self.value_of(key) }
@@ -189,23 +177,15 @@ impl Machine {
         handle: &Handle,
         seen: Option<&LockValue>,
         value: Option<&LockValue>,
-    ) -> Outcome {
+    ) -> Result<Outcome, Refusal> {
         self.expire_due_at(key);
-        let Some(token) = self.proven_hold(key, handle) else {
-            return Outcome::Refused(self.not_held(key, |_| false));
-        };
-        let holder = self.state.holder_mut(key, token);
-        let Some(holder) = holder else { return Outcome::Refused(Refusal::NotHeld { lock: key.clone() }) };
-        let claim = holder.request.claim;
-        let now = holder.request.choices().value.clone();
-        if now.as_ref() != seen {
-            return Outcome::Refused(Refusal::Changed { lock: key.clone(), value: now });
+        let token = self.proven_hold(key, handle).ok_or_else(|| self.not_held(key, |_| false))?;
+        let now = self.state.holder(key, token).and_then(|holder| holder.request.choices().value.as_ref());
+        if now != seen {
+            return Err(Refusal::Changed { lock: key.clone(), value: now.cloned() });
         }
-        if holder.set_value(value) {
-            self.state.mark(RecordKey::Holder(key.clone(), token));
-            self.event(Some(key.namespace.clone()), Subject::hold(key, claim, token), EventKind::ValueChanged);
-        }
-        Outcome::Done
+        self.put_value(key, token, value);
+        Ok(Outcome::Done)
     }
 
     /// What was held as a document is a free document now. The oldest of too many is forgotten.

@@ -20,7 +20,7 @@ impl Machine {
     }
 
     /// Ends one thing that is due; answers how much that was.
-    fn end(&mut self, due: DeadlineOf) -> usize {
+    pub(super) fn end(&mut self, due: DeadlineOf) -> usize {
         match due {
             DeadlineOf::Session(id) => return self.end_session(id, EndReason::Expired),
             DeadlineOf::Lease(lock, token) => self.end_hold(&lock, token, EndReason::Expired, None),
@@ -98,11 +98,6 @@ impl Machine {
         }
         let impatient = waiter.deadline.is_some_and(|deadline| deadline < now);
         impatient.then(|| DeadlineOf::Wait(key.clone(), sequence))
-    }
-
-    /// Ends what [`waiter_due`](Self::waiter_due) found.
-    pub(super) fn expire(&mut self, due: DeadlineOf) {
-        self.end(due);
     }
 
     fn forget_take(&mut self, lock: &LockKey, take: LeaseRequestId) {

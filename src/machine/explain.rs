@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::Machine;
 use crate::limits::{EXPLAINED_OBSTACLES_MAX, EXPLAINED_WAITS_MAX};
 use crate::model::{
-    About, Claim, ExplainedWait, Explanation, FencingToken, Health, LockKey, Mode, Obstacle, Participant, SessionId,
+    About, ExplainedWait, Explanation, FencingToken, Health, LockKey, Mode, Obstacle, Participant, SessionId,
     WaitReason,
 };
 use crate::state::{ClaimState, HEAD, Holder, OwnerKey, Purpose, Waiter};
@@ -93,7 +93,7 @@ impl Machine {
         let Some(waiter) = self.state.waiter(key, *sequence) else { return };
         let mut waits_for = Vec::new();
         let mut more = false;
-        for key in self.queues_of(key, *sequence, waiter) {
+        for key in self.waits_at(key, waiter.request.claim, *sequence) {
             more |= self.obstacles(&mut waits_for, &key, *sequence, waiter);
         }
         more |= EXPLAINED_OBSTACLES_MAX < waits_for.len();
@@ -111,14 +111,6 @@ impl Machine {
         let (sequence, until, waiter) = (*sequence, waiter.deadline, self.waiting(waiter));
         found.explanation.chain.push(ExplainedWait { lock: at, place, sequence, waiter, parent, until, waits_for });
         found.explanation.more |= more;
-    }
-
-    /// Every queue where this one waits.
-    fn queues_of(&self, key: &LockKey, sequence: u64, waiter: &Waiter) -> Vec<LockKey> {
-        match (waiter.purpose, waiter.request.claim) {
-            (Purpose::Set, Claim::Request(request)) => self.state.members_waiting(request, sequence),
-            (Purpose::Set | Purpose::Hold | Purpose::Upgrade(_), _) => vec![key.clone()],
-        }
     }
 
     /// What stands in its way at this lock: who holds it, what keeps it closed, then the nearest ahead. Answers whether

@@ -38,7 +38,7 @@ impl Machine {
                 return self.recall_awaited();
             };
             if let Some(due) = self.waiter_due(&key, sequence) {
-                self.expire(due);
+                self.end(due);
                 self.check_queue(&key, sequence);
             } else if self.grant_waiter(&key, sequence) {
                 self.check_queue(&key, sequence);
@@ -216,12 +216,9 @@ impl Machine {
     }
 
     pub(super) fn remove_waiter(&mut self, key: &LockKey, sequence: u64) -> Option<Waiter> {
-        let sets_waited = self.state.index.set_locks.contains(key);
+        let claim = self.state.waiter(key, sequence)?.request.claim;
+        self.claim_changes(key, claim);
         let waiter = self.state.remove_waiter(key, sequence)?;
-        if sets_waited {
-            self.to_check.changed.insert(key.clone());
-        }
-        self.claim_changes(key, waiter.request.claim);
         Some(waiter)
     }
 

@@ -44,6 +44,7 @@ impl Machine {
             Alteration::SetValue { token, value } => self.set_value(&change, *token, value.as_ref()),
             Alteration::ReturnPermits { token, count } => self.return_permits(&change, *token, *count),
         };
+        let outcome = outcome.unwrap_or_else(Outcome::Refused);
         let lives =
             self.state.session(alter.request.session).is_some_and(|session| session.is_active(alter.request.number));
         if lives { outcome } else { self.finish(alter.request, fingerprint, outcome) }
@@ -91,13 +92,10 @@ impl Machine {
     /// The refusal of a caller without a proof of a hold: it names another holder of the lock, or says that the lock is not held. A
     /// hold of the caller's own, which `mine` finds, is never shown to it as another's.
     pub(super) fn not_held(&self, key: &LockKey, mine: impl Fn(&Holder) -> bool) -> Refusal {
-        let mut holders = self.state.holders(key);
-        match holders.find(|(_, holder)| !mine(holder)) {
-            Some((token, holder)) => {
-                let holder = Box::new(holder.view(token, self.state.session_deadline(holder.request.claim.session())));
-                Refusal::HeldByOther { lock: key.clone(), holder }
-            }
-            None => Refusal::NotHeld { lock: key.clone() },
+        let lock = key.clone();
+        match self.state.holders(key).find(|(_, holder)| !mine(holder)) {
+            Some((token, holder)) => Refusal::HeldByOther { lock, holder: Box::new(self.view(token, holder)) },
+            None => Refusal::NotHeld { lock },
         }
     }
 }
@@ -105,21 +103,23 @@ impl Machine {
 impl Machine {
     /// The hold goes on with the others, under the same token. A hold that its owner entered again keeps what it has:
     /// the machine cannot know which of its entries the permits belong to.
-    pub(super) fn return_permits(&mut self, change: &HoldChange<'_>, token: FencingToken, count: u32) -> Outcome {
+    pub(super) fn return_permits(
+        &mut self,
+        change: &HoldChange<'_>,
+        token: FencingToken,
+        count: u32,
+    ) -> Result<Outcome, Refusal> {
         let key = change.key;
-        let (claim, left) = match self.permits_left(change, token, count) {
-            Ok(found) => found,
-            Err(refusal) => return Outcome::Refused(refusal),
-        };
+        let (claim, left) = self.permits_left(change, token, count)?;
         if left == 0 {
             self.end_hold(key, token, EndReason::Released, None);
-            return Outcome::Released { left };
+            return Ok(Outcome::Released { left });
         }
         let Some(lock) = self.state.locks.get_mut(key).filter(|_| count != 0) else {
-            return Outcome::Released { left };
+            return Ok(Outcome::Released { left });
         };
         lock.permits_held -= u64::from(count);
-        let Some(holder) = lock.holders.get_mut(&token) else { return Outcome::Released { left } };
+        let Some(holder) = lock.holders.get_mut(&token) else { return Ok(Outcome::Released { left }) };
         holder.request.mode = Mode::Permits(count);
         let returned = holder.as_ref().clone();
         holder.request.mode = Mode::Permits(left);
@@ -129,7 +129,7 @@ impl Machine {
         self.capacity_changes(key);
         let mode = Some(Mode::Permits(left));
         self.happened(key, Some((claim, token)), EventKind::PermitsReturned { count }, mode);
-        Outcome::Released { left }
+        Ok(Outcome::Released { left })
     }
 
     /// Whose hold it is, and what is left of it without so many permits.
@@ -139,10 +139,7 @@ impl Machine {
         let Mode::Permits(held) = holder.request.mode else {
             return Err(Refusal::KindMismatch { lock, kind: Kind::Lock });
         };
-        if 1 < holder.depth() {
-            let depth = u32::try_from(holder.depth()).unwrap_or(u32::MAX);
-            return Err(Refusal::Entered { lock, depth });
-        }
+        entered_once(change.key, holder)?;
         match held.checked_sub(count) {
             Some(left) => Ok((holder.request.claim, left)),
             None => Err(Refusal::PermitsNotHeld { lock, held, asked: count }),
@@ -156,20 +153,21 @@ impl Machine {
         change: &HoldChange<'_>,
         token: FencingToken,
         value: Option<&LockValue>,
-    ) -> Outcome {
-        let key = change.key;
-        if let Err(refusal) = self.own_hold(change, token) {
-            return Outcome::Refused(refusal);
-        }
-        self.end_cached(key, token);
-        let holder = self.state.holder_mut(key, token);
-        let Some(holder) = holder else { return Outcome::Refused(Refusal::NotHeld { lock: key.clone() }) };
+    ) -> Result<Outcome, Refusal> {
+        self.own_hold(change, token)?;
+        self.end_cached(change.key, token);
+        self.put_value(change.key, token, value);
+        Ok(Outcome::Done)
+    }
+
+    /// Keeps this text with a hold.
+    pub(super) fn put_value(&mut self, key: &LockKey, token: FencingToken, value: Option<&LockValue>) {
+        let Some(holder) = self.state.holder_mut(key, token) else { return };
         let claim = holder.request.claim;
         if holder.set_value(value) {
             self.state.mark(RecordKey::Holder(key.clone(), token));
             self.event(Some(key.namespace.clone()), Subject::hold(key, claim, token), EventKind::ValueChanged);
         }
-        Outcome::Done
     }
 
     /// The text of the first holder that has one.
@@ -227,16 +225,16 @@ impl Machine {
     }
 
     /// Enters the hold of its only lock once more.
-    pub(super) fn reenter(&mut self, asking: &Asking<'_>, token: FencingToken) -> Outcome {
+    pub(super) fn reenter(&mut self, asking: &Asking<'_>, token: FencingToken) -> Result<Outcome, Refusal> {
         let (request, fingerprint) = (asking.acquire.request, asking.fingerprint);
-        let Some((key, _)) = asking.members.only() else { return Outcome::Withdrawn };
+        let Some((key, _)) = asking.members.only() else { return Ok(Outcome::Withdrawn) };
         let holder = self.state.holder_mut(key, token);
-        let Some(holder) = holder else { return Outcome::Refused(Refusal::NotHeld { lock: key.clone() }) };
+        let Some(holder) = holder else { return Err(Refusal::NotHeld { lock: key.clone() }) };
         holder.extras_mut().reentries.push(HoldEntry { number: request.number, fingerprint });
         let (deadline, ends) = (holder.leased_until(), holder.ends());
         self.state.add_claim(key, Claim::Request(request), ClaimState::Holding(token));
         self.state.mark(RecordKey::Holder(key.clone(), token));
-        Outcome::Granted(Grant { token, deadline, ends, waited_ms: 0 })
+        Ok(Outcome::Granted(Grant { token, deadline, ends, waited_ms: 0 }))
     }
 
     /// Takes one request out of a hold that is entered more than once; the hold goes on. Its first one is replaced by
@@ -262,5 +260,13 @@ impl Machine {
         self.state.mark(RecordKey::Holder(key.clone(), token));
         self.finish_request(key, claim, number, left_by, answer);
         u32::try_from(left).unwrap_or(u32::MAX)
+    }
+}
+
+/// Refuses a hold that its owner entered again.
+pub(super) fn entered_once(key: &LockKey, holder: &Holder) -> Result<(), Refusal> {
+    match holder.depth() {
+        1 => Ok(()),
+        depth => Err(Refusal::Entered { lock: key.clone(), depth: u32::try_from(depth).unwrap_or(u32::MAX) }),
     }
 }

@@ -52,21 +52,25 @@ impl KnownLease<'_> {
 impl Machine {
     /// What was refused is remembered, too: a late duplicate must not be granted after its caller was told no. Only a
     /// take that comes too late, or for which there is no room in the memory, leaves nothing.
-    pub(super) fn take_lease(&mut self, principal: &Principal, take: &TakeLease, since: Option<LogTime>) -> Outcome {
+    pub(super) fn take_lease(
+        &mut self,
+        principal: &Principal,
+        take: &TakeLease,
+        since: Option<LogTime>,
+    ) -> Result<Outcome, Refusal> {
         self.expire_due_at(&take.lock);
         let fingerprint = of_take(take);
-        if let Some(outcome) = self.repeated_take(take, fingerprint) {
-            return outcome;
+        if let Some(known) = self.repeated_take(take, fingerprint)? {
+            return Ok(known);
         }
-        if let Err(refusal) = self.too_late(since).and_then(|()| self.room_for_a_take(&take.lock)) {
-            return Outcome::Refused(refusal);
-        }
+        self.too_late(since)?;
+        self.room_for_a_take(&take.lock)?;
         match self.admit_take(take) {
-            Ok(admission) => self.new_take(principal, take, fingerprint, admission),
+            Ok(admission) => Ok(self.new_take(principal, take, fingerprint, admission)),
             Err(refusal) => {
                 let outcome = Outcome::Refused(in_brief(refusal.clone()));
                 self.note_unseen(&take.lock, take.take, take.handle.clone(), Some(fingerprint), outcome);
-                Outcome::Refused(refusal)
+                Err(refusal)
             }
         }
     }
@@ -92,9 +96,7 @@ impl Machine {
     }
 
     fn admit_take(&self, take: &TakeLease) -> Result<Admission, Refusal> {
-        if let Some(refusal) = self.lease_out_of_bounds(DurationField::Lease, take.lease_ms) {
-            return Err(refusal);
-        }
+        self.lease_in_bounds(DurationField::Lease, take.lease_ms)?;
         let key = &take.lock;
         if self.state.lock(key).is_some_and(|lock| lock.handles.contains_key(&take.handle)) {
             return Err(self.held_or_kept_closed(key));
@@ -164,15 +166,15 @@ impl Machine {
     }
 
     /// The answer to a take that is known: a repeated one is the first.
-    fn repeated_take(&self, take: &TakeLease, fingerprint: u64) -> Option<Outcome> {
-        let known = self.known_take(&take.lock, take.take)?;
+    fn repeated_take(&self, take: &TakeLease, fingerprint: u64) -> Result<Option<Outcome>, Refusal> {
+        let Some(known) = self.known_take(&take.lock, take.take) else { return Ok(None) };
         if !known.is_proven_by(&take.handle) {
-            return Some(Outcome::Refused(Refusal::WrongHandle));
+            return Err(Refusal::WrongHandle);
         }
         if known.asks_otherwise(fingerprint) {
-            return Some(Outcome::Refused(Refusal::RequestReused { number: 0 }));
+            return Err(Refusal::RequestReused { number: 0 });
         }
-        Some(self.take_outcome(&take.lock, known))
+        Ok(Some(self.take_outcome(&take.lock, known)))
     }
 
     /// How a take stands.
@@ -196,11 +198,11 @@ impl Machine {
         id: LeaseRequestId,
         handle: &Handle,
         since: Option<LogTime>,
-    ) -> Outcome {
+    ) -> Result<Outcome, Refusal> {
         self.expire_due_at(key);
         let known = self.known_take(key, id);
         if known.is_some_and(|take| !take.is_proven_by(handle)) {
-            return Outcome::Refused(Refusal::WrongHandle);
+            return Err(Refusal::WrongHandle);
         }
         match known {
             Some(KnownLease::Waits(sequence, _)) => self.end_wait(key, sequence, WaitEndReason::Withdrawn),
@@ -210,27 +212,24 @@ impl Machine {
             Some(KnownLease::Finished(_)) => {}
             None if self.too_late(since).is_err() => {}
             None => {
-                if let Err(refusal) = self.room_for_a_take(key) {
-                    return Outcome::Refused(refusal);
-                }
+                self.room_for_a_take(key)?;
                 self.note_unseen(key, id, handle.clone(), None, Outcome::Withdrawn);
             }
         }
-        Outcome::Withdrawn
+        Ok(Outcome::Withdrawn)
     }
 
-    pub(super) fn drop_lease(&mut self, key: &LockKey, handle: &Handle, since: Option<LogTime>) -> Outcome {
+    pub(super) fn drop_lease(
+        &mut self,
+        key: &LockKey,
+        handle: &Handle,
+        since: Option<LogTime>,
+    ) -> Result<Outcome, Refusal> {
         self.expire_due_at(key);
-        if let Err(refusal) = self.too_late(since) {
-            return Outcome::Refused(refusal);
-        }
-        match self.lease_of(key, handle) {
-            Some((token, _)) => {
-                self.end_hold(key, token, EndReason::Released, None);
-                Outcome::Released { left: 0 }
-            }
-            None => Outcome::Refused(self.not_held(key, |_| false)),
-        }
+        self.too_late(since)?;
+        let (token, _) = self.lease_of(key, handle).ok_or_else(|| self.not_held(key, |_| false))?;
+        self.end_hold(key, token, EndReason::Released, None);
+        Ok(Outcome::Released { left: 0 })
     }
 
     /// The grant that this handle proves, and its end.
@@ -271,16 +270,12 @@ impl Machine {
         new
     }
 
-    pub(super) fn lease_out_of_bounds(&self, field: DurationField, lease_ms: u64) -> Option<Refusal> {
+    pub(super) fn lease_in_bounds(&self, field: DurationField, lease_ms: u64) -> Result<(), Refusal> {
         let (low, high) = (limits::LEASE_MS_MIN, self.ttl_ms_bounds().1);
-        let advice = BoundAdvice::HoldASession;
-        (lease_ms < low || high < lease_ms).then_some(Refusal::OutOfBounds {
-            field,
-            low,
-            high,
-            value: lease_ms,
-            advice,
-        })
+        if (low..=high).contains(&lease_ms) {
+            return Ok(());
+        }
+        Err(Refusal::OutOfBounds { field, low, high, value: lease_ms, advice: BoundAdvice::HoldASession })
     }
 
     /// No session ends this wait, so it always has an end of its own.

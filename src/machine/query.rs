@@ -8,25 +8,25 @@ use super::Machine;
 use super::acquire::Admission;
 use crate::limits;
 use crate::model::{
-    Acquire, Checked, Claim, Document, DocumentId, DocumentState, FencingToken, HolderView, LeaseRequestId, ListFilter,
-    ListShow, LockKey, LockName, LockSummary, LockView, Namespace, Outcome, Page, Patience, Place, Position,
-    ProcessPing, Query, QueryReply, QueryResult, RequestId, SessionId, SessionView, TokenState, ValidTokens,
-    WaiterView, WallTime, WhichDocuments, WhichPings,
+    Acquire, Checked, Claim, Document, DocumentId, DocumentState, FencingToken, HolderView, ListFilter, ListShow,
+    LockKey, LockName, LockSummary, LockView, Namespace, Outcome, Page, Patience, Place, Position, ProcessPing, Query,
+    QueryReply, QueryResult, RequestId, SessionId, SessionView, TokenState, ValidTokens, WaiterView, WallTime,
+    WhichDocuments, WhichPings,
 };
 use crate::state::{ClaimState, Holder, Waiter, looked_at};
 
 impl Machine {
     /// Where a set waits that stands in the queue `any`: its place for the first lock that it lacks.
     pub(super) fn place_of_set(&self, request: RequestId, any: (&LockKey, u64)) -> Place {
-        let mut waits = self.state.claims_of(request).filter_map(|(key, standing)| match standing {
-            ClaimState::Waiting(sequence) => Some((key, sequence)),
-            ClaimState::Holding(_) => None,
-        });
-        let lacks = |key: &LockKey, sequence| {
-            self.state.lock(key).is_some_and(|lock| !self.member_fits(key, lock, sequence, request.session))
-        };
-        let (key, sequence) = waits.find(|(key, sequence)| lacks(key, *sequence)).unwrap_or(any);
-        self.place(key, sequence)
+        self.place(self.first_lacking(request, any), any.1)
+    }
+
+    /// The first lock that a waiting set lacks, or else `any` of its queues, in which it stands at this place.
+    pub(super) fn first_lacking<'a>(&'a self, request: RequestId, (any, place): (&'a LockKey, u64)) -> &'a LockKey {
+        let lacks = |key: &LockKey, lock| !self.member_fits(key, lock, place, request.session);
+        let mut waits = self.state.claims_of(request).filter(|(_, claim)| *claim == ClaimState::Waiting(place));
+        let lacking = waits.find(|(key, _)| self.state.lock(key).is_some_and(|lock| lacks(key, lock)));
+        lacking.map_or(any, |(key, _)| key)
     }
 
     /// The answer to a repeated request of a set that holds: what it still holds.
@@ -79,15 +79,18 @@ impl Machine {
     }
 
     /// The longest holder of a lock, as others may see it.
-    pub(super) fn one_holder(&self, key: &LockKey) -> Option<HolderView> {
-        let (token, _) = self.state.lock(key)?.holders.first_key_value()?;
-        self.view_of(key, *token)
+    fn one_holder(&self, key: &LockKey) -> Option<HolderView> {
+        self.state.holders(key).next().map(|(token, holder)| self.view(token, holder))
     }
 
     /// One holder of a lock, as others may see it.
     pub(super) fn view_of(&self, key: &LockKey, token: FencingToken) -> Option<HolderView> {
-        let holder = self.state.holder(key, token)?;
-        Some(holder.view(token, self.state.session_deadline(holder.request.claim.session())))
+        Some(self.view(token, self.state.holder(key, token)?))
+    }
+
+    /// A holder, as others may see it.
+    pub(super) fn view(&self, token: FencingToken, holder: &Holder) -> HolderView {
+        holder.view(token, self.state.session_deadline(holder.request.claim.session()))
     }
 
     /// Answers a question as of the newest applied entry.
@@ -112,7 +115,10 @@ impl Machine {
             }
             Query::Documents { namespace, which, rows } => self.list_documents(namespace, which, *rows),
             Query::Pings { namespace, which, rows } => self.list_pings(namespace, which, *rows),
-            Query::WouldBreak { lock, token } => QueryResult::WouldBreak(self.would_break(lock, *token)),
+            Query::WouldBreak { lock, token } => {
+                let report = self.would_break(lock, *token).map(|report| Outcome::Broken(Box::new(report)));
+                QueryResult::WouldBreak(report.unwrap_or_else(Outcome::Refused))
+            }
         };
         QueryReply { index: self.state.globals.applied, now: self.state.globals.now, answer }
     }
@@ -145,9 +151,7 @@ impl Machine {
         let Some(lock) = self.state.lock(key) else {
             return LockView::free(key.clone());
         };
-        let holders = lock.holders.iter();
-        let holders = holders
-            .map(|(token, holder)| holder.view(*token, self.state.session_deadline(holder.request.claim.session())));
+        let holders = lock.holders.iter().map(|(token, holder)| self.view(*token, holder));
         let waiters = lock.queue.iter().zip(1..).map(|((sequence, waiter), place)| waiter.view(place, *sequence));
         LockView {
             lock: key.clone(),
@@ -227,7 +231,7 @@ impl Machine {
                 Some(Err(refusal)) => Some(Outcome::Refused(refusal)),
                 Some(Ok(())) | None => self.request_outcome(request),
             },
-            Claim::Lease(take) => self.take_query(lock?, take),
+            Claim::Lease(take) => lock.and_then(|key| Some(self.take_outcome(key, self.known_take(key, take)?))),
         }
     }
 
@@ -238,10 +242,6 @@ impl Machine {
         };
         let finished = || session.finished.get(&request.number).map(|done| done.outcome.clone());
         self.claim_outcome(request).or_else(finished)
-    }
-
-    fn take_query(&self, key: &LockKey, take: LeaseRequestId) -> Option<Outcome> {
-        self.known_take(key, take).map(|known| self.take_outcome(key, known))
     }
 }
 

@@ -40,7 +40,7 @@ impl Machine {
         }
         let mut may_pass = BTreeMap::new();
         let mut has_to_stay = |sequence: u64, waiter: &Waiter| {
-            let way = Way { mode: waiter.request.mode, barges: waiter.barges() };
+            let way = waiter.way();
             let blocked = lock.queue.first_in_the_way(way).is_some_and(|first| first < sequence);
             let passes = |id| *may_pass.entry(id).or_insert_with(|| self.may_pass(id, key));
             blocked && !waiter.request.claim.session().is_some_and(passes)
@@ -75,7 +75,7 @@ impl Machine {
                 members.iter().all(has)
             }
             (Purpose::Hold | Purpose::Set, _) => {
-                let way = Way { mode: waiter.request.mode, barges: waiter.barges() };
+                let way = waiter.way();
                 self.has_room(lock, waiter.request.mode)
                     && self.not_blocked_ahead(key, lock, (way, sequence), waiter.request.claim.session())
             }
@@ -173,7 +173,7 @@ impl Machine {
             waiters.into_iter().map(|(sequence, key, claim)| ((sequence, key), claim)).collect();
         let (mut all, mut alone) = (BTreeSet::new(), BTreeSet::new());
         while let Some(((sequence, key), claim)) = work.pop_first() {
-            for key in self.waits_at(key, claim, sequence) {
+            for key in self.waits_at(&key, claim, sequence) {
                 let Some(lock) = self.state.lock(&key) else { continue };
                 let Some(mode) = lock.queue.get(&sequence).map(|waiter| waiter.request.mode) else { continue };
                 let gone_through = if mode == Mode::Shared { &mut alone } else { &mut all };
@@ -192,12 +192,12 @@ impl Machine {
     }
 
     /// Every queue where this waiter stands.
-    fn waits_at(&self, key: LockKey, claim: Claim, sequence: u64) -> Vec<LockKey> {
+    pub(super) fn waits_at(&self, key: &LockKey, claim: Claim, sequence: u64) -> Vec<LockKey> {
         let members = match claim {
             Claim::Request(request) => self.state.members_waiting(request, sequence),
             Claim::Lease(_) => Vec::new(),
         };
-        if members.is_empty() { vec![key] } else { members }
+        if members.is_empty() { vec![key.clone()] } else { members }
     }
 
     /// A new hold may let its session pass waiting sets elsewhere: checks those queues again. Where a set lacks these permits only

@@ -8,11 +8,10 @@
 //! has to be granted like any other, and then keeps nothing.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::rc::Rc;
 
 use super::Machine;
-use super::advance::{BesideSets, Passing};
 use crate::model::{FencingToken, Kind, LockKey, Mode, SessionId, WaitReason};
 use crate::state::{Holder, Lock, Lookup, Owned, OwnerKey, Purpose, Waiter};
 
@@ -99,6 +98,26 @@ pub(super) struct Turn<'m> {
 pub(super) enum Asks<'m> {
     Holds(FencingToken),
     Waits(u64, &'m Waiter),
+}
+
+/// The places that a wait passes.
+#[derive(Default)]
+pub(super) struct Passing {
+    pub(super) now: BTreeSet<u64>,
+    /// Once one of these turns is granted.
+    pub(super) once: Vec<(Vec<At>, BTreeSet<u64>)>,
+}
+
+/// Where a session has claims beside waiting sets of its other requests, and of others.
+pub(super) type BesideSets<'m> = BTreeMap<&'m LockKey, Vec<Beside<'m>>>;
+
+/// A claim at a lock where another request's set waits.
+pub(super) struct Beside<'m> {
+    pub(super) lock: &'m Lock,
+    pub(super) number: u64,
+    pub(super) mode: Mode,
+    /// Its place, where it waits itself.
+    pub(super) waits: Option<u64>,
 }
 
 /// A turn: its queue, and its number there.

@@ -12,16 +12,14 @@ use crate::model::{
     Outcome, Principal, QuotaKind, Reason, Refusal, RequestId, SessionClose, SessionId, Setting, Subject,
     WaitEndReason,
 };
-use crate::state::{ClaimState, DeadlineOf, RecordKey, SessionRecord, Tombstone};
+use crate::state::{ClaimState, DeadlineOf, RecordKey, Session, SessionRecord, Tombstone};
 
 impl Machine {
-    pub(super) fn open_session(&mut self, principal: &Principal, open: &OpenSession) -> Outcome {
-        if let Some(outcome) = self.known_handle(open) {
-            return outcome;
+    pub(super) fn open_session(&mut self, principal: &Principal, open: &OpenSession) -> Result<Outcome, Refusal> {
+        if let Some(known) = self.known_handle(open)? {
+            return Ok(known);
         }
-        if let Err(refusal) = self.session_bounds(open) {
-            return Outcome::Refused(refusal);
-        }
+        self.session_bounds(open)?;
         self.state.globals.sessions += 1;
         let id = SessionId::new(self.state.globals.epoch, self.state.globals.sessions);
         let now = self.state.globals.now;
@@ -48,21 +46,21 @@ impl Machine {
         };
         self.state.insert_session(id, record);
         self.event(Some(open.namespace.clone()), Subject::Session(id), EventKind::SessionOpened);
-        Outcome::Opened { session: id, ttl_ms: open.ttl_ms, deadline }
+        Ok(Outcome::Opened { session: id, ttl_ms: open.ttl_ms, deadline })
     }
 
     /// The answer where this handle is known: the same session for the instance that opened it, else a refusal.
-    fn known_handle(&mut self, open: &OpenSession) -> Option<Outcome> {
-        let id = *self.state.index.handles.get(&(open.namespace.clone(), open.handle.clone()))?;
-        if self.live_session(id).is_err() {
-            return Some(Outcome::Refused(Refusal::Tombstoned { reason: self.end_of(id) }));
+    fn known_handle(&mut self, open: &OpenSession) -> Result<Option<Outcome>, Refusal> {
+        let known = self.state.index.handles.get(&(open.namespace.clone(), open.handle.clone())).copied();
+        let Some(id) = known else { return Ok(None) };
+        let lives = self.live_session(id).is_ok();
+        let Some(Session { record, .. }) = self.state.session(id).filter(|_| lives) else {
+            return Err(Refusal::Tombstoned { reason: self.end_of(id) });
+        };
+        if record.instance != open.instance {
+            return Err(Refusal::AlreadyOpen { session: id });
         }
-        let record = &self.state.session(id)?.record;
-        Some(if record.instance == open.instance {
-            Outcome::Opened { session: id, ttl_ms: record.ttl_ms, deadline: record.deadline }
-        } else {
-            Outcome::Refused(Refusal::AlreadyOpen { session: id })
-        })
+        Ok(Some(Outcome::Opened { session: id, ttl_ms: record.ttl_ms, deadline: record.deadline }))
     }
 
     fn session_bounds(&self, open: &OpenSession) -> Result<(), Refusal> {
@@ -81,26 +79,22 @@ impl Machine {
         self.quotas.one_more(QuotaKind::Sessions, self.state.used(&open.namespace).sessions)
     }
 
-    pub(super) fn attach(&mut self, attach: &Attach) -> Outcome {
+    pub(super) fn attach(&mut self, attach: &Attach) -> Result<Outcome, Refusal> {
         let id = attach.session;
-        if let Err(refusal) = self.live_session(id) {
-            return Outcome::Refused(refusal);
-        }
-        if let Err(refusal) = self.proves(id, &attach.handle, &attach.namespace) {
-            return Outcome::Refused(refusal);
-        }
+        self.live_session(id)?;
+        self.proves(id, &attach.handle, &attach.namespace)?;
         let Some(session) = self.state.sessions.get_mut(&id) else {
-            return Outcome::Refused(self.session_ended(id));
+            return Err(self.session_ended(id));
         };
         let record = &mut session.record;
         if attach.attempt <= record.attempt {
-            return Outcome::Refused(Refusal::StaleAttempt { newest: record.attempt });
+            return Err(Refusal::StaleAttempt { newest: record.attempt });
         }
         record.attempt = attach.attempt;
         record.attachment += 1;
         let attachment = Attachment(record.attachment);
         let deadline = self.prolong_session(id);
-        Outcome::Attached { attachment, deadline }
+        Ok(Outcome::Attached { attachment, deadline })
     }
 
     /// A full TTL from now; the session is connected again.
@@ -148,30 +142,28 @@ impl Machine {
     }
 
     /// Changes a setting. What is open or held already keeps what it was granted.
-    pub(super) fn change_setting(&mut self, setting: Setting) -> Outcome {
+    pub(super) fn change_setting(&mut self, setting: Setting) -> Result<Outcome, Refusal> {
         let Setting::TtlMax(ttl_ms_max) = setting;
         let ((low, old), high) = (self.ttl_ms_bounds(), limits::TTL_MS_MAX);
         if ttl_ms_max < low || high < ttl_ms_max {
             let (field, advice) = (DurationField::TtlMax, BoundAdvice::RestoresWait);
-            return Outcome::Refused(Refusal::OutOfBounds { field, low, high, value: ttl_ms_max, advice });
+            return Err(Refusal::OutOfBounds { field, low, high, value: ttl_ms_max, advice });
         }
         self.state.globals.ttl_ms_max_ever = self.state.globals.ttl_ms_max_ever.max(old).max(ttl_ms_max);
         self.state.globals.ttl_ms_max = Some(ttl_ms_max);
-        Outcome::Done
+        Ok(Outcome::Done)
     }
 
     /// An operator ends a session: each of its holds is broken, with the operator and the reason in its history.
-    pub(super) fn end_session_of_another(&mut self, by: &Principal, end: &EndSession) -> Outcome {
+    pub(super) fn end_session_of_another(&mut self, by: &Principal, end: &EndSession) -> Result<Outcome, Refusal> {
         let id = end.session;
-        if let Err(refusal) = self.live_session(id) {
-            return Outcome::Refused(refusal);
-        }
+        self.live_session(id)?;
         if self.state.session(id).is_none_or(|session| session.record.namespace != end.namespace) {
             // One of another namespace is as unknown here as one that never was.
-            return Outcome::Refused(self.session_ended(id));
+            return Err(self.session_ended(id));
         }
         self.end_session_as(id, EndReason::Broken, Some((by, &end.why)));
-        Outcome::Closed
+        Ok(Outcome::Closed)
     }
 
     /// One decision: everything that the session held is released, everything that it waited for is left, and a

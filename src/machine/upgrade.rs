@@ -4,7 +4,7 @@
 //! is one of them at most, and everybody else is behind it.
 
 use super::Machine;
-use super::hold::HoldChange;
+use super::hold::{HoldChange, entered_once};
 use crate::faults::{self, Fault};
 use crate::limits;
 use crate::model::{
@@ -21,18 +21,16 @@ impl Lock {
 }
 
 impl Machine {
-    pub(super) fn downgrade(&mut self, change: &HoldChange<'_>, token: FencingToken) -> Outcome {
-        let (key, claim, mode) = match self.changeable(change, token) {
-            Ok(holder) => (change.key, holder.request.claim, holder.request.mode),
-            Err(refusal) => return Outcome::Refused(refusal),
-        };
-        if mode == Mode::Shared {
-            return Outcome::Downgraded;
+    pub(super) fn downgrade(&mut self, change: &HoldChange<'_>, token: FencingToken) -> Result<Outcome, Refusal> {
+        let holder = self.changeable(change, token)?;
+        let (key, claim) = (change.key, holder.request.claim);
+        if holder.request.mode == Mode::Shared {
+            return Ok(Outcome::Downgraded);
         }
         self.claim_changes(key, claim);
         self.end_cached(key, token);
         let holder = self.state.holder_mut(key, token);
-        let Some(holder) = holder else { return Outcome::Refused(Refusal::NotHeld { lock: key.clone() }) };
+        let Some(holder) = holder else { return Err(Refusal::NotHeld { lock: key.clone() }) };
         holder.request.mode = Mode::Shared;
         let upgrade = holder.extras.as_mut().and_then(|extras| extras.upgrade.take());
         holder.tidy_extras();
@@ -43,28 +41,26 @@ impl Machine {
         self.state.mark(RecordKey::Holder(key.clone(), token));
         self.check_queue(key, 0);
         self.happened(key, Some((claim, token)), EventKind::Downgraded, Some(Mode::Shared));
-        Outcome::Downgraded
+        Ok(Outcome::Downgraded)
     }
 
-    pub(super) fn upgrade(&mut self, change: &HoldChange<'_>, token: FencingToken, patience: Patience) -> Outcome {
+    pub(super) fn upgrade(
+        &mut self,
+        change: &HoldChange<'_>,
+        token: FencingToken,
+        patience: Patience,
+    ) -> Result<Outcome, Refusal> {
         let (key, request) = (change.key, change.alter.request);
-        let waiter = match self.may_upgrade(change, token, patience) {
-            Ok(waiter) => waiter,
-            Err(refusal) => return Outcome::Refused(refusal),
-        };
+        let waiter = self.may_upgrade(change, token, patience)?;
         if self.state.lock(key).is_some_and(|lock| lock.admits_upgrade(token)) {
             let asked = HoldEntry { number: request.number, fingerprint: change.fingerprint };
-            return match self.make_exclusive(key, token, asked, 0) {
-                Some(grant) => Outcome::Granted(grant),
-                None => Outcome::Refused(Refusal::NotHeld { lock: key.clone() }),
-            };
+            let grant = self.make_exclusive(key, token, asked, 0);
+            return grant.map(Outcome::Granted).ok_or_else(|| Refusal::NotHeld { lock: key.clone() });
         }
         let events = self.events.len();
         self.enqueue(key, HEAD, waiter);
-        match self.refuse_cycle(std::slice::from_ref(key), HEAD, events) {
-            Ok(()) => Outcome::Queued(self.place(key, HEAD)),
-            Err(refused) => refused,
-        }
+        self.refuse_cycle(std::slice::from_ref(key), HEAD, events)?;
+        Ok(Outcome::Queued(self.place(key, HEAD)))
     }
 
     /// What would wait, unless it is refused at once.
@@ -85,10 +81,7 @@ impl Machine {
         }
         let waits = !lock.admits_upgrade(token);
         if waits && patience == Patience::Try {
-            let other = lock.holders.keys().find(|other| **other != token);
-            let holder = other.and_then(|other| self.view_of(key, *other)).map(Box::new);
-            let closed = self.closed_instead(key, holder.as_deref());
-            return Err(Refusal::Held { lock: key.clone(), holder, closed });
+            return Err(self.held_by_another(key, Some(token)));
         }
         if waits {
             self.quotas.one_more(QuotaKind::Waiters, self.state.used(&key.namespace).waiters)?;
@@ -119,10 +112,7 @@ impl Machine {
         if matches!(holder.request.mode, Mode::Permits(_)) {
             return Err(Refusal::KindMismatch { lock: change.key.clone(), kind: Kind::Semaphore });
         }
-        if 1 < holder.depth() {
-            let depth = u32::try_from(holder.depth()).unwrap_or(u32::MAX);
-            return Err(Refusal::Entered { lock: change.key.clone(), depth });
-        }
+        entered_once(change.key, holder)?;
         Ok(holder)
     }
 

@@ -53,6 +53,11 @@ impl Waiter {
         self.request.choices().fairness == Fairness::Barging
     }
 
+    /// How it asks, as far as it matters for who is in the way.
+    pub(crate) fn way(&self) -> Way {
+        Way { mode: self.request.mode, barges: self.barges() }
+    }
+
     /// The request of the set that it belongs to.
     pub(crate) fn set_request(&self) -> Option<RequestId> {
         self.request.claim.request().filter(|_| self.purpose == Purpose::Set)
