@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Indexes, Lock, Record, RecordKey, Request, Session, State};
+use super::{FinishedLease, Indexes, Lock, Record, RecordKey, Request, Session, State};
 use crate::faults::{self, Fault};
 use crate::history::History;
-use crate::model::{Claim, Kind, LockKey, LogTime};
+use crate::model::{Claim, Kind, LeaseRequestId, LockKey, LogTime, SessionId};
 
 /// Records that do not make a machine; the text names the record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -94,40 +94,50 @@ impl State {
     }
 
     /// Builds everything that is derived from the records.
-    pub(super) fn derive(&mut self) -> Result<(), CorruptRecords> {
-        for (key, lock) in &mut self.locks {
-            for holder in lock.holders.values_mut() {
-                let session = holder.request.claim.session().and_then(|id| self.sessions.get(&id));
-                if let Some(shared) = session.and_then(|session| session.shared_metadata(&holder.request.metadata)) {
-                    holder.request.metadata = shared;
-                }
+    fn derive(&mut self) -> Result<(), CorruptRecords> {
+        derive_claims(&mut self.locks, &mut self.sessions, &self.finished_leases)?;
+        self.index = Indexes::of(self);
+        Ok(())
+    }
+}
+
+/// Builds what locks and sessions have of the claims, and of each other.
+pub(super) fn derive_claims(
+    locks: &mut BTreeMap<LockKey, Box<Lock>>,
+    sessions: &mut BTreeMap<SessionId, Box<Session>>,
+    finished_leases: &BTreeMap<(LockKey, LeaseRequestId), FinishedLease>,
+) -> Result<(), CorruptRecords> {
+    for (key, lock) in locks {
+        for holder in lock.holders.values_mut() {
+            let session = holder.request.claim.session().and_then(|id| sessions.get(&id));
+            if let Some(shared) = session.and_then(|session| session.shared_metadata(&holder.request.metadata)) {
+                holder.request.metadata = shared;
             }
-            lock.permits_held = lock.holders.values().map(|holder| holder.request.mode.permits()).sum();
-            lock.permits_reserved = lock.delays.values().map(|delayed| delayed.holder.request.mode.permits()).sum();
-            lock.queue.derive_index();
-            let claims: Vec<_> = lock.claims().collect();
-            for (claim, state) in claims {
-                match claim {
-                    Claim::Request(request) => {
-                        let Some(session) = self.sessions.get_mut(&request.session) else {
-                            return Err(CorruptRecords(format!("request {request} has no session")));
-                        };
-                        session.add_claim(request.number, key, state);
+        }
+        lock.permits_held = lock.holders.values().map(|holder| holder.request.mode.permits()).sum();
+        lock.permits_reserved = lock.delays.values().map(|delayed| delayed.holder.request.mode.permits()).sum();
+        lock.queue.derive_index();
+        let claims: Vec<_> = lock.claims().collect();
+        for (claim, state) in claims {
+            match claim {
+                Claim::Request(request) => {
+                    let Some(session) = sessions.get_mut(&request.session) else {
+                        return Err(CorruptRecords(format!("request {request} has no session")));
+                    };
+                    session.add_claim(request.number, key, state);
+                }
+                Claim::Lease(take) => {
+                    let corrupt = |what| Err(CorruptRecords(format!("take {take:?} of {key:?} {what}")));
+                    if finished_leases.contains_key(&(key.clone(), take)) {
+                        return corrupt("is live and finished");
                     }
-                    Claim::Lease(take) => {
-                        let corrupt = |what| Err(CorruptRecords(format!("take {take:?} of {key:?} {what}")));
-                        if self.finished_leases.contains_key(&(key.clone(), take)) {
-                            return corrupt("is live and finished");
-                        }
-                        let Some(handle) = lock.handle_at(state) else { return corrupt("has no handle") };
-                        if lock.leases.insert(take, state).is_some() || lock.handles.insert(handle, take).is_some() {
-                            return corrupt("is there twice");
-                        }
+                    let Some(handle) = lock.handle_at(state) else { return corrupt("has no handle") };
+                    if lock.leases.insert(take, state).is_some() || lock.handles.insert(handle, take).is_some() {
+                        return corrupt("is there twice");
                     }
                 }
             }
         }
-        self.index = Indexes::of(self);
-        Ok(())
     }
+    Ok(())
 }

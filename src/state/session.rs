@@ -118,9 +118,9 @@ impl Session {
         Self { record, active: SmallMap::new(), locks: 0, finished: SmallMap::new() }
     }
 
-    /// The same session, without what is derived.
-    pub(super) fn underived(&self) -> Self {
-        Self { finished: self.finished.clone(), ..Self::new(self.record.clone()) }
+    /// Whether both have the same claims.
+    pub(super) fn has_claims_of(&self, other: &Self) -> bool {
+        (self.locks, &self.active) == (other.locks, &other.active)
     }
 
     /// Every lock that one of its requests waits for or holds, by request.
