@@ -8,12 +8,11 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::digests::Agreed;
-use super::hub::Hub;
-use super::lanes::Lanes;
+use super::cluster::consistency::AgreedDigest;
+use super::events::{ClaimWaiters, Hub};
 use super::metrics::Metrics;
-use super::parked::Parked;
-use super::rates::Rates;
+use super::proposer::ProposalQueue;
+use super::rate_limit::RateLimits;
 use crate::clock::{Clock, Instant};
 use crate::machine::Applied;
 use crate::model::{Announcement, ClusterSettings};
@@ -38,11 +37,11 @@ pub(super) struct Core {
     /// The runtime that opened this node: most of its callers run there, servers above all.
     pub(super) callers: tokio::runtime::Handle,
     pub(super) shared: Arc<Shared>,
-    pub(super) lanes: Arc<Lanes>,
+    pub(super) queue: Arc<ProposalQueue>,
     /// On what the voters' states agree: goes with the next entry.
-    pub(super) agreed: Agreed,
-    /// Bounds what comes into the lanes.
-    pub(super) rates: Rates,
+    pub(super) agreed: AgreedDigest,
+    /// Bounds how many commands a second enter the queue.
+    pub(super) rate_limits: RateLimits,
     /// Who leads, for the servers in front of this node.
     pub(super) leader: watch::Sender<Option<LeaderHint>>,
     /// Where clients reach the members, for the same.
@@ -54,7 +53,7 @@ pub(super) struct Core {
 /// What the hooks need before there is a [`Core`].
 pub(super) struct Shared {
     pub(super) hub: Arc<Hub>,
-    pub(super) parked: Parked,
+    pub(super) claim_waiters: ClaimWaiters,
     pub(super) metrics: Metrics,
     pub(super) clock: Arc<dyn Clock>,
     /// When this node last applied an entry.
@@ -76,7 +75,7 @@ impl Shared {
     pub(super) fn new(node: u64, clock: Arc<dyn Clock>) -> Self {
         Self {
             hub: Arc::new(Hub::new()),
-            parked: Parked::default(),
+            claim_waiters: ClaimWaiters::default(),
             metrics: Metrics::new(node),
             applied_at: AtomicU64::new(clock.now().as_nanos()),
             clock,
@@ -97,7 +96,7 @@ impl Shared {
         self.applied_at.store(self.clock.now().as_nanos(), Ordering::Relaxed);
         self.hub.publish(&applied.events);
         for event in &*applied.events {
-            self.parked.happened(event);
+            self.claim_waiters.on_event(event);
         }
         self.metrics.applied(applied);
     }

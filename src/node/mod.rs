@@ -3,39 +3,25 @@
 //! Knows: everything below, from limits to service. Never: protobuf, HTTP, the command line.
 //!
 //! ```text
-//! calls ─► service ─► lanes ─► proposer ─► consensus ─► machine
-//!             ▲                                            │
-//!             └──────── parked calls, events ◄── hooks ◄───┘
+//! calls ─► service ─► proposal queue ─► proposer ─► consensus ─► machine
+//!             ▲                                                     │
+//!             └──────── claim waiters, events ◄── raft callbacks ◄──┘
 //! ```
 
-mod announce;
 pub mod backup;
-mod bounds;
-mod callers;
+mod cluster;
 mod core;
-mod digests;
-mod duties;
-mod elsewhere;
-mod features;
+mod events;
 mod forward;
-mod gather;
-mod hold_news;
-mod hooks;
-mod hub;
-mod lanes;
-mod log_clock;
-mod members;
+mod leadership;
 mod metrics;
 mod open;
-mod parked;
 mod proposer;
-mod rates;
+mod raft_callbacks;
+mod rate_limit;
 mod service;
-mod session_ends;
-mod session_table;
-mod status;
-mod transfer;
-mod weight;
+mod validate;
+mod watchdog;
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -89,25 +75,25 @@ impl Node {
 
     /// Whether this node serves calls itself, and does not pass them on: it leads, or does in a moment.
     async fn serves(&self) -> bool {
-        (self.leads() && self.core.lanes.are_open()) || Box::pin(self.begins()).await
+        (self.leads() && self.core.queue.are_open()) || Box::pin(self.wait_until_serving()).await
     }
 
-    /// Whether this node leads, after it was elected and did not yet: it waits a moment until it does. Whoever was sent here
-    /// would otherwise settle at a node that passes everything on, for as long as nothing sends it away again.
-    async fn begins(&self) -> bool {
+    /// Waits a moment where this node was elected and does not lead yet, and returns whether it leads then. A client that was
+    /// sent here would otherwise stay at a node that forwards everything, until something sends it elsewhere.
+    async fn wait_until_serving(&self) -> bool {
         let elsewhere = |view: &crate::raft::View| view.leader != Some(self.core.id) || view.fatal.is_some();
         let (mut views, mut later) = (self.core.consensus.watch(), self.core.consensus.watch());
-        let mut opened = self.core.lanes.opened();
+        let mut opened = self.core.queue.opened();
         let begun = async {
             drop(views.wait_for(|view| elsewhere(view) || view.own_term_applied).await);
-            // The proposer hears of it, too, and opens the lanes; or it was too late.
+            // The proposer follows the same view and opens the queue, unless another node leads by then.
             tokio::select! {
                 opened = opened.wait_for(|open| *open) => drop(opened),
                 late = later.wait_for(elsewhere) => drop(late),
             }
         };
         drop(tokio::time::timeout(Duration::from_millis(limits::LEADER_WAIT_MS), begun).await);
-        self.leads() && self.core.lanes.are_open()
+        self.leads() && self.core.queue.are_open()
     }
 
     /// What this node sees of its cluster, and every change of it.
@@ -137,7 +123,7 @@ impl Node {
     /// Bounds how many commands a second each namespace may send while this node leads, instead of what its settings
     /// said. Like those it should be the same on every node.
     pub fn set_rates(&self, rates: crate::config::Rates) {
-        self.core.rates.set(rates);
+        self.core.rate_limits.set(rates);
     }
 
     /// Waits until something stopped this node that it could not mend, and says what.
@@ -178,7 +164,7 @@ impl Node {
     pub async fn close(&self) {
         self.step_aside().await;
         self.core.stop.send_replace(true);
-        self.core.shared.parked.wake_all();
+        self.core.shared.claim_waiters.wake_all();
         if let Err(error) = self.core.consensus.shutdown().await {
             tracing::warn!(node = self.core.id, %error, "the last checkpoint was not written; the log has everything");
         }

@@ -1,4 +1,4 @@
-//! Opening a node: its directory, its log, its state; then consensus, the proposer and its other duties.
+//! Opens a node: its directory, its log and its state, then consensus, the proposer and the background tasks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,11 +9,12 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use super::cluster::consistency::AgreedDigest;
+use super::cluster::{announcements, consistency};
 use super::core::{Core, Shared};
-use super::digests::Agreed;
-use super::hooks::NodeHooks;
-use super::rates::Rates;
-use super::{Node, Tasks, announce, digests, duties, elsewhere, proposer};
+use super::raft_callbacks::RaftCallbacks;
+use super::rate_limit::RateLimits;
+use super::{Node, Tasks, forward, leadership, proposer, watchdog};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Config};
 use crate::limits;
@@ -231,11 +232,11 @@ async fn open_here(
     };
     let hooks = hooks(&shared, &tasks);
     let consensus = Consensus::start(settings.clone(), wal, state, &recovered, hooks, connector).await?;
-    let announcement = announce::own(&config, settings.disk);
+    let announcement = announcements::own(&config, settings.disk);
     let node = assemble(config, settings, announcement, clock, shared, consensus, tasks);
-    node.core.lanes.bound_renewals(upkeep.renewals_an_entry_max);
+    node.core.queue.bound_renewals(upkeep.renewals_an_entry_max);
     node.own(serve_peers(node.clone(), incoming));
-    if let Some(why) = duties::unfit(&node) {
+    if let Some(why) = watchdog::unfit(&node) {
         node.close().await;
         return Err(OpenNodeError::Unfit(why));
     }
@@ -254,8 +255,8 @@ async fn serve_peers(node: Node, incoming: Incoming) {
     }
 }
 
-fn hooks(shared: &Arc<Shared>, tasks: &Arc<Tasks>) -> Arc<NodeHooks> {
-    Arc::new(NodeHooks { shared: Arc::clone(shared), tasks: Arc::downgrade(tasks) })
+fn hooks(shared: &Arc<Shared>, tasks: &Arc<Tasks>) -> Arc<RaftCallbacks> {
+    Arc::new(RaftCallbacks { shared: Arc::clone(shared), tasks: Arc::downgrade(tasks) })
 }
 
 /// Opens the node's directory; one that is made anew gets the disk id that was drawn.
@@ -281,8 +282,8 @@ fn assemble(
     consensus: Consensus,
     tasks: Arc<Tasks>,
 ) -> Node {
-    let rates = Rates::default();
-    rates.set(config.rates);
+    let rate_limits = RateLimits::default();
+    rate_limits.set(config.rates);
     let core = Arc::new(Core {
         id: config.node,
         cluster: config.cluster,
@@ -299,9 +300,9 @@ fn assemble(
         consensus,
         callers: tasks.callers.clone(),
         shared: Arc::clone(&shared),
-        lanes: Arc::default(),
-        agreed: Agreed::default(),
-        rates,
+        queue: Arc::default(),
+        agreed: AgreedDigest::default(),
+        rate_limits,
         leader: watch::Sender::new(None),
         endpoints: watch::Sender::new(Vec::new()),
         stop: watch::Sender::new(false),
@@ -310,11 +311,11 @@ fn assemble(
     shared.core.set(Arc::downgrade(&core)).ok();
     let node = Node { core: Arc::clone(&core), tasks };
     node.own(proposer::run(Arc::clone(&core), core.stop.subscribe()));
-    node.own(duties::follow_views(node.clone()));
-    node.own(elsewhere::pass_on_left(node.clone()));
-    node.own(duties::keep_watch(node.clone()));
-    node.own(announce::keep(node.clone()));
-    node.own(digests::compare(node.clone()));
+    node.own(leadership::publish(node.clone()));
+    node.own(forward::forward_unsent(node.clone()));
+    node.own(watchdog::run(node.clone()));
+    node.own(announcements::keep(node.clone()));
+    node.own(consistency::compare(node.clone()));
     node
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::forward::{Forward, Forwarded};
-use super::lanes::Now;
-use super::{Node, bounds};
+use super::proposer::Now;
+use super::{Node, validate};
 use crate::limits;
 use crate::model::{
     Invalid, LockKey, LogTime, Outcome, Query, QueryReply, QueryResult, Refusal, Reply, SessionId, Submission,
@@ -24,12 +24,12 @@ impl LockService for Node {
     )]
     fn submit(&self, call: Call) -> impl Future<Output = Result<Reply, ServiceError>> + Send {
         async move {
-            bounds::check(&call)?;
+            validate::check(&call)?;
             if self.serves().await {
                 return answered(self.propose_here(call)?).await;
             }
             // Boxed, so that the future of a call that is served here has no room for the way to another node.
-            Box::pin(self.submit_elsewhere(call)).await
+            Box::pin(self.submit_to_leader(call)).await
         }
     }
 
@@ -37,7 +37,7 @@ impl LockService for Node {
         if self.serves().await {
             return self.renew_here(renewals).await;
         }
-        let Forwarded::Replies(replies) = Box::pin(self.pass_on(Forward::Renew(renewals), None)).await? else {
+        let Forwarded::Replies(replies) = Box::pin(self.send_to_leader(Forward::Renew(renewals), None)).await? else {
             return Err(unexpected());
         };
         Ok(replies)
@@ -50,7 +50,7 @@ impl LockService for Node {
                 self.settled_here(&claim, Duration::from_millis(wait_ms)).await?
             } else {
                 let settled = Forward::Settled { claim: claim.clone(), wait_ms };
-                let Forwarded::Reply(reply) = Box::pin(self.pass_on(settled, Some(wait_ms))).await? else {
+                let Forwarded::Reply(reply) = Box::pin(self.send_to_leader(settled, Some(wait_ms))).await? else {
                     return Err(unexpected());
                 };
                 reply
@@ -68,7 +68,7 @@ impl LockService for Node {
                 if self.serves().await {
                     return self.query_here(&query).await;
                 }
-                let answer = Box::pin(self.pass_on(Forward::Query(query), None)).await?;
+                let answer = Box::pin(self.send_to_leader(Forward::Query(query), None)).await?;
                 let Forwarded::QueryReply(answered) = answer else { return Err(unexpected()) };
                 Ok(answered)
             }
@@ -87,7 +87,7 @@ impl LockService for Node {
             return Ok(self.core.shared.hub.session_end(session));
         }
         if let Scope::Holds(session) = subscription.scope {
-            return Ok(self.core.shared.hub.hold_news(session));
+            return Ok(self.core.shared.hub.hold_events(session));
         }
         let (events, feed) = self.core.shared.hub.subscribe(subscription);
         self.own(feed);
@@ -107,7 +107,8 @@ impl LockService for Node {
         if self.leads() {
             return self.transfer_here(to).await;
         }
-        let Forwarded::Transferred = self.pass_on(Forward::Transfer(to), Some(limits::MEMBERSHIP_WAIT_MS_MAX)).await?
+        let Forwarded::Transferred =
+            self.send_to_leader(Forward::Transfer(to), Some(limits::MEMBERSHIP_WAIT_MS_MAX)).await?
         else {
             return Err(unexpected());
         };
@@ -119,7 +120,7 @@ impl LockService for Node {
             return self.change_members_here(change).await;
         }
         let Forwarded::MembersChanged =
-            self.pass_on(Forward::ChangeMembers(change), Some(limits::MEMBERSHIP_WAIT_MS_MAX)).await?
+            self.send_to_leader(Forward::ChangeMembers(change), Some(limits::MEMBERSHIP_WAIT_MS_MAX)).await?
         else {
             return Err(unexpected());
         };
@@ -134,7 +135,7 @@ impl LockService for Node {
         if self.leads() {
             return self.raise_features_here(to).await;
         }
-        let Forwarded::FeaturesRaised = self.pass_on(Forward::RaiseFeatures(to), None).await? else {
+        let Forwarded::FeaturesRaised = self.send_to_leader(Forward::RaiseFeatures(to), None).await? else {
             return Err(unexpected());
         };
         Ok(())
@@ -155,7 +156,7 @@ impl Node {
             return Forwarded::Error(ServiceError::NotSent { why: NotSent::NotLeader, leader });
         }
         let served = match forward {
-            Forward::Submit(call) => match bounds::check(&call) {
+            Forward::Submit(call) => match validate::check(&call) {
                 Ok(()) => self.submit_here(*call).await.map(Forwarded::Reply),
                 Err(error) => Err(error),
             },
@@ -184,11 +185,13 @@ impl Node {
     fn propose_here(&self, call: Call) -> Result<oneshot::Receiver<Result<Reply, ServiceError>>, ServiceError> {
         self.proven(call.command.session(), &call.proof)?;
         self.core.admits(&call.command)?;
-        self.core.within_rate(&call.command)?;
+        let namespace_of = |session| self.core.consensus.machine(|machine| machine.namespace_of(session).cloned());
+        let limited = self.core.rate_limits.check(&call.command, &*self.core.clock, namespace_of);
+        limited.map_err(ServiceError::not_sent)?;
         let (answer, reply) = oneshot::channel();
         let since = call.command.is_sessionless().then(|| self.first_sent(&call));
         let submission = Submission { principal: call.principal, since, command: call.command };
-        self.core.lanes.command(submission, answer).map_err(|why| self.not_sent(why))?;
+        self.core.queue.command(submission, answer).map_err(|why| self.not_sent(why))?;
         Ok(reply)
     }
 
@@ -196,7 +199,7 @@ impl Node {
     /// the leader's clock shows now less the age that the caller states.
     fn first_sent(&self, call: &Call) -> LogTime {
         call.since.unwrap_or_else(|| {
-            let now = self.core.lanes.log_time().unwrap_or_default();
+            let now = self.core.queue.log_time().unwrap_or_default();
             LogTime(now.0.saturating_sub(call.age_ms))
         })
     }
@@ -206,7 +209,7 @@ impl Node {
         let (applied, timed) =
             self.core.consensus.machine(|machine| (machine.now(), machine.next_deadline().is_some()));
         let now = || Now { instant: self.core.clock.now(), applied, timed };
-        let waiting = self.core.lanes.renewals(renewals, now).map_err(|why| self.not_sent(why))?;
+        let waiting = self.core.queue.renewals(renewals, now).map_err(|why| self.not_sent(why))?;
         let mut replies = Vec::with_capacity(waiting.len());
         for reply in waiting {
             match answered(reply).await {
@@ -251,7 +254,7 @@ impl Node {
         let query = Query::Claim { lock: Some(claim.lock.clone()), claim: claim.claim };
         let mut proven = false;
         loop {
-            let parked = self.core.shared.parked.park(claim.claim);
+            let waiter = self.core.shared.claim_waiters.register(claim.claim);
             if *self.core.stop.borrow() {
                 return Err(ServiceError::Stopping);
             }
@@ -268,9 +271,9 @@ impl Node {
             if !matches!(reply.outcome, Outcome::Queued(_)) {
                 return Ok(reply);
             }
-            let woken = parked.woken();
+            let notified = waiter.notified();
             tokio::select! {
-                () = woken => {}
+                () = notified => {}
                 () = tokio::time::sleep_until(deadline) => return Ok(reply),
             }
         }

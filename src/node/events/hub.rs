@@ -5,8 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-use super::hold_news::HoldNews;
-use super::session_ends::SessionEnds;
+use super::session_events::{HoldEvents, SessionEnds};
 use crate::limits;
 use crate::model::{Event, EventKind, Position, SessionId};
 use crate::service::{EventSender, Events, Scope, ServiceError, Subscription};
@@ -16,11 +15,11 @@ use crate::service::{EventSender, Events, Scope, ServiceError, Subscription};
 /// - In order of their positions, without a gap between `floor` and the newest.
 /// - A subscriber reads it by its own cursor: one that is too slow falls below the floor and is told where to go on.
 #[derive(Debug)]
-pub(super) struct Hub {
+pub(in crate::node) struct Hub {
     window: Mutex<Window>,
     newest: watch::Sender<Position>,
     ends: SessionEnds,
-    holds: HoldNews,
+    holds: HoldEvents,
 }
 
 #[derive(Debug)]
@@ -65,13 +64,13 @@ const BATCH: usize = 256;
 
 impl Hub {
     /// Begins where nothing has happened yet.
-    pub(super) fn new() -> Self {
+    pub(in crate::node) fn new() -> Self {
         let floor = Position::default();
         Self {
             window: Mutex::new(Window { entries: VecDeque::new(), events: 0, floor }),
             newest: watch::Sender::new(floor),
             ends: SessionEnds::default(),
-            holds: HoldNews::default(),
+            holds: HoldEvents::default(),
         }
     }
 
@@ -80,23 +79,23 @@ impl Hub {
     }
 
     /// Adds the events of one entry.
-    pub(super) fn publish(&self, events: &Arc<[Event]>) {
+    pub(in crate::node) fn publish(&self, events: &Arc<[Event]>) {
         let Some(last) = events.last() else { return };
         let newest = last.position;
         self.window().push(Arc::clone(events));
         // A session that ends with this entry is notified of that alone: its client would take the breaks of its holds,
         // which come before, for breaks in a session that goes on.
         let ends = events.iter().filter(|event| matches!(event.kind, EventKind::SessionEnded { .. }));
-        ends.for_each(|event| self.holds.happened(event));
+        ends.for_each(|event| self.holds.on_event(event));
         for event in &**events {
-            self.ends.happened(event);
-            self.holds.happened(event);
+            self.ends.on_event(event);
+            self.holds.on_event(event);
         }
         self.newest.send_replace(newest);
     }
 
     /// A state was loaded, by a start or as a snapshot: events up to its newest were never seen here. Whoever was told of that one misses nothing.
-    pub(super) fn skip_to(&self, floor: Position) {
+    pub(in crate::node) fn skip_to(&self, floor: Position) {
         *self.window() = Window { entries: VecDeque::new(), events: 0, floor };
         self.ends.missed(floor);
         self.holds.missed(floor);
@@ -104,12 +103,12 @@ impl Hub {
     }
 
     /// Tells of one session's end, from now on.
-    pub(super) fn session_end(&self, session: SessionId) -> Events {
+    pub(in crate::node) fn session_end(&self, session: SessionId) -> Events {
         self.ends.subscribe(session)
     }
 
     /// Tells what becomes of one session's holds, from now on.
-    pub(super) fn hold_news(&self, session: SessionId) -> Events {
+    pub(in crate::node) fn hold_events(&self, session: SessionId) -> Events {
         self.holds.subscribe(session)
     }
 
@@ -144,7 +143,7 @@ impl Hub {
     }
 
     /// Starts a subscription and the task that feeds it, which the caller must own.
-    pub(super) fn subscribe(
+    pub(in crate::node) fn subscribe(
         self: &Arc<Self>,
         subscription: Subscription,
     ) -> (Events, impl Future<Output = ()> + use<>) {
@@ -269,7 +268,7 @@ mod tests {
             let subject = Subject::hold(&lock, claim, FencingToken::new(0, 1));
             Event { subject, kind: EventKind::Broken { by, why, held_ms: 1 }, ..event(index, 0) }
         };
-        let mut holds = hub.hold_news(session);
+        let mut holds = hub.hold_events(session);
         hub.publish(&[broken(1)].into());
         assert_eq!(holds.next().await, Ok(broken(1)));
         let why = Some(Reason::parse("stuck").expect("legal"));
@@ -312,7 +311,7 @@ mod tests {
     async fn a_skip_ends_the_subscriptions_to_holds_and_ends() {
         let hub = Hub::new();
         let session = SessionId::from_u64(7).expect("legal");
-        let mut subscribed = [hub.hold_news(session), hub.session_end(session)];
+        let mut subscribed = [hub.hold_events(session), hub.session_end(session)];
         let floor = Position { index: 9, n: 3 };
         hub.skip_to(floor);
         for events in &mut subscribed {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
 
-use super::lanes::{Answer, Lanes};
+use super::queue::{Answer, ProposalQueue};
 use crate::limits::{ANSWERS_AT_ONCE, GATHER_COMMANDS_MIN};
 use crate::machine::Applied;
 use crate::model::Reply;
@@ -16,9 +16,9 @@ use crate::raft::Listener;
 use crate::service::ServiceError;
 
 /// The callers of one entry. Each is told once; whoever is left when this is dropped learns that no answer will come.
-pub(super) struct Callers {
+pub(super) struct BatchReplies {
     runtime: Handle,
-    lanes: Arc<Lanes>,
+    queue: Arc<ProposalQueue>,
     served: usize,
     untold: Mutex<Untold>,
 }
@@ -32,15 +32,20 @@ struct Untold {
 
 /// Answers and what they say, told when this is dropped: what is spawned in a runtime that has ended is dropped at once, so
 /// that nobody is left without an answer.
-struct Portion(Vec<(Reply, Answer)>);
+struct Replies(Vec<(Reply, Answer)>);
 
-impl Callers {
+impl BatchReplies {
     /// Those who wait for an entry's renewals and those who wait for its commands. They run in `runtime`, and come again
-    /// into `lanes`.
-    pub(super) fn new(runtime: Handle, lanes: Arc<Lanes>, mut renewers: Vec<Answer>, submitters: Vec<Answer>) -> Self {
+    /// into `queue`.
+    pub(super) fn new(
+        runtime: Handle,
+        queue: Arc<ProposalQueue>,
+        mut renewers: Vec<Answer>,
+        submitters: Vec<Answer>,
+    ) -> Self {
         renewers.extend(submitters);
         let served = renewers.len();
-        Self { runtime, lanes, served, untold: Mutex::new(Untold { answers: renewers.into_iter(), others: None }) }
+        Self { runtime, queue, served, untold: Mutex::new(Untold { answers: renewers.into_iter(), others: None }) }
     }
 
     fn untold(&self) -> MutexGuard<'_, Untold> {
@@ -71,10 +76,10 @@ impl Callers {
             return;
         }
         if untold.others.is_none() {
-            untold.others = Some(self.lanes.waiting(usize::MAX, false));
+            untold.others = Some(self.queue.waiting(usize::MAX, false));
         }
         let replies = applied.renewals.iter().chain(&applied.commands).skip(told).cloned();
-        let portion = Portion(replies.zip(&mut untold.answers).collect());
+        let portion = Replies(replies.zip(&mut untold.answers).collect());
         drop(untold);
         if self.are_many() {
             self.runtime.spawn(async move { drop(portion) });
@@ -89,13 +94,13 @@ impl Callers {
     }
 }
 
-impl Listener for Callers {
+impl Listener for BatchReplies {
     fn decided(&self, so_far: &Applied) {
         self.tell(so_far, ANSWERS_AT_ONCE);
     }
 }
 
-impl Drop for Portion {
+impl Drop for Replies {
     fn drop(&mut self) {
         for (reply, answer) in self.0.drain(..) {
             answer.send(Ok(reply)).ok();
@@ -112,10 +117,10 @@ mod tests {
 
     type Answered = oneshot::Receiver<Result<Reply, ServiceError>>;
 
-    fn callers(renewers: usize, submitters: usize) -> (Callers, Vec<Answered>) {
+    fn callers(renewers: usize, submitters: usize) -> (BatchReplies, Vec<Answered>) {
         let (mut answers, receivers): (Vec<_>, Vec<_>) = (0..renewers + submitters).map(|_| oneshot::channel()).unzip();
         let submitters = answers.split_off(renewers);
-        (Callers::new(Handle::current(), Arc::default(), answers, submitters), receivers)
+        (BatchReplies::new(Handle::current(), Arc::default(), answers, submitters), receivers)
     }
 
     fn reply(index: usize) -> Reply {

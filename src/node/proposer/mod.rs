@@ -3,6 +3,12 @@
 //! One fsync and one consensus round are shared by everything that waits; a lone caller is proposed at once. While one
 //! entry is being committed the next one gathers; behind one that few wait for it leaves at once.
 
+mod batch_window;
+mod entry_size;
+mod log_clock;
+mod queue;
+mod replies;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,15 +16,16 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant as TokioInstant;
 
-use super::callers::Callers;
 use super::core::Core;
-use super::gather::Gathering;
-use super::lanes::{Answer, Batch, Now, Waiting};
 use crate::clock::Instant;
 use crate::limits;
 use crate::model::{Command, Entry, LogTime, Principal, Submission};
 use crate::raft::{Listener, ProposeError, Submitted, View};
 use crate::service::{NotSent, ServiceError};
+use batch_window::BatchWindow;
+use queue::{Answer, Batch};
+pub(super) use queue::{Now, ProposalQueue, Waiting};
+use replies::BatchReplies;
 
 /// What the proposer goes by, out of all that is seen of Raft.
 #[derive(Debug, Clone, Copy)]
@@ -54,12 +61,12 @@ impl Next {
 }
 
 /// Runs until the node stops: gathers, stamps and proposes while this node leads.
-pub(super) async fn run(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
+pub(in crate::node) async fn run(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
     let mut views = core.consensus.watch();
     let mut flights = Flights::default();
     let mut term = None;
     let mut last = TokioInstant::now();
-    let mut gathering = Gathering::none(last);
+    let mut window = BatchWindow::none(last);
     while !*stop.borrow() {
         let part = Part::of(&views.borrow_and_update());
         let leads = part.leads;
@@ -69,11 +76,11 @@ pub(super) async fn run(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
         let pause = if !leads {
             Duration::from_millis(limits::RETRY_MS_MAX)
         } else {
-            match next(&core, &flights, last, gathering) {
+            match next(&core, &flights, last, window) {
                 Next::Wait(pause) => pause,
                 Next::Propose => {
                     last = TokioInstant::now();
-                    if let Some(batch) = core.lanes.take(core.now()) {
+                    if let Some(batch) = core.queue.take(core.now()) {
                         let flight = Flight::submit(&core, part.term, batch).await;
                         flights.begin(flight, &core);
                     }
@@ -85,29 +92,29 @@ pub(super) async fn run(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
             biased;
             Some(landed) = flights.landed() => {
                 let now = TokioInstant::now();
-                let after = |callers: Arc<Callers>| Gathering::after(callers.served(), callers.others(), now - last, now);
-                gathering = landed.map_or(Gathering::none(now), after);
+                let after = |callers: Arc<BatchReplies>| BatchWindow::after(callers.served(), callers.others(), now - last, now);
+                window = landed.map_or(BatchWindow::none(now), after);
             }
             changed = views.changed() => if changed.is_err() { break },
-            () = core.lanes.wake.notified() => {}
+            () = core.queue.wake.notified() => {}
             () = tokio::time::sleep(pause) => {}
             stopped = stop.changed() => if stopped.is_err() { break },
         }
     }
-    core.lanes.end();
+    core.queue.end();
     while flights.landed().await.is_some() {}
 }
 
 /// Leadership came or went: log time starts with the first entry of a term, and stops with its end.
 fn follow_term(core: &Arc<Core>, part: Part, term: &mut Option<u64>) {
     if !part.leads {
-        core.lanes.close(core.hint(part.leader));
+        core.queue.close(core.hint(part.leader));
         *term = None;
         return;
     }
     let (stamp, unset) = core.consensus.machine(|machine| (machine.now(), machine.settings().is_none()));
-    core.lanes.close(None);
-    core.lanes.open(stamp, core.clock.now(), core.election_max);
+    core.queue.close(None);
+    core.queue.open(stamp, core.clock.now(), core.election_max);
     *term = Some(part.term);
     core.leads_since(part.term);
     if unset {
@@ -121,17 +128,17 @@ fn follow_term(core: &Arc<Core>, part: Part, term: &mut Option<u64>) {
 /// What waits is proposed at once; sessions that are renewed gather for a moment after the last entry, as it is not urgent
 /// for them, and many of them keep a cluster busy that does nothing else. So do, for a far shorter one, acquires that would
 /// only join a queue.
-fn next(core: &Core, flights: &Flights, last: TokioInstant, gathering: Gathering) -> Next {
+fn next(core: &Core, flights: &Flights, last: TokioInstant, window: BatchWindow) -> Next {
     let idle = Duration::from_millis(limits::RETRY_MS_MAX);
-    if !flights.have_room() || core.lanes.is_paused() {
-        core.lanes.waiting(usize::MAX, false);
+    if !flights.have_room() || core.queue.is_paused() {
+        core.queue.waiting(usize::MAX, false);
         return Next::Wait(idle);
     }
     let now = TokioInstant::now();
-    let wanted = gathering.wanted(now);
+    let wanted = window.wanted(now);
     let since = now - last;
     let sessions_gather = Duration::from_millis(limits::RENEWALS_APART_MS).saturating_sub(since);
-    let waiting = core.lanes.waiting(wanted, !sessions_gather.is_zero());
+    let waiting = core.queue.waiting(wanted, !sessions_gather.is_zero());
     if wanted <= waiting {
         return match patience(wanted, since, || only_queue(core, flights)) {
             None => Next::Propose,
@@ -139,7 +146,7 @@ fn next(core: &Core, flights: &Flights, last: TokioInstant, gathering: Gathering
         };
     }
     if wanted != 1 {
-        return Next::Wait(gathering.left(now));
+        return Next::Wait(window.left(now));
     }
     let next = tick(core, flights.tasks.is_empty(), since);
     if sessions_gather.is_zero() { next } else { next.within(sessions_gather) }
@@ -155,7 +162,7 @@ fn patience(wanted: usize, since: Duration, only_queue: impl FnOnce() -> bool) -
 fn only_queue(core: &Core, flights: &Flights) -> bool {
     let may_be_freed = !flights.tasks.is_empty();
     core.consensus.machine(|machine| {
-        core.lanes.are_only(limits::QUEUERS_LOOKED_AT_MAX, |submission| {
+        core.queue.are_only(limits::QUEUERS_LOOKED_AT_MAX, |submission| {
             let Command::Acquire(acquire) = &submission.command else { return false };
             if may_be_freed { machine.would_queue_behind_others(acquire) } else { machine.would_queue(acquire) }
         })
@@ -170,7 +177,7 @@ fn tick(core: &Core, nothing_flies: bool, since: Duration) -> Next {
     if due && nothing_flies {
         return Next::Propose;
     }
-    let now = core.lanes.log_time().unwrap_or(LogTime(0));
+    let now = core.queue.log_time().unwrap_or(LogTime(0));
     let tick = Duration::from_millis(limits::TICK_MS_MAX);
     let until = Duration::from_millis(deadline.first_past().ms_since(now).max(1));
     let pause = tick.min(until);
@@ -182,7 +189,7 @@ const MS: Duration = Duration::from_millis(1);
 /// The batches that are on their way.
 #[derive(Default)]
 struct Flights {
-    tasks: JoinSet<Arc<Callers>>,
+    tasks: JoinSet<Arc<BatchReplies>>,
     /// Who waits for them, all together.
     callers: usize,
 }
@@ -200,7 +207,7 @@ impl Flights {
     }
 
     /// Waits until one has landed: its callers, unless it came to grief. `None` where nothing is on its way.
-    async fn landed(&mut self) -> Option<Option<Arc<Callers>>> {
+    async fn landed(&mut self) -> Option<Option<Arc<BatchReplies>>> {
         let landed = self.tasks.join_next().await?.ok();
         let told = landed.as_ref().map_or(0, |callers| callers.served());
         self.callers = if self.tasks.is_empty() { 0 } else { self.callers - told };
@@ -210,7 +217,7 @@ impl Flights {
 
 /// A batch on its way through the log, and who waits for it.
 struct Flight {
-    callers: Arc<Callers>,
+    callers: Arc<BatchReplies>,
     submitted: Result<Submitted, ProposeError>,
     begun: Instant,
 }
@@ -224,7 +231,7 @@ impl Flight {
         if commands.is_empty() && renewals.is_empty() {
             commands.push(Submission { principal: Principal::default(), since: None, command: Command::Tick });
         }
-        let callers = Arc::new(Callers::new(core.callers.clone(), Arc::clone(&core.lanes), renewers, submitters));
+        let callers = Arc::new(BatchReplies::new(core.callers.clone(), Arc::clone(&core.queue), renewers, submitters));
         let listener = callers.are_many().then(|| Arc::clone(&callers) as Arc<dyn Listener>);
         let digest = core.agreed.take();
         let entry = Entry { stamp, wall: core.clock.wall(), renewals, commands, digest };
@@ -233,7 +240,7 @@ impl Flight {
     }
 
     /// Tells everybody in it what became of it, as far as they were not told while it was applied.
-    async fn land(self, core: Arc<Core>) -> Arc<Callers> {
+    async fn land(self, core: Arc<Core>) -> Arc<BatchReplies> {
         let outcome = match self.submitted {
             Ok(submitted) => match submitted.applied().await {
                 // It was queued: a stop afterwards does not say that it will not be applied.
@@ -257,7 +264,7 @@ fn unzip<T>(waiting: Vec<Waiting<T>>) -> (Vec<T>, Vec<Answer>) {
 
 impl Core {
     /// What the log clock is read against.
-    pub(super) fn now(&self) -> Now {
+    pub(in crate::node) fn now(&self) -> Now {
         let (applied, timed) = self.consensus.machine(|machine| (machine.now(), machine.next_deadline().is_some()));
         Now { instant: self.clock.now(), applied, timed }
     }
@@ -275,7 +282,7 @@ impl Core {
     }
 
     /// Puts a command of the node's own into the next entry; nobody waits for its answer.
-    pub(super) fn submit_own(&self, command: Command) {
+    pub(in crate::node) fn submit_own(&self, command: Command) {
         if let Err(refusal) = self.admits(&command) {
             tracing::debug!(node = self.id, %refusal, "not proposed");
             return;
@@ -283,7 +290,7 @@ impl Core {
         let (answer, _) = tokio::sync::oneshot::channel();
         let submission = Submission { principal: Principal::default(), since: None, command };
         // A full queue is no reason to worry: these commands only inform.
-        self.lanes.command(submission, answer).ok();
+        self.queue.command(submission, answer).ok();
     }
 }
 

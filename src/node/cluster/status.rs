@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::Node;
-use super::forward::{Forward, Forwarded};
 use crate::limits;
 use crate::machine::Machine;
 use crate::model::Announcement;
+use crate::node::Node;
+use crate::node::forward::{Forward, Forwarded};
 use crate::service::{NodeStatus, Role, Status};
 
 impl Node {
     /// The leader's view; this node's own where no leader can be reached within [`limits::STATUS_WAIT_MS`].
-    pub(super) async fn status_told(&self) -> Status {
+    pub(in crate::node) async fn status_told(&self) -> Status {
         let wait = Duration::from_millis(limits::STATUS_WAIT_MS);
         let told = tokio::time::timeout(wait, self.leaders_status()).await;
         told.map_or_else(|_| self.status_here(), |status| Status { node: self.core.id, ..status })
@@ -26,7 +26,7 @@ impl Node {
             if self.leads() {
                 return self.status_here();
             }
-            if let Ok(Forwarded::Status(status)) = self.pass_on(Forward::Status, None).await {
+            if let Ok(Forwarded::Status(status)) = self.send_to_leader(Forward::Status, None).await {
                 return status;
             }
             // Leadership may have moved, or the way to the leader was interrupted: neither is waited for alone.
@@ -40,7 +40,7 @@ impl Node {
 
     /// What this node sees itself. Unless it leads with a quorum behind it, it names no leader and knows only of itself
     /// how it is.
-    pub(super) fn status_here(&self) -> Status {
+    pub(in crate::node) fn status_here(&self) -> Status {
         let core = &self.core;
         let leads = self.leads();
         let view = core.consensus.watch().borrow().clone();

@@ -1,9 +1,9 @@
 //! The cluster's feature level: what may be proposed, who may run, and how the level is raised.
 
-use super::Node;
-use super::core::Core;
 use crate::limits;
 use crate::model::{Command, Invalid, Outcome, RaiseFeatures, Refusal};
+use crate::node::Node;
+use crate::node::core::Core;
 use crate::service::{Call, ServiceError};
 
 /// Refuses what needs more than the cluster's level: a voter with an older build would stop at such an entry.
@@ -23,7 +23,7 @@ fn too_old(supported: u32, active: u32, node: u64) -> Option<String> {
 
 impl Core {
     /// Whether this command may be proposed. The level only rises: what is admitted now stays so.
-    pub(super) fn admits(&self, command: &Command) -> Result<(), Refusal> {
+    pub(in crate::node) fn admits(&self, command: &Command) -> Result<(), Refusal> {
         let needed = command.feature();
         // What every cluster may do needs no look at the machine, which would wait for what is being applied.
         if needed <= limits::FEATURE_LEVEL_MIN {
@@ -33,14 +33,14 @@ impl Core {
     }
 
     /// A node with an older build than its cluster's level must not run: it cannot apply what may be in the log.
-    pub(super) fn build_too_old(&self) -> Option<String> {
+    pub(in crate::node) fn build_too_old(&self) -> Option<String> {
         too_old(limits::FEATURE_LEVEL, self.consensus.machine(|machine| machine.feature_level()), self.id)
     }
 }
 
 impl Node {
     /// Raises the level by an entry that names the voters; the machine refuses what one of them does not support.
-    pub(super) async fn raise_features_here(&self, to: u32) -> Result<(), ServiceError> {
+    pub(in crate::node) async fn raise_features_here(&self, to: u32) -> Result<(), ServiceError> {
         let active = self.core.consensus.machine(|machine| machine.feature_level());
         if to < active {
             return Err(Invalid::new("features", format!("at least {active}: a level is never lowered"), to).into());

@@ -7,25 +7,24 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::core::Core;
-use crate::clock::Instant;
+use crate::clock::{Clock, Instant};
 use crate::config;
 use crate::limits::RATES_SWEPT_MIN;
 use crate::model::{Command, DocumentCommand, Manage, Managing, Namespace, SessionId};
-use crate::service::{NotSent, ServiceError};
+use crate::service::NotSent;
 
 /// What a full bucket holds, in nanoseconds of its rate.
 const BURST_NANOS: u64 = 1_000_000_000;
 
 /// All buckets, and the bounds that fill them.
 #[derive(Debug, Default)]
-pub(super) struct Rates {
+pub(super) struct RateLimits {
     on: AtomicBool,
-    inside: Mutex<Inside>,
+    buckets: Mutex<Buckets>,
 }
 
 #[derive(Debug, Default)]
-struct Inside {
+struct Buckets {
     rates: config::Rates,
     /// When each bucket will be full again, in nanoseconds of the node's clock.
     full_at: HashMap<Namespace, u64>,
@@ -39,57 +38,56 @@ enum Source<'a> {
     Session(SessionId),
 }
 
-impl Rates {
-    fn inside(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+impl RateLimits {
+    fn buckets(&self) -> MutexGuard<'_, Buckets> {
+        self.buckets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Other bounds from now on. What was sent so far still counts.
     pub(super) fn set(&self, rates: config::Rates) {
-        let mut inside = self.inside();
+        let mut buckets = self.buckets();
         self.on.store(!rates.is_off(), Ordering::Relaxed);
-        inside.rates = rates;
+        buckets.rates = rates;
     }
 
     /// Takes one command out of a namespace's bucket, or says how long to wait for it.
     fn take(&self, namespace: &Namespace, now: Instant) -> Result<(), NotSent> {
-        let mut inside = self.inside();
-        let Some(a_second) = inside.rates.of(namespace) else { return Ok(()) };
+        let mut buckets = self.buckets();
+        let Some(a_second) = buckets.rates.of(namespace) else { return Ok(()) };
         let now = now.as_nanos();
-        if 2 * inside.swept.max(RATES_SWEPT_MIN) <= inside.full_at.len() {
-            inside.full_at.retain(|_, full_at| now < *full_at);
-            inside.swept = inside.full_at.len();
+        if 2 * buckets.swept.max(RATES_SWEPT_MIN) <= buckets.full_at.len() {
+            buckets.full_at.retain(|_, full_at| now < *full_at);
+            buckets.swept = buckets.full_at.len();
         }
         let one = BURST_NANOS / u64::from(a_second.max(1));
-        let full_at = inside.full_at.get(namespace).copied().unwrap_or(now).max(now) + one;
+        let full_at = buckets.full_at.get(namespace).copied().unwrap_or(now).max(now) + one;
         let beyond = full_at.saturating_sub(now + BURST_NANOS);
         if 0 < beyond {
             return Err(NotSent::RateExceeded { a_second, pause_ms: beyond.div_ceil(1_000_000) });
         }
-        inside.full_at.insert(namespace.clone(), full_at);
+        buckets.full_at.insert(namespace.clone(), full_at);
         Ok(())
     }
-}
 
-impl Core {
-    /// Refuses a command of a namespace that has sent too many.
-    pub(super) fn within_rate(&self, command: &Command) -> Result<(), ServiceError> {
-        if !self.rates.on.load(Ordering::Relaxed) {
+    /// Takes the command out of the bucket of its namespace. `namespace_of` finds the namespace of an open session; the machine
+    /// answers a command of an ended one. The error says how long to wait.
+    pub(super) fn check(
+        &self,
+        command: &Command,
+        clock: &dyn Clock,
+        namespace_of: impl FnOnce(SessionId) -> Option<Namespace>,
+    ) -> Result<(), NotSent> {
+        if !self.on.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let now = self.clock.now();
-        let taken = match source(command) {
+        let now = clock.now();
+        match source(command) {
             None => Ok(()),
-            Some(Source::Namespace(namespace)) => self.rates.take(namespace, now),
+            Some(Source::Namespace(namespace)) => self.take(namespace, now),
             Some(Source::Session(session)) => {
-                match self.consensus.machine(|machine| machine.namespace_of(session).cloned()) {
-                    Some(namespace) => self.rates.take(&namespace, now),
-                    // The machine answers that it has ended.
-                    None => Ok(()),
-                }
+                namespace_of(session).map_or(Ok(()), |namespace| self.take(&namespace, now))
             }
-        };
-        taken.map_err(ServiceError::not_sent)
+        }
     }
 }
 
@@ -127,9 +125,9 @@ mod tests {
 
     use super::*;
 
-    fn rates(a_second: Option<u32>, of: &[(&str, u32)]) -> Rates {
+    fn rates(a_second: Option<u32>, of: &[(&str, u32)]) -> RateLimits {
         let of = of.iter().map(|(name, rate)| (namespace(name), *rate)).collect();
-        let rates = Rates::default();
+        let rates = RateLimits::default();
         rates.set(config::Rates { a_second, of });
         rates
     }
@@ -182,6 +180,6 @@ mod tests {
         for number in 0..10_000_u64 {
             rates.take(&namespace(&format!("n{number}")), at(number * 100)).expect("its first");
         }
-        assert!(rates.inside().full_at.len() <= 2 * RATES_SWEPT_MIN);
+        assert!(rates.buckets().full_at.len() <= 2 * RATES_SWEPT_MIN);
     }
 }

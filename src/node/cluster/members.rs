@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::Node;
-use super::forward::Forward;
 use crate::config;
 use crate::limits;
 use crate::model::{Invalid, Refusal};
+use crate::node::Node;
+use crate::node::forward::Forward;
 use crate::raft::{Member, ProposeError, Reshape, ReshapeError, View};
 use crate::service::{MemberChange, NotSent, ServiceError};
 
@@ -34,7 +34,7 @@ enum Plan {
 }
 
 impl Node {
-    pub(super) async fn change_members_here(&self, change: MemberChange) -> Result<(), ServiceError> {
+    pub(in crate::node) async fn change_members_here(&self, change: MemberChange) -> Result<(), ServiceError> {
         let view = self.core.consensus.watch().borrow().clone();
         let seats = self.seats(&view);
         let plan = match &change {
@@ -59,7 +59,10 @@ impl Node {
     async fn left_to_successor(&self, change: MemberChange) -> Result<(), ServiceError> {
         let asking = async {
             loop {
-                match self.pass_on(Forward::ChangeMembers(change.clone()), Some(limits::MEMBERSHIP_WAIT_MS_MAX)).await {
+                match self
+                    .send_to_leader(Forward::ChangeMembers(change.clone()), Some(limits::MEMBERSHIP_WAIT_MS_MAX))
+                    .await
+                {
                     // Nobody leads yet.
                     Err(ServiceError::NotSent { .. }) => {
                         tokio::time::sleep(Duration::from_millis(limits::RETRY_MS_MIN)).await;

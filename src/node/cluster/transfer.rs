@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::Node;
-use super::core::Core;
 use crate::limits;
 use crate::model::Invalid;
+use crate::node::Node;
+use crate::node::core::Core;
 use crate::raft::ProposeError;
 use crate::service::{NotSent, ServiceError};
 
@@ -14,7 +14,7 @@ impl Node {
     ///
     /// Only a node that answered within two heartbeats and has the whole log is chosen: handing over to a dead node
     /// would cost a full election.
-    pub(super) async fn transfer_here(&self, to: u64) -> Result<(), ServiceError> {
+    pub(in crate::node) async fn transfer_here(&self, to: u64) -> Result<(), ServiceError> {
         if to == self.core.id {
             return Ok(());
         }
@@ -27,7 +27,7 @@ impl Node {
     }
 
     /// Hands over to whoever can take over; a node that does not lead, or leads nobody, has nothing to hand over.
-    pub(super) async fn step_aside(&self) {
+    pub(in crate::node) async fn step_aside(&self) {
         if !self.leads() {
             return;
         }
@@ -92,8 +92,8 @@ impl Node {
     }
 }
 
-/// The lanes while leadership is being handed over. They go on when it is dropped: a hand-over may come to nothing, and
-/// whoever asked for it may have gone away.
+/// Pauses the proposal queue during a transfer of leadership. Dropping it resumes the queue: the transfer may fail, or its
+/// caller may have disconnected.
 struct Paused<'a> {
     core: &'a Core,
     for_good: bool,
@@ -101,7 +101,7 @@ struct Paused<'a> {
 
 impl<'a> Paused<'a> {
     fn new(core: &'a Core) -> Self {
-        core.lanes.pause();
+        core.queue.pause();
         Self { core, for_good: false }
     }
 
@@ -113,7 +113,7 @@ impl<'a> Paused<'a> {
 impl Drop for Paused<'_> {
     fn drop(&mut self) {
         if !self.for_good {
-            self.core.lanes.go_on(self.core.clock.now());
+            self.core.queue.go_on(self.core.clock.now());
         }
     }
 }

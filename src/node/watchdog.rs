@@ -1,64 +1,18 @@
-//! What a node does beside answering: it watches its views, its sizes, and whether its clock loses too much time.
+//! The watchdog of a node: publishes sizes, stops a node that does not fit its cluster, and moves leadership from a node whose
+//! clock lost too much time.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::Instant as TokioInstant;
 
 use super::Node;
 use crate::clock::Instant;
 use crate::limits;
 
-/// Wakes parked calls whenever leadership moves: they are resolved elsewhere.
-pub(super) async fn follow_views(node: Node) {
-    let mut views = node.core.consensus.watch();
-    let mut stop = node.core.stop.subscribe();
-    let mut led = None;
-    let mut until_named: Option<TokioInstant> = None;
-    loop {
-        let view = views.borrow_and_update().clone();
-        let leads = node.leads();
-        node.core.shared.metrics.term.set(view.term as f64);
-        node.core.shared.metrics.leader.set(f64::from(u8::from(leads)));
-        let now = TokioInstant::now();
-        if view.leader.is_none() && led.is_some_and(|(led, _)| led) && node.core.lanes.is_paused() {
-            // Handed over: whoever leads next has a name in a moment, and clients go straight there.
-            until_named.get_or_insert(now + node.core.election_max);
-        } else {
-            until_named = None;
-        }
-        if led != Some((leads, view.leader)) && until_named.is_none_or(|until| until <= now) {
-            led = Some((leads, view.leader));
-            node.core.shared.parked.wake_all();
-            // A leader that nobody follows any more sends its clients away.
-            let leader = view.leader.filter(|leader| *leader != node.core.id || leads || !view.own_term_applied);
-            let hint = node.core.hint(leader);
-            if !leads {
-                node.core.lanes.turn_away(hint.clone());
-            }
-            node.core.leader.send_replace(hint);
-        }
-        let endpoints: Vec<_> = node.core.members().into_values().map(|member| member.client).collect();
-        node.core.endpoints.send_if_modified(|known| {
-            let changed = *known != endpoints;
-            *known = endpoints;
-            changed
-        });
-        if let Some(why) = view.fatal {
-            node.core.shared.fatal.send_replace(Some(why));
-        }
-        tokio::select! {
-            changed = views.changed() => if changed.is_err() { return },
-            () = tokio::time::sleep(node.core.election_max) => {}
-            stopped = stop.wait_for(|stop| *stop) => { stopped.ok(); return }
-        }
-    }
-}
-
 /// Publishes sizes once a second, stops a node whose timing or build does not fit its cluster, and hands leadership
 /// over when too much real time was not counted.
-pub(super) async fn keep_watch(node: Node) {
+pub(super) async fn run(node: Node) {
     let core = Arc::clone(&node.core);
     let mut stop = core.stop.subscribe();
     let mut hand_overs = HandOvers::default();
@@ -76,7 +30,7 @@ pub(super) async fn keep_watch(node: Node) {
         metrics.snapshot_bytes.set(core.consensus.snapshot_bytes().unwrap_or_default() as f64);
         metrics.applied.set(core.consensus.watch().borrow().applied.unwrap_or_default() as f64);
         let now = core.clock.now();
-        let lost = core.lanes.uncounted(now);
+        let lost = core.queue.uncounted(now);
         metrics.log_time_lag_seconds.set(lost.as_secs_f64());
         if node.leads() && hand_overs.due(now, lost) {
             let ms = u64::try_from(lost.as_millis()).unwrap_or(u64::MAX);

@@ -8,43 +8,43 @@ use tokio::sync::oneshot;
 use crate::model::{Claim, Event, EventKind};
 
 /// One registered call. Dropping it takes it out again.
-pub(super) struct ParkedCall<'a> {
-    parked: &'a Parked,
+pub(in crate::node) struct ClaimWaiter<'a> {
+    waiters: &'a ClaimWaiters,
     claim: Claim,
     receiver: oneshot::Receiver<()>,
 }
 
-impl ParkedCall<'_> {
+impl ClaimWaiter<'_> {
     /// Waits until something happened to the claim; a call that was cut off is woken, too.
-    pub(super) async fn woken(mut self) {
+    pub(in crate::node) async fn notified(mut self) {
         let _ = (&mut self.receiver).await;
     }
 }
 
-impl Drop for ParkedCall<'_> {
+impl Drop for ClaimWaiter<'_> {
     fn drop(&mut self) {
         self.receiver.close();
-        self.parked.forget(self.claim);
+        self.waiters.forget(self.claim);
     }
 }
 
 /// Wakes calls when something happens to the claim that they wait for. What happened they read from the machine, so a
 /// spurious wake does no harm, and one for good measure after anything that may have hidden an event does good.
 #[derive(Debug, Default)]
-pub(super) struct Parked {
+pub(in crate::node) struct ClaimWaiters {
     calls: Mutex<HashMap<Claim, Vec<oneshot::Sender<()>>>>,
 }
 
-impl Parked {
+impl ClaimWaiters {
     fn calls(&self) -> MutexGuard<'_, HashMap<Claim, Vec<oneshot::Sender<()>>>> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Registers; look at the machine only afterwards.
-    pub(super) fn park(&self, claim: Claim) -> ParkedCall<'_> {
+    pub(in crate::node) fn register(&self, claim: Claim) -> ClaimWaiter<'_> {
         let (sender, receiver) = oneshot::channel();
         self.calls().entry(claim).or_default().push(sender);
-        ParkedCall { parked: self, claim, receiver }
+        ClaimWaiter { waiters: self, claim, receiver }
     }
 
     /// Forgets calls on this claim that nobody waits for any more.
@@ -59,7 +59,7 @@ impl Parked {
     }
 
     /// Wakes the calls whose claim this event settles.
-    pub(super) fn happened(&self, event: &Event) {
+    pub(in crate::node) fn on_event(&self, event: &Event) {
         match &event.kind {
             EventKind::Granted { .. }
             | EventKind::HandedOver { .. }
@@ -87,7 +87,7 @@ impl Parked {
     }
 
     /// Wakes everybody: leadership moved, or a snapshot was installed. In order, so that a simulation repeats it.
-    pub(super) fn wake_all(&self) {
+    pub(in crate::node) fn wake_all(&self) {
         let mut calls: Vec<_> = self.calls().drain().collect();
         calls.sort_unstable_by_key(|(claim, _)| *claim);
     }
@@ -126,11 +126,11 @@ mod tests {
             })
         };
         for (mine, other) in ending(claim(1)).into_iter().zip(ending(claim(2))) {
-            let parked = Parked::default();
-            let mut woken = Box::pin(parked.park(claim(1)).woken());
-            parked.happened(&other);
+            let waiters = ClaimWaiters::default();
+            let mut woken = Box::pin(waiters.register(claim(1)).notified());
+            waiters.on_event(&other);
             assert!(woken.as_mut().now_or_never().is_none(), "{other:?}");
-            parked.happened(&mine);
+            waiters.on_event(&mine);
             assert!(woken.now_or_never().is_some(), "{mine:?}");
         }
     }

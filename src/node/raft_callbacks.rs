@@ -15,19 +15,19 @@ use crate::raft::Hooks;
 use crate::service::ServiceError;
 
 /// The node's side of consensus.
-pub(super) struct NodeHooks {
+pub(super) struct RaftCallbacks {
     pub(super) shared: Arc<Shared>,
     pub(super) tasks: Weak<Tasks>,
 }
 
-impl Hooks for NodeHooks {
+impl Hooks for RaftCallbacks {
     fn applied(&self, _index: u64, _term: u64, applied: &Applied) {
         self.shared.applied(applied);
     }
 
     fn installed(&self, newest: Position) {
         self.shared.hub.skip_to(newest);
-        self.shared.parked.wake_all();
+        self.shared.claim_waiters.wake_all();
     }
 
     fn stopped(&self, why: &str) {

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::Node;
-use super::forward::{Forward, Forwarded};
 use crate::config::Config;
 use crate::limits;
 use crate::model::{Announcement, Command};
+use crate::node::Node;
+use crate::node::forward::{Forward, Forwarded};
 
 /// What this node says of itself.
-pub(super) fn own(config: &Config, disk: u128) -> Announcement {
+pub(in crate::node) fn own(config: &Config, disk: u128) -> Announcement {
     Announcement {
         node: config.node,
         disk,
@@ -33,7 +33,7 @@ fn http(config: &Config) -> Option<String> {
 
 /// Asks at the start of each term of this node's, and then every [`limits::WATCH_MS`] while it leads; sooner where what it
 /// says of itself did not arrive, as nothing is proposed for it in the first moment of a term.
-pub(super) async fn keep(node: Node) {
+pub(in crate::node) async fn keep(node: Node) {
     let mut views = node.core.consensus.watch();
     let mut stop = node.core.stop.subscribe();
     let mut asked_in = None;

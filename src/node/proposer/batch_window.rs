@@ -1,6 +1,6 @@
 //! How long the proposer lets commands gather before the next entry.
 //!
-//! An entry costs several times as much as a command in it: a sync on every node, and the messages between them. Callers
+//! An entry costs several times as much as a command in it: a sync on every node, and the messages between them. BatchReplies
 //! who were answered together come back together, a moment later; an entry that leaves before them takes along only those
 //! who came while the last one was on its way, and makes the others wait for the one after. So after an entry that served
 //! many the next one waits for three in four of all callers that there seem to be, those just answered and those who wait
@@ -15,12 +15,12 @@ use crate::limits::{GATHER_COMMANDS_MIN, GATHER_MS_MAX};
 
 /// What the next entry waits for.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Gathering {
+pub(super) struct BatchWindow {
     wanted: usize,
     until: Instant,
 }
 
-impl Gathering {
+impl BatchWindow {
     /// Nothing: the first that comes is proposed.
     pub(super) fn none(now: Instant) -> Self {
         Self { wanted: 1, until: now }
@@ -54,12 +54,12 @@ mod tests {
     #[test]
     fn many_are_waited_for_and_few_are_not() {
         let (now, short) = (Instant::now(), Duration::from_micros(300));
-        let few = Gathering::after(GATHER_COMMANDS_MIN - 1, 50, short, now);
+        let few = BatchWindow::after(GATHER_COMMANDS_MIN - 1, 50, short, now);
         assert_eq!((few.wanted(now), few.left(now)), (1, Duration::ZERO));
-        let many = Gathering::after(40, 24, short, now);
+        let many = BatchWindow::after(40, 24, short, now);
         assert_eq!((many.wanted(now), many.left(now)), (48, short));
         assert_eq!(many.wanted(now + short), 1);
-        let slow = Gathering::after(50, 0, Duration::from_secs(1), now);
+        let slow = BatchWindow::after(50, 0, Duration::from_secs(1), now);
         assert_eq!(slow.left(now), Duration::from_millis(GATHER_MS_MAX));
     }
 }

@@ -11,22 +11,22 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::Node;
-use super::forward::{Forward, Forwarded};
 use crate::limits;
 use crate::model::{Command, DigestClaim};
+use crate::node::Node;
+use crate::node::forward::{Forward, Forwarded};
 
 /// What most voters agreed on last, until an entry has taken it along.
 #[derive(Debug, Default)]
-pub(super) struct Agreed(Mutex<Option<DigestClaim>>);
+pub(in crate::node) struct AgreedDigest(Mutex<Option<DigestClaim>>);
 
-impl Agreed {
+impl AgreedDigest {
     fn set(&self, claim: DigestClaim) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(claim);
     }
 
     /// For the next entry; each is told once.
-    pub(super) fn take(&self) -> Option<DigestClaim> {
+    pub(in crate::node) fn take(&self) -> Option<DigestClaim> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
@@ -45,7 +45,7 @@ enum Verdict {
 }
 
 /// Compares while this node leads, until it closes.
-pub(super) async fn compare(node: Node) {
+pub(in crate::node) async fn compare(node: Node) {
     let mut stop = node.core.stop.subscribe();
     let mut told = None;
     loop {

@@ -1,0 +1,240 @@
+//! Subscribers to what happens to one session: its end, and what others do to its holds. Events of other sessions wake none of
+//! them.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::limits::{HOLD_NEWS_WAITING_MAX, SESSIONS_SWEPT_MIN};
+use crate::model::{Event, EventKind, Position, SessionId, Subject};
+use crate::service::{EventSender, Events, ServiceError};
+
+/// Senders by session.
+///
+/// The end of a session removes its entry. A subscription to a session that had ended before leaves an entry that no end
+/// removes: once its subscribers are gone, such an entry is removed the next time that the table has doubled.
+#[derive(Debug, Default)]
+struct Subscribers {
+    senders: Mutex<HashMap<SessionId, Vec<EventSender>>>,
+    /// Entries that were left when the table was last swept.
+    swept: AtomicUsize,
+}
+
+impl Subscribers {
+    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Vec<EventSender>>> {
+        self.senders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a subscriber that may leave `capacity` events unread.
+    fn subscribe(&self, session: SessionId, capacity: usize) -> Events {
+        let (sender, events) = Events::channel(capacity);
+        let mut table = self.lock();
+        if 2 * self.swept.load(Ordering::Relaxed).max(SESSIONS_SWEPT_MIN) <= table.len() {
+            table.retain(|_, senders| senders.iter().any(|sender| !sender.is_closed()));
+            self.swept.store(table.len(), Ordering::Relaxed);
+        }
+        let senders = table.entry(session).or_default();
+        senders.retain(|sender| !sender.is_closed());
+        senders.push(sender);
+        events
+    }
+
+    /// Ends every subscription with the error that events up to `resume` may have been missed.
+    fn missed(&self, resume: Position) {
+        let mut all: Vec<_> = self.lock().drain().collect();
+        // In order, so that a simulation repeats it.
+        all.sort_unstable_by_key(|(session, _)| *session);
+        for sender in all.into_iter().flat_map(|(_, senders)| senders) {
+            let why = "a snapshot was installed on this node".to_owned();
+            sender.try_send(Err(ServiceError::EventsMissed { why, resume }));
+        }
+    }
+}
+
+/// Subscribers to the end of a session: each of its streams is one.
+#[derive(Debug, Default)]
+pub(super) struct SessionEnds(Subscribers);
+
+impl SessionEnds {
+    /// Subscribes to the one event by which the session ends.
+    pub(super) fn subscribe(&self, session: SessionId) -> Events {
+        self.0.subscribe(session, 1)
+    }
+
+    /// Sends the end of a session to its subscribers and removes them.
+    pub(super) fn on_event(&self, event: &Event) {
+        let (EventKind::SessionEnded { .. }, Subject::Session(session)) = (&event.kind, &event.subject) else { return };
+        for sender in self.0.lock().remove(session).into_iter().flatten() {
+            // The channel has a place for this one event; it fails only where the receiver is gone.
+            sender.try_send(Ok(event.clone()));
+        }
+    }
+
+    /// Ends may have been missed up to `resume`: ends every subscription with an error.
+    pub(super) fn missed(&self, resume: Position) {
+        self.0.missed(resume);
+    }
+}
+
+/// Subscribers to what others do to a session's holds: breaks, hand-overs, expiry, recalls and requests to release.
+#[derive(Debug, Default)]
+pub(super) struct HoldEvents(Subscribers);
+
+impl HoldEvents {
+    /// Subscribes to events of the session's holds from now on. The subscription of a reader that is too slow ends.
+    pub(super) fn subscribe(&self, session: SessionId) -> Events {
+        self.0.subscribe(session, HOLD_NEWS_WAITING_MAX)
+    }
+
+    /// Sends the event to the subscribers of the sessions that it concerns.
+    pub(super) fn on_event(&self, event: &Event) {
+        let session = event.subject.session();
+        match &event.kind {
+            EventKind::Expired { .. }
+            | EventKind::Broken { .. }
+            | EventKind::RevokeRequested { .. }
+            | EventKind::Recalled => {
+                self.send(session, event);
+            }
+            EventKind::HandedOver { was, .. } => {
+                self.send(was.session(), event);
+                if session != was.session() {
+                    self.send(session, event);
+                }
+            }
+            EventKind::SessionEnded { .. } => {
+                if let Some(session) = session {
+                    self.0.lock().remove(&session);
+                }
+            }
+            EventKind::Queued { .. }
+            | EventKind::Granted { .. }
+            | EventKind::WaitEnded { .. }
+            | EventKind::Released { .. }
+            | EventKind::Upgraded { .. }
+            | EventKind::Downgraded
+            | EventKind::PermitsReturned { .. }
+            | EventKind::Resumed { .. }
+            | EventKind::Reopened
+            | EventKind::ValueChanged
+            | EventKind::LimitChanged { .. }
+            | EventKind::SessionOpened
+            | EventKind::LeaderlessGap { .. } => {}
+        }
+    }
+
+    fn send(&self, session: Option<SessionId>, event: &Event) {
+        let Some(session) = session else { return };
+        let mut table = self.0.lock();
+        if let Some(senders) = table.get_mut(&session) {
+            // Dropping the sender of a full channel ends its subscription; the client subscribes again and reads its holds.
+            senders.retain(|sender| sender.try_send(Ok(event.clone())));
+        }
+    }
+
+    /// Events may have been missed up to `resume`: ends every subscription with an error.
+    pub(super) fn missed(&self, resume: Position) {
+        self.0.missed(resume);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{
+        Claim, EndReason, FencingToken, LockKey, LockName, LogTime, Mode, Namespace, Principal, Reason, RequestId,
+        WallTime,
+    };
+
+    fn session(number: u64) -> SessionId {
+        SessionId::from_u64(number).expect("not zero")
+    }
+
+    fn event(subject: Subject, kind: EventKind) -> Event {
+        let position = Position { index: 7, n: 0 };
+        Event { position, at: LogTime(1), wall: WallTime(0), namespace: Some(Namespace::default()), subject, kind }
+    }
+
+    fn ended(number: u64) -> Event {
+        let kind = EventKind::SessionEnded { reason: EndReason::Expired, why: None };
+        event(Subject::Session(session(number)), kind)
+    }
+
+    fn claim(number: u64) -> Claim {
+        Claim::Request(RequestId { session: session(number), number: 1 })
+    }
+
+    fn lock() -> LockKey {
+        LockKey { namespace: Namespace::default(), name: LockName::parse("dam").expect("legal") }
+    }
+
+    fn asked(number: u64) -> Event {
+        let (by, why) = (Principal::default(), Reason::parse("mine").expect("legal"));
+        let hold = Subject::hold(&lock(), claim(number), FencingToken::new(0, 1));
+        event(hold, EventKind::RevokeRequested { by, why })
+    }
+
+    /// A request to a holder reaches its session and nobody else's; a hand-over reaches both sides.
+    #[tokio::test]
+    async fn news_reach_those_whom_they_concern() {
+        let events = HoldEvents::default();
+        let (mut one, mut two) = (events.subscribe(session(1)), events.subscribe(session(2)));
+        events.on_event(&asked(1));
+        assert_eq!(one.next().await, Ok(asked(1)));
+        let (from, token) = (FencingToken::new(0, 1), FencingToken::new(0, 2));
+        let (was, by) = (claim(1), Principal::default());
+        let handed = EventKind::HandedOver { was, from, mode: Mode::Exclusive, by };
+        let handed = event(Subject::hold(&lock(), claim(2), token), handed);
+        events.on_event(&handed);
+        assert_eq!((one.next().await, two.next().await), (Ok(handed.clone()), Ok(handed)));
+    }
+
+    /// A reader that is too slow is cut, and the end of a session leaves nothing behind.
+    #[tokio::test]
+    async fn slow_readers_and_ended_sessions_are_forgotten() {
+        let events = HoldEvents::default();
+        let mut slow = events.subscribe(session(1));
+        let _gone = events.subscribe(session(2));
+        for _ in 0..=HOLD_NEWS_WAITING_MAX {
+            events.on_event(&asked(1));
+        }
+        for _ in 0..HOLD_NEWS_WAITING_MAX {
+            slow.next().await.expect("what there was room for");
+        }
+        assert_eq!(slow.next().await, Err(ServiceError::Stopping));
+        for number in [1, 2] {
+            events.on_event(&ended(number));
+        }
+        assert!(events.0.lock().is_empty());
+    }
+
+    /// The end of one session reaches all its streams and nobody else's, and nothing is kept of it.
+    #[tokio::test]
+    async fn an_end_reaches_those_whom_it_concerns() {
+        let ends = SessionEnds::default();
+        let (mut one, mut two, mut other) =
+            (ends.subscribe(session(1)), ends.subscribe(session(1)), ends.subscribe(session(2)));
+        ends.on_event(&ended(1));
+        assert_eq!(one.next().await, Ok(ended(1)));
+        assert_eq!(two.next().await, Ok(ended(1)));
+        assert_eq!(ends.0.lock().len(), 1);
+        ends.missed(Position { index: 9, n: 0 });
+        let missed = other.next().await.expect_err("missed");
+        assert!(matches!(missed, ServiceError::EventsMissed { resume: Position { index: 9, .. }, .. }), "{missed}");
+        assert!(ends.0.lock().is_empty());
+    }
+
+    /// Subscribers to sessions that have ended already come and go: nothing of them is left, and those who stay are told.
+    #[tokio::test]
+    async fn subscribers_to_ended_sessions_leave_nothing() {
+        let table = Subscribers::default();
+        let mut stays = table.subscribe(session(1), 1);
+        for number in 2..10_000 {
+            drop(table.subscribe(session(number), 1));
+        }
+        let left = table.lock().len();
+        assert!(left <= 2 * SESSIONS_SWEPT_MIN, "{left} entries are left");
+        table.missed(Position::default());
+        assert!(matches!(stays.next().await, Err(ServiceError::EventsMissed { .. })));
+    }
+}

@@ -1,0 +1,52 @@
+//! Publishes who leads and where clients reach the members.
+
+use tokio::time::Instant as TokioInstant;
+
+use super::Node;
+
+/// Publishes the leader and the endpoints of the members until the node stops. Wakes calls that wait for a claim whenever
+/// leadership moves: the next leader answers them.
+pub(super) async fn publish(node: Node) {
+    let mut views = node.core.consensus.watch();
+    let mut stop = node.core.stop.subscribe();
+    let mut led = None;
+    let mut until_named: Option<TokioInstant> = None;
+    loop {
+        let view = views.borrow_and_update().clone();
+        let leads = node.leads();
+        node.core.shared.metrics.term.set(view.term as f64);
+        node.core.shared.metrics.leader.set(f64::from(u8::from(leads)));
+        let now = TokioInstant::now();
+        if view.leader.is_none() && led.is_some_and(|(led, _)| led) && node.core.queue.is_paused() {
+            // After a transfer the next leader is known in a moment, and clients go straight there.
+            until_named.get_or_insert(now + node.core.election_max);
+        } else {
+            until_named = None;
+        }
+        if led != Some((leads, view.leader)) && until_named.is_none_or(|until| until <= now) {
+            led = Some((leads, view.leader));
+            node.core.shared.claim_waiters.wake_all();
+            // A leader without followers sends its clients away.
+            let leader = view.leader.filter(|leader| *leader != node.core.id || leads || !view.own_term_applied);
+            let hint = node.core.hint(leader);
+            if !leads {
+                node.core.queue.reject_all(hint.clone());
+            }
+            node.core.leader.send_replace(hint);
+        }
+        let endpoints: Vec<_> = node.core.members().into_values().map(|member| member.client).collect();
+        node.core.endpoints.send_if_modified(|known| {
+            let changed = *known != endpoints;
+            *known = endpoints;
+            changed
+        });
+        if let Some(why) = view.fatal {
+            node.core.shared.fatal.send_replace(Some(why));
+        }
+        tokio::select! {
+            changed = views.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(node.core.election_max) => {}
+            stopped = stop.wait_for(|stop| *stop) => { stopped.ok(); return }
+        }
+    }
+}
