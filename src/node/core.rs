@@ -3,19 +3,18 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::cluster::consistency::AgreedDigest;
 use super::events::{ClaimWaiters, Hub};
 use super::metrics::Metrics;
-use super::proposer::ProposalQueue;
+use super::proposer::queue::ProposalQueue;
 use super::rate_limit::RateLimits;
 use crate::clock::{Clock, Instant};
 use crate::machine::Applied;
-use crate::model::{Announcement, ClusterSettings};
+use crate::model::{Announcement, ClusterSettings, DigestClaim};
 use crate::raft::{Consensus, Member};
 use crate::service::LeaderHint;
 use crate::storage::{DirectoryLock, SyncObserver};
@@ -48,6 +47,22 @@ pub(super) struct Core {
     pub(super) endpoints: watch::Sender<Vec<String>>,
     /// Set once when the node is closed.
     pub(super) stop: watch::Sender<bool>,
+}
+
+/// The digest that most voters agreed on last, until an entry carries it.
+#[derive(Debug, Default)]
+pub(super) struct AgreedDigest(Mutex<Option<DigestClaim>>);
+
+impl AgreedDigest {
+    /// Replaces the digest that the next entry carries.
+    pub(super) fn set(&self, claim: DigestClaim) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(claim);
+    }
+
+    /// Takes the digest for the next entry: each goes into one entry.
+    pub(super) fn take(&self) -> Option<DigestClaim> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
 }
 
 /// What the hooks need before there is a [`Core`].

@@ -6,8 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Node;
-use super::proposer::Waiting;
-use super::service::unexpected;
+use super::proposer::queue::Waiting;
 use crate::codec::{Kind, decode_message, encode_message};
 use crate::limits;
 use crate::model::{Announcement, DigestClaim, Query, QueryReply, Reply, Submission};
@@ -165,6 +164,10 @@ impl Node {
             .filter(|leader| ![Some(self.core.id), gone].contains(&Some(*leader)))
             .ok_or_else(|| self.not_sent(NotSent::NoLeader))
     }
+}
+
+pub(super) fn unexpected() -> ServiceError {
+    ServiceError::Internal("the leader answered another call".to_owned())
 }
 
 /// Passes on what waited when this node, handing leadership over, led no longer. Its callers were told nothing yet, and hear

@@ -9,9 +9,8 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use super::cluster::consistency::AgreedDigest;
 use super::cluster::{announcements, consistency};
-use super::core::{Core, Shared};
+use super::core::{AgreedDigest, Core, Shared};
 use super::raft_callbacks::RaftCallbacks;
 use super::rate_limit::RateLimits;
 use super::{Node, Tasks, forward, leadership, proposer, watchdog};

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::forward::{Forward, Forwarded};
-use super::proposer::Now;
+use super::forward::{Forward, Forwarded, unexpected};
+use super::proposer::queue::Now;
 use super::{Node, validate};
 use crate::limits;
 use crate::model::{
@@ -140,10 +140,6 @@ impl LockService for Node {
         };
         Ok(())
     }
-}
-
-pub(super) fn unexpected() -> ServiceError {
-    ServiceError::Internal("the leader answered another call".to_owned())
 }
 
 impl Node {

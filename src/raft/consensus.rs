@@ -15,61 +15,26 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::transport::Server as Transport;
 
-use super::link::Links;
-use super::log_store::{LogStore, awaited};
-use super::network::{self, Network};
+use super::blocking::awaited;
+use super::checkpoints;
+use super::connections::Connections;
+use super::error::{ProposeError, StartError};
+use super::hooks::Hooks;
+use super::log_store::LogStore;
+use super::messages::SelfIdentity;
+use super::network;
 use super::payload::Origin;
-use super::server::Server;
+use super::peer::Network;
+use super::peer_server::Server;
 use super::settings::RaftSettings;
 use super::state_machine::{Shared, StateMachine};
 use super::types::{LeaderId, Listener, Proposal, Types};
 use super::view::{self, View};
-use super::wire::SelfIdentity;
 use crate::limits;
 use crate::machine::{Applied, Machine};
-use crate::model::{DigestClaim, Entry, Position};
+use crate::model::{DigestClaim, Entry};
 use crate::net::{Connection, Connector};
 use crate::storage::{Recovered, SnapshotFile, StateStore, Wal};
-
-/// What the node is told by its Raft. Called on Raft's own tasks: each must be short and must not block.
-pub trait Hooks: Send + Sync + 'static {
-    /// An entry was applied: in log order, each once, after its proposer was answered.
-    fn applied(&self, index: u64, term: u64, applied: &Applied);
-    /// The whole state was loaded, by a start or as a snapshot: events up to its newest are not known here, and none came after.
-    fn installed(&self, newest: Position);
-    /// This node must stop, and why. Called at most once.
-    fn stopped(&self, why: &str);
-    /// A call from another node; the answer goes back to it.
-    fn forwarded(&self, payload: Bytes) -> Pin<Box<dyn Future<Output = Result<Bytes, String>> + Send>>;
-}
-
-/// Why Raft could not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The settings contradict each other.
-    #[error("raft settings: {0}")]
-    Settings(String),
-    /// The stored state or log cannot be used.
-    #[error("the stored state cannot be used: {0}")]
-    Stored(String),
-}
-
-/// Why an entry was not applied, or a read not proven.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ProposeError {
-    /// It was not appended and never will be.
-    #[error("not appended: this node does not lead")]
-    NotSent {
-        /// Who does, where that is known.
-        leader: Option<u64>,
-    },
-    /// It may be applied, now or later.
-    #[error("outcome unknown: {0}")]
-    Unknown(String),
-    /// This node's Raft has stopped. An entry that was under way may still be applied.
-    #[error("raft has stopped")]
-    Stopped,
-}
 
 /// An entry in the queue of the Raft core: its place in the log is behind every one submitted before.
 pub struct Submitted {
@@ -123,7 +88,7 @@ impl Consensus {
         let me = SelfIdentity { peers_id, group_id, node, disk };
         let shared = Shared::new(me, origin, recovered, store, Arc::clone(&wal), hooks);
         let shared = Arc::new(shared.map_err(|error| StartError::Stored(error.to_string()))?);
-        let (links, acknowledged) = (Arc::new(Links::new(connector)), Arc::default());
+        let (links, acknowledged) = (Arc::new(Connections::new(connector)), Arc::default());
         let network = Network { shared: Arc::clone(&shared), links, acknowledged };
         let machine = StateMachine(Arc::clone(&shared));
         let raft = Raft::new(settings.node, config, network.clone(), LogStore::new(wal), machine)
@@ -132,7 +97,7 @@ impl Consensus {
         let (sender, view) = watch::channel(View::default());
         let tasks = vec![
             tokio::spawn(view::follow(raft.clone(), Arc::clone(&shared), sender)),
-            tokio::spawn(super::keeper::keep(raft.clone(), Arc::clone(&shared), (&settings).into())),
+            tokio::spawn(checkpoints::keep(raft.clone(), Arc::clone(&shared), (&settings).into())),
         ];
         let inner = Inner { settings, raft, shared, network, view, tasks: Mutex::new(tasks) };
         Ok(Self(Arc::new(inner)))
@@ -258,15 +223,15 @@ impl Consensus {
     pub fn verified(&self) -> Result<(u64, u128), String> {
         let mut core = self.0.shared.core();
         let core = &mut *core;
-        core.ledger.fold(&mut core.machine);
+        core.dirty.fold(&mut core.machine);
         core.machine.check()?;
-        Ok((core.last.map_or(0, |id| id.index), core.ledger.digest()))
+        Ok((core.last.map_or(0, |id| id.index), core.dirty.digest()))
     }
 
     /// The digests of this node's state that it remembers, oldest first: see [`limits::DIGEST_MS`].
     #[must_use]
     pub fn digests(&self) -> Vec<DigestClaim> {
-        self.0.shared.core().ledger.claims()
+        self.0.shared.core().dirty.claims()
     }
 
     /// What Raft is doing, as it changes.

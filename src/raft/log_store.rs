@@ -11,31 +11,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures_util::{Stream, TryStreamExt, stream};
 use openraft::storage::{IOFlushed, RaftLogStorage};
 use openraft::{LogState, OptionalSend, RaftLogReader};
-use tokio::sync::oneshot;
 
+use super::blocking::{awaited, may_wait};
+use super::entry_cache::EntryCache;
 use super::payload;
-use super::ring::Ring;
-use super::store::may_wait;
 use super::types::{RaftEntry, RaftLogId, RaftVote, Types, from_log_id, from_vote, to_log_id, to_vote};
 use crate::faults::{self, Fault};
 use crate::limits::{REPLICATION_BYTES_MAX, REPLICATION_ENTRIES_MAX};
-use crate::storage::{Done, Wal};
+use crate::storage::Wal;
 
 /// A handle; all of them share one log.
 #[derive(Clone)]
 pub(super) struct LogStore {
     wal: Arc<dyn Wal>,
-    ring: Arc<Mutex<Ring>>,
-}
-
-/// A [`Done`] whose call can be awaited. A writer that went away without calling it is an error.
-pub(super) fn awaited() -> (Done, impl Future<Output = io::Result<()>> + Send) {
-    let (sender, receiver) = oneshot::channel();
-    let done: Done = Box::new(move |result| {
-        // Nobody waits any more when the Raft core stopped in between.
-        let _ = sender.send(result);
-    });
-    (done, async move { receiver.await.unwrap_or_else(|_| Err(io::Error::other("the log's writer has stopped"))) })
+    ring: Arc<Mutex<EntryCache>>,
 }
 
 impl LogStore {
@@ -43,7 +32,7 @@ impl LogStore {
         Self { wal, ring: Arc::default() }
     }
 
-    fn ring(&self) -> MutexGuard<'_, Ring> {
+    fn ring(&self) -> MutexGuard<'_, EntryCache> {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

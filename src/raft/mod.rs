@@ -4,32 +4,39 @@
 //!
 //! This is the only room that says "openraft": nothing of it stands in the public words below, in a file or on the wire.
 
+mod append_stream;
+mod blocking;
+mod checkpoints;
+mod connections;
 mod consensus;
-mod disks;
-mod keeper;
-mod ledger;
-mod link;
+mod core;
+mod dirty_records;
+mod disk_ids;
+mod entry_cache;
+mod error;
+mod hooks;
+mod install;
 mod log_store;
-mod members;
+mod lost_tail;
+mod membership;
+mod messages;
 mod network;
 mod payload;
-mod pipeline;
+mod peer;
+mod peer_server;
 mod restore;
-mod ring;
 mod runtime;
-mod server;
 mod settings;
 mod state_machine;
-mod store;
-mod tails;
 #[cfg(test)]
 mod tests;
 mod types;
 mod view;
-mod wire;
 
-pub use consensus::{Consensus, Hooks, ProposeError, StartError, Submitted};
-pub use members::{Reshape, ReshapeError};
+pub use consensus::{Consensus, Submitted};
+pub use error::{ProposeError, StartError};
+pub use hooks::Hooks;
+pub use membership::{MembershipChange, MembershipError};
 pub use restore::{Backup, RestoredState};
 pub use settings::{RaftSettings, Timing};
 pub use types::{Listener, Member};

@@ -16,15 +16,13 @@ use openraft::raft::{
 };
 use openraft::{OptionalSend, RaftNetworkFactory, RaftNetworkV2};
 use tokio::sync::watch;
-use tonic::{Code, Response, Status};
 
-use super::link::{Borrowed, Links, Purpose, pause};
-use super::pipeline::{Answer, Pipeline};
-use super::state_machine::{Shared, SnapshotData};
-use super::store::on_files;
-use super::tails::Acknowledged;
-use super::types::{Member, RaftLogId, RaftVote, Snapshot, Types};
-use super::wire;
+use super::append_stream::{Answer, AppendStream};
+use super::blocking::on_files;
+use super::connections::{Purpose, pause};
+use super::messages;
+use super::peer::{Network, Peer, call, call_until};
+use super::types::{Member, RaftVote, Snapshot, SnapshotData, Types};
 use crate::limits::{
     GUESS_ENTRIES, INSTALL_SNAPSHOT_BYTES_A_MS, INSTALL_SNAPSHOT_MS_MAX, PEER_MESSAGE_BYTES_MAX, SNAPSHOT_CHUNK_BYTES,
     SNAPSHOT_STALL_MS_MAX,
@@ -33,29 +31,6 @@ use crate::storage::SnapshotFile;
 
 /// The answers to a stream of appends.
 type Answers<'s> = BoxStream<'s, Result<Answer, RPCError<Types>>>;
-
-/// Makes the clients of all targets; they share the connections.
-#[derive(Clone)]
-pub(super) struct Network {
-    pub(super) shared: Arc<Shared>,
-    pub(super) links: Arc<Links>,
-    pub(super) acknowledged: Arc<Acknowledged>,
-}
-
-impl Network {
-    pub(super) fn header(&self, target: u64) -> wire::Header {
-        self.shared.me.header(target, self.shared.disks.of(target))
-    }
-}
-
-/// One target.
-pub(super) struct Peer {
-    pub(super) network: Network,
-    pub(super) target: u64,
-    address: String,
-    /// The newest guess that was answered from what the follower said with its vote.
-    guessed: Option<RaftLogId>,
-}
 
 impl RaftNetworkFactory<Types> for Network {
     type Network = Peer;
@@ -67,69 +42,6 @@ impl RaftNetworkFactory<Types> for Network {
 
 fn unreachable(error: impl ToString) -> Unreachable<Types> {
     Unreachable::from_string(error)
-}
-
-/// There was no connection, so nothing was sent on it.
-fn never_sent(error: io::Error) -> io::Error {
-    io::Error::new(io::ErrorKind::NotConnected, error)
-}
-
-/// Runs a call on a connection until its deadline. Whoever abandons it drops the connection with it.
-pub(super) async fn call<T, F, Fut>(
-    network: &Network,
-    (target, address, purpose): (u64, &str, Purpose),
-    deadline: Duration,
-    run: F,
-) -> io::Result<T>
-where
-    F: FnOnce(wire::peer_client::PeerClient<tonic::transport::Channel>) -> Fut,
-    Fut: Future<Output = Result<Response<T>, Status>>,
-{
-    let late = async {
-        tokio::time::sleep(deadline).await;
-        format!("no answer within {} ms", deadline.as_millis())
-    };
-    call_until(network, (target, address, purpose), late, run).await
-}
-
-/// Runs a call on a connection until the other future says why it is given up.
-async fn call_until<T, F, Fut>(
-    network: &Network,
-    (target, address, purpose): (u64, &str, Purpose),
-    given_up: impl Future<Output = String>,
-    run: F,
-) -> io::Result<T>
-where
-    F: FnOnce(wire::peer_client::PeerClient<tonic::transport::Channel>) -> Fut,
-    Fut: Future<Output = Result<Response<T>, Status>>,
-{
-    if let Some(why) = network.shared.fault.borrow().as_ref() {
-        return Err(io::Error::other(format!("this node must stop: {why}")));
-    }
-    let calling = async {
-        let borrowed: Borrowed = network.links.borrow(target, address, purpose).await.map_err(never_sent)?;
-        match run(borrowed.client.clone()).await {
-            Ok(response) => {
-                borrowed.went_well();
-                Ok(response.into_inner())
-            }
-            Err(status) => {
-                if status.code() == Code::DataLoss {
-                    network.shared.fail(status.message());
-                }
-                // A refusal is an answer: the connection is sound.
-                if matches!(status.code(), Code::FailedPrecondition | Code::InvalidArgument | Code::PermissionDenied) {
-                    borrowed.went_well();
-                }
-                Err(io::Error::other(format!("node {target} at {address}: {}", status.message())))
-            }
-        }
-    };
-    tokio::select! {
-        biased;
-        result = calling => result,
-        why = given_up => Err(io::Error::new(io::ErrorKind::TimedOut, format!("node {target} at {address}: {why}"))),
-    }
 }
 
 /// Ends when a snapshot of so many bytes comes to nothing, and says why: no part of it moved for too long, or all of them did
@@ -149,14 +61,6 @@ pub(super) async fn stalled(mut moves: watch::Receiver<()>, bytes: u64) -> Strin
 }
 
 impl Peer {
-    fn header(&self) -> wire::Header {
-        self.network.header(self.target)
-    }
-
-    pub(super) fn at(&self, purpose: Purpose) -> (u64, &str, Purpose) {
-        (self.target, &self.address, purpose)
-    }
-
     /// Whether the follower is known to have the entry that this request follows upon, and many more.
     ///
     /// A new leader of openraft looks for the end of a follower's log by halves: a dozen rounds, one after the other, and
@@ -182,17 +86,17 @@ impl Peer {
         pre_vote: bool,
         deadline: Duration,
     ) -> Result<VoteResponse<Types>, RPCError<Types>> {
-        let message = wire::VoteRequest {
+        let message = messages::VoteRequest {
             header: Some(self.header()),
-            vote: Some(wire::ballot(&request.vote)),
-            last: request.last_log_id.as_ref().map(wire::log_id),
+            vote: Some(messages::ballot(&request.vote)),
+            last: request.last_log_id.as_ref().map(messages::log_id),
             pre_vote,
             transfer: request.leadership_transfer,
         };
-        let run = |mut client: wire::peer_client::PeerClient<_>| async move { client.vote(message).await };
+        let run = |mut client: messages::peer_client::PeerClient<_>| async move { client.vote(message).await };
         let answer = call(&self.network, self.at(Purpose::Pulse), deadline, run).await.map_err(unreachable)?;
-        let vote = wire::read_ballot(answer.vote.as_ref()).map_err(|status| unreachable(status.message()))?;
-        let last = answer.last.as_ref().map(wire::read_log_id);
+        let vote = messages::read_ballot(answer.vote.as_ref()).map_err(|status| unreachable(status.message()))?;
+        let last = answer.last.as_ref().map(messages::read_log_id);
         if let (Some(theirs), Some(ours)) = (&last, &request.last_log_id)
             && (answer.granted && !pre_vote)
         {
@@ -203,28 +107,29 @@ impl Peer {
 
     async fn send_snapshot(&self, vote: RaftVote, file: SnapshotFile) -> io::Result<RaftVote> {
         let bytes = file.size_bytes();
-        let announcement = wire::announcement(self.header(), &vote, file.head(), bytes);
+        let announcement = messages::announcement(self.header(), &vote, file.head(), bytes);
         let (sender, receiver) = tokio::sync::mpsc::channel(2);
         let (moved, moves) = watch::channel(());
         let shared = Arc::clone(&self.network.shared);
         // Ends with the file, or as soon as the receiver is dropped.
         let reading = tokio::spawn(async move {
-            let mut part = Some(wire::snapshot_part::Part::Announcement(announcement));
+            let mut part = Some(messages::snapshot_part::Part::Announcement(announcement));
             let mut chunks = file.chunks(SNAPSHOT_CHUNK_BYTES)?;
-            while part.is_some() && sender.send(wire::SnapshotPart { part: part.take() }).await.is_ok() {
+            while part.is_some() && sender.send(messages::SnapshotPart { part: part.take() }).await.is_ok() {
                 moved.send_replace(());
                 let (next, rest) = on_files(&*shared.store, move || (chunks.next(), chunks)).await?;
                 chunks = rest;
-                part = next.transpose()?.map(wire::snapshot_part::Part::Chunk);
+                part = next.transpose()?.map(messages::snapshot_part::Part::Chunk);
             }
             io::Result::Ok(())
         });
         let parts = tokio_stream::wrappers::ReceiverStream::new(receiver);
-        let run = |mut client: wire::peer_client::PeerClient<_>| async move { client.install_snapshot(parts).await };
+        let run =
+            |mut client: messages::peer_client::PeerClient<_>| async move { client.install_snapshot(parts).await };
         let answer = call_until(&self.network, self.at(Purpose::Snapshot), stalled(moves, bytes), run).await;
         // A file that cannot be read ends the stream early; its own error says more than the receiver's.
         reading.await.map_err(io::Error::other)??;
-        wire::read_ballot(answer?.vote.as_ref()).map_err(|status| io::Error::other(status.message().to_owned()))
+        messages::read_ballot(answer?.vote.as_ref()).map_err(|status| io::Error::other(status.message().to_owned()))
     }
 }
 
@@ -260,7 +165,7 @@ impl RaftNetworkV2<Types> for Peer {
             }
             let (target, address) = (self.target, self.address.as_str());
             let failed = move |why: String| RPCError::from(unreachable(format!("node {target} at {address}: {why}")));
-            let pipeline = Pipeline::open(self, first, input).await.map_err(failed)?;
+            let pipeline = AppendStream::open(self, first, input).await.map_err(failed)?;
             let answers = futures_util::stream::unfold(Some(pipeline), move |pipeline| async move {
                 let (answer, pipeline) = pipeline?.next().await?;
                 Some((answer.map_err(failed), pipeline))
@@ -308,13 +213,13 @@ impl RaftNetworkV2<Types> for Peer {
         request: TransferLeaderRequest<Types>,
         option: RPCOption,
     ) -> Result<TransferLeaderResponse<Types>, RPCError<Types>> {
-        let message = wire::TransferRequest {
+        let message = messages::TransferRequest {
             header: Some(self.header()),
-            leader: Some(wire::ballot(request.from_leader())),
+            leader: Some(messages::ballot(request.from_leader())),
             to: *request.to_node_id(),
-            last: request.last_log_id().map(wire::log_id),
+            last: request.last_log_id().map(messages::log_id),
         };
-        let run = |mut client: wire::peer_client::PeerClient<_>| async move { client.transfer(message).await };
+        let run = |mut client: messages::peer_client::PeerClient<_>| async move { client.transfer(message).await };
         let answer = call(&self.network, self.at(Purpose::Pulse), option.hard_ttl(), run).await.map_err(unreachable)?;
         if answer.refused.is_empty() { Ok(Ok(())) } else { Err(unreachable(answer.refused).into()) }
     }
@@ -334,8 +239,8 @@ pub(super) async fn forward(
     if payload.len() > PEER_MESSAGE_BYTES_MAX / 2 {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("a call of {} bytes", payload.len())));
     }
-    let message = wire::ForwardRequest { header: Some(network.header(target)), payload };
-    let run = |mut client: wire::peer_client::PeerClient<_>| async move {
+    let message = messages::ForwardRequest { header: Some(network.header(target)), payload };
+    let run = |mut client: messages::peer_client::PeerClient<_>| async move {
         let mut request = tonic::Request::new(message);
         request.set_timeout(deadline);
         client.forward(request).await

@@ -5,9 +5,9 @@ use std::io;
 
 use bytes::Bytes;
 
-use super::ledger::Ledger;
+use super::core::{damaged, decoded_machine};
+use super::dirty_records::DirtyRecords;
 use super::payload::{self, Origin};
-use super::state_machine::{damaged, decoded_machine};
 use super::types::{Member, RaftMembership, StoredMembership, from_log_id};
 use crate::codec;
 use crate::machine::Machine;
@@ -94,11 +94,11 @@ impl Backup {
         let records = self.machine.state().records();
         let mut records: Vec<_> = records.map(|(key, record)| codec::encode_record(&key, &record)).collect();
         records.sort();
-        let ledger = Ledger::of(&records);
+        let dirty = DirtyRecords::of(&records);
         let head = Head {
             log_id: Some(id),
-            records: ledger.records(),
-            digest: ledger.digest(),
+            records: dirty.records(),
+            digest: dirty.digest(),
             meta: payload::encode_head_meta(&origin, &stored),
         };
         let (epoch, closed_ms) = (self.machine.epoch(), self.machine.closed_ms());

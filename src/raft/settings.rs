@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use openraft::{Config, SnapshotPolicy};
 
-use super::consensus::StartError;
+use super::error::StartError;
 use super::types::Member;
 use crate::limits;
 

@@ -13,7 +13,7 @@ use super::runtime::Runtime;
 use crate::codec::{self, DecodeError};
 use crate::machine::Applied;
 use crate::model::Entry;
-use crate::storage;
+use crate::storage::{self, ReceivedSnapshot, SnapshotFile};
 
 /// Where one node of the cluster is reached.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -77,6 +77,14 @@ impl fmt::Display for Proposal {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Types;
 
+/// A snapshot on its way: a finished file of this node, or one that was received and waits to be installed.
+pub(super) enum SnapshotData {
+    /// The newest file here, pinned.
+    File(SnapshotFile),
+    /// Received and verified, under a temporary name.
+    Received(ReceivedSnapshot),
+}
+
 pub(super) type LeaderId = leader_id_adv::LeaderId<u64, u64>;
 pub(super) type RaftVote = openraft::Vote<LeaderId>;
 pub(super) type RaftLogId = openraft::LogId<LeaderId>;
@@ -85,7 +93,7 @@ pub(super) type StoredMembership = openraft::StoredMembership<LeaderId, u64, Mem
 pub(super) type RaftPayload = EntryPayload<Proposal, u64, Member>;
 pub(super) type RaftEntry = openraft::Entry<LeaderId, RaftPayload>;
 pub(super) type SnapshotMeta = openraft::SnapshotMeta<LeaderId, u64, Member>;
-pub(super) type Snapshot = openraft::Snapshot<LeaderId, u64, Member, super::state_machine::SnapshotData>;
+pub(super) type Snapshot = openraft::Snapshot<LeaderId, u64, Member, SnapshotData>;
 
 impl RaftTypeConfig for Types {
     type D = Proposal;

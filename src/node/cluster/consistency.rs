@@ -6,7 +6,6 @@
 //! nobody: they are reported and go on, since stopping the right one would cost as much as keeping the wrong one.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -15,21 +14,6 @@ use crate::limits;
 use crate::model::{Command, DigestClaim};
 use crate::node::Node;
 use crate::node::forward::{Forward, Forwarded};
-
-/// What most voters agreed on last, until an entry has taken it along.
-#[derive(Debug, Default)]
-pub(in crate::node) struct AgreedDigest(Mutex<Option<DigestClaim>>);
-
-impl AgreedDigest {
-    fn set(&self, claim: DigestClaim) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(claim);
-    }
-
-    /// For the next entry; each is told once.
-    pub(in crate::node) fn take(&self) -> Option<DigestClaim> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
 
 /// What the remembered digests of all voters say.
 #[derive(Debug, PartialEq, Eq)]

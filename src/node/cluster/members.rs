@@ -8,7 +8,7 @@ use crate::limits;
 use crate::model::{Invalid, Refusal};
 use crate::node::Node;
 use crate::node::forward::Forward;
-use crate::raft::{Member, ProposeError, Reshape, ReshapeError, View};
+use crate::raft::{Member, MembershipChange, MembershipError, ProposeError, View};
 use crate::service::{MemberChange, NotSent, ServiceError};
 
 /// A member as the leader sees it, as far as a change goes by it.
@@ -30,7 +30,7 @@ enum Plan {
     /// It is made already.
     Nothing,
     /// It is made by Raft.
-    Make(Reshape),
+    Make(MembershipChange),
 }
 
 impl Node {
@@ -52,7 +52,7 @@ impl Node {
             return self.left_to_successor(change).await;
         }
         tracing::info!(node = self.core.id, ?change, "changing the members");
-        self.core.consensus.reshape(reshape).await.map_err(|error| self.change_failed(error))
+        self.core.consensus.change_membership(reshape).await.map_err(|error| self.change_failed(error))
     }
 
     /// Who leads next makes the change: a leader that is no member has nobody to lead.
@@ -81,7 +81,7 @@ impl Node {
         let voter = view.members.iter().find(|(_, member)| member.voter).map(|(node, _)| *node);
         match voter.filter(|_| view.joint) {
             Some(voter) => {
-                let again = self.core.consensus.reshape(Reshape::Vote(voter, None)).await;
+                let again = self.core.consensus.change_membership(MembershipChange::Vote(voter, None)).await;
                 again.map_err(|error| self.change_failed(error))
             }
             None => Ok(()),
@@ -100,23 +100,25 @@ impl Node {
         view.members.iter().map(seat).collect()
     }
 
-    fn change_failed(&self, error: ReshapeError) -> ServiceError {
+    fn change_failed(&self, error: MembershipError) -> ServiceError {
         match error {
-            ReshapeError::Propose(ProposeError::NotSent { .. }) => self.not_sent(NotSent::NotLeader),
-            ReshapeError::Propose(ProposeError::Unknown(why)) => ServiceError::unknown(why),
-            ReshapeError::Propose(ProposeError::Stopped) => ServiceError::Stopping,
-            ReshapeError::Busy => ServiceError::not_sent(NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS }),
-            ReshapeError::Refused(why) => unfit(why).into(),
+            MembershipError::Propose(ProposeError::NotSent { .. }) => self.not_sent(NotSent::NotLeader),
+            MembershipError::Propose(ProposeError::Unknown(why)) => ServiceError::unknown(why),
+            MembershipError::Propose(ProposeError::Stopped) => ServiceError::Stopping,
+            MembershipError::Busy => {
+                ServiceError::not_sent(NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS })
+            }
+            MembershipError::Refused(why) => unfit(why).into(),
         }
     }
 }
 
 /// Whom a change takes out of the cluster.
-fn leaves(reshape: &Reshape) -> Option<u64> {
+fn leaves(reshape: &MembershipChange) -> Option<u64> {
     match reshape {
-        Reshape::Vote(_, other) => *other,
-        Reshape::Dismiss(node) | Reshape::Forget(node) => Some(*node),
-        Reshape::Learn(..) => None,
+        MembershipChange::Vote(_, other) => *other,
+        MembershipChange::Dismiss(node) | MembershipChange::Forget(node) => Some(*node),
+        MembershipChange::Learn(..) => None,
     }
 }
 
@@ -152,7 +154,7 @@ fn add(seats: &Seats, node: u64, member: Member, used: bool) -> Result<Plan, Ser
         let why = format!("node {other} is reached at one of these addresses: each node has its own");
         return Err(unfit(why).into());
     }
-    Ok(Plan::Make(Reshape::Learn(node, member)))
+    Ok(Plan::Make(MembershipChange::Learn(node, member)))
 }
 
 fn seat(seats: &Seats, node: u64) -> Result<&Seat, Invalid> {
@@ -180,12 +182,12 @@ fn promote(seats: &Seats, node: u64, instead_of: Option<u64>) -> Result<Plan, Se
         return Err(unfit(format!("node {node} still lacks {lacks} log entries: wait until it has caught up")).into());
     }
     quorum_lives(seats, Some(node), other)?;
-    Ok(Plan::Make(Reshape::Vote(node, other)))
+    Ok(Plan::Make(MembershipChange::Vote(node, other)))
 }
 
 fn remove(seats: &Seats, node: u64) -> Result<Plan, ServiceError> {
     if !seat(seats, node)?.voter {
-        return Ok(Plan::Make(Reshape::Forget(node)));
+        return Ok(Plan::Make(MembershipChange::Forget(node)));
     }
     let voters = seats.values().filter(|seat| seat.voter).count();
     if voters == 1 {
@@ -199,7 +201,7 @@ fn remove(seats: &Seats, node: u64) -> Result<Plan, ServiceError> {
         return Err(unfit(why).into());
     }
     quorum_lives(seats, None, Some(node))?;
-    Ok(Plan::Make(Reshape::Dismiss(node)))
+    Ok(Plan::Make(MembershipChange::Dismiss(node)))
 }
 
 /// Refuses what would leave voters of which no quorum answers: nothing could be committed any more, not even the change
@@ -243,7 +245,7 @@ mod tests {
     #[test]
     fn a_node_is_added_once_under_a_new_id() {
         let seats = seats(&ALL, Some(0));
-        assert_eq!(add(&seats, 4, member(4), false), Ok(Plan::Make(Reshape::Learn(4, member(4)))));
+        assert_eq!(add(&seats, 4, member(4), false), Ok(Plan::Make(MembershipChange::Learn(4, member(4)))));
         assert_eq!(add(&seats, 3, member(3), true), Ok(Plan::Nothing));
         assert!(refused(add(&seats, 3, member(4), true)).contains("is a member already, at n3.example:7600"));
         assert!(refused(add(&seats, 4, member(4), true)).contains("was used before"));
@@ -258,8 +260,8 @@ mod tests {
     /// A vote is given to a node that answers and has caught up, alone or in the place of a dead one.
     #[test]
     fn a_vote_needs_a_node_that_has_caught_up() {
-        assert_eq!(promote(&seats(&ALL, Some(3)), 9, None), Ok(Plan::Make(Reshape::Vote(9, None))));
-        assert_eq!(promote(&seats(&ONE_DEAD, Some(3)), 9, Some(3)), Ok(Plan::Make(Reshape::Vote(9, Some(3)))));
+        assert_eq!(promote(&seats(&ALL, Some(3)), 9, None), Ok(Plan::Make(MembershipChange::Vote(9, None))));
+        assert_eq!(promote(&seats(&ONE_DEAD, Some(3)), 9, Some(3)), Ok(Plan::Make(MembershipChange::Vote(9, Some(3)))));
         assert_eq!(promote(&seats(&ALL, Some(3)), 1, Some(7)), Ok(Plan::Nothing));
         let far = Some(limits::PROMOTE_LAG_ENTRIES_MAX + 1);
         assert!(refused(promote(&seats(&ALL, far), 9, None)).contains("still lacks"));
@@ -281,10 +283,10 @@ mod tests {
         assert!(refused(remove(&seats(&[(1, true)], Some(0)), 1)).contains("only voter"));
         let four = [(1, true), (2, true), (3, false), (4, false)];
         assert!(refused(remove(&seats(&four, Some(0)), 2)).contains("[3, 4] do not answer"));
-        assert_eq!(remove(&seats(&four, Some(0)), 4), Ok(Plan::Make(Reshape::Dismiss(4))));
-        assert_eq!(remove(&seats(&ALL, Some(0)), 9), Ok(Plan::Make(Reshape::Forget(9))));
+        assert_eq!(remove(&seats(&four, Some(0)), 4), Ok(Plan::Make(MembershipChange::Dismiss(4))));
+        assert_eq!(remove(&seats(&ALL, Some(0)), 9), Ok(Plan::Make(MembershipChange::Forget(9))));
         let two = [(1, true), (2, false)];
         assert!(refused(promote(&seats(&[(1, true), (2, false), (3, false)], Some(0)), 9, Some(1))).contains("quorum"));
-        assert_eq!(remove(&seats(&two, Some(0)), 2), Ok(Plan::Make(Reshape::Dismiss(2))));
+        assert_eq!(remove(&seats(&two, Some(0)), 2), Ok(Plan::Make(MembershipChange::Dismiss(2))));
     }
 }

@@ -6,7 +6,7 @@
 mod batch_window;
 mod entry_size;
 mod log_clock;
-mod queue;
+pub(super) mod queue;
 mod replies;
 
 use std::sync::Arc;
@@ -23,8 +23,7 @@ use crate::model::{Command, Entry, LogTime, Principal, Submission};
 use crate::raft::{Listener, ProposeError, Submitted, View};
 use crate::service::{NotSent, ServiceError};
 use batch_window::BatchWindow;
-use queue::{Answer, Batch};
-pub(super) use queue::{Now, ProposalQueue, Waiting};
+use queue::{Answer, Batch, Now, Waiting};
 use replies::BatchReplies;
 
 /// What the proposer goes by, out of all that is seen of Raft.

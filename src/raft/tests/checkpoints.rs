@@ -5,10 +5,10 @@ use openraft::RaftLogReader;
 use openraft::storage::RaftStateMachine;
 
 use super::super::log_store::LogStore;
+use super::super::messages::SelfIdentity;
 use super::super::payload::Origin;
 use super::super::state_machine::{Shared, StateMachine};
 use super::super::types::{Proposal, RaftEntry, RaftPayload, from_log_id};
-use super::super::wire::SelfIdentity;
 use super::*;
 use crate::codec::hostile::held;
 use crate::limits::REBUILD_RECORDS;

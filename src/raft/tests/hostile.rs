@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use prost::Message;
 use tonic::Status;
 
-use super::super::disks::Disks;
+use super::super::disk_ids::DiskIds;
+use super::super::messages::{self, SelfIdentity};
 use super::super::payload::{Origin, encode, encode_head_meta};
 use super::super::state_machine::meta_of;
 use super::super::types::{Member, Proposal, RaftMembership, RaftPayload, StoredMembership};
-use super::super::wire::{self, SelfIdentity};
 use super::tick;
 use crate::codec::hostile::{Sample, attack, frugal, held, kept};
 use crate::codec::{decode_entry, encode_entry};
@@ -20,11 +20,11 @@ use crate::protobuf;
 const SENDER: SelfIdentity = SelfIdentity { peers_id: 7, group_id: 0, node: 2, disk: 22 };
 const ME: SelfIdentity = SelfIdentity { peers_id: 7, group_id: 0, node: 1, disk: 11 };
 
-fn log_id(index: u64) -> Option<wire::LogId> {
-    Some(wire::LogId { term: 3, node: 2, index })
+fn log_id(index: u64) -> Option<messages::LogId> {
+    Some(messages::LogId { term: 3, node: 2, index })
 }
 
-fn entries() -> Vec<wire::LogEntry> {
+fn entries() -> Vec<messages::LogEntry> {
     let member = |id: u64| (id, Member { client: format!("n{id}:7601"), peer: format!("n{id}:7602") });
     let nodes: BTreeMap<u64, Member> = (1..=3).map(member).collect();
     let voters = vec![BTreeSet::from([1, 2, 3]), BTreeSet::from([1, 2])];
@@ -33,16 +33,16 @@ fn entries() -> Vec<wire::LogEntry> {
     let payloads = [RaftPayload::Blank, normal, RaftPayload::Membership(membership)];
     (9..)
         .zip(&payloads)
-        .map(|(index, payload)| wire::LogEntry { id: log_id(index), payload: encode(payload) })
+        .map(|(index, payload)| messages::LogEntry { id: log_id(index), payload: encode(payload) })
         .collect()
 }
 
 /// One of each kind, with every field set.
 fn samples() -> Vec<Sample> {
     let header = || Some(SENDER.header(1, Some(11)));
-    let vote = || Some(wire::Ballot { term: 3, node: 2, committed: true });
+    let vote = || Some(messages::Ballot { term: 3, node: 2, committed: true });
     let origin = Origin { cluster: "harbour".to_owned(), peers_id: 7 };
-    let announced = wire::SnapshotAnnouncement {
+    let announced = messages::SnapshotAnnouncement {
         header: header(),
         vote: vote(),
         last: log_id(8),
@@ -51,7 +51,7 @@ fn samples() -> Vec<Sample> {
         meta: encode_head_meta(&origin, &StoredMembership::default()),
         bytes: 70_000,
     };
-    let append = wire::AppendRequest {
+    let append = messages::AppendRequest {
         header: header(),
         vote: vote(),
         previous: log_id(8),
@@ -59,34 +59,35 @@ fn samples() -> Vec<Sample> {
         committed: log_id(7),
         acknowledged: log_id(8),
     };
-    let asked = wire::VoteRequest { header: header(), vote: vote(), last: log_id(8), pre_vote: true, transfer: true };
-    let part = |part| wire::SnapshotPart { part: Some(part) }.encode_to_vec();
-    let answer = |result| wire::AppendResponse { result: Some(result) }.encode_to_vec();
-    use wire::append_response::Result as Answer;
+    let asked =
+        messages::VoteRequest { header: header(), vote: vote(), last: log_id(8), pre_vote: true, transfer: true };
+    let part = |part| messages::SnapshotPart { part: Some(part) }.encode_to_vec();
+    let answer = |result| messages::AppendResponse { result: Some(result) }.encode_to_vec();
+    use messages::append_response::Result as Answer;
     let samples = [
         ("AppendRequest", append.encode_to_vec()),
         ("VoteRequest", asked.encode_to_vec()),
-        ("SnapshotPart", part(wire::snapshot_part::Part::Announcement(announced))),
-        ("SnapshotPart", part(wire::snapshot_part::Part::Chunk(vec![7; 200].into()))),
+        ("SnapshotPart", part(messages::snapshot_part::Part::Announcement(announced))),
+        ("SnapshotPart", part(messages::snapshot_part::Part::Chunk(vec![7; 200].into()))),
         (
             "TransferRequest",
-            wire::TransferRequest { header: header(), leader: vote(), to: 1, last: log_id(8) }.encode_to_vec(),
+            messages::TransferRequest { header: header(), leader: vote(), to: 1, last: log_id(8) }.encode_to_vec(),
         ),
-        ("ForwardRequest", wire::ForwardRequest { header: header(), payload: vec![1; 40].into() }.encode_to_vec()),
-        ("AppendResponse", answer(Answer::Accepted(wire::Accepted {}))),
-        ("AppendResponse", answer(Answer::Partly(wire::LogId { term: 3, node: 2, index: 9 }))),
-        ("AppendResponse", answer(Answer::Conflict(wire::Conflict {}))),
-        ("AppendResponse", answer(Answer::HigherVote(wire::Ballot { term: 4, node: 3, committed: false }))),
-        ("VoteResponse", wire::VoteResponse { vote: vote(), granted: true, last: log_id(8) }.encode_to_vec()),
-        ("SnapshotResponse", wire::SnapshotResponse { vote: vote() }.encode_to_vec()),
-        ("TransferResponse", wire::TransferResponse { refused: "not now".to_owned() }.encode_to_vec()),
-        ("ForwardResponse", wire::ForwardResponse { payload: vec![1; 40].into() }.encode_to_vec()),
+        ("ForwardRequest", messages::ForwardRequest { header: header(), payload: vec![1; 40].into() }.encode_to_vec()),
+        ("AppendResponse", answer(Answer::Accepted(messages::Accepted {}))),
+        ("AppendResponse", answer(Answer::Partly(messages::LogId { term: 3, node: 2, index: 9 }))),
+        ("AppendResponse", answer(Answer::Conflict(messages::Conflict {}))),
+        ("AppendResponse", answer(Answer::HigherVote(messages::Ballot { term: 4, node: 3, committed: false }))),
+        ("VoteResponse", messages::VoteResponse { vote: vote(), granted: true, last: log_id(8) }.encode_to_vec()),
+        ("SnapshotResponse", messages::SnapshotResponse { vote: vote() }.encode_to_vec()),
+        ("TransferResponse", messages::TransferResponse { refused: "not now".to_owned() }.encode_to_vec()),
+        ("ForwardResponse", messages::ForwardResponse { payload: vec![1; 40].into() }.encode_to_vec()),
     ];
     samples.map(|(name, bytes)| (name.to_owned(), bytes)).into()
 }
 
-fn admitted(header: Option<&wire::Header>) -> Result<u64, Status> {
-    ME.check(header, &Disks::default()).map_err(|bad| Status::failed_precondition(format!("{bad:?}")))
+fn admitted(header: Option<&messages::Header>) -> Result<u64, Status> {
+    ME.check(header, &DiskIds::default()).map_err(|bad| Status::failed_precondition(format!("{bad:?}")))
 }
 
 fn refused(error: impl std::fmt::Display) -> Status {
@@ -98,53 +99,53 @@ fn refused(error: impl std::fmt::Display) -> Status {
 fn read(name: &str, bytes: &[u8]) -> Result<(), Status> {
     match name {
         "AppendRequest" => {
-            let request = protobuf::read::<wire::AppendRequest, wire::InWords>(bytes)?;
+            let request = protobuf::read::<messages::AppendRequest, messages::InWords>(bytes)?;
             admitted(request.header.as_ref())?;
-            let _ = request.acknowledged.as_ref().map(wire::read_stored_log_id);
-            for entry in wire::read_append(request)?.entries {
+            let _ = request.acknowledged.as_ref().map(messages::read_stored_log_id);
+            for entry in messages::read_append(request)?.entries {
                 if let RaftPayload::Normal(proposal) = entry.payload {
                     decode_entry(&proposal.bytes).map_err(refused)?;
                 }
             }
         }
         "VoteRequest" => {
-            let request = wire::VoteRequest::decode(bytes).map_err(refused)?;
+            let request = messages::VoteRequest::decode(bytes).map_err(refused)?;
             admitted(request.header.as_ref())?;
-            let _ = (wire::read_ballot(request.vote.as_ref())?, request.last.as_ref().map(wire::read_log_id));
+            let _ = (messages::read_ballot(request.vote.as_ref())?, request.last.as_ref().map(messages::read_log_id));
         }
-        "SnapshotPart" => match wire::SnapshotPart::decode(bytes).map_err(refused)?.part {
-            Some(wire::snapshot_part::Part::Announcement(announced)) => {
+        "SnapshotPart" => match messages::SnapshotPart::decode(bytes).map_err(refused)?.part {
+            Some(messages::snapshot_part::Part::Announcement(announced)) => {
                 admitted(announced.header.as_ref())?;
-                wire::read_ballot(announced.vote.as_ref())?;
-                meta_of(&wire::read_head(&announced)?).map_err(refused)?;
+                messages::read_ballot(announced.vote.as_ref())?;
+                meta_of(&messages::read_head(&announced)?).map_err(refused)?;
             }
-            Some(wire::snapshot_part::Part::Chunk(_)) => {}
+            Some(messages::snapshot_part::Part::Chunk(_)) => {}
             None => return Err(Status::invalid_argument("nothing")),
         },
         "TransferRequest" => {
-            let request = wire::TransferRequest::decode(bytes).map_err(refused)?;
+            let request = messages::TransferRequest::decode(bytes).map_err(refused)?;
             admitted(request.header.as_ref())?;
-            let _ = (wire::read_ballot(request.leader.as_ref())?, request.last.as_ref().map(wire::read_log_id));
+            let _ = (messages::read_ballot(request.leader.as_ref())?, request.last.as_ref().map(messages::read_log_id));
         }
         "ForwardRequest" => {
-            admitted(wire::ForwardRequest::decode(bytes).map_err(refused)?.header.as_ref())?;
+            admitted(messages::ForwardRequest::decode(bytes).map_err(refused)?.header.as_ref())?;
         }
-        "AppendResponse" => match wire::AppendResponse::decode(bytes).map_err(refused)?.result {
-            Some(wire::append_response::Result::Partly(id)) => drop(wire::read_log_id(&id)),
-            Some(wire::append_response::Result::HigherVote(vote)) => drop(wire::read_ballot(Some(&vote))?),
-            Some(wire::append_response::Result::Accepted(_) | wire::append_response::Result::Conflict(_)) => {}
+        "AppendResponse" => match messages::AppendResponse::decode(bytes).map_err(refused)?.result {
+            Some(messages::append_response::Result::Partly(id)) => drop(messages::read_log_id(&id)),
+            Some(messages::append_response::Result::HigherVote(vote)) => drop(messages::read_ballot(Some(&vote))?),
+            Some(messages::append_response::Result::Accepted(_) | messages::append_response::Result::Conflict(_)) => {}
             None => return Err(Status::invalid_argument("nothing")),
         },
         "VoteResponse" => {
-            let answer = wire::VoteResponse::decode(bytes).map_err(refused)?;
-            let _ = (wire::read_ballot(answer.vote.as_ref())?, answer.last.as_ref().map(wire::read_log_id));
+            let answer = messages::VoteResponse::decode(bytes).map_err(refused)?;
+            let _ = (messages::read_ballot(answer.vote.as_ref())?, answer.last.as_ref().map(messages::read_log_id));
         }
         "SnapshotResponse" => {
-            let answer = wire::SnapshotResponse::decode(bytes).map_err(refused)?;
-            wire::read_ballot(answer.vote.as_ref())?;
+            let answer = messages::SnapshotResponse::decode(bytes).map_err(refused)?;
+            messages::read_ballot(answer.vote.as_ref())?;
         }
-        "TransferResponse" => drop(wire::TransferResponse::decode(bytes).map_err(refused)?),
-        "ForwardResponse" => drop(wire::ForwardResponse::decode(bytes).map_err(refused)?),
+        "TransferResponse" => drop(messages::TransferResponse::decode(bytes).map_err(refused)?),
+        "ForwardResponse" => drop(messages::ForwardResponse::decode(bytes).map_err(refused)?),
         other => panic!("{other}: no such message"),
     }
     Ok(())

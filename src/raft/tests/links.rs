@@ -8,7 +8,7 @@ use tokio::io::{DuplexStream, duplex};
 use tokio::sync::Semaphore;
 
 use crate::net::{Connection, Connector};
-use crate::raft::link::{Links, Purpose};
+use crate::raft::connections::{Connections, Purpose};
 
 /// A dial whose caller goes away goes on: whoever waits for the same connection gets it, and is not told that the node did
 /// not answer.
@@ -27,7 +27,7 @@ async fn a_dial_goes_on_without_its_caller() {
             Ok(Connection::new(near))
         })
     });
-    let links = Arc::new(Links::new(connector));
+    let links = Arc::new(Connections::new(connector));
     let mut first = Box::pin(links.borrow(2, "other:1", Purpose::Forward));
     while dials.load(SeqCst) == 0 {
         assert!(poll!(&mut first).is_pending());

@@ -1,4 +1,4 @@
-//! Links that lose everything to and from one node, until they are mended, and count what is sent.
+//! Connections that lose everything to and from one node, until they are mended, and count what is sent.
 
 use std::io;
 use std::pin::Pin;

@@ -5,10 +5,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 use tonic::{Code, Status};
 
+use super::super::messages::{self, SelfIdentity};
 use super::super::network::stalled;
-use super::super::server::receive;
+use super::super::peer_server::receive;
 use super::super::types::from_vote;
-use super::super::wire::{self, SelfIdentity};
 use super::*;
 use crate::limits::{
     INSTALL_SNAPSHOT_BYTES_A_MS, INSTALL_SNAPSHOT_MS_MAX, SNAPSHOT_STALL_MS_MAX, SNAPSHOTS_RECEIVED_MAX,
@@ -27,10 +27,10 @@ async fn file(records: u64) -> SnapshotFile {
     exported.await.unwrap()
 }
 
-type Parts = mpsc::Sender<Result<wire::SnapshotPart, Status>>;
+type Parts = mpsc::Sender<Result<messages::SnapshotPart, Status>>;
 
-fn part(chunk: Bytes) -> Result<wire::SnapshotPart, Status> {
-    Ok(wire::SnapshotPart { part: Some(wire::snapshot_part::Part::Chunk(chunk)) })
+fn part(chunk: Bytes) -> Result<messages::SnapshotPart, Status> {
+    Ok(messages::SnapshotPart { part: Some(messages::snapshot_part::Part::Chunk(chunk)) })
 }
 
 /// Receives what is sent into the channel as a file of so many bytes.
@@ -116,12 +116,12 @@ async fn more_snapshots_than_there_are_places_are_refused() {
     let cluster = Cluster::start(|_| ()).await;
     cluster.propose(1).await;
     let address = format!("http://{}", cluster.settings.members[&1].peer);
-    let client = wire::peer_client::PeerClient::connect(address).await.unwrap();
+    let client = messages::peer_client::PeerClient::connect(address).await.unwrap();
     let sender = SelfIdentity { peers_id: 42, group_id: 0, node: 2, disk: 2 };
     let vote = from_vote(Vote { term: 1, node: 2, committed: true });
     let calls = (0..=SNAPSHOTS_RECEIVED_MAX).map(|_| {
-        let announcement = wire::announcement(sender.header(1, None), &vote, &Head::default(), 1_000);
-        let first = wire::SnapshotPart { part: Some(wire::snapshot_part::Part::Announcement(announcement)) };
+        let announcement = messages::announcement(sender.header(1, None), &vote, &Head::default(), 1_000);
+        let first = messages::SnapshotPart { part: Some(messages::snapshot_part::Part::Announcement(announcement)) };
         let parts = futures_util::stream::iter([first]).chain(futures_util::stream::pending());
         let mut client = client.clone();
         Box::pin(async move { client.install_snapshot(parts).await })

@@ -6,10 +6,10 @@ use openraft::StorageError;
 use openraft::testing::log::{StoreBuilder, Suite};
 
 use super::super::log_store::LogStore;
+use super::super::messages::SelfIdentity;
 use super::super::payload::Origin;
 use super::super::state_machine::{Shared, StateMachine};
 use super::super::types::Types;
-use super::super::wire::SelfIdentity;
 use super::{Deaf, nothing};
 use crate::storage::{self, Claim, DirectoryLock, Identity, MemoryState, MemoryWal, Options};
 

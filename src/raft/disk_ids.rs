@@ -14,9 +14,9 @@ use crate::machine::Machine;
 
 /// The disks that this node knows, apart from the machine: a heartbeat must not wait for what is being applied.
 #[derive(Default)]
-pub(super) struct Disks(Mutex<BTreeMap<u64, u128>>);
+pub(super) struct DiskIds(Mutex<BTreeMap<u64, u128>>);
 
-impl Disks {
+impl DiskIds {
     fn table(&self) -> MutexGuard<'_, BTreeMap<u64, u128>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

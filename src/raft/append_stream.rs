@@ -13,28 +13,28 @@ use tokio::time::{Instant as TokioInstant, timeout_at};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
-use super::link::{Borrowed, Purpose};
-use super::network::{Network, Peer};
+use super::connections::{Borrowed, Purpose};
+use super::messages;
+use super::peer::{Network, Peer};
 use super::types::{RaftLogId, RaftVote, Types};
-use super::wire;
 use crate::limits::{APPEND_MS_MAX, APPENDS_IN_FLIGHT_MAX, COMMIT_NEWS_MS_MAX};
 
 /// What became of one append.
 pub(super) type Answer = StreamAppendResult<Types>;
 
 /// A stream to one follower. Dropping it ends the stream; with an append unanswered it drops the connection, too.
-pub(super) struct Pipeline<S> {
+pub(super) struct AppendStream<S> {
     input: S,
     input_ended: bool,
     network: Network,
     target: u64,
-    outgoing: mpsc::Sender<wire::AppendRequest>,
-    incoming: Streaming<wire::AppendResponse>,
+    outgoing: mpsc::Sender<messages::AppendRequest>,
+    incoming: Streaming<messages::AppendResponse>,
     /// News of a commit, which waits a moment for entries that carry it along.
     held: Option<Held>,
     waiting: VecDeque<Sent>,
     /// The answer to the front of `waiting`, where those that rode along are answered first.
-    told: Option<wire::AppendResponse>,
+    told: Option<messages::AppendResponse>,
     connection: Borrowed,
 }
 
@@ -64,7 +64,7 @@ impl Sent {
     }
 }
 
-impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> Pipeline<S> {
+impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> AppendStream<S> {
     /// Opens the stream with a request, within the time that an append may take. The request leaves with the call: the
     /// follower's word that it takes the stream is not awaited first.
     pub(super) async fn open(peer: &Peer, first: AppendEntriesRequest<Types>, input: S) -> Result<Self, String> {
@@ -77,7 +77,7 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> Pipeline<S> {
             waiting.push_back(Sent::new(&first, false));
             // The follower is told once in every stream what it has acknowledged.
             let acknowledged = peer.network.acknowledged.of(target, &first.vote);
-            let first = wire::append(peer.network.header(target), &first, acknowledged);
+            let first = messages::append(peer.network.header(target), &first, acknowledged);
             outgoing.send(first).await.map_err(|_| "the stream of appends takes nothing".to_owned())?;
             let mut client = connection.client.clone();
             let opened = client.appends(ReceiverStream::new(messages)).await;
@@ -162,24 +162,24 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> Pipeline<S> {
         self.waiting.push_back(Sent::new(&request, false));
         // Anew for each: what is known of the follower's disk may have come meanwhile.
         let header = self.network.header(self.target);
-        let sent = self.outgoing.send(wire::append(header, &request, None)).await;
+        let sent = self.outgoing.send(messages::append(header, &request, None)).await;
         sent.map_err(|_| "the stream of appends takes no more".to_owned())
     }
 
     /// Reads the answer for the front of those that wait; one that rode along leaves it for the next.
-    fn read(&mut self, answer: wire::AppendResponse) -> Result<Answer, String> {
-        use wire::append_response::Result as Told;
+    fn read(&mut self, answer: messages::AppendResponse) -> Result<Answer, String> {
+        use messages::append_response::Result as Told;
         let Some(Sent { previous, last, rode_along, brought, .. }) = self.waiting.pop_front() else {
             return Err("an answer that nothing was asked for".to_owned());
         };
         let told = answer.result.ok_or_else(|| "an answer without a result".to_owned())?;
         if rode_along && matches!(told, Told::Accepted(_) | Told::Partly(_)) {
-            self.told = Some(wire::AppendResponse { result: Some(told) });
+            self.told = Some(messages::AppendResponse { result: Some(told) });
             return Ok(Ok(last));
         }
         let durable = match &told {
             Told::Accepted(_) => last,
-            Told::Partly(id) => Some(wire::read_log_id(id)),
+            Told::Partly(id) => Some(messages::read_log_id(id)),
             Told::Conflict(_) | Told::HigherVote(_) => None,
         };
         if let (Some(vote), Some(upto)) = (brought, durable) {
@@ -187,13 +187,13 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> Pipeline<S> {
         }
         Ok(match told {
             Told::Accepted(_) => Ok(last),
-            Told::Partly(id) => Ok(Some(wire::read_log_id(&id))),
+            Told::Partly(id) => Ok(Some(messages::read_log_id(&id))),
             Told::Conflict(_) => {
                 let previous = previous.ok_or_else(|| "a conflict where nothing comes before".to_owned())?;
                 Err(StreamAppendError::Conflict(previous))
             }
             Told::HigherVote(vote) => {
-                let vote = wire::read_ballot(Some(&vote)).map_err(|status| status.message().to_owned())?;
+                let vote = messages::read_ballot(Some(&vote)).map_err(|status| status.message().to_owned())?;
                 Err(StreamAppendError::HigherVote(vote))
             }
         })
@@ -208,9 +208,9 @@ async fn reached(until: Option<TokioInstant>) {
 }
 
 async fn answered(
-    incoming: &mut Streaming<wire::AppendResponse>,
+    incoming: &mut Streaming<messages::AppendResponse>,
     deadline: Option<TokioInstant>,
-) -> Result<wire::AppendResponse, String> {
+) -> Result<messages::AppendResponse, String> {
     let Some(deadline) = deadline else { return std::future::pending().await };
     match timeout_at(deadline, incoming.message()).await {
         Ok(Ok(Some(answer))) => Ok(answer),

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use openraft::raft::AppendEntriesRequest;
 use tonic::Status;
 
-use super::disks::Disks;
+use super::disk_ids::DiskIds;
 use super::payload;
 use super::types::{RaftEntry, RaftLogId, RaftVote, Types, from_log_id, from_vote, to_log_id, to_vote};
 use crate::protobuf::{Refuse, TooMany};
@@ -65,7 +65,7 @@ impl SelfIdentity {
     }
 
     /// The sender, if the call is for this node of this cluster and both have the disks by which they are known.
-    pub(super) fn check(&self, header: Option<&Header>, disks: &Disks) -> Result<u64, BadHeader> {
+    pub(super) fn check(&self, header: Option<&Header>, disks: &DiskIds) -> Result<u64, BadHeader> {
         let header = header.ok_or_else(|| BadHeader::NotForUs("a call without a header".to_owned()))?;
         self.check_ids(header).map_err(BadHeader::NotForUs)?;
         let Some(disk) = read_u128(&header.disk) else {
@@ -206,7 +206,7 @@ mod tests {
     }
 
     /// What a node knows that has applied the announcements of nodes 1 and 2, with the disks 11 and 22.
-    fn known() -> Disks {
+    fn known() -> DiskIds {
         let told = |node: u64| Announcement {
             node,
             disk: u128::from(node * 11),
@@ -222,7 +222,7 @@ mod tests {
         let (stamp, wall) = (LogTime(1), WallTime(0));
         let mut machine = Machine::new();
         machine.apply(1, &Entry { stamp, wall, renewals: vec![], commands: commands.into(), digest: None });
-        let disks = Disks::default();
+        let disks = DiskIds::default();
         disks.follow(&machine);
         disks
     }
@@ -230,7 +230,7 @@ mod tests {
     /// Calls pass between known disks, and where one is not known yet: a cluster must be able to form.
     #[test]
     fn known_and_unknown_disks_pass() {
-        let (disks, nobody) = (known(), Disks::default());
+        let (disks, nobody) = (known(), DiskIds::default());
         let header = me(2, 22).header(1, disks.of(1));
         assert_eq!(me(1, 11).check(Some(&header), &disks).expect("known"), 2);
         let header = me(3, 99).header(1, nobody.of(1));
@@ -246,8 +246,8 @@ mod tests {
         let header = me(2, 23).header(1, None);
         assert!(matches!(me(1, 11).check(Some(&header), &disks), Err(BadHeader::SenderWiped(2))));
         let header = me(2, 22).header(1, disks.of(1));
-        assert!(matches!(me(1, 12).check(Some(&header), &Disks::default()), Err(BadHeader::ReceiverWiped)));
+        assert!(matches!(me(1, 12).check(Some(&header), &DiskIds::default()), Err(BadHeader::ReceiverWiped)));
         let header = Header { disk: Bytes::new(), ..me(2, 22).header(1, None) };
-        assert!(matches!(me(1, 11).check(Some(&header), &Disks::default()), Err(BadHeader::NotForUs(_))));
+        assert!(matches!(me(1, 11).check(Some(&header), &DiskIds::default()), Err(BadHeader::NotForUs(_))));
     }
 }

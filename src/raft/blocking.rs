@@ -1,9 +1,10 @@
-//! What the state machine and the handle await of storage.
+//! Waits for storage: work that may block runs on a thread of its own, and a callback becomes a future.
 
 use std::io;
 
-use super::log_store::awaited;
-use crate::storage::{ExportDone, SnapshotFile, StateStore, Wal};
+use tokio::sync::oneshot;
+
+use crate::storage::{Done, ExportDone, SnapshotFile, StateStore, Wal};
 
 /// Does work on snapshot files: on a thread of its own where it may block, at once where nothing ever does.
 pub(super) async fn on_files<T: Send + 'static>(
@@ -28,9 +29,19 @@ pub(super) async fn synced(wal: &dyn Wal) -> io::Result<()> {
     synced.await
 }
 
+/// A [`Done`] whose call can be awaited. A writer that went away without calling it is an error.
+pub(super) fn awaited() -> (Done, impl Future<Output = io::Result<()>> + Send) {
+    let (sender, receiver) = oneshot::channel();
+    let done: Done = Box::new(move |result| {
+        // Nobody waits any more when the Raft core stopped in between.
+        let _ = sender.send(result);
+    });
+    (done, async move { receiver.await.unwrap_or_else(|_| Err(io::Error::other("the log's writer has stopped"))) })
+}
+
 /// An [`ExportDone`] whose call can be awaited.
 pub(super) fn awaited_file() -> (ExportDone, impl Future<Output = io::Result<SnapshotFile>> + Send) {
-    let (sender, receiver) = tokio::sync::oneshot::channel();
+    let (sender, receiver) = oneshot::channel();
     let done: ExportDone = Box::new(move |result| {
         // Nobody waits any more when the Raft core stopped in between.
         let _ = sender.send(result);

@@ -13,7 +13,7 @@ use crate::storage::record_hash;
 
 /// The digest of all records, and the changes that the next checkpoint will write.
 #[derive(Default)]
-pub(super) struct Ledger {
+pub(super) struct DirtyRecords {
     /// Hash of each record, under the hash of its key.
     hashes: HashMap<u128, u128, foldhash::fast::FixedState>,
     digest: u128,
@@ -37,7 +37,7 @@ pub(super) fn written(changes: Changes) -> Vec<(Bytes, Option<Bytes>)> {
     changes.into_iter().map(|(key, change)| (key, change.value)).collect()
 }
 
-impl Ledger {
+impl DirtyRecords {
     /// A ledger of these records, with no change pending.
     pub(super) fn of<'a>(records: impl IntoIterator<Item = &'a (Bytes, Bytes)>) -> Self {
         let mut ledger = Self::default();

@@ -11,15 +11,15 @@ use openraft::async_runtime::watch::WatchReceiver;
 use openraft::raft::{StreamAppendError, TransferLeaderRequest, VoteRequest};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::disks::wiped;
-use super::members::removed;
-use super::state_machine::{Shared, SnapshotData, StateMachine, meta_of};
-use super::store::on_files;
-use super::tails;
-use super::types::{Snapshot, Types, to_vote};
-use super::wire::append_response::Result as Answer;
-use super::wire::peer_server::{Peer, PeerServer};
-use super::wire::{self, BadHeader};
+use super::blocking::on_files;
+use super::disk_ids::wiped;
+use super::error::removed;
+use super::lost_tail;
+use super::messages::append_response::Result as Answer;
+use super::messages::peer_server::{Peer, PeerServer};
+use super::messages::{self, BadHeader};
+use super::state_machine::{Shared, StateMachine, meta_of};
+use super::types::{Snapshot, SnapshotData, Types, to_vote};
 use crate::limits::{PEER_MESSAGE_BYTES_MAX, SNAPSHOT_STALL_MS_MAX, SNAPSHOTS_RECEIVED_MAX};
 use crate::storage::{Head, ReceivedSnapshot, StateStore};
 
@@ -43,7 +43,7 @@ impl Server {
     }
 
     /// The sender, if it belongs here. A node that must stop answers nobody any more: it neither votes nor counts.
-    fn admit(&self, header: Option<&wire::Header>) -> Result<u64, Status> {
+    fn admit(&self, header: Option<&messages::Header>) -> Result<u64, Status> {
         if let Some(why) = self.shared.fault.borrow().as_ref() {
             return Err(stopped(why));
         }
@@ -59,14 +59,14 @@ impl Server {
     }
 
     /// Stops this node where its log lacks what it acknowledged to the leader that sends this.
-    fn check_tail(&self, request: &wire::AppendRequest) -> Result<(), Status> {
-        let Some(acknowledged) = request.acknowledged.as_ref().map(wire::read_stored_log_id) else { return Ok(()) };
-        let vote = to_vote(&wire::read_ballot(request.vote.as_ref())?);
+    fn check_tail(&self, request: &messages::AppendRequest) -> Result<(), Status> {
+        let Some(acknowledged) = request.acknowledged.as_ref().map(messages::read_stored_log_id) else { return Ok(()) };
+        let vote = to_vote(&messages::read_ballot(request.vote.as_ref())?);
         let log = self.shared.wal.state();
-        if !tails::is_short(&log, vote, acknowledged) {
+        if !lost_tail::is_short(&log, vote, acknowledged) {
             return Ok(());
         }
-        let why = tails::short(self.shared.me.node, &log, acknowledged);
+        let why = lost_tail::short(self.shared.me.node, &log, acknowledged);
         self.shared.fail(&why);
         Err(stopped(why))
     }
@@ -99,13 +99,13 @@ impl Server {
 pub(super) async fn receive(
     store: &dyn StateStore,
     (announced, bytes): (Head, u64),
-    mut parts: impl Stream<Item = Result<wire::SnapshotPart, Status>> + Unpin,
+    mut parts: impl Stream<Item = Result<messages::SnapshotPart, Status>> + Unpin,
 ) -> Result<ReceivedSnapshot, Status> {
     let failed = |error: io::Error| Status::aborted(format!("the snapshot could not be received: {error}"));
     let mut writer = store.receive().map_err(failed)?;
     let mut left = bytes;
     while let Some(part) = in_time(parts.next()).await? {
-        let Some(wire::snapshot_part::Part::Chunk(chunk)) = part?.part else {
+        let Some(messages::snapshot_part::Part::Chunk(chunk)) = part?.part else {
             return Err(Status::invalid_argument("a snapshot with a part that is no chunk"));
         };
         let Some(rest) = left.checked_sub(chunk.len() as u64) else {
@@ -132,11 +132,11 @@ async fn in_time<T>(part: impl Future<Output = T>) -> Result<T, Status> {
 
 #[tonic::async_trait]
 impl Peer for Server {
-    type AppendsStream = Pin<Box<dyn Stream<Item = Result<wire::AppendResponse, Status>> + Send>>;
+    type AppendsStream = Pin<Box<dyn Stream<Item = Result<messages::AppendResponse, Status>> + Send>>;
 
     async fn appends(
         &self,
-        request: Request<Streaming<wire::AppendRequest>>,
+        request: Request<Streaming<messages::AppendRequest>>,
     ) -> Result<Response<Self::AppendsStream>, Status> {
         let (server, refused) = (self.clone(), Arc::new(OnceLock::new()));
         let refusal = Arc::clone(&refused);
@@ -145,58 +145,58 @@ impl Peer for Server {
             let checked = message.and_then(|message| {
                 server.admit(message.header.as_ref())?;
                 server.check_tail(&message)?;
-                wire::read_append(message)
+                messages::read_append(message)
             });
             std::future::ready(checked.map_err(|status| refusal.set(status)).ok())
         });
         let answers = self.raft.stream_append(appends).map(|answer| {
             let result = match answer.map_err(stopped)? {
-                Ok(Some(id)) => Answer::Partly(wire::log_id(&id)),
-                Ok(None) => Answer::Accepted(wire::Accepted {}),
-                Err(StreamAppendError::Conflict(_)) => Answer::Conflict(wire::Conflict {}),
-                Err(StreamAppendError::HigherVote(vote)) => Answer::HigherVote(wire::ballot(&vote)),
+                Ok(Some(id)) => Answer::Partly(messages::log_id(&id)),
+                Ok(None) => Answer::Accepted(messages::Accepted {}),
+                Err(StreamAppendError::Conflict(_)) => Answer::Conflict(messages::Conflict {}),
+                Err(StreamAppendError::HigherVote(vote)) => Answer::HigherVote(messages::ballot(&vote)),
             };
-            Ok(wire::AppendResponse { result: Some(result) })
+            Ok(messages::AppendResponse { result: Some(result) })
         });
         let last_word = futures_util::stream::once(async move { refused.get().cloned().map(Err) });
         Ok(Response::new(Box::pin(answers.chain(last_word.filter_map(std::future::ready)))))
     }
 
-    async fn vote(&self, request: Request<wire::VoteRequest>) -> Result<Response<wire::VoteResponse>, Status> {
+    async fn vote(&self, request: Request<messages::VoteRequest>) -> Result<Response<messages::VoteResponse>, Status> {
         let request = request.into_inner();
         let sender = self.admit(request.header.as_ref())?;
         self.check_member(sender)?;
-        let vote = wire::read_ballot(request.vote.as_ref())?;
-        let mut message = VoteRequest::new(vote, request.last.as_ref().map(wire::read_log_id));
+        let vote = messages::read_ballot(request.vote.as_ref())?;
+        let mut message = VoteRequest::new(vote, request.last.as_ref().map(messages::read_log_id));
         message.leadership_transfer = request.transfer;
         let answer = if request.pre_vote { self.raft.pre_vote(message).await } else { self.raft.vote(message).await };
         let answer = answer.map_err(stopped)?;
         // While a snapshot is installed Raft's log ends with it, and the one on disk does not yet.
         let log = self.shared.wal.state();
-        Ok(Response::new(wire::VoteResponse {
-            vote: Some(wire::ballot(&answer.vote)),
+        Ok(Response::new(messages::VoteResponse {
+            vote: Some(messages::ballot(&answer.vote)),
             granted: answer.vote_granted,
             last: answer
                 .last_log_id
-                .filter(|last| !answer.vote_granted || tails::reaches(&log, last))
+                .filter(|last| !answer.vote_granted || lost_tail::reaches(&log, last))
                 .as_ref()
-                .map(wire::log_id),
+                .map(messages::log_id),
         }))
     }
 
     async fn install_snapshot(
         &self,
-        request: Request<Streaming<wire::SnapshotPart>>,
-    ) -> Result<Response<wire::SnapshotResponse>, Status> {
+        request: Request<Streaming<messages::SnapshotPart>>,
+    ) -> Result<Response<messages::SnapshotResponse>, Status> {
         let mut parts = request.into_inner();
-        let Some(wire::snapshot_part::Part::Announcement(announced)) =
+        let Some(messages::snapshot_part::Part::Announcement(announced)) =
             in_time(parts.message()).await??.and_then(|part| part.part)
         else {
             return Err(Status::invalid_argument("a snapshot without its announcement"));
         };
         self.admit(announced.header.as_ref())?;
-        let vote = wire::read_ballot(announced.vote.as_ref())?;
-        let head = wire::read_head(&announced)?;
+        let vote = messages::read_ballot(announced.vote.as_ref())?;
+        let head = messages::read_head(&announced)?;
         let meta = meta_of(&head).map_err(|error| Status::invalid_argument(error.to_string()))?;
         let _place = self.shared.receiving.try_acquire().map_err(|_| {
             Status::resource_exhausted(format!("this node receives {SNAPSHOTS_RECEIVED_MAX} snapshots already"))
@@ -204,30 +204,33 @@ impl Peer for Server {
         let received = receive(&*self.shared.store, (head, announced.bytes), parts).await?;
         let snapshot = Snapshot { meta, snapshot: SnapshotData::Received(received) };
         let answer = self.raft.install_full_snapshot(vote, snapshot).await.map_err(stopped)?;
-        Ok(Response::new(wire::SnapshotResponse { vote: Some(wire::ballot(&answer.vote)) }))
+        Ok(Response::new(messages::SnapshotResponse { vote: Some(messages::ballot(&answer.vote)) }))
     }
 
     async fn transfer(
         &self,
-        request: Request<wire::TransferRequest>,
-    ) -> Result<Response<wire::TransferResponse>, Status> {
+        request: Request<messages::TransferRequest>,
+    ) -> Result<Response<messages::TransferResponse>, Status> {
         let request = request.into_inner();
         self.admit(request.header.as_ref())?;
-        let leader = wire::read_ballot(request.leader.as_ref())?;
-        let message = TransferLeaderRequest::new(leader, request.to, request.last.as_ref().map(wire::read_log_id));
+        let leader = messages::read_ballot(request.leader.as_ref())?;
+        let message = TransferLeaderRequest::new(leader, request.to, request.last.as_ref().map(messages::read_log_id));
         let refused = match self.raft.handle_transfer_leader(message).await.map_err(stopped)? {
             Ok(()) => String::new(),
             Err(refusal) => refusal.to_string(),
         };
-        Ok(Response::new(wire::TransferResponse { refused }))
+        Ok(Response::new(messages::TransferResponse { refused }))
     }
 
-    async fn forward(&self, request: Request<wire::ForwardRequest>) -> Result<Response<wire::ForwardResponse>, Status> {
+    async fn forward(
+        &self,
+        request: Request<messages::ForwardRequest>,
+    ) -> Result<Response<messages::ForwardResponse>, Status> {
         let request = request.into_inner();
         let sender = self.admit(request.header.as_ref())?;
         self.check_not_removed(sender)?;
         match self.shared.hooks.forwarded(request.payload).await {
-            Ok(payload) => Ok(Response::new(wire::ForwardResponse { payload })),
+            Ok(payload) => Ok(Response::new(messages::ForwardResponse { payload })),
             Err(why) => Err(Status::aborted(why)),
         }
     }

@@ -6,13 +6,14 @@ use std::time::Duration;
 use openraft::ChangeMembers;
 use openraft::errors::{ChangeMembershipError, ClientWriteError, RaftError};
 
-use super::consensus::{Consensus, ProposeError};
+use super::consensus::Consensus;
+use super::error::ProposeError;
 use super::types::{Member, Types};
 use crate::limits;
 
 /// A change of the membership. Whether it is wise is the caller's to judge.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reshape {
+pub enum MembershipChange {
     /// It receives the log, and has no vote.
     Learn(u64, Member),
     /// One learner gets a vote; where another is named, that is no member any more.
@@ -25,7 +26,7 @@ pub enum Reshape {
 
 /// Why the membership is as it was, as far as is known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ReshapeError {
+pub enum MembershipError {
     /// As with an entry.
     #[error(transparent)]
     Propose(#[from] ProposeError),
@@ -37,17 +38,17 @@ pub enum ReshapeError {
     Refused(String),
 }
 
-impl Reshape {
+impl MembershipChange {
     fn change(self) -> ChangeMembers<u64, Member> {
         match self {
-            Reshape::Learn(node, member) => ChangeMembers::AddNodes(BTreeMap::from([(node, member)])),
-            Reshape::Vote(node, None) => ChangeMembers::AddVoterIds(BTreeSet::from([node])),
-            Reshape::Vote(node, Some(other)) => ChangeMembers::Batch(vec![
+            MembershipChange::Learn(node, member) => ChangeMembers::AddNodes(BTreeMap::from([(node, member)])),
+            MembershipChange::Vote(node, None) => ChangeMembers::AddVoterIds(BTreeSet::from([node])),
+            MembershipChange::Vote(node, Some(other)) => ChangeMembers::Batch(vec![
                 ChangeMembers::AddVoterIds(BTreeSet::from([node])),
                 ChangeMembers::RemoveVoters(BTreeSet::from([other])),
             ]),
-            Reshape::Dismiss(node) => ChangeMembers::RemoveVoters(BTreeSet::from([node])),
-            Reshape::Forget(node) => ChangeMembers::RemoveNodes(BTreeSet::from([node])),
+            MembershipChange::Dismiss(node) => ChangeMembers::RemoveVoters(BTreeSet::from([node])),
+            MembershipChange::Forget(node) => ChangeMembers::RemoveNodes(BTreeSet::from([node])),
         }
     }
 }
@@ -56,10 +57,10 @@ impl Consensus {
     /// Changes the membership, and waits until that is applied here, at most [`limits::MEMBERSHIP_WAIT_MS_MAX`].
     ///
     /// # Errors
-    /// See [`ReshapeError`]. After [`ProposeError::Unknown`] the same change may be asked for again.
-    pub async fn reshape(&self, reshape: Reshape) -> Result<(), ReshapeError> {
+    /// See [`MembershipError`]. After [`ProposeError::Unknown`] the same change may be asked for again.
+    pub async fn change_membership(&self, change_membership: MembershipChange) -> Result<(), MembershipError> {
         let limit = Duration::from_millis(limits::MEMBERSHIP_WAIT_MS_MAX);
-        let changing = self.raft().change_membership(reshape.change(), false);
+        let changing = self.raft().change_membership(change_membership.change(), false);
         let Ok(changed) = tokio::time::timeout(limit, changing).await else {
             let why = format!("the new membership was not committed within {} ms", limits::MEMBERSHIP_WAIT_MS_MAX);
             return Err(ProposeError::Unknown(why).into());
@@ -68,7 +69,7 @@ impl Consensus {
     }
 }
 
-fn refused(error: RaftError<Types, ClientWriteError<Types>>) -> ReshapeError {
+fn refused(error: RaftError<Types, ClientWriteError<Types>>) -> MembershipError {
     let error = match error {
         RaftError::Fatal(_) => return ProposeError::Stopped.into(),
         RaftError::APIError(error) => error,
@@ -80,20 +81,12 @@ fn refused(error: RaftError<Types, ClientWriteError<Types>>) -> ReshapeError {
         }
         ClientWriteError::ChangeMembershipError(
             ChangeMembershipError::InProgress(_) | ChangeMembershipError::UncommittedLeaderLog(_),
-        ) => ReshapeError::Busy,
+        ) => MembershipError::Busy,
         ClientWriteError::ChangeMembershipError(
             error @ (ChangeMembershipError::EmptyMembership(_)
             | ChangeMembershipError::LearnerNotFound(_)
             | ChangeMembershipError::UnsupportedMembershipTransition(_)
             | ChangeMembershipError::NodeMetadataChanged(_)),
-        ) => ReshapeError::Refused(error.to_string()),
+        ) => MembershipError::Refused(error.to_string()),
     }
-}
-
-/// What a node that is no member any more is told, and says when it stops.
-pub(super) fn removed(node: u64) -> String {
-    format!(
-        "node {node} was removed from this cluster, and its id never comes back. Nothing is left to do here: move its \
-         directory away. A node that shall join again needs a new id: lockkeeper member add"
-    )
 }

@@ -8,7 +8,7 @@ use crate::limits::{DECODED_ENTRIES_MAX, RING_BYTES_MAX, RING_ENTRIES_MAX};
 
 /// A run of entries without a hole that ends with the log's last one.
 #[derive(Default)]
-pub(super) struct Ring {
+pub(super) struct EntryCache {
     entries: VecDeque<RaftEntry>,
     bytes: usize,
     /// Index of the first entry that was ever appended to an empty log here: nothing is missing before it.
@@ -24,7 +24,7 @@ pub(super) fn size_bytes(entry: &RaftEntry) -> usize {
     }
 }
 
-impl Ring {
+impl EntryCache {
     /// Index of the oldest entry it has.
     pub(super) fn first(&self) -> Option<u64> {
         self.entries.front().map(|entry| entry.log_id.index)

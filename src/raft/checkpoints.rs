@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use openraft::Raft;
 
-use super::ledger::{Changes, written};
-use super::log_store::awaited;
+use super::blocking::awaited;
+use super::blocking::{awaited_file, on_files, synced};
+use super::core::Core;
+use super::dirty_records::{Changes, written};
 use super::settings::RaftSettings;
-use super::state_machine::{Core, Shared, StateMachine};
-use super::store::{awaited_file, on_files, synced};
+use super::state_machine::{Shared, StateMachine};
 use super::types::Types;
 use crate::codec;
 use crate::limits::{CHECKPOINT_FIRST_MS, REBUILD_RECORDS};
@@ -69,9 +70,9 @@ impl Shared {
         let keys: Vec<RecordKey> = {
             let mut core = self.core();
             let core = &mut *core;
-            core.ledger.fold(&mut core.machine);
+            core.dirty.fold(&mut core.machine);
             // The whole table contains every pending change.
-            drop(core.ledger.take_pending());
+            drop(core.dirty.take_pending());
             core.machine.state().record_keys().collect()
         };
         let mut records = BTreeMap::new();
@@ -104,9 +105,9 @@ impl Shared {
 
     /// Everything that changed since the last checkpoint, and what the state is with it.
     fn take(&self, core: &mut Core) -> (Taken<'_>, Head) {
-        core.ledger.fold(&mut core.machine);
+        core.dirty.fold(&mut core.machine);
         let unwritten = std::mem::take(&mut core.unwritten);
-        (Taken { shared: self, changes: core.ledger.take_pending(), unwritten }, core.head())
+        (Taken { shared: self, changes: core.dirty.take_pending(), unwritten }, core.head())
     }
 
     /// Log bytes applied since the start, about: what replaying the log would cost.
@@ -141,7 +142,7 @@ impl Taken<'_> {
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         let mut core = self.shared.core();
-        core.ledger.put_back(std::mem::take(&mut self.changes));
+        core.dirty.put_back(std::mem::take(&mut self.changes));
         core.unwritten += self.unwritten;
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::Instant as TokioInstant;
 use tonic::codegen::Service;
 use tonic::transport::{Channel, Endpoint};
 
-use super::wire::peer_client::PeerClient;
+use super::messages::peer_client::PeerClient;
 use crate::limits::{
     DIAL_MS_MAX, DIAL_PAUSE_MS_MAX, DIAL_PAUSE_MS_MIN, PEER_MESSAGE_BYTES_MAX, PEER_PING_MS, PEER_PING_WAIT_MS,
 };
@@ -47,7 +47,7 @@ struct Link {
 ///
 /// They live on the runtime that these were made on, whoever asks for them first: an application may call a node from
 /// several runtimes, and a connection must not end with one of them.
-pub(super) struct Links {
+pub(super) struct Connections {
     runtime: Handle,
     connector: Connector,
     links: Mutex<BTreeMap<(u64, Purpose), Link>>,
@@ -56,7 +56,7 @@ pub(super) struct Links {
 /// A borrowed connection. Unless the call on it is said to have gone well, it is dropped: a call that was abandoned
 /// half-way says nothing good about it.
 pub(super) struct Borrowed {
-    links: Arc<Links>,
+    links: Arc<Connections>,
     key: (u64, Purpose),
     generation: u64,
     pub(super) client: PeerClient<Channel>,
@@ -78,7 +78,7 @@ impl Drop for Borrowed {
     }
 }
 
-impl Links {
+impl Connections {
     /// On the present runtime.
     pub(super) fn new(connector: Connector) -> Self {
         Self { runtime: Handle::current(), connector, links: Mutex::default() }

@@ -1,0 +1,59 @@
+//! Replaces the whole state by a received snapshot.
+
+use std::io;
+use std::sync::Arc;
+
+use super::blocking::{awaited_file, on_files, synced};
+use super::core::{Core, damaged};
+use super::error::removed;
+use super::state_machine::Shared;
+use super::types::{SnapshotData, SnapshotMeta, to_log_id};
+use crate::limits::SNAPSHOT_CHUNK_BYTES;
+use crate::storage::{ReceivedSnapshot, SnapshotFile, StateStore};
+
+impl Shared {
+    /// Replaces the whole state by a received snapshot. A crash in the middle leaves the old or the new one.
+    pub(super) async fn install(&self, meta: &SnapshotMeta, data: SnapshotData) -> io::Result<()> {
+        let _gate = self.gate.lock().await;
+        // A tail that was truncated only in memory would contradict the snapshot after a power cut.
+        synced(&*self.wal).await?;
+        let received = match data {
+            SnapshotData::Received(received) => received,
+            SnapshotData::File(file) => {
+                let store = Arc::clone(&self.store);
+                on_files(&*self.store, move || copied(&*store, &file)).await??
+            }
+        };
+        let announced = meta.last_log_id.as_ref().map(to_log_id);
+        if received.head().log_id != announced {
+            return Err(damaged(format!("a snapshot announced at {announced:?} is at {:?}", received.head().log_id)));
+        }
+        let (done, installed) = awaited_file();
+        self.store.install(received, done);
+        let file = installed.await?;
+        let origin = self.origin.clone();
+        let load = move || {
+            let records = file.records()?.collect::<io::Result<Vec<_>>>()?;
+            Core::load(&origin, file.head(), &records)
+        };
+        let core = on_files(&*self.store, load).await??;
+        self.follow(&core);
+        let belongs = core.has_member(self.me.node);
+        let newest = core.machine.newest_event();
+        let before = std::mem::replace(&mut *self.core(), core);
+        if before.has_member(self.me.node) && !belongs {
+            self.fail(&removed(self.me.node));
+        }
+        self.hooks.installed(newest);
+        // A large table takes a while to go.
+        on_files(&*self.store, move || drop(before)).await
+    }
+}
+
+fn copied(store: &dyn StateStore, file: &SnapshotFile) -> io::Result<ReceivedSnapshot> {
+    let mut writer = store.receive()?;
+    for chunk in file.chunks(SNAPSHOT_CHUNK_BYTES)? {
+        writer.write(&chunk?)?;
+    }
+    writer.finish()
+}

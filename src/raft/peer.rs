@@ -1,0 +1,110 @@
+//! A call to another node: on a connection that it borrows, until a deadline. A failed call drops its connection.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tonic::{Code, Response, Status};
+
+use super::connections::{Borrowed, Connections, Purpose};
+use super::lost_tail::Acknowledged;
+use super::messages;
+use super::state_machine::Shared;
+use super::types::RaftLogId;
+
+/// Makes the clients of all targets; they share the connections.
+#[derive(Clone)]
+pub(super) struct Network {
+    pub(super) shared: Arc<Shared>,
+    pub(super) links: Arc<Connections>,
+    pub(super) acknowledged: Arc<Acknowledged>,
+}
+
+impl Network {
+    pub(super) fn header(&self, target: u64) -> messages::Header {
+        self.shared.me.header(target, self.shared.disks.of(target))
+    }
+}
+
+/// One target.
+pub(super) struct Peer {
+    pub(super) network: Network,
+    pub(super) target: u64,
+    pub(super) address: String,
+    /// The newest guess that was answered from what the follower said with its vote.
+    pub(super) guessed: Option<RaftLogId>,
+}
+
+/// There was no connection, so nothing was sent on it.
+fn never_sent(error: io::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::NotConnected, error)
+}
+
+/// Runs a call on a connection until its deadline. Whoever abandons it drops the connection with it.
+pub(super) async fn call<T, F, Fut>(
+    network: &Network,
+    (target, address, purpose): (u64, &str, Purpose),
+    deadline: Duration,
+    run: F,
+) -> io::Result<T>
+where
+    F: FnOnce(messages::peer_client::PeerClient<tonic::transport::Channel>) -> Fut,
+    Fut: Future<Output = Result<Response<T>, Status>>,
+{
+    let late = async {
+        tokio::time::sleep(deadline).await;
+        format!("no answer within {} ms", deadline.as_millis())
+    };
+    call_until(network, (target, address, purpose), late, run).await
+}
+
+/// Runs a call on a connection until the other future says why it is given up.
+pub(super) async fn call_until<T, F, Fut>(
+    network: &Network,
+    (target, address, purpose): (u64, &str, Purpose),
+    given_up: impl Future<Output = String>,
+    run: F,
+) -> io::Result<T>
+where
+    F: FnOnce(messages::peer_client::PeerClient<tonic::transport::Channel>) -> Fut,
+    Fut: Future<Output = Result<Response<T>, Status>>,
+{
+    if let Some(why) = network.shared.fault.borrow().as_ref() {
+        return Err(io::Error::other(format!("this node must stop: {why}")));
+    }
+    let calling = async {
+        let borrowed: Borrowed = network.links.borrow(target, address, purpose).await.map_err(never_sent)?;
+        match run(borrowed.client.clone()).await {
+            Ok(response) => {
+                borrowed.went_well();
+                Ok(response.into_inner())
+            }
+            Err(status) => {
+                if status.code() == Code::DataLoss {
+                    network.shared.fail(status.message());
+                }
+                // A refusal is an answer: the connection is sound.
+                if matches!(status.code(), Code::FailedPrecondition | Code::InvalidArgument | Code::PermissionDenied) {
+                    borrowed.went_well();
+                }
+                Err(io::Error::other(format!("node {target} at {address}: {}", status.message())))
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        result = calling => result,
+        why = given_up => Err(io::Error::new(io::ErrorKind::TimedOut, format!("node {target} at {address}: {why}"))),
+    }
+}
+
+impl Peer {
+    pub(super) fn header(&self) -> messages::Header {
+        self.network.header(self.target)
+    }
+
+    pub(super) fn at(&self, purpose: Purpose) -> (u64, &str, Purpose) {
+        (self.target, &self.address, purpose)
+    }
+}
