@@ -1,6 +1,9 @@
 //! The house rules, as tests over the source: one direction of imports, quarantined crates, time and randomness in one
 //! place, small files and functions, an opening page for every module. `cargo test` is the whole law.
 
+#[path = "tidy/import_circles.rs"]
+mod import_circles;
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
