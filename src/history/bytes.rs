@@ -3,7 +3,7 @@
 //! The order: what happened (one byte), position, log time, wall date, lock, hash of the lock's record before; then what
 //! the kind of record has.
 
-use super::{Draft, Facts};
+use super::draft::{Draft, Facts};
 use crate::model::{Claim, EndReason, EventKind, Fairness, Mode, RequestId};
 
 pub(super) const GRANTED: u8 = 1;

@@ -29,33 +29,12 @@ use std::collections::BTreeMap;
 
 pub use chain::link;
 pub use draft::{Draft, Facts};
-pub(crate) use read::split_off;
 pub use read::{Damaged, Written, read};
-use ring::Ring;
+use ring::{BOUNDS, Ring};
 pub use segment::Segment;
 pub use verify::{Flaw, Proof, verify};
 
-use crate::limits;
 use crate::model::{Namespace, Position};
-
-/// How much is kept; a test has much less, so that it sees rings go round.
-struct Bounds {
-    records: usize,
-    bytes: usize,
-    bytes_all: usize,
-    segment_bytes: usize,
-}
-
-const BOUNDS: Bounds = if cfg!(test) {
-    Bounds { records: 200, bytes: 24 << 10, bytes_all: 30 << 10, segment_bytes: 1 << 10 }
-} else {
-    Bounds {
-        records: limits::HISTORY_RECORDS_MAX,
-        bytes: limits::HISTORY_BYTES_MAX,
-        bytes_all: limits::HISTORY_BYTES_ALL_MAX,
-        segment_bytes: limits::HISTORY_SEGMENT_BYTES,
-    }
-};
 
 /// How an append changed a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

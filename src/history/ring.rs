@@ -3,10 +3,32 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 
+use super::bytes;
+use super::chain::link;
+use super::draft::Draft;
+use super::read::{Damaged, read, split_off};
 use super::segment::{Packed, Segment};
-use super::{BOUNDS, Bounds, Damaged, Draft, bytes, link, read, split_off};
-use crate::limits::HISTORY_SEGMENT_COST_BYTES;
+use crate::limits::{self, HISTORY_SEGMENT_COST_BYTES};
 use crate::model::{ChainHash, LockName, Namespace, Position};
+
+/// How much is kept; a test has much less, so that it sees rings go round.
+pub(super) struct Bounds {
+    records: usize,
+    bytes: usize,
+    pub(super) bytes_all: usize,
+    segment_bytes: usize,
+}
+
+pub(super) const BOUNDS: Bounds = if cfg!(test) {
+    Bounds { records: 200, bytes: 24 << 10, bytes_all: 30 << 10, segment_bytes: 1 << 10 }
+} else {
+    Bounds {
+        records: limits::HISTORY_RECORDS_MAX,
+        bytes: limits::HISTORY_BYTES_MAX,
+        bytes_all: limits::HISTORY_BYTES_ALL_MAX,
+        segment_bytes: limits::HISTORY_SEGMENT_BYTES,
+    }
+};
 
 /// The newest record of each lock: the number of its segment, and its hash. Never gone through in its own order.
 type Latest = HashMap<LockName, (u64, ChainHash), foldhash::fast::FixedState>;

@@ -4,7 +4,9 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{ConfigLockError, ConfigLocks, ScopedLock};
+use super::ConfigLocks;
+use super::scoped::ScopedLock;
+use super::settings::ConfigLockError;
 use crate::clock::Instant;
 use crate::limits;
 use crate::model::{DocumentState, LogTime};

@@ -6,14 +6,14 @@
 //! | two processes may both believe that they hold it after a pause | each grant has a fencing token, and natively held locks exclude it |
 //! | a lost answer leaves a lock without an owner | a repeated grab is the first one, and a `ts` that was unlocked is spent |
 
+mod acquire;
 #[cfg(feature = "bson")]
 mod bson;
-mod keeper;
 mod legacy;
 mod observer;
+mod pinger;
 mod scoped;
 mod settings;
-mod trying;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
@@ -28,11 +28,9 @@ pub use scoped::ScopedLock;
 pub use settings::{ConfigLockError, ConfigSettings, WaitFor};
 
 use crate::client::{Client, ClientError, Grabbed, NewDocument};
-use crate::limits;
 use crate::model::{Document, DocumentId, FencingToken, Invalid, LockName, LogTime, Metadata, ProcessId, Refusal};
 use crate::service::LockService;
-use keeper::Unlocks;
-use trying::Trying;
+use pinger::Unlocks;
 
 /// The lock manager of one process. While it lives its process is pinged; dropping it stops that, and leaves its locks to
 /// be overtaken, as a crash does. [`shut_down`](Self::shut_down) ends it in order.
@@ -42,7 +40,7 @@ pub struct ConfigLocks<S: LockService> {
     settings: ConfigSettings,
     observer: Mutex<Observer>,
     unlocks: Unlocks,
-    keeper: Option<JoinHandle<()>>,
+    pinger: Option<JoinHandle<()>>,
     /// Legacy: the clocks were compared before the first use.
     clocks_agree: AtomicBool,
 }
@@ -53,8 +51,8 @@ impl<S: LockService> ConfigLocks<S> {
     pub fn start(client: Client<S>, process: ProcessId, settings: ConfigSettings) -> Self {
         let mut manager = Self::silent(client, process, settings);
         let (client, process) = (manager.client.clone(), manager.process.clone());
-        let keep = keeper::keep(client, process, manager.unlocks.clone(), settings.ping_every);
-        manager.keeper = Some(tokio::spawn(keep));
+        let keep = pinger::keep(client, process, manager.unlocks.clone(), settings.ping_every);
+        manager.pinger = Some(tokio::spawn(keep));
         manager
     }
 
@@ -63,7 +61,7 @@ impl<S: LockService> ConfigLocks<S> {
     pub fn silent(client: Client<S>, process: ProcessId, settings: ConfigSettings) -> Self {
         let observer = Mutex::new(Observer::new(settings.takeover, settings.era));
         let (unlocks, clocks_agree) = (Unlocks::default(), AtomicBool::new(false));
-        Self { client, process, settings, observer, unlocks, keeper: None, clocks_agree }
+        Self { client, process, settings, observer, unlocks, pinger: None, clocks_agree }
     }
 
     /// The id of a process that starts now: `host:port:start-second:random`. Another start is another process.
@@ -168,49 +166,6 @@ impl<S: LockService> ConfigLocks<S> {
         self.get_lock_by_ts(ts).await.map(|_| ())
     }
 
-    /// Takes a lock, and waits for it as long as was said. It overtakes one whose process gives no sign of life.
-    pub async fn lock(&self, name: &str, why: &str, wait: WaitFor) -> Result<ScopedLock<S>, ConfigLockError> {
-        let name = LockName::parse(name)?;
-        let who = format!("{}:{:x}", self.process, self.client.time().random_u128() as u64);
-        let mut trying = Trying::new(self, &name, self.said(&who, why));
-        let began = self.client.time().now();
-        let limit = match wait {
-            WaitFor::SingleAttempt => Some(began),
-            WaitFor::Duration(wait) => Some(began.after(wait)),
-            WaitFor::Forever => None,
-        };
-        let told_every = Duration::from_millis(limits::CONFIG_TELL_MS);
-        let mut told = began;
-        loop {
-            let last = match trying.once().await? {
-                Ok(grabbed) => {
-                    self.observer().forget(&name);
-                    return Ok(trying.held(grabbed));
-                }
-                Err(last) => last,
-            };
-            let now = self.client.time().now();
-            if limit.is_some_and(|limit| limit <= now) {
-                if matches!(last, ClientError::Service(_)) {
-                    // Nobody said that another has it.
-                    return Err(ConfigLockError::Unclear(last));
-                }
-                return Err(match wait {
-                    WaitFor::SingleAttempt => ConfigLockError::LockStateChangeFailed(last),
-                    WaitFor::Duration(_) | WaitFor::Forever => {
-                        ConfigLockError::LockBusy { name, waited: now.since(began), last }
-                    }
-                });
-            }
-            if told_every <= now.since(told) {
-                tracing::info!(lock = %name, waited = ?now.since(began), "still waiting: {last}");
-                told = now;
-            }
-            let rest = limit.map_or(self.settings.retry_every, |limit| limit.since(now));
-            tokio::time::sleep(rest.min(self.settings.retry_every)).await;
-        }
-    }
-
     /// How many unlocks wait to be tried again.
     #[must_use]
     pub fn unlocks_waiting(&self) -> usize {
@@ -219,10 +174,10 @@ impl<S: LockService> ConfigLocks<S> {
 
     /// Stops pinging and forgets the process' record. Its locks stay.
     pub async fn shut_down(mut self) -> Result<(), ConfigLockError> {
-        if let Some(keeper) = self.keeper.take() {
-            keeper.abort();
-            // It was told to end; how it did says nothing.
-            let _ = keeper.await;
+        if let Some(pinger) = self.pinger.take() {
+            pinger.abort();
+            // It was aborted: its result says nothing.
+            let _ = pinger.await;
         }
         self.stop_ping(&self.process).await
     }
@@ -262,8 +217,8 @@ impl<S: LockService> ConfigLocks<S> {
 
 impl<S: LockService> Drop for ConfigLocks<S> {
     fn drop(&mut self) {
-        if let Some(keeper) = &self.keeper {
-            keeper.abort();
+        if let Some(pinger) = &self.pinger {
+            pinger.abort();
         }
     }
 }

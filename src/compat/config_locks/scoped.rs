@@ -1,7 +1,7 @@
 //! A lock that was got, until it is unlocked or dropped.
 
-use super::ConfigLockError;
-use super::keeper::Unlocks;
+use super::pinger::Unlocks;
+use super::settings::ConfigLockError;
 use crate::client::{Client, ClientError, Grabbed};
 use crate::model::{DocumentId, EndReason, EventKind, FencingToken, LockName, Position, TokenState};
 use crate::service::{LockService, ServiceError};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Era;
+use super::observer::Era;
 use crate::client::ClientError;
 use crate::limits;
 use crate::model::{EndReason, Invalid, LockName};

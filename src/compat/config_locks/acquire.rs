@@ -1,13 +1,63 @@
-//! One call of [`ConfigLocks::lock`]: tries, take-overs, and what is left where an answer got lost.
+//! [`ConfigLocks::lock`]: attempts, take-overs, and the unlock that is left behind where an answer was lost.
 
-use super::{ConfigLockError, ConfigLocks, Era, ScopedLock};
+use std::time::Duration;
+
+use super::ConfigLocks;
+use super::observer::Era;
+use super::scoped::ScopedLock;
+use super::settings::{ConfigLockError, WaitFor};
 use crate::client::{ClientError, Grabbed, NewDocument};
 use crate::limits;
 use crate::model::{DocumentId, EndReason, LockName, Metadata};
 use crate::service::LockService;
 
+impl<S: LockService> ConfigLocks<S> {
+    /// Acquires a lock, and waits for it as `wait` says. Overtakes the lock of a process that no longer pings.
+    pub async fn lock(&self, name: &str, why: &str, wait: WaitFor) -> Result<ScopedLock<S>, ConfigLockError> {
+        let name = LockName::parse(name)?;
+        let who = format!("{}:{:x}", self.process, self.client.time().random_u128() as u64);
+        let mut pending = PendingLock::new(self, &name, self.said(&who, why));
+        let began = self.client.time().now();
+        let limit = match wait {
+            WaitFor::SingleAttempt => Some(began),
+            WaitFor::Duration(wait) => Some(began.after(wait)),
+            WaitFor::Forever => None,
+        };
+        let logged_every = Duration::from_millis(limits::CONFIG_TELL_MS);
+        let mut logged = began;
+        loop {
+            let last = match pending.attempt().await? {
+                Ok(grabbed) => {
+                    self.observer().forget(&name);
+                    return Ok(pending.held(grabbed));
+                }
+                Err(last) => last,
+            };
+            let now = self.client.time().now();
+            if limit.is_some_and(|limit| limit <= now) {
+                if matches!(last, ClientError::Service(_)) {
+                    // No answer said that another process has it.
+                    return Err(ConfigLockError::Unclear(last));
+                }
+                return Err(match wait {
+                    WaitFor::SingleAttempt => ConfigLockError::LockStateChangeFailed(last),
+                    WaitFor::Duration(_) | WaitFor::Forever => {
+                        ConfigLockError::LockBusy { name, waited: now.since(began), last }
+                    }
+                });
+            }
+            if logged_every <= now.since(logged) {
+                tracing::info!(lock = %name, waited = ?now.since(began), "still waiting: {last}");
+                logged = now;
+            }
+            let rest = limit.map_or(self.settings.retry_every, |limit| limit.since(now));
+            tokio::time::sleep(rest.min(self.settings.retry_every)).await;
+        }
+    }
+}
+
 /// One call of [`ConfigLocks::lock`]. Dropped before it was answered it leaves an unlock behind.
-pub(super) struct Trying<'a, S: LockService> {
+struct PendingLock<'a, S: LockService> {
     manager: &'a ConfigLocks<S>,
     name: LockName,
     said: Metadata,
@@ -18,13 +68,13 @@ pub(super) struct Trying<'a, S: LockService> {
     open: bool,
 }
 
-impl<'a, S: LockService> Trying<'a, S> {
-    pub(super) fn new(manager: &'a ConfigLocks<S>, name: &LockName, said: Metadata) -> Self {
+impl<'a, S: LockService> PendingLock<'a, S> {
+    fn new(manager: &'a ConfigLocks<S>, name: &LockName, said: Metadata) -> Self {
         Self { manager, name: name.clone(), said, ts: manager.new_ts(), unclear: 0, open: false }
     }
 
     /// One try; the inner error says that somebody else has the lock.
-    pub(super) async fn once(&mut self) -> Result<Result<Grabbed, ClientError>, ConfigLockError> {
+    async fn attempt(&mut self) -> Result<Result<Grabbed, ClientError>, ConfigLockError> {
         let manager = self.manager;
         let prepare = manager.settings.era == Era::Legacy;
         if prepare {
@@ -88,14 +138,14 @@ impl<'a, S: LockService> Trying<'a, S> {
         if limits::CONFIG_UNCLEAR_TRIES_MAX < self.unclear { Err(error.into()) } else { Ok(error) }
     }
 
-    pub(super) fn held(mut self, grabbed: Grabbed) -> ScopedLock<S> {
+    fn held(mut self, grabbed: Grabbed) -> ScopedLock<S> {
         self.open = false;
         let (client, unlocks) = (self.manager.client.clone(), self.manager.unlocks.clone());
         ScopedLock::new(client, unlocks, self.name.clone(), self.ts, grabbed)
     }
 }
 
-impl<S: LockService> Drop for Trying<'_, S> {
+impl<S: LockService> Drop for PendingLock<'_, S> {
     fn drop(&mut self) {
         if self.open {
             self.manager.unlocks.push(self.ts, self.name.clone());
