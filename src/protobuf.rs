@@ -37,48 +37,45 @@ const fn lists(message: &str) -> &'static [List] {
     const fn of_client(name: &'static str, path: &'static [u32]) -> List {
         list(name, path, LIST_ELEMENTS_MAX)
     }
-    const PAGE: &[List] = &[list("rows", &[4], PAGE_ROWS_MAX)];
     match message.as_bytes() {
         b"ClientFrame" => const { &[of_client("features", &[2, 3]), of_client("members", &[12, 3])] },
         b"CommandRequest" => const { &[of_client("members", &[4, 3])] },
         b"RenewRequest" => const { &[of_client("renewals", &[2])] },
         b"AppendRequest" => const { &[list("entries", &[4], REPLICATION_ENTRIES_MAX as usize)] },
-        b"FindDocumentsReply" | b"ListReply" | b"PingsReply" | b"SessionsReply" => PAGE,
-        b"HistoryReply" => const { &[list("records", &[4], PAGE_ROWS_MAX)] },
-        b"InspectReply" => {
-            const {
-                &[
-                    list("holders", &[7], HOLDERS_A_LOCK_MAX),
-                    list("waiters", &[8], WAITERS_A_LOCK_MAX),
-                    list("closed", &[12], HOLDERS_A_LOCK_MAX),
-                ]
-            }
-        }
-        b"ExplainReply" => {
+        b"QueryReply" => {
             const WAITS_FOR_MAX: usize = EXPLAINED_WAITS_MAX * EXPLAINED_OBSTACLES_MAX;
             const {
                 &[
-                    list("chain", &[4], EXPLAINED_WAITS_MAX),
-                    list("waits_for", &[4, 7], WAITS_FOR_MAX),
-                    list("freed_by", &[5], WAITS_FOR_MAX),
+                    list("holders", &[4, 4], HOLDERS_A_LOCK_MAX),
+                    list("waiters", &[4, 5], WAITERS_A_LOCK_MAX),
+                    list("closed", &[4, 9], HOLDERS_A_LOCK_MAX),
+                    list("rows", &[5, 1], PAGE_ROWS_MAX),
+                    list("rows", &[6, 1], PAGE_ROWS_MAX),
+                    list("members", &[7, 1, 8, 1], LOCKS_A_SET_MAX),
+                    list("links", &[7, 1, 19, 11, 7, 1], CYCLE_LINKS_MAX),
+                    list("chain", &[9, 1], EXPLAINED_WAITS_MAX),
+                    list("waits_for", &[9, 1, 7], WAITS_FOR_MAX),
+                    list("freed_by", &[9, 2], WAITS_FOR_MAX),
+                    list("records", &[10, 1], PAGE_ROWS_MAX),
+                    list("rows", &[12, 1], PAGE_ROWS_MAX),
+                    list("rows", &[13, 1], PAGE_ROWS_MAX),
+                    list("members", &[14, 8, 1], LOCKS_A_SET_MAX),
+                    list("links", &[14, 19, 11, 7, 1], CYCLE_LINKS_MAX),
                 ]
             }
         }
-        b"Error" => const { &[list("links", &[30, 7, 1], CYCLE_LINKS_MAX)] },
+        b"Error" => const { &[list("links", &[11, 7, 1], CYCLE_LINKS_MAX)] },
         b"Reply" => {
-            const { &[list("members", &[9, 1], LOCKS_A_SET_MAX), list("links", &[20, 30, 7, 1], CYCLE_LINKS_MAX)] }
-        }
-        b"ClaimReply" => {
-            const { &[list("members", &[4, 9, 1], LOCKS_A_SET_MAX), list("links", &[4, 20, 30, 7, 1], CYCLE_LINKS_MAX)] }
+            const { &[list("members", &[8, 1], LOCKS_A_SET_MAX), list("links", &[19, 11, 7, 1], CYCLE_LINKS_MAX)] }
         }
         b"RenewReply" => {
             const MEMBERS: usize = LIST_ELEMENTS_MAX * LOCKS_A_SET_MAX;
             const LINKS: usize = LIST_ELEMENTS_MAX * CYCLE_LINKS_MAX;
             const {
                 &[
-                    list("replies", &[2], LIST_ELEMENTS_MAX),
-                    list("members", &[2, 9, 1], MEMBERS),
-                    list("links", &[2, 20, 30, 7, 1], LINKS),
+                    list("replies", &[1], LIST_ELEMENTS_MAX),
+                    list("members", &[1, 8, 1], MEMBERS),
+                    list("links", &[1, 19, 11, 7, 1], LINKS),
                 ]
             }
         }

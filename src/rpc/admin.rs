@@ -39,7 +39,7 @@ impl<S: LockService> pb::admin_server::Admin for Admin<S> {
     async fn change_setting(&self, request: Request<pb::ChangeSettingRequest>) -> Result<Response<pb::Reply>, Status> {
         let call = Call::try_from(request.into_inner()).map_err(|invalid| error_to_status(&invalid.into()))?;
         let reply = self.service.submit(call).await.map_err(|error| error_to_status(&error))?;
-        reply_to_answer("", &reply).map(Response::new)
+        reply_to_answer(&reply).map(Response::new)
     }
 
     async fn change_members(

@@ -263,7 +263,7 @@ fn lease_handle(asked: &pb::AcquireRequest) -> String {
 
 fn named(namespace: &str, reply: Reply) -> Result<(String, Reply), Status> {
     let namespace = super::convert::namespace(namespace).map_err(|invalid| status(invalid.into()))?.to_string();
-    reply_to_answer(&namespace, &reply)?;
+    reply_to_answer(&reply)?;
     Ok((namespace, reply))
 }
 
@@ -286,7 +286,7 @@ fn granted<'a>(lock: &LockKey, reply: &'a Reply, ahead: Option<Place>) -> Result
             Err(status(Refusal::Held { lock: lock.clone(), holder, closed: None }.into()))
         }
         Outcome::HoldEnded { reason } => Err(hold_ended(lock, *reason)),
-        Outcome::Refused(_) => Err(reply_to_answer("", reply).err().unwrap_or_else(|| unexpected(reply))),
+        Outcome::Refused(_) => Err(reply_to_answer(reply).err().unwrap_or_else(|| unexpected(reply))),
         Outcome::Opened { .. }
         | Outcome::Attached { .. }
         | Outcome::Closed

@@ -11,17 +11,13 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::calls::Calls;
-use super::convert::{
-    Question, dry_run_reply, error_to_status, lock_key, namespace, read_dry_run, reply_to_answer, required,
-};
+use super::convert::{Question, Wire, error_to_status, lock_key, namespace, reply_to_answer, required, subscription};
 use super::pb;
 use super::session::{Outgoing, SessionStream};
 use super::tasks::Tasks;
 use super::tokens::{TokenStream, token_stream};
 use crate::limits;
-use crate::model::{
-    FencingToken, Handle, Invalid, LockKey, Namespace, Query, QueryReply, QueryResult, RenewalTarget, SessionId,
-};
+use crate::model::{FencingToken, Handle, Invalid, LockKey, Query, QueryReply, QueryResult, RenewalTarget, SessionId};
 use crate::service::{
     Call, ClaimRef, Events, Freshness, LockService, Proof, RenewalCall, Scope, ServerInfo, ServiceError, Subscription,
 };
@@ -44,14 +40,13 @@ impl<S: LockService> Locks<S> {
         Self { service, info, stop, tasks, calls }
     }
 
-    async fn submit<M>(&self, namespace_text: String, message: M) -> Answers<pb::Reply>
+    async fn submit<M>(&self, message: M) -> Answers<pb::Reply>
     where
         Call: TryFrom<M, Error = Invalid>,
     {
-        let namespace = namespace(&namespace_text).map_err(refused)?;
         let call = Call::try_from(message).map_err(refused)?;
         let reply = self.service.submit(call).await.map_err(|error| error_to_status(&error))?;
-        reply_to_answer(namespace.as_str(), &reply).map(Response::new)
+        reply_to_answer(&reply).map(Response::new)
     }
 
     /// Runs what has no deadline of its own until the node stops.
@@ -194,84 +189,43 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
 
     async fn enqueue(&self, request: Request<pb::AcquireRequest>) -> Answers<pb::Reply> {
         let asked = self.calls.filled(request.into_inner()).await.map_err(|error| error_to_status(&error))?;
-        self.submit(asked.namespace.clone(), asked).await
+        self.submit(asked).await
     }
 
     async fn withdraw(&self, request: Request<pb::WithdrawRequest>) -> Answers<pb::Reply> {
-        let asked = request.into_inner();
-        self.submit(asked.namespace.clone(), asked).await
+        self.submit(request.into_inner()).await
     }
 
     async fn command(&self, request: Request<pb::CommandRequest>) -> Answers<pb::Reply> {
-        let asked = request.into_inner();
-        self.submit(asked.namespace.clone(), asked).await
+        self.submit(request.into_inner()).await
     }
 
     async fn manage(&self, request: Request<pb::ManageRequest>) -> Answers<pb::Reply> {
-        let asked = request.into_inner();
-        let Some(query) = read_dry_run(&asked).map_err(refused)? else {
-            return self.submit(asked.namespace.clone(), asked).await;
-        };
-        let namespace = namespace(&asked.namespace).map_err(refused)?;
-        let answered = self.service.query(query, Freshness::Linearizable).await;
-        let reply = answered.and_then(dry_run_reply).map_err(|error| error_to_status(&error))?;
-        reply_to_answer(namespace.as_str(), &reply).map(Response::new)
+        self.submit(request.into_inner()).await
     }
 
     async fn end_session(&self, request: Request<pb::EndSessionRequest>) -> Answers<pb::Reply> {
-        let asked = request.into_inner();
-        self.submit(asked.namespace.clone(), asked).await
+        self.submit(request.into_inner()).await
     }
 
     async fn renew(&self, request: Request<pb::RenewRequest>) -> Answers<pb::RenewReply> {
         let asked = request.into_inner();
-        let namespace = namespace(&asked.namespace).map_err(refused)?.to_string();
         let renewals = renewals(asked).map_err(refused)?;
         let replies = self.service.renew(renewals).await.map_err(|error| error_to_status(&error))?;
-        Ok(Response::new(pb::RenewReply { namespace, replies: replies.iter().map(Into::into).collect() }))
+        Ok(Response::new(pb::RenewReply { replies: replies.iter().map(Into::into).collect() }))
     }
 
     async fn wait_outcome(&self, request: Request<pb::WaitOutcomeRequest>) -> Answers<pb::Reply> {
         let claim = ClaimRef::try_from(request.into_inner()).map_err(refused)?;
-        let namespace = claim.lock.namespace.clone();
         let reply = self.until_stopped(self.service.settled(claim)).await?;
-        reply_to_answer(namespace.as_str(), &reply).map(Response::new)
+        reply_to_answer(&reply).map(Response::new)
     }
 
-    async fn check(&self, request: Request<pb::CheckRequest>) -> Answers<pb::CheckReply> {
-        ask(&self.service, request).await
-    }
-
-    async fn inspect(&self, request: Request<pb::InspectRequest>) -> Answers<pb::InspectReply> {
-        ask(&self.service, request).await
-    }
-
-    async fn list(&self, request: Request<pb::ListRequest>) -> Answers<pb::ListReply> {
-        ask(&self.service, request).await
-    }
-
-    async fn sessions(&self, request: Request<pb::SessionsRequest>) -> Answers<pb::SessionsReply> {
-        ask(&self.service, request).await
-    }
-
-    async fn claim(&self, request: Request<pb::ClaimRequest>) -> Answers<pb::ClaimReply> {
-        ask(&self.service, request).await
-    }
-
-    async fn explain(&self, request: Request<pb::ExplainRequest>) -> Answers<pb::ExplainReply> {
-        ask(&self.service, request).await
-    }
-
-    async fn totals(&self, request: Request<pb::TotalsRequest>) -> Answers<pb::TotalsReply> {
-        ask(&self.service, request).await
-    }
-
-    async fn history(&self, request: Request<pb::HistoryRequest>) -> Answers<pb::HistoryReply> {
-        ask(&self.service, request).await
-    }
-
-    async fn tokens(&self, request: Request<pb::TokensRequest>) -> Answers<pb::TokensReply> {
-        ask(&self.service, request).await
+    async fn query(&self, request: Request<pb::QueryRequest>) -> Answers<pb::QueryReply> {
+        let question = Question::from_wire("question", request.into_inner()).and_then(Question::bounded);
+        let Question { query, freshness } = question.map_err(refused)?;
+        let answered = self.service.query(query, freshness).await.map_err(|error| error_to_status(&error))?;
+        Ok(Response::new(answered.to_wire()))
     }
 
     async fn watch_tokens(&self, request: Request<pb::WatchTokensRequest>) -> Answers<Self::WatchTokensStream> {
@@ -281,34 +235,15 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
     }
 
     async fn watch(&self, request: Request<pb::WatchRequest>) -> Answers<Self::WatchStream> {
-        let subscription = Subscription::try_from(request.into_inner()).map_err(refused)?;
+        let subscription = subscription(request.into_inner()).map_err(refused)?;
         let events = self.until_stopped(self.service.subscribe(subscription)).await?;
         Ok(Response::new(event_stream(events, self.stop.clone())))
     }
 
-    async fn wait(&self, request: Request<pb::WaitRequest>) -> Answers<pb::InspectReply> {
+    async fn wait(&self, request: Request<pb::WaitRequest>) -> Answers<pb::QueryReply> {
         let pb::WaitRequest { namespace, lock, wait_ms } = request.into_inner();
         let lock = lock_key(&namespace, &lock).map_err(refused)?;
-        let namespace = lock.namespace.clone();
         let waiting = self.free(lock, wait_ms.map(Duration::from_millis));
-        answer(&namespace, self.until_stopped(waiting).await?)
+        Ok(Response::new(self.until_stopped(waiting).await?.to_wire()))
     }
-}
-
-/// Answers a question.
-pub(super) async fn ask<S: LockService, M, R>(service: &S, request: Request<M>) -> Answers<R>
-where
-    Question: TryFrom<M, Error = Invalid>,
-    R: for<'a> TryFrom<(&'a Namespace, QueryReply), Error = ServiceError>,
-{
-    let Question { namespace, query, freshness } = request.into_inner().try_into().map_err(refused)?;
-    answer(&namespace, service.query(query, freshness).await.map_err(|error| error_to_status(&error))?)
-}
-
-/// A reply, which echoes the namespace.
-fn answer<R>(namespace: &Namespace, answered: QueryReply) -> Answers<R>
-where
-    R: for<'a> TryFrom<(&'a Namespace, QueryReply), Error = ServiceError>,
-{
-    R::try_from((namespace, answered)).map(Response::new).map_err(|error| error_to_status(&error))
 }

@@ -146,6 +146,25 @@ impl ServiceError {
         self.word().row().advice
     }
 
+    /// How long the caller is asked to wait before it tries again, in milliseconds; 0 where no pause is asked for.
+    #[must_use]
+    pub fn pause_ms(&self) -> u64 {
+        match self {
+            ServiceError::NotSent {
+                why: NotSent::Overloaded { pause_ms } | NotSent::RateExceeded { pause_ms, .. },
+                ..
+            } => *pause_ms,
+            ServiceError::NotSent { .. }
+            | ServiceError::Unknown { .. }
+            | ServiceError::Invalid(_)
+            | ServiceError::Refused(_)
+            | ServiceError::Forbidden { .. }
+            | ServiceError::EventsMissed { .. }
+            | ServiceError::Stopping
+            | ServiceError::Internal(_) => 0,
+        }
+    }
+
     /// The leader, where the error names one.
     #[must_use]
     pub fn leader(&self) -> Option<&LeaderHint> {

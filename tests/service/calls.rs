@@ -83,14 +83,17 @@ async fn released(locks: &Locks, lock: &str, holder: &Holder, token: u64) -> Res
     .await
 }
 
-async fn shown(locks: &Locks, lock: &str) -> pb::InspectReply {
-    let asked = pb::InspectRequest { lock: lock.to_owned(), ..Default::default() };
-    answered(|| {
+async fn shown(locks: &Locks, lock: &str) -> pb::LockView {
+    let lock = pb::LockKey { namespace: String::new(), name: lock.to_owned() };
+    let asked = pb::QueryRequest { freshness: 0, query: Some(pb::query_request::Query::Inspect(lock)) };
+    let reply = answered(|| {
         let (mut locks, asked) = (locks.clone(), asked.clone());
-        async move { locks.inspect(asked).await }
-    })
-    .await
-    .expect("shown")
+        async move { locks.query(asked).await }
+    });
+    match reply.await.expect("shown").answer {
+        Some(pb::query_reply::Answer::Lock(view)) => view,
+        other => panic!("a lock was asked for, not {other:?}"),
+    }
 }
 
 /// Awaits that so many hold the lock and so many wait for it.

@@ -99,9 +99,11 @@ async fn the_program_of_the_page_runs() {
         let token = said.trim().parse().expect("a token");
         let endpoint = format!("http://{}", crate::shared().cluster.endpoints()[0]);
         let mut locks = LocksClient::connect(endpoint).await.expect("connected");
-        let asked = pb::CheckRequest { lock: "nightly".to_owned(), token, ..Default::default() };
-        let state = locks.check(asked).await.expect("checked").into_inner().state;
-        assert_eq!(state, i32::from(pb::TokenState::Stale), "it was granted, and given back");
+        let lock = Some(pb::LockKey { namespace: String::new(), name: "nightly".to_owned() });
+        let query = Some(pb::query_request::Query::Check(pb::TokenOf { lock, token }));
+        let answer = locks.query(pb::QueryRequest { freshness: 0, query }).await.expect("checked").into_inner().answer;
+        let Some(pb::query_reply::Answer::Checked(checked)) = answer else { panic!("not checked: {answer:?}") };
+        assert_eq!(checked.state, i32::from(pb::TokenState::Stale), "it was granted, and given back");
     }
 }
 

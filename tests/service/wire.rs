@@ -95,6 +95,23 @@ async fn health_says_that_services_serve() {
     assert_eq!(client.check(request).await.expect_err("unknown").code(), Code::NotFound);
 }
 
+/// The lock in an answer.
+fn lock_in(reply: tonic::Response<pb::QueryReply>) -> pb::LockView {
+    match reply.into_inner().answer {
+        Some(pb::query_reply::Answer::Lock(view)) => view,
+        other => panic!("a lock was asked for, not {other:?}"),
+    }
+}
+
+fn key(lock: &str) -> pb::LockKey {
+    pb::LockKey { namespace: String::new(), name: lock.to_owned() }
+}
+
+async fn inspected(locks: &mut LocksClient<Channel>, lock: &str) -> pb::LockView {
+    let query = Some(pb::query_request::Query::Inspect(key(lock)));
+    lock_in(locks.query(pb::QueryRequest { freshness: 0, query }).await.expect("answered"))
+}
+
 /// A unary wait is answered at once for a free name, and for a held one not before it is free, with nobody holding it;
 /// what happens to other locks, and a hand-over to the next waiter, do not end it.
 #[tokio::test]
@@ -102,7 +119,7 @@ async fn a_unary_wait_ends_when_the_name_is_free() {
     let client = Client::new(crate::remote().await);
     let mut locks = LocksClient::new(node().await);
     let request = || pb::WaitRequest { lock: "awaited".to_owned(), ..Default::default() };
-    assert!(locks.wait(request()).await.expect("free").into_inner().holders.is_empty());
+    assert!(lock_in(locks.wait(request()).await.expect("free")).holders.is_empty());
 
     let first = client.lock("awaited").acquire().await.expect("free");
     let mut second = Box::pin(client.lock("awaited").acquire());
@@ -114,7 +131,7 @@ async fn a_unary_wait_ends_when_the_name_is_free() {
     let second = second.await.expect("the next one");
     assert!(tokio::time::timeout(SHORT, &mut waits).await.is_err(), "held by the next one");
     second.release().await.expect("released");
-    let reply = waits.await.expect("answered").into_inner();
+    let reply = lock_in(waits.await.expect("answered"));
     assert!(reply.holders.is_empty() && reply.waiters.is_empty(), "{reply:?}");
 }
 
@@ -137,7 +154,7 @@ async fn a_unary_wait_ends_however_the_hold_ends() {
         if end == "released" {
             held.release().await.expect("released");
         }
-        let reply = tokio::time::timeout(LONG, waits).await.expect("the wait ends").expect("answered").into_inner();
+        let reply = lock_in(tokio::time::timeout(LONG, waits).await.expect("the wait ends").expect("answered"));
         assert!(reply.holders.is_empty(), "{reply:?}");
     }
 }
@@ -151,7 +168,7 @@ async fn a_unary_wait_with_a_limit_says_whether_the_name_is_free() {
     let locks = LocksClient::new(node().await);
     let free = async |lock: &str, wait_ms: u64| {
         let request = pb::WaitRequest { lock: format!("limited.{lock}"), wait_ms: Some(wait_ms), ..Default::default() };
-        locks.clone().wait(request).await.expect("answered").into_inner().free
+        lock_in(locks.clone().wait(request).await.expect("answered")).free
     };
     let _held = client.lock("limited.held").acquire().await.expect("free");
     let _permit = client.lock("limited.pool").permits(1, 3).acquire().await.expect("free");
@@ -321,7 +338,7 @@ async fn a_session_is_refused_in_another_namespace() {
     let closed = pb::CloseSessionRequest { namespace: namespace.clone(), session: Some(proof.clone()), lost: false };
     refusals.push(("close", locks.close_session(closed).await.map(drop)));
     let claim = || Some(pb::Claim { who: Some(pb::claim::Who::Request(pb::RequestId { session, number: request })) });
-    let asked = pb::WaitOutcomeRequest { namespace, lock: lock.clone(), claim: claim() };
+    let asked = pb::WaitOutcomeRequest { lock: Some(pb::LockKey { namespace, name: lock.clone() }), claim: claim() };
     refusals.push(("wait_outcome", locks.wait_outcome(asked).await.map(drop)));
 
     for (call, refused) in refusals {
@@ -330,11 +347,9 @@ async fn a_session_is_refused_in_another_namespace() {
         assert_eq!(status.code(), Code::InvalidArgument, "{call}: {text}");
         assert!(text.contains("default") && text.contains("billing"), "{call}: {text}");
     }
-    let seen = pb::InspectRequest { lock: "elsewhere".to_owned(), ..Default::default() };
-    let seen = locks.inspect(seen).await.expect("answered").into_inner();
+    let seen = inspected(&mut locks, "elsewhere").await;
     assert!(seen.holders.is_empty(), "it was locked in the session's own namespace: {seen:?}");
-    let seen = pb::InspectRequest { lock, ..Default::default() };
-    let seen = locks.inspect(seen).await.expect("answered").into_inner();
+    let seen = inspected(&mut locks, &lock).await;
     let kept: Vec<_> = seen.holders.iter().map(|holder| holder.token).collect();
     assert_eq!((kept, seen.value), (vec![token], None), "the hold is as it was");
 }

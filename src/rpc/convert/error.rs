@@ -1,16 +1,18 @@
 //! Errors as gRPC statuses with details and metadata, and as messages on the stream; rebuilt on the other side.
 //!
 //! The details are what every language reads: a `google.rpc.Status` with a `google.rpc.ErrorInfo`, a `google.rpc.RetryInfo` and our
-//! own `Error`. The crate of those messages has no place for one of our own beside them, so that the few fields stand here.
+//! own `Error`.
 
-use std::collections::BTreeMap;
 use std::error::Error as _;
+use std::time::Duration;
 
 use prost::{Message, Name};
+use prost_types::Any;
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code, ConnectError, Status};
+use tonic_types::pb::{ErrorInfo, RetryInfo, Status as RichStatus};
 
-use super::refusal;
+use super::table::Wire;
 use crate::limits;
 use crate::model::{EndReason, Invalid, LockKey, LogTime, Outcome, Reply};
 use crate::protobuf::{Refuse, TooMany};
@@ -22,60 +24,6 @@ const ADVICE: &str = "lockkeeper-advice";
 const LEADER: &str = "lockkeeper-leader";
 /// Who defines the reasons in an `ErrorInfo`.
 const DOMAIN: &str = "lockkeeper";
-
-/// `google.rpc.Status`.
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct RichStatus {
-    #[prost(int32, tag = "1")]
-    pub(super) code: i32,
-    #[prost(string, tag = "2")]
-    pub(super) message: String,
-    #[prost(message, repeated, tag = "3")]
-    pub(super) details: Vec<Any>,
-}
-
-/// `google.protobuf.Any`.
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct Any {
-    #[prost(string, tag = "1")]
-    pub(super) type_url: String,
-    #[prost(bytes = "vec", tag = "2")]
-    pub(super) value: Vec<u8>,
-}
-
-impl Any {
-    fn new(name: &str, message: &impl Message) -> Self {
-        Self { type_url: format!("type.googleapis.com/{name}"), value: message.encode_to_vec() }
-    }
-}
-
-/// `google.rpc.ErrorInfo`.
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct ErrorInfo {
-    /// The word of the error in capital letters.
-    #[prost(string, tag = "1")]
-    pub(super) reason: String,
-    #[prost(string, tag = "2")]
-    pub(super) domain: String,
-    #[prost(btree_map = "string, string", tag = "3")]
-    pub(super) metadata: BTreeMap<String, String>,
-}
-
-/// `google.rpc.RetryInfo`.
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct RetryInfo {
-    #[prost(message, optional, tag = "1")]
-    pub(super) retry_delay: Option<Delay>,
-}
-
-/// `google.protobuf.Duration`.
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct Delay {
-    #[prost(int64, tag = "1")]
-    pub(super) seconds: i64,
-    #[prost(int32, tag = "2")]
-    pub(super) nanos: i32,
-}
 
 /// An error as a call's status.
 pub(in crate::rpc) fn error_to_status(error: &ServiceError) -> Status {
@@ -94,11 +42,11 @@ impl Refuse for AsInvalid {
 
 /// A reply as a call's answer: a refusal is the call's error.
 #[allow(clippy::result_large_err)] // tonic's handlers answer so.
-pub(in crate::rpc) fn reply_to_answer(namespace: &str, reply: &Reply) -> Result<pb::Reply, Status> {
+pub(in crate::rpc) fn reply_to_answer(reply: &Reply) -> Result<pb::Reply, Status> {
     if let Outcome::Refused(refusal) = &reply.outcome {
         return Err(status(&ServiceError::Refused(refusal.clone()), reply.index, reply.stamp));
     }
-    Ok(pb::Reply { namespace: namespace.to_owned(), ..reply.into() })
+    Ok(reply.to_wire())
 }
 
 /// The error of a repeated acquire whose hold has ended since.
@@ -135,7 +83,8 @@ fn of_wire(word: Word, mut error: pb::Error, text: String) -> Status {
             error.refusal = None;
         }
         while limits::ERROR_STATUS_BYTES_MAX < bytes_in_headers(&message, &rich(code, &message, &error)) {
-            message.truncate(refusal::beginning(&message, message.len() * 7 / 8).len());
+            let bytes_max = message.len() * 7 / 8;
+            truncate(&mut message, bytes_max);
         }
         details = rich(code, &message, &error);
     }
@@ -150,17 +99,16 @@ pub(super) fn bytes_in_headers(message: &str, details: &[u8]) -> usize {
 
 /// The details of a status.
 fn rich(code: Code, message: &str, error: &pb::Error) -> Vec<u8> {
-    let metadata = BTreeMap::from([("advice".to_owned(), error.advice.clone())]);
+    let any = |name: &str, value| Any { type_url: format!("type.googleapis.com/{name}"), value };
     let reason = error.code.to_uppercase().replace('-', "_");
+    let metadata = [("advice".to_owned(), error.advice.clone())].into();
     let info = ErrorInfo { reason, domain: DOMAIN.to_owned(), metadata };
-    let mut details = vec![Any::new("google.rpc.ErrorInfo", &info)];
+    let mut details = vec![any("google.rpc.ErrorInfo", info.encode_to_vec())];
     if error.retry_after_ms > 0 {
-        let (seconds, ms) = (error.retry_after_ms / 1_000, error.retry_after_ms % 1_000);
-        let (seconds, nanos) = (i64::try_from(seconds).unwrap_or(i64::MAX), ms as i32 * 1_000_000);
-        let retry = RetryInfo { retry_delay: Some(Delay { seconds, nanos }) };
-        details.push(Any::new("google.rpc.RetryInfo", &retry));
+        let retry_delay = Duration::from_millis(error.retry_after_ms).try_into().ok();
+        details.push(any("google.rpc.RetryInfo", RetryInfo { retry_delay }.encode_to_vec()));
     }
-    details.push(Any::new(&pb::Error::full_name(), error));
+    details.push(any(&pb::Error::full_name(), error.encode_to_vec()));
     RichStatus { code: code as i32, message: message.to_owned(), details }.encode_to_vec()
 }
 
@@ -171,19 +119,47 @@ pub(in crate::rpc) fn error_to_wire(error: &ServiceError) -> pb::Error {
         code: row.text.to_owned(),
         detail: error.to_string(),
         advice: row.advice.word().to_owned(),
-        leader: error.leader().map(Into::into),
-        retry_after_ms: refusal::pause_ms(error),
+        leader: error.leader().map(LeaderHint::to_wire),
+        retry_after_ms: error.pause_ms(),
         index: 0,
         stamp_ms: 0,
-        refusal: Some(refusal::why(error)),
+        refusal: shortened(error.clone()).to_wire(),
     }
 }
 
-/// The error in a message of the stream.
+/// Cuts a text to at most so many bytes, between two characters.
+fn truncate(text: &mut String, bytes_max: usize) {
+    let end = (0..=bytes_max.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    text.truncate(end.unwrap_or_default());
+}
+
+/// The error with the texts of other programs in the length that a message has a place for.
+fn shortened(mut error: ServiceError) -> ServiceError {
+    let cut = |text: &mut String| truncate(text, limits::ERROR_TEXT_BYTES_MAX);
+    match &mut error {
+        ServiceError::NotSent { why: NotSent::Unreachable(text), .. }
+        | ServiceError::Unknown { why: text, .. }
+        | ServiceError::Forbidden { why: text }
+        | ServiceError::EventsMissed { why: text, .. }
+        | ServiceError::Internal(text) => cut(text),
+        ServiceError::Invalid(Invalid { field, bound, value }) => [field, bound, value].into_iter().for_each(cut),
+        ServiceError::NotSent { .. } | ServiceError::Refused(_) | ServiceError::Stopping => {}
+    }
+    error
+}
+
+/// The error in a message of the stream. What a newer node says in terms that this version does not know keeps its advice.
 pub(in crate::rpc) fn error_from_wire(error: &pb::Error) -> ServiceError {
-    let leader = || error.leader.clone().map(LeaderHint::from);
-    let read = error.refusal.clone().and_then(|why| refusal::read(why, leader(), error.retry_after_ms).ok());
-    read.unwrap_or_else(|| by_word(&error.code, &error.detail, leader()))
+    let pb::Error { code, detail, leader, refusal, .. } = error.clone();
+    let leader = LeaderHint::from_wire("leader", leader).ok();
+    match (Wire::from_wire("refusal", refusal), Word::from_text(&code).map(|word| word.row().advice)) {
+        (Ok(ServiceError::NotSent { why, .. }), _) => ServiceError::NotSent { why, leader },
+        (Ok(ServiceError::Unknown { why, .. }), _) => ServiceError::Unknown { why, leader },
+        (Ok(error), _) => error,
+        (Err(_), Some(Advice::Retry)) => ServiceError::NotSent { why: NotSent::Unreachable(detail), leader },
+        (Err(_), Some(Advice::Ask) | None) => ServiceError::Unknown { why: format!("{code}: {detail}"), leader },
+        (Err(_), Some(Advice::GiveUp)) => ServiceError::Internal(format!("{code}: {detail}")),
+    }
 }
 
 /// The reply in the status of a refused call: the exact outcome with the place where it was decided.
@@ -198,9 +174,6 @@ pub(in crate::rpc) fn decided(status: &Status) -> Option<Reply> {
 pub(in crate::rpc) fn error_from_status(status: &Status) -> ServiceError {
     if let Some(wire) = wire(status) {
         return error_from_wire(&wire);
-    }
-    if let Some(word) = text(status, WORD) {
-        return by_word(word, status.message(), text(status, LEADER).and_then(leader_from_text));
     }
     let why = why(status);
     if never_connected(status) {
@@ -238,24 +211,6 @@ fn wire(status: &Status) -> Option<pb::Error> {
     let own = details.iter().find(|any| any.type_url.ends_with("/lockkeeper.v1.Error"))?;
     let error = crate::protobuf::read::<pb::Error, AsInvalid>(own.value.as_slice()).ok()?;
     Some(pb::Error { detail: status.message().to_owned(), ..error })
-}
-
-fn text<'a>(status: &'a Status, key: &str) -> Option<&'a str> {
-    status.metadata().get(key)?.to_str().ok()
-}
-
-fn leader_from_text(text: &str) -> Option<LeaderHint> {
-    let (node, client) = text.split_once(' ')?;
-    Some(LeaderHint { node: node.parse().ok()?, client: client.to_owned() })
-}
-
-/// What a newer node says in words that this version does not know in full: its advice is kept.
-fn by_word(word: &str, detail: &str, leader: Option<LeaderHint>) -> ServiceError {
-    match Word::from_text(word).map(|word| word.row().advice) {
-        Some(Advice::Retry) => ServiceError::NotSent { why: NotSent::Unreachable(detail.to_owned()), leader },
-        Some(Advice::Ask) | None => ServiceError::Unknown { why: format!("{word}: {detail}"), leader },
-        Some(Advice::GiveUp) => ServiceError::Internal(format!("{word}: {detail}")),
-    }
 }
 
 fn never_connected(status: &Status) -> bool {

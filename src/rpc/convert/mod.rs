@@ -3,7 +3,6 @@
 #[macro_use]
 mod table;
 
-mod answers;
 mod calls;
 mod documents;
 mod error;
@@ -23,11 +22,9 @@ pub(super) use error::{
     AsInvalid, decided, error_from_status, error_from_wire, error_to_status, error_to_wire, hold_ended, not_understood,
     reply_to_answer,
 };
-pub(super) use outcome::{dry_run_answer, dry_run_reply};
-pub(super) use queries::Question;
+pub(super) use queries::{Question, subscription};
 pub(super) use requests::{
-    acquire_of_one, dry_run, open_session, read_dry_run, stream_acquire, stream_acquire_set, stream_alter,
-    stream_close, stream_release,
+    acquire_of_one, open_session, stream_acquire, stream_acquire_set, stream_alter, stream_close, stream_release,
 };
 pub(super) use scalars::{lock_key, namespace, required};
 pub(super) use table::Wire;

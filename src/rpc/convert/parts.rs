@@ -1,10 +1,9 @@
 //! The small messages that many others have: locks, claims, modes, what a caller says of itself.
 
-use super::scalars::{required, shared};
+use super::scalars::required;
 use super::table::Wire;
 use crate::model::{Access, Claim, Invalid, LockKey, Metadata, Mode, Parent, Patience, Position, RequestId, Totals};
 use crate::rpc::pb;
-use crate::service::LeaderHint;
 
 wire_messages! {
     LockKey = LockKey { namespace, name }
@@ -12,23 +11,13 @@ wire_messages! {
     Position = Position { index, n }
     RequestId = RequestId { session, number }
     Totals = Totals { sessions, locks, holders, waiters, grants }
+    // A caller need not say anything of itself. Its bounds are the node's to check, for callers of every kind.
+    Metadata = Metadata { who, why, host, pid, process, trace } || default
 }
 
 wire_oneof! { Claim = claim::Who in Claim.who { Request(request), Lease(lease) } }
 
-// Bounds are the node's to check, for callers of every kind.
 wire_leaves! {
-    Metadata: pb::Metadata, metadata => {
-        let Metadata { who, why, host, pid, process, trace } = metadata;
-        let (who, why, host, pid) = (who.to_wire(), why.to_wire(), host.to_wire(), *pid);
-        pb::Metadata { who, why, host, pid, process: process.to_wire(), trace: trace.to_wire() }
-    }, (_, pb::Metadata { who, why, host, pid, process, trace }) => {
-        let (who, why, host) = (shared(who), shared(why), shared(host));
-        Ok(Metadata { who, why, host, pid, process: shared(process), trace: shared(trace) })
-    };
-    // A caller need not say anything of itself.
-    Metadata: Option<pb::Metadata>, metadata => Some(metadata.to_wire()),
-        (field, wire) => wire.map_or_else(|| Ok(Metadata::default()), |wire| Wire::from_wire(field, wire));
     Access: pb::Mode, access => {
         let how = match *access {
             Access { mode: Mode::Exclusive, limit: _ } => pb::mode::How::Exclusive(pb::Empty {}),
@@ -58,19 +47,6 @@ wire_leaves! {
 must_be_set!(Access: pb::Mode, Mode: pb::Mode);
 
 wire_whole! {
-    Metadata: pb::Metadata, "metadata";
     Access: pb::Mode, "mode";
     Mode: pb::Mode, "mode";
-}
-
-impl From<&LeaderHint> for pb::Leader {
-    fn from(LeaderHint { node, client }: &LeaderHint) -> Self {
-        Self { node: *node, client: client.clone() }
-    }
-}
-
-impl From<pb::Leader> for LeaderHint {
-    fn from(pb::Leader { node, client }: pb::Leader) -> Self {
-        Self { node, client }
-    }
 }

@@ -1,13 +1,13 @@
 //! What exactly was in the way, as errors carry it, both ways.
 
-use super::table::{Wire, read_set};
-use crate::limits;
+use super::table::Wire;
 use crate::model::{DeadlockLink, Invalid, Refusal};
 use crate::rpc::pb;
-use crate::rpc::pb::error::Refusal as Why;
 use crate::service::{LeaderHint, NotSent, ServiceError};
 
 wire_messages! {
+    LeaderHint = Leader { node, client }
+    Invalid = InvalidValue { field, bound, value }
     DeadlockLink = DeadlockLink { session, owner, who, what_for, lock, why }
 }
 
@@ -44,69 +44,26 @@ wire_oneof! {
     }
 }
 
-/// The beginning of a text, of at most so many bytes, which ends between two characters.
-pub(super) fn beginning(text: &str, bytes_max: usize) -> &str {
-    let end = (0..=bytes_max.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
-    text.get(..end.unwrap_or_default()).unwrap_or_default()
-}
-
-/// A text that another program made, in the length that an error has a place for.
-fn cut(text: &str) -> String {
-    beginning(text, limits::ERROR_TEXT_BYTES_MAX).to_owned()
-}
-
-/// How long the caller is asked to pause.
-pub(super) fn pause_ms(error: &ServiceError) -> u64 {
-    let ServiceError::NotSent { why, leader: _ } = error else { return 0 };
-    match why {
-        NotSent::Overloaded { pause_ms } | NotSent::RateExceeded { pause_ms, .. } => *pause_ms,
-        NotSent::NotLeader | NotSent::NoLeader | NotSent::Unreachable(_) | NotSent::Detached => 0,
+wire_oneof! {
+    ServiceError = error::Refusal {
+        NotSent { why + leader },
+        Unknown { why + leader },
+        Invalid(invalid),
+        Refused(refused),
+        Forbidden { why },
+        EventsMissed = MissedEvents { why, resume },
+        Stopping,
+        Internal(text),
     }
 }
 
-/// What was in the way.
-pub(super) fn why(error: &ServiceError) -> Why {
-    match error {
-        ServiceError::NotSent { why, leader: _ } => match why {
-            NotSent::NotLeader => Why::NotLeader(pb::Empty {}),
-            NotSent::NoLeader => Why::NoLeader(pb::Empty {}),
-            NotSent::Unreachable(text) => Why::Unreachable(cut(text)),
-            NotSent::Overloaded { pause_ms: _ } => Why::Overloaded(pb::Empty {}),
-            NotSent::Detached => Why::Detached(pb::Empty {}),
-            NotSent::RateExceeded { a_second, pause_ms: _ } => Why::RateExceeded(*a_second),
-        },
-        ServiceError::Unknown { why, leader: _ } => Why::Unknown(cut(why)),
-        ServiceError::Invalid(Invalid { field, bound, value }) => {
-            Why::Invalid(pb::InvalidValue { field: cut(field), bound: cut(bound), value: cut(value) })
-        }
-        ServiceError::Refused(refusal) => Why::Refused(refusal.to_wire()),
-        ServiceError::Forbidden { why } => Why::Forbidden(cut(why)),
-        ServiceError::EventsMissed { why, resume } => {
-            Why::EventsMissed(pb::MissedEvents { why: cut(why), resume: resume.to_wire() })
-        }
-        ServiceError::Stopping => Why::Stopping(pb::Empty {}),
-        ServiceError::Internal(text) => Why::Internal(cut(text)),
+wire_oneof! {
+    NotSent = not_sent::Why in NotSent.why {
+        NotLeader,
+        NoLeader,
+        Unreachable(text),
+        Overloaded { pause_ms },
+        Detached,
+        RateExceeded = ExceededRate { a_second, pause_ms },
     }
-}
-
-/// The error that this was made from.
-pub(super) fn read(why: Why, leader: Option<LeaderHint>, pause_ms: u64) -> Result<ServiceError, Invalid> {
-    let not_sent = match why {
-        Why::NotLeader(pb::Empty {}) => NotSent::NotLeader,
-        Why::NoLeader(pb::Empty {}) => NotSent::NoLeader,
-        Why::Unreachable(text) => NotSent::Unreachable(text),
-        Why::Overloaded(pb::Empty {}) => NotSent::Overloaded { pause_ms },
-        Why::Detached(pb::Empty {}) => NotSent::Detached,
-        Why::RateExceeded(a_second) => NotSent::RateExceeded { a_second, pause_ms },
-        Why::Unknown(why) => return Ok(ServiceError::Unknown { why, leader }),
-        Why::Invalid(pb::InvalidValue { field, bound, value }) => return Ok(Invalid { field, bound, value }.into()),
-        Why::Refused(refusal) => return Refusal::from_wire("refused", refusal).map(ServiceError::Refused),
-        Why::Forbidden(why) => return Ok(ServiceError::Forbidden { why }),
-        Why::EventsMissed(pb::MissedEvents { why, resume }) => {
-            return Ok(ServiceError::EventsMissed { why, resume: read_set("resume", resume)? });
-        }
-        Why::Stopping(pb::Empty {}) => return Ok(ServiceError::Stopping),
-        Why::Internal(text) => return Ok(ServiceError::Internal(text)),
-    };
-    Ok(ServiceError::NotSent { why: not_sent, leader })
 }

@@ -1,10 +1,10 @@
 //! Commands as they come in from callers, and as a client sends them.
 
-use super::scalars::{lock_key, required};
+use super::scalars::required;
 use super::table::Wire;
 use crate::model::{
-    Access, Acquire, Alter, Alteration, Command, EndSession, Extras, FencingToken, Invalid, LockKey, LockName, Manage,
-    Managing, Namespace, OpenSession, Query, Release, RequestId, SessionId, Setting, SmallMap,
+    Access, Acquire, Alter, Alteration, Command, EndSession, Extras, Invalid, LockName, Manage, Managing, Namespace,
+    OpenSession, Release, RequestId, SessionId, Setting, SmallMap,
 };
 use crate::rpc::pb;
 use crate::service::{Call, ClaimRef};
@@ -23,7 +23,7 @@ wire_oneof! {
     Managing = manage_request::What {
         SetLimit { limit },
         RemoveLimit,
-        BreakHold = Break { token, why } without dry_run,
+        BreakHold = Break { token, why },
         Ask = Ask { token, why },
         HandOver = HandOver { token, to },
     }
@@ -31,13 +31,11 @@ wire_oneof! {
 
 wire_messages! {
     EndSession = EndSessionRequest { namespace, session, why }
-}
-
-wire_shapes! {
-    Manage { lock: LockKey { namespace, name: lock }, what } = ManageRequest { namespace, lock, what }
-    Extras { reentry, fairness: unfair, delay_ms, value, parent, deadlock: wait_in_cycles, at_least_ms, at_most_ms, cached }
-        = Extras { reentry, unfair, delay_ms, value, parent, wait_in_cycles, at_least_ms, at_most_ms, cached }
-    ClaimRef { lock: LockKey { namespace, name: lock }, claim } = WaitOutcomeRequest { namespace, lock, claim }
+    Manage = ManageRequest { lock, what }
+    ClaimRef = WaitOutcomeRequest { lock, claim }
+    Extras = Extras {
+        reentry, delay_ms, value, parent, at_least_ms, at_most_ms, cached; unfair: fairness, wait_in_cycles: deadlock
+    }
 }
 
 /// `read: context: Type, Model { shape } = Message { fields; (two fields): together }`, as in `wire_shapes`, where a stream or
@@ -140,23 +138,4 @@ plain_calls! {
     Manage: ManageRequest;
     EndSession: EndSessionRequest;
     ChangeSetting: ChangeSettingRequest;
-}
-
-/// The question that a dry run asks; `None` for what is to be done.
-pub(in crate::rpc) fn read_dry_run(asked: &pb::ManageRequest) -> Result<Option<Query>, Invalid> {
-    use pb::manage_request::What;
-    let pb::ManageRequest { namespace, lock, what: Some(What::BreakHold(pb::Break { token, why: _, dry_run: true })) } =
-        asked
-    else {
-        return Ok(None);
-    };
-    let lock = lock_key(namespace, lock)?;
-    Ok(Some(Query::WouldBreak { lock, token: FencingToken::from_u64(*token)? }))
-}
-
-/// A break of this hold as a dry run.
-pub(in crate::rpc) fn dry_run(LockKey { namespace, name }: &LockKey, token: FencingToken) -> pb::ManageRequest {
-    let of_hold = pb::Break { token: token.as_u64(), why: String::new(), dry_run: true };
-    let what = Some(pb::manage_request::What::BreakHold(of_hold));
-    pb::ManageRequest { namespace: namespace.to_wire(), lock: name.to_wire(), what }
 }

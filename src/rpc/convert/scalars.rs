@@ -83,8 +83,8 @@ wire_leaves! {
     // The name alone: the reader of the whole message adds the namespace.
     LockKey: String, lock => lock.name.to_string(), (_, text) => lock_key("", &text);
     // Empty means none.
-    Option<LockKey>: String, lock => lock.as_ref().map(|lock| lock.name.to_string()).unwrap_or_default(),
-        (_, text) => (!text.is_empty()).then(|| lock_key("", &text)).transpose();
+    Option<Arc<str>>: String, text => text.as_deref().unwrap_or_default().to_owned(),
+        (_, text) => Ok((!text.is_empty()).then(|| text.into()));
     u128: String, number => format!("{number:032x}"), (field, text) => hex(field, &text);
     // Empty means none.
     Option<u128>: String, number => number.as_ref().map(u128::to_wire).unwrap_or_default(),
@@ -112,7 +112,7 @@ wire_leaves! {
 must_be_set!(FencingToken: u64, u64: u64, u32: u32, Principal: String, Reason: String);
 
 /// One allocation for a text, none for an empty one.
-pub(super) fn shared(text: String) -> Arc<str> {
+fn shared(text: String) -> Arc<str> {
     if text.is_empty() { Arc::default() } else { text.into() }
 }
 

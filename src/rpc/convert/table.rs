@@ -93,57 +93,44 @@ macro_rules! wire_whole {
     )* };
 }
 
-/// `Model = Message { fields of the same name; wire name: model name }`, and after a `+` what the message lacks and its
-/// reader adds.
+/// `Model = Message { fields of the same name; wire name: model name }`. The part of a message must be set, or stands for the
+/// model's default where a `|| default` follows.
 macro_rules! wire_messages {
+    (@absent $model:ty: $wire:ty) => { must_be_set!($model: $wire); };
+    (@absent $model:ty: $wire:ty, default) => {
+        wire_leaves! {
+            $model: Option<$wire>, value => Some(value.to_wire()),
+                (field, wire) => wire.map_or_else(|| Ok(Self::default()), |wire| Wire::from_wire(field, wire));
+        }
+    };
     ($(
-        $model:ident = $wire:ident { $($same:ident),* $(; $($from:ident: $to:ident),+)? } $(+ $added:ident)?
+        $model:ident $(<$of:ident>)? = $wire:ident { $($same:ident),* $(; $($from:ident: $to:ident),+)? } $(|| $absent:ident)?
     )*) => { $(
         wire_leaves! {
-            $model: pb::$wire, model => {
-                let $model { $($same,)* $($($to,)+)? $($added: _)? } = model;
+            $model $(<$of>)?: pb::$wire, model => {
+                let $model { $($same,)* $($($to,)+)? } = model;
                 pb::$wire { $($same: Wire::to_wire($same),)* $($($from: Wire::to_wire($to),)+)? }
             }, (_, pb::$wire { $($same,)* $($($from,)+)? }) => Ok($model {
                 $($same: Wire::from_wire(stringify!($same), $same)?,)*
                 $($($to: Wire::from_wire(stringify!($from), $from)?,)+)?
-                $($added: Default::default(),)?
             });
         }
-        must_be_set!($model: pb::$wire);
-        wire_whole!($model: pb::$wire, "message";);
-    )* };
-}
-
-/// `Model { shape } = Message { fields }`: the shape is a pattern and an expression at once, over the names of the
-/// message's fields.
-macro_rules! wire_shapes {
-    ($($model:ident $shape:tt = $wire:ident { $($field:ident),* })*) => { $(
-        wire_leaves! {
-            $model: pb::$wire, model => {
-                let $model $shape = model;
-                pb::$wire { $($field: Wire::to_wire($field)),* }
-            }, (_, pb::$wire { $($field),* }) => {
-                $(let $field = Wire::from_wire(stringify!($field), $field)?;)*
-                Ok($model $shape)
-            };
-        }
-        must_be_set!($model: pb::$wire);
-        wire_whole!($model: pb::$wire, "message";);
+        wire_messages!(@absent $model $(<$of>)?: pb::$wire $(, $absent)?);
+        wire_whole!($model $(<$of>)?: pb::$wire, "message";);
     )* };
 }
 
 /// `Model = module::Oneof { Variant, Variant(part), Variant { field }, Variant = Message { as above } }`. A variant without
-/// anything is an empty message; `without` names a flag of the message that must not be set. `in Message.field` is a message
-/// that has nothing but the choice. A field after a `+` is not in the message: its reader adds it.
+/// anything is an empty message. `in Message.field` is a message that has nothing but the choice. A field after a `+` is not in
+/// the message: its reader adds it.
 macro_rules! wire_oneof {
     (@to) => { pb::Empty {} };
     (@to ($value:ident)) => { Wire::to_wire($value) };
     (@to { $value:ident }) => { Wire::to_wire($value) };
-    (@to = $wire:ident { $($same:ident),* $(; $($from:ident: $to:ident),+)? } $($flag:ident)?) => {
+    (@to = $wire:ident { $($same:ident),* $(; $($from:ident: $to:ident),+)? }) => {
         pb::$wire {
             $($same: Wire::to_wire($same),)*
             $($($from: Wire::to_wire($to),)+)?
-            $($flag: false,)?
         }
     };
     (@from $read:ident $model:ident $variant:ident) => {{ let pb::Empty {} = $read; $model::$variant }};
@@ -154,12 +141,9 @@ macro_rules! wire_oneof {
         $model::$variant { $value: Wire::from_wire(stringify!($value), $read)?, $($added: Default::default())? }
     };
     (@from $read:ident $model:ident $variant:ident
-        = $wire:ident { $($same:ident),* $(; $($from:ident: $to:ident),+)? $(+ $added:ident)? } $($flag:ident)?
+        = $wire:ident { $($same:ident),* $(; $($from:ident: $to:ident),+)? $(+ $added:ident)? }
     ) => {{
-        let pb::$wire { $($same,)* $($($from,)+)? $($flag)? } = $read;
-        $(if $flag {
-            return Err(Invalid::new(stringify!($flag), "false in what is to be done", true));
-        })?
+        let pb::$wire { $($same,)* $($($from,)+)? } = $read;
         $model::$variant {
             $($same: Wire::from_wire(stringify!($same), $same)?,)*
             $($($to: Wire::from_wire(stringify!($from), $from)?,)+)?
@@ -168,18 +152,18 @@ macro_rules! wire_oneof {
     }};
     ($model:ident = $module:ident::$oneof:ident $(in $message:ident.$field:ident)? { $(
         $variant:ident $(($value:ident))? $({ $only:ident $(+ $lacks:ident)? })?
-        $(= $wire:ident { $($same:ident),* $(; $($from:ident: $to:ident),+)? $(+ $added:ident)? } $(without $flag:ident)?)?
+        $(= $wire:ident { $($same:ident),* $(; $($from:ident: $to:ident),+)? $(+ $added:ident)? })?
     ),* $(,)? }) => {
         wire_leaves! {
             $model: pb::$module::$oneof, choice => match choice { $(
                 $model::$variant $(($value))? $({ $only $(, $lacks: _)? })?
                 $({ $($same,)* $($($to,)+)? $($added: _)? })? => pb::$module::$oneof::$variant(wire_oneof!(
-                    @to $(($value))? $({ $only })? $(= $wire { $($same),* $(; $($from: $to),+)? } $($flag)?)?
+                    @to $(($value))? $({ $only })? $(= $wire { $($same),* $(; $($from: $to),+)? })?
                 )),
             )* }, (_, choice) => Ok(match choice { $(
                 pb::$module::$oneof::$variant(read) => wire_oneof!(
                     @from read $model $variant $(($value))? $({ $only $(+ $lacks)? })?
-                    $(= $wire { $($same),* $(; $($from: $to),+)? $(+ $added)? } $($flag)?)?
+                    $(= $wire { $($same),* $(; $($from: $to),+)? $(+ $added)? })?
                 ),
             )* });
         }

@@ -18,34 +18,13 @@ use super::{
 use crate::model::{
     About, Acquire, Alter, Claim, Command, EndSession, Event, FencingToken, Grant, Handle, Instance, Invalid,
     LeaseRequestId, ListFilter, ListShow, LockName, LogTime, Manage, Metadata, Mode, Namespace, OpenSession, Outcome,
-    Owner, Patience, Position, Query, QueryReply, QueryResult, Reason, Refusal, Release, Reply, RequestId, SessionId,
-    SmallMap, TakeLease, Totals, WallTime,
+    Owner, Patience, Position, Query, QueryReply, Reason, Refusal, Release, Reply, RequestId, SessionId, SmallMap,
+    TakeLease, Totals, WallTime,
 };
 use crate::rpc::pb;
 use crate::service::{
     Call, Freshness, LeaderHint, NotSent, Proof, Role, Scope, ServiceError, Status, Subscription, TABLE, Word,
 };
-
-fn over_the_wire(answered: QueryReply) -> Result<QueryReply, ServiceError> {
-    let of = Namespace::parse("team-a").expect("legal");
-    let back = match &answered.answer {
-        QueryResult::Checked(_) => pb::CheckReply::try_from((&of, answered))?.try_into(),
-        QueryResult::Lock(view) => pb::InspectReply::try_from((&view.lock.namespace.clone(), answered))?.try_into(),
-        QueryResult::Locks(_) => pb::ListReply::try_from((&of, answered))?.try_into(),
-        QueryResult::Sessions(_) => pb::SessionsReply::try_from((&of, answered))?.try_into(),
-        QueryResult::Claim { .. } => pb::ClaimReply::try_from((&of, answered))?.try_into(),
-        QueryResult::Totals(_) => pb::TotalsReply::try_from((&of, answered))?.try_into(),
-        QueryResult::Explained(_) => pb::ExplainReply::try_from((&of, answered))?.try_into(),
-        QueryResult::Tokens(_) => pb::TokensReply::try_from((&of, answered))?.try_into(),
-        QueryResult::History(_) => pb::HistoryReply::try_from((&of, answered))?.try_into(),
-        QueryResult::Documents(_) => pb::FindDocumentsReply::try_from((&of, answered))?.try_into(),
-        QueryResult::Pings(_) => pb::PingsReply::try_from((&of, answered))?.try_into(),
-        QueryResult::WouldBreak(_) => {
-            Reply::try_from(pb::Reply::from(&super::dry_run_reply(answered)?)).map(super::dry_run_answer)
-        }
-    };
-    back.map_err(ServiceError::Invalid)
-}
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
@@ -65,7 +44,7 @@ proptest! {
     #[test]
     fn refusals_read_back_from_a_status(index in any::<u64>(), stamp in any::<u64>(), refusal in refusal()) {
         let reply = Reply::new(index, LogTime(stamp), Outcome::Refused(refusal));
-        let status = reply_to_answer("default", &reply).expect_err("a refusal is an error of its call");
+        let status = reply_to_answer(&reply).expect_err("a refusal is an error of its call");
         prop_assert_eq!(decided(&status), Some(reply));
     }
 
@@ -92,37 +71,34 @@ proptest! {
         (number, rows) in (any::<u64>(), 1..=1000_u32),
         after in proptest::option::of(any::<(u64, u32)>()),
     ) {
-        macro_rules! reads_back {
-            ($message:ident, $query:expr) => {
-                let question = Question::new($query, Freshness::Stale);
-                let asked = pb::$message::try_from(&question).expect("its own");
-                prop_assert_eq!(Question::try_from(asked), Ok(question));
-            };
-        }
         let (namespace, name) = (lock.namespace.clone(), lock.name.clone());
         let request = RequestId { session, number };
         let position = after.map(|(index, n)| Position { index, n });
-        reads_back!(CheckRequest, Query::Check { lock: lock.clone(), token });
-        reads_back!(InspectRequest, Query::Inspect { lock: lock.clone() });
-        reads_back!(TokensRequest, Query::Tokens { lock: lock.clone() });
-        reads_back!(TotalsRequest, Query::Totals);
-        reads_back!(SessionsRequest, Query::Sessions { namespace: namespace.clone(), after: Some(session), rows });
-        for about in [About::Lock(lock.clone()), About::Session(session), About::Request(request)] {
-            reads_back!(ExplainRequest, Query::Explain(about));
-        }
-        for lock in [Some(lock), None] {
-            reads_back!(ClaimRequest, Query::Claim { lock, claim: Claim::Request(request) });
-        }
+        let mut asked = vec![
+            Query::Check { lock: lock.clone(), token },
+            Query::WouldBreak { lock: lock.clone(), token },
+            Query::Inspect { lock: lock.clone() },
+            Query::Tokens { lock: lock.clone() },
+            Query::Totals,
+            Query::Sessions { namespace: namespace.clone(), after: Some(session), rows },
+        ];
+        let abouts = [About::Lock(lock.clone()), About::Session(session), About::Request(request)];
+        asked.extend(abouts.map(Query::Explain));
+        asked.extend([Some(lock), None].map(|lock| Query::Claim { lock, claim: Claim::Request(request) }));
         for name in [Some(name), None] {
             let (namespace, lock) = (namespace.clone(), name.clone());
-            reads_back!(HistoryRequest, Query::History { namespace: namespace.clone(), lock, after: position, rows });
+            asked.push(Query::History { namespace: namespace.clone(), lock, after: position, rows });
             let (show, older_than_ms, prefix) = (ListShow::Held, number, "fr".to_owned());
-            let filter = ListFilter { namespace, prefix, show, older_than_ms, after: name, rows };
-            reads_back!(ListRequest, Query::List(filter));
+            asked.push(Query::List(ListFilter { namespace, prefix, show, older_than_ms, after: name, rows }));
+        }
+        for query in asked {
+            let question = Question { query, freshness: Freshness::Stale };
+            let read = Question::try_from(pb::QueryRequest::from(&question)).and_then(Question::bounded);
+            prop_assert_eq!(read, Ok(question));
         }
     }
 
-    /// A subscription arrives as it was asked for; of a session the wire has all events, also for a reader of its end alone.
+    /// A subscription arrives as it was asked for.
     #[test]
     fn subscriptions_read_back(
         (lock, session) in (lock(), session()),
@@ -130,25 +106,25 @@ proptest! {
         cluster_id in proptest::option::of(any::<u128>()),
     ) {
         let after = after.map(|(index, n)| Position { index, n });
-        let whole = Scope::Session(session);
         let locks = Scope::Namespace { namespace: lock.namespace.clone(), prefix: lock.name.to_string() };
         let all = Scope::Namespace { namespace: lock.namespace, prefix: String::new() };
-        let scopes = [locks, all, whole.clone(), Scope::SessionEnd(session), Scope::Holds(session)];
+        let scopes = [locks, all, Scope::Session(session), Scope::SessionEnd(session), Scope::Holds(session)];
         for scope in scopes {
             let asked = pb::WatchRequest::from(&Subscription { scope: scope.clone(), after, cluster_id });
-            let scope = if scope == Scope::SessionEnd(session) { whole.clone() } else { scope };
-            prop_assert_eq!(Subscription::try_from(asked), Ok(Subscription { scope, after, cluster_id }));
+            prop_assert_eq!(super::subscription(asked), Ok(Subscription { scope, after, cluster_id }));
         }
-        let bare = Subscription::try_from(pb::WatchRequest::default()).expect("legal");
+        let everything = pb::watch_request::Scope::Namespace(pb::NamespaceScope::default());
+        let bare = super::subscription(pb::WatchRequest { scope: Some(everything), ..Default::default() });
         let everything = Scope::Namespace { namespace: Namespace::default(), prefix: String::new() };
-        prop_assert_eq!(bare, Subscription { scope: everything, after: None, cluster_id: None });
+        prop_assert_eq!(bare, Ok(Subscription { scope: everything, after: None, cluster_id: None }));
+        prop_assert_eq!(super::subscription(pb::WatchRequest::default()).expect_err("refused").field, "scope");
     }
 
     /// An answer reads back as it was written.
     #[test]
     fn answers_read_back(index in any::<u64>(), now in any::<u64>(), answer in answer()) {
         let answered = QueryReply { index, now: LogTime(now), answer };
-        prop_assert_eq!(over_the_wire(answered.clone()), Ok(answered));
+        prop_assert_eq!(QueryReply::try_from(pb::QueryReply::from(&answered)), Ok(answered));
     }
 
     /// A change of a hold and an act from outside arrive as they were asked, on a stream and as calls.
@@ -300,9 +276,16 @@ fn what_is_unknown_or_out_of_bounds_is_refused_by_its_field() {
     for end in [0, 99] {
         assert_eq!(super::stream_close(session, end).expect_err("refused").field, "end");
     }
-    let list = |rows, prefix| pb::ListRequest { rows, prefix, ..Default::default() };
-    let field = |asked: pb::ListRequest| Question::try_from(asked).expect_err("refused").field;
-    let page = Question::try_from(list(0, String::new())).expect("legal").query;
+    let asked = |query| {
+        let question = Question::from_wire("question", pb::QueryRequest { query, freshness: 0 });
+        question.and_then(Question::bounded)
+    };
+    let list = |rows, prefix| {
+        asked(Some(pb::query_request::Query::List(pb::ListFilter { rows, prefix, ..Default::default() })))
+    };
+    let field = |refused: Result<Question, Invalid>| refused.expect_err("refused").field;
+    assert_eq!(field(asked(None)), "query");
+    let page = list(0, String::new()).expect("legal").query;
     assert!(matches!(page, Query::List(ListFilter { rows, .. }) if rows == crate::limits::PAGE_ROWS_MAX as u32));
     assert_eq!(field(list(1 << 20, String::new())), "rows");
     assert_eq!(field(list(1, "x".repeat(256))), "prefix");

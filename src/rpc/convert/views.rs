@@ -1,9 +1,11 @@
 //! What others may know of holders, waiters, sessions, documents and the cluster.
 
+use super::scalars::required;
 use super::table::Wire;
 use crate::model::{
-    Access, Arrival, BreakReport, Closing, Document, ExplainedWait, GrantFacts, HistoryRecord, HolderView, Invalid,
-    LockSummary, Obstacle, Participant, ProcessPing, SessionView, WaiterView,
+    Arrival, BreakReport, Checked, Closing, Document, ExplainedWait, Explanation, GrantFacts, HistoryPage,
+    HistoryRecord, HolderView, Invalid, LockSummary, LockView, Obstacle, Page, Participant, ProcessPing, SessionView,
+    ValidTokens, WaiterView,
 };
 use crate::rpc::pb;
 use crate::service::{MemberChange, NodeStatus, Status};
@@ -15,43 +17,39 @@ wire_messages! {
     Closing = Closing { token, who, left_ms; until_ms: until }
     LockSummary = LockSummary { lock, kind, limit, holders, waiters, oldest, delay_ms, value }
     SessionView = SessionSummary {
-        session, metadata, ttl_ms, disconnected, leaderless_ms, holds, waits; opened_ms: opened, deadline_ms: deadline
-    } + namespace
+        session, namespace, metadata, ttl_ms, disconnected, leaderless_ms, holds, waits; opened_ms: opened, deadline_ms: deadline
+    }
     ExplainedWait = ExplainedWait { lock, place, sequence, waiter, parent, waits_for; until_ms: until }
     Obstacle = Obstacle { lock, why, sequence, who }
     Participant = Participant { session, owner, metadata, token, mode, health, recalled; since_ms: since, ends_ms: ends }
     Document = Document { lock, state, ts, process, who, why, term, token, native; when_ms: when }
     ProcessPing = ProcessPing { process; ping_ms: ping }
     NodeStatus = NodeStatus { id, role, client, peer, http, applied, healthy, version, features }
-}
-
-wire_shapes! {
-    GrantFacts {
-        arrival: Arrival { sequence, queued }, fairness: barging, set, passing, owner, principal, who, why
-    } = GrantFacts { sequence, queued, barging, set, passing, owner, principal, who, why }
-    Status {
-        cluster, cluster_id, peers_id, node, leader, term, log_time: log_time_ms, applied, nodes, totals, ttl_ms_min,
-        ttl_ms_max, features, timing_ms: [heartbeat_ms, election_min_ms, election_max_ms], closed_ms
-    } = StatusReply {
-        cluster, cluster_id, peers_id, node, leader, term, log_time_ms, applied, nodes, totals, ttl_ms_min,
-        ttl_ms_max, features, heartbeat_ms, election_min_ms, election_max_ms, closed_ms
+    Status = StatusReply {
+        cluster, cluster_id, peers_id, node, leader, term, applied, nodes, totals, ttl_ms_min, ttl_ms_max, features, closed_ms;
+        log_time_ms: log_time, timing: timing_ms
     }
+    Arrival = Arrival { sequence, queued }
+    GrantFacts = GrantFacts { arrival, set, passing, owner, principal, who, why; barging: fairness }
+    HistoryRecord = HistoryRecord { event, mode, limit, grant, previous, before, hash }
+    Checked = Checked { state, lowest_valid }
+    LockView = LockView { lock, kind, limit, holders, waiters, delay_ms, closed, value, free }
+    Explanation = Explanation { chain, freed_by, more }
+    ValidTokens = ValidTokens { lock, seen, tokens, next }
+    HistoryPage = HistoryPage { records, next, floor }
+    Page<LockSummary> = LockPage { rows, more }
+    Page<SessionView> = SessionPage { rows, more }
+    Page<Document> = DocumentPage { rows, more }
+    Page<ProcessPing> = PingPage { rows, more }
 }
 
 wire_leaves! {
-    // A record has the limit beside the mode; the wire has both in one.
-    HistoryRecord: pb::HistoryRecord, record => {
-        let HistoryRecord { event, mode, limit, grant, previous, before, hash } = record;
-        let mode = mode.map(|mode| Access { mode, limit: *limit }.to_wire());
-        let (event, grant) = (event.to_wire(), grant.to_wire());
-        let (previous, before, hash) = (previous.to_wire(), before.to_wire(), hash.to_wire());
-        pb::HistoryRecord { event, mode, grant, previous, before, hash }
-    }, (_, pb::HistoryRecord { event, mode, grant, previous, before, hash }) => {
-        let (mode, limit) = Option::<Access>::from_wire("mode", mode)?.map(|Access { mode, limit }| (mode, limit)).unzip();
-        let (event, grant) = (Wire::from_wire("event", event)?, Wire::from_wire("grant", grant)?);
-        let (previous, before) = (Wire::from_wire("previous", previous)?, Wire::from_wire("before", before)?);
-        let (limit, hash) = (limit.flatten(), Wire::from_wire("hash", hash)?);
-        Ok(HistoryRecord { event, mode, limit, grant, previous, before, hash })
+    [u64; 3]: Option<pb::Timing>, timing_ms => {
+        let [heartbeat_ms, election_min_ms, election_max_ms] = *timing_ms;
+        Some(pb::Timing { heartbeat_ms, election_min_ms, election_max_ms })
+    }, (field, timing) => {
+        let pb::Timing { heartbeat_ms, election_min_ms, election_max_ms } = required(field, timing)?;
+        Ok([heartbeat_ms, election_min_ms, election_max_ms])
     };
 }
 

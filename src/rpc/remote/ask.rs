@@ -8,7 +8,7 @@ use crate::model::{
     Command, EndSession, Handle, Invalid, LogTime, Manage, Outcome, Query, QueryReply, RenewalTarget, Reply, SessionId,
     Setting,
 };
-use crate::rpc::convert::{Question, Wire, decided, dry_run, dry_run_answer, error_from_status, not_understood};
+use crate::rpc::convert::{Question, Wire, decided, error_from_status, not_understood};
 use crate::rpc::pb;
 use crate::rpc::pb::client_frame::Body;
 use crate::service::{Call, ClaimRef, Freshness, Proof, RenewalCall, ServiceError};
@@ -112,32 +112,11 @@ impl RemoteService {
     }
 
     pub(super) async fn question(&self, query: Query, freshness: Freshness) -> Result<QueryReply, ServiceError> {
-        let question = Question::new(query, freshness);
-        /// Asks over the call of this name, with this message.
-        macro_rules! ask {
-            ($service:ident.$call:ident, $message:ident) => {{
-                let asked = pb::$message::try_from(&question)?;
-                let send = |asked, at| async move { answer($service(at).$call(asked).await) };
-                self.shared.endpoints.ask(Effect::Reads, asked, send).await
-            }};
-        }
-        match &question.query {
-            Query::Check { .. } => ask!(locks.check, CheckRequest),
-            Query::Inspect { .. } => ask!(locks.inspect, InspectRequest),
-            Query::List(_) => ask!(locks.list, ListRequest),
-            Query::Sessions { .. } => ask!(locks.sessions, SessionsRequest),
-            Query::Claim { .. } => ask!(locks.claim, ClaimRequest),
-            Query::Explain(_) => ask!(locks.explain, ExplainRequest),
-            Query::Tokens { .. } => ask!(locks.tokens, TokensRequest),
-            Query::History { .. } => ask!(locks.history, HistoryRequest),
-            Query::Totals => ask!(locks.totals, TotalsRequest),
-            Query::Documents { .. } => ask!(documents.find, FindDocumentsRequest),
-            Query::Pings { .. } => ask!(documents.pings, PingsRequest),
-            Query::WouldBreak { lock, token } => {
-                let send = |asked, at| async move { reply(locks(at).manage(asked).await) };
-                self.shared.endpoints.ask(Effect::Reads, dry_run(lock, *token), send).await.map(dry_run_answer)
-            }
-        }
+        let send = |asked: pb::QueryRequest, at| async move {
+            let answered = locks(at).query(asked).await.map_err(|status| error_from_status(&status))?;
+            QueryReply::from_wire("reply", answered.into_inner()).map_err(not_understood)
+        };
+        self.shared.endpoints.ask(Effect::Reads, Question { query, freshness }.to_wire(), send).await
     }
 }
 
@@ -174,11 +153,4 @@ fn released(answered: Result<Response<pb::ReleaseReply>, Status>) -> Result<Repl
         }
         Err(status) => decided(&status).ok_or_else(|| error_from_status(&status)),
     }
-}
-
-fn answer<R>(answered: Result<Response<R>, Status>) -> Result<QueryReply, ServiceError>
-where
-    QueryReply: TryFrom<R, Error = Invalid>,
-{
-    answered.map_err(|status| error_from_status(&status))?.into_inner().try_into().map_err(not_understood)
 }

@@ -363,5 +363,5 @@ impl LockService for RemoteService {
 
 /// Who leads, if it is not the node that said so.
 fn led_elsewhere(hello: &pb::ServerHello) -> Option<LeaderHint> {
-    hello.leader.clone().map(LeaderHint::from).filter(|leader| leader.node != hello.node)
+    LeaderHint::from_wire("leader", hello.leader.clone()).ok().filter(|leader| leader.node != hello.node)
 }

@@ -273,7 +273,7 @@ impl Stream {
                 biased;
                 frame = incoming.message() => match frame {
                     Ok(Some(pb::ServerFrame { body: Some(Told::MoveTo(pb::MoveTo { leader })), .. })) => {
-                        return Box::pin(self.sent_away(leader.map(Into::into), incoming)).await;
+                        return Box::pin(self.sent_away(LeaderHint::from_wire("leader", leader).ok(), incoming)).await;
                     }
                     Ok(Some(frame)) => {
                         if let Err(over) = self.told(frame) {

@@ -14,6 +14,11 @@ use crate::rpc::pb::server_frame::Body;
 use crate::rpc::{GROUP, PROTOCOL_MAX, PROTOCOL_MIN, pb};
 use crate::service::{LockService, NotSent, ServiceError};
 
+/// The cluster that a client expects, if it names one.
+pub(super) fn expected_cluster(hello: &pb::ClientHello) -> Result<Option<u128>, Invalid> {
+    Wire::from_wire("cluster_id", hello.cluster_id.clone())
+}
+
 impl<S: LockService> SessionStream<S> {
     /// Reads the client's hello and answers it, or refuses what cannot be spoken.
     pub(super) async fn greet(&mut self, incoming: &mut Streaming<pb::ClientFrame>) -> Result<(), End> {
@@ -52,7 +57,7 @@ impl<S: LockService> SessionStream<S> {
     /// The protocol that both speak.
     fn check(&mut self, hello: &pb::ClientHello) -> Result<u32, End> {
         self.namespace = namespace(&hello.namespace).map_err(End::Refused)?;
-        if let Some(expected) = hello.expected_cluster().map_err(End::Refused)? {
+        if let Some(expected) = expected_cluster(hello).map_err(End::Refused)? {
             let no_leader = || End::Unread(Box::new(error_to_status(&ServiceError::not_sent(NotSent::NoLeader))));
             let own = self.info.cluster_id.borrow().ok_or_else(no_leader)?;
             if expected != own {

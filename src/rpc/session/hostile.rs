@@ -4,6 +4,7 @@
 use prost::Message;
 use tokio::sync::{mpsc, watch};
 
+use super::hello::expected_cluster;
 use super::{Bound, Outgoing, SessionStream};
 use crate::codec::hostile::{Sample, attack, frugal, kept};
 use crate::limits;
@@ -62,7 +63,7 @@ fn taken(at: &str, bytes: &[u8]) -> bool {
     let Ok(frame) = protobuf::read::<pb::ClientFrame, AsInvalid>(bytes) else { return false };
     if at == "hello" {
         let Some(Body::Hello(hello)) = frame.body else { return false };
-        return hello.expected_cluster().is_ok();
+        return expected_cluster(&hello).is_ok();
     }
     let (mut stream, mut answers) = stream_with_room(limits::STREAM_FRAMES_WAITING_MAX);
     if at == "bound" {

@@ -1,12 +1,13 @@
 //! Errors: every kind reads back, and the largest fits the headers that every client takes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::mem::discriminant;
 
 use prost::Message;
+use prost_types::Any;
 use tonic::Code;
+use tonic_types::pb::{ErrorInfo, RetryInfo, Status as RichStatus};
 
-use super::super::error::{Any, ErrorInfo, RetryInfo, RichStatus};
 use super::super::{decided, error_from_status, error_from_wire, error_to_status, error_to_wire, reply_to_answer};
 use crate::limits;
 use crate::model::{
@@ -14,6 +15,7 @@ use crate::model::{
     LockName, LockValue, LogTime, Metadata, Mode, Namespace, Outcome, Owner, Position, Principal, QuotaKind, Reason,
     Refusal, Reply, SessionId, WaitReason,
 };
+use crate::rpc::pb;
 use crate::service::{LeaderHint, NotSent, ServiceError, TABLE, Word};
 
 /// Text of this length that is escaped wherever that is possible.
@@ -142,7 +144,8 @@ fn in_headers(status: &tonic::Status) -> usize {
 /// fits the eight kibibytes that every client takes. `lost` alone is not sent so: our client finds it by its own clock.
 #[test]
 fn every_error_reads_back_and_fits() {
-    let (mut words, mut kinds, mut largest) = (BTreeSet::from([Word::Lost.row().text]), Vec::new(), 0);
+    let (mut words, mut largest) = (BTreeSet::from([Word::Lost.row().text]), 0);
+    let (mut kinds, mut refused, mut not_sent) = (HashSet::new(), HashSet::new(), HashSet::new());
     for error in all() {
         let (status, wire) = (error_to_status(&error), error_to_wire(&error));
         assert_eq!(error_from_status(&status), error);
@@ -153,17 +156,25 @@ fn every_error_reads_back_and_fits() {
         assert!(status.message().len() >= limits::ERROR_TEXT_BYTES_MIN.min(error.to_string().len()), "{error}");
         largest = largest.max(bytes);
         words.insert(error.word().row().text);
-        let kind = discriminant(&wire.refusal.expect("what was in the way"));
-        if !kinds.contains(&kind) {
-            kinds.push(kind);
+        let refusal = wire.refusal.expect("what was in the way");
+        kinds.insert(discriminant(&refusal));
+        if let pb::error::Refusal::Refused(pb::Refused { why: Some(why) }) = &refusal {
+            refused.insert(discriminant(why));
+        }
+        if let pb::error::Refusal::NotSent(pb::NotSent { why: Some(why) }) = &refusal {
+            not_sent.insert(discriminant(why));
         }
     }
     assert!(limits::ERROR_STATUS_BYTES_MAX / 2 < largest, "only {largest} bytes: none was large");
     assert_eq!(words, TABLE.iter().map(|row| row.text).collect(), "an error of the table was not tried");
     let file = include_str!("../../../../proto/lockkeeper/v1/error.proto");
-    let choices =
-        file.split("oneof refusal {").nth(1).and_then(|rest| rest.split("\n  }").next()).expect("its choices");
-    assert_eq!(kinds.len(), choices.lines().filter(|line| line.ends_with(';')).count(), "a kind was not tried");
+    let choices = |oneof: &str| {
+        let choices = file.split(oneof).nth(1).and_then(|rest| rest.split("\n  }").next()).expect("its choices");
+        choices.lines().filter(|line| line.ends_with(';')).count()
+    };
+    let tried = (kinds.len(), refused.len(), not_sent.len());
+    let all = (choices("oneof refusal {"), choices("message Refused {"), choices("message NotSent {"));
+    assert_eq!(tried, all, "a kind was not tried");
 }
 
 /// A text that has no end is cut, between two characters; nothing else of its error is lost.
@@ -221,7 +232,7 @@ fn a_client_without_our_messages_reads_words() {
 fn a_refused_call_names_its_entry() {
     for refusal in refusals() {
         let reply = Reply::new(77, LogTime(5_000), Outcome::Refused(refusal));
-        let status = reply_to_answer("default", &reply).expect_err("a refusal");
+        let status = reply_to_answer(&reply).expect_err("a refusal");
         assert_eq!(decided(&status), Some(reply));
     }
 }

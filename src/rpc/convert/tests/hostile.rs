@@ -77,24 +77,14 @@ impl Server {
             "ManageRequest" => call(bytes, |asked| locks.manage(asked)),
             "ChangeSettingRequest" => call(bytes, |asked| admin.change_setting(asked)),
             "EndSessionRequest" => call(bytes, |asked| locks.end_session(asked)),
-            "CheckRequest" => call(bytes, |asked| locks.check(asked)),
-            "InspectRequest" => call(bytes, |asked| locks.inspect(asked)),
-            "ListRequest" => call(bytes, |asked| locks.list(asked)),
-            "SessionsRequest" => call(bytes, |asked| locks.sessions(asked)),
-            "ClaimRequest" => call(bytes, |asked| locks.claim(asked)),
-            "ExplainRequest" => call(bytes, |asked| locks.explain(asked)),
-            "TotalsRequest" => call(bytes, |asked| locks.totals(asked)),
+            "QueryRequest" => call(bytes, |asked| locks.query(asked)),
             "WatchRequest" => call(bytes, |asked| locks.watch(asked)),
             "WaitRequest" => call(bytes, |asked| locks.wait(asked)),
-            "HistoryRequest" => call(bytes, |asked| locks.history(asked)),
-            "TokensRequest" => call(bytes, |asked| locks.tokens(asked)),
             "WatchTokensRequest" => call(bytes, |asked| locks.watch_tokens(asked)),
             "TransferRequest" => call(bytes, |asked| admin.transfer(asked)),
             "RaiseFeaturesRequest" => call(bytes, |asked| admin.raise_features(asked)),
             "ChangeMembersRequest" => read::<pb::ChangeMembersRequest, MemberChange>(bytes),
             "DocumentRequest" => call(bytes, |asked| documents.change(asked)),
-            "FindDocumentsRequest" => call(bytes, |asked| documents.find(asked)),
-            "PingsRequest" => call(bytes, |asked| documents.pings(asked)),
             other => panic!("{other}: no such request"),
         }
     }
@@ -222,12 +212,12 @@ fn acts() -> Vec<Sample> {
     use pb::renewal::Target;
     let (namespace, lock, handle) = texts();
     let (token, why) = (77, "stuck".to_owned());
-    let manage = |what| pb::ManageRequest { namespace: namespace.clone(), lock: lock.clone(), what: Some(what) };
     let key = Some(pb::LockKey { namespace: String::new(), name: lock.clone() });
+    let manage = |what| pb::ManageRequest { lock: key.clone(), what: Some(what) };
     let targets = [
         Target::Session(SESSION),
         Target::Lease(pb::LeaseTarget { lock: key.clone(), lease_ms: 9_000 }),
-        Target::Hold(pb::HoldTarget { lock: key, session: SESSION, token, lease_ms: 9_000 }),
+        Target::Hold(pb::HoldTarget { lock: key.clone(), session: SESSION, token, lease_ms: 9_000 }),
     ];
     let renewals = targets.map(|target| pb::Renewal { target: Some(target), handle: handle.clone(), attempt: 5 });
     let join = MemberChange::Add { node: 4, client: "a:1".to_owned(), peer: "a:2".to_owned() };
@@ -235,7 +225,7 @@ fn acts() -> Vec<Sample> {
     vec![
         whole("RenewRequest", pb::RenewRequest { namespace: String::new(), renewals: renewals.into() }),
         whole("ManageRequest", manage(What::SetLimit(7))),
-        whole("ManageRequest", manage(What::BreakHold(pb::Break { token, why: why.clone(), dry_run: true }))),
+        whole("ManageRequest", manage(What::BreakHold(pb::Break { token, why: why.clone() }))),
         whole("ManageRequest", manage(What::Ask(pb::Ask { token, why: why.clone() }))),
         whole("ChangeSettingRequest", pb::ChangeSettingRequest::from(&Setting::TtlMax(3_600_000))),
         whole("EndSessionRequest", pb::EndSessionRequest { namespace: namespace.clone(), session: SESSION, why }),
@@ -249,47 +239,57 @@ fn acts() -> Vec<Sample> {
 
 /// Questions.
 fn questions() -> Vec<Sample> {
-    let (namespace, lock, _) = texts();
+    use pb::query_request::Query as Asked;
+    let (namespace, name, _) = texts();
     let freshness = pb::Freshness::Stale.into();
-    let rows = 20;
-    let after = Some(pb::Position { index: 8, n: 2 });
-    let named = || (namespace.clone(), lock.clone());
-    let of = |name: &str, build: &dyn Fn(String, String) -> Vec<u8>| {
-        let (namespace, lock) = named();
-        (name.to_owned(), build(namespace, lock))
-    };
-    let list = pb::ListRequest {
+    let (rows, after) = (20, Some(pb::Position { index: 8, n: 2 }));
+    let lock = || pb::LockKey { namespace: namespace.clone(), name: name.clone() };
+    let token_of = || pb::TokenOf { lock: Some(lock()), token: 77 };
+    let list = pb::ListFilter {
         prefix: "fr".to_owned(),
         show: pb::ListShow::Held.into(),
         older_than_ms: 9,
         after: Some("fa".to_owned()),
         rows,
-        freshness,
         namespace: namespace.clone(),
     };
-    let about = Some(pb::explain_request::About::Request(pb::RequestId { session: SESSION, number: 3 }));
-    let scope = Some(pb::watch_request::Scope::Prefix("fr".to_owned()));
-    let watch = pb::WatchRequest { scope, after, cluster_id: "03".repeat(16), ..Default::default() };
-    vec![
-        whole("ListRequest", list),
-        whole("SessionsRequest", pb::SessionsRequest { namespace: namespace.clone(), after: Some(3), rows, freshness }),
-        whole("ExplainRequest", pb::ExplainRequest { namespace: namespace.clone(), about, freshness }),
-        whole("TotalsRequest", pb::TotalsRequest { namespace: namespace.clone(), freshness }),
-        whole("WatchRequest", watch),
-        of("CheckRequest", &|namespace, lock| {
-            pb::CheckRequest { namespace, lock, token: 77, freshness }.encode_to_vec()
-        }),
-        of("InspectRequest", &|namespace, lock| pb::InspectRequest { namespace, lock, freshness }.encode_to_vec()),
-        of("ClaimRequest", &|namespace, lock| {
-            pb::ClaimRequest { namespace, lock, claim: claim(), freshness }.encode_to_vec()
-        }),
-        of("WaitRequest", &|namespace, lock| pb::WaitRequest { namespace, lock, wait_ms: Some(5) }.encode_to_vec()),
-        of("HistoryRequest", &|namespace, lock| {
-            pb::HistoryRequest { namespace, lock, after, rows, freshness }.encode_to_vec()
-        }),
-        of("TokensRequest", &|namespace, lock| pb::TokensRequest { namespace, lock, freshness }.encode_to_vec()),
-        of("WatchTokensRequest", &|namespace, lock| pb::WatchTokensRequest { namespace, lock }.encode_to_vec()),
-    ]
+    let about = Some(pb::about::About::Request(pb::RequestId { session: SESSION, number: 3 }));
+    let history = pb::HistoryFilter { namespace: namespace.clone(), lock: Some(name.clone()), after, rows };
+    let mut asked = vec![
+        Asked::List(list),
+        Asked::Sessions(pb::SessionsFilter { namespace: namespace.clone(), after: Some(3), rows }),
+        Asked::Explain(pb::About { about }),
+        Asked::Totals(pb::Empty {}),
+        Asked::Check(token_of()),
+        Asked::WouldBreak(token_of()),
+        Asked::Inspect(lock()),
+        Asked::Claim(pb::ClaimOf { lock: Some(lock()), claim: claim() }),
+        Asked::History(history),
+        Asked::Tokens(lock()),
+    ];
+    use pb::{documents_filter, pings_filter};
+    for which in [
+        documents_filter::Which::Named(name.clone()),
+        documents_filter::Which::Stamped("07".repeat(12)),
+        documents_filter::Which::After(name.clone()),
+    ] {
+        asked.push(Asked::Documents(pb::DocumentsFilter { namespace: String::new(), which: Some(which), rows: 5 }));
+    }
+    let process = "h:27017:1:2".to_owned();
+    for which in [pings_filter::Which::Of(process.clone()), pings_filter::Which::After(process)] {
+        asked.push(Asked::Pings(pb::PingsFilter { namespace: String::new(), which: Some(which), rows: 5 }));
+    }
+    let ask = |query| whole("QueryRequest", pb::QueryRequest { freshness, query: Some(query) });
+    let mut samples: Vec<_> = asked.into_iter().map(ask).collect();
+    let prefix = pb::NamespaceScope { namespace: namespace.clone(), prefix: "fr".to_owned() };
+    let scope = Some(pb::watch_request::Scope::Namespace(prefix));
+    let lock = || name.clone();
+    samples.extend([
+        whole("WatchRequest", pb::WatchRequest { scope, after, cluster_id: "03".repeat(16) }),
+        whole("WaitRequest", pb::WaitRequest { namespace: namespace.clone(), lock: lock(), wait_ms: Some(5) }),
+        whole("WatchTokensRequest", pb::WatchTokensRequest { namespace: namespace.clone(), lock: lock() }),
+    ]);
+    samples
 }
 
 /// Locks as documents.
@@ -310,25 +310,9 @@ fn documents() -> Vec<Sample> {
         What::SwapValue(swap),
         What::Confirm(pb::Confirm { lock: lock.clone(), ts: ts.clone() }),
     ];
-    let freshness = pb::Freshness::Linearizable.into();
     let asked =
         |what| pb::DocumentRequest { namespace: namespace.clone(), age_ms: 4, since_ms: Some(3), what: Some(what) };
-    let mut samples: Vec<_> = changes.map(|what| whole("DocumentRequest", asked(what))).into();
-    use pb::{find_documents_request, pings_request};
-    let process = "h:27017:1:2".to_owned();
-    for which in [
-        find_documents_request::Which::Lock(lock.clone()),
-        find_documents_request::Which::Ts(ts),
-        find_documents_request::Which::After(lock),
-    ] {
-        let find = pb::FindDocumentsRequest { namespace: String::new(), which: Some(which), rows: 5, freshness };
-        samples.push(whole("FindDocumentsRequest", find));
-    }
-    for which in [pings_request::Which::Process(process.clone()), pings_request::Which::After(process)] {
-        let pings = pb::PingsRequest { namespace: String::new(), which: Some(which), rows: 5, freshness };
-        samples.push(whole("PingsRequest", pings));
-    }
-    samples
+    changes.map(|what| whole("DocumentRequest", asked(what))).into()
 }
 
 /// Every kind of request that a node serves.
@@ -343,40 +327,12 @@ async fn hostile_requests_of_clients_are_served_or_refused() {
 fn understood(name: &str, bytes: &[u8]) -> bool {
     match name {
         "Reply" => read::<pb::Reply, Reply>(bytes),
-        "CheckReply" => read::<pb::CheckReply, QueryReply>(bytes),
-        "InspectReply" => read::<pb::InspectReply, QueryReply>(bytes),
-        "ListReply" => read::<pb::ListReply, QueryReply>(bytes),
-        "SessionsReply" => read::<pb::SessionsReply, QueryReply>(bytes),
-        "ClaimReply" => read::<pb::ClaimReply, QueryReply>(bytes),
-        "TotalsReply" => read::<pb::TotalsReply, QueryReply>(bytes),
-        "ExplainReply" => read::<pb::ExplainReply, QueryReply>(bytes),
-        "TokensReply" => read::<pb::TokensReply, QueryReply>(bytes),
-        "HistoryReply" => read::<pb::HistoryReply, QueryReply>(bytes),
-        "FindDocumentsReply" => read::<pb::FindDocumentsReply, QueryReply>(bytes),
-        "PingsReply" => read::<pb::PingsReply, QueryReply>(bytes),
+        "QueryReply" => read::<pb::QueryReply, QueryReply>(bytes),
         "Event" => read::<pb::Event, Event>(bytes),
         "StatusReply" => read::<pb::StatusReply, Status>(bytes),
         "Error" => pb::Error::decode(bytes).map(|error| drop(error_from_wire(&error))).is_ok(),
         other => panic!("{other}: no such answer"),
     }
-}
-
-fn written(answered: QueryReply) -> Result<Sample, ServiceError> {
-    let of = Namespace::default();
-    Ok(match &answered.answer {
-        QueryResult::Checked(_) => whole("CheckReply", pb::CheckReply::try_from((&of, answered))?),
-        QueryResult::Lock(_) => whole("InspectReply", pb::InspectReply::try_from((&of, answered))?),
-        QueryResult::Locks(_) => whole("ListReply", pb::ListReply::try_from((&of, answered))?),
-        QueryResult::Sessions(_) => whole("SessionsReply", pb::SessionsReply::try_from((&of, answered))?),
-        QueryResult::Claim { .. } => whole("ClaimReply", pb::ClaimReply::try_from((&of, answered))?),
-        QueryResult::Totals(_) => whole("TotalsReply", pb::TotalsReply::try_from((&of, answered))?),
-        QueryResult::Explained(_) => whole("ExplainReply", pb::ExplainReply::try_from((&of, answered))?),
-        QueryResult::Tokens(_) => whole("TokensReply", pb::TokensReply::try_from((&of, answered))?),
-        QueryResult::History(_) => whole("HistoryReply", pb::HistoryReply::try_from((&of, answered))?),
-        QueryResult::Documents(_) => whole("FindDocumentsReply", pb::FindDocumentsReply::try_from((&of, answered))?),
-        QueryResult::Pings(_) => whole("PingsReply", pb::PingsReply::try_from((&of, answered))?),
-        QueryResult::WouldBreak(_) => whole("Reply", pb::Reply::from(&super::super::dry_run_reply(answered)?)),
-    })
 }
 
 /// Some of each kind, drawn the same each time.
@@ -386,7 +342,8 @@ fn answers() -> Vec<Sample> {
     for number in 0..DRAWN as u64 {
         let answer = answer().new_tree(&mut runner).expect("drawn").current();
         if number % 2 == 0 {
-            samples.push(written(QueryReply { index: number, now: LogTime(9), answer }).expect("fits"));
+            let answered = QueryReply { index: number, now: LogTime(9), answer };
+            samples.push(whole("QueryReply", pb::QueryReply::from(&answered)));
         }
         let (subject, kind) = happening().new_tree(&mut runner).expect("drawn").current();
         let namespace = subject.lock().map(|lock| lock.namespace.clone());

@@ -67,7 +67,8 @@ pub(super) fn samples() -> Vec<Sample> {
     let session = Some(proof());
     let closed = pb::CloseSessionRequest { namespace: namespace.clone(), session: session.clone(), lost: true };
     let renewed = pb::KeepAliveRequest { namespace: namespace.clone(), session: session.clone(), attempt: 4 };
-    let settled = pb::WaitOutcomeRequest { namespace: namespace.clone(), lock: lock.clone(), claim: claim() };
+    let key = Some(pb::LockKey { namespace: namespace.clone(), name: lock.clone() });
+    let settled = pb::WaitOutcomeRequest { lock: key, claim: claim() };
     let mut samples = vec![
         whole("AcquireRequest", leased),
         whole("AcquireRequest", held),

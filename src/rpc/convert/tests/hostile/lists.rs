@@ -38,9 +38,9 @@ async fn many_short_elements_take_no_more_memory_than_others() {
 /// The same for an answer: a page is as long as the longest that can be asked for.
 #[test]
 fn many_short_records_of_an_answer_are_counted() {
-    let answer = [0x22, 0].repeat(50_000);
-    let read = frugal("HistoryReply", answer.len(), || understood("HistoryReply", &answer));
+    let answer = full_of_elements(&[10, 1], 50_000);
+    let read = frugal("QueryReply", answer.len(), || understood("QueryReply", &answer));
     assert!(!read, "too many");
-    let refused = protobuf::read::<pb::HistoryReply, AsInvalid>(&answer[..]).expect_err("too many");
+    let refused = protobuf::read::<pb::QueryReply, AsInvalid>(&answer[..]).expect_err("too many");
     assert_eq!(refused.message(), "records: at most 1000, got 50000");
 }
