@@ -38,9 +38,10 @@ const fn lists(message: &str) -> &'static [List] {
         list(name, path, LIST_ELEMENTS_MAX)
     }
     match message.as_bytes() {
-        b"ClientFrame" => const { &[of_client("features", &[2, 3]), of_client("members", &[12, 3])] },
-        b"CommandRequest" => const { &[of_client("members", &[4, 3])] },
-        b"RenewRequest" => const { &[of_client("renewals", &[2])] },
+        b"ClientFrame" => const { &[of_client("features", &[2, 3]), of_client("others", &[3, 4, 7])] },
+        b"Command" => const { &[of_client("others", &[4, 7])] },
+        b"Acquire" => const { &[of_client("others", &[7])] },
+        b"RenewRequest" => const { &[of_client("renewals", &[1])] },
         b"AppendRequest" => const { &[list("entries", &[4], REPLICATION_ENTRIES_MAX as usize)] },
         b"QueryReply" => {
             const WAITS_FOR_MAX: usize = EXPLAINED_WAITS_MAX * EXPLAINED_OBSTACLES_MAX;
@@ -52,7 +53,7 @@ const fn lists(message: &str) -> &'static [List] {
                     list("rows", &[5, 1], PAGE_ROWS_MAX),
                     list("rows", &[6, 1], PAGE_ROWS_MAX),
                     list("members", &[7, 1, 8, 1], LOCKS_A_SET_MAX),
-                    list("links", &[7, 1, 19, 11, 7, 1], CYCLE_LINKS_MAX),
+                    list("links", &[7, 1, 19, 9, 7, 1], CYCLE_LINKS_MAX),
                     list("chain", &[9, 1], EXPLAINED_WAITS_MAX),
                     list("waits_for", &[9, 1, 7], WAITS_FOR_MAX),
                     list("freed_by", &[9, 2], WAITS_FOR_MAX),
@@ -60,13 +61,13 @@ const fn lists(message: &str) -> &'static [List] {
                     list("rows", &[12, 1], PAGE_ROWS_MAX),
                     list("rows", &[13, 1], PAGE_ROWS_MAX),
                     list("members", &[14, 8, 1], LOCKS_A_SET_MAX),
-                    list("links", &[14, 19, 11, 7, 1], CYCLE_LINKS_MAX),
+                    list("links", &[14, 19, 9, 7, 1], CYCLE_LINKS_MAX),
                 ]
             }
         }
-        b"Error" => const { &[list("links", &[11, 7, 1], CYCLE_LINKS_MAX)] },
+        b"Error" => const { &[list("links", &[9, 7, 1], CYCLE_LINKS_MAX)] },
         b"Reply" => {
-            const { &[list("members", &[8, 1], LOCKS_A_SET_MAX), list("links", &[19, 11, 7, 1], CYCLE_LINKS_MAX)] }
+            const { &[list("members", &[8, 1], LOCKS_A_SET_MAX), list("links", &[19, 9, 7, 1], CYCLE_LINKS_MAX)] }
         }
         b"RenewReply" => {
             const MEMBERS: usize = LIST_ELEMENTS_MAX * LOCKS_A_SET_MAX;
@@ -75,7 +76,7 @@ const fn lists(message: &str) -> &'static [List] {
                 &[
                     list("replies", &[1], LIST_ELEMENTS_MAX),
                     list("members", &[1, 8, 1], MEMBERS),
-                    list("links", &[1, 19, 11, 7, 1], LINKS),
+                    list("links", &[1, 19, 9, 7, 1], LINKS),
                 ]
             }
         }
@@ -224,7 +225,7 @@ mod tests {
                 ["message", name, ..] => message = name,
                 ["rpc", _, ..] => {
                     let asked = line.split(['(', ')']).nth(1).expect("what is asked");
-                    requests.push(asked.trim_start_matches("stream "));
+                    requests.push(asked.trim_start_matches("stream ").trim_start_matches(".lockkeeper.v1."));
                 }
                 [before @ .., kind, _, "=", number] if number.ends_with(';') => {
                     let Ok(number) = number.trim_end_matches(';').parse() else { continue };

@@ -139,6 +139,16 @@ impl Command {
         }
     }
 
+    /// The session's request that may have to wait for a lock, with the name of the first lock that it asks for.
+    #[must_use]
+    pub fn may_wait(&self) -> Option<(&LockName, RequestId)> {
+        if let Command::Acquire(acquire) = self {
+            return acquire.locks.keys().next().map(|name| (name, acquire.request));
+        }
+        let Command::Alter(alter) = self else { return None };
+        Some((&alter.name, alter.request))
+    }
+
     /// The feature level that it needs: below it, some voter may run a build that cannot decode or apply it.
     #[must_use]
     pub fn feature(&self) -> u32 {
@@ -286,9 +296,10 @@ impl Acquire {
 }
 
 /// How a lock is held. New variants are added at the end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Mode {
     /// Alone.
+    #[default]
     Exclusive,
     /// Together with other shared holders.
     Shared,

@@ -5,9 +5,9 @@ use std::pin::Pin;
 use futures_util::Stream;
 use tonic::{Request, Response, Status};
 
-use super::convert::{error_to_status, reply_to_answer};
+use super::convert::{Wire, error_to_status};
 use super::pb;
-use crate::service::{Call, Download, LockService, MemberChange};
+use crate::service::{Download, LockService, MemberChange};
 
 /// `Admin` over any service.
 pub(super) struct Admin<S> {
@@ -18,7 +18,7 @@ pub(super) struct Admin<S> {
 impl<S: LockService> pb::admin_server::Admin for Admin<S> {
     async fn status(&self, _: Request<pb::StatusRequest>) -> Result<Response<pb::StatusReply>, Status> {
         let status = self.service.status().await.map_err(|error| error_to_status(&error))?;
-        Ok(Response::new((&status).into()))
+        Ok(Response::new(status.to_wire()))
     }
 
     async fn transfer(&self, request: Request<pb::TransferRequest>) -> Result<Response<pb::TransferReply>, Status> {
@@ -36,18 +36,12 @@ impl<S: LockService> pb::admin_server::Admin for Admin<S> {
         Ok(Response::new(pb::RaiseFeaturesReply {}))
     }
 
-    async fn change_setting(&self, request: Request<pb::ChangeSettingRequest>) -> Result<Response<pb::Reply>, Status> {
-        let call = Call::try_from(request.into_inner()).map_err(|invalid| error_to_status(&invalid.into()))?;
-        let reply = self.service.submit(call).await.map_err(|error| error_to_status(&error))?;
-        reply_to_answer(&reply).map(Response::new)
-    }
-
     async fn change_members(
         &self,
         request: Request<pb::ChangeMembersRequest>,
     ) -> Result<Response<pb::ChangeMembersReply>, Status> {
-        let change =
-            MemberChange::try_from(request.into_inner()).map_err(|invalid| error_to_status(&invalid.into()))?;
+        let change = MemberChange::from_wire("change", request.into_inner())
+            .map_err(|invalid| error_to_status(&invalid.into()))?;
         self.service.change_members(change).await.map_err(|error| error_to_status(&error))?;
         Ok(Response::new(pb::ChangeMembersReply {}))
     }

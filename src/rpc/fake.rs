@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use super::server::{routes, serve};
 use crate::model::{
-    Acquire, Attachment, Checked, Command, Event, FencingToken, Grant, Invalid, LockName, LockView, LogTime, Outcome,
+    Acquire, Attachment, Checked, Command, Event, FencingToken, Grant, LockName, LockView, LogTime, Namespace, Outcome,
     Page, Place, Query, QueryReply, QueryResult, Refusal, RenewalTarget, Reply, SessionId, TokenState,
 };
 use crate::service::{
@@ -215,7 +215,7 @@ impl LockService for Fake {
 }
 
 pub(super) fn lock(name: &str) -> crate::model::LockKey {
-    super::convert::lock_key("", name).map_err(|invalid: Invalid| invalid.to_string()).expect("a legal name")
+    crate::model::LockKey { namespace: Namespace::default(), name: LockName::parse(name).expect("a legal name") }
 }
 
 /// A node with nothing but its client port.

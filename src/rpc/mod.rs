@@ -9,7 +9,6 @@ mod admin;
 mod calls;
 mod connect;
 mod convert;
-mod documents;
 #[cfg(test)]
 mod fake;
 mod naming;

@@ -11,11 +11,9 @@ use tonic::transport::Server;
 use tonic::transport::server::{Connected, Router};
 
 use super::admin::Admin;
-use super::documents::Documents;
 use super::naming::Named;
 use super::pb;
 use super::pb::admin_server::AdminServer;
-use super::pb::documents_server::DocumentsServer;
 use super::pb::locks_server::LocksServer;
 use super::tasks::Tasks;
 use super::tls::TlsSettings;
@@ -66,15 +64,11 @@ pub async fn routes<S: LockService>(
     let locks = LocksServer::new(locks)
         .max_decoding_message_size(limits::FRAME_BYTES_MAX)
         .max_encoding_message_size(limits::ANSWER_BYTES_MAX);
-    let documents = DocumentsServer::new(Documents { service: service.clone() })
-        .max_decoding_message_size(limits::FRAME_BYTES_MAX)
-        .max_encoding_message_size(limits::ANSWER_BYTES_MAX);
     let admin = AdminServer::new(Admin { service })
         .max_decoding_message_size(limits::FRAME_BYTES_MAX)
         .max_encoding_message_size(limits::ANSWER_BYTES_MAX);
     let (health, health_service) = tonic_health::server::health_reporter();
     health.set_serving::<LocksServer<Locks<S>>>().await;
-    health.set_serving::<DocumentsServer<Documents<S>>>().await;
     health.set_serving::<AdminServer<Admin<S>>>().await;
     // Clients of some languages ask by the older name of the service alone.
     let (reflection, older_reflection) = (reflected().build_v1()?, reflected().build_v1alpha()?);
@@ -84,7 +78,6 @@ pub async fn routes<S: LockService>(
     }
     let router = server
         .add_service(Named::new(locks, cluster_id.clone()))
-        .add_service(Named::new(documents, cluster_id.clone()))
         .add_service(Named::new(admin, cluster_id.clone()))
         .add_service(Named::new(health_service, cluster_id.clone()))
         .add_service(Named::new(reflection, cluster_id.clone()))
@@ -98,7 +91,6 @@ fn reflected() -> tonic_reflection::server::Builder<'static> {
         .register_encoded_file_descriptor_set(pb::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .with_service_name(pb::locks_server::SERVICE_NAME)
-        .with_service_name(pb::documents_server::SERVICE_NAME)
         .with_service_name(pb::admin_server::SERVICE_NAME)
         .with_service_name(tonic_health::pb::health_server::SERVICE_NAME)
 }

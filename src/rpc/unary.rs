@@ -11,16 +11,15 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::calls::Calls;
-use super::convert::{Question, Wire, error_to_status, lock_key, namespace, reply_to_answer, required, subscription};
+use super::convert::{Question, Wire, error_to_status, required, subscription};
 use super::pb;
+use super::pb::command::Command as Asked;
 use super::session::{Outgoing, SessionStream};
 use super::tasks::Tasks;
 use super::tokens::{TokenStream, token_stream};
 use crate::limits;
-use crate::model::{FencingToken, Handle, Invalid, LockKey, Query, QueryReply, QueryResult, RenewalTarget, SessionId};
-use crate::service::{
-    Call, ClaimRef, Events, Freshness, LockService, Proof, RenewalCall, Scope, ServerInfo, ServiceError, Subscription,
-};
+use crate::model::{Invalid, LockKey, Query, QueryReply, QueryResult};
+use crate::service::{ClaimRef, Events, Freshness, LockService, Scope, ServerInfo, ServiceError, Subscription};
 
 /// `Locks` over any service.
 pub(super) struct Locks<S> {
@@ -32,21 +31,12 @@ pub(super) struct Locks<S> {
     calls: Calls<S>,
 }
 
-pub(super) type Answers<T> = Result<Response<T>, Status>;
+type Answers<T> = Result<Response<T>, Status>;
 
 impl<S: LockService> Locks<S> {
     pub(super) fn new(service: S, info: ServerInfo, stop: watch::Receiver<bool>, tasks: Tasks) -> Self {
         let calls = Calls::new(service.clone(), tasks.clone(), info.node);
         Self { service, info, stop, tasks, calls }
-    }
-
-    async fn submit<M>(&self, message: M) -> Answers<pb::Reply>
-    where
-        Call: TryFrom<M, Error = Invalid>,
-    {
-        let call = Call::try_from(message).map_err(refused)?;
-        let reply = self.service.submit(call).await.map_err(|error| error_to_status(&error))?;
-        reply_to_answer(&reply).map(Response::new)
     }
 
     /// Runs what has no deadline of its own until the node stops.
@@ -97,35 +87,13 @@ async fn may_be_free(events: &mut Events, lock: &LockKey) -> Result<bool, Servic
     }
 }
 
-pub(super) fn refused(invalid: Invalid) -> Status {
+/// Waits until the node stops.
+async fn stopped(mut stop: watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stopped| *stopped).await;
+}
+
+fn refused(invalid: Invalid) -> Status {
     error_to_status(&ServiceError::Invalid(invalid))
-}
-
-fn renewal(namespace_text: &str, renewal: pb::Renewal) -> Result<RenewalCall, Invalid> {
-    let handle = Handle::parse(&renewal.handle)?;
-    let proof = |handle, of: &str| Ok(Proof::Handle { handle, namespace: namespace(of)? });
-    let (target, proven) = match required("target", renewal.target)? {
-        pb::renewal::Target::Session(session) => {
-            (RenewalTarget::Session(SessionId::from_u64(session)?), proof(handle, namespace_text)?)
-        }
-        pb::renewal::Target::Lease(pb::LeaseTarget { lock, lease_ms }) => {
-            let lock = required("lock", lock)?;
-            let of = if lock.namespace.is_empty() { namespace_text } else { &lock.namespace };
-            (RenewalTarget::Lease { lock: lock_key(of, &lock.name)?, handle, lease_ms }, Proof::Trusted)
-        }
-        pb::renewal::Target::Hold(pb::HoldTarget { lock, session, token, lease_ms }) => {
-            let lock = required("lock", lock)?;
-            let of = if lock.namespace.is_empty() { namespace_text } else { &lock.namespace };
-            let (lock, session) = (lock_key(of, &lock.name)?, SessionId::from_u64(session)?);
-            let token = FencingToken::from_u64(token)?;
-            (RenewalTarget::Hold { lock, session, token, lease_ms }, proof(handle, of)?)
-        }
-    };
-    Ok(RenewalCall { target, proof: proven, attempt: renewal.attempt })
-}
-
-fn renewals(asked: pb::RenewRequest) -> Result<Vec<RenewalCall>, Invalid> {
-    asked.renewals.into_iter().map(|one| renewal(&asked.namespace, one)).collect()
 }
 
 /// Events as they come, until the subscription is cut or the node stops.
@@ -137,7 +105,7 @@ fn event_stream(events: Events, stop: watch::Receiver<bool>) -> EventStream {
             _ = stop.wait_for(|stopped| *stopped) => Err(ServiceError::Stopping),
         };
         Some(match next {
-            Ok(event) => (Ok(pb::Event::from(&event)), Some((events, stop))),
+            Ok(event) => (Ok(event.to_wire()), Some((events, stop))),
             Err(error) => (Err(error_to_status(&error)), None),
         })
     }))
@@ -161,64 +129,49 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
         Ok(Response::new(ReceiverStream::new(frames).map(|frame: Outgoing| frame.map(|frame| *frame))))
     }
 
-    async fn open_session(&self, request: Request<pb::OpenSessionRequest>) -> Answers<pb::OpenSessionReply> {
+    async fn open_session(&self, request: Request<pb::OpenSession>) -> Answers<pb::OpenSessionReply> {
         self.calls.open(request.into_inner()).await.map(Response::new)
     }
 
-    async fn keep_alive(&self, request: Request<pb::KeepAliveRequest>) -> Answers<pb::KeepAliveReply> {
+    async fn keep_alive(&self, request: Request<pb::Renewal>) -> Answers<pb::KeepAliveReply> {
         self.calls.keep_alive(request.into_inner()).await.map(Response::new)
     }
 
-    async fn acquire(&self, request: Request<pb::AcquireRequest>) -> Answers<pb::AcquireReply> {
-        let mut stop = self.stop.clone();
-        let stopped = async move { drop(stop.wait_for(|stopped| *stopped).await) };
-        self.calls.acquire(request.into_inner(), stopped).await.map(Response::new)
+    async fn acquire(&self, request: Request<pb::Acquire>) -> Answers<pb::AcquireReply> {
+        self.calls.acquire(request.into_inner(), stopped(self.stop.clone())).await.map(Response::new)
     }
 
-    async fn release(&self, request: Request<pb::ReleaseRequest>) -> Answers<pb::ReleaseReply> {
+    async fn release(&self, request: Request<pb::Release>) -> Answers<pb::Reply> {
         self.calls.release(request.into_inner()).await.map(Response::new)
     }
 
-    async fn close_session(&self, request: Request<pb::CloseSessionRequest>) -> Answers<pb::CloseSessionReply> {
-        self.calls.close(request.into_inner()).await.map(Response::new)
+    async fn close_session(&self, request: Request<pb::CloseSession>) -> Answers<pb::Reply> {
+        self.calls.answered(Asked::CloseSession(request.into_inner())).await.map(Response::new)
     }
 
-    async fn refresh(&self, request: Request<pb::RefreshRequest>) -> Answers<pb::RefreshReply> {
-        self.calls.refresh(request.into_inner()).await.map(Response::new)
+    async fn take_lease(&self, request: Request<pb::TakeLease>) -> Answers<pb::AcquireReply> {
+        self.calls.take(request.into_inner(), stopped(self.stop.clone())).await.map(Response::new)
     }
 
-    async fn enqueue(&self, request: Request<pb::AcquireRequest>) -> Answers<pb::Reply> {
-        let asked = self.calls.filled(request.into_inner()).await.map_err(|error| error_to_status(&error))?;
-        self.submit(asked).await
+    async fn drop_lease(&self, request: Request<pb::DropLease>) -> Answers<pb::Reply> {
+        self.calls.answered(Asked::DropLease(request.into_inner())).await.map(Response::new)
     }
 
-    async fn withdraw(&self, request: Request<pb::WithdrawRequest>) -> Answers<pb::Reply> {
-        self.submit(request.into_inner()).await
-    }
-
-    async fn command(&self, request: Request<pb::CommandRequest>) -> Answers<pb::Reply> {
-        self.submit(request.into_inner()).await
-    }
-
-    async fn manage(&self, request: Request<pb::ManageRequest>) -> Answers<pb::Reply> {
-        self.submit(request.into_inner()).await
-    }
-
-    async fn end_session(&self, request: Request<pb::EndSessionRequest>) -> Answers<pb::Reply> {
-        self.submit(request.into_inner()).await
+    async fn submit(&self, request: Request<pb::Command>) -> Answers<pb::Reply> {
+        let asked = required("command", request.into_inner().command).map_err(refused)?;
+        self.calls.submit(asked).await.map(Response::new)
     }
 
     async fn renew(&self, request: Request<pb::RenewRequest>) -> Answers<pb::RenewReply> {
-        let asked = request.into_inner();
-        let renewals = renewals(asked).map_err(refused)?;
+        let renewals = Wire::from_wire("renewals", request.into_inner().renewals).map_err(refused)?;
         let replies = self.service.renew(renewals).await.map_err(|error| error_to_status(&error))?;
-        Ok(Response::new(pb::RenewReply { replies: replies.iter().map(Into::into).collect() }))
+        Ok(Response::new(pb::RenewReply { replies: replies.to_wire() }))
     }
 
     async fn wait_outcome(&self, request: Request<pb::WaitOutcomeRequest>) -> Answers<pb::Reply> {
-        let claim = ClaimRef::try_from(request.into_inner()).map_err(refused)?;
+        let claim = ClaimRef::from_wire("claim", request.into_inner()).map_err(refused)?;
         let reply = self.until_stopped(self.service.settled(claim)).await?;
-        reply_to_answer(&reply).map(Response::new)
+        Ok(Response::new(reply.to_wire()))
     }
 
     async fn query(&self, request: Request<pb::QueryRequest>) -> Answers<pb::QueryReply> {
@@ -229,8 +182,7 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
     }
 
     async fn watch_tokens(&self, request: Request<pb::WatchTokensRequest>) -> Answers<Self::WatchTokensStream> {
-        let pb::WatchTokensRequest { namespace, lock } = request.into_inner();
-        let lock = lock_key(&namespace, &lock).map_err(refused)?;
+        let lock = Wire::from_wire("lock", request.into_inner().lock).map_err(refused)?;
         Ok(Response::new(token_stream(self.service.clone(), lock, self.stop.clone())))
     }
 
@@ -241,8 +193,8 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
     }
 
     async fn wait(&self, request: Request<pb::WaitRequest>) -> Answers<pb::QueryReply> {
-        let pb::WaitRequest { namespace, lock, wait_ms } = request.into_inner();
-        let lock = lock_key(&namespace, &lock).map_err(refused)?;
+        let pb::WaitRequest { lock, wait_ms } = request.into_inner();
+        let lock = Wire::from_wire("lock", lock).map_err(refused)?;
         let waiting = self.free(lock, wait_ms.map(Duration::from_millis));
         Ok(Response::new(self.until_stopped(waiting).await?.to_wire()))
     }

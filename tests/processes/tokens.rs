@@ -15,7 +15,8 @@ async fn the_tokens_of_a_lock_are_followed_through_a_leader_kill() {
     let client = cluster.client().request_wait(PATIENCE);
     let address = format!("http://{}", cluster.endpoints()[follower - 1]);
     let mut locks = LocksClient::connect(address).await.expect("connected");
-    let request = pb::WatchTokensRequest { namespace: String::new(), lock: "followed".to_owned() };
+    let lock = pb::LockKey { namespace: String::new(), name: "followed".to_owned() };
+    let request = pb::WatchTokensRequest { lock: Some(lock) };
     let mut stream = locks.watch_tokens(request).await.expect("a stream").into_inner();
     let first = timeout(PATIENCE, stream.message()).await.expect("in time").expect("followed").expect("told");
     assert!(first.all && first.valid.is_empty(), "{first:?}");

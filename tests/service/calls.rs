@@ -3,8 +3,8 @@
 use std::future::Future;
 
 use lockkeeper::rpc::pb;
-use lockkeeper::rpc::pb::acquire_request::Holder;
 use lockkeeper::rpc::pb::locks_client::LocksClient;
+use lockkeeper::rpc::pb::renewal::Target;
 use lockkeeper::service::LockService;
 use lockkeeper::testing::Cluster;
 use tonic::transport::{Channel, Endpoint};
@@ -39,7 +39,7 @@ where
 }
 
 async fn opened(locks: &Locks) -> pb::SessionProof {
-    let asked = pb::OpenSessionRequest { ttl_ms: 300_000, ..Default::default() };
+    let asked = pb::OpenSession { ttl_ms: 300_000, ..Default::default() };
     let open = || {
         let (mut locks, asked) = (locks.clone(), asked.clone());
         async move { locks.open_session(asked).await }
@@ -47,45 +47,111 @@ async fn opened(locks: &Locks) -> pb::SessionProof {
     answered(open).await.expect("opened").session.expect("its proof")
 }
 
-fn wanted(lock: &str, holder: &Holder, wait_ms: Option<u64>) -> pb::AcquireRequest {
-    pb::AcquireRequest { lock: lock.to_owned(), holder: Some(holder.clone()), wait_ms, ..Default::default() }
+/// What takes a lock: a session by its proof, or a lease by its handle.
+#[derive(Clone)]
+enum Holder {
+    Session(pb::SessionProof),
+    Lease(String),
+}
+
+/// An acquire of either.
+#[derive(Clone)]
+enum Wanted {
+    Session(pb::Acquire),
+    Lease(pb::TakeLease),
+}
+
+impl Wanted {
+    /// Under this number in a session, or this id for a lease.
+    fn request(mut self, name: &str) -> Self {
+        match &mut self {
+            Wanted::Session(asked) => asked.request = name.parse().expect("a number"),
+            Wanted::Lease(asked) => asked.take = name.to_owned(),
+        }
+        self
+    }
+
+    fn lease_ms(mut self, lease_ms: u64) -> Self {
+        match &mut self {
+            Wanted::Session(asked) => asked.lease_ms = Some(lease_ms),
+            Wanted::Lease(asked) => asked.lease_ms = lease_ms,
+        }
+        self
+    }
+
+    fn shared(mut self) -> Self {
+        let mode = Some(pb::Mode { how: Some(pb::mode::How::Shared(pb::Empty {})) });
+        match &mut self {
+            Wanted::Session(asked) => asked.mode = mode,
+            Wanted::Lease(asked) => asked.mode = mode,
+        }
+        self
+    }
+}
+
+fn key(lock: &str) -> Option<pb::LockKey> {
+    Some(pb::LockKey { namespace: String::new(), name: lock.to_owned() })
+}
+
+fn wanted(lock: &str, holder: &Holder, wait_ms: Option<u64>) -> Wanted {
+    match holder.clone() {
+        Holder::Session(session) => {
+            let (session, lock) = (Some(session), lock.to_owned());
+            Wanted::Session(pb::Acquire { session, lock, wait_ms, ..Default::default() })
+        }
+        Holder::Lease(handle) => {
+            Wanted::Lease(pb::TakeLease { lock: key(lock), handle, wait_ms, ..Default::default() })
+        }
+    }
 }
 
 fn lease(handle: &str) -> Holder {
-    Holder::Lease(pb::LeaseProof { handle: handle.to_owned() })
+    Holder::Lease(handle.to_owned())
 }
 
-async fn acquired(locks: &Locks, asked: pb::AcquireRequest) -> Result<pb::AcquireReply, Status> {
+async fn acquired(locks: &Locks, asked: Wanted) -> Result<pb::AcquireReply, Status> {
     answered(|| {
         let (mut locks, asked) = (locks.clone(), asked.clone());
-        async move { locks.acquire(asked).await }
+        async move {
+            match asked {
+                Wanted::Session(asked) => locks.acquire(asked).await,
+                Wanted::Lease(asked) => locks.take_lease(asked).await,
+            }
+        }
     })
     .await
 }
 
 /// A call on its way, which ends when its handle is aborted.
-fn waiting(locks: &Locks, asked: pb::AcquireRequest) -> tokio::task::JoinHandle<Result<pb::AcquireReply, Status>> {
+fn waiting(locks: &Locks, asked: Wanted) -> tokio::task::JoinHandle<Result<pb::AcquireReply, Status>> {
     let locks = locks.clone();
     tokio::spawn(async move { acquired(&locks, asked).await })
 }
 
-async fn released(locks: &Locks, lock: &str, holder: &Holder, token: u64) -> Result<pb::ReleaseReply, Status> {
-    let holder = match holder.clone() {
-        Holder::Session(session) => pb::release_request::Holder::Session(session),
-        Holder::Lease(lease) => pb::release_request::Holder::Lease(lease),
-    };
-    let token = if matches!(holder, pb::release_request::Holder::Session(_)) { token } else { 0 };
-    let asked = pb::ReleaseRequest { lock: lock.to_owned(), holder: Some(holder), token, ..Default::default() };
-    answered(|| {
-        let (mut locks, asked) = (locks.clone(), asked.clone());
-        async move { locks.release(asked).await }
-    })
-    .await
+/// How often the lock is still entered after it was given back.
+async fn released(locks: &Locks, lock: &str, holder: &Holder, token: u64) -> Result<u32, Status> {
+    let reply = answered(|| {
+        let (mut locks, holder, lock) = (locks.clone(), holder.clone(), lock.to_owned());
+        async move {
+            match holder {
+                Holder::Session(session) => {
+                    locks.release(pb::Release { session: Some(session), lock, token, ..Default::default() }).await
+                }
+                Holder::Lease(handle) => {
+                    locks.drop_lease(pb::DropLease { lock: key(&lock), handle, ..Default::default() }).await
+                }
+            }
+        }
+    });
+    match reply.await?.outcome {
+        Some(pb::reply::Outcome::Released(pb::Released { left })) => Ok(left),
+        other => panic!("a lock was given back, not {other:?}"),
+    }
 }
 
 async fn shown(locks: &Locks, lock: &str) -> pb::LockView {
-    let lock = pb::LockKey { namespace: String::new(), name: lock.to_owned() };
-    let asked = pb::QueryRequest { freshness: 0, query: Some(pb::query_request::Query::Inspect(lock)) };
+    let query = key(lock).map(pb::query_request::Query::Inspect);
+    let asked = pb::QueryRequest { freshness: 0, query };
     let reply = answered(|| {
         let (mut locks, asked) = (locks.clone(), asked.clone());
         async move { locks.query(asked).await }
@@ -127,14 +193,14 @@ async fn five_calls_are_enough() {
         let lock = format!("five-{place}");
         let open = || {
             let mut locks = locks.clone();
-            async move { locks.open_session(pb::OpenSessionRequest::default()).await }
+            async move { locks.open_session(pb::OpenSession::default()).await }
         };
         let opened = answered(open).await.expect("opened");
         let session = opened.session.clone().expect("its proof");
-        assert!(!session.handle.is_empty() && opened.namespace == "default" && opened.ttl_ms >= 10_000, "{opened:?}");
+        assert!(!session.handle.is_empty() && session.namespace == "default" && opened.ttl_ms >= 10_000, "{opened:?}");
         assert_eq!(opened.valid_ms, 99 * (opened.deadline_ms - opened.stamp_ms) / 100);
 
-        let kept = pb::KeepAliveRequest { session: Some(session.clone()), ..Default::default() };
+        let kept = pb::Renewal { target: Some(Target::Session(session.clone())), attempt: 0 };
         let alive = || {
             let (mut locks, kept) = (locks.clone(), kept.clone());
             async move { locks.keep_alive(kept).await }
@@ -145,16 +211,15 @@ async fn five_calls_are_enough() {
 
         let holder = Holder::Session(session.clone());
         let got = acquired(&locks, wanted(&lock, &holder, None)).await.expect("free");
-        assert!(got.token > 0 && !got.request.is_empty(), "{got:?}");
+        assert!(got.token > 0 && got.request > 0, "{got:?}");
         assert_eq!((got.valid_ms, got.deadline_ms), (None, None), "it lasts as long as its session");
-        assert_eq!(got.handle, "", "the session's secret is not answered again");
+        assert_eq!(got.lease, None, "the session's secret is not answered again");
         let holders: Vec<_> = shown(&locks, &lock).await.holders.into_iter().map(|h| (h.session, h.token)).collect();
         assert_eq!(holders, [(Some(session.id), got.token)]);
 
-        let gave = released(&locks, &lock, &holder, got.token).await.expect("released");
-        assert_eq!(gave.left, 0);
+        assert_eq!(released(&locks, &lock, &holder, got.token).await.expect("released"), 0);
         assert!(shown(&locks, &lock).await.holders.is_empty());
-        let closed = pb::CloseSessionRequest { session: Some(session), ..Default::default() };
+        let closed = pb::CloseSession { session: Some(session), ..Default::default() };
         locks.close_session(closed).await.expect("closed");
         let gone = locks.keep_alive(kept).await.expect_err("closed");
         assert_eq!(said(&gone), ("session-ended", "give_up"), "{gone:?}");
@@ -165,11 +230,11 @@ async fn five_calls_are_enough() {
 #[tokio::test]
 async fn a_repeated_open_answers_the_same_session() {
     let mut locks = locks(0).await;
-    let asked = pb::OpenSessionRequest { handle: "of-the-calls".to_owned(), ..Default::default() };
+    let asked = pb::OpenSession { handle: "of-the-calls".to_owned(), ..Default::default() };
     let first = locks.open_session(asked.clone()).await.expect("opened").into_inner();
     let again = locks.open_session(asked).await.expect("answered").into_inner();
     assert_eq!(first.session, again.session);
-    let another = locks.open_session(pb::OpenSessionRequest::default()).await.expect("opened").into_inner();
+    let another = locks.open_session(pb::OpenSession::default()).await.expect("opened").into_inner();
     assert_ne!(first.session, another.session);
 }
 
@@ -184,7 +249,7 @@ async fn an_acquire_waits_within_its_call() {
         let held = acquired(&locks, wanted(&lock, &first, None)).await.expect("free");
         let in_a_session = waiting(&locks, wanted(&lock, &second, None));
         in_use(&locks, &lock, 1, 1).await;
-        let leased = pb::AcquireRequest { lease_ms: Some(40_000), ..wanted(&lock, &lease(""), Some(120_000)) };
+        let leased = wanted(&lock, &lease(""), Some(120_000)).lease_ms(40_000);
         let as_a_lease = waiting(&locks, leased);
         in_use(&locks, &lock, 1, 2).await;
 
@@ -194,11 +259,12 @@ async fn an_acquire_waits_within_its_call() {
         in_use(&locks, &lock, 1, 1).await;
         released(&locks, &lock, &second, next.token).await.expect("released");
         let last = as_a_lease.await.expect("no panic").expect("granted");
-        assert!(next.token < last.token && !last.handle.is_empty(), "{last:?}");
+        assert!(next.token < last.token, "{last:?}");
         let valid = last.deadline_ms.expect("a lease ends") - last.stamp_ms;
         assert_eq!(valid, last.waited_ms + 40_000, "its stamp is that of the entry in which it was queued");
         assert_eq!(last.valid_ms, Some(99 * valid / 100));
-        released(&locks, &lock, &lease(&last.handle), 0).await.expect("by its drawn handle");
+        let drawn = last.lease.expect("a drawn handle").handle;
+        released(&locks, &lock, &lease(&drawn), 0).await.expect("by its drawn handle");
         in_use(&locks, &lock, 0, 0).await;
     }
 }
@@ -249,8 +315,8 @@ async fn a_cancel_that_crosses_the_answer_leaves_what_a_repeat_finds() {
     let lock = "crossed";
     for round in 1..=20_u64 {
         let held = acquired(&locks, wanted(lock, &first, None)).await.expect("free");
-        let asked = pb::AcquireRequest { request: round.to_string(), ..wanted(lock, &second, None) };
-        let waits = waiting(&locks, asked.clone());
+        let asked = wanted(lock, &second, None).request(&round.to_string());
+        let waits = waiting(&locks, asked);
         in_use(&locks, lock, 1, 1).await;
         let release = released(&locks, lock, &first, held.token);
         let cancel = async {
@@ -261,7 +327,7 @@ async fn a_cancel_that_crosses_the_answer_leaves_what_a_repeat_finds() {
         };
         let (release, ()) = tokio::join!(release, cancel);
         release.expect("released");
-        match acquired(&locks, pb::AcquireRequest { wait_ms: Some(0), ..asked }).await {
+        match acquired(&locks, wanted(lock, &second, Some(0)).request(&round.to_string())).await {
             // Its answer was on its way, or its cancel still is.
             Ok(got) => drop(released(&locks, lock, &second, got.token).await),
             Err(status) => assert_eq!(said(&status), ("not-acquired", "retry"), "{status:?}"),
@@ -296,7 +362,8 @@ async fn the_deadline_of_the_call_leaves_nothing() {
     let mut locks = locks(2).await;
     let (first, second) = (Holder::Session(opened(&locks).await), Holder::Session(opened(&locks).await));
     let held = acquired(&locks, wanted("deadline", &first, None)).await.expect("free");
-    let mut asked = Request::new(wanted("deadline", &second, None));
+    let Wanted::Session(asked) = wanted("deadline", &second, None) else { panic!("in a session") };
+    let mut asked = Request::new(asked);
     asked.set_timeout(10 * SHORT);
     let status = locks.acquire(asked).await.expect_err("held for longer");
     assert!([Code::DeadlineExceeded, Code::Cancelled].contains(&status.code()), "{status:?}");
@@ -309,14 +376,14 @@ async fn the_deadline_of_the_call_leaves_nothing() {
 async fn a_repeated_request_gets_the_first_answer() {
     let (here, there) = (locks(0).await, locks(1).await);
     let session = Holder::Session(opened(&here).await);
-    let uuid = "6f9619ff-8b86-d011-b42d-00cf4fc964ff";
-    for (lock, holder, request) in [("again", session, "1"), ("again-leased", lease("of-again"), uuid)] {
-        let asked = pb::AcquireRequest { request: request.to_owned(), ..wanted(lock, &holder, Some(0)) };
+    let id = "6f9619ff8b86d011b42d00cf4fc964ff";
+    for (lock, holder, request) in [("again", session, "1"), ("again-leased", lease("of-again"), id)] {
+        let asked = wanted(lock, &holder, Some(0)).request(request);
         let first = acquired(&here, asked.clone()).await.expect("free");
         let again = acquired(&there, asked.clone()).await.expect("answered again");
-        assert_eq!((first.token, &*first.request), (again.token, request));
-        let mode = Some((&lockkeeper::model::Mode::Shared).into());
-        let other = acquired(&there, pb::AcquireRequest { mode, ..asked.clone() }).await.expect_err("another request");
+        let named = first.lease.as_ref().map_or(first.request.to_string(), |lease| lease.take.clone());
+        assert_eq!((first.token, &*named), (again.token, request));
+        let other = acquired(&there, asked.clone().shared()).await.expect_err("another request");
         assert_eq!(said(&other), ("request-reused", "give_up"), "{other:?}");
         released(&here, lock, &holder, first.token).await.expect("released");
         let ended = acquired(&there, asked).await.expect_err("its hold has ended");
@@ -339,51 +406,43 @@ async fn a_request_without_a_name_is_drawn() {
     assert_eq!(drawn.len(), 24, "{drawn:?}");
 
     let leased = acquired(&clients[0], wanted("drawn-lease", &lease(""), None)).await.expect("free");
-    let asked =
-        pb::AcquireRequest { request: leased.request.clone(), ..wanted("drawn-lease", &lease(&leased.handle), None) };
+    let drawn = leased.lease.expect("its proof");
+    let asked = wanted("drawn-lease", &lease(&drawn.handle), None).request(&drawn.take);
     let again = acquired(&clients[1], asked).await.expect("answered again");
     assert_eq!(leased.token, again.token);
-    let unproven = pb::AcquireRequest { request: leased.request, ..wanted("drawn-lease", &lease(""), None) };
+    let unproven = wanted("drawn-lease", &lease(""), None).request(&drawn.take);
     assert_eq!(said(&acquired(&clients[1], unproven).await.expect_err("no handle")), ("invalid", "give_up"));
 }
 
 /// A lease is prolonged by its handle, and says for how long it may be believed; so is the lease of a session's hold, by the
 /// session's proof and the token.
 #[tokio::test]
-async fn a_lease_is_refreshed() {
+async fn a_lease_is_kept_alive() {
     let mut locks = locks(1).await;
     let session = opened(&locks).await;
     let held = Holder::Session(session.clone());
-    let asked = pb::AcquireRequest { lease_ms: Some(30_000), ..wanted("refreshed-hold", &held, None) };
-    let hold = acquired(&locks, asked).await.expect("free");
-    let leased = acquired(&locks, wanted("refreshed-lease", &lease("of-the-lease"), None)).await.expect("free");
-    let of_lease = pb::refresh_request::Holder::Lease(pb::LeaseProof { handle: "of-the-lease".to_owned() });
-    let of_hold = pb::refresh_request::Holder::Session(session);
-    let refreshes =
-        [("refreshed-lease", of_lease, 0, leased.token), ("refreshed-hold", of_hold.clone(), hold.token, hold.token)];
-    for (lock, holder, named, token) in refreshes {
-        let asked = pb::RefreshRequest {
-            lock: lock.to_owned(),
-            holder: Some(holder),
-            token: named,
-            lease_ms: 50_000,
-            ..Default::default()
-        };
-        let reply = locks.refresh(asked).await.expect("refreshed").into_inner();
-        assert_eq!(
-            (reply.token, reply.deadline_ms, reply.valid_ms),
-            (token, reply.stamp_ms + 50_000, 49_500),
-            "{lock}"
-        );
-    }
-    let stranger = pb::RefreshRequest {
-        lock: "refreshed-hold".to_owned(),
-        holder: Some(of_hold),
-        token: hold.token + 1,
-        lease_ms: 50_000,
-        ..Default::default()
+    let hold = acquired(&locks, wanted("kept-hold", &held, None).lease_ms(30_000)).await.expect("free");
+    let leased = acquired(&locks, wanted("kept-lease", &lease("of-the-lease"), None)).await.expect("free");
+    let of_lease = |lease_ms| {
+        let handle = "of-the-lease".to_owned();
+        Target::Lease(pb::LeaseTarget { lock: key("kept-lease"), handle, lease_ms })
     };
-    assert_eq!(said(&locks.refresh(stranger).await.expect_err("another grant")).0, "not-held");
+    let of_hold = |token, lease_ms| {
+        let session = Some(session.clone());
+        Target::Hold(pb::HoldTarget { lock: key("kept-hold"), session, token, lease_ms })
+    };
+    for (target, token, lease_ms) in [
+        (of_lease(50_000), leased.token, 50_000),
+        (of_lease(0), leased.token, 10_000),
+        (of_hold(hold.token, 50_000), hold.token, 50_000),
+    ] {
+        let asked = pb::Renewal { target: Some(target), attempt: 0 };
+        let reply = locks.keep_alive(asked).await.expect("kept alive").into_inner();
+        assert_eq!((reply.token, reply.deadline_ms), (Some(token), reply.stamp_ms + lease_ms), "{reply:?}");
+        assert_eq!(reply.valid_ms, 99 * lease_ms / 100, "{reply:?}");
+    }
+    let stranger = pb::Renewal { target: Some(of_hold(hold.token + 1, 50_000)), attempt: 0 };
+    assert_eq!(said(&locks.keep_alive(stranger).await.expect_err("another grant")).0, "not-held");
 }
 
 /// A session that is closed ends the waits of its acquires.
@@ -394,7 +453,7 @@ async fn a_closed_session_ends_its_waits() {
     let held = acquired(&locks, wanted("closed", &first, None)).await.expect("free");
     let waits = waiting(&locks, wanted("closed", &Holder::Session(second.clone()), None));
     in_use(&locks, "closed", 1, 1).await;
-    let asked = pb::CloseSessionRequest { session: Some(second), ..Default::default() };
+    let asked = pb::CloseSession { session: Some(second), ..Default::default() };
     locks.close_session(asked).await.expect("closed");
     let status =
         tokio::time::timeout(LONG, waits).await.expect("the wait ends").expect("no panic").expect_err("no hold");
@@ -418,7 +477,7 @@ async fn a_wait_outlasts_a_change_of_leader() {
     let mut waits = Vec::new();
     for (place, locks) in clients.iter().enumerate() {
         let holder = Holder::Session(opened(locks).await);
-        let asked = pb::AcquireRequest { request: "1".to_owned(), ..wanted("moved", &holder, None) };
+        let asked = wanted("moved", &holder, None).request("1");
         waits.push((place, holder, waiting(locks, asked)));
         in_use(locks, "moved", 1, place + 1).await;
     }

@@ -129,12 +129,12 @@ print(*sorted(service.name for service in answer.list_services_response.service)
 "#;
     let Some(said) = python_says(PROGRAM.to_owned(), 1).await else { return };
     let lines: Vec<_> = said.lines().collect();
-    let services = "grpc.health.v1.Health lockkeeper.v1.Admin lockkeeper.v1.Documents lockkeeper.v1.Locks";
+    let services = "grpc.health.v1.Health lockkeeper.v1.Admin lockkeeper.v1.Locks";
     for line in [lines[0], lines[2]] {
         let known: Vec<_> = line.split(' ').filter(|name| !name.starts_with("grpc.reflection.")).collect();
         assert_eq!(known.join(" "), services);
     }
-    assert_eq!(lines[1], "lockkeeper.v1.AcquireRequest");
+    assert_eq!(lines[1], "lockkeeper.v1.Acquire");
 }
 
 /// A Python program reads the word of an error and its advice in the call's own metadata, as the page says.
@@ -146,11 +146,12 @@ async fn python_reads_the_word_of_an_error() {
 import grpc
 pb, rpc = grpc.protos_and_services("lockkeeper/v1/locks.proto")
 locks = rpc.LocksStub(grpc.insecure_channel("127.0.0.1:7601"))
-got = locks.Acquire(pb.AcquireRequest(lock="python-held", lease=pb.LeaseProof()))
+take = pb.TakeLease(lock={{"name": "python-held"}})
+got = locks.TakeLease(take)
 try:
-    locks.Acquire(pb.AcquireRequest(lock="python-held", lease=pb.LeaseProof()))
+    locks.TakeLease(take)
 {handler}print(word)
-locks.Release(pb.ReleaseRequest(lock="python-held", lease=pb.LeaseProof(handle=got.handle)))
+locks.DropLease(pb.DropLease(lock=take.lock, handle=got.lease.handle))
 "#
     );
     let Some(said) = python_says(program, 2).await else { return };

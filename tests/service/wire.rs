@@ -2,10 +2,10 @@
 
 use lockkeeper::client::Client;
 use lockkeeper::rpc::pb;
-use lockkeeper::rpc::pb::command_request::Command;
+use lockkeeper::rpc::pb::command::Command;
 use lockkeeper::rpc::pb::locks_client::LocksClient;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Status};
+use tonic::{Code, Response, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
@@ -118,7 +118,7 @@ async fn inspected(locks: &mut LocksClient<Channel>, lock: &str) -> pb::LockView
 async fn a_unary_wait_ends_when_the_name_is_free() {
     let client = Client::new(crate::remote().await);
     let mut locks = LocksClient::new(node().await);
-    let request = || pb::WaitRequest { lock: "awaited".to_owned(), ..Default::default() };
+    let request = || pb::WaitRequest { lock: Some(key("awaited")), wait_ms: None };
     assert!(lock_in(locks.wait(request()).await.expect("free")).holders.is_empty());
 
     let first = client.lock("awaited").acquire().await.expect("free");
@@ -143,7 +143,7 @@ async fn a_unary_wait_ends_however_the_hold_ends() {
     let mut locks = LocksClient::new(node().await);
     for end in ["broken", "released", "expired"] {
         let lock = format!("awaited-{end}");
-        let request = pb::WaitRequest { lock: lock.clone(), ..Default::default() };
+        let request = pb::WaitRequest { lock: Some(key(&lock)), wait_ms: None };
         let lease = if end == "expired" { 4 * SHORT } else { LONG };
         let held = client.lease(&lock).duration(lease).take().await.expect("free");
         let mut waits = Box::pin(locks.wait(request));
@@ -167,7 +167,7 @@ async fn a_unary_wait_with_a_limit_says_whether_the_name_is_free() {
     let client = Client::new(service.clone());
     let locks = LocksClient::new(node().await);
     let free = async |lock: &str, wait_ms: u64| {
-        let request = pb::WaitRequest { lock: format!("limited.{lock}"), wait_ms: Some(wait_ms), ..Default::default() };
+        let request = pb::WaitRequest { lock: Some(key(&format!("limited.{lock}"))), wait_ms: Some(wait_ms) };
         lock_in(locks.clone().wait(request).await.expect("answered")).free
     };
     let _held = client.lock("limited.held").acquire().await.expect("free");
@@ -186,46 +186,44 @@ async fn a_unary_wait_with_a_limit_says_whether_the_name_is_free() {
 
 /// Opens a session in the namespace `default`, by a call.
 async fn opened(locks: &mut LocksClient<Channel>, handle: &str) -> u64 {
-    let asked = pb::OpenSessionRequest { handle: handle.to_owned(), ..Default::default() };
+    let asked = pb::OpenSession { handle: handle.to_owned(), ..Default::default() };
     locks.open_session(asked).await.expect("opened").into_inner().session.expect("its proof").id
 }
 
-/// One command of a session in this namespace.
-async fn commanded(
-    locks: &mut LocksClient<Channel>,
-    namespace: &str,
-    session: &pb::SessionProof,
-    command: pb::command_request::Command,
-) -> Result<Option<pb::reply::Outcome>, Status> {
-    let (namespace, session, command) = (namespace.to_owned(), Some(session.clone()), Some(command));
-    let answered = locks.command(pb::CommandRequest { namespace, session, command }).await;
-    answered.map(|reply| reply.into_inner().outcome)
+/// What proves the session with this handle, in this namespace.
+fn proof(id: u64, handle: &str, namespace: &str) -> pb::SessionProof {
+    pb::SessionProof { id, handle: handle.to_owned(), namespace: namespace.to_owned() }
 }
 
-fn acquire_of(lock: &str, request: u64) -> pb::StreamAcquire {
-    let mode = Some((&lockkeeper::model::Mode::Exclusive).into());
-    pb::StreamAcquire { request, lock: lock.to_owned(), mode, wait_ms: Some(0), ..pb::StreamAcquire::default() }
+/// What a command comes to, or why it was refused.
+async fn commanded(locks: &mut LocksClient<Channel>, command: Command) -> Result<Option<pb::reply::Outcome>, String> {
+    decided(locks.submit(pb::Command { command: Some(command) }).await)
 }
 
-/// What became of renewals of one session, each by its handle: whether it was renewed, or why not.
-async fn renewed(locks: &mut LocksClient<Channel>, namespace: &str, session: u64, handles: &[&str]) -> Vec<String> {
-    renewed_by(locks, namespace, &pb::renewal::Target::Session(session), handles).await
+/// The outcome in a reply; or the refusal in it, or that of the call.
+fn decided(answered: Result<Response<pb::Reply>, Status>) -> Result<Option<pb::reply::Outcome>, String> {
+    match answered.map_err(|status| message(&status))?.into_inner().outcome {
+        Some(pb::reply::Outcome::Refused(error)) => Err(error.detail),
+        outcome => Ok(outcome),
+    }
 }
 
-/// The same of any target.
-async fn renewed_by(
-    locks: &mut LocksClient<Channel>,
-    namespace: &str,
-    target: &pb::renewal::Target,
-    handles: &[&str],
-) -> Vec<String> {
-    let renewal = |(attempt, handle): (usize, &&str)| {
-        let attempt = 1 + attempt as u64;
-        pb::Renewal { target: Some(target.clone()), handle: (*handle).to_owned(), attempt }
-    };
-    let renewals = handles.iter().enumerate().map(renewal).collect();
-    let asked = pb::RenewRequest { namespace: namespace.to_owned(), renewals };
-    let replies = locks.renew(asked).await.expect("answered").into_inner().replies;
+/// The sentence of a call that was refused for what it says.
+fn message(status: &Status) -> String {
+    assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
+    status.message().to_owned()
+}
+
+fn acquire_of(session: &pb::SessionProof, lock: &str, request: u64) -> pb::Acquire {
+    let session = Some(session.clone());
+    pb::Acquire { session, request, lock: lock.to_owned(), wait_ms: Some(0), ..Default::default() }
+}
+
+/// What became of renewals of one call: whether it was renewed, or why not.
+async fn renewed(locks: &mut LocksClient<Channel>, targets: Vec<pb::renewal::Target>) -> Vec<String> {
+    let renewal = |(attempt, target)| pb::Renewal { target: Some(target), attempt: 1 + attempt as u64 };
+    let renewals = targets.into_iter().enumerate().map(renewal).collect();
+    let replies = locks.renew(pb::RenewRequest { renewals }).await.expect("answered").into_inner().replies;
     let why = |reply: pb::Reply| match reply.outcome {
         Some(pb::reply::Outcome::Renewed(_)) => "renewed".to_owned(),
         Some(pb::reply::Outcome::Refused(error)) => error.detail,
@@ -235,18 +233,23 @@ async fn renewed_by(
 }
 
 /// Renewals of one call are answered each in its place: a wrong handle refuses its own renewal and no other, and another
-/// namespace than the session's refuses all that name it.
+/// namespace than the session's refuses its own, too.
 #[tokio::test]
 async fn a_wrong_proof_refuses_its_own_renewal_only() {
     let mut locks = LocksClient::new(node().await);
     let session = opened(&mut locks, "renewed").await;
-    let answers = renewed(&mut locks, "", session, &["wrong", "renewed", "wrong", "renewed"]).await;
+    let target = |(handle, namespace)| pb::renewal::Target::Session(proof(session, handle, namespace));
+    let targets =
+        [("wrong", ""), ("renewed", ""), ("wrong", ""), ("renewed", "billing"), ("wrong", "billing"), ("renewed", "")];
+    let answers = renewed(&mut locks, targets.map(target).into()).await;
     let wrong = "the handle does not belong to it";
-    assert_eq!(answers, [wrong, "renewed", wrong, "renewed"]);
-    let answers = renewed(&mut locks, "billing", session, &["renewed", "wrong"]).await;
-    assert_eq!(answers.len(), 2);
-    assert!(answers[0].contains("default") && answers[0].contains("billing"), "{answers:?}");
-    assert_eq!(answers[1], wrong, "the answer to a wrong handle does not say where the session lives");
+    assert!(answers[3].contains("default") && answers[3].contains("billing"), "{answers:?}");
+    let others: Vec<_> = [0, 1, 2, 4, 5].map(|place: usize| answers[place].as_str()).into();
+    assert_eq!(
+        others,
+        [wrong, "renewed", wrong, wrong, "renewed"],
+        "a wrong handle does not learn where the session lives"
+    );
 }
 
 /// The lease of a hold is renewed by its session's handle alone: session and token are public, and prove nothing.
@@ -254,36 +257,35 @@ async fn a_wrong_proof_refuses_its_own_renewal_only() {
 async fn a_hold_is_renewed_by_the_handle_of_its_session_only() {
     let mut locks = LocksClient::new(node().await);
     let session = opened(&mut locks, "of-the-hold").await;
-    let (lock, lease_ms) = ("leased-and-renewed".to_owned(), 60_000);
-    let acquire = Command::Acquire(pb::StreamAcquire { lease_ms: Some(lease_ms), ..acquire_of(&lock, 1) });
-    let proof = pb::SessionProof { id: session, handle: "of-the-hold".to_owned() };
-    let outcome = commanded(&mut locks, "", &proof, acquire).await.expect("answered");
+    let (lock, lease_ms) = ("leased-and-renewed", 60_000);
+    let acquire = acquire_of(&proof(session, "of-the-hold", ""), lock, 1);
+    let acquire = Command::Acquire(pb::Acquire { lease_ms: Some(lease_ms), ..acquire });
+    let outcome = commanded(&mut locks, acquire).await.expect("answered");
     let Some(pb::reply::Outcome::Granted(grant)) = outcome else { panic!("not granted: {outcome:?}") };
-    let lock = Some(pb::LockKey { namespace: String::new(), name: lock });
-    let hold = pb::renewal::Target::Hold(pb::HoldTarget { session, lock, token: grant.token, lease_ms });
-    let answers = renewed_by(&mut locks, "", &hold, &["wrong", "of-the-hold", "renewed"]).await;
+    let hold = |handle| {
+        let (lock, session, token) = (Some(key(lock)), Some(proof(session, handle, "")), grant.token);
+        pb::renewal::Target::Hold(pb::HoldTarget { session, lock, token, lease_ms })
+    };
+    let answers = renewed(&mut locks, ["wrong", "of-the-hold", "renewed"].map(hold).into()).await;
     let wrong = "the handle does not belong to it";
     assert_eq!(answers, [wrong, "renewed", wrong]);
 }
 
 /// Every command of a session that holds this lock with this token, by this request.
-fn commands(lock: &str, token: u64, request: u64) -> [(&'static str, Command); 6] {
-    let pb::StreamAcquire { mode, wait_ms, .. } = acquire_of("elsewhere", 3);
-    let members = vec![pb::SetMember { lock: "elsewhere".to_owned(), mode }];
-    let set = pb::StreamAcquireSet { request: 3, members, wait_ms, ..Default::default() };
-    let what = Some(pb::stream_alter::What::SetValue(pb::SetValue { token, value: Some("x".to_owned()) }));
+fn commands(proof: &pb::SessionProof, lock: &str, token: u64, request: u64) -> [(&'static str, Command); 6] {
+    let (session, answered_below) = (Some(proof.clone()), 0);
+    let others = vec![pb::SetMember { lock: "another".to_owned(), mode: None, limit: None }];
+    let set = pb::Acquire { others, ..acquire_of(proof, "elsewhere", 3) };
+    let what = Some(pb::alter::What::SetValue(pb::SetValue { token, value: Some("x".to_owned()) }));
+    let release = pb::Release { session: session.clone(), request: 4, answered_below, lock: lock.to_owned(), token };
+    let alter = pb::Alter { session: session.clone(), request: 5, answered_below, lock: lock.to_owned(), what };
     [
-        ("command acquire", Command::Acquire(acquire_of("elsewhere", 2))),
-        ("command acquire_set", Command::AcquireSet(set)),
-        ("command release", {
-            Command::Release(pb::StreamRelease { request: 4, answered_below: 0, lock: lock.to_owned(), token })
-        }),
-        (
-            "command alter",
-            Command::Alter(pb::StreamAlter { request: 5, answered_below: 0, lock: lock.to_owned(), what }),
-        ),
-        ("command cancel", Command::Cancel(pb::StreamCancel { request })),
-        ("command close", Command::Close(pb::StreamClose { end: pb::SessionClose::Done.into() })),
+        ("submit acquire", Command::Acquire(acquire_of(proof, "elsewhere", 2))),
+        ("submit a set", Command::Acquire(set)),
+        ("submit release", Command::Release(release)),
+        ("submit alter", Command::Alter(alter)),
+        ("submit cancel", Command::Cancel(pb::Cancel { session: session.clone(), request })),
+        ("submit close", Command::CloseSession(pb::CloseSession { session, end: 0 })),
     ]
 }
 
@@ -292,59 +294,42 @@ fn commands(lock: &str, token: u64, request: u64) -> [(&'static str, Command); 6
 #[tokio::test]
 async fn a_session_is_refused_in_another_namespace() {
     let mut locks = LocksClient::new(node().await);
-    let handle = "of-default".to_owned();
-    let session = opened(&mut locks, &handle).await;
-    let proof = pb::SessionProof { id: session, handle };
-    let namespace = "billing".to_owned();
+    let session = opened(&mut locks, "of-default").await;
     let (lock, request) = ("only-in-default".to_owned(), 1);
 
-    let acquire = Command::Acquire(acquire_of(&lock, request));
-    let held = commanded(&mut locks, "", &proof, acquire).await.expect("its own namespace");
+    let acquire = Command::Acquire(acquire_of(&proof(session, "of-default", ""), &lock, request));
+    let held = commanded(&mut locks, acquire).await.expect("its own namespace");
     let Some(pb::reply::Outcome::Granted(pb::Granted { token, .. })) = held else { panic!("{held:?}") };
 
     let mut refusals = Vec::new();
-    for (call, command) in commands(&lock, token, request) {
-        refusals.push((call, commanded(&mut locks, &namespace, &proof, command).await.map(drop)));
+    let proof = proof(session, "of-default", "billing");
+    for (call, command) in commands(&proof, &lock, token, request) {
+        refusals.push((call, commanded(&mut locks, command).await.map(drop)));
     }
-    let asked = || pb::AcquireRequest {
-        namespace: namespace.clone(),
-        lock: "elsewhere".to_owned(),
-        holder: Some(pb::acquire_request::Holder::Session(proof.clone())),
-        request: "6".to_owned(),
-        ..Default::default()
-    };
-    refusals.push(("acquire", locks.acquire(asked()).await.map(drop)));
-    refusals.push(("enqueue", locks.enqueue(asked()).await.map(drop)));
-    let holder = Some(pb::release_request::Holder::Session(proof.clone()));
-    let released =
-        pb::ReleaseRequest { namespace: namespace.clone(), lock: lock.clone(), holder, token, ..Default::default() };
-    refusals.push(("release", locks.release(released).await.map(drop)));
-    let holder = Some(pb::refresh_request::Holder::Session(proof.clone()));
-    let refreshed =
-        pb::RefreshRequest { namespace: namespace.clone(), lock: lock.clone(), holder, token, ..Default::default() };
-    refusals.push(("refresh", locks.refresh(refreshed).await.map(drop)));
-    let holder = Some(pb::withdraw_request::Holder::Session(proof.clone()));
-    let request_text = request.to_string();
-    let withdrawn = pb::WithdrawRequest {
-        namespace: namespace.clone(),
-        lock: lock.clone(),
-        holder,
-        request: request_text,
-        ..Default::default()
-    };
-    refusals.push(("withdraw", locks.withdraw(withdrawn).await.map(drop)));
-    let renewed = pb::KeepAliveRequest { namespace: namespace.clone(), session: Some(proof.clone()), attempt: 0 };
-    refusals.push(("keep_alive", locks.keep_alive(renewed).await.map(drop)));
-    let closed = pb::CloseSessionRequest { namespace: namespace.clone(), session: Some(proof.clone()), lost: false };
-    refusals.push(("close", locks.close_session(closed).await.map(drop)));
+    let session_proof = Some(proof.clone());
+    refusals.push((
+        "acquire",
+        locks.acquire(acquire_of(&proof, "elsewhere", 6)).await.map(drop).map_err(|status| message(&status)),
+    ));
+    let released = pb::Release { session: session_proof.clone(), lock: lock.clone(), token, ..Default::default() };
+    refusals.push(("release", locks.release(released).await.map(drop).map_err(|status| message(&status))));
+    let hold = pb::HoldTarget { session: session_proof.clone(), lock: Some(key(&lock)), token, lease_ms: 0 };
+    for (call, target) in [
+        ("keep a session alive", pb::renewal::Target::Session(proof)),
+        ("keep a hold alive", pb::renewal::Target::Hold(hold)),
+    ] {
+        let renewal = pb::Renewal { target: Some(target), attempt: 0 };
+        refusals.push((call, locks.keep_alive(renewal).await.map(drop).map_err(|status| message(&status))));
+    }
+    let closed = pb::CloseSession { session: session_proof, end: 0 };
+    refusals.push(("close", locks.close_session(closed).await.map(drop).map_err(|status| message(&status))));
     let claim = || Some(pb::Claim { who: Some(pb::claim::Who::Request(pb::RequestId { session, number: request })) });
-    let asked = pb::WaitOutcomeRequest { lock: Some(pb::LockKey { namespace, name: lock.clone() }), claim: claim() };
-    refusals.push(("wait_outcome", locks.wait_outcome(asked).await.map(drop)));
+    let elsewhere = pb::LockKey { namespace: "billing".to_owned(), name: lock.clone() };
+    let asked = pb::WaitOutcomeRequest { lock: Some(elsewhere), claim: claim() };
+    refusals.push(("wait_outcome", decided(locks.wait_outcome(asked).await).map(drop)));
 
     for (call, refused) in refusals {
-        let status = refused.expect_err(call);
-        let text = status.message();
-        assert_eq!(status.code(), Code::InvalidArgument, "{call}: {text}");
+        let text = refused.expect_err(call);
         assert!(text.contains("default") && text.contains("billing"), "{call}: {text}");
     }
     let seen = inspected(&mut locks, "elsewhere").await;

@@ -3,7 +3,8 @@
 //! The details are what every language reads: a `google.rpc.Status` with a `google.rpc.ErrorInfo`, a `google.rpc.RetryInfo` and our
 //! own `Error`.
 
-use std::error::Error as _;
+use std::error::Error;
+use std::iter::successors;
 use std::time::Duration;
 
 use prost::{Message, Name};
@@ -14,7 +15,7 @@ use tonic_types::pb::{ErrorInfo, RetryInfo, Status as RichStatus};
 
 use super::table::Wire;
 use crate::limits;
-use crate::model::{EndReason, Invalid, LockKey, LogTime, Outcome, Reply};
+use crate::model::{EndReason, Invalid, LockKey, Outcome, Reply};
 use crate::protobuf::{Refuse, TooMany};
 use crate::rpc::pb;
 use crate::service::{Advice, LeaderHint, NotSent, ServiceError, Word};
@@ -27,7 +28,8 @@ const DOMAIN: &str = "lockkeeper";
 
 /// An error as a call's status.
 pub(in crate::rpc) fn error_to_status(error: &ServiceError) -> Status {
-    status(error, 0, LogTime::default())
+    let wire = pb::Error { detail: String::new(), ..error_to_wire(error) };
+    of_wire(error.word(), wire, error.to_string())
 }
 
 /// A list that is too long is refused like any other input that is out of bounds.
@@ -44,7 +46,7 @@ impl Refuse for AsInvalid {
 #[allow(clippy::result_large_err)] // tonic's handlers answer so.
 pub(in crate::rpc) fn reply_to_answer(reply: &Reply) -> Result<pb::Reply, Status> {
     if let Outcome::Refused(refusal) = &reply.outcome {
-        return Err(status(&ServiceError::Refused(refusal.clone()), reply.index, reply.stamp));
+        return Err(error_to_status(&ServiceError::Refused(refusal.clone())));
     }
     Ok(reply.to_wire())
 }
@@ -55,11 +57,6 @@ pub(in crate::rpc) fn hold_ended(lock: &LockKey, reason: EndReason) -> Status {
     let row = Word::Lost.row();
     let (code, advice) = (row.text.to_owned(), row.advice.word().to_owned());
     of_wire(Word::Lost, pb::Error { code, advice, ..Default::default() }, text)
-}
-
-fn status(error: &ServiceError, index: u64, stamp: LogTime) -> Status {
-    let wire = pb::Error { index, stamp_ms: stamp.0, detail: String::new(), ..error_to_wire(error) };
-    of_wire(error.word(), wire, error.to_string())
 }
 
 /// The status of an error, in the size that every client takes: where it is long, first its text is cut, and then what was
@@ -121,8 +118,6 @@ pub(in crate::rpc) fn error_to_wire(error: &ServiceError) -> pb::Error {
         advice: row.advice.word().to_owned(),
         leader: error.leader().map(LeaderHint::to_wire),
         retry_after_ms: error.pause_ms(),
-        index: 0,
-        stamp_ms: 0,
         refusal: shortened(error.clone()).to_wire(),
     }
 }
@@ -162,42 +157,31 @@ pub(in crate::rpc) fn error_from_wire(error: &pb::Error) -> ServiceError {
     }
 }
 
-/// The reply in the status of a refused call: the exact outcome with the place where it was decided.
-pub(in crate::rpc) fn decided(status: &Status) -> Option<Reply> {
-    let wire = wire(status)?;
-    let ServiceError::Refused(refusal) = error_from_wire(&wire) else { return None };
-    Some(Reply::new(wire.index, LogTime(wire.stamp_ms), Outcome::Refused(refusal)))
-}
-
 /// The error in a status. One without our metadata comes from the way: the request was certainly not sent
 /// only where no connection came about or it was turned away whole.
 pub(in crate::rpc) fn error_from_status(status: &Status) -> ServiceError {
     if let Some(wire) = wire(status) {
         return error_from_wire(&wire);
     }
-    let why = why(status);
-    if never_connected(status) {
+    let why = match causes(status).last() {
+        Some(cause) if cause.to_string() != status.message() => format!("{}: {cause}", status.message()),
+        Some(_) | None => status.message().to_owned(),
+    };
+    if causes(status).any(|cause| cause.is::<ConnectError>()) {
         return ServiceError::not_sent(NotSent::Unreachable(why));
     }
-    match status.code() {
-        Code::PermissionDenied | Code::Unauthenticated => ServiceError::Forbidden { why },
-        Code::Unimplemented | Code::InvalidArgument => {
-            ServiceError::Internal(format!("the node refused the call: {why}"))
-        }
-        Code::Ok
-        | Code::Cancelled
-        | Code::Unknown
-        | Code::DeadlineExceeded
-        | Code::NotFound
-        | Code::AlreadyExists
-        | Code::ResourceExhausted
-        | Code::FailedPrecondition
-        | Code::Aborted
-        | Code::OutOfRange
-        | Code::Internal
-        | Code::Unavailable
-        | Code::DataLoss => ServiceError::unknown(why),
+    if matches!(status.code(), Code::PermissionDenied | Code::Unauthenticated) {
+        return ServiceError::Forbidden { why };
     }
+    if matches!(status.code(), Code::Unimplemented | Code::InvalidArgument) {
+        return ServiceError::Internal(format!("the node refused the call: {why}"));
+    }
+    ServiceError::unknown(why)
+}
+
+/// What lies behind a status, the innermost cause last: that is what helps.
+fn causes(status: &Status) -> impl Iterator<Item = &(dyn Error + 'static)> {
+    successors(status.source(), |&cause| cause.source())
 }
 
 /// The error for an answer that this version cannot read.
@@ -211,27 +195,4 @@ fn wire(status: &Status) -> Option<pb::Error> {
     let own = details.iter().find(|any| any.type_url.ends_with("/lockkeeper.v1.Error"))?;
     let error = crate::protobuf::read::<pb::Error, AsInvalid>(own.value.as_slice()).ok()?;
     Some(pb::Error { detail: status.message().to_owned(), ..error })
-}
-
-fn never_connected(status: &Status) -> bool {
-    let mut source = status.source();
-    while let Some(error) = source {
-        if error.is::<ConnectError>() {
-            return true;
-        }
-        source = error.source();
-    }
-    false
-}
-
-/// The status' message with the innermost cause, which is what helps.
-fn why(status: &Status) -> String {
-    let mut innermost: Option<&dyn std::error::Error> = status.source();
-    while let Some(next) = innermost.and_then(std::error::Error::source) {
-        innermost = Some(next);
-    }
-    match innermost {
-        Some(cause) if cause.to_string() != status.message() => format!("{}: {cause}", status.message()),
-        Some(_) | None => status.message().to_owned(),
-    }
 }

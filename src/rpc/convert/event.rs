@@ -5,34 +5,39 @@ use super::table::{Wire, read_set};
 use crate::model::{Event, EventKind, Invalid, LockKey, LogTime, Namespace, Subject, WallTime};
 use crate::rpc::pb;
 
-/// `Variant of subject { field of the message: field of the variant }`.
+/// `Variant of subject { field of the message: field of the variant }`, after the fields that not every event has: a new one does
+/// not compile before it is named here.
 macro_rules! wire_events {
-    ($($every:ident),*; $($kind:ident of $subject:ident { $($field:ident: $part:ident),* })*) => {
-        /// An event that says nothing. It names every field, so that a new one has to find its row.
-        fn nothing() -> pb::Event {
-            let (position, at_ms, wall_ms, r#type) = (None, 0, 0, 0);
-            pb::Event { position, at_ms, wall_ms, r#type, $($every: None),* }
+    ($($some:ident),*; $($kind:ident of $subject:ident { $($field:ident: $part:ident),* })*) => {
+        wire_leaves! {
+            Event: pb::Event, Event { position, at, wall, namespace, subject, kind } => {
+                let (position, r#type) = (position.to_wire(), 0);
+                let mut event = pb::Event { position, at_ms: at.0, wall_ms: wall.0, r#type, $($some: None),* };
+                event.namespace = namespace.to_wire();
+                event.lock = subject.lock().map(|lock| lock.name.to_wire());
+                (event.claim, event.token) = (subject.claim().to_wire(), subject.token().to_wire());
+                event.session = subject.session().to_wire();
+                match kind { $(
+                    EventKind::$kind { $($part),* } => {
+                        event.r#type = pb::EventType::$kind.into();
+                        $(event.$field = Wire::to_wire($part);)*
+                    }
+                )* }
+                event
+            }, (_, mut event) => {
+                let position = Wire::from_wire("position", event.position)?;
+                let namespace = Wire::from_wire("namespace", event.namespace.take())?;
+                let (subject, kind) = match known("type", event.r#type)? {
+                    pb::EventType::Unspecified => return Err(unknown("type", "unspecified")),
+                    $(pb::EventType::$kind => (
+                        subject(About::$subject, &namespace, &mut event)?,
+                        EventKind::$kind { $($part: Wire::from_wire(stringify!($field), event.$field)?),* },
+                    ),)*
+                };
+                Ok(Event { position, at: LogTime(event.at_ms), wall: WallTime(event.wall_ms), namespace, subject, kind })
+            };
         }
-
-        /// Sets the type, and what the other parts say of it.
-        fn add(kind: &EventKind, event: &mut pb::Event) {
-            match kind { $(
-                EventKind::$kind { $($part),* } => {
-                    event.r#type = pb::EventType::$kind.into();
-                    $(event.$field = Wire::to_wire($part);)*
-                }
-            )* }
-        }
-
-        fn read(namespace: Option<&Namespace>, mut event: pb::Event) -> Result<(Subject, EventKind), Invalid> {
-            match known("type", event.r#type)? {
-                pb::EventType::Unspecified => Err(unknown("type", "unspecified")),
-                $(pb::EventType::$kind => Ok((
-                    subject(About::$subject, namespace, &mut event)?,
-                    EventKind::$kind { $($part: Wire::from_wire(stringify!($field), event.$field)?),* },
-                )),)*
-            }
-        }
+        must_be_set!(Event: pb::Event);
     };
 }
 
@@ -70,7 +75,7 @@ enum About {
     Cluster,
 }
 
-fn subject(about: About, namespace: Option<&Namespace>, event: &mut pb::Event) -> Result<Subject, Invalid> {
+fn subject(about: About, namespace: &Option<Namespace>, event: &mut pb::Event) -> Result<Subject, Invalid> {
     let (claimed, held) = match about {
         About::Wait => (true, false),
         About::Hold => (true, true),
@@ -79,39 +84,9 @@ fn subject(about: About, namespace: Option<&Namespace>, event: &mut pb::Event) -
         About::Session => return read_set("session", event.session).map(Subject::Session),
         About::Cluster => return Ok(Subject::Cluster),
     };
-    let namespace = required("namespace", namespace)?.clone();
+    let namespace = required("namespace", namespace.clone())?;
     let lock = LockKey { namespace, name: read_set("lock", event.lock.take())? };
     let claim = claimed.then(|| read_set("claim", event.claim.take())).transpose()?;
     let token = held.then(|| read_set("token", event.token)).transpose()?;
     Ok(Subject::Lock { lock, claim, token })
 }
-
-impl Wire<pb::Event> for Event {
-    fn to_wire(&self) -> pb::Event {
-        let Event { position, at, wall, namespace, subject, kind } = self;
-        let mut event = pb::Event {
-            position: position.to_wire(),
-            at_ms: at.to_wire(),
-            wall_ms: wall.to_wire(),
-            namespace: namespace.to_wire(),
-            lock: subject.lock().map(|lock| lock.name.to_wire()),
-            claim: subject.claim().to_wire(),
-            token: subject.token().to_wire(),
-            session: subject.session().to_wire(),
-            ..nothing()
-        };
-        add(kind, &mut event);
-        event
-    }
-
-    fn from_wire(_: &'static str, mut event: pb::Event) -> Result<Self, Invalid> {
-        let position = Wire::from_wire("position", event.position)?;
-        let (at, wall) = (LogTime(event.at_ms), WallTime(event.wall_ms));
-        let namespace: Option<Namespace> = Wire::from_wire("namespace", event.namespace.take())?;
-        let (subject, kind) = read(namespace.as_ref(), event)?;
-        Ok(Event { position, at, wall, namespace, subject, kind })
-    }
-}
-
-must_be_set!(Event: pb::Event);
-wire_whole! { Event: pb::Event, "event"; }

@@ -1,8 +1,7 @@
 //! The small messages that many others have: locks, claims, modes, what a caller says of itself.
 
-use super::scalars::required;
 use super::table::Wire;
-use crate::model::{Access, Claim, Invalid, LockKey, Metadata, Mode, Parent, Patience, Position, RequestId, Totals};
+use crate::model::{Claim, Invalid, LockKey, Metadata, Mode, Parent, Patience, Position, RequestId, Totals};
 use crate::rpc::pb;
 
 wire_messages! {
@@ -15,23 +14,12 @@ wire_messages! {
     Metadata = Metadata { who, why, host, pid, process, trace } || default
 }
 
+// How a lock is held; exclusive where nothing is said.
+wire_oneof! { Mode = mode::How in Mode.how || default { Exclusive, Shared, Permits(permits) } }
+
 wire_oneof! { Claim = claim::Who in Claim.who { Request(request), Lease(lease) } }
 
 wire_leaves! {
-    Access: pb::Mode, access => {
-        let how = match *access {
-            Access { mode: Mode::Exclusive, limit: _ } => pb::mode::How::Exclusive(pb::Empty {}),
-            Access { mode: Mode::Shared, limit: _ } => pb::mode::How::Shared(pb::Empty {}),
-            Access { mode: Mode::Permits(count), limit } => pb::mode::How::Permits(pb::Permits { count, limit }),
-        };
-        pb::Mode { how: Some(how) }
-    }, (field, pb::Mode { how }) => Ok(match required(field, how)? {
-        pb::mode::How::Exclusive(pb::Empty {}) => Mode::Exclusive.into(),
-        pb::mode::How::Shared(pb::Empty {}) => Mode::Shared.into(),
-        pb::mode::How::Permits(pb::Permits { count, limit }) => Access::permits(count, limit),
-    });
-    Mode: pb::Mode, mode => Access::from(*mode).to_wire(),
-        (field, wire) => Access::from_wire(field, wire).map(|access| access.mode);
     // How long to wait: 0 is a try, and nothing means as long as the session lives.
     Patience: Option<u64>, patience => match *patience {
         Patience::Try => Some(0),
@@ -42,11 +30,4 @@ wire_leaves! {
         Some(0) => Patience::Try,
         Some(ms) => Patience::For { ms },
     });
-}
-
-must_be_set!(Access: pb::Mode, Mode: pb::Mode);
-
-wire_whole! {
-    Access: pb::Mode, "mode";
-    Mode: pb::Mode, "mode";
 }

@@ -8,9 +8,9 @@ use super::table::Wire;
 use crate::limits;
 use crate::model::{
     Attachment, BoundAdvice, ChainHash, DocumentId, DocumentState, DurationField, EndReason, Fairness, FencingToken,
-    Handle, Health, Instance, Invalid, Kind, LeaseRequestId, ListShow, LockKey, LockName, LockValue, LogTime,
-    Namespace, OnDeadlock, Owner, Principal, ProcessId, QuotaKind, Reason, Reentry, SessionClose, SessionId,
-    TokenState, WaitEndReason, WaitReason, WallTime, parse_cluster_id,
+    Handle, Health, Instance, Invalid, Kind, LeaseRequestId, ListShow, LockName, LockValue, LogTime, Namespace,
+    OnDeadlock, Owner, Principal, ProcessId, QuotaKind, Reason, Reentry, SessionClose, SessionId, TokenState,
+    WaitEndReason, WaitReason, WallTime, parse_cluster_id,
 };
 use crate::rpc::pb;
 use crate::service::{Freshness, Role};
@@ -33,11 +33,6 @@ pub(super) fn unknown(field: &str, value: impl Debug) -> Invalid {
 /// The namespace of a request; empty means the default one.
 pub(in crate::rpc) fn namespace(text: &str) -> Result<Namespace, Invalid> {
     if text.is_empty() { Ok(Namespace::default()) } else { Namespace::parse(text) }
-}
-
-/// A lock of a request's namespace.
-pub(in crate::rpc) fn lock_key(namespace_text: &str, name: &str) -> Result<LockKey, Invalid> {
-    Ok(LockKey { namespace: namespace(namespace_text)?, name: LockName::parse(name)? })
 }
 
 /// Rows of a page: 0 means as many as there may be.
@@ -80,8 +75,6 @@ wire_leaves! {
     // Empty means none.
     Option<LockName>: String, name => name.as_ref().map(LockName::to_string).unwrap_or_default(),
         (_, text) => (!text.is_empty()).then(|| LockName::parse(&text)).transpose();
-    // The name alone: the reader of the whole message adds the namespace.
-    LockKey: String, lock => lock.name.to_string(), (_, text) => lock_key("", &text);
     // Empty means none.
     Option<Arc<str>>: String, text => text.as_deref().unwrap_or_default().to_owned(),
         (_, text) => Ok((!text.is_empty()).then(|| text.into()));
@@ -99,15 +92,6 @@ wire_leaves! {
         (_, barging) => Ok(if barging { Fairness::Barging } else { Fairness::Fair });
     OnDeadlock: bool, deadlock => *deadlock == OnDeadlock::Wait,
         (_, waits) => Ok(if waits { OnDeadlock::Wait } else { OnDeadlock::Refuse });
-    DocumentState: u32, state => state.number().unsigned_abs(), (field, number) => match number {
-        0 => Ok(DocumentState::Free),
-        1 => Ok(DocumentState::Prepared),
-        2 => Ok(DocumentState::Held),
-        other => Err(Invalid::new(field, "0 to 2", other)),
-    };
-    // Nothing of it is in use where no kind is named.
-    Option<Kind>: i32, kind => kind.map_or_else(|| pb::Kind::Unspecified.into(), |kind| kind.to_wire()),
-        (field, kind) => (kind != 0).then(|| Kind::from_wire(field, kind)).transpose();
 }
 must_be_set!(FencingToken: u64, u64: u64, u32: u32, Principal: String, Reason: String);
 
@@ -129,8 +113,9 @@ fn named<T>(field: &str, read: Result<T, Invalid>) -> Result<T, Invalid> {
 wire_enums! {
     EndReason { Released, Expired, Lost, Cancelled, Broken, HandedOver, Overtaken, TimeOver }
     WaitEndReason { TimedOut, Withdrawn, SessionEnded, HoldEnded, Impossible, Deadlock }
-    SessionClose { Done, Lost }
+    SessionClose { Done, Lost } || Done
     Kind { Lock, Semaphore }
+    DocumentState { Free, Prepared, Held }
     WaitReason { Holds, StandsAhead, Nested, Closed }
     Health { Live, Overdue, Disconnected, Lease, Gone }
     TokenState { Valid, Stale, UnknownEpoch }

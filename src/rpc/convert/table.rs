@@ -51,7 +51,7 @@ pub(super) fn read_set<T: Wire<P>, P>(field: &'static str, wire: Option<P>) -> R
 
 /// `Model: wire type, value => how it is written, (field, wire) => how it is read`.
 macro_rules! wire_leaves {
-    ($($model:ty: $wire:ty, $value:ident => $written:expr, ($field:pat, $read:pat) => $parsed:expr;)*) => { $(
+    ($($model:ty: $wire:ty, $value:pat => $written:expr, ($field:pat, $read:pat) => $parsed:expr;)*) => { $(
         impl Wire<$wire> for $model {
             fn to_wire(&self) -> $wire {
                 let $value = self;
@@ -73,24 +73,6 @@ macro_rules! must_be_set {
                 (field, wire) => $crate::rpc::convert::table::read_set(field, wire);
         )* }
     };
-}
-
-/// The conversions of the standard library, for code that has a whole message; the text names it where it is not set.
-macro_rules! wire_whole {
-    ($($model:ty: $wire:ty, $field:expr;)*) => { $(
-        impl From<&$model> for $wire {
-            fn from(model: &$model) -> Self {
-                Wire::to_wire(model)
-            }
-        }
-
-        impl TryFrom<$wire> for $model {
-            type Error = Invalid;
-            fn try_from(wire: $wire) -> Result<Self, Invalid> {
-                Wire::from_wire($field, wire)
-            }
-        }
-    )* };
 }
 
 /// `Model = Message { fields of the same name; wire name: model name }`. The part of a message must be set, or stands for the
@@ -116,7 +98,6 @@ macro_rules! wire_messages {
             });
         }
         wire_messages!(@absent $model $(<$of>)?: pb::$wire $(, $absent)?);
-        wire_whole!($model $(<$of>)?: pb::$wire, "message";);
     )* };
 }
 
@@ -150,7 +131,7 @@ macro_rules! wire_oneof {
             $($added: Default::default(),)?
         }
     }};
-    ($model:ident = $module:ident::$oneof:ident $(in $message:ident.$field:ident)? { $(
+    ($model:ident = $module:ident::$oneof:ident $(in $message:ident.$field:ident $(|| $absent:ident)?)? { $(
         $variant:ident $(($value:ident))? $({ $only:ident $(+ $lacks:ident)? })?
         $(= $wire:ident { $($same:ident),* $(; $($from:ident: $to:ident),+)? $(+ $added:ident)? })?
     ),* $(,)? }) => {
@@ -173,8 +154,7 @@ macro_rules! wire_oneof {
                 $model: pb::$message, choice => pb::$message { $field: choice.to_wire() },
                     (field, pb::$message { $field }) => Wire::from_wire(field, $field);
             }
-            must_be_set!($model: pb::$message);
-            wire_whole! { $model: pb::$message, stringify!($field); }
+            wire_messages!(@absent $model: pb::$message $(, $absent)?);
         )?
     };
 }

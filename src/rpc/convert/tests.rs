@@ -12,19 +12,25 @@ use self::values::{
     session, some_of, token,
 };
 use super::{
-    AsInvalid, Question, Wire, decided, error_from_status, error_from_wire, error_to_status, error_to_wire,
-    reply_to_answer,
+    AsInvalid, Question, Wire, error_from_status, error_from_wire, error_to_status, error_to_wire, reply_to_answer,
 };
 use crate::model::{
-    About, Acquire, Alter, Claim, Command, EndSession, Event, FencingToken, Grant, Handle, Instance, Invalid,
-    LeaseRequestId, ListFilter, ListShow, LockName, LogTime, Manage, Metadata, Mode, Namespace, OpenSession, Outcome,
-    Owner, Patience, Position, Query, QueryReply, Reason, Refusal, Release, Reply, RequestId, SessionId, SmallMap,
-    TakeLease, Totals, WallTime,
+    About, Acquire, Alter, Attach, Attachment, Claim, Command, EndSession, Event, FencingToken, Grant, Handle,
+    Instance, Invalid, LeaseRequestId, ListFilter, ListShow, LockKey, LockName, LogTime, Manage, Metadata, Mode,
+    Namespace, OpenSession, Outcome, Owner, Patience, Position, Query, QueryReply, Reason, Refusal, Release,
+    RenewalTarget, Reply, RequestId, SessionClose, SessionId, Setting, SmallMap, TakeLease, Totals, WallTime,
 };
 use crate::rpc::pb;
+use crate::rpc::pb::command::Command as Asked;
 use crate::service::{
-    Call, Freshness, LeaderHint, NotSent, Proof, Role, Scope, ServiceError, Status, Subscription, TABLE, Word,
+    Call, Freshness, LeaderHint, NotSent, Proof, RenewalCall, Role, Scope, ServiceError, Status, Subscription, TABLE,
+    Word,
 };
+
+/// What was sent, as it is read.
+fn over<T: Wire<P>, P>(sent: &T) -> Result<T, Invalid> {
+    T::from_wire("message", sent.to_wire())
+}
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
@@ -37,21 +43,21 @@ proptest! {
         recalled in some_of(token()),
     ) {
         let reply = Reply { index, stamp: LogTime(stamp), outcome, recalled };
-        prop_assert_eq!(Reply::try_from(pb::Reply::from(&reply)), Ok(reply));
+        prop_assert_eq!(over::<Reply, pb::Reply>(&reply), Ok(reply));
     }
 
-    /// A refusal as the status of a call reads back with the place where it was decided.
+    /// A refusal as the status of a call reads back.
     #[test]
-    fn refusals_read_back_from_a_status(index in any::<u64>(), stamp in any::<u64>(), refusal in refusal()) {
-        let reply = Reply::new(index, LogTime(stamp), Outcome::Refused(refusal));
+    fn refusals_read_back_from_a_status(refusal in refusal()) {
+        let reply = Reply::new(7, LogTime(8), Outcome::Refused(refusal.clone()));
         let status = reply_to_answer(&reply).expect_err("a refusal is an error of its call");
-        prop_assert_eq!(decided(&status), Some(reply));
+        prop_assert_eq!(error_from_status(&status), ServiceError::Refused(refusal));
     }
 
     /// A refusal is a message of its own, which reads back as it was written.
     #[test]
     fn refusals_read_back(refusal in refusal()) {
-        prop_assert_eq!(Refusal::try_from(pb::Refused::from(&refusal)), Ok(refusal));
+        prop_assert_eq!(over::<Refusal, pb::Refused>(&refusal), Ok(refusal));
     }
 
     /// An event reads back as it was written.
@@ -61,7 +67,7 @@ proptest! {
         let namespace = subject.lock().map(|lock| lock.namespace.clone());
         let (position, at, wall) = (Position { index, n }, LogTime(at), WallTime(at));
         let event = Event { position, at, wall, namespace, subject, kind };
-        prop_assert_eq!(Event::try_from(pb::Event::from(&event)), Ok(event));
+        prop_assert_eq!(over::<Event, pb::Event>(&event), Ok(event));
     }
 
     /// A question arrives as it was asked, with the namespace of its names.
@@ -93,7 +99,7 @@ proptest! {
         }
         for query in asked {
             let question = Question { query, freshness: Freshness::Stale };
-            let read = Question::try_from(pb::QueryRequest::from(&question)).and_then(Question::bounded);
+            let read = over::<Question, pb::QueryRequest>(&question).and_then(Question::bounded);
             prop_assert_eq!(read, Ok(question));
         }
     }
@@ -110,7 +116,7 @@ proptest! {
         let all = Scope::Namespace { namespace: lock.namespace, prefix: String::new() };
         let scopes = [locks, all, Scope::Session(session), Scope::SessionEnd(session), Scope::Holds(session)];
         for scope in scopes {
-            let asked = pb::WatchRequest::from(&Subscription { scope: scope.clone(), after, cluster_id });
+            let asked = Subscription { scope: scope.clone(), after, cluster_id }.to_wire();
             prop_assert_eq!(super::subscription(asked), Ok(Subscription { scope, after, cluster_id }));
         }
         let everything = pb::watch_request::Scope::Namespace(pb::NamespaceScope::default());
@@ -124,7 +130,7 @@ proptest! {
     #[test]
     fn answers_read_back(index in any::<u64>(), now in any::<u64>(), answer in answer()) {
         let answered = QueryReply { index, now: LogTime(now), answer };
-        prop_assert_eq!(QueryReply::try_from(pb::QueryReply::from(&answered)), Ok(answered));
+        prop_assert_eq!(over::<QueryReply, pb::QueryReply>(&answered), Ok(answered));
     }
 
     /// A change of a hold and an act from outside arrive as they were asked, on a stream and as calls.
@@ -132,24 +138,15 @@ proptest! {
     fn changes_and_acts_read_back(
         (session, number, answered_below, lock) in (session(), any::<u64>(), any::<u64>(), lock()),
         (alteration, managing) in (alteration(), managing()),
-        proof in "[a-z]{1,128}",
+        handle in "[a-z]{1,128}",
     ) {
         let request = RequestId { session, number };
         let alter = Alter { request, answered_below, name: lock.name.clone(), what: alteration };
-        prop_assert_eq!(super::stream_alter(session, (&alter).into()), Ok(alter.clone()));
-        let asked = pb::CommandRequest {
-            namespace: lock.namespace.to_string(),
-            session: Some(pb::SessionProof { id: session.as_u64(), handle: proof.clone() }),
-            command: Some(pb::command_request::Command::Alter((&alter).into())),
-        };
-        let proof = Proof::Handle { handle: Handle::parse(&proof).expect("legal"), namespace: lock.namespace.clone() };
-        prop_assert_eq!(Call::try_from(asked), Ok(Call { proof, ..Call::new(Command::Alter(alter)) }));
-        let end = EndSession {
-            namespace: lock.namespace.clone(), session, why: Reason::parse("stuck").expect("legal"),
-        };
-        prop_assert_eq!(Call::try_from(pb::EndSessionRequest::from(&end)), Ok(Call::new(Command::EndSession(end))));
-        let manage = Manage { lock, what: managing };
-        prop_assert_eq!(Call::try_from(pb::ManageRequest::from(&manage)), Ok(Call::new(Command::Manage(manage))));
+        reads_back_in(session, &handle, &lock.namespace, Command::Alter(alter))?;
+        let (namespace, why) = (lock.namespace.clone(), Reason::parse("stuck").expect("legal"));
+        reads_back(Call::new(Command::EndSession(EndSession { namespace, session, why })))?;
+        reads_back(Call::new(Command::ChangeSetting(Setting::TtlMax(number))))?;
+        reads_back(Call::new(Command::Manage(Manage { lock, what: managing })))?;
     }
 
     /// What a caller asks for arrives as it was asked, on a stream and as a call.
@@ -162,51 +159,105 @@ proptest! {
         lease_ms in proptest::option::of(any::<u64>()),
         members in prop::collection::vec((lock().prop_map(|lock| lock.name), access()), 1..5),
     ) {
-        let handle = Handle::parse(&handle).expect("legal");
+        let (proof, namespace) = (handle.clone(), lock.namespace.clone());
+        let in_session = |command| reads_back_in(session, &proof, &namespace, command);
         let request = RequestId { session, number };
         let (name, answered_below) = (lock.name.clone(), below);
-        let (acquire_owner, acquire_extras) = (owner.clone(), extras.clone());
-        let acquire =
-            Acquire { request, answered_below, locks: (name.clone(), access).into(), owner, patience, metadata: metadata.clone(), lease_ms, extras };
-        let one = super::acquire_of_one(&acquire).expect("one lock");
-        prop_assert_eq!(super::stream_acquire(session, one), Ok(acquire));
-        let (owner, extras) = (acquire_owner, acquire_extras);
-        let locks: SmallMap<_, _> = members.into_iter().collect();
-        let set = Acquire { request, answered_below, locks, owner, patience, metadata: metadata.clone(), lease_ms, extras };
-        prop_assert_eq!(super::stream_acquire_set(session, (&set).into()), Ok(set.clone()));
-        let asked = pb::CommandRequest {
-            namespace: lock.namespace.to_string(),
-            session: Some(pb::SessionProof { id: session.as_u64(), handle: handle.reveal().to_owned() }),
-            command: Some(pb::command_request::Command::AcquireSet((&set).into())),
-        };
-        let proof = Proof::Handle { handle: handle.clone(), namespace: lock.namespace.clone() };
-        prop_assert_eq!(Call::try_from(asked), Ok(Call { proof, ..Call::new(Command::Acquire(set)) }));
-        let release = Release { request, answered_below, name, token };
-        prop_assert_eq!(super::stream_release(session, (&release).into()), Ok(release));
+        for locks in [(name.clone(), access).into(), members.into_iter().collect::<SmallMap<_, _>>()] {
+            let (owner, metadata, extras) = (owner.clone(), metadata.clone(), extras.clone());
+            let acquire = Acquire { request, answered_below, locks, owner, patience, metadata, lease_ms, extras };
+            in_session(Command::Acquire(acquire))?;
+        }
+        in_session(Command::Release(Release { request, answered_below, name, token }))?;
+        in_session(Command::Cancel { request })?;
+        for end in [SessionClose::Done, SessionClose::Lost] {
+            in_session(Command::CloseSession { session, end })?;
+        }
 
+        let handle = Handle::parse(&handle).expect("legal");
         let (instance, disconnect_grace_ms) = (Instance(u128::from(number) << 64), Some(below));
-        let namespace = lock.namespace.clone();
         let opened = OpenSession {
             namespace: namespace.clone(), handle: handle.clone(), instance, ttl_ms: number, disconnect_grace_ms,
             accepts_hand_over: number % 2 == 0,
             metadata: metadata.clone(),
         };
-        prop_assert_eq!(super::open_session(namespace, (&opened).into()), Ok(opened));
+        reads_back(Call::new(Command::OpenSession(opened)))?;
+        let attach = Attach { namespace: namespace.clone(), session, handle: handle.clone(), attempt: below };
+        reads_back(Call::new(Command::Attach(attach)))?;
 
-        // No session ends the wait of a lease request.
-        let longest = Patience::For { ms: crate::limits::PATIENCE_MS_MAX };
-        let patience = if patience == Patience::Session { longest } else { patience };
-        let take = TakeLease { lock, take: LeaseRequestId(7), handle, access, lease_ms: number, patience, metadata };
-        macro_rules! reads_back {
-            ($message:ident, $command:expr) => {
-                let call = Call { age_ms: below, since: Some(LogTime(below)), ..Call::new($command) };
-                prop_assert_eq!(Call::try_from(pb::$message::try_from(&call).expect("its own")), Ok(call));
-            };
+        let id = LeaseRequestId(u128::from(number) << 60);
+        let cancel = Command::CancelTake { lock: lock.clone(), take: id, handle: handle.clone() };
+        let drop = Command::DropLease { lock: lock.clone(), handle: handle.clone() };
+        let take = TakeLease { lock, take: id, handle, access, lease_ms: number, patience, metadata };
+        for command in [Command::TakeLease(take), cancel, drop] {
+            reads_back(Call { age_ms: below, since: Some(LogTime(number)), ..Call::new(command) })?;
         }
-        let TakeLease { lock, take: id, handle, .. } = take.clone();
-        reads_back!(AcquireRequest, Command::TakeLease(take));
-        reads_back!(ReleaseRequest, Command::DropLease { lock: lock.clone(), handle: handle.clone() });
-        reads_back!(WithdrawRequest, Command::CancelTake { lock, take: id, handle });
+    }
+
+    /// A renewal arrives as it was asked, with the proof of what it is for.
+    #[test]
+    fn renewals_read_back(
+        (session, token, lock) in (session(), token(), lock()),
+        (lease_ms, attempt) in any::<(u64, u64)>(),
+        handle in "[a-z]{1,128}",
+    ) {
+        let handle = Handle::parse(&handle).expect("legal");
+        let proof = Proof::Handle { handle: handle.clone(), namespace: lock.namespace.clone() };
+        let hold = RenewalTarget::Hold { lock: lock.clone(), session, token, lease_ms };
+        let lease = RenewalTarget::Lease { lock, handle, lease_ms };
+        for (target, proof) in
+            [(RenewalTarget::Session(session), proof.clone()), (hold, proof), (lease, Proof::Trusted)]
+        {
+            let renewal = RenewalCall { target, proof, attempt };
+            prop_assert_eq!(RenewalCall::from_wire("renewal", renewal.to_wire()), Ok(renewal));
+        }
+    }
+}
+
+/// The call is sent as it is, and read back.
+fn reads_back(call: Call) -> Result<(), TestCaseError> {
+    let asked = super::command(&call, &call.proof).expect("a caller's command");
+    prop_assert_eq!(super::call(asked, super::proven), Ok(call));
+    Ok(())
+}
+
+/// The command of this session is sent and read back: over a stream, where nothing proves it, and as a call with its proof.
+fn reads_back_in(
+    session: SessionId,
+    handle: &str,
+    namespace: &Namespace,
+    command: Command,
+) -> Result<(), TestCaseError> {
+    let on_stream = Call::new(command);
+    let asked = super::command(&on_stream, &Proof::Trusted).expect("a caller's command");
+    prop_assert_eq!(
+        super::call(asked, |proof| {
+            assert_eq!(proof, None, "a stream's session is known");
+            Ok((session, Proof::Trusted))
+        }),
+        Ok(on_stream.clone())
+    );
+    let proof = Proof::Handle { handle: Handle::parse(handle).expect("legal"), namespace: namespace.clone() };
+    reads_back(Call { proof, ..on_stream })
+}
+
+/// What only a node makes is never sent, and a session's command, renewal or hold without its proof is never taken for a trusted
+/// one.
+#[test]
+fn what_is_not_proven_is_refused() {
+    let session = SessionId::new(0, 1);
+    for command in [Command::Tick, Command::Disconnected { session, attachment: Attachment(1) }] {
+        let refused = super::command(&Call::new(command), &Proof::Trusted);
+        assert!(matches!(refused, Err(ServiceError::Forbidden { .. })), "{refused:?}");
+    }
+    let unproven = Call::new(Command::CloseSession { session, end: SessionClose::Done });
+    let asked = super::command(&unproven, &Proof::Trusted).expect("a caller's command");
+    assert_eq!(super::call(asked, super::proven).expect_err("no proof").field, "session");
+    let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("dam").expect("legal") };
+    let hold = RenewalTarget::Hold { lock, session, token: FencingToken::new(0, 7), lease_ms: 9 };
+    for target in [RenewalTarget::Session(session), hold] {
+        let renewal = RenewalCall { target, proof: Proof::Trusted, attempt: 1 };
+        RenewalCall::from_wire("renewal", renewal.to_wire()).expect_err("no proof");
     }
 }
 
@@ -270,12 +321,23 @@ fn a_foreign_status_is_unknown() {
 /// Unset choices, unspecified and unknown enum values, and numbers out of bounds are refused by their field.
 #[test]
 fn what_is_unknown_or_out_of_bounds_is_refused_by_its_field() {
-    let field = |refused: Result<Mode, Invalid>| refused.expect_err("refused").field;
-    assert_eq!(field(pb::Mode { how: None }.try_into()), "mode");
-    let session = SessionId::new(0, 1);
-    for end in [0, 99] {
-        assert_eq!(super::stream_close(session, end).expect_err("refused").field, "end");
-    }
+    assert_eq!(Mode::from_wire("mode", pb::Mode { how: None }).expect_err("refused").field, "mode");
+    let asked = |command| super::call(pb::Command { command: Some(command) }, super::proven);
+    let session = Some(pb::SessionProof { id: 1, handle: "h".to_owned(), namespace: String::new() });
+    let close = |end| asked(Asked::CloseSession(pb::CloseSession { session: session.clone(), end }));
+    assert_eq!(close(0), close(pb::SessionClose::Done.into()));
+    assert_eq!(close(99).expect_err("refused").field, "end");
+    assert_eq!(super::call(pb::Command::default(), super::proven).expect_err("refused").field, "command");
+    let acquire = |session, lock: &str, others| {
+        asked(Asked::Acquire(pb::Acquire { session, lock: lock.to_owned(), others, ..Default::default() }))
+    };
+    let member = |lock: &str| pb::SetMember { lock: lock.to_owned(), mode: None, limit: None };
+    assert!(acquire(session.clone(), "a", vec![member("b")]).is_ok());
+    assert_eq!(acquire(session.clone(), "a", vec![member("a")]).expect_err("twice").field, "locks");
+    assert_eq!(acquire(session.clone(), "", vec![]).expect_err("no name").field, "lock");
+    assert_eq!(acquire(None, "a", vec![]).expect_err("no proof").field, "session");
+    let unproven = session.clone().map(|session| pb::SessionProof { handle: String::new(), ..session });
+    assert_eq!(acquire(unproven, "a", vec![]).expect_err("no handle").field, "handle");
     let asked = |query| {
         let question = Question::from_wire("question", pb::QueryRequest { query, freshness: 0 });
         question.and_then(Question::bounded)
@@ -289,29 +351,18 @@ fn what_is_unknown_or_out_of_bounds_is_refused_by_its_field() {
     assert!(matches!(page, Query::List(ListFilter { rows, .. }) if rows == crate::limits::PAGE_ROWS_MAX as u32));
     assert_eq!(field(list(1 << 20, String::new())), "rows");
     assert_eq!(field(list(1, "x".repeat(256))), "prefix");
-    let holder = Some(pb::acquire_request::Holder::Lease(pb::LeaseProof { handle: "h".to_owned() }));
-    let taken = |request: &str| pb::AcquireRequest {
-        lock: "x".to_owned(),
-        holder: holder.clone(),
-        request: request.to_owned(),
-        ..Default::default()
+    let take = "0123456789abcdef0123456789abcdef";
+    let taken = |take: &str, lock| {
+        let (take, handle) = (take.to_owned(), "h".to_owned());
+        let taken = pb::TakeLease { lock, take, handle, ..Default::default() };
+        super::call(pb::Command { command: Some(Asked::TakeLease(taken)) }, super::proven)
     };
-    let uuid = "01234567-89ab-cdef-0123-456789abcdef";
-    assert!(Call::try_from(taken(uuid)).is_ok() && Call::try_from(taken(&uuid.replace('-', ""))).is_ok());
-    for request in ["", "7", &uuid[1..], "+1234567-89ab-cdef-0123-456789abcdef", "é1234567-89ab-cdef-0123-456789abcde"]
-    {
-        assert_eq!(Call::try_from(taken(request)).expect_err("refused").field, "request", "{request}");
+    let lock = Some(pb::LockKey { namespace: String::new(), name: "x".to_owned() });
+    assert!(taken(take, lock.clone()).is_ok());
+    assert_eq!(taken(take, None).expect_err("refused").field, "lock");
+    for id in ["", "7", &take[1..], "+123456789abcdef0123456789abcdef", "é23456789abcdef0123456789abcdef"] {
+        assert_eq!(taken(id, lock.clone()).expect_err("refused").field, "take", "{id}");
     }
-    for request in ["", "-1", "0x7", uuid, &crate::limits::OWN_REQUESTS_MIN.to_string()] {
-        let session = pb::SessionProof { id: session.as_u64(), handle: "h".to_owned() };
-        let holder = Some(pb::acquire_request::Holder::Session(session));
-        let asked = pb::AcquireRequest { holder, ..taken(request) };
-        assert_eq!(Call::try_from(asked).expect_err("refused").field, "request", "{request}");
-    }
-    let owned = pb::AcquireRequest { owner: Some("job".to_owned()), ..taken(uuid) };
-    assert_eq!(Call::try_from(owned).expect_err("only in a session").field, "owner");
-    let nothing = pb::AcquireRequest { holder: None, ..taken(uuid) };
-    assert_eq!(Call::try_from(nothing).expect_err("refused").field, "holder");
     assert_eq!(Freshness::from_wire("freshness", 9).expect_err("refused").field, "freshness");
 }
 
@@ -351,7 +402,7 @@ fn sample_status() -> Status {
 fn status_reads_back() {
     let status = sample_status();
     for status in [Status { cluster_id: None, ..status.clone() }, status] {
-        assert_eq!(Status::try_from(pb::StatusReply::from(&status)), Ok(status));
+        assert_eq!(over::<Status, pb::StatusReply>(&status), Ok(status));
     }
 }
 
@@ -362,9 +413,9 @@ fn member_changes_read_back() {
     let add = MemberChange::Add { node: 4, client: "a:1".to_owned(), peer: "a:2".to_owned() };
     let promote = |instead_of| MemberChange::Promote { node: 4, instead_of };
     for change in [add, promote(None), promote(Some(3)), MemberChange::Remove { node: 3 }] {
-        assert_eq!(MemberChange::try_from(pb::ChangeMembersRequest::from(&change)), Ok(change));
+        assert_eq!(over::<MemberChange, pb::ChangeMembersRequest>(&change), Ok(change));
     }
-    assert!(MemberChange::try_from(pb::ChangeMembersRequest { change: None }).is_err());
+    assert!(MemberChange::from_wire("change", pb::ChangeMembersRequest { change: None }).is_err());
 }
 
 /// An event has the parts that its type says; a type that this version does not know is refused, too.
@@ -383,11 +434,11 @@ fn an_event_without_a_part_of_its_type_is_refused_by_its_field() {
         held_ms: Some(2),
         ..Default::default()
     };
-    assert!(Event::try_from(released.clone()).is_ok());
+    assert!(Event::from_wire("event", released.clone()).is_ok());
     let without = |field: &str, remove: fn(&mut pb::Event)| {
         let mut event = released.clone();
         remove(&mut event);
-        assert_eq!(Event::try_from(event).expect_err("refused").field, field);
+        assert_eq!(Event::from_wire("event", event).expect_err("refused").field, field);
     };
     without("position", |event| event.position = None);
     without("namespace", |event| event.namespace = None);
@@ -417,9 +468,11 @@ fn an_acquire_and_its_answer_are_converted_without_further_allocations() {
         lease_ms: None,
         extras: None,
     };
+    let on_stream = |asked| super::call(asked, |_| Ok((session, Proof::Trusted)));
+    let acquire = Call::new(Command::Acquire(acquire));
     let mut wire = None;
-    assert_eq!(counted(&mut || wire = super::acquire_of_one(&acquire)), 4, "lock, owner, who and why");
-    assert_eq!(counted(&mut || drop(super::stream_acquire(session, wire.take().expect("one")))), 4, "the same");
+    assert_eq!(counted(&mut || wire = super::command(&acquire, &Proof::Trusted).ok()), 4, "lock, owner, who and why");
+    assert_eq!(counted(&mut || drop(on_stream(wire.take().expect("one")))), 4, "the same");
 
     let granted = Outcome::Granted(Grant { token, deadline: None, ends: None, waited_ms: 0 });
     let released = Outcome::Released { left: 0 };
@@ -427,11 +480,11 @@ fn an_acquire_and_its_answer_are_converted_without_further_allocations() {
     for outcome in [granted, released, renewed] {
         let reply = Reply::new(3, LogTime(4), outcome);
         let mut wire = None;
-        assert_eq!(counted(&mut || wire = Some(pb::Reply::from(&reply))), 0, "{reply:?}");
-        assert_eq!(counted(&mut || drop(Reply::try_from(wire.take().expect("written")))), 0, "{reply:?}");
+        assert_eq!(counted(&mut || wire = Some(Wire::<pb::Reply>::to_wire(&reply))), 0, "{reply:?}");
+        assert_eq!(counted(&mut || drop(Reply::from_wire("reply", wire.take().expect("written")))), 0, "{reply:?}");
     }
-    let release = Release { request, answered_below: 1, name, token };
+    let release = Call::new(Command::Release(Release { request, answered_below: 1, name, token }));
     let mut wire = None;
-    assert_eq!(counted(&mut || wire = Some(pb::StreamRelease::from(&release))), 1, "the lock");
-    assert_eq!(counted(&mut || drop(super::stream_release(session, wire.take().expect("written")))), 1, "the lock");
+    assert_eq!(counted(&mut || wire = super::command(&release, &Proof::Trusted).ok()), 1, "the lock");
+    assert_eq!(counted(&mut || drop(on_stream(wire.take().expect("written")))), 1, "the lock");
 }

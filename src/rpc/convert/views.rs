@@ -22,7 +22,7 @@ wire_messages! {
     ExplainedWait = ExplainedWait { lock, place, sequence, waiter, parent, waits_for; until_ms: until }
     Obstacle = Obstacle { lock, why, sequence, who }
     Participant = Participant { session, owner, metadata, token, mode, health, recalled; since_ms: since, ends_ms: ends }
-    Document = Document { lock, state, ts, process, who, why, term, token, native; when_ms: when }
+    Document = DocumentView { lock, state, ts, process, who, why, term, token, native; when_ms: when }
     ProcessPing = ProcessPing { process; ping_ms: ping }
     NodeStatus = NodeStatus { id, role, client, peer, http, applied, healthy, version, features }
     Status = StatusReply {

@@ -4,14 +4,15 @@ use tokio::sync::mpsc;
 
 use super::RemoteService;
 use super::endpoints::{self, Effect};
-use crate::rpc::convert::error_from_status;
+use crate::rpc::convert::{Wire, error_from_status};
 use crate::rpc::pb;
 use crate::service::{Download, MemberChange, ServiceError};
 
 impl RemoteService {
     pub(super) async fn reshape(&self, change: MemberChange) -> Result<(), ServiceError> {
         let ask = |change: MemberChange, at| async move {
-            let asked = endpoints::admin(at).change_members(pb::ChangeMembersRequest::from(&change)).await;
+            let change: pb::ChangeMembersRequest = change.to_wire();
+            let asked = endpoints::admin(at).change_members(change).await;
             asked.map(|_| ()).map_err(|status| error_from_status(&status))
         };
         self.shared.endpoints.ask(Effect::Changes, change, ask).await

@@ -17,7 +17,6 @@ use crate::limits;
 use crate::model::Invalid;
 use crate::net::{Connector, Gathering};
 use crate::rpc::pb::admin_client::AdminClient;
-use crate::rpc::pb::documents_client::DocumentsClient;
 use crate::rpc::pb::locks_client::LocksClient;
 use crate::rpc::tls::TlsSettings;
 use crate::service::{LeaderHint, NotSent, ServiceError};
@@ -365,13 +364,6 @@ pub(super) fn cause(error: &dyn Error) -> String {
 /// The `Locks` client with its bounds.
 pub(super) fn locks(at: At) -> LocksClient<Believed> {
     LocksClient::new(at.channel)
-        .max_decoding_message_size(limits::ANSWER_BYTES_MAX)
-        .max_encoding_message_size(limits::FRAME_BYTES_MAX)
-}
-
-/// The `Documents` client with its bounds.
-pub(super) fn documents(at: At) -> DocumentsClient<Believed> {
-    DocumentsClient::new(at.channel)
         .max_decoding_message_size(limits::ANSWER_BYTES_MAX)
         .max_encoding_message_size(limits::FRAME_BYTES_MAX)
 }

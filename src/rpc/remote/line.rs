@@ -140,7 +140,8 @@ mod tests {
     /// A frame that is larger than its node reads is refused to its caller and not sent: it would end the stream.
     #[test]
     fn a_frame_that_the_node_does_not_read_is_refused() {
-        let body = Body::Cancel(pb::StreamCancel { request: 300 });
+        let cancel = pb::command::Command::Cancel(pb::Cancel { session: None, request: 300 });
+        let body = Body::Command(pb::Command { command: Some(cancel) });
         let bytes = pb::ClientFrame { number: 1, body: Some(body.clone()) }.encoded_len();
         for (most, sent) in [(bytes - 1, false), (bytes, true)] {
             let (outgoing, mut frames) = mpsc::channel(1);

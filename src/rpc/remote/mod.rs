@@ -23,15 +23,15 @@ use futures_util::future::try_join_all;
 
 use self::endpoints::{Effect, Endpoints};
 use self::stream::StreamHandle;
-use super::convert::{Wire, acquire_of_one, error_from_status, not_understood};
+use super::convert::{Wire, command, error_from_status, not_understood};
 use super::pb;
 use super::pb::client_frame::Body;
 use super::tasks::Tasks;
 use super::tls::TlsSettings;
 use crate::limits;
 use crate::model::{
-    Claim, Command, Event, Invalid, Namespace, Outcome, Query, QueryReply, Refusal, RenewalTarget, Reply, RequestId,
-    SessionId,
+    Attach, Claim, Command, Event, Invalid, Namespace, OpenSession, Outcome, Query, QueryReply, Refusal, RenewalTarget,
+    Reply, RequestId, SessionId,
 };
 use crate::net::Connector;
 use crate::service::{
@@ -109,9 +109,10 @@ impl RemoteService {
     async fn bind(
         &self,
         namespace: Namespace,
-        body: Body,
+        call: &Call,
         attaching: Option<(SessionId, u64)>,
     ) -> Result<Reply, ServiceError> {
+        let body = Body::Command(command(call, &Proof::Trusted)?);
         let moved = AtomicBool::new(false);
         // A session that attaches anew has reason to: its old stream's node is tried last, and no hint leads back there.
         let left = attaching.and_then(|(session, _)| self.streams().get(&session).map(|stream| stream.address.clone()));
@@ -163,14 +164,12 @@ impl RemoteService {
     async fn session_command(&self, session: SessionId, call: &Call) -> Result<Reply, ServiceError> {
         let Some(stream) = self.stream(session) else {
             return match &call.proof {
-                Proof::Handle { handle, namespace } => {
-                    let namespace = namespace.to_string();
-                    Box::pin(self.unary_session_command(session, handle, namespace, &call.command)).await
-                }
+                Proof::Handle { .. } => Box::pin(self.by_itself(call)).await,
                 Proof::Trusted => Err(ServiceError::not_sent(NotSent::Detached)),
             };
         };
-        let sent = stream_body(&call.command).map(|(body, request)| stream.send(body, request))?;
+        let body = Body::Command(command(call, &Proof::Trusted)?);
+        let sent = stream.send(body, call.command.may_wait().map(|(_, request)| request.number));
         let answered = sent.answer(&stream).await;
         if matches!(&answered, Ok(Reply { outcome: Outcome::Closed, .. })) {
             self.streams().remove(&session);
@@ -180,40 +179,15 @@ impl RemoteService {
 
     /// What is rare is boxed: every caller's future has room for the largest way that it may take, and moves it about.
     async fn submitted(&self, call: &Call) -> Result<Reply, ServiceError> {
-        match &call.command {
-            Command::OpenSession(open) => {
-                let body = Body::Open(open.into());
-                Box::pin(self.bind(open.namespace.clone(), body, None)).await
-            }
-            Command::Attach(attach) => {
-                let body = Body::Attach(pb::StreamAttach {
-                    session: attach.session.as_u64(),
-                    handle: attach.handle.reveal().to_owned(),
-                    attempt: attach.attempt,
-                });
-                let attaching = Some((attach.session, attach.attempt));
-                Box::pin(self.bind(attach.namespace.clone(), body, attaching)).await
-            }
-            Command::CloseSession { session, .. } => self.session_command(*session, call).await,
-            Command::Acquire(acquire) => self.session_command(acquire.request.session, call).await,
-            Command::Release(release) => self.session_command(release.request.session, call).await,
-            Command::Cancel { request } => self.session_command(request.session, call).await,
-            Command::Alter(alter) => self.session_command(alter.request.session, call).await,
-            Command::TakeLease(_) => Box::pin(self.take(call)).await,
-            Command::CancelTake { .. } => Box::pin(self.withdraw(call)).await,
-            Command::DropLease { .. } => Box::pin(self.drop_lease(call)).await,
-            Command::Manage(manage) => Box::pin(self.manage(manage)).await,
-            Command::ChangeSetting(setting) => Box::pin(self.change_setting(*setting)).await,
-            Command::EndSession(end) => Box::pin(self.end_session(end)).await,
-            Command::Document(_) => Box::pin(self.document(call)).await,
-            Command::Disconnected { .. }
-            | Command::Tick
-            | Command::LeaderlessGap { .. }
-            | Command::Configure { .. }
-            | Command::Announce(_)
-            | Command::RaiseFeatures(_) => {
-                Err(ServiceError::Forbidden { why: "only a node makes this command".to_owned() })
-            }
+        if let Command::OpenSession(OpenSession { namespace, .. }) = &call.command {
+            return Box::pin(self.bind(namespace.clone(), call, None)).await;
+        }
+        if let Command::Attach(Attach { namespace, session, attempt, .. }) = &call.command {
+            return Box::pin(self.bind(namespace.clone(), call, Some((*session, *attempt)))).await;
+        }
+        match call.command.session() {
+            Some(session) if !call.command.is_node_made() => self.session_command(session, call).await,
+            Some(_) | None => Box::pin(self.by_itself(call)).await,
         }
     }
 
@@ -230,37 +204,6 @@ impl RemoteService {
         }
         Box::pin(self.unary_renewal(renewal)).await
     }
-}
-
-/// The frame for a session's command, and its number where it may have to wait.
-fn stream_body(command: &Command) -> Result<(Body, Option<u64>), ServiceError> {
-    Ok(match command {
-        Command::Acquire(acquire) => {
-            let set = || Body::AcquireSet(acquire.into());
-            (acquire_of_one(acquire).map_or_else(set, Body::Acquire), Some(acquire.request.number))
-        }
-        Command::Release(release) => (Body::Release(release.into()), None),
-        Command::Alter(alter) => (Body::Alter(alter.into()), Some(alter.request.number)),
-        Command::Cancel { request } => (Body::Cancel(pb::StreamCancel { request: request.number }), None),
-        Command::CloseSession { end, .. } => (Body::Close(pb::StreamClose { end: end.to_wire() }), None),
-        Command::OpenSession(_)
-        | Command::Attach(_)
-        | Command::Disconnected { .. }
-        | Command::TakeLease(_)
-        | Command::CancelTake { .. }
-        | Command::DropLease { .. }
-        | Command::Manage(_)
-        | Command::Document(_)
-        | Command::EndSession(_)
-        | Command::ChangeSetting(_)
-        | Command::Tick
-        | Command::LeaderlessGap { .. }
-        | Command::Configure { .. }
-        | Command::Announce(_)
-        | Command::RaiseFeatures(_) => {
-            return Err(ServiceError::Internal("not a command of a bound session".to_owned()));
-        }
-    })
 }
 
 impl LockService for RemoteService {
@@ -303,7 +246,7 @@ impl LockService for RemoteService {
     }
 
     async fn subscribe(&self, subscription: Subscription) -> Result<Events, ServiceError> {
-        let asked = pb::WatchRequest::from(&subscription);
+        let asked: pb::WatchRequest = subscription.to_wire();
         let watch = |asked, at| async move {
             endpoints::locks(at).watch(asked).await.map_err(|status| error_from_status(&status))
         };
@@ -314,7 +257,7 @@ impl LockService for RemoteService {
                 let next: Result<Event, ServiceError> = tokio::select! {
                     () = sender.closed() => return,
                     next = wire.message() => match next {
-                        Ok(Some(event)) => event.try_into().map_err(not_understood),
+                        Ok(Some(event)) => Event::from_wire("event", event).map_err(not_understood),
                         Ok(None) => return,
                         Err(status) => Err(error_from_status(&status)),
                     },
@@ -331,7 +274,8 @@ impl LockService for RemoteService {
     async fn status(&self) -> Result<Status, ServiceError> {
         let status = |(), at| async move {
             let asked = endpoints::admin(at).status(pb::StatusRequest {}).await;
-            asked.map_err(|status| error_from_status(&status))?.into_inner().try_into().map_err(not_understood)
+            let status = asked.map_err(|status| error_from_status(&status))?.into_inner();
+            Status::from_wire("status", status).map_err(not_understood)
         };
         self.shared.endpoints.ask(Effect::Reads, (), status).await
     }

@@ -323,7 +323,7 @@ impl Stream {
         let number = frame.number;
         match frame.body {
             Some(Told::Reply(reply)) => {
-                let reply = Reply::try_from(reply).map_err(not_understood);
+                let reply = Reply::from_wire("reply", reply).map_err(not_understood);
                 self.answered(number, reply);
             }
             Some(Told::Error(error)) => {
@@ -333,7 +333,7 @@ impl Stream {
                 self.answered(number, Err(error_from_wire(&error)));
             }
             Some(Told::Settled(reply)) => {
-                let reply = Reply::try_from(reply).map_err(not_understood);
+                let reply = Reply::from_wire("reply", reply).map_err(not_understood);
                 if let Some((request, settled)) = self.queued.remove(&number) {
                     self.settled(request, &settled, reply.ok());
                 } else if let Some(asker) = locked(&self.line).settling.remove(&number) {

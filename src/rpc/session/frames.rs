@@ -5,12 +5,9 @@ use prost::Message;
 use super::{Bound, Done, End, SessionStream};
 use crate::limits;
 use crate::model::{
-    Acquire, Attach, Claim, Command, EventKind, Handle, Invalid, LockKey, LockName, RenewalTarget, Reply, RequestId,
-    SessionId, Subject,
+    Claim, Command, EventKind, Invalid, LockKey, LockName, RenewalTarget, Reply, RequestId, SessionId, Subject,
 };
-use crate::rpc::convert::{
-    open_session, required, stream_acquire, stream_acquire_set, stream_alter, stream_close, stream_release,
-};
+use crate::rpc::convert::{call, required};
 use crate::rpc::pb;
 use crate::rpc::pb::client_frame::Body;
 use crate::service::{
@@ -52,46 +49,10 @@ impl<S: LockService> SessionStream<S> {
     fn start(&mut self, number: u64, body: Body) -> Result<(), Invalid> {
         match body {
             Body::Hello(_) => return Err(Invalid::new("hello", "only the first frame", "a later one")),
-            Body::Open(open) => {
-                self.may_bind()?;
-                let open = open_session(self.namespace.clone(), open)?;
-                self.start_binding(number, None, Command::OpenSession(open));
-            }
-            Body::Attach(pb::StreamAttach { session, handle, attempt }) => {
-                self.may_bind()?;
-                let session = SessionId::from_u64(session)?;
-                let attach =
-                    Attach { namespace: self.namespace.clone(), session, handle: Handle::parse(&handle)?, attempt };
-                self.start_binding(number, Some(session), Command::Attach(attach));
-            }
-            Body::Acquire(acquire) => {
-                let acquire = stream_acquire(self.session()?, acquire)?;
-                self.start_acquire(number, acquire);
-            }
-            Body::AcquireSet(set) => {
-                let acquire = stream_acquire_set(self.session()?, set)?;
-                self.start_acquire(number, acquire);
-            }
-            Body::Alter(alter) => {
-                let alter = stream_alter(self.session()?, alter)?;
-                let claim = self.claim(&alter.name, alter.request);
-                self.start_command(number, Some(claim), Command::Alter(alter));
-            }
-            Body::Release(release) => {
-                let release = stream_release(self.session()?, release)?;
-                self.start_command(number, None, Command::Release(release));
-            }
-            Body::Cancel(pb::StreamCancel { request }) => {
-                let request = RequestId { session: self.session()?, number: request };
-                self.start_command(number, None, Command::Cancel { request });
-            }
+            Body::Command(asked) => self.start_asked(number, asked)?,
             Body::Renew(pb::StreamRenew { attempt }) => {
                 let target = RenewalTarget::Session(self.session()?);
                 self.start_renewal(number, RenewalCall { target, proof: Proof::Trusted, attempt });
-            }
-            Body::Close(pb::StreamClose { end }) => {
-                let close = stream_close(self.session()?, end)?;
-                self.start_command(number, None, close);
             }
             Body::Settle(pb::StreamSettle { request, lock }) => {
                 let request = RequestId { session: self.session()?, number: request };
@@ -102,10 +63,24 @@ impl<S: LockService> SessionStream<S> {
         Ok(())
     }
 
-    /// Its settlement is found by its number; any of its locks will do beside it.
-    fn start_acquire(&mut self, number: u64, acquire: Acquire) {
-        let claim = acquire.locks.keys().next().map(|name| self.claim(name, acquire.request));
-        self.start_command(number, claim, Command::Acquire(acquire));
+    /// Starts a command. A queued one is settled later: its settlement is found by its number, and any of its locks will do beside it.
+    fn start_asked(&mut self, number: u64, asked: pb::Command) -> Result<(), Invalid> {
+        let mut call = call(asked, |_| Ok((self.session()?, Proof::Trusted)))?;
+        let namespace = self.namespace.clone();
+        if let Command::OpenSession(open) = &mut call.command {
+            self.may_bind()?;
+            open.namespace = namespace;
+            self.start_binding(number, None, call);
+        } else if let Command::Attach(attach) = &mut call.command {
+            self.may_bind()?;
+            attach.namespace = namespace;
+            let session = attach.session;
+            self.start_binding(number, Some(session), call);
+        } else {
+            let claim = call.command.may_wait().map(|(name, request)| self.claim(name, request));
+            self.start_command(number, claim, call);
+        }
+        Ok(())
     }
 
     fn session(&self) -> Result<SessionId, Invalid> {
@@ -127,19 +102,17 @@ impl<S: LockService> SessionStream<S> {
         ClaimRef { lock, claim: Claim::Request(request) }
     }
 
-    fn start_binding(&mut self, number: u64, attaching: Option<SessionId>, command: Command) {
+    fn start_binding(&mut self, number: u64, attaching: Option<SessionId>, call: Call) {
         self.binding = true;
         let service = self.service.clone();
-        self.running.push(Box::pin(async move {
-            Done::Bound { number, attaching, result: service.submit(Call::new(command)).await }
-        }));
+        self.running
+            .push(Box::pin(async move { Done::Bound { number, attaching, result: service.submit(call).await } }));
     }
 
-    fn start_command(&mut self, number: u64, claim: Option<ClaimRef>, command: Command) {
+    fn start_command(&mut self, number: u64, claim: Option<ClaimRef>, call: Call) {
         let service = self.service.clone();
-        self.running.push(Box::pin(async move {
-            Done::QueryReply { number, claim, result: service.submit(Call::new(command)).await }
-        }));
+        self.running
+            .push(Box::pin(async move { Done::QueryReply { number, claim, result: service.submit(call).await } }));
     }
 
     fn start_renewal(&mut self, number: u64, renewal: RenewalCall) {

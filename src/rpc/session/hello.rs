@@ -34,7 +34,7 @@ impl<S: LockService> SessionStream<S> {
             Ok(Err(status)) => return Err(End::Unread(Box::new(status))),
         };
         let protocol = self.check(&hello)?;
-        let leader = self.info.leader.borrow().as_ref().map(Into::into);
+        let leader = self.info.leader.borrow().to_wire();
         let endpoints = self.info.endpoints.borrow().clone();
         let cluster_id = self.info.cluster_id.borrow().to_wire();
         self.push(Body::Hello(pb::ServerHello {

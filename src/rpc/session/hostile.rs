@@ -15,6 +15,7 @@ use crate::rpc::convert::hostile::{full_acquire, full_alterations, full_of_eleme
 use crate::rpc::fake::{Fake, SESSION};
 use crate::rpc::pb;
 use crate::rpc::pb::client_frame::Body;
+use crate::rpc::pb::command::Command as Submitted;
 use crate::service::ServerInfo;
 
 fn samples() -> Vec<Sample> {
@@ -27,21 +28,24 @@ fn samples() -> Vec<Sample> {
         namespace: "default".to_owned(),
         cluster_id: "03".repeat(16),
     };
-    let attach = pb::StreamAttach { session: SESSION, handle: "secret".to_owned(), attempt: 4 };
-    let release = pb::StreamRelease { request, answered_below: 11, lock: lock.clone(), token: 77 };
+    let command = |command| frame(Body::Command(pb::Command { command: Some(command) }));
+    let namespace = "default".to_owned();
+    let attach = pb::Attach { namespace, session: SESSION, handle: "secret".to_owned(), attempt: 4 };
+    let release = pb::Release { session: None, request, answered_below: 11, lock: lock.clone(), token: 77 };
+    let close = pb::CloseSession { session: None, end: pb::SessionClose::Lost.into() };
     let mut samples = vec![
         ("hello", frame(Body::Hello(hello))),
-        ("open", frame(Body::Open(full_open()))),
-        ("open", frame(Body::Attach(attach))),
-        ("bound", frame(Body::Acquire(full_acquire()))),
-        ("bound", frame(Body::AcquireSet(full_set()))),
-        ("bound", frame(Body::Release(release))),
-        ("bound", frame(Body::Cancel(pb::StreamCancel { request }))),
+        ("open", command(Submitted::OpenSession(full_open()))),
+        ("open", command(Submitted::Attach(attach))),
+        ("bound", command(Submitted::Acquire(full_acquire()))),
+        ("bound", command(Submitted::Acquire(full_set()))),
+        ("bound", command(Submitted::Release(release))),
+        ("bound", command(Submitted::Cancel(pb::Cancel { session: None, request }))),
         ("bound", frame(Body::Renew(pb::StreamRenew { attempt: 6 }))),
-        ("bound", frame(Body::Close(pb::StreamClose { end: pb::SessionClose::Done.into() }))),
+        ("bound", command(Submitted::CloseSession(close))),
         ("bound", frame(Body::Settle(pb::StreamSettle { request, lock }))),
     ];
-    samples.extend(full_alterations().into_iter().map(|alter| ("bound", frame(Body::Alter(alter)))));
+    samples.extend(full_alterations().into_iter().map(|alter| ("bound", command(Submitted::Alter(alter)))));
     samples.into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).collect()
 }
 
@@ -83,9 +87,9 @@ async fn hostile_frames_are_answered_or_end_the_stream() {
 /// Frames full of the shortest elements: members of a set, and words of a hello.
 #[tokio::test]
 async fn many_short_elements_take_no_more_memory_than_others() {
-    for (at, field) in [("hello", 2), ("bound", 12)] {
+    for (at, path) in [("hello", &[2, 3][..]), ("bound", &[3, 4, 7])] {
         for elements in [limits::LIST_ELEMENTS_MAX, limits::LIST_ELEMENTS_MAX + 1, limits::FRAME_BYTES_MAX / 2 - 8] {
-            let bytes = full_of_elements(&[field, 3], elements);
+            let bytes = full_of_elements(path, elements);
             frugal(at, bytes.len(), || taken(at, &bytes));
         }
     }

@@ -144,7 +144,7 @@ impl<S: LockService> SessionStream<S> {
     }
 
     fn send_away(&mut self, leader: Option<&LeaderHint>) -> Result<(), End> {
-        self.push(Body::MoveTo(pb::MoveTo { leader: leader.map(Into::into) }))
+        self.push(Body::MoveTo(pb::MoveTo { leader: leader.map(LeaderHint::to_wire) }))
     }
 
     /// Says why the stream ends, and tells the service so unless the node ends it.
@@ -230,7 +230,7 @@ impl<S: LockService> SessionStream<S> {
             Done::Settled { number, claim: _, result } => {
                 self.numbers.remove(&number);
                 let body = match result {
-                    Ok(reply) => Body::Settled((&reply).into()),
+                    Ok(reply) => Body::Settled(reply.to_wire()),
                     Err(error) => Body::Error(error_to_wire(&error)),
                 };
                 self.send(Ok(pb::ServerFrame { number, body: Some(body) }))
@@ -244,7 +244,7 @@ impl<S: LockService> SessionStream<S> {
                 self.watch_holds(session, Some(events));
                 // A frame for the client waits for room behind the others, and the next event behind it.
                 let of_a_hold = event.subject.token().is_some();
-                if of_a_hold { self.push(Body::HoldEvent((&*event).into())) } else { Ok(()) }
+                if of_a_hold { self.push(Body::HoldEvent(event.to_wire())) } else { Ok(()) }
             }
             Done::HoldEventsLost { session } if self.bound.is_some_and(|bound| bound.session == session) => {
                 self.watch_holds(session, None);
@@ -287,7 +287,7 @@ impl<S: LockService> SessionStream<S> {
     }
 
     fn reply(&mut self, number: u64, reply: &Reply) -> Result<(), End> {
-        self.send(Ok(pb::ServerFrame { number, body: Some(Body::Reply(reply.into())) }))
+        self.send(Ok(pb::ServerFrame { number, body: Some(Body::Reply(reply.to_wire())) }))
     }
 
     fn push(&mut self, body: Body) -> Result<(), End> {

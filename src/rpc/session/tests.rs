@@ -15,6 +15,7 @@ use crate::rpc::convert::Wire;
 use crate::rpc::fake::{Node, SESSION};
 use crate::rpc::pb;
 use crate::rpc::pb::client_frame::Body as Asked;
+use crate::rpc::pb::command::Command as Submitted;
 use crate::rpc::pb::locks_client::LocksClient;
 use crate::rpc::pb::server_frame::Body as Told;
 use crate::service::LeaderHint;
@@ -52,8 +53,9 @@ impl Raw {
 
     async fn bound(node: &mut Node) -> Self {
         let (mut raw, _) = Self::greeted(node).await;
-        let attach = pb::StreamAttach { session: SESSION, handle: "h".to_owned(), attempt: 4 };
-        raw.send(1, Asked::Attach(attach)).await;
+        let (namespace, handle) = (String::new(), "h".to_owned());
+        let attach = pb::Attach { namespace, session: SESSION, handle, attempt: 4 };
+        raw.submit(1, Submitted::Attach(attach)).await;
         assert!(matches!(raw.next().await, (1, Told::Reply(_))));
         assert!(matches!(node.asked().await, Command::Attach(_)));
         raw
@@ -63,10 +65,17 @@ impl Raw {
         self.frames.send(pb::ClientFrame { number, body: Some(body) }).await.expect("room");
     }
 
+    async fn submit(&self, number: u64, command: Submitted) {
+        self.send(number, Asked::Command(pb::Command { command: Some(command) })).await;
+    }
+
     async fn acquire(&self, number: u64, lock: &str) {
-        let mode = crate::model::Mode::Exclusive.to_wire();
-        let acquire = pb::StreamAcquire { request: number, lock: lock.to_owned(), mode, ..Default::default() };
-        self.send(number, Asked::Acquire(acquire)).await;
+        let acquire = pb::Acquire { request: number, lock: lock.to_owned(), ..Default::default() };
+        self.submit(number, Submitted::Acquire(acquire)).await;
+    }
+
+    async fn close(&self, number: u64) {
+        self.submit(number, Submitted::CloseSession(pb::CloseSession::default())).await;
     }
 
     async fn next(&mut self) -> (u64, Told) {
@@ -133,11 +142,11 @@ async fn a_frame_beyond_the_credit_ends_the_stream() {
 async fn a_list_that_is_too_long_ends_the_stream_by_its_name() {
     let mut node = Node::start(1).await;
     let mut raw = Raw::bound(&mut node).await;
-    let members = vec![pb::SetMember::default(); limits::LIST_ELEMENTS_MAX + 1];
-    raw.send(2, Asked::AcquireSet(pb::StreamAcquireSet { members, ..Default::default() })).await;
+    let others = vec![pb::SetMember::default(); limits::LIST_ELEMENTS_MAX + 1];
+    raw.submit(2, Submitted::Acquire(pb::Acquire { others, ..Default::default() })).await;
     let status = raw.ended().await;
     assert_eq!((status.code(), word(&status)), (Code::InvalidArgument, "invalid"));
-    assert_eq!(status.message(), "members: at most 100, got 101");
+    assert_eq!(status.message(), "others: at most 100, got 101");
 }
 
 /// Answers come as they are ready: one that is stuck holds up no other, and a queued one is answered twice.
@@ -258,7 +267,7 @@ async fn nothing_is_answered_after_the_disconnect() {
 async fn a_closed_session_is_not_disconnected() {
     let mut node = Node::start(1).await;
     let mut raw = Raw::bound(&mut node).await;
-    raw.send(2, Asked::Close(pb::StreamClose { end: pb::SessionClose::Done.into() })).await;
+    raw.close(2).await;
     assert!(matches!(raw.next().await, (2, Told::Reply(_))));
     assert!(matches!(node.asked().await, Command::CloseSession { .. }));
     drop(raw);
@@ -331,7 +340,7 @@ async fn a_node_that_begins_to_lead_keeps_its_streams() {
     let mut raw = Raw::bound(&mut node).await;
     node.leader.send_replace(led_by(1, "here:1"));
     tokio::task::yield_now().await;
-    raw.send(2, Asked::Close(pb::StreamClose { end: pb::SessionClose::Done.into() })).await;
+    raw.close(2).await;
     let (number, told) = raw.next().await;
     assert!(number == 2 && matches!(told, Told::Reply(_)), "{told:?}");
     node.leader.send_replace(led_by(2, "elsewhere:1"));
@@ -374,7 +383,7 @@ async fn events_of_the_sessions_holds_are_pushed() {
     }
     for expected in [&told[0], &told[2]] {
         let (0, Told::HoldEvent(event)) = raw.next().await else { panic!("no push of {expected:?}") };
-        assert_eq!(Event::try_from(event), Ok(expected.clone()));
+        assert_eq!(Event::from_wire("event", event), Ok(expected.clone()));
     }
 }
 

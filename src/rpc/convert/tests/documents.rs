@@ -86,7 +86,7 @@ proptest! {
     fn changes_of_documents_read_back(command in command(), age_ms in any::<u64>(), since in option::of(any::<u64>())) {
         let since = since.map(LogTime);
         let call = Call { age_ms, since, ..Call::new(Command::Document(command)) };
-        prop_assert_eq!(Call::try_from(pb::DocumentRequest::try_from(&call).expect("its own")), Ok(call));
+        super::reads_back(call)?;
     }
 
     /// A question arrives as it was asked. No process has an empty name: "after" it is the same as from the first one on.
@@ -101,12 +101,12 @@ proptest! {
         ] {
             let query = Query::Documents { namespace: namespace.clone(), which, rows };
             let question = Question { query, freshness: Freshness::Stale };
-            prop_assert_eq!(Question::try_from(pb::QueryRequest::from(&question)), Ok(question));
+            prop_assert_eq!(super::over::<Question, pb::QueryRequest>(&question), Ok(question));
         }
         for which in [WhichPings::Of(process.clone()), WhichPings::After(Some(process)), WhichPings::After(None)] {
             let query = Query::Pings { namespace: namespace.clone(), which, rows };
             let question = Question { query, freshness: Freshness::Stale };
-            prop_assert_eq!(Question::try_from(pb::QueryRequest::from(&question)), Ok(question));
+            prop_assert_eq!(super::over::<Question, pb::QueryRequest>(&question), Ok(question));
         }
     }
 }

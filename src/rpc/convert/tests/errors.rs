@@ -8,12 +8,12 @@ use prost_types::Any;
 use tonic::Code;
 use tonic_types::pb::{ErrorInfo, RetryInfo, Status as RichStatus};
 
-use super::super::{decided, error_from_status, error_from_wire, error_to_status, error_to_wire, reply_to_answer};
+use super::super::{error_from_status, error_from_wire, error_to_status, error_to_wire};
 use crate::limits;
 use crate::model::{
     BoundAdvice, Closing, DeadlockLink, DurationField, EndReason, FencingToken, HolderView, Invalid, Kind, LockKey,
-    LockName, LockValue, LogTime, Metadata, Mode, Namespace, Outcome, Owner, Position, Principal, QuotaKind, Reason,
-    Refusal, Reply, SessionId, WaitReason,
+    LockName, LockValue, LogTime, Metadata, Mode, Namespace, Owner, Position, Principal, QuotaKind, Reason, Refusal,
+    SessionId, WaitReason,
 };
 use crate::rpc::pb;
 use crate::service::{LeaderHint, NotSent, ServiceError, TABLE, Word};
@@ -224,15 +224,5 @@ fn a_client_without_our_messages_reads_words() {
         assert_eq!((text("lockkeeper-error"), text("lockkeeper-advice")), (Some(row.text), Some(row.advice.word())));
         assert_eq!(text("lockkeeper-leader").is_some(), error.leader().is_some());
         assert!(!status.message().is_empty() && status.code() != Code::Ok, "{error:?}");
-    }
-}
-
-/// A refusal as a call's status keeps the entry that decided it.
-#[test]
-fn a_refused_call_names_its_entry() {
-    for refusal in refusals() {
-        let reply = Reply::new(77, LogTime(5_000), Outcome::Refused(refusal));
-        let status = reply_to_answer(&reply).expect_err("a refusal");
-        assert_eq!(decided(&status), Some(reply));
     }
 }

@@ -14,13 +14,10 @@ use super::values::{answer, happening, outcome};
 use super::*;
 use crate::codec::hostile::{Sample, attack, frugal, held, kept};
 use crate::limits;
-use crate::model::{FencingToken, Setting};
 use crate::protobuf;
 use crate::rpc::admin::Admin;
-use crate::rpc::documents::Documents;
 use crate::rpc::fake::Fake;
 use crate::rpc::pb::admin_server::Admin as _;
-use crate::rpc::pb::documents_server::Documents as _;
 use crate::rpc::pb::locks_server::Locks as _;
 use crate::rpc::unary::Locks;
 use crate::service::MemberChange;
@@ -36,7 +33,6 @@ const DRAWN: usize = 120;
 struct Server {
     locks: Locks<Fake>,
     admin: Admin<Fake>,
-    documents: Documents<Fake>,
     /// While it is there, the node does not stop.
     _running: watch::Sender<bool>,
 }
@@ -54,29 +50,25 @@ impl Server {
         let (running, stop) = watch::channel(false);
         Self {
             locks: Locks::new(service.clone(), info, stop, Default::default()),
-            admin: Admin { service: service.clone() },
-            documents: Documents { service },
+            admin: Admin { service },
             _running: running,
         }
     }
 
     /// Whether a request was understood: answered, or on its way to be.
     fn understands(&self, name: &str, bytes: &[u8]) -> bool {
-        let Self { locks, admin, documents, .. } = self;
+        let Self { locks, admin, .. } = self;
         match name {
-            "AcquireRequest" => call(bytes, |asked| locks.acquire(asked)) && call(bytes, |asked| locks.enqueue(asked)),
-            "RefreshRequest" => call(bytes, |asked| locks.refresh(asked)),
-            "ReleaseRequest" => call(bytes, |asked| locks.release(asked)),
-            "WithdrawRequest" => call(bytes, |asked| locks.withdraw(asked)),
-            "OpenSessionRequest" => call(bytes, |asked| locks.open_session(asked)),
-            "KeepAliveRequest" => call(bytes, |asked| locks.keep_alive(asked)),
-            "CloseSessionRequest" => call(bytes, |asked| locks.close_session(asked)),
-            "CommandRequest" => call(bytes, |asked| locks.command(asked)),
+            "Command" => call(bytes, |asked| locks.submit(asked)),
+            "OpenSession" => call(bytes, |asked| locks.open_session(asked)),
+            "Renewal" => call(bytes, |asked| locks.keep_alive(asked)),
+            "Acquire" => call(bytes, |asked| locks.acquire(asked)),
+            "Release" => call(bytes, |asked| locks.release(asked)),
+            "CloseSession" => call(bytes, |asked| locks.close_session(asked)),
+            "TakeLease" => call(bytes, |asked| locks.take_lease(asked)),
+            "DropLease" => call(bytes, |asked| locks.drop_lease(asked)),
             "RenewRequest" => call(bytes, |asked| locks.renew(asked)),
             "WaitOutcomeRequest" => call(bytes, |asked| locks.wait_outcome(asked)),
-            "ManageRequest" => call(bytes, |asked| locks.manage(asked)),
-            "ChangeSettingRequest" => call(bytes, |asked| admin.change_setting(asked)),
-            "EndSessionRequest" => call(bytes, |asked| locks.end_session(asked)),
             "QueryRequest" => call(bytes, |asked| locks.query(asked)),
             "WatchRequest" => call(bytes, |asked| locks.watch(asked)),
             "WaitRequest" => call(bytes, |asked| locks.wait(asked)),
@@ -84,7 +76,6 @@ impl Server {
             "TransferRequest" => call(bytes, |asked| admin.transfer(asked)),
             "RaiseFeaturesRequest" => call(bytes, |asked| admin.raise_features(asked)),
             "ChangeMembersRequest" => read::<pb::ChangeMembersRequest, MemberChange>(bytes),
-            "DocumentRequest" => call(bytes, |asked| documents.change(asked)),
             other => panic!("{other}: no such request"),
         }
     }
@@ -99,8 +90,8 @@ where
     !matches!(serve(Request::new(message)).now_or_never(), Some(Err(_)))
 }
 
-fn read<M: Message + Name + Default, T: TryFrom<M>>(bytes: &[u8]) -> bool {
-    protobuf::read::<M, AsInvalid>(bytes).is_ok_and(|message| T::try_from(message).is_ok())
+fn read<M: Message + Name + Default, T: Wire<M>>(bytes: &[u8]) -> bool {
+    protobuf::read::<M, AsInvalid>(bytes).is_ok_and(|message| T::from_wire("message", message).is_ok())
 }
 
 fn whole<M: Message>(name: &str, message: M) -> Sample {
@@ -120,7 +111,7 @@ fn described() -> Option<pb::Metadata> {
 }
 
 fn permits() -> Option<pb::Mode> {
-    Some(pb::Mode { how: Some(pb::mode::How::Permits(pb::Permits { count: 2, limit: Some(5) })) })
+    Some(pb::Mode { how: Some(pb::mode::How::Permits(2)) })
 }
 
 fn patient() -> Option<u64> {
@@ -145,13 +136,16 @@ pub(in crate::rpc) fn full_extras() -> Option<pb::Extras> {
     })
 }
 
-/// As they go over a stream and inside a call.
-pub(in crate::rpc) fn full_acquire() -> pb::StreamAcquire {
-    pb::StreamAcquire {
+/// An acquire with everything that it may say. Its session is the stream's.
+pub(in crate::rpc) fn full_acquire() -> pb::Acquire {
+    pb::Acquire {
+        session: None,
         request: 12,
         answered_below: 11,
         lock: LOCK.to_owned(),
         mode: permits(),
+        limit: Some(5),
+        others: vec![],
         owner: Some("job".to_owned()),
         wait_ms: patient(),
         metadata: described(),
@@ -160,24 +154,16 @@ pub(in crate::rpc) fn full_acquire() -> pb::StreamAcquire {
     }
 }
 
-/// As they go over a stream and inside a call.
-pub(in crate::rpc) fn full_set() -> pb::StreamAcquireSet {
-    let member = |lock: &str| pb::SetMember { lock: lock.to_owned(), mode: permits() };
-    pb::StreamAcquireSet {
-        request: 12,
-        answered_below: 11,
-        members: vec![member("a"), member("b"), member("c")],
-        owner: Some("job".to_owned()),
-        wait_ms: patient(),
-        metadata: described(),
-        extras: full_extras(),
-        lease_ms: Some(5_000),
-    }
+/// The same of several locks.
+pub(in crate::rpc) fn full_set() -> pb::Acquire {
+    let member = |lock: &str| pb::SetMember { lock: lock.to_owned(), mode: permits(), limit: Some(5) };
+    pb::Acquire { lock: "a".to_owned(), others: vec![member("b"), member("c")], ..full_acquire() }
 }
 
-/// As they go over a stream and inside a call.
-pub(in crate::rpc) fn full_open() -> pb::StreamOpen {
-    pb::StreamOpen {
+/// A session that is opened with everything that it may say.
+pub(in crate::rpc) fn full_open() -> pb::OpenSession {
+    pb::OpenSession {
+        namespace: "default".to_owned(),
         handle: "secret".to_owned(),
         instance: "05".repeat(16),
         ttl_ms: 10_000,
@@ -188,8 +174,8 @@ pub(in crate::rpc) fn full_open() -> pb::StreamOpen {
 }
 
 /// One of each change of a hold.
-pub(in crate::rpc) fn full_alterations() -> Vec<pb::StreamAlter> {
-    use pb::stream_alter::What;
+pub(in crate::rpc) fn full_alterations() -> Vec<pb::Alter> {
+    use pb::alter::What;
     let token = 77;
     let changes = [
         What::Downgrade(pb::Downgrade { token }),
@@ -198,8 +184,22 @@ pub(in crate::rpc) fn full_alterations() -> Vec<pb::StreamAlter> {
         What::SetValue(pb::SetValue { token, value: Some("n2".to_owned()) }),
         What::ReturnPermits(pb::ReturnPermits { token, count: 2 }),
     ];
-    let alter = |what| pb::StreamAlter { request: 12, answered_below: 11, lock: LOCK.to_owned(), what: Some(what) };
+    let alter =
+        |what| pb::Alter { session: None, request: 12, answered_below: 11, lock: LOCK.to_owned(), what: Some(what) };
     changes.map(alter).into()
+}
+
+/// What proves the session.
+fn proof() -> Option<pb::SessionProof> {
+    Some(pb::SessionProof { id: SESSION, handle: HANDLE.to_owned(), namespace: String::new() })
+}
+
+fn key() -> Option<pb::LockKey> {
+    Some(pb::LockKey { namespace: String::new(), name: LOCK.to_owned() })
+}
+
+fn command(command: pb::command::Command) -> Sample {
+    whole("Command", pb::Command { command: Some(command) })
 }
 
 fn claim() -> Option<pb::Claim> {
@@ -208,33 +208,35 @@ fn claim() -> Option<pb::Claim> {
 
 /// Calls that act on what others hold, on the cluster, or on several things at once.
 fn acts() -> Vec<Sample> {
-    use pb::manage_request::What;
+    use pb::command::Command as Asked;
+    use pb::manage::What;
     use pb::renewal::Target;
-    let (namespace, lock, handle) = texts();
-    let (token, why) = (77, "stuck".to_owned());
-    let key = Some(pb::LockKey { namespace: String::new(), name: lock.clone() });
-    let manage = |what| pb::ManageRequest { lock: key.clone(), what: Some(what) };
+    let (namespace, _, handle) = texts();
+    let (token, why, lease_ms) = (77, "stuck".to_owned(), 9_000);
+    let manage = |what| command(Asked::Manage(pb::Manage { lock: key(), what: Some(what) }));
     let targets = [
-        Target::Session(SESSION),
-        Target::Lease(pb::LeaseTarget { lock: key.clone(), lease_ms: 9_000 }),
-        Target::Hold(pb::HoldTarget { lock: key.clone(), session: SESSION, token, lease_ms: 9_000 }),
+        Target::Session(proof().expect("a proof")),
+        Target::Lease(pb::LeaseTarget { lock: key(), handle, lease_ms }),
+        Target::Hold(pb::HoldTarget { lock: key(), session: proof(), token, lease_ms }),
     ];
-    let renewals = targets.map(|target| pb::Renewal { target: Some(target), handle: handle.clone(), attempt: 5 });
+    let renewals = targets.map(|target| pb::Renewal { target: Some(target), attempt: 5 });
     let join = MemberChange::Add { node: 4, client: "a:1".to_owned(), peer: "a:2".to_owned() };
     let replace = MemberChange::Promote { node: 4, instead_of: Some(3) };
-    vec![
-        whole("RenewRequest", pb::RenewRequest { namespace: String::new(), renewals: renewals.into() }),
-        whole("ManageRequest", manage(What::SetLimit(7))),
-        whole("ManageRequest", manage(What::BreakHold(pb::Break { token, why: why.clone() }))),
-        whole("ManageRequest", manage(What::Ask(pb::Ask { token, why: why.clone() }))),
-        whole("ChangeSettingRequest", pb::ChangeSettingRequest::from(&Setting::TtlMax(3_600_000))),
-        whole("EndSessionRequest", pb::EndSessionRequest { namespace: namespace.clone(), session: SESSION, why }),
-        whole("ManageRequest", manage(What::HandOver(pb::HandOver { token, to: SESSION }))),
+    let mut samples = vec![
+        whole("RenewRequest", pb::RenewRequest { renewals: renewals.clone().into() }),
+        manage(What::SetLimit(7)),
+        manage(What::BreakHold(pb::Break { token, why: why.clone() })),
+        manage(What::Ask(pb::Ask { token, why: why.clone() })),
+        manage(What::HandOver(pb::HandOver { token, to: SESSION })),
+        command(Asked::ChangeSetting(Setting::TtlMax(3_600_000).to_wire())),
+        command(Asked::EndSession(pb::EndSession { namespace, session: SESSION, why })),
         whole("TransferRequest", pb::TransferRequest { to: 2 }),
         whole("RaiseFeaturesRequest", pb::RaiseFeaturesRequest { to: 1 }),
-        whole("ChangeMembersRequest", pb::ChangeMembersRequest::from(&join)),
-        whole("ChangeMembersRequest", pb::ChangeMembersRequest::from(&replace)),
-    ]
+        whole::<pb::ChangeMembersRequest>("ChangeMembersRequest", join.to_wire()),
+        whole::<pb::ChangeMembersRequest>("ChangeMembersRequest", replace.to_wire()),
+    ];
+    samples.extend(renewals.map(|renewal| whole("Renewal", renewal)));
+    samples
 }
 
 /// Questions.
@@ -283,36 +285,37 @@ fn questions() -> Vec<Sample> {
     let mut samples: Vec<_> = asked.into_iter().map(ask).collect();
     let prefix = pb::NamespaceScope { namespace: namespace.clone(), prefix: "fr".to_owned() };
     let scope = Some(pb::watch_request::Scope::Namespace(prefix));
-    let lock = || name.clone();
     samples.extend([
         whole("WatchRequest", pb::WatchRequest { scope, after, cluster_id: "03".repeat(16) }),
-        whole("WaitRequest", pb::WaitRequest { namespace: namespace.clone(), lock: lock(), wait_ms: Some(5) }),
-        whole("WatchTokensRequest", pb::WatchTokensRequest { namespace: namespace.clone(), lock: lock() }),
+        whole("WaitRequest", pb::WaitRequest { lock: key(), wait_ms: Some(5) }),
+        whole("WatchTokensRequest", pb::WatchTokensRequest { lock: key() }),
     ]);
     samples
 }
 
 /// Locks as documents.
 fn documents() -> Vec<Sample> {
-    use pb::document_request::What;
-    let (namespace, lock, handle) = texts();
+    use pb::document::What;
+    let (namespace, name, handle) = texts();
     let ts = "07".repeat(12);
-    let metadata = Some(pb::Metadata { process: "h:27017:1:2".to_owned(), ..Default::default() });
-    let grab = pb::Grab { lock: lock.clone(), ts: ts.clone(), metadata, term: Some(4), prepare: true, seen: None };
-    let swap = pb::SwapValue { lock: lock.clone(), handle, seen: Some("n1".to_owned()), value: Some("n2".to_owned()) };
+    let process = pb::Process { namespace: namespace.clone(), process: "h:27017:1:2".to_owned() };
+    let metadata = Some(pb::Metadata { process: process.process.clone(), ..Default::default() });
+    let grab = pb::Grab { lock: key(), ts: ts.clone(), metadata, term: Some(4), prepare: true, seen: None };
+    let swap = pb::SwapValue { lock: key(), handle, seen: Some("n1".to_owned()), value: Some("n2".to_owned()) };
+    let all = pb::UnlockAll { namespace: namespace.clone(), process: process.process.clone(), term: Some(4) };
     let changes = [
         What::Grab(grab.clone()),
         What::Grab(pb::Grab { seen: Some("08".repeat(12)), ..grab }),
-        What::Unlock(pb::Unlock { ts: ts.clone(), lock: Some(lock.clone()) }),
-        What::UnlockAll(pb::UnlockAll { process: "h:27017:1:2".to_owned(), term: Some(4) }),
-        What::Ping("h:27017:1:2".to_owned()),
-        What::RemoveExpired(pb::RemoveExpired { lock: lock.clone(), token: 77, deadline_ms: 9 }),
+        What::Unlock(pb::Unlock { namespace, ts: ts.clone(), name: Some(name) }),
+        What::UnlockAll(all),
+        What::Ping(process.clone()),
+        What::StopPing(process),
+        What::RemoveExpired(pb::RemoveExpired { lock: key(), token: 77, deadline_ms: 9 }),
         What::SwapValue(swap),
-        What::Confirm(pb::Confirm { lock: lock.clone(), ts: ts.clone() }),
+        What::Confirm(pb::Confirm { lock: key(), ts }),
     ];
-    let asked =
-        |what| pb::DocumentRequest { namespace: namespace.clone(), age_ms: 4, since_ms: Some(3), what: Some(what) };
-    changes.map(|what| whole("DocumentRequest", asked(what))).into()
+    let asked = |what| pb::Document { age_ms: 4, since_ms: Some(3), what: Some(what) };
+    changes.map(|what| command(pb::command::Command::Document(asked(what)))).into()
 }
 
 /// Every kind of request that a node serves.
@@ -343,21 +346,21 @@ fn answers() -> Vec<Sample> {
         let answer = answer().new_tree(&mut runner).expect("drawn").current();
         if number % 2 == 0 {
             let answered = QueryReply { index: number, now: LogTime(9), answer };
-            samples.push(whole("QueryReply", pb::QueryReply::from(&answered)));
+            samples.push(whole::<pb::QueryReply>("QueryReply", answered.to_wire()));
         }
         let (subject, kind) = happening().new_tree(&mut runner).expect("drawn").current();
         let namespace = subject.lock().map(|lock| lock.namespace.clone());
         let position = Position { index: number, n: 1 };
         if number % 4 == 0 {
             let event = Event { position, at: LogTime(8), wall: WallTime(9), namespace, subject, kind };
-            samples.push(whole("Event", pb::Event::from(&event)));
+            samples.push(whole::<pb::Event>("Event", event.to_wire()));
             let outcome = outcome().new_tree(&mut runner).expect("drawn").current();
             let recalled = vec![FencingToken::new(0, 7), FencingToken::new(1, 300)];
             let reply = Reply { index: number, stamp: LogTime(8), outcome, recalled };
-            samples.push(whole("Reply", pb::Reply::from(&reply)));
+            samples.push(whole::<pb::Reply>("Reply", reply.to_wire()));
         }
     }
-    samples.push(whole("StatusReply", pb::StatusReply::from(&sample_status())));
+    samples.push(whole::<pb::StatusReply>("StatusReply", sample_status().to_wire()));
     samples.extend(one_error_of_each_kind().iter().map(|error| whole("Error", error_to_wire(error))));
     samples
 }
@@ -374,7 +377,7 @@ async fn a_huge_length_in_a_request_takes_no_memory() {
     let server = Server::new();
     for field in 1..16 {
         let bytes = [&[field << 3 | 2][..], &[255, 255, 255, 127], &[0; 8]].concat();
-        for name in ["AcquireRequest", "RenewRequest", "CommandRequest", "DocumentRequest"] {
+        for name in ["Acquire", "RenewRequest", "Command", "TakeLease"] {
             let understood = frugal(name, bytes.len(), || server.understands(name, &bytes));
             assert!(!understood, "{name}: nothing of it is there");
         }

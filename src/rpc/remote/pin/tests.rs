@@ -13,11 +13,12 @@ use super::super::tests::{acquire, attach, open, session, take};
 use super::super::{RemoteService, RemoteSettings};
 use super::Pin;
 use crate::model::Query;
+use crate::rpc::convert;
 use crate::rpc::fake::{CLUSTER, Node, granted, reply};
 use crate::rpc::naming::{self, header_of};
+use crate::rpc::pb::command::Command;
 use crate::rpc::pb::locks_client::LocksClient;
-use crate::rpc::{convert, pb};
-use crate::service::{Freshness, LeaderHint, LockService, NotSent, ServiceError};
+use crate::service::{Freshness, LeaderHint, LockService, NotSent, Proof, ServiceError};
 
 const FOREIGN: u128 = 0xdef;
 const ANY_PORT: &str = "127.0.0.1:0";
@@ -134,10 +135,10 @@ async fn a_node_of_no_cluster_yet_counts_as_no_leader() {
         assert_eq!(remote.submit(take("free")).await, Err(ServiceError::not_sent(NotSent::NoLeader)));
     }
     let channel = Endpoint::from_shared(format!("http://{}", node.address)).expect("legal").connect().await;
-    let asked = pb::AcquireRequest::try_from(&take("free")).expect("a take");
+    let asked = convert::command(&take("free"), &Proof::Trusted).expect("a take");
     let mut request = Request::new(asked);
     request.metadata_mut().insert("lockkeeper-cluster", format!("{CLUSTER:032x}").parse().expect("digits"));
-    let refused = LocksClient::new(channel.expect("connected")).enqueue(request).await.expect_err("no cluster yet");
+    let refused = LocksClient::new(channel.expect("connected")).submit(request).await.expect_err("no cluster yet");
     assert_eq!(convert::error_from_status(&refused), ServiceError::not_sent(NotSent::NoLeader));
     assert!(naming::is_unfounded(&refused.metadata().clone().into_headers()), "{refused:?}");
 
@@ -237,7 +238,8 @@ async fn a_node_names_its_cluster_and_refuses_calls_for_others() {
     let channel = Endpoint::from_shared(format!("http://{}", node.address)).expect("legal").connect().await;
     let mut locks = LocksClient::new(channel.expect("connected"));
     let asked = |lock: &str, meant: Option<u128>| {
-        let asked = pb::AcquireRequest::try_from(&take(lock)).expect("a take");
+        let asked = convert::command(&take(lock), &Proof::Trusted).expect("a take").command;
+        let Some(Command::TakeLease(asked)) = asked else { panic!("a take, not {asked:?}") };
         let mut request = Request::new(asked);
         request.set_timeout(Duration::from_secs(10));
         if let Some(meant) = meant {
@@ -251,14 +253,14 @@ async fn a_node_names_its_cluster_and_refuses_calls_for_others() {
             .map(|key| metadata.get(key).map(|text| text.to_str().expect("a text").to_owned()).unwrap_or_default())
     };
     for meant in [None, Some(CLUSTER)] {
-        let answer = locks.enqueue(asked("free", meant)).await.expect("granted");
+        let answer = locks.take_lease(asked("free", meant)).await.expect("granted");
         assert_eq!(named(answer.metadata()), [own.as_str(), "0"]);
         node.asked().await;
-        let error = locks.enqueue(asked("held", meant)).await.expect_err("held");
+        let error = locks.take_lease(asked("held", meant)).await.expect_err("held");
         assert_eq!(named(error.metadata()), [own.as_str(), "0"]);
         node.asked().await;
     }
-    let refused = locks.enqueue(asked("free", Some(FOREIGN))).await.expect_err("meant for another");
+    let refused = locks.take_lease(asked("free", Some(FOREIGN))).await.expect_err("meant for another");
     assert_eq!((refused.code(), named(refused.metadata())), (Code::InvalidArgument, [own, "0".to_owned()]));
     assert!(refused.message().starts_with("cluster_id: "), "{refused:?}");
     assert_eq!(node.end().await, []);

@@ -2,98 +2,53 @@
 
 use super::*;
 
-fn proof() -> pb::SessionProof {
-    pb::SessionProof { id: SESSION, handle: HANDLE.to_owned() }
-}
-
-fn lease() -> pb::LeaseProof {
-    pb::LeaseProof { handle: HANDLE.to_owned() }
-}
-
 /// Calls that ask for a change, without a session and with one.
 pub(super) fn samples() -> Vec<Sample> {
-    use pb::command_request::Command as What;
-    let (namespace, lock, _) = texts();
-    let (uuid, age_ms, since_ms) = ("01234567-89ab-cdef-0123-456789abcdef".to_owned(), 5, Some(1_200));
-    let asked = pb::AcquireRequest {
-        namespace: namespace.clone(),
+    use pb::command::Command as Asked;
+    let (take, handle) = ("0123456789abcdef0123456789abcdef".to_owned(), HANDLE.to_owned());
+    let (lock, age_ms, since_ms) = (key(), 5, Some(1_200));
+    let taken = pb::TakeLease {
         lock: lock.clone(),
+        take: take.clone(),
+        handle: handle.clone(),
         mode: permits(),
+        limit: Some(5),
+        lease_ms: 70_000,
         wait_ms: patient(),
         metadata: described(),
-        lease_ms: Some(70_000),
         age_ms,
         since_ms,
-        ..Default::default()
     };
-    let leased = Some(pb::acquire_request::Holder::Lease(lease()));
-    let leased = pb::AcquireRequest { holder: leased, request: uuid.clone(), ..asked.clone() };
-    let held = Some(pb::acquire_request::Holder::Session(proof()));
-    let pb::StreamAcquire { owner, extras, .. } = full_acquire();
-    let pb::Extras { reentry, unfair, delay_ms, value, parent, wait_in_cycles, at_least_ms, at_most_ms, .. } =
-        extras.expect("all of them");
-    let held = pb::AcquireRequest {
-        holder: held,
-        request: "12".to_owned(),
-        owner,
-        reentry,
-        unfair,
-        delay_ms,
-        value,
-        parent,
-        wait_in_cycles,
-        at_least_ms,
-        at_most_ms,
-        answered_below: 11,
-        ..asked
-    };
-    let named = || (namespace.clone(), lock.clone());
-    let refresh = |holder, token| {
-        let (namespace, lock) = named();
-        pb::RefreshRequest { namespace, lock, holder: Some(holder), token, lease_ms: 70_000, attempt: 9 }
-    };
-    let release = |holder, token, request: &str| {
-        let (namespace, lock) = named();
-        let (request, answered_below) = (request.to_owned(), 12);
-        pb::ReleaseRequest { namespace, lock, holder: Some(holder), token, request, answered_below, age_ms, since_ms }
-    };
-    let withdraw = |holder, request: &str| {
-        let (namespace, lock) = named();
-        pb::WithdrawRequest { namespace, lock, holder: Some(holder), request: request.to_owned(), age_ms, since_ms }
-    };
-    let pb::StreamOpen { handle, instance, ttl_ms, metadata, accepts_hand_over, .. } = full_open();
-    let open =
-        pb::OpenSessionRequest { namespace: namespace.clone(), handle, instance, ttl_ms, metadata, accepts_hand_over };
-    let session = Some(proof());
-    let closed = pb::CloseSessionRequest { namespace: namespace.clone(), session: session.clone(), lost: true };
-    let renewed = pb::KeepAliveRequest { namespace: namespace.clone(), session: session.clone(), attempt: 4 };
-    let key = Some(pb::LockKey { namespace: namespace.clone(), name: lock.clone() });
-    let settled = pb::WaitOutcomeRequest { lock: key, claim: claim() };
+    let cancelled = pb::CancelTake { lock: lock.clone(), take, handle: handle.clone(), age_ms, since_ms };
+    let dropped = pb::DropLease { lock: lock.clone(), handle, age_ms, since_ms };
+    let session = proof();
+    let acquire = pb::Acquire { session: session.clone(), ..full_acquire() };
+    let set = pb::Acquire { session: session.clone(), ..full_set() };
+    let (request, name) = (13, LOCK.to_owned());
+    let release = pb::Release { session: session.clone(), request, answered_below: 12, lock: name, token: 77 };
+    let close = pb::CloseSession { session: session.clone(), end: pb::SessionClose::Lost.into() };
     let mut samples = vec![
-        whole("AcquireRequest", leased),
-        whole("AcquireRequest", held),
-        whole("RefreshRequest", refresh(pb::refresh_request::Holder::Lease(lease()), 0)),
-        whole("RefreshRequest", refresh(pb::refresh_request::Holder::Session(proof()), 77)),
-        whole("ReleaseRequest", release(pb::release_request::Holder::Lease(lease()), 0, "")),
-        whole("ReleaseRequest", release(pb::release_request::Holder::Session(proof()), 77, "13")),
-        whole("WithdrawRequest", withdraw(pb::withdraw_request::Holder::Lease(lease()), &uuid)),
-        whole("WithdrawRequest", withdraw(pb::withdraw_request::Holder::Session(proof()), "12")),
-        whole("OpenSessionRequest", open),
-        whole("CloseSessionRequest", closed),
-        whole("KeepAliveRequest", renewed),
-        whole("WaitOutcomeRequest", settled),
+        whole("Acquire", acquire.clone()),
+        whole("Release", release.clone()),
+        whole("OpenSession", full_open()),
+        whole("CloseSession", close.clone()),
+        whole("TakeLease", taken.clone()),
+        whole("DropLease", dropped.clone()),
+        whole("WaitOutcomeRequest", pb::WaitOutcomeRequest { lock, claim: claim() }),
     ];
-    let mut alone = vec![
-        What::Acquire(full_acquire()),
-        What::AcquireSet(full_set()),
-        What::Release(pb::StreamRelease { request: 13, answered_below: 12, lock: lock.clone(), token: 77 }),
-        What::Cancel(pb::StreamCancel { request: 12 }),
-        What::Close(pb::StreamClose { end: pb::SessionClose::Done.into() }),
+    let alterations = full_alterations().into_iter();
+    let commands = [
+        Asked::Acquire(acquire),
+        Asked::Acquire(set),
+        Asked::Release(release),
+        Asked::Cancel(pb::Cancel { session: session.clone(), request: 12 }),
+        Asked::CloseSession(close),
+        Asked::OpenSession(full_open()),
+        Asked::TakeLease(taken),
+        Asked::CancelTake(cancelled),
+        Asked::DropLease(dropped),
     ];
-    alone.extend(full_alterations().into_iter().map(What::Alter));
-    for command in alone {
-        let (namespace, session, command) = (namespace.clone(), session.clone(), Some(command));
-        samples.push(whole("CommandRequest", pb::CommandRequest { namespace, session, command }));
-    }
+    samples.extend(commands.map(command));
+    samples.extend(alterations.map(|alter| command(Asked::Alter(pb::Alter { session: session.clone(), ..alter }))));
     samples
 }
