@@ -1,8 +1,10 @@
 //! Whether a state is what its records say.
 
+use std::collections::BTreeMap;
+
 use super::load::derive_claims;
-use super::{Holder, Indexes, Lock, Session, State};
-use crate::model::{Claim, LockKey, SessionId};
+use super::{Holder, Indexes, Session, State};
+use crate::model::Claim;
 
 impl State {
     /// Says which of these is broken, if any.
@@ -45,10 +47,10 @@ impl State {
 
     /// Derives everything again from the records alone, and compares.
     fn check_derived(&self) -> Result<(), String> {
-        let underived = |(key, lock): (&LockKey, &Box<Lock>)| (key.clone(), Box::new(lock.underived()));
-        let mut locks = self.locks.iter().map(underived).collect();
-        let opened = |(id, session): (&SessionId, &Box<Session>)| (*id, Box::new(Session::new(session.record.clone())));
-        let mut sessions = self.sessions.iter().map(opened).collect();
+        let mut locks: BTreeMap<_, _> =
+            self.locks.iter().map(|(key, lock)| (key.clone(), Box::new(lock.underived()))).collect();
+        let opened = self.sessions.iter().map(|(id, session)| (*id, Session::new(session.record.clone()).into()));
+        let mut sessions: BTreeMap<_, _> = opened.collect();
         derive_claims(&mut locks, &mut sessions, &self.finished_leases).map_err(|corrupt| corrupt.to_string())?;
         if let Some((key, lock)) = self.locks.iter().find(|(key, lock)| locks.get(key) != Some(lock)) {
             return Err(format!("{key:?} is {lock:?}, derived {:?}", locks.get(key)));
