@@ -11,35 +11,51 @@
 //! - Validity is counted on the client's own clock from before each request was sent, so that the client knows of a
 //!   loss before another can be granted.
 
+#[path = "request/acquire.rs"]
 mod acquire;
 mod attempts;
+#[path = "retry.rs"]
 mod backoff;
 mod documents;
 mod election;
+#[path = "session/commands.rs"]
 mod errands;
 mod error;
 mod guard;
 mod history;
 mod hold;
+#[path = "guard/watch.rs"]
 mod hold_watch;
+#[path = "session/keep_alive.rs"]
 mod keeper;
 mod lease;
+#[path = "query.rs"]
 mod look;
+#[path = "admin.rs"]
 mod manage;
 mod numbers;
+#[path = "guard/permit.rs"]
 mod permit;
+#[path = "session/state.rs"]
 mod presence;
+#[path = "request/pending.rs"]
 mod pursuit;
 mod session;
+#[path = "guard/set.rs"]
 mod sets;
+#[path = "lease/request.rs"]
 mod take;
 #[cfg(test)]
 mod tests;
+#[path = "token_filter.rs"]
 mod tokens;
 mod validity;
+#[path = "wait.rs"]
 mod waiting;
+#[path = "options.rs"]
 mod wanted;
 mod watch;
+#[path = "session/hold_events.rs"]
 mod witness;
 
 use std::fmt;
