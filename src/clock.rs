@@ -38,6 +38,11 @@ impl Instant {
     }
 }
 
+/// Whole milliseconds of a duration; the largest number where there are more.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,6 +1,8 @@
 //! The house rules, as tests over the source: one direction of imports, quarantined crates, time and randomness in one
 //! place, small files and functions, an opening page for every module. `cargo test` is the whole law.
 
+#[path = "tidy/client_files.rs"]
+mod client_files;
 #[path = "tidy/import_circles.rs"]
 mod import_circles;
 

@@ -8,7 +8,7 @@ use super::look::{ago, called, short};
 use super::options::ExplainOptions;
 use super::output::Output;
 use super::shapes;
-use crate::client::{Client, Seen};
+use crate::client::{Client, ReadAt};
 use crate::model::{About, ExplainedWait, Explanation, Health, LockKey, LogTime, Obstacle, Participant, WaitReason};
 use crate::service::LockService;
 
@@ -23,7 +23,7 @@ pub(super) async fn explain<S: LockService>(
         (Some(name), None) => client.about(name.as_str())?,
         (None, None) => return Err(Failure::usage("explain what? Name a lock, or a session with --session")),
     };
-    let Seen { now, value, .. } = client.explain(about).await?;
+    let ReadAt { now, value, .. } = client.explain(about).await?;
     let name = options.name.as_ref().map(ToString::to_string);
     if output.json {
         output.object(&shapes::Explained::new(name, &value, now))?;

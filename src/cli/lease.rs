@@ -79,7 +79,7 @@ pub(super) async fn acquire<S: LockService>(
         Ok(lease) => lease,
         Err(signal) => {
             // Dropped, the take withdraws itself: neither a waiter nor a lease may outlive this process.
-            client.withdrawn().await;
+            client.cancelled().await;
             return Ok(by_signal(signal));
         }
     };

@@ -8,7 +8,7 @@ use super::options::{ListOptions, ShowFormat, ShowOptions, WatchOptions};
 use super::output::{self, Output};
 use super::position;
 use super::shapes::{self, mode_word};
-use crate::client::{Client, Seen};
+use crate::client::{Client, ReadAt};
 use crate::compat::config_locks::locks_json;
 use crate::model::{Closing, HolderView, ListShow, LockView, LogTime, Metadata, SessionView};
 use crate::service::LockService;
@@ -28,7 +28,7 @@ pub(super) async fn list<S: LockService>(
     if let Some(age) = options.older_than {
         request = request.older_than(age);
     }
-    let Seen { now, value: rows, .. } = request.all().await?;
+    let ReadAt { now, value: rows, .. } = request.all().await?;
     if output.json {
         for row in &rows {
             output.object(&shapes::LockRow::new(row, now))?;
@@ -70,7 +70,7 @@ pub(super) async fn show<S: LockService>(
     if options.format == ShowFormat::Config {
         return show_document(client, &options, output).await;
     }
-    let Seen { now, value: view, .. } = client.inspect(options.name.as_str()).await?;
+    let ReadAt { now, value: view, .. } = client.inspect(options.name.as_str()).await?;
     if output.json || options.format == ShowFormat::Json {
         output.object(&shapes::Lock::new(&view, now))?;
         return Ok(YES);
@@ -135,7 +135,7 @@ fn held_how(holder: &HolderView) -> String {
 
 /// Sessions of the namespace.
 pub(super) async fn sessions<S: LockService>(client: &Client<S>, output: &Output) -> Result<u8, Failure> {
-    let Seen { now, value: sessions, .. } = client.all_sessions().await?;
+    let ReadAt { now, value: sessions, .. } = client.all_sessions().await?;
     if output.json {
         for session in &sessions {
             output.object(&shapes::Session::new(session, now))?;

@@ -3,8 +3,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::look::misplaced;
-use super::{Client, ClientError};
+use super::client::Client;
+use super::error::ClientError;
 use crate::model::{
     BreakReport, Command, EndSession, FencingToken, LockName, Manage, Managing, Outcome, Query, QueryResult, Reason,
     Refusal, Reply, SessionId, Setting,
@@ -22,12 +22,15 @@ impl<S: LockService> Client<S> {
     /// What a break would do: whose hold it is, when its session was last seen, and who would be next. Changes nothing.
     pub async fn would_break(&self, name: &str, token: FencingToken) -> Result<BreakReport, ClientError> {
         let lock = self.key(LockName::parse(name)?);
-        let answered = self.question(Query::WouldBreak { lock, token }).await?;
-        let QueryResult::WouldBreak(outcome) = answered.answer else { return Err(misplaced(&answered)) };
+        let answered = self.query(Query::WouldBreak { lock, token }).await?;
+        let QueryResult::WouldBreak(outcome) = answered.answer else {
+            return Err(ClientError::unexpected_answer(&answered));
+        };
         broken(outcome)
     }
 
-    /// Asks a holder to give up its hold. Whether it does is its own business; see [`LockGuard::asked`](super::LockGuard).
+    /// Asks a holder to give up its hold. The holder decides; see
+    /// [`LockGuard::revoke_requested`](super::LockGuard::revoke_requested).
     pub async fn ask(&self, name: &str, token: FencingToken, why: &str) -> Result<(), ClientError> {
         let why = Reason::parse(why)?;
         self.done(name, Managing::Ask { token, why }).await

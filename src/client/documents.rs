@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
-use super::lease::aged;
-use super::look::{at_most_a_page, misplaced};
-use super::{Client, ClientError, Seen};
+use super::client::Client;
+use super::error::ClientError;
+use super::lease::lease_call;
+use super::query::{ReadAt, at_most_a_page};
 use crate::model::{
     Command, Document, DocumentCommand, DocumentId, FencingToken, Grab, Handle, LockName, LockValue, LogTime, Metadata,
     Outcome, Page, ProcessId, ProcessPing, Query, QueryReply, QueryResult, Reply, WallTime, WhichDocuments, WhichPings,
@@ -101,29 +102,29 @@ impl<S: LockService> Client<S> {
     }
 
     /// The lock of this name as a document; `None` where nobody holds it, and nobody held it as a document.
-    pub async fn document(&self, name: &str) -> Result<Seen<Option<Document>>, ClientError> {
+    pub async fn document(&self, name: &str) -> Result<ReadAt<Option<Document>>, ClientError> {
         let page = self.find(WhichDocuments::Named(LockName::parse(name)?), 1).await?;
-        Ok(Seen { index: page.index, now: page.now, value: page.value.rows.into_iter().next() })
+        Ok(ReadAt { index: page.index, now: page.now, value: page.value.rows.into_iter().next() })
     }
 
     /// The documents with this `ts`, held or free.
-    pub async fn documents_stamped(&self, ts: DocumentId) -> Result<Seen<Page<Document>>, ClientError> {
+    pub async fn documents_stamped(&self, ts: DocumentId) -> Result<ReadAt<Page<Document>>, ClientError> {
         self.find(WhichDocuments::Stamped(ts), u32::MAX).await
     }
 
     /// A page of the namespace's locks as documents, after the given name.
-    pub async fn documents(&self, after: Option<LockName>, rows: u32) -> Result<Seen<Page<Document>>, ClientError> {
+    pub async fn documents(&self, after: Option<LockName>, rows: u32) -> Result<ReadAt<Page<Document>>, ClientError> {
         self.find(WhichDocuments::After(after), rows).await
     }
 
     /// The last sign of life of a process, or of a session that names it.
-    pub async fn ping_of(&self, process: &str) -> Result<Seen<Option<WallTime>>, ClientError> {
+    pub async fn ping_of(&self, process: &str) -> Result<ReadAt<Option<WallTime>>, ClientError> {
         let page = self.find_pings(WhichPings::Of(process.into()), 1).await?;
-        Ok(Seen { index: page.index, now: page.now, value: page.value.rows.first().map(|row| row.ping) })
+        Ok(ReadAt { index: page.index, now: page.now, value: page.value.rows.first().map(|row| row.ping) })
     }
 
     /// A page of the namespace's signs of life, after the given process.
-    pub async fn pings(&self, after: Option<Arc<str>>, rows: u32) -> Result<Seen<Page<ProcessPing>>, ClientError> {
+    pub async fn pings(&self, after: Option<Arc<str>>, rows: u32) -> Result<ReadAt<Page<ProcessPing>>, ClientError> {
         self.find_pings(WhichPings::After(after), rows).await
     }
 
@@ -172,25 +173,25 @@ impl<S: LockService> Client<S> {
         let clock = &self.settings.clock;
         let (since, began) = (self.log_time().await?, clock.now());
         let command = Command::Document(command);
-        let attempt = || self.service.submit(aged(command.clone(), &**clock, began, since).0);
+        let attempt = || self.service.submit(lease_call(command.clone(), &**clock, began, since).0);
         Ok(self.retry().until_answered(attempt).await?)
     }
 
-    async fn find(&self, which: WhichDocuments, rows: u32) -> Result<Seen<Page<Document>>, ClientError> {
+    async fn find(&self, which: WhichDocuments, rows: u32) -> Result<ReadAt<Page<Document>>, ClientError> {
         let namespace = self.settings.namespace.clone();
-        let answered = self.question(Query::Documents { namespace, which, rows: at_most_a_page(rows) }).await?;
+        let answered = self.query(Query::Documents { namespace, which, rows: at_most_a_page(rows) }).await?;
         let QueryReply { index, now, answer: QueryResult::Documents(value) } = answered else {
-            return Err(misplaced(&answered));
+            return Err(ClientError::unexpected_answer(&answered));
         };
-        Ok(Seen { index, now, value })
+        Ok(ReadAt { index, now, value })
     }
 
-    async fn find_pings(&self, which: WhichPings, rows: u32) -> Result<Seen<Page<ProcessPing>>, ClientError> {
+    async fn find_pings(&self, which: WhichPings, rows: u32) -> Result<ReadAt<Page<ProcessPing>>, ClientError> {
         let namespace = self.settings.namespace.clone();
-        let answered = self.question(Query::Pings { namespace, which, rows: at_most_a_page(rows) }).await?;
+        let answered = self.query(Query::Pings { namespace, which, rows: at_most_a_page(rows) }).await?;
         let QueryReply { index, now, answer: QueryResult::Pings(value) } = answered else {
-            return Err(misplaced(&answered));
+            return Err(ClientError::unexpected_answer(&answered));
         };
-        Ok(Seen { index, now, value })
+        Ok(ReadAt { index, now, value })
     }
 }

@@ -3,7 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{Client, ClientError, LockGuard, LockRequest, Lost, Released, Watch};
+use super::client::Client;
+use super::error::{ClientError, Lost};
+use super::guard::LockGuard;
+use super::hold::Released;
+use super::request::acquire::LockRequest;
+use super::watch::Watch;
 use crate::model::{FencingToken, LockName, LockValue, LogTime, Metadata, SessionId};
 use crate::service::{LockService, ServiceError};
 

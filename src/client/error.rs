@@ -1,7 +1,7 @@
-//! What a caller of the client can meet, sorted by what it means for the caller's work.
+//! Errors of the client, sorted by what they mean for the caller's work.
 
 use crate::model::{
-    Closing, EndReason, FencingToken, HolderView, Invalid, LockName, Outcome, Reason, Refusal, SessionId,
+    Closing, EndReason, FencingToken, HolderView, Invalid, LockName, Outcome, QueryReply, Reason, Refusal, SessionId,
 };
 use crate::service::{Advice, ServiceError, Word};
 
@@ -13,7 +13,7 @@ pub enum ClientError {
     NotAcquired {
         /// Which lock.
         lock: LockName,
-        /// One who held it or stood ahead when the caller was last told; `None` where nobody was named.
+        /// A holder or an earlier waiter, as the cluster last named one; `None` where it named none.
         holder: Option<Box<HolderView>>,
         /// What keeps it closed though it is not held, where that is why.
         closed: Option<Box<Closing>>,
@@ -31,7 +31,7 @@ pub enum ClientError {
         /// What the operator said that ended it, if an operator did.
         why: Option<Reason>,
     },
-    /// The hold that was asked for was got, and has ended before its holder could be told.
+    /// The hold was granted, and ended before its holder had the answer.
     #[error("{lock} was acquired, but the hold has ended already ({reason})")]
     HoldEnded {
         /// Which lock.
@@ -48,12 +48,17 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// An outcome that is no answer to what was asked: a refusal, or something that should be impossible.
-    pub(super) fn unexpected(outcome: Outcome) -> Self {
+    /// An outcome that is no answer to the request: a refusal, or something that should be impossible.
+    pub(crate) fn unexpected(outcome: Outcome) -> Self {
         if let Outcome::Refused(refusal) = outcome {
             return refusal.into();
         }
         ClientError::Service(ServiceError::Internal(format!("an answer to another question: {outcome:?}")))
+    }
+
+    /// An answer to another query than the one that was sent.
+    pub(crate) fn unexpected_answer(reply: &QueryReply) -> Self {
+        ClientError::Service(ServiceError::Internal(format!("an answer to another question: {:?}", reply.answer)))
     }
 
     /// Its word in the [table](crate::service::TABLE).

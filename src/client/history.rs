@@ -1,18 +1,18 @@
 //! The past: who held which lock, page by page.
 
-use super::look::misplaced;
-use super::{Client, ClientError};
+use super::client::Client;
+use super::error::ClientError;
 use crate::limits::PAGE_ROWS_MAX;
 use crate::model::{HistoryPage, HistoryRecord, LockName, Position, Query, QueryResult};
 use crate::service::{LockService, ServiceError};
 
 /// Reads history from a position to its present end.
 #[derive(Debug)]
-#[must_use = "nothing is asked before next_page() or all()"]
+#[must_use = "nothing is read before next_page() or all()"]
 pub struct HistoryReader<'a, S: LockService> {
     client: &'a Client<S>,
     lock: Option<LockName>,
-    /// Where it has come to, or was told to begin.
+    /// Position after which the next page begins.
     after: Option<Position>,
     /// Records up to here are gone.
     floor: Position,
@@ -40,9 +40,9 @@ impl<S: LockService> HistoryReader<'_, S> {
             after: self.after,
             rows: PAGE_ROWS_MAX as u32,
         };
-        let answered = self.client.question(query).await?;
+        let answered = self.client.query(query).await?;
         let QueryResult::History(HistoryPage { records, next, floor }) = answered.answer else {
-            return Err(misplaced(&answered));
+            return Err(ClientError::unexpected_answer(&answered));
         };
         if self.after.is_some_and(|after| after < floor) {
             let why = format!("history up to {floor} is no longer kept");

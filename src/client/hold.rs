@@ -1,4 +1,4 @@
-//! One hold, as its guard and its session's keeper share it. It knows no service.
+//! One hold, as its guard and its session's task share it. It knows no service.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,16 +6,46 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, watch};
 
-use super::presence::{HoldState, Presence, pause_until};
+use super::error::ClientError;
 use super::validity::{Answer, Validity};
-use crate::clock::Instant;
+use super::wait::FirstEnd;
+use crate::clock::{Clock, Instant};
 use crate::limits::RENEWALS_A_TTL;
-use crate::model::{EndReason, FencingToken, Grant, LockName, Principal, Reason};
+use crate::model::{EndReason, FencingToken, Grant, LockName, LogTime, Outcome, Principal, Reason, Reply};
 
-/// Somebody asks the holder to give up its hold.
+/// How certain a hold is, by the client's own clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum HoldState {
+    /// Surely held, and renewals are answered.
+    Held,
+    /// Surely held still, but a renewal is overdue: the cluster has not answered for half a TTL.
+    Unsure,
+    /// May be held by another.
+    Lost,
+}
+
+/// A lock was released.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Released {
+    /// Log index of the entry that did it.
+    pub index: u64,
+    /// Log time of that entry.
+    pub at: LogTime,
+    /// How often the same owner still has it entered, or how many permits are left; 0 where it is no longer held.
+    pub left: u32,
+}
+
+impl Released {
+    pub(crate) fn from_reply(reply: Reply) -> Result<Self, ClientError> {
+        let Outcome::Released { left } = reply.outcome else { return Err(ClientError::unexpected(reply.outcome)) };
+        Ok(Self { index: reply.index, at: reply.stamp, left })
+    }
+}
+
+/// A request to the holder to give up its hold. Nothing else happens: the holder decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
-    /// Who, as the cluster checked it.
+pub struct RevokeRequest {
+    /// Who asks, as the cluster checked it.
     pub by: Principal,
     /// What for.
     pub why: Reason,
@@ -23,139 +53,136 @@ pub struct Asked {
 
 /// The shared state of one hold.
 #[derive(Debug)]
-pub(super) struct Hold {
-    pub(super) name: LockName,
-    /// See [`alone`](Self::alone).
-    turn: Semaphore,
-    fate: watch::Sender<Fate>,
-    lease: Option<Mutex<LeaseOfHold>>,
-    /// The end that its request chose, which nothing moves.
+pub(crate) struct Hold {
+    pub(crate) name: LockName,
+    /// One permit: see [`ChangeGuard`].
+    changes: Semaphore,
+    status: watch::Sender<HoldStatus>,
+    end: FirstEnd<HoldEnd>,
+    lease: Option<Mutex<HoldLease>>,
+    /// The end that its request chose, which no renewal moves.
     ends: Option<Validity>,
     followed: AtomicBool,
 }
 
-/// What has become of a hold.
+/// What changes while a hold lasts.
 #[derive(Debug)]
-struct Fate {
+struct HoldStatus {
     token: FencingToken,
-    given_back: bool,
-    /// It ended by itself or by others; how, where the cluster said so.
-    ended: Option<Option<EndReason>>,
-    asked: Option<Asked>,
+    revoke: Option<RevokeRequest>,
 }
 
-/// An end of the hold besides its session's.
+/// How a hold ended, apart from its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HoldEnd {
+    /// Its guard gives it back: a later loss is expected.
+    Released,
+    /// It was lost; the reason, where the cluster reported one.
+    Lost(Option<EndReason>),
+}
+
+/// A lease of the hold's own, besides its session.
 #[derive(Debug)]
-struct LeaseOfHold {
+struct HoldLease {
     length_ms: u64,
     validity: Validity,
 }
 
-/// The turn of one who does something with a hold; it goes with the request, whoever performs it.
+/// Exclusive right to change a hold, from the first try of a change to the last.
 #[derive(Debug)]
-pub(super) struct Alone(Arc<Hold>);
+pub(crate) struct ChangeGuard(Arc<Hold>);
 
-impl Drop for Alone {
+impl Drop for ChangeGuard {
     fn drop(&mut self) {
-        self.0.turn.add_permits(1);
+        self.0.changes.add_permits(1);
     }
 }
 
 impl Hold {
-    /// As it was granted. `lease` is its lease's length and end, and `ends` the end that its request chose, where it has them.
-    pub(super) fn new(name: LockName, grant: &Grant, lease: Option<(u64, Validity)>, ends: Option<Validity>) -> Self {
-        let fate = Fate { token: grant.token, given_back: false, ended: None, asked: None };
+    /// A hold as it was granted. `lease` is the length and end of its own lease, and `ends` the end that its request chose,
+    /// where it has them.
+    pub(crate) fn new(name: LockName, grant: &Grant, lease: Option<(u64, Validity)>, ends: Option<Validity>) -> Self {
         Self {
             name,
-            turn: Semaphore::new(1),
-            fate: watch::Sender::new(fate),
-            lease: lease.map(|(length_ms, validity)| Mutex::new(LeaseOfHold { length_ms, validity })),
+            changes: Semaphore::new(1),
+            status: watch::Sender::new(HoldStatus { token: grant.token, revoke: None }),
+            end: FirstEnd::new(),
+            lease: lease.map(|(length_ms, validity)| Mutex::new(HoldLease { length_ms, validity })),
             ends,
             followed: AtomicBool::new(false),
         }
     }
 
-    /// Waits until nothing else is under way with it: one change, or the release, at a time.
-    pub(super) async fn alone(self: Arc<Self>) -> Alone {
+    /// Waits until no other change, nor the release, is under way.
+    pub(crate) async fn change(self: Arc<Self>) -> ChangeGuard {
         // It is never closed.
-        if let Ok(turn) = self.turn.acquire().await {
-            turn.forget();
+        if let Ok(permit) = self.changes.acquire().await {
+            permit.forget();
         }
-        Alone(self)
+        ChangeGuard(self)
     }
 
     /// The present token: an upgrade gives it a new one.
-    pub(super) fn token(&self) -> FencingToken {
-        self.fate.borrow().token
+    pub(crate) fn token(&self) -> FencingToken {
+        self.status.borrow().token
     }
 
     /// An upgrade gave it another token.
-    pub(super) fn regranted(&self, token: FencingToken) {
-        self.fate.send_modify(|fate| fate.token = token);
+    pub(crate) fn regranted(&self, token: FencingToken) {
+        self.status.send_modify(|status| status.token = token);
     }
 
-    /// Its guard gives it back: whatever is told of its end from now on is expected.
-    pub(super) fn give_back(&self) {
-        self.fate.send_modify(|fate| fate.given_back = true);
+    /// Its guard gives it back.
+    pub(crate) fn release(&self) {
+        self.end.record(HoldEnd::Released);
     }
 
-    /// It is not held any more; the first end counts.
-    pub(super) fn end_as(&self, reason: Option<EndReason>) {
-        self.fate.send_if_modified(|fate| {
-            let first = fate.ended.is_none() && !fate.given_back;
-            if first {
-                fate.ended = Some(reason);
-            }
-            first
-        });
+    /// The hold was lost, for this reason where there is one.
+    pub(crate) fn lose(&self, reason: Option<EndReason>) {
+        self.end.record(HoldEnd::Lost(reason));
     }
 
-    /// Somebody asks for it.
-    pub(super) fn ask(&self, asked: Asked) {
-        self.fate.send_modify(|fate| fate.asked = Some(asked));
+    /// Another caller asks the holder to give it up.
+    pub(crate) fn request_revoke(&self, request: RevokeRequest) {
+        self.status.send_modify(|status| status.revoke = Some(request));
     }
 
-    /// True the first time: who asks has to see to it that news of it are followed.
-    pub(super) fn follow_first(&self) -> bool {
+    /// True the first time: that caller has its events followed.
+    pub(crate) fn follow_first(&self) -> bool {
         !self.followed.swap(true, Ordering::Relaxed)
     }
 
-    fn lease(&self) -> Option<MutexGuard<'_, LeaseOfHold>> {
+    fn lease(&self) -> Option<MutexGuard<'_, HoldLease>> {
         self.lease.as_ref().map(|lease| lease.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// How long its lease is and how often it is renewed; `None` where it has none.
-    pub(super) fn lease_length(&self) -> Option<(u64, Duration)> {
+    /// Length of its lease in milliseconds, and the time between two renewals; `None` where it has no lease.
+    pub(crate) fn lease_length(&self) -> Option<(u64, Duration)> {
         let length_ms = self.lease()?.length_ms;
         Some((length_ms, Duration::from_millis(length_ms) / RENEWALS_A_TTL as u32))
     }
 
-    /// Its lease was prolonged.
-    pub(super) fn renewed(&self, answer: Answer, presence: &Presence) {
+    /// A renewal of its lease was answered.
+    pub(crate) fn renewed(&self, answer: Answer, now: Instant) {
         if let Some(mut lease) = self.lease() {
-            lease.validity.answered(answer, presence.clock.now());
+            lease.validity.answered(answer, now);
         }
     }
 
-    /// How it ended, apart from its session. The clock is read, so an end of its own that passed unnoticed is found here.
-    pub(super) fn ended(&self, presence: &Presence) -> Option<Option<EndReason>> {
-        let told = self.fate.borrow().ended;
-        if told.is_some() {
-            return told;
+    /// How it ended, apart from its session; an end of its own that has passed by `now` is recorded.
+    pub(crate) fn ended(&self, now: Instant) -> Option<HoldEnd> {
+        if self.end.get().is_none() {
+            if self.ends.as_ref().is_some_and(|ends| ends.until() <= now) {
+                self.lose(Some(EndReason::TimeOver));
+            } else if self.lease().is_some_and(|mut lease| lease.validity.is_passed(now)) {
+                self.lose(None);
+            }
         }
-        let now = presence.clock.now();
-        let passed = self.lease().is_some_and(|mut lease| lease.validity.is_passed(now));
-        if self.ends.as_ref().is_some_and(|ends| ends.until() <= now) {
-            self.end_as(Some(EndReason::TimeOver));
-        } else if passed {
-            self.end_as(None);
-        }
-        self.fate.borrow().ended
+        self.end.get()
     }
 
     /// What is left of it by ends of its own; `None` where it has none.
-    pub(super) fn left(&self, presence: &Presence) -> Option<Duration> {
-        let now = presence.clock.now();
+    pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
         let lease = self.lease().map(|lease| lease.validity.left(now));
         lease.into_iter().chain(self.ends.as_ref().map(|ends| ends.left(now))).min()
     }
@@ -166,73 +193,45 @@ impl Hold {
         lease.into_iter().chain(self.ends.as_ref().map(Validity::until)).min()
     }
 
-    /// How sure it is: as its session is, or less where its own lease was not renewed for half of its length.
-    pub(super) fn state(&self, presence: &Presence) -> HoldState {
-        if self.ended(presence).is_some() {
+    /// How certain it is: as its session, or less where its own lease was not renewed for half of its length.
+    pub(crate) fn state(&self, session: HoldState, now: Instant) -> HoldState {
+        if self.ended(now).is_some() {
             return HoldState::Lost;
         }
         let interval = self.lease_length().map(|(_, interval)| interval);
         let answered = self.lease().map(|lease| lease.validity.newest_answered());
-        let overdue = interval
-            .zip(answered)
-            .is_some_and(|(interval, answered)| interval + interval / 2 < presence.clock.now().since(answered));
-        match presence.state() {
+        let mut renewal = interval.zip(answered).into_iter();
+        let overdue = renewal.any(|(interval, answered)| interval + interval / 2 < now.since(answered));
+        match session {
             HoldState::Held if overdue => HoldState::Unsure,
-            state @ (HoldState::Held | HoldState::Unsure | HoldState::Lost) => state,
+            HoldState::Held | HoldState::Unsure | HoldState::Lost => session,
         }
     }
 
-    /// Waits for its own end. As a session's end it is found by the clock, too, however the keeper is scheduled.
-    pub(super) async fn lost(&self, presence: &Presence) -> Option<EndReason> {
-        let mut told = self.fate.subscribe();
-        loop {
-            if let Some(reason) = self.ended(presence) {
-                return reason;
-            }
-            told.borrow_and_update();
-            match self.until() {
-                Some(until) => {
-                    let look = pause_until(until, presence.clock.now());
-                    // The sender lives in `self`, so the channel cannot close while it is awaited.
-                    let _ = tokio::time::timeout(look, told.changed()).await;
-                }
-                None => drop(told.changed().await),
-            }
-        }
+    /// Waits until it ends, apart from its session.
+    pub(crate) async fn over(&self, clock: &dyn Clock) -> HoldEnd {
+        self.end.reached(clock, || self.ended(clock.now()), || self.until()).await
     }
 
-    /// Waits until somebody asks for it, and takes that.
-    pub(super) async fn asked(&self) -> Asked {
-        let mut told = self.fate.subscribe();
+    /// Waits until an end is recorded, for at most so long.
+    pub(crate) async fn over_within(&self, longest: Duration) {
+        drop(tokio::time::timeout(longest, self.end.recorded()).await);
+    }
+
+    /// Waits for a request to give it up. Each request is returned once.
+    pub(crate) async fn revoke_requested(&self) -> RevokeRequest {
+        let mut changes = self.status.subscribe();
         loop {
-            told.borrow_and_update();
-            let mut asked = None;
-            self.fate.send_if_modified(|fate| {
-                asked = fate.asked.take();
+            changes.borrow_and_update();
+            let mut request = None;
+            self.status.send_if_modified(|status| {
+                request = status.revoke.take();
                 false
             });
-            match asked {
-                Some(asked) => return asked,
-                None => drop(told.changed().await),
+            match request {
+                Some(request) => return request,
+                None => drop(changes.changed().await),
             }
         }
-    }
-
-    /// Whether its guard has given it back.
-    pub(super) fn is_given_back(&self) -> bool {
-        self.fate.borrow().given_back
-    }
-
-    /// Waits until it is given back.
-    pub(super) async fn given_back(&self) {
-        // The sender lives in `self`, so the channel cannot close while it is awaited.
-        drop(self.fate.subscribe().wait_for(|fate| fate.given_back).await);
-    }
-
-    /// Waits until it is given back, for so long.
-    pub(super) async fn given_back_within(&self, longest: Duration) -> bool {
-        let mut told = self.fate.subscribe();
-        let given_back = told.wait_for(|fate| fate.given_back);
-        tokio::time::timeout(longest, given_back).await.is_ok()
     }
 }

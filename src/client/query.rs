@@ -1,19 +1,20 @@
-//! Questions: they change nothing, and are as true as a read can be unless a stale answer will do.
+//! Queries: linearizable reads, which change nothing.
 
 use std::time::Duration;
 
-use super::session::millis;
-use super::{Client, ClientError};
+use super::client::Client;
+use super::error::ClientError;
+use crate::clock::millis;
 use crate::limits::PAGE_ROWS_MAX;
 use crate::model::{
     About, Checked, Explanation, FencingToken, ListFilter, ListShow, LockName, LockSummary, LockView, LogTime, Page,
     Query, QueryReply, QueryResult, SessionId, SessionView, Totals,
 };
-use crate::service::{Freshness, LockService, NotSent, ServiceError, Status};
+use crate::service::{LockService, NotSent, ServiceError, Status};
 
-/// An answer, and when it was true. Ages and remaining times of what is in it are relative to `now`.
+/// An answer, and when it was true. Ages and remaining times in it are relative to `now`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen<T> {
+pub struct ReadAt<T> {
     /// Log index up to which the answering node had applied.
     pub index: u64,
     /// Log time there.
@@ -26,19 +27,21 @@ impl<S: LockService> Client<S> {
     /// Is this token a current one of the lock? Resources that cannot compare tokens themselves ask this.
     pub async fn check(&self, name: &str, token: FencingToken) -> Result<Checked, ClientError> {
         let lock = self.key(LockName::parse(name)?);
-        let answered = self.question(Query::Check { lock, token }).await?;
-        let QueryResult::Checked(checked) = answered.answer else { return Err(misplaced(&answered)) };
+        let answered = self.query(Query::Check { lock, token }).await?;
+        let QueryResult::Checked(checked) = answered.answer else {
+            return Err(ClientError::unexpected_answer(&answered));
+        };
         Ok(checked)
     }
 
     /// Everything about one lock. A name that nobody uses is a view without kind, holders and waiters.
-    pub async fn inspect(&self, name: &str) -> Result<Seen<LockView>, ClientError> {
+    pub async fn inspect(&self, name: &str) -> Result<ReadAt<LockView>, ClientError> {
         let lock = self.key(LockName::parse(name)?);
-        let answered = self.question(Query::Inspect { lock }).await?;
+        let answered = self.query(Query::Inspect { lock }).await?;
         let QueryReply { index, now, answer: QueryResult::Lock(value) } = answered else {
-            return Err(misplaced(&answered));
+            return Err(ClientError::unexpected_answer(&answered));
         };
-        Ok(Seen { index, now, value })
+        Ok(ReadAt { index, now, value })
     }
 
     /// Locks in use whose names begin so.
@@ -55,25 +58,29 @@ impl<S: LockService> Client<S> {
     }
 
     /// A page of the namespace's sessions, after the given one.
-    pub async fn sessions(&self, after: Option<SessionId>, rows: u32) -> Result<Seen<Page<SessionView>>, ClientError> {
+    pub async fn sessions(
+        &self,
+        after: Option<SessionId>,
+        rows: u32,
+    ) -> Result<ReadAt<Page<SessionView>>, ClientError> {
         let namespace = self.settings.namespace.clone();
-        let answered = self.question(Query::Sessions { namespace, after, rows: at_most_a_page(rows) }).await?;
+        let answered = self.query(Query::Sessions { namespace, after, rows: at_most_a_page(rows) }).await?;
         let QueryReply { index, now, answer: QueryResult::Sessions(value) } = answered else {
-            return Err(misplaced(&answered));
+            return Err(ClientError::unexpected_answer(&answered));
         };
-        Ok(Seen { index, now, value })
+        Ok(ReadAt { index, now, value })
     }
 
     /// All sessions of the namespace, page by page: what opens or ends in between may be missing.
-    pub async fn all_sessions(&self) -> Result<Seen<Vec<SessionView>>, ClientError> {
+    pub async fn all_sessions(&self) -> Result<ReadAt<Vec<SessionView>>, ClientError> {
         let mut all = Vec::new();
         loop {
             let after = all.last().map(|row: &SessionView| row.session);
-            let Seen { index, now, value } = self.sessions(after, PAGE_ROWS_MAX as u32).await?;
+            let ReadAt { index, now, value } = self.sessions(after, PAGE_ROWS_MAX as u32).await?;
             let more = value.more && !value.rows.is_empty();
             all.extend(value.rows);
             if !more {
-                return Ok(Seen { index, now, value: all });
+                return Ok(ReadAt { index, now, value: all });
             }
         }
     }
@@ -84,26 +91,18 @@ impl<S: LockService> Client<S> {
     }
 
     /// Who waits for whom, why, since when, and what would end it. Bounded: what is left out is said.
-    pub async fn explain(&self, about: About) -> Result<Seen<Explanation>, ClientError> {
-        let answered = self.question(Query::Explain(about)).await?;
+    pub async fn explain(&self, about: About) -> Result<ReadAt<Explanation>, ClientError> {
+        let answered = self.query(Query::Explain(about)).await?;
         let QueryReply { index, now, answer: QueryResult::Explained(value) } = answered else {
-            return Err(misplaced(&answered));
+            return Err(ClientError::unexpected_answer(&answered));
         };
-        Ok(Seen { index, now, value })
+        Ok(ReadAt { index, now, value })
     }
 
     /// Sizes of the whole state.
-    pub async fn totals(&self) -> Result<Seen<Totals>, ClientError> {
-        let answered = self.question(Query::Totals).await?;
-        let QueryReply { index, now, answer: QueryResult::Totals(value) } = answered else {
-            return Err(misplaced(&answered));
-        };
-        Ok(Seen { index, now, value })
-    }
-
-    /// Log time now, by a read that proves the leader.
-    pub(super) async fn log_time(&self) -> Result<LogTime, ClientError> {
-        Ok(self.totals().await?.now)
+    pub async fn totals(&self) -> Result<ReadAt<Totals>, ClientError> {
+        let (index, now, value) = self.read_totals().await?;
+        Ok(ReadAt { index, now, value })
     }
 
     /// The cluster as its leader sees it; where no leader can be reached, as the asked node does.
@@ -119,16 +118,11 @@ impl<S: LockService> Client<S> {
         };
         Ok(self.retry().until_answered(attempt).await?)
     }
-
-    pub(super) async fn question(&self, query: Query) -> Result<QueryReply, ClientError> {
-        let attempt = || self.service.query(query.clone(), Freshness::Linearizable);
-        Ok(self.retry().until_answered(attempt).await?)
-    }
 }
 
-/// Which locks to list.
+/// Selects the locks to list.
 #[derive(Debug)]
-#[must_use = "nothing is asked before page() or all()"]
+#[must_use = "nothing is read before page() or all()"]
 pub struct ListRequest<'a, S: LockService> {
     client: &'a Client<S>,
     filter: ListFilter,
@@ -160,33 +154,29 @@ impl<S: LockService> ListRequest<'_, S> {
     }
 
     /// One page.
-    pub async fn page(&self) -> Result<Seen<Page<LockSummary>>, ClientError> {
-        let answered = self.client.question(Query::List(self.filter.clone())).await?;
+    pub async fn page(&self) -> Result<ReadAt<Page<LockSummary>>, ClientError> {
+        let answered = self.client.query(Query::List(self.filter.clone())).await?;
         let QueryReply { index, now, answer: QueryResult::Locks(value) } = answered else {
-            return Err(misplaced(&answered));
+            return Err(ClientError::unexpected_answer(&answered));
         };
-        Ok(Seen { index, now, value })
+        Ok(ReadAt { index, now, value })
     }
 
     /// Everything, page by page: what is taken or given back in between may be missing.
-    pub async fn all(mut self) -> Result<Seen<Vec<LockSummary>>, ClientError> {
+    pub async fn all(mut self) -> Result<ReadAt<Vec<LockSummary>>, ClientError> {
         let mut all: Vec<LockSummary> = Vec::new();
         loop {
-            let Seen { index, now, value } = self.page().await?;
+            let ReadAt { index, now, value } = self.page().await?;
             all.extend(value.rows);
             let last = all.last().map(|row| row.lock.name.clone());
             if !value.more || last == self.filter.after {
-                return Ok(Seen { index, now, value: all });
+                return Ok(ReadAt { index, now, value: all });
             }
             self.filter.after = last;
         }
     }
 }
 
-pub(super) fn at_most_a_page(rows: u32) -> u32 {
+pub(crate) fn at_most_a_page(rows: u32) -> u32 {
     rows.clamp(1, PAGE_ROWS_MAX as u32)
-}
-
-pub(super) fn misplaced(answered: &QueryReply) -> ClientError {
-    ServiceError::Internal(format!("an answer to another question: {:?}", answered.answer)).into()
 }

@@ -12,19 +12,19 @@ use crate::service::{Advice, NotSent, REQUEST_WAIT, ServiceError};
 /// many clients of one leader do not come back together. They start over after a second without a failure: a
 /// service that works for a moment and fails again, over and over, is asked once a second.
 #[derive(Debug, Clone)]
-pub(super) struct Backoff {
+pub(crate) struct Backoff {
     next_ms: u64,
     /// When the last pause was over.
     over: Option<Instant>,
 }
 
 impl Backoff {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { next_ms: RETRY_MS_MIN, over: None }
     }
 
     /// The pause before the next try, at least what an overloaded node asked for.
-    pub(super) fn pause(&mut self, error: &ServiceError, clock: &dyn Clock) -> Duration {
+    pub(crate) fn pause(&mut self, error: &ServiceError, clock: &dyn Clock) -> Duration {
         let now = clock.now();
         if self.over.is_some_and(|over| Duration::from_millis(RETRY_MS_MAX) <= now.since(over)) {
             *self = Self::new();
@@ -80,7 +80,7 @@ impl Retry {
     }
 
     /// Gives up after this patience, or never where there is none.
-    pub(super) fn patient_for(clock: Arc<dyn Clock>, patience: Option<Duration>) -> Self {
+    pub(crate) fn patient_for(clock: Arc<dyn Clock>, patience: Option<Duration>) -> Self {
         match patience {
             Some(patience) => Self::new(clock, patience),
             None => Self::for_ever(clock),
@@ -88,7 +88,7 @@ impl Retry {
     }
 
     /// For attempts that end by themselves within so long, where that is known: then they need no timer.
-    pub(super) fn of_attempts_within(mut self, longest: Option<Duration>) -> Self {
+    pub(crate) fn of_attempts_within(mut self, longest: Option<Duration>) -> Self {
         self.timely = longest.is_some_and(|longest| longest <= self.attempt_wait);
         self
     }
@@ -113,13 +113,13 @@ impl Retry {
     }
 
     /// Something was answered: the outage, if there was one, is over. The pauses stay as they are, see [`Backoff`].
-    pub(super) fn answered(&mut self) {
+    pub(crate) fn answered(&mut self) {
         self.failing_since = None;
     }
 
     /// Waits before the next try, or gives the error back. For waits that broke off: however long they were in order,
     /// the outage begins now.
-    pub(super) async fn broke_off(&mut self, error: ServiceError) -> Result<(), ServiceError> {
+    pub(crate) async fn broke_off(&mut self, error: ServiceError) -> Result<(), ServiceError> {
         self.pause(error, self.clock.now()).await
     }
 

@@ -6,9 +6,10 @@ use std::sync::{Mutex, PoisonError};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::backoff::Backoff;
-use super::look::misplaced;
-use super::{Client, ClientError, Watch};
+use super::client::Client;
+use super::error::ClientError;
+use super::retry::Backoff;
+use super::watch::Watch;
 use crate::model::{
     FencingToken, LockKey, LockName, Position, Query, QueryResult, TokenState, TokenVerdict, ValidTokens,
 };
@@ -51,8 +52,8 @@ impl<S: LockService> Client<S> {
 
     /// The valid tokens of a lock, as true as a read can be.
     async fn valid_tokens(&self, lock: LockKey) -> Result<ValidTokens, ClientError> {
-        let answered = self.question(Query::Tokens { lock }).await?;
-        let QueryResult::Tokens(valid) = answered.answer else { return Err(misplaced(&answered)) };
+        let answered = self.query(Query::Tokens { lock }).await?;
+        let QueryResult::Tokens(valid) = answered.answer else { return Err(ClientError::unexpected_answer(&answered)) };
         Ok(valid)
     }
 }

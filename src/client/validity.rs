@@ -9,15 +9,15 @@ use crate::model::LogTime;
 
 /// What one answered attempt says: sent at `sent`, decided by an entry stamped `stamp`, ending after `deadline`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(crate) struct Answer {
     /// When *this* attempt was sent: the entry that answered it cannot be older.
-    pub(super) sent: Instant,
+    pub(crate) sent: Instant,
     /// Log index of that entry: tells the newer of two with the same stamp.
-    pub(super) index: u64,
+    pub(crate) index: u64,
     /// L: stamp of the entry that answered this attempt.
-    pub(super) stamp: LogTime,
+    pub(crate) stamp: LogTime,
     /// E: the deadline that it set.
-    pub(super) deadline: LogTime,
+    pub(crate) deadline: LogTime,
 }
 
 /// The client's side of a deadline in log time.
@@ -29,7 +29,7 @@ pub(super) struct Answer {
 /// - Of several deadlines the one with the largest L counts, even when it is the smaller one.
 /// - Once passed it stays passed, whatever is answered later.
 #[derive(Debug, Clone)]
-pub(super) struct Validity {
+pub(crate) struct Validity {
     /// The largest s − (1 − margin) · L seen, in thousandths of a nanosecond.
     relation: i128,
     /// Stamp and log index of the entry that set the deadline.
@@ -48,7 +48,7 @@ const MARGIN_LEFT_PERMILLE: i128 = 1_000 - DRIFT_MARGIN_PERMILLE as i128;
 
 impl Validity {
     /// From the first answer. With a `grace` it also ends that long after the newest answered attempt was sent.
-    pub(super) fn new(first: Answer, grace: Option<Duration>) -> Self {
+    pub(crate) fn new(first: Answer, grace: Option<Duration>) -> Self {
         Self {
             relation: relation(&first),
             newest: (first.stamp, first.index),
@@ -60,14 +60,14 @@ impl Validity {
         }
     }
 
-    /// Another end of the same client, set by an entry that was waited for until `now`: what is known of the clocks holds
-    /// for it, too.
-    pub(super) fn beside(&self, (stamp, index): (LogTime, u64), deadline: LogTime, now: Instant) -> Self {
+    /// The end of a hold of this session, set by an entry whose answer came at `now`: what is known of the clocks holds for
+    /// it, too.
+    pub(crate) fn for_hold(&self, (stamp, index): (LogTime, u64), deadline: LogTime, now: Instant) -> Self {
         Self { newest: (stamp, index), deadline, answered: now, grace: None, passed: false, ..self.clone() }
     }
 
     /// Takes another answer into account. Answers may come in any order; one that comes too late changes nothing.
-    pub(super) fn answered(&mut self, answer: Answer, now: Instant) {
+    pub(crate) fn answered(&mut self, answer: Answer, now: Instant) {
         if self.is_passed(now) {
             return;
         }
@@ -86,12 +86,12 @@ impl Validity {
     }
 
     /// An attach is sent now: answers to what was sent before no longer prove that the stream is alive.
-    pub(super) fn attaching(&mut self, now: Instant) {
+    pub(crate) fn attaching(&mut self, now: Instant) {
         self.stream_since = now;
     }
 
     /// The first instant at which it may have ended.
-    pub(super) fn until(&self) -> Instant {
+    pub(crate) fn until(&self) -> Instant {
         let ends = self.relation + i128::from(self.deadline.0) * NANOS_A_MS * MARGIN_LEFT_PERMILLE;
         let ends = Instant::from_nanos(u64::try_from((ends / 1_000).max(0)).unwrap_or(u64::MAX));
         match self.grace {
@@ -101,28 +101,28 @@ impl Validity {
     }
 
     /// It has ended, whatever the clocks say.
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.passed = true;
     }
 
     /// How much is left.
-    pub(super) fn left(&self, now: Instant) -> Duration {
+    pub(crate) fn left(&self, now: Instant) -> Duration {
         if self.passed { Duration::ZERO } else { self.until().since(now) }
     }
 
     /// Whether it may have ended. True for ever once it was found so.
-    pub(super) fn is_passed(&mut self, now: Instant) -> bool {
+    pub(crate) fn is_passed(&mut self, now: Instant) -> bool {
         self.passed |= now >= self.until();
         self.passed
     }
 
     /// When the newest answered attempt was sent.
-    pub(super) fn newest_answered(&self) -> Instant {
+    pub(crate) fn newest_answered(&self) -> Instant {
         self.answered
     }
 
     /// The end in log time, as the cluster last said it.
-    pub(super) fn deadline(&self) -> LogTime {
+    pub(crate) fn deadline(&self) -> LogTime {
         self.deadline
     }
 }
@@ -223,7 +223,7 @@ mod tests {
     fn another_end_is_counted_by_the_same_clocks() {
         let start = ManualClock::new(1).now();
         let session = Validity::new(answer(start, 1_000, 31_000), Some(ms(4_000)));
-        let hold = session.beside((LogTime(2_000), 7), LogTime(3_000), start);
+        let hold = session.for_hold((LogTime(2_000), 7), LogTime(3_000), start);
         assert_eq!(hold.until(), start.after(Duration::from_micros(1_980_000)));
         assert_eq!(session.until(), start.after(ms(3_960)));
     }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::{Client, ClientError, Retry};
+use super::client::Client;
+use super::error::ClientError;
+use super::retry::Retry;
 use crate::model::{Event, LockName, Position};
 use crate::service::{Events, LockService, Scope, ServiceError, Subscription};
 

@@ -43,7 +43,7 @@ impl LockService for Node {
         Ok(replies)
     }
 
-    async fn settled(&self, claim: ClaimRef) -> Result<Reply, ServiceError> {
+    async fn wait_outcome(&self, claim: ClaimRef) -> Result<Reply, ServiceError> {
         let wait_ms = limits::SETTLED_WAIT_MS;
         loop {
             let reply = if self.serves().await {

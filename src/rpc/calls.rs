@@ -12,8 +12,8 @@ use super::pb;
 use super::pb::command::Command as Asked;
 use super::pb::renewal::Target;
 use super::tasks::Tasks;
-use crate::client::{Retry, default_ttl_ms, settled};
-use crate::clock::{Clock, Instant, SystemClock};
+use crate::client::{Retry, default_ttl_ms, submit_and_wait};
+use crate::clock::{Clock, SystemClock};
 use crate::limits;
 use crate::model::{
     Acquire, Claim, Command, Grant, Handle, Invalid, LeaseRequestId, LockKey, LogTime, Outcome, Place, Query, Refusal,
@@ -223,15 +223,13 @@ impl<S: LockService> Calls<S> {
                 arrived.fetch_or(may_have_happened(&answer), Ordering::Relaxed);
                 let reply = answer?;
                 first.get_or_init(|| reply.stamp);
-                Ok((Instant::default(), reply))
+                Ok(reply)
             }
         };
         let mut retry = Retry::new(Arc::clone(&self.clock), REQUEST_WAIT);
         let queued = |place: &Place| ahead = Some(place.clone());
         let answered = tokio::select! {
-            answered = settled(&self.service, &claim, &mut retry, attempt, || self.service.settled(claim.clone()), queued) => {
-                answered
-            }
+            answered = submit_and_wait(&self.service, &claim, &mut retry, attempt, queued) => answered,
             () = stopped => Err(ServiceError::Stopping),
         };
         let reply = match answered {

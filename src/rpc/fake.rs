@@ -154,7 +154,7 @@ impl LockService for Fake {
         Ok(renewals.into_iter().map(answer).collect())
     }
 
-    async fn settled(&self, claim: ClaimRef) -> Result<Reply, ServiceError> {
+    async fn wait_outcome(&self, claim: ClaimRef) -> Result<Reply, ServiceError> {
         let mut granted_now = self.granted.subscribe();
         if claim.lock.name.as_str().starts_with("portions") && !*granted_now.borrow() {
             tokio::task::yield_now().await;

@@ -170,7 +170,7 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
 
     async fn wait_outcome(&self, request: Request<pb::WaitOutcomeRequest>) -> Answers<pb::Reply> {
         let claim = ClaimRef::from_wire("claim", request.into_inner()).map_err(refused)?;
-        let reply = self.until_stopped(self.service.settled(claim)).await?;
+        let reply = self.until_stopped(self.service.wait_outcome(claim)).await?;
         Ok(Response::new(reply.to_wire()))
     }
 

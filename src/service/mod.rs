@@ -16,6 +16,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 
 use crate::model::{
     Claim, Command, Handle, LockKey, LogTime, Namespace, Position, Principal, Query, QueryReply, RenewalTarget, Reply,
@@ -34,8 +35,8 @@ pub use table::{Advice, ErrorRow, TABLE, Word};
 /// - Every method answers from the leader, whichever node or endpoint was asked.
 /// - Dropping a returned future abandons the answer, not the command: it may still be applied.
 pub trait LockService: Clone + Send + Sync + 'static {
-    /// Puts a command through the log and answers its outcome. An acquire that has to wait answers
-    /// [`Queued`](crate::model::Outcome::Queued) at once; [`settled`](Self::settled) tells the rest.
+    /// Puts a command through the log and returns its outcome. An acquire that has to wait returns
+    /// [`Queued`](crate::model::Outcome::Queued) at once; [`wait_outcome`](Self::wait_outcome) returns the final outcome.
     fn submit(&self, call: Call) -> impl Future<Output = Result<Reply, ServiceError>> + Send;
 
     /// The longest that [`submit`](Self::submit) may take, be its answer an error. `None` where it sets no bound of its own:
@@ -44,19 +45,20 @@ pub trait LockService: Clone + Send + Sync + 'static {
         None
     }
 
-    /// Whether a session has what it was opened or attached with: over a network a stream, which tells the cluster when its
-    /// client is gone. Without one its commands still arrive, each by itself and by whatever way it finds; so it should be
-    /// attached again at once. `true` where there is nothing that could break.
-    fn is_attached(&self, _session: SessionId) -> bool {
-        true
+    /// Whether a session still has the stream over which it was last opened or attached: a stream shows the cluster when its
+    /// client is gone. Without it the session's commands are answered all the same, each by whichever node it comes to; so the
+    /// session should be attached again at once, which is another stream with another receiver. A closed channel with `true`
+    /// where there is nothing that could break.
+    fn attachment(&self, _session: SessionId) -> watch::Receiver<bool> {
+        watch::channel(true).1
     }
 
     /// Renews many sessions and leases, each answered in its place. Never deduplicated, never from memory.
     fn renew(&self, renewals: Vec<RenewalCall>) -> impl Future<Output = Result<Vec<Reply>, ServiceError>> + Send;
 
-    /// Waits until an acquire or take is granted, withdrawn, timed out or ended, and answers that. It looks at the
+    /// Waits until an acquire or take is granted, withdrawn, timed out or ended, and returns that outcome. It reads the
     /// machine's state first, so it may be called at any time and again after any error.
-    fn settled(&self, claim: ClaimRef) -> impl Future<Output = Result<Reply, ServiceError>> + Send;
+    fn wait_outcome(&self, claim: ClaimRef) -> impl Future<Output = Result<Reply, ServiceError>> + Send;
 
     /// Answers a question, by default as true as a read can be: after a round that proves the leader.
     fn query(

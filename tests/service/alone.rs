@@ -12,11 +12,11 @@ async fn a_leader_alone_does_not_call_a_claim_unknown() {
     let session = lockkeeper::client::Client::new(leader.service()).session().open().await.expect("opened");
     let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("granted-elsewhere").expect("legal") };
     let claim = ClaimRef { lock, claim: Claim::Request(RequestId { session: session.id(), number: 77 }) };
-    let known = leader.settled(claim.clone()).await;
+    let known = leader.wait_outcome(claim.clone()).await;
     assert!(matches!(known, Ok(_) | Err(ServiceError::Refused(_))), "a quorum confirms it: {known:?}");
     for follower in cluster.nodes().iter().filter(|node| node.id() != leader.id()) {
         follower.close().await;
     }
-    let alone = leader.settled(claim).await;
+    let alone = leader.wait_outcome(claim).await;
     assert!(matches!(alone, Err(ServiceError::NotSent { .. } | ServiceError::Unknown { .. })), "{alone:?}");
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use lockkeeper::client::{Asked, Client, ClientError, HoldState, LockGuard, Session};
+use lockkeeper::client::{Client, ClientError, HoldState, LockGuard, RevokeRequest, Session};
 use lockkeeper::model::{Command, EndReason, Reentry, SessionClose, TokenState};
 use lockkeeper::service::{Call, LockService, Proof, Word};
 
@@ -238,7 +238,7 @@ pub(crate) async fn a_broken_holder_is_told<S: LockService>(service: S) {
 }
 
 /// Asks the holder of "a" until it hears it: what was asked before it listened may be missed.
-async fn until_heard<S: LockService>(client: &Client<S>, guard: &LockGuard) -> Asked {
+async fn until_heard<S: LockService>(client: &Client<S>, guard: &LockGuard) -> RevokeRequest {
     let asked = async {
         loop {
             client.ask("a", guard.token(), "maintenance").await.expect("held");
@@ -246,7 +246,7 @@ async fn until_heard<S: LockService>(client: &Client<S>, guard: &LockGuard) -> A
         }
     };
     tokio::select! {
-        heard = guard.asked() => heard,
+        heard = guard.revoke_requested() => heard,
         () = asked => unreachable!("it never ends"),
     }
 }

@@ -7,7 +7,7 @@ use lockkeeper::model::{Command, Position, Query, QueryReply, Reply, SessionId};
 use lockkeeper::service::{
     Call, ClaimRef, Events, Freshness, LockService, NotSent, RenewalCall, ServiceError, Status, Subscription,
 };
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// See the module. Clones share their faults.
 #[derive(Clone)]
@@ -31,20 +31,37 @@ pub(crate) struct Faults {
     pub(crate) waits_cut: Notify,
     /// Subscriptions end after so many events; 0 for never.
     pub(crate) events_before_cut: AtomicU32,
-    /// The session's stream is broken: nothing is passed on before an attach.
-    pub(crate) detached: AtomicBool,
-    /// The session's stream is gone until an attach was answered. Its commands are passed on all the same.
-    pub(crate) streamless: AtomicBool,
+    /// Nothing is passed on before an attach.
+    detached: AtomicBool,
+    /// Whether the session has its stream.
+    stream: watch::Sender<bool>,
     /// So many attaches were answered.
     pub(crate) attaches: AtomicU32,
     /// The next subscription finds that nothing up to this position is kept any more.
     pub(crate) missed: Mutex<Option<Position>>,
 }
 
+impl Faults {
+    /// Takes the session's stream away until an attach was answered. Its commands are passed on all the same.
+    pub(crate) fn cut_stream(&self) {
+        self.stream.send_replace(false);
+    }
+
+    /// Takes the session's stream away. Nothing is passed on before an attach.
+    pub(crate) fn detach(&self) {
+        self.detached.store(true, SeqCst);
+        self.cut_stream();
+    }
+
+    pub(crate) fn has_stream(&self) -> bool {
+        *self.stream.borrow()
+    }
+}
+
 impl<S> Faulty<S> {
     /// Faultless at first.
     pub(crate) fn new(inner: S) -> (Self, Arc<Faults>) {
-        let faults = Arc::new(Faults::default());
+        let faults = Arc::new(Faults { stream: watch::Sender::new(true), ..Faults::default() });
         (Self { inner, faults: faults.clone() }, faults)
     }
 
@@ -66,7 +83,7 @@ impl<S: LockService> LockService for Faulty<S> {
             self.faults.detached.store(false, SeqCst);
             let reply = self.inner.submit(call).await;
             self.faults.attaches.fetch_add(1, SeqCst);
-            self.faults.streamless.store(false, SeqCst);
+            self.faults.stream.send_replace(true);
             return reply;
         }
         self.is_detached()?;
@@ -77,9 +94,8 @@ impl<S: LockService> LockService for Faulty<S> {
         if strikes(&self.faults.answers_lost) { Err(ServiceError::unknown("the answer got lost")) } else { Ok(reply) }
     }
 
-    fn is_attached(&self, session: SessionId) -> bool {
-        let broken = self.faults.detached.load(SeqCst) || self.faults.streamless.load(SeqCst);
-        !broken && self.inner.is_attached(session)
+    fn attachment(&self, _: SessionId) -> watch::Receiver<bool> {
+        self.faults.stream.subscribe()
     }
 
     async fn renew(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
@@ -90,12 +106,12 @@ impl<S: LockService> LockService for Faulty<S> {
         self.inner.renew(renewals).await
     }
 
-    async fn settled(&self, claim: ClaimRef) -> Result<Reply, ServiceError> {
+    async fn wait_outcome(&self, claim: ClaimRef) -> Result<Reply, ServiceError> {
         if strikes(&self.faults.waits_broken) {
             return Err(ServiceError::unknown("the wait broke off"));
         }
         tokio::select! {
-            reply = self.inner.settled(claim) => reply,
+            reply = self.inner.wait_outcome(claim) => reply,
             () = self.faults.waits_cut.notified() => Err(ServiceError::unknown("the wait was cut off")),
         }
     }

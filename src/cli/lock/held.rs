@@ -17,7 +17,7 @@ use super::child::Hold;
 use super::result::RunResult;
 use super::signals::Signals;
 use super::terminal::Terminal;
-use crate::client::{Asked, SetGuard};
+use crate::client::{RevokeRequest, SetGuard};
 use crate::limits;
 use crate::model::{LockName, Namespace, Principal};
 use crate::service::Word;
@@ -39,7 +39,7 @@ impl Hold for Notified<'_> {
     }
 
     async fn asked(&self) {
-        let (name, asked) = self.guard.asked().await;
+        let (name, asked) = self.guard.revoke_requested().await;
         let line = self.asked_for(&name, &asked);
         self.output.notice(&line, || format!("{} asks for {name}: {}", line.by, line.why));
     }
@@ -67,7 +67,7 @@ impl Notified<'_> {
         }
     }
 
-    fn asked_for(&self, name: &LockName, asked: &Asked) -> AskedFor {
+    fn asked_for(&self, name: &LockName, asked: &RevokeRequest) -> AskedFor {
         let unnamed = asked.by == Principal::default();
         AskedFor {
             event: "asked",
@@ -110,7 +110,7 @@ pub(super) async fn hold(
                 drop(printed);
                 return Err(lost.into());
             }
-            (name, asked) = guard.asked() => {
+            (name, asked) = guard.revoke_requested() => {
                 let line = held.asked_for(&name, &asked);
                 let token = line.token.clone().unwrap_or_default();
                 let text = || format!("asked {name} {token} {}: {}", line.by, line.why);

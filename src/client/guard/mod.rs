@@ -1,75 +1,55 @@
 //! A held lock.
 
-use std::future::Future;
-use std::time::Duration;
+pub(crate) mod permit;
+pub(crate) mod set;
+pub(crate) mod watch;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::errands::{Change, Drawn, Request};
-use super::hold::{Asked, Hold};
-use super::hold_watch::HoldWatch;
-use super::permit::Permit;
-use super::presence::{Errand, Tie};
-use super::waiting::{granted, passed};
-use super::wanted::Wait;
-use super::{ClientError, HoldState, Lost};
-use crate::model::{FencingToken, LockName, LockValue, LogTime, Mode, Outcome, Reply, SessionId};
+use self::permit::Permit;
+use self::watch::{HoldRef, HoldWatch};
+use super::error::{ClientError, Lost};
+use super::hold::{Hold, HoldState, Released, RevokeRequest};
+use super::on_drop::OnDrop;
+use super::options::WaitLimit;
+use super::session::commands::{HoldChange, SessionCommand};
+use super::session::reference::SessionRef;
+use super::wait::{granted, wait_until};
+use crate::model::{FencingToken, LockName, LockValue, Mode, Outcome, SessionId};
 
-/// Holds a lock, a share of one, or permits of a semaphore, and keeps the session alive. Dropping it gives the lock
-/// back: the session's keeper repeats the release until it is answered or the session ends.
+/// Holds a lock, a share of one, or permits of a semaphore, and keeps the session alive. Dropping it releases the lock: the
+/// session's task repeats the release until it is answered or the session ends.
 ///
-/// It may be handed to another task. It is lost with its session or at the end of its own lease, which it tells *before*
-/// the cluster may grant the lock to another; a break or a hand-over by others it tells as soon as it hears of it. So pass
+/// It may be handed to another task. It is lost with its session or at the end of its own lease, which it reports *before*
+/// the cluster may grant the lock to another; a break or a hand-over by others it reports as soon as the client knows. So pass
 /// [`token`](Self::token) to the resource, which refuses older ones, and let work run under [`run`](Self::run).
 ///
-/// News of breaks, hand-overs and requests to give it up are followed from the first call of [`lost`](Self::lost),
-/// [`watch`](Self::watch), [`run`](Self::run) or [`asked`](Self::asked) on.
+/// Breaks, hand-overs and requests to give it up are followed from the first call of [`lost`](Self::lost),
+/// [`watch`](Self::watch), [`run`](Self::run) or [`revoke_requested`](Self::revoke_requested) on.
 #[derive(Debug)]
 #[must_use = "dropping the guard releases the lock"]
 pub struct LockGuard {
-    tie: Tie,
-    hold: Arc<Hold>,
+    held: OnDrop<HoldRef>,
     waited: Duration,
     permits: u32,
-    owed: Owed,
-}
-
-/// Whether dropping the guard still has to give the lock back.
-#[derive(Debug, PartialEq, Eq)]
-enum Owed {
-    Release,
-    Nothing,
-}
-
-/// A lock was given back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Released {
-    /// Log index of the entry that did it.
-    pub index: u64,
-    /// Log time of that entry.
-    pub at: LogTime,
-    /// How often the same owner still has it entered, or how many permits are left; 0 where it is no longer held.
-    pub left: u32,
-}
-
-impl Released {
-    pub(super) fn from_reply(reply: Reply) -> Result<Self, ClientError> {
-        let Outcome::Released { left } = reply.outcome else { return Err(ClientError::unexpected(reply.outcome)) };
-        Ok(Self { index: reply.index, at: reply.stamp, left })
-    }
 }
 
 impl LockGuard {
-    /// Has its lease renewed by the session's keeper, where it has one.
-    pub(super) fn new(tie: Tie, hold: Arc<Hold>, waited: Duration) -> Self {
+    /// The guard of a hold. The session's task renews the lease of the hold, where it has one.
+    pub(crate) fn new(session: SessionRef, hold: Arc<Hold>, waited: Duration) -> Self {
         if hold.lease_length().is_some() {
-            tie.leave(Errand::KeepLease(hold.clone()));
+            session.run_in_background(session.service.renew_lease(session.state.clone(), hold.clone()));
         }
-        Self { tie, hold, waited, permits: 1, owed: Owed::Release }
+        let held = OnDrop::new(HoldRef { session, hold }, |held| {
+            held.hold.release();
+            held.session.finish_in_background(held.release(), None);
+        });
+        Self { held, waited, permits: 1 }
     }
 
     /// It was granted in this mode.
-    pub(super) fn held_in(mut self, mode: Mode) -> Self {
+    pub(crate) fn held_in(mut self, mode: Mode) -> Self {
         self.permits = match mode {
             Mode::Exclusive | Mode::Shared => 1,
             Mode::Permits(count) => count,
@@ -81,19 +61,19 @@ impl LockGuard {
     /// another one.
     #[must_use]
     pub fn token(&self) -> FencingToken {
-        self.hold.token()
+        self.held.hold.token()
     }
 
-    /// Which lock.
+    /// Name of the lock.
     #[must_use]
     pub fn name(&self) -> &LockName {
-        &self.hold.name
+        &self.held.hold.name
     }
 
-    /// Whose.
+    /// Session of the hold.
     #[must_use]
     pub fn session(&self) -> SessionId {
-        self.tie.presence.id
+        self.held.session.state.id
     }
 
     /// How long it stood in the queue, in log time.
@@ -102,94 +82,87 @@ impl LockGuard {
         self.waited
     }
 
-    /// How long it is surely held if nothing more is answered; zero once it is lost. The clock is read at each call.
+    /// How long it is surely held if no further renewal is answered; zero once it is lost. Reads the clock at each call.
     #[must_use]
     pub fn valid_for(&self) -> Duration {
-        let presence = &self.tie.presence;
-        if self.hold.ended(presence).is_some() {
-            return Duration::ZERO;
-        }
-        let session = presence.valid_for();
-        self.hold.left(presence).map_or(session, |lease| lease.min(session))
+        self.held.valid_for()
     }
 
-    /// How sure it is.
+    /// How certain it is.
     #[must_use]
     pub fn state(&self) -> HoldState {
-        self.hold.state(&self.tie.presence)
+        self.held.state()
     }
 
-    /// Waits until it is lost, and tells so before another may be granted the lock; after a break or a hand-over by
-    /// others, as soon as it hears of it.
+    /// Waits until it is lost, and returns before another may be granted the lock; after a break or a hand-over by others,
+    /// as soon as the client knows.
     pub async fn lost(&self) -> Lost {
         self.watch().lost().await
     }
 
-    /// A look at the hold that does not own it, for those who have to hear of its loss while somebody else releases it.
+    /// Watches the hold without owning it: for a task that has to know of its loss while another task releases it.
     #[must_use]
     pub fn watch(&self) -> HoldWatch {
-        self.follow();
-        HoldWatch { presence: self.tie.presence.clone(), hold: self.hold.clone() }
+        self.held.watch()
     }
 
-    /// Waits until somebody asks the holder to give it up, and tells each such request once. Nothing else happens: the
-    /// holder decides.
-    pub async fn asked(&self) -> Asked {
-        self.follow();
-        self.hold.asked().await
+    /// Waits for a request to the holder to give it up, and returns each request once. Nothing else happens: the holder
+    /// decides.
+    pub async fn revoke_requested(&self) -> RevokeRequest {
+        self.held.follow();
+        self.held.hold.revoke_requested().await
     }
 
-    fn follow(&self) {
-        if self.hold.follow_first() {
-            self.tie.leave(Errand::Follow(self.hold.clone()));
-        }
-    }
-
-    /// From shared to exclusive, under a new token, if nobody else shares it; otherwise it is refused at once, and the hold
+    /// From shared to exclusive, under a new token, if no other holder shares it; otherwise it is refused at once, and the hold
     /// stays as it is.
     pub async fn upgrade(&mut self) -> Result<FencingToken, ClientError> {
-        self.upgrade_as(Wait::Try).await
+        self.upgrade_as(WaitLimit::Try).await
     }
 
-    /// As [`upgrade`](Self::upgrade), but waits at most so long for the others, ahead of the whole queue. Of two that would
-    /// upgrade the second is refused at once. Dropped before its end it is withdrawn; [`token`](Self::token) tells whether
+    /// As [`upgrade`](Self::upgrade), but waits at most so long for the other holders, ahead of the whole queue. Of two holders
+    /// that upgrade the second is refused at once. Dropped before its end it is withdrawn; [`token`](Self::token) shows whether
     /// it was granted all the same.
     pub async fn upgrade_within(&mut self, wait: Duration) -> Result<FencingToken, ClientError> {
-        self.upgrade_as(Wait::For(wait)).await
+        self.upgrade_as(WaitLimit::For(wait)).await
     }
 
-    async fn upgrade_as(&mut self, wait: Wait) -> Result<FencingToken, ClientError> {
-        let presence = self.tie.presence.clone();
-        let deadline = wait.until(presence.clock.now());
-        let drawn = presence.draw();
-        let mut withdrawal = Withdrawn { tie: self.tie.clone(), number: Some(drawn.0) };
-        let answer = self.alter(drawn, Change::Upgrade(wait.patience()));
+    async fn upgrade_as(&mut self, wait: WaitLimit) -> Result<FencingToken, ClientError> {
+        let session = self.held.session.clone();
+        let deadline = wait.until(session.state.clock.now());
+        let drawn = session.state.draw();
+        let mut cancel =
+            OnDrop::new((session.clone(), drawn.0), |(session, number)| session.cancel_in_background(*number));
+        let change = HoldChange::Upgrade(wait.patience());
+        let answer = session.run(SessionCommand::Change(self.held.hold.clone(), drawn, change));
         tokio::pin!(answer);
-        // Without an answer it is withdrawn, too: the session's keeper goes on with an upgrade that no caller waits for.
+        // Without an answer it is withdrawn, too: the session's task goes on with an upgrade that no caller waits for.
         let answer = tokio::select! {
             biased;
             answer = &mut answer => answer?,
-            () = passed(&*presence.clock, deadline) => {
-                withdrawal.withdraw();
+            () = wait_until(&*session.state.clock, deadline) => {
+                cancel.run_now();
                 answer.await?
             }
         };
-        withdrawal.number = None;
+        cancel.disarm();
         Ok(granted(answer.outcome, self.name(), None)?.token)
     }
 
     /// From exclusive to shared, at once and under the same token. A shared hold stays as it is.
     pub async fn downgrade(&mut self) -> Result<(), ClientError> {
-        let reply = self.alter(self.tie.presence.draw(), Change::Downgrade).await?;
-        if reply.outcome == Outcome::Downgraded { Ok(()) } else { Err(ClientError::unexpected(reply.outcome)) }
+        self.change(HoldChange::Downgrade, Outcome::Downgraded).await
     }
 
     /// Changes the text that is kept with the hold and shown to every client; `None` takes it away. After an error that
-    /// leaves its outcome open the session's keeper goes on with the change; later changes wait for it.
+    /// leaves its outcome open the session's task goes on with the change; later changes wait for it.
     pub async fn set_value(&self, value: Option<&str>) -> Result<(), ClientError> {
         let value = value.map(LockValue::parse).transpose()?;
-        let reply = self.alter(self.tie.presence.draw(), Change::SetValue(value)).await?;
-        if reply.outcome == Outcome::Done { Ok(()) } else { Err(ClientError::unexpected(reply.outcome)) }
+        self.change(HoldChange::SetValue(value), Outcome::Done).await
+    }
+
+    async fn change(&self, change: HoldChange, done: Outcome) -> Result<(), ClientError> {
+        let reply = self.held.session.run(self.held.change(change)).await?;
+        if reply.outcome == done { Ok(()) } else { Err(ClientError::unexpected(reply.outcome)) }
     }
 
     /// Its permits, each of which is given back for itself; of a lock there is one. They are made when they are taken from the
@@ -197,13 +170,8 @@ impl LockGuard {
     /// before that was released.
     #[must_use = "dropping the permits gives them back"]
     pub fn into_permits(mut self) -> impl Iterator<Item = Permit> + Send {
-        self.owed = Owed::Nothing;
-        Permit::all(&self.tie, &self.hold, self.permits).one_by_one()
-    }
-
-    fn alter(&self, drawn: Drawn, change: Change) -> impl Future<Output = Result<Reply, ClientError>> + Send + use<> {
-        let (tie, hold) = (self.tie.clone(), self.hold.clone());
-        async move { tie.ask(Request::Alter(hold, drawn, change)).await }
+        self.held.disarm();
+        Permit::all(self.held.clone(), self.permits).one_by_one()
     }
 
     /// Does work while the lock is held. If the lock is lost first, the work is dropped at that moment, before another
@@ -218,45 +186,11 @@ impl LockGuard {
         if self.state() == HoldState::Lost { Err(self.lost().await) } else { Ok(output) }
     }
 
-    /// Gives the lock back and says what became of it. Abandoned halfway it is given back all the same; so it is after an
-    /// error that leaves its outcome open, which means that the service did not answer for the client's request wait.
+    /// Releases the lock and returns the answer. Abandoned halfway it is released all the same; so it is after an error that
+    /// leaves its outcome open, which means that the service did not answer for the client's request wait.
     pub async fn release(mut self) -> Result<Released, ClientError> {
-        self.owed = Owed::Nothing;
-        self.hold.give_back();
-        Released::from_reply(self.tie.ask(self.given_back()).await?)
-    }
-
-    /// What gives it back.
-    fn given_back(&self) -> Request {
-        Request::Release(self.hold.clone(), self.tie.presence.draw())
-    }
-}
-
-impl Drop for LockGuard {
-    fn drop(&mut self) {
-        if self.owed == Owed::Release {
-            self.hold.give_back();
-            self.tie.leave(Errand::Perform(self.given_back(), None));
-        }
-    }
-}
-
-/// Withdraws an upgrade that nobody waits for any more.
-struct Withdrawn {
-    tie: Tie,
-    number: Option<u64>,
-}
-
-impl Withdrawn {
-    fn withdraw(&mut self) {
-        if let Some(number) = self.number.take() {
-            self.tie.leave(Errand::Perform(Request::Cancel(number), None));
-        }
-    }
-}
-
-impl Drop for Withdrawn {
-    fn drop(&mut self) {
-        self.withdraw();
+        self.held.disarm();
+        self.held.hold.release();
+        Released::from_reply(self.held.session.run(self.held.release()).await?)
     }
 }

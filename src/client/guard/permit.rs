@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::errands::{Change, Request};
-use super::guard::Released;
-use super::hold::Hold;
-use super::hold_watch::HoldWatch;
-use super::presence::{Errand, Tie};
-use super::{ClientError, HoldState};
+use crate::client::error::ClientError;
+use crate::client::guard::watch::{HoldRef, HoldWatch};
+use crate::client::hold::{HoldState, Released};
+use crate::client::on_drop::OnDrop;
+use crate::client::session::commands::{HoldChange, SessionCommand};
 use crate::model::FencingToken;
 
 /// One permit out of a guard that was [split](super::LockGuard::into_permits). Dropping it gives it back; the others stay.
@@ -16,33 +15,41 @@ use crate::model::FencingToken;
 /// It is lost when the hold is, together with the others that it was granted with, and shares their token.
 #[derive(Debug)]
 #[must_use = "dropping it gives the permit back"]
-pub struct Permit {
-    tie: Tie,
-    hold: Arc<Hold>,
+pub struct Permit(OnDrop<Share>);
+
+/// A part of the permits of a hold.
+#[derive(Debug)]
+struct Share {
+    held: HoldRef,
     /// Permits of the same hold that were not given back yet.
     left: Arc<AtomicU32>,
     /// How many there were.
     of: u32,
-    /// How many this stands for: one, but for what was not split yet.
+    /// How many this stands for: one, except for the rest that was not split yet.
     count: u32,
-    given_back: bool,
 }
 
 impl Permit {
     /// All permits of a hold in one.
-    pub(super) fn all(tie: &Tie, hold: &Arc<Hold>, count: u32) -> Self {
-        let (tie, hold, left) = (tie.clone(), hold.clone(), Arc::new(AtomicU32::new(count)));
-        Self { tie, hold, left, of: count, count, given_back: false }
+    pub(crate) fn all(held: HoldRef, count: u32) -> Self {
+        Self::new(Share { held, left: Arc::new(AtomicU32::new(count)), of: count, count })
+    }
+
+    fn new(share: Share) -> Self {
+        Self(OnDrop::new(share, |share| {
+            let command = share.give_back();
+            share.held.session.finish_in_background(command, None);
+        }))
     }
 
     /// Splits it, one permit at a time: there may be two thousand million of them.
-    pub(super) fn one_by_one(self) -> impl Iterator<Item = Self> + Send {
+    pub(crate) fn one_by_one(self) -> impl Iterator<Item = Self> + Send {
         let mut rest = Some(self);
         std::iter::from_fn(move || match &mut rest {
-            Some(several) if several.count > 1 => {
+            Some(Self(several)) if several.count > 1 => {
                 several.count -= 1;
-                let (tie, hold, left) = (several.tie.clone(), several.hold.clone(), several.left.clone());
-                Some(Self { tie, hold, left, of: several.of, count: 1, given_back: false })
+                let (held, left) = (several.held.clone(), several.left.clone());
+                Some(Self::new(Share { held, left, of: several.of, count: 1 }))
             }
             Some(_) | None => rest.take(),
         })
@@ -51,48 +58,39 @@ impl Permit {
     /// The fencing token of the grant.
     #[must_use]
     pub fn token(&self) -> FencingToken {
-        self.hold.token()
+        self.0.held.hold.token()
     }
 
-    /// How sure it is.
+    /// How certain it is.
     #[must_use]
     pub fn state(&self) -> HoldState {
-        self.hold.state(&self.tie.presence)
+        self.0.held.state()
     }
 
-    /// A look at the hold, which ends with the last of its permits.
+    /// Watches the hold, which ends with the last of its permits.
     #[must_use]
     pub fn watch(&self) -> HoldWatch {
-        if self.hold.follow_first() {
-            self.tie.leave(Errand::Follow(self.hold.clone()));
-        }
-        HoldWatch { presence: self.tie.presence.clone(), hold: self.hold.clone() }
+        self.0.held.watch()
     }
 
-    /// Gives it back and says how many of the hold are left. Abandoned halfway, or after an error that leaves its outcome
+    /// Gives it back and returns how many of the hold are left. Abandoned halfway, or after an error that leaves its outcome
     /// open, it is given back all the same.
     pub async fn release(mut self) -> Result<Released, ClientError> {
-        self.given_back = true;
-        Released::from_reply(self.tie.ask(self.request()).await?)
-    }
-
-    /// What gives it back: a change of the hold, or nothing but its release where it is the whole.
-    fn request(&self) -> Request {
-        if self.left.fetch_sub(self.count, Ordering::Relaxed) == self.count {
-            self.hold.give_back();
-        }
-        let (hold, drawn) = (self.hold.clone(), self.tie.presence.draw());
-        if self.of == self.count {
-            return Request::Release(hold, drawn);
-        }
-        Request::Alter(hold, drawn, Change::ReturnPermits(self.count))
+        self.0.disarm();
+        let command = self.0.give_back();
+        Released::from_reply(self.0.held.session.run(command).await?)
     }
 }
 
-impl Drop for Permit {
-    fn drop(&mut self) {
-        if !self.given_back {
-            self.tie.leave(Errand::Perform(self.request(), None));
+impl Share {
+    /// The command that gives it back: a change of the hold, or its release where this is the whole.
+    fn give_back(&self) -> SessionCommand {
+        if self.left.fetch_sub(self.count, Ordering::Relaxed) == self.count {
+            self.held.hold.release();
         }
+        if self.of == self.count {
+            return self.held.release();
+        }
+        self.held.change(HoldChange::ReturnPermits(self.count))
     }
 }

@@ -1,18 +1,67 @@
-//! Looking at a hold without owning it: for those who have to hear of its loss while somebody else releases it.
+//! A hold of a session: as its guard refers to it, and watched without owning it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::hold::{Asked, Hold};
-use super::presence::Presence;
-use super::{HoldState, Lost};
+use crate::client::error::Lost;
+use crate::client::hold::{Hold, HoldEnd, HoldState, RevokeRequest};
+use crate::client::session::commands::{HoldChange, SessionCommand};
+use crate::client::session::reference::SessionRef;
+use crate::client::session::state::SessionState;
 use crate::model::FencingToken;
 
-/// Tells what becomes of a hold. It keeps neither the hold nor its session alive. Clones watch the same hold; a request to
-/// give it up is told to one of them.
+/// A hold, and the session that it keeps alive.
+#[derive(Debug, Clone)]
+pub(crate) struct HoldRef {
+    pub(crate) session: SessionRef,
+    pub(crate) hold: Arc<Hold>,
+}
+
+impl HoldRef {
+    pub(crate) fn state(&self) -> HoldState {
+        let session = &self.session.state;
+        self.hold.state(session.state(), session.clock.now())
+    }
+
+    pub(crate) fn valid_for(&self) -> Duration {
+        let session = &self.session.state;
+        let now = session.clock.now();
+        if self.hold.ended(now).is_some() {
+            return Duration::ZERO;
+        }
+        let valid = session.valid_for();
+        self.hold.left(now).map_or(valid, |left| left.min(valid))
+    }
+
+    pub(crate) fn watch(&self) -> HoldWatch {
+        self.follow();
+        HoldWatch { session: self.session.state.clone(), hold: self.hold.clone() }
+    }
+
+    /// Has the events of the hold followed from the first call on.
+    pub(crate) fn follow(&self) {
+        if self.hold.follow_first() {
+            self.session.follow(self.hold.clone());
+        }
+    }
+
+    /// The command that releases the hold.
+    pub(crate) fn release(&self) -> SessionCommand {
+        SessionCommand::Release(self.hold.clone(), self.session.state.draw())
+    }
+
+    /// A command that changes the hold.
+    pub(crate) fn change(&self, change: HoldChange) -> SessionCommand {
+        SessionCommand::Change(self.hold.clone(), self.session.state.draw(), change)
+    }
+}
+
+/// Watches a hold. It keeps neither the hold nor its session alive. Clones watch the same hold; a request to give it up is
+/// returned to one of them.
 #[derive(Debug, Clone)]
 pub struct HoldWatch {
-    pub(super) presence: Arc<Presence>,
-    pub(super) hold: Arc<Hold>,
+    session: Arc<SessionState>,
+    hold: Arc<Hold>,
 }
 
 impl HoldWatch {
@@ -22,32 +71,32 @@ impl HoldWatch {
         self.hold.token()
     }
 
-    /// How sure the hold is. One that was given back is lost.
+    /// How certain the hold is. One that was released is lost.
     #[must_use]
     pub fn state(&self) -> HoldState {
-        if self.hold.is_given_back() { HoldState::Lost } else { self.hold.state(&self.presence) }
+        self.hold.state(self.session.state(), self.session.clock.now())
     }
 
-    /// Waits until the hold is lost, as [`LockGuard::lost`](super::LockGuard::lost) does. One that is given back is never
+    /// Waits until the hold is lost, as [`LockGuard::lost`](super::LockGuard::lost) does. One that is released is never
     /// lost: its watch waits until its session ends.
     pub async fn lost(&self) -> Lost {
-        let presence = &self.presence;
+        let session = &self.session;
         let (alone, reason) = tokio::select! {
             biased;
-            end = presence.lost() => (false, end.reason()),
-            reason = self.hold.lost(presence) => (true, reason),
+            end = session.lost() => (false, end.reason()),
+            HoldEnd::Lost(reason) = self.hold.over(&*session.clock) => (true, reason),
         };
-        let why = presence.why().filter(|_| !alone);
-        Lost { lock: self.hold.name.clone(), token: self.token(), session: presence.id, alone, reason, why }
+        let why = session.why().filter(|_| !alone);
+        Lost { lock: self.hold.name.clone(), token: self.token(), session: session.id, alone, reason, why }
     }
 
-    /// Waits until somebody asks the holder to give it up; `None` once it is given back or lost.
-    pub async fn asked(&self) -> Option<Asked> {
+    /// Waits for a request to the holder to give the hold up; `None` once it is released or lost.
+    pub async fn revoke_requested(&self) -> Option<RevokeRequest> {
         tokio::select! {
             biased;
-            asked = self.hold.asked() => Some(asked),
-            () = self.hold.given_back() => None,
-            _ = self.lost() => None,
+            request = self.hold.revoke_requested() => Some(request),
+            _ = self.hold.over(&*self.session.clock) => None,
+            _ = self.session.lost() => None,
         }
     }
 }

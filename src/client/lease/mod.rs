@@ -1,35 +1,37 @@
 //! Token leases: locks without a session, proven by a handle, with an end of their own.
 
+pub(crate) mod request;
+
 use std::fmt;
 use std::time::Duration;
 
-use super::attempts::Attempts;
-use super::session::millis;
+use super::client::Client;
+use super::error::ClientError;
+use super::hold::Released;
 use super::validity::{Answer, Validity};
-use super::{Client, ClientError, Released};
-use crate::clock::{Clock, Instant};
+use crate::clock::{Clock, Instant, millis};
 use crate::faults::{self, Fault};
 use crate::limits::REFRESH_TRIES_MAX;
 use crate::model::{Command, FencingToken, Handle, LockKey, LockName, LogTime, Outcome, Refusal, RenewalTarget, Reply};
 use crate::service::{Call, LockService, Proof, RenewalCall, ServiceError, Word};
 
-/// A sessionless command says since when it is under way, so that a late duplicate is never executed.
-pub(super) fn aged(command: Command, clock: &dyn Clock, began: Instant, since: LogTime) -> (Call, Instant) {
+/// A call without a session, with the age of its request, so that a late duplicate is refused.
+pub(crate) fn lease_call(command: Command, clock: &dyn Clock, began: Instant, since: LogTime) -> (Call, Instant) {
     let sent = clock.now();
     (Call { age_ms: millis(sent.since(began)), since: Some(since), ..Call::new(command) }, sent)
 }
 
-/// A lock that is held without a session. Nothing renews it by itself, and dropping this value changes nothing:
-/// whoever has the handle may refresh and release it, from any process.
+/// A lock that is held without a session. Nothing renews it by itself, and dropping this value changes nothing: every caller
+/// with the handle may refresh and release it, from any process.
 pub struct Lease<S: LockService> {
-    pub(super) client: Client<S>,
-    pub(super) lock: LockKey,
-    pub(super) handle: Handle,
-    pub(super) token: FencingToken,
-    pub(super) waited: Duration,
-    pub(super) duration: Duration,
-    pub(super) validity: Validity,
-    pub(super) attempts: Attempts,
+    pub(crate) client: Client<S>,
+    pub(crate) lock: LockKey,
+    pub(crate) handle: Handle,
+    pub(crate) token: FencingToken,
+    pub(crate) waited: Duration,
+    pub(crate) duration: Duration,
+    pub(crate) validity: Validity,
+    pub(crate) attempts: RefreshCounter,
 }
 
 impl<S: LockService> Lease<S> {
@@ -45,7 +47,7 @@ impl<S: LockService> Lease<S> {
         &self.handle
     }
 
-    /// Which lock.
+    /// Name of the lock.
     #[must_use]
     pub fn name(&self) -> &LockName {
         &self.lock.name
@@ -63,7 +65,7 @@ impl<S: LockService> Lease<S> {
         self.validity.deadline()
     }
 
-    /// How long it is surely held unless it is refreshed. The clock is read at each call.
+    /// How long it is surely held unless it is refreshed. Reads the clock at each call.
     #[must_use]
     pub fn valid_for(&self) -> Duration {
         self.validity.left(self.client.settings.clock.now())
@@ -74,8 +76,8 @@ impl<S: LockService> Lease<S> {
         self.refresh_for(self.duration).await
     }
 
-    /// Lets it end so long from now, be that sooner or later than before. An answer proves that it was held all along. Where
-    /// the handle holds the lock by another grant by now, this one is *not held*.
+    /// Lets it end so long from now, be that sooner or later than before. An answer proves that it was held all the time. Where
+    /// the handle holds the lock by another grant now, this one is *not held*.
     pub async fn refresh_for(&mut self, duration: Duration) -> Result<Refreshed, ClientError> {
         let renewed = self.client.renew_lease(&self.lock, &self.handle, duration, &mut self.attempts).await;
         let renewed = renewed.and_then(|(answer, refreshed)| match refreshed.token {
@@ -99,7 +101,7 @@ impl<S: LockService> Lease<S> {
         Ok(refreshed)
     }
 
-    /// Gives it back.
+    /// Releases it.
     pub async fn release(self) -> Result<Released, ClientError> {
         self.client.drop_lease(self.lock.clone(), self.handle.clone()).await
     }
@@ -114,7 +116,7 @@ impl<S: LockService> fmt::Debug for Lease<S> {
 /// A lease was prolonged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refreshed {
-    /// The fencing token of its grant, where the service told it.
+    /// The fencing token of its grant, where the service reports it.
     pub token: Option<FencingToken>,
     /// How long it is surely held, counted from when the refresh was sent.
     pub valid_for: Duration,
@@ -124,15 +126,48 @@ pub struct Refreshed {
     pub deadline: LogTime,
 }
 
+/// Below a millisecond of log time: attempts of one caller grow there, and two callers begin at different points.
+const FINE: u64 = 1 << 16;
+
+/// One caller's numbers for the refreshes of a lease. Every caller with the handle may refresh it, from any process: so the
+/// numbers come from log time, which all callers have in common.
+///
+/// - Every attempt is larger than those before it of the same caller.
+/// - It is larger than those that were answered before the log time that this caller last learned.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RefreshCounter {
+    last: u64,
+    known: LogTime,
+}
+
+impl RefreshCounter {
+    /// For a caller that knows this log time.
+    pub(crate) fn since(known: LogTime) -> Self {
+        Self { last: 0, known }
+    }
+
+    /// An answer has this log time.
+    pub(crate) fn answered(&mut self, stamp: LogTime) {
+        self.known = self.known.max(stamp);
+    }
+
+    /// The number of the next attempt.
+    pub(crate) fn next(&mut self, clock: &dyn Clock) -> u64 {
+        let begin = self.known.0.saturating_mul(FINE).saturating_add(clock.random_below(FINE));
+        self.last = self.last.saturating_add(1).max(begin);
+        self.last
+    }
+}
+
 impl<S: LockService> Client<S> {
     /// Prolongs a lease by its handle: it ends so long from now.
     pub async fn refresh(&self, name: &str, handle: &Handle, duration: Duration) -> Result<Refreshed, ClientError> {
         let lock = self.key(LockName::parse(name)?);
-        let mut attempts = Attempts::since(self.log_time().await?);
+        let mut attempts = RefreshCounter::since(self.log_time().await?);
         Ok(self.renew_lease(&lock, handle, duration, &mut attempts).await?.1)
     }
 
-    /// Gives a lease back by its handle.
+    /// Releases a lease by its handle.
     pub async fn release(&self, name: &str, handle: &Handle) -> Result<Released, ClientError> {
         self.drop_lease(self.key(LockName::parse(name)?), handle.clone()).await
     }
@@ -142,7 +177,7 @@ impl<S: LockService> Client<S> {
         lock: &LockKey,
         handle: &Handle,
         duration: Duration,
-        attempts: &mut Attempts,
+        attempts: &mut RefreshCounter,
     ) -> Result<(Answer, Refreshed), ClientError> {
         let lease_ms = millis(duration);
         let target = RenewalTarget::Lease { lock: lock.clone(), handle: handle.clone(), lease_ms };
@@ -162,10 +197,10 @@ impl<S: LockService> Client<S> {
             let Outcome::Renewed { deadline, token, .. } = outcome else {
                 return Err(ClientError::unexpected(outcome));
             };
-            attempts.heard(stamp);
+            attempts.answered(stamp);
             tries += 1;
-            // Another caller of the same lease knew of a later time. The answer tells which, so the next one counts; and
-            // where that happens again and again, the answer says in any case when the lease ends.
+            // Another caller of the same lease knew of a later time. The answer has it, so that the next attempt counts; and
+            // where that happens again and again, the answer has in any case the end of the lease.
             if deadline == stamp.after_ms(lease_ms) || REFRESH_TRIES_MAX <= tries {
                 let answer = Answer { sent, index, stamp, deadline };
                 let valid_for = Validity::new(answer, None).left(sent);
@@ -174,7 +209,7 @@ impl<S: LockService> Client<S> {
         }
     }
 
-    /// After an attempt with an unknown end, *not held* says that it was this client that gave the lease back.
+    /// After an attempt with an unknown end, *not held* means that this client released the lease.
     async fn drop_lease(&self, lock: LockKey, handle: Handle) -> Result<Released, ClientError> {
         let clock = &self.settings.clock;
         let (since, began) = (self.log_time().await?, clock.now());
@@ -182,7 +217,7 @@ impl<S: LockService> Client<S> {
         let mut tries = 0_u32;
         let attempt = || {
             tries += 1;
-            self.service.submit(aged(command.clone(), &**clock, began, since).0)
+            self.service.submit(lease_call(command.clone(), &**clock, began, since).0)
         };
         let reply = self.retry().until_answered(attempt).await?;
         let gone = matches!(reply.outcome, Outcome::Refused(Refusal::NotHeld { .. } | Refusal::HeldByOther { .. }));
@@ -190,5 +225,27 @@ impl<S: LockService> Client<S> {
             return Ok(Released { index: reply.index, at: reply.stamp, left: 0 });
         }
         Released::from_reply(reply)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+
+    /// RefreshCounter grow, and those of a caller that knows a later time are above those of one that does not.
+    #[test]
+    fn attempts_grow_with_log_time() {
+        let clock = ManualClock::new(1);
+        let mut early = RefreshCounter::since(LogTime(1_000));
+        let first: Vec<_> = (0..100).map(|_| early.next(&clock)).collect();
+        assert!(first.is_sorted_by(|one, next| one < next), "{first:?}");
+        let mut late = RefreshCounter::since(LogTime(1_002));
+        let other = late.next(&clock);
+        assert!(first.iter().all(|attempt| *attempt < other));
+        early.answered(LogTime(1_010));
+        assert!(other < early.next(&clock));
+        early.answered(LogTime(5));
+        assert!(other < early.next(&clock), "it never goes back");
     }
 }

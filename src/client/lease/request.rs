@@ -1,41 +1,40 @@
-//! Taking a lease: one id from the first try to the last, withdrawn where its caller goes away.
+//! A request for a lease: under one id from its first attempt, and withdrawn where its caller goes away.
 
 use std::time::Duration;
 
-use super::attempts::Attempts;
-use super::lease::{Lease, aged};
-use super::session::millis;
-use super::validity::{Answer, Validity};
-use super::waiting::{Settled, granted, no_answer, not_acquired, passed, settled};
-use super::wanted::{Wait, Wanted, mode_methods, wanted_methods};
-use super::{Client, ClientError};
-use crate::clock::Instant;
+use crate::client::client::Client;
+use crate::client::error::ClientError;
+use crate::client::lease::{Lease, RefreshCounter, lease_call};
+use crate::client::on_drop::OnDrop;
+use crate::client::options::{RequestOptions, WaitLimit, mode_methods, request_methods};
+use crate::client::validity::{Answer, Validity};
+use crate::client::wait::{Settled, granted, no_answer, not_acquired, submit_and_wait, wait_until};
+use crate::clock::{Instant, millis};
 use crate::limits::TTL_MS_DEFAULT_MIN;
 use crate::model::{
     Access, Claim, Command, Handle, Invalid, LeaseRequestId, LockName, LogTime, Mode, Outcome, Place, TakeLease,
 };
 use crate::service::{ClaimRef, LockService};
 
-/// How a lease is to be taken, exclusive and without waiting by default. [`take`](Self::take) asks for it; values are
-/// checked there.
+/// A request for a lease, exclusive and without waiting by default. [`take`](Self::take) sends it; values are checked there.
 #[derive(Debug)]
-#[must_use = "nothing is asked for before take()"]
+#[must_use = "nothing is requested before take()"]
 pub struct LeaseRequest<S: LockService> {
     client: Client<S>,
     name: Result<LockName, Invalid>,
     access: Access,
-    wanted: Wanted,
+    options: RequestOptions,
     duration: Duration,
     handle: Option<Handle>,
 }
 
 impl<S: LockService> LeaseRequest<S> {
-    pub(super) fn new(client: Client<S>, name: &str) -> Self {
+    fn new(client: Client<S>, name: &str) -> Self {
         Self {
             client,
             name: LockName::parse(name),
             access: Mode::Exclusive.into(),
-            wanted: Wanted::new(Wait::Try),
+            options: RequestOptions::new(WaitLimit::Try),
             duration: Duration::from_millis(TTL_MS_DEFAULT_MIN),
             handle: None,
         }
@@ -53,12 +52,12 @@ impl<S: LockService> LeaseRequest<S> {
         self
     }
 
-    /// Takes it, and waits as was said. Repeats itself under one id through errors.
+    /// Takes it, and waits as its options say. Errors are retried under one id.
     ///
     /// Dropped before its end it is withdrawn by a task of the client, as long as the client lives; after that the
     /// wait and the lease bound what is left of it.
     pub async fn take(self) -> Result<Lease<S>, ClientError> {
-        let Self { client, name, access, wanted: Wanted { metadata, why, wait }, duration, handle } = self;
+        let Self { client, name, access, options: RequestOptions { metadata, why, wait }, duration, handle } = self;
         let clock = client.settings.clock.clone();
         let take = TakeLease {
             lock: client.key(name?),
@@ -67,29 +66,30 @@ impl<S: LockService> LeaseRequest<S> {
             access,
             lease_ms: millis(duration),
             patience: wait.patience(),
-            metadata: Wanted::metadata(metadata, why, &client.settings.metadata)?,
+            metadata: RequestOptions::metadata(metadata, why, &client.settings.metadata)?,
         };
         let began = clock.now();
-        let mut taking =
-            Taking { client: client.clone(), take: take.clone(), began, since: None, ahead: None, open: true };
+        let pending =
+            PendingTake { client: client.clone(), take: take.clone(), began, sent: began, since: None, ahead: None };
+        let mut pending = OnDrop::new(pending, PendingTake::cancel_in_background);
         let settled = tokio::select! {
             biased;
-            settled = taking.settle() => Some(settled?),
-            () = passed(&*clock, wait.until(began)) => None,
+            settled = pending.settle() => Some(settled?),
+            () = wait_until(&*clock, wait.until(began)) => None,
         };
-        let Some(Settled { sent, reply }) = settled else {
-            if taking.since.is_none() {
+        let Some(Settled { reply, waited }) = settled else {
+            if pending.since.is_none() {
                 return Err(no_answer("asking for the time"));
             }
-            taking.withdraw().await?;
-            taking.open = false;
-            return Err(not_acquired(&take.lock.name, taking.ahead.take()));
+            pending.cancel().await?;
+            pending.disarm();
+            return Err(not_acquired(&take.lock.name, pending.ahead.take()));
         };
-        let (index, stamp) = (reply.index, reply.stamp);
-        let ahead = taking.ahead.take();
+        let (index, stamp, ahead, sent) = (reply.index, reply.stamp, pending.ahead.take(), pending.sent);
         // A refusal is final: there is nothing to withdraw.
-        let grant = granted(reply.outcome, &take.lock.name, ahead).inspect_err(|_| taking.open = false)?;
+        let grant = granted(reply.outcome, &take.lock.name, ahead).inspect_err(|_| pending.disarm())?;
         let deadline = grant.deadline.unwrap_or_else(|| stamp.after_ms(take.lease_ms));
+        let sent = if waited { began } else { sent };
         let mut lease = Lease {
             client: client.without_session(),
             lock: take.lock,
@@ -97,74 +97,79 @@ impl<S: LockService> LeaseRequest<S> {
             token: grant.token,
             waited: Duration::from_millis(grant.waited_ms),
             duration,
-            validity: Validity::new(Answer { sent: sent.unwrap_or(began), index, stamp, deadline }, None),
-            attempts: Attempts::since(stamp),
+            validity: Validity::new(Answer { sent, index, stamp, deadline }, None),
+            attempts: RefreshCounter::since(stamp),
         };
-        if sent.is_none() {
-            // The grant came while it waited: nothing that was sent since tells how its stamp and this clock relate.
+        if waited {
+            // No attempt that was sent since the grant shows how its stamp and this clock relate.
             lease.refresh().await?;
         }
-        // From here on the lease's own owner gives it back.
-        taking.open = false;
+        // From here on the owner of the lease releases it.
+        pending.disarm();
         Ok(lease)
     }
 }
 
-wanted_methods!(LeaseRequest);
+impl<S: LockService> Client<S> {
+    /// A request for a lease: a lock without a session, proven by a handle.
+    pub fn lease(&self, name: &str) -> LeaseRequest<S> {
+        LeaseRequest::new(self.clone(), name)
+    }
+}
+
+request_methods!(LeaseRequest);
 mode_methods!(LeaseRequest);
 
-/// A take on its way.
-struct Taking<S: LockService> {
+/// A lease request without a final answer.
+struct PendingTake<S: LockService> {
     client: Client<S>,
     take: TakeLease,
     began: Instant,
+    /// When the last attempt was sent.
+    sent: Instant,
     /// Log time before it was first sent; `None` until then.
     since: Option<LogTime>,
+    /// The last known place in the queue.
     ahead: Option<Place>,
-    /// Nothing final was answered yet, so dropping it has to withdraw it.
-    open: bool,
 }
 
-impl<S: LockService> Taking<S> {
-    /// Until there is an outcome that is not a place in the queue.
+impl<S: LockService> PendingTake<S> {
+    /// Submits the request and waits until its outcome is not a place in the queue.
     async fn settle(&mut self) -> Result<Settled, ClientError> {
         let since = self.client.log_time().await?;
         self.since = Some(since);
         let claim = ClaimRef { lock: self.take.lock.clone(), claim: Claim::Lease(self.take.take) };
-        let (service, clock) = (&self.client.service, &self.client.settings.clock);
+        let Self { client, take, began, sent, ahead, .. } = self;
+        let service = &client.service;
         let attempt = || {
-            let (call, sent) = aged(Command::TakeLease(self.take.clone()), &**clock, self.began, since);
-            let answer = service.submit(call);
-            async move { Ok((sent, answer.await?)) }
+            let call;
+            (call, *sent) = lease_call(Command::TakeLease(take.clone()), &*client.settings.clock, *began, since);
+            service.submit(call)
         };
-        let ahead = &mut self.ahead;
         let queued = |place: &Place| *ahead = Some(place.clone());
-        let wait = || service.settled(claim.clone());
-        Ok(settled(service, &claim, &mut self.client.retry(), attempt, wait, queued).await?)
+        Ok(submit_and_wait(service, &claim, &mut client.retry(), attempt, queued).await?)
     }
 
-    /// Takes it back, whatever has become of it; nothing to do where it was never sent.
-    fn withdraw(&self) -> impl Future<Output = Result<(), ClientError>> + Send + use<S> {
-        // A withdrawal must not keep alive the set of withdrawals that may own it, nor a session.
+    /// Withdraws it, whatever its outcome; nothing to do where it was never sent.
+    fn cancel(&self) -> impl Future<Output = Result<(), ClientError>> + Send + use<S> {
+        // A cancel must not keep alive the set of cancels that may own it, nor a session.
         let (client, began, since) = (self.client.without_session(), self.began, self.since);
         let TakeLease { lock, take, handle, .. } = self.take.clone();
         let command = Command::CancelTake { lock, take, handle };
         async move {
             let Some(since) = since else { return Ok(()) };
             let clock = &client.settings.clock;
-            let attempt = || client.service.submit(aged(command.clone(), &**clock, began, since).0);
+            let attempt = || client.service.submit(lease_call(command.clone(), &**clock, began, since).0);
             let reply = client.retry().until_answered(attempt).await?;
-            // The only refusal there is says that the cluster had no room to remember the withdrawal.
+            // The only refusal says that the cluster had no room to remember the cancel.
             if reply.outcome == Outcome::Withdrawn { Ok(()) } else { Err(ClientError::unexpected(reply.outcome)) }
         }
     }
-}
 
-impl<S: LockService> Drop for Taking<S> {
-    fn drop(&mut self) {
-        if self.open && self.since.is_some() {
-            let withdrawal = self.withdraw();
-            self.client.withdraw_later(async move { drop(withdrawal.await) });
+    fn cancel_in_background(&mut self) {
+        if self.since.is_some() {
+            let cancel = self.cancel();
+            self.client.run_in_background(async move { drop(cancel.await) });
         }
     }
 }

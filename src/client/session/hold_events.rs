@@ -1,4 +1,4 @@
-//! Follows what others do to a session's holds: one subscription a session, from the first guard that asks.
+//! Follows what others do to a session's holds: one subscription for each session, from the first guard that asks.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -7,13 +7,12 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 
-use super::backoff::{Backoff, Retry};
-use super::hold::{Asked, Hold};
-use super::presence::Presence;
+use crate::client::hold::{Hold, RevokeRequest};
+use crate::client::retry::{Backoff, Retry};
+use crate::client::session::state::SessionState;
 use crate::limits::{HOLD_LOOKS_AT_ONCE, HOLDS_FOLLOWED_SWEEP_MIN};
 use crate::model::{
-    Claim, EndReason, Event, EventKind, FencingToken, LockKey, Outcome, Query, QueryResult, Refusal, RequestId,
-    TokenState,
+    Claim, EndReason, Event, EventKind, FencingToken, Outcome, Query, QueryResult, Refusal, TokenState,
 };
 use crate::service::{Events, Freshness, LockService, Scope, ServiceError, Subscription};
 
@@ -22,21 +21,21 @@ type Followed = Vec<Weak<Hold>>;
 
 /// Until the keeper is gone. After every beginning of a subscription each hold is looked at once: what happened before is
 /// found there, what happens after is told.
-pub(super) async fn follow<S: LockService>(
+pub(crate) async fn follow<S: LockService>(
     service: S,
-    presence: Arc<Presence>,
+    session: Arc<SessionState>,
     mut newcomers: mpsc::UnboundedReceiver<Arc<Hold>>,
 ) {
     let mut holds: Followed = Vec::new();
     let mut backoff = Backoff::new();
     loop {
-        let scope = Scope::Holds(presence.id);
+        let scope = Scope::Holds(session.id);
         match service.subscribe(Subscription { scope, after: None, cluster_id: None }).await {
             Ok(events) => {
-                let Some(error) = listen(&service, &presence, events, &mut newcomers, &mut holds).await else { return };
-                tokio::time::sleep(backoff.pause(&error, &*presence.clock)).await;
+                let Some(error) = listen(&service, &session, events, &mut newcomers, &mut holds).await else { return };
+                tokio::time::sleep(backoff.pause(&error, &*session.clock)).await;
             }
-            Err(error) => tokio::time::sleep(backoff.pause(&error, &*presence.clock)).await,
+            Err(error) => tokio::time::sleep(backoff.pause(&error, &*session.clock)).await,
         }
     }
 }
@@ -44,7 +43,7 @@ pub(super) async fn follow<S: LockService>(
 /// Until the subscription ends, and how; `None` once nobody is left to follow for.
 async fn listen<S: LockService>(
     service: &S,
-    presence: &Presence,
+    session: &SessionState,
     mut events: Events,
     newcomers: &mut mpsc::UnboundedReceiver<Arc<Hold>>,
     holds: &mut Followed,
@@ -57,7 +56,7 @@ async fn listen<S: LockService>(
         while looks.len() < HOLD_LOOKS_AT_ONCE
             && let Some(hold) = unseen.pop_front()
         {
-            looks.extend(hold.upgrade().map(|hold| look(service, presence, hold)));
+            looks.extend(hold.upgrade().map(|hold| look(service, session, hold)));
         }
         tokio::select! {
             newcomer = newcomers.recv() => {
@@ -85,12 +84,12 @@ fn happened(event: &Event, holds: &Followed) {
     match &event.kind {
         // Where it has no lease it ended with its session, which the keeper hears of.
         EventKind::Expired { reason, .. } => {
-            its.filter(|hold| hold.lease_length().is_some()).for_each(|hold| hold.end_as(Some(*reason)));
+            its.filter(|hold| hold.lease_length().is_some()).for_each(|hold| hold.lose(Some(*reason)));
         }
-        EventKind::Broken { .. } => its.for_each(|hold| hold.end_as(Some(EndReason::Broken))),
-        EventKind::HandedOver { from, .. } => of(*from).for_each(|hold| hold.end_as(Some(EndReason::HandedOver))),
+        EventKind::Broken { .. } => its.for_each(|hold| hold.lose(Some(EndReason::Broken))),
+        EventKind::HandedOver { from, .. } => of(*from).for_each(|hold| hold.lose(Some(EndReason::HandedOver))),
         EventKind::RevokeRequested { by, why } => {
-            its.for_each(|hold| hold.ask(Asked { by: by.clone(), why: why.clone() }));
+            its.for_each(|hold| hold.request_revoke(RevokeRequest { by: by.clone(), why: why.clone() }));
         }
         EventKind::Queued { .. }
         | EventKind::Granted { .. }
@@ -111,9 +110,9 @@ fn happened(event: &Event, holds: &Followed) {
 }
 
 /// Whether it is still held. A token that is stale says so only where no upgrade is under way that may have changed it.
-async fn look<S: LockService>(service: &S, presence: &Presence, hold: Arc<Hold>) {
-    let lock = LockKey { namespace: presence.namespace.clone(), name: hold.name.clone() };
-    let mut retry = Retry::for_ever(presence.clock.clone());
+async fn look<S: LockService>(service: &S, session: &SessionState, hold: Arc<Hold>) {
+    let lock = session.key(&hold.name);
+    let mut retry = Retry::for_ever(session.clock.clone());
     loop {
         let token = hold.token();
         let query = Query::Check { lock: lock.clone(), token };
@@ -122,19 +121,19 @@ async fn look<S: LockService>(service: &S, presence: &Presence, hold: Arc<Hold>)
         if checked.state == TokenState::Valid {
             return;
         }
-        if session_has_ended(service, presence, &mut retry).await {
+        if session_has_ended(service, session, &mut retry).await {
             return;
         }
-        let _alone = hold.clone().alone().await;
+        let _change = hold.clone().change().await;
         if hold.token() == token {
-            return hold.end_as(None);
+            return hold.lose(None);
         }
     }
 }
 
 /// Whether the whole session has ended, which its holds ended with: then the session is ended, with the reason.
-async fn session_has_ended<S: LockService>(service: &S, presence: &Presence, retry: &mut Retry) -> bool {
-    let claim = Claim::Request(RequestId { session: presence.id, number: 1 });
+async fn session_has_ended<S: LockService>(service: &S, session: &SessionState, retry: &mut Retry) -> bool {
+    let claim = Claim::Request(session.request(1));
     let query = Query::Claim { lock: None, claim };
     let answered = retry.until_answered(|| service.query(query.clone(), Freshness::Linearizable)).await;
     let Ok(QueryResult::Claim { outcome: Some(Outcome::Refused(Refusal::SessionEnded { reason, why, .. })), .. }) =
@@ -142,6 +141,6 @@ async fn session_has_ended<S: LockService>(service: &S, presence: &Presence, ret
     else {
         return false;
     };
-    presence.end_reported(reason, why);
+    session.end_reported(reason, why);
     true
 }

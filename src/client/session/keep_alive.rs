@@ -1,52 +1,48 @@
-//! The one task of a session: renews it, attaches it again, does what guards and acquires left behind, closes it.
+//! The task of a session: renews it, attaches it again, runs the work that was left to it, and closes it.
 
-use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant as TokioInstant;
 
-use super::backoff::{Backoff, Retry};
-use super::hold::Hold;
-use super::presence::{End, Errand, Presence, pause_until};
-use super::validity::Answer;
-use super::{errands, witness};
+use crate::client::retry::{Backoff, Retry};
+use crate::client::session::reference::BackgroundTask;
+use crate::client::session::state::{SessionEnd, SessionState};
+use crate::client::validity::Answer;
+use crate::client::wait::pause_until;
 use crate::clock::Instant;
 use crate::faults::{self, Fault};
 use crate::limits::RENEWALS_IN_FLIGHT_MAX;
 use crate::model::{Attach, Command, Outcome, Refusal, RenewalTarget, Reply, SessionClose};
-use crate::service::{Call, ClaimRef, LockService, NotSent, RenewalCall, ServiceError};
+use crate::service::{LockService, NotSent, RenewalCall, ServiceError};
 
-type Work<T> = FuturesUnordered<Pin<Box<dyn Future<Output = T> + Send>>>;
-
-/// See the module. It ends when every tie to the session is gone, when it is asked to close, or when the session is
-/// lost; closing takes at most until the session's own deadline, or one TTL after a loss.
-pub(super) struct Keeper<S> {
+/// Keeps one session alive. It ends when the last reference to the session is dropped, when it is asked to close, or when the
+/// session is lost; closing takes at most until the session's own deadline, or one TTL after a loss.
+pub(crate) struct KeepAlive<S> {
     service: S,
-    presence: Arc<Presence>,
-    inbox: mpsc::UnboundedReceiver<Errand>,
-    errands: Work<()>,
-    attempts: Work<Attempted>,
+    session: Arc<SessionState>,
+    queue: mpsc::UnboundedReceiver<BackgroundTask>,
+    tasks: FuturesUnordered<BoxFuture<'static, ()>>,
+    attempts: FuturesUnordered<BoxFuture<'static, Attempted>>,
     /// The number of the last attempt; attaches count by it, so they rise.
     attempt: u64,
     /// When to make the next attempt.
     due: Instant,
-    /// The next attempt attaches: the session has no stream.
-    detached: bool,
-    /// Where to leave holds that are to be followed; `None` before the first one.
-    followed: Option<mpsc::UnboundedSender<Arc<Hold>>>,
-    last: Last,
+    /// Whether the session still has its stream; `None` where the next attempt attaches, to another stream.
+    attachment: Option<watch::Receiver<bool>>,
+    last: LastAttempt,
     backoff: Backoff,
 }
 
-/// What has become of the last attempt.
+/// State of the last attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Last {
-    QueryReply,
+enum LastAttempt {
+    Answered,
     Failed,
     Renewing,
     Attaching,
@@ -60,56 +56,54 @@ struct Attempted {
     answer: Result<Reply, ServiceError>,
 }
 
-/// Why the keeper stops renewing.
+/// Why the session is renewed no longer.
 enum Ending {
-    /// Nobody holds the session any more.
-    Left,
-    /// Somebody closes it, and waits for the answer.
-    Asked(oneshot::Sender<Result<(), ServiceError>>),
+    /// The last reference to it was dropped.
+    Unreferenced,
+    /// A caller closes it, and waits for the answer.
+    Closed(oneshot::Sender<Result<(), ServiceError>>),
     /// It was lost.
-    Lost(End),
+    Lost(SessionEnd),
 }
 
-impl<S: LockService> Keeper<S> {
-    pub(super) fn new(service: S, presence: Arc<Presence>, inbox: mpsc::UnboundedReceiver<Errand>) -> Self {
-        let due = presence.beat().after(presence.validity().newest_answered());
+impl<S: LockService> KeepAlive<S> {
+    pub(crate) fn new(service: S, session: Arc<SessionState>, queue: mpsc::UnboundedReceiver<BackgroundTask>) -> Self {
+        let due = session.schedule.after(session.validity().newest_answered());
         Self {
+            attachment: Some(service.attachment(session.id)),
             service,
-            presence,
-            inbox,
-            errands: FuturesUnordered::new(),
+            session,
+            queue,
+            tasks: FuturesUnordered::new(),
             attempts: FuturesUnordered::new(),
             attempt: 0,
             due,
-            detached: false,
-            followed: None,
-            last: Last::QueryReply,
+            last: LastAttempt::Answered,
             backoff: Backoff::new(),
         }
     }
 
-    pub(super) async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         let ending = self.keep().await;
         if !matches!(ending, Ending::Lost(_)) {
-            self.presence.end_as(End::Closed);
+            self.session.end_as(SessionEnd::Closed);
         }
-        // Whoever still waits for an errand is told now that the session has ended; closing it does all errands at once.
-        let Self { service, presence, inbox, errands, attempts, .. } = self;
-        drop((inbox, errands, attempts));
+        // Pending tasks are dropped: closing the session completes all of them at once.
+        let Self { service, session, queue, tasks, attempts, .. } = self;
+        drop((queue, tasks, attempts));
         match ending {
-            Ending::Left => drop(close(&service, &presence, SessionClose::Done).await),
-            Ending::Asked(done) => drop(done.send(close(&service, &presence, SessionClose::Done).await)),
-            Ending::Lost(End::Passed) => drop(close(&service, &presence, SessionClose::Lost).await),
-            Ending::Lost(End::Closed | End::Told(_)) => {}
+            Ending::Unreferenced => drop(close(&service, &session, SessionClose::Done).await),
+            Ending::Closed(done) => drop(done.send(close(&service, &session, SessionClose::Done).await)),
+            Ending::Lost(SessionEnd::Expired) => drop(close(&service, &session, SessionClose::Lost).await),
+            Ending::Lost(SessionEnd::Closed | SessionEnd::Reported(_)) => {}
         }
     }
 
     async fn keep(&mut self) -> Ending {
-        let presence = self.presence.clone();
-        let mut lost = pin!(presence.lost());
-        // Both are kept from one errand to the next: to arm them anew for each would cost more than the errand.
-        let mut detached = pin!(presence.detached.notified());
-        let pause = |due| pause_until(due, presence.clock.now());
+        let session = self.session.clone();
+        let mut lost = pin!(session.lost());
+        let pause = |due| pause_until(due, session.clock.now());
+        // Kept from one task to the next: to arm it anew for each would cost more than the task.
         let (mut napping, mut nap) = (self.due, pin!(tokio::time::sleep(pause(self.due))));
         loop {
             if napping != self.due {
@@ -120,94 +114,58 @@ impl<S: LockService> Keeper<S> {
                 biased;
                 end = &mut lost => return Ending::Lost(end),
                 Some(attempted) = self.attempts.next(), if !self.attempts.is_empty() => self.on_answer(attempted),
-                errand = self.inbox.recv() => match errand {
-                    None => return Ending::Left,
-                    Some(Errand::Close { done }) => return Ending::Asked(done),
-                    Some(other) => self.take_up(other),
+                task = self.queue.recv() => match task {
+                    None => return Ending::Unreferenced,
+                    Some(BackgroundTask::Close(done)) => return Ending::Closed(done),
+                    Some(BackgroundTask::Run(task)) => self.tasks.push(task),
                 },
-                Some(()) = self.errands.next(), if !self.errands.is_empty() => {}
-                () = &mut detached => {
-                    detached.set(presence.detached.notified());
-                    self.hear_of_detachment();
-                }
+                Some(()) = self.tasks.next(), if !self.tasks.is_empty() => {}
+                () = detached(&mut self.attachment) => self.on_detached(),
                 () = &mut nap => {
-                    self.look();
+                    self.renew_if_due();
                     nap.as_mut().reset(TokioInstant::now() + pause(self.due));
                 }
             }
         }
     }
 
-    /// Somebody found that there is no stream. An attach that is under way will mend that, and one that failed keeps to
-    /// its pause, however many callers ask; one that was answered since then has mended it.
-    fn hear_of_detachment(&mut self) {
-        if self.service.is_attached(self.presence.id) {
-            return;
-        }
+    /// The session has no stream any more. Its commands are answered all the same, by whichever node they come to, but only a
+    /// stream tells the cluster when the client is gone: so it is attached again at once. After an attempt that failed it keeps
+    /// to the pause.
+    fn on_detached(&mut self) {
+        self.attachment = None;
         match self.last {
-            Last::Attaching => {}
-            Last::Failed => self.detached = true,
-            Last::QueryReply | Last::Renewing => {
-                self.detached = true;
-                self.due = self.presence.clock.now();
-            }
+            LastAttempt::Attaching | LastAttempt::Failed => {}
+            LastAttempt::Answered | LastAttempt::Renewing => self.due = self.session.clock.now(),
         }
     }
 
-    /// Begins an errand. Those that are under way at the end are dropped, for everything ends with the session.
-    fn take_up(&mut self, errand: Errand) {
-        let (service, presence) = (self.service.clone(), self.presence.clone());
-        let work: Pin<Box<dyn Future<Output = ()> + Send>> = match errand {
-            Errand::Perform(request, turn) => {
-                Box::pin(async move { errands::perform_left(&service, presence, request, turn).await })
-            }
-            Errand::KeepLease(hold) => Box::pin(errands::keep_lease(service, presence, hold)),
-            Errand::Follow(hold) => return self.follow(hold),
-            // Asked for where errands are received, for it ends the keeper.
-            Errand::Close { .. } => return,
-        };
-        self.errands.push(work);
-    }
-
-    /// One witness follows for all holds of the session, from the first one on.
-    fn follow(&mut self, hold: Arc<Hold>) {
-        let followed = self.followed.get_or_insert_with(|| {
-            let (newcomers, inbox) = mpsc::unbounded_channel();
-            self.errands.push(Box::pin(witness::follow(self.service.clone(), self.presence.clone(), inbox)));
-            newcomers
-        });
-        let _ = followed.send(hold);
-    }
-
-    /// Makes an attempt if one is due: a renewal, or an attach where the session has no stream to renew it over. After an attempt without any answer the next one attaches: another stream, and
-    /// so perhaps another node, may be luckier. Late answers to earlier ones count all the same.
-    fn look(&mut self) {
-        let now = self.presence.clock.now();
+    /// Makes an attempt if one is due: a renewal, or an attach where the session has no stream. After an attempt without any
+    /// answer the next one attaches: another stream, and so perhaps another node, may answer. Late answers to earlier attempts
+    /// count all the same.
+    fn renew_if_due(&mut self) {
+        let now = self.session.clock.now();
         if now < self.due {
             return;
         }
-        self.due = now.after(self.presence.beat().interval / 2);
+        self.due = now.after(self.session.schedule.interval / 2);
         if self.attempts.len() >= RENEWALS_IN_FLIGHT_MAX {
             return;
         }
         self.attempt += 1;
-        let unanswered = matches!(self.last, Last::Renewing | Last::Attaching);
-        let detached = self.detached || !self.service.is_attached(self.presence.id);
-        if detached || unanswered {
+        let unanswered = matches!(self.last, LastAttempt::Renewing | LastAttempt::Attaching);
+        if self.attachment.is_none() || unanswered {
             self.attach(now);
-            (self.detached, self.last) = (false, Last::Attaching);
+            self.last = LastAttempt::Attaching;
         } else {
             self.renew(now);
-            self.last = Last::Renewing;
+            self.last = LastAttempt::Renewing;
         }
     }
 
     fn renew(&mut self, sent: Instant) {
-        let renewal = RenewalCall {
-            target: RenewalTarget::Session(self.presence.id),
-            proof: self.presence.proof(),
-            attempt: self.attempt,
-        };
+        let target = RenewalTarget::Session(self.session.id);
+        let renewal = RenewalCall { target, proof: self.session.proof(), attempt: self.attempt };
         let (attempt, service) = (self.attempt, self.service.clone());
         self.attempts.push(Box::pin(async move {
             let answer = service.renew(vec![renewal]).await;
@@ -219,111 +177,94 @@ impl<S: LockService> Keeper<S> {
     }
 
     fn attach(&mut self, sent: Instant) {
-        self.presence.validity().attaching(sent);
-        let Presence { namespace, id, handle, .. } = &*self.presence;
+        self.session.validity().attaching(sent);
+        let SessionState { namespace, id, handle, .. } = &*self.session;
         let (namespace, handle) = (namespace.clone(), handle.clone());
         let attach = Attach { namespace, session: *id, handle, attempt: self.attempt };
-        let call = self.presence.call(Command::Attach(attach));
+        let call = self.session.call(Command::Attach(attach));
         let (attempt, service) = (self.attempt, self.service.clone());
         self.attempts.push(Box::pin(async move { Attempted { attempt, sent, answer: service.submit(call).await } }));
     }
 
     fn on_answer(&mut self, Attempted { attempt, sent, answer }: Attempted) {
-        let presence = self.presence.clone();
+        let session = self.session.clone();
         // While a newer attempt is under way, or was answered, the failure of an older one says nothing.
         let superseded = attempt < self.attempt;
-        let outdated = sent < presence.validity().newest_answered();
+        let outdated = sent < session.validity().newest_answered();
         match answer {
             Ok(Reply {
                 index,
                 stamp,
-                outcome: Outcome::Renewed { deadline, .. } | Outcome::Attached { deadline, .. },
+                outcome: outcome @ (Outcome::Renewed { deadline, .. } | Outcome::Attached { deadline, .. }),
                 ..
             }) => {
-                let now = presence.clock.now();
+                if matches!(outcome, Outcome::Attached { .. }) {
+                    self.attachment = Some(self.service.attachment(session.id));
+                }
+                let now = session.clock.now();
                 let counted = if faults::on(Fault::SessionFromArrival) { now } else { sent };
-                presence.validity().answered(Answer { sent: counted, index, stamp, deadline }, now);
+                session.validity().answered(Answer { sent: counted, index, stamp, deadline }, now);
                 if !outdated {
-                    self.due = presence.beat().after(sent);
-                    (self.last, self.backoff) = (Last::QueryReply, Backoff::new());
+                    self.due = session.schedule.after(sent);
+                    (self.last, self.backoff) = (LastAttempt::Answered, Backoff::new());
                 }
             }
             Ok(Reply { outcome: Outcome::Refused(Refusal::SessionEnded { reason, why, .. }), .. })
             | Err(ServiceError::Refused(Refusal::SessionEnded { reason, why, .. })) => {
-                presence.end_reported(reason, why)
+                session.end_reported(reason, why)
             }
             Ok(Reply { outcome: Outcome::Refused(Refusal::StaleAttempt { newest }), .. }) => {
-                // Late answers to older attaches name the newest one of this session itself, which is as it should be.
+                // Late answers to older attaches name the newest one of this session itself, as they should.
                 let foreign = self.attempt < newest;
                 if foreign || !superseded {
-                    (self.attempt, self.detached) = (self.attempt.max(newest), true);
-                    self.again(ServiceError::not_sent(NotSent::Detached));
+                    self.attempt = self.attempt.max(newest);
+                    self.attachment = None;
+                    self.retry_later(ServiceError::not_sent(NotSent::Detached));
                 }
             }
             Ok(_) | Err(_) if superseded => {}
-            Ok(Reply { outcome, .. }) => self.again(ServiceError::Internal(format!("{outcome:?}"))),
+            Ok(Reply { outcome, .. }) => self.retry_later(ServiceError::Internal(format!("{outcome:?}"))),
             Err(error) => {
-                // A node that does not lead, or leads nobody, is left for another one.
-                self.detached |= is_detached(&error) || leads_nobody(&error);
-                self.again(error);
+                if needs_other_stream(&error) {
+                    self.attachment = None;
+                }
+                self.retry_later(error);
             }
         }
     }
 
-    /// Tries again after a pause; never gives up, for only the deadline ends a session.
-    fn again(&mut self, error: ServiceError) {
-        self.last = Last::Failed;
-        let pause = self.backoff.pause(&error, &*self.presence.clock);
-        self.due = self.presence.clock.now().after(pause);
-        tracing::debug!(session = %self.presence.id, %error, ?pause, "a renewal failed");
+    /// Tries again after a pause. It never gives up: only the deadline ends a session.
+    fn retry_later(&mut self, error: ServiceError) {
+        self.last = LastAttempt::Failed;
+        let pause = self.backoff.pause(&error, &*self.session.clock);
+        self.due = self.session.clock.now().after(pause);
+        tracing::debug!(session = %self.session.id, %error, ?pause, "a renewal failed");
     }
 }
 
-/// Submits a command of a session, and wakes the keeper where the session turns out to have no stream: its commands are
-/// answered all the same, but through whichever node they come to, and nobody would notice that the client is gone.
-pub(super) async fn submit<S: LockService>(
-    service: &S,
-    presence: &Presence,
-    call: &Call,
-) -> Result<Reply, ServiceError> {
-    // Boxed: those who try again and set bounds pass it on by value, several times.
-    let answer = Box::pin(service.submit(call.clone())).await;
-    if !service.is_attached(presence.id) {
-        presence.detached.notify_one();
+/// Waits until the session has no stream any more; for ever where that is known, or where nothing could break.
+async fn detached(attachment: &mut Option<watch::Receiver<bool>>) {
+    if let Some(attachment) = attachment
+        && attachment.wait_for(|attached| !attached).await.is_ok()
+    {
+        return;
     }
-    answer
+    std::future::pending().await
 }
 
-/// Waits for what becomes of a session's claim, and wakes the keeper as [`submit`] does.
-pub(super) async fn settled<S: LockService>(
-    service: &S,
-    presence: &Presence,
-    claim: &ClaimRef,
-) -> Result<Reply, ServiceError> {
-    let answer = service.settled(claim.clone()).await;
-    if !service.is_attached(presence.id) {
-        presence.detached.notify_one();
-    }
-    answer
+/// Whether there is no stream, or it leads to a node that does not lead, and is left for another one.
+fn needs_other_stream(error: &ServiceError) -> bool {
+    matches!(error, ServiceError::NotSent { why: NotSent::NotLeader | NotSent::NoLeader | NotSent::Detached, .. })
 }
 
-fn leads_nobody(error: &ServiceError) -> bool {
-    matches!(error, ServiceError::NotSent { why: NotSent::NotLeader | NotSent::NoLeader, .. })
-}
-
-fn is_detached(error: &ServiceError) -> bool {
-    matches!(error, ServiceError::NotSent { why: NotSent::Detached, .. })
-}
-
-/// Closes the session, trying until it is answered or it has ended by itself on every clock.
-async fn close<S: LockService>(service: &S, presence: &Presence, end: SessionClose) -> Result<(), ServiceError> {
-    let clock = &presence.clock;
-    let left = presence.validity().left(clock.now());
+/// Closes the session. Tries until it is answered or the session has ended by itself on every clock.
+async fn close<S: LockService>(service: &S, session: &SessionState, end: SessionClose) -> Result<(), ServiceError> {
+    let clock = &session.clock;
     let bound = match end {
-        SessionClose::Done => left,
-        SessionClose::Lost => presence.ttl,
+        SessionClose::Done => session.validity().left(clock.now()),
+        SessionClose::Lost => session.ttl,
     };
-    let call = presence.call(Command::CloseSession { session: presence.id, end });
+    let call = session.call(Command::CloseSession { session: session.id, end });
     let mut retry = Retry::for_ever(clock.clone());
     let answer = retry.until_answered(|| service.submit(call.clone()));
     match tokio::time::timeout(bound.max(Duration::from_millis(1)), answer).await {

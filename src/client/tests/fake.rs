@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use crate::client::Client;
 use crate::clock::{Clock, Instant};
 use crate::model::{
@@ -95,7 +97,7 @@ struct Inner {
     index: u64,
     tokens: u64,
     ttl_ms: u64,
-    attached: bool,
+    attached: watch::Sender<bool>,
     cluster_id: u128,
     /// Questions under way, and the most that there were at once.
     questions: (usize, usize),
@@ -117,7 +119,7 @@ impl Fake {
             index: 0,
             tokens: 0,
             ttl_ms: 0,
-            attached: true,
+            attached: watch::Sender::new(true),
             cluster_id: 1,
             questions: (0, 0),
             valid: Vec::new(),
@@ -149,7 +151,7 @@ impl Fake {
 
     /// Whether its sessions have a stream.
     pub(super) fn attached(&self, attached: bool) {
-        self.inner().attached = attached;
+        self.inner().attached.send_replace(attached);
     }
 
     /// It is another cluster from now on, restored from a backup.
@@ -264,7 +266,7 @@ impl Fake {
                 Outcome::Opened { session: session(), ttl_ms: open.ttl_ms, deadline: stamp.after_ms(open.ttl_ms) }
             }
             Command::Attach(attach) => {
-                inner.attached = true;
+                inner.attached.send_replace(true);
                 Outcome::Attached { attachment: Attachment(attach.attempt), deadline: stamp.after_ms(inner.ttl_ms) }
             }
             Command::Acquire(acquire) => {
@@ -372,8 +374,8 @@ impl LockService for Fake {
         Ok(self.reply(outcome).await)
     }
 
-    fn is_attached(&self, _: SessionId) -> bool {
-        self.inner().attached
+    fn attachment(&self, _: SessionId) -> watch::Receiver<bool> {
+        self.inner().attached.subscribe()
     }
 
     async fn renew(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
@@ -383,7 +385,7 @@ impl LockService for Fake {
         Ok(vec![self.reply(outcome).await])
     }
 
-    async fn settled(&self, _: ClaimRef) -> Result<Reply, ServiceError> {
+    async fn wait_outcome(&self, _: ClaimRef) -> Result<Reply, ServiceError> {
         let Fate::Outcome(outcome) = self.reach(Asked::Settled).await? else { return std::future::pending().await };
         Ok(self.reply(outcome).await)
     }

@@ -143,7 +143,7 @@ async fn the_client_of_a_session_shares_it() {
     drop((guard, session));
     until(|| fake.count(|asked| matches!(asked, Asked::Submit(Command::CloseSession { .. }))) == 1).await;
     drop((observer, filter));
-    assert!(fake.is_attached(super::fake::session()));
+    assert!(*fake.attachment(super::fake::session()).borrow());
 }
 
 /// A dry run of a break submits nothing: it is one read.

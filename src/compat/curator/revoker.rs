@@ -44,7 +44,7 @@ pub(super) type Listener = Arc<dyn Fn(Revocation) + Send + Sync>;
 
 /// Tells a listener each request for a hold, until the hold is over.
 pub(super) async fn listen(watch: HoldWatch, task: Task, listener: Listener) {
-    while let Some(asked) = watch.asked().await {
+    while let Some(asked) = watch.revoke_requested().await {
         listener(Revocation { task: task.clone(), by: asked.by, why: asked.why });
     }
 }

@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
+use tokio::sync::watch;
 
 use self::endpoints::{Effect, Endpoints};
 use self::stream::StreamHandle;
@@ -219,15 +220,15 @@ impl LockService for RemoteService {
         Some(self.shared.endpoints.request_wait)
     }
 
-    fn is_attached(&self, session: SessionId) -> bool {
-        self.stream(session).is_some()
+    fn attachment(&self, session: SessionId) -> watch::Receiver<bool> {
+        self.streams().get(&session).map_or_else(|| watch::channel(false).1, |stream| stream.alive.clone())
     }
 
     async fn renew(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
         try_join_all(renewals.into_iter().map(|renewal| self.renew_one(renewal))).await
     }
 
-    async fn settled(&self, claim: ClaimRef) -> Result<Reply, ServiceError> {
+    async fn wait_outcome(&self, claim: ClaimRef) -> Result<Reply, ServiceError> {
         if let Claim::Request(RequestId { session, number }) = claim.claim
             && self.streams().contains_key(&session)
         {

@@ -31,6 +31,8 @@ pub(super) struct StreamHandle {
     asks: mpsc::Sender<Ask>,
     settlements: Arc<Mutex<Settlements>>,
     replaced: Arc<Notify>,
+    /// False once it is over.
+    pub(super) alive: watch::Receiver<bool>,
     /// The endpoint that it was opened at.
     pub(super) address: String,
     /// The client's count of the attach that bound it; 0 where the session was opened on it.
@@ -86,6 +88,7 @@ impl StreamHandle {
         let settlements = Arc::new(Mutex::default());
         let line = Arc::new(Mutex::new(Line::new(outgoing, &hello)));
         let replaced = Arc::new(Notify::new());
+        let (living, alive) = watch::channel(true);
         let stream = Stream {
             endpoints: shared.endpoints.clone(),
             line: Arc::clone(&line),
@@ -95,11 +98,12 @@ impl StreamHandle {
             settlements: Arc::clone(&settlements),
             queued: BTreeMap::new(),
             replaced: Arc::clone(&replaced),
+            alive: living,
         };
         shared.endpoints.learn(&hello.endpoints);
         let led_elsewhere = led_elsewhere(&hello);
         shared.tasks.run(stream.run(incoming));
-        let stream = StreamHandle { line, asks, settlements, replaced, address: opened_at, attempt: 0 };
+        let stream = StreamHandle { line, asks, settlements, replaced, alive, address: opened_at, attempt: 0 };
         Ok(Opened { stream, led_elsewhere })
     }
 
@@ -202,6 +206,7 @@ struct Stream {
     queued: BTreeMap<u64, (u64, watch::Sender<Option<Reply>>)>,
     /// The session has a newer stream.
     replaced: Arc<Notify>,
+    alive: watch::Sender<bool>,
 }
 
 impl Stream {
@@ -212,8 +217,8 @@ impl Stream {
             line.outgoing = None;
             (std::mem::take(&mut line.unanswered), std::mem::take(&mut line.settling))
         };
-        // Over before anybody is told so: whoever then looks for the stream finds that it is.
-        self.asked.close();
+        // Before any caller has its answer: a caller that looks for the stream then finds that it is over.
+        self.close();
         // In order, as every wake of many: a simulation repeats it.
         for asker in unanswered.into_values().map(|sent| sent.answer).chain(settling.into_values()) {
             let _ = asker.send(Err(over.clone()));
@@ -222,9 +227,15 @@ impl Stream {
         locked(&self.settlements).waiting.clear();
     }
 
+    /// Takes no more frames.
+    fn close(&mut self) {
+        self.asked.close();
+        self.alive.send_replace(false);
+    }
+
     /// Tells those whose frames were not sent. Nobody else gets in line.
     async fn turn_back(&mut self) {
-        self.asked.close();
+        self.close();
         if let Some(ask) = self.held.take() {
             let _ = ask.answer.send(Err(ServiceError::not_sent(NotSent::Detached)));
         }

@@ -111,9 +111,9 @@ async fn a_queued_acquire_settles() {
         let claim = Claim::Request(RequestId { session: session(), number });
         ClaimRef { lock: lock("busy"), claim }
     };
-    let (settled, ()) = tokio::join!(remote.settled(claim(1)), async { node.service.grant() });
+    let (settled, ()) = tokio::join!(remote.wait_outcome(claim(1)), async { node.service.grant() });
     assert_eq!(settled, Ok(reply(granted())));
-    assert_eq!(remote.settled(claim(99)).await, Ok(reply(granted())));
+    assert_eq!(remote.wait_outcome(claim(99)).await, Ok(reply(granted())));
 }
 
 /// However often the node has to ask anew by itself, its client hears of a queued acquire only once it is settled.
@@ -125,7 +125,7 @@ async fn a_long_wait_is_settled_once() {
     remote.submit(acquire("portions", 1)).await.expect("answered");
     let claim = Claim::Request(RequestId { session: session(), number: 1 });
     let claim = ClaimRef { lock: lock("portions"), claim };
-    let (settled, ()) = tokio::join!(remote.settled(claim), async {
+    let (settled, ()) = tokio::join!(remote.wait_outcome(claim), async {
         tokio::time::sleep(Duration::from_millis(20)).await;
         node.service.grant();
     });
@@ -140,7 +140,7 @@ async fn a_wait_goes_on_over_the_newer_stream() {
     remote.submit(attach(1)).await.expect("attached");
     remote.submit(acquire("busy", 1)).await.expect("queued");
     let claim = ClaimRef { lock: lock("busy"), claim: Claim::Request(RequestId { session: session(), number: 1 }) };
-    let mut waits = Box::pin(remote.settled(claim));
+    let mut waits = Box::pin(remote.wait_outcome(claim));
     assert!(futures_util::poll!(&mut waits).is_pending());
     remote.submit(attach(2)).await.expect("attached to the other node");
     second.service.grant();
@@ -213,14 +213,14 @@ async fn a_detached_session_attaches_anew() {
     let remote = connect([&node.address]);
     let detached = ServiceError::not_sent(NotSent::Detached);
     assert_eq!(remote.submit(acquire("free", 1)).await, Err(detached));
-    assert!(!remote.is_attached(session()));
+    assert!(!*remote.attachment(session()).borrow());
     remote.submit(attach(1)).await.expect("attached");
     assert_eq!(node.asked().await, attach(1).command);
     remote.submit(attach(2)).await.expect("attached");
     assert_eq!(node.asked().await, attach(2).command);
     let first_broke = Command::Disconnected { session: session(), attachment: Attachment(1) };
     assert_eq!(node.asked().await, first_broke);
-    assert!(remote.is_attached(session()));
+    assert!(*remote.attachment(session()).borrow());
     assert_eq!(remote.submit(acquire("free", 2)).await, Ok(reply(granted())));
 }
 
@@ -237,7 +237,7 @@ async fn what_was_asked_before_a_move_is_answered() {
     });
     node.asked().await;
     node.leader.send_replace(Some(LeaderHint { node: 2, client: "127.0.0.1:1".to_owned() }));
-    while remote.is_attached(session()) {
+    while *remote.attachment(session()).borrow() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     assert_eq!(remote.submit(acquire("free", 2)).await, Err(ServiceError::not_sent(NotSent::Detached)));
@@ -263,7 +263,7 @@ async fn a_node_that_stands_still_after_a_move_is_left() {
     node.asked().await;
     let leader = LeaderHint { node: 2, client: "127.0.0.1:1".to_owned() };
     node.leader.send_replace(Some(leader.clone()));
-    while remote.is_attached(session()) {
+    while *remote.attachment(session()).borrow() {
         tokio::task::yield_now().await;
     }
     still.store(true, SeqCst);
@@ -284,14 +284,14 @@ async fn a_client_reads_while_its_frames_find_no_room() {
     remote.submit(open()).await.expect("opened");
     remote.submit(acquire("busy", 1)).await.expect("queued");
     let request = |number| Claim::Request(RequestId { session: session(), number });
-    let mut granted = Box::pin(remote.settled(ClaimRef { lock: lock("busy"), claim: request(1) }));
+    let mut granted = Box::pin(remote.wait_outcome(ClaimRef { lock: lock("busy"), claim: request(1) }));
     assert!(futures_util::poll!(&mut granted).is_pending());
 
     deaf.store(true, SeqCst);
     // Far more than what the way to the node has room for.
     let (long, frames) = (lock(&"x".repeat(limits::LOCK_NAME_BYTES_MAX)), 4 * limits::STREAM_FRAMES_WAITING_MAX as u64);
     let claims = (2..frames).map(|number| ClaimRef { lock: long.clone(), claim: request(number) });
-    let waits: FuturesUnordered<_> = claims.map(|claim| remote.settled(claim)).collect();
+    let waits: FuturesUnordered<_> = claims.map(|claim| remote.wait_outcome(claim)).collect();
     let mut waits = pin!(waits.collect::<Vec<_>>());
     for _ in 0..frames {
         assert!(futures_util::poll!(&mut waits).is_pending());
@@ -363,7 +363,7 @@ async fn an_unanswered_frame_is_unknown_and_cuts_the_stream() {
     remote.submit(open()).await.expect("opened");
     let stuck = remote.submit(acquire("stuck", 1)).await;
     assert!(matches!(stuck, Err(ServiceError::Unknown { .. })), "{stuck:?}");
-    assert!(!remote.is_attached(session()), "known by the time that anybody is told");
+    assert!(!*remote.attachment(session()).borrow(), "known by the time that anybody is told");
     assert_eq!(remote.submit(acquire("free", 2)).await, Err(ServiceError::not_sent(NotSent::Detached)));
 }
 

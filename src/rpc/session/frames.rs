@@ -139,7 +139,7 @@ impl<S: LockService> SessionStream<S> {
     pub(super) fn settle(&mut self, number: u64, claim: ClaimRef) {
         let service = self.service.clone();
         self.running.push(Box::pin(async move {
-            let result = service.settled(claim.clone()).await;
+            let result = service.wait_outcome(claim.clone()).await;
             Done::Settled { number, claim, result }
         }));
     }

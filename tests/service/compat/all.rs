@@ -78,7 +78,7 @@ fn told_by_etcd<T: Debug>(answer: Result<T, EtcdError>) -> Told {
 /// Nothing is passed on any more.
 pub(super) fn cut(faults: &Faults) {
     faults.deaf.store(true, SeqCst);
-    faults.detached.store(true, SeqCst);
+    faults.detach();
 }
 
 /// R-ALL-01 for ZooKeeper's locks.

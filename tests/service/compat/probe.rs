@@ -7,7 +7,7 @@ use lockkeeper::model::{Command, DocumentCommand, LogTime, Query, QueryReply, Re
 use lockkeeper::service::{
     Call, ClaimRef, Events, Freshness, LockService, RenewalCall, ServiceError, Status, Subscription,
 };
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// See the module. Clones share their counts.
 #[derive(Clone)]
@@ -76,8 +76,8 @@ impl<S: LockService> LockService for Probe<S> {
         reply
     }
 
-    fn is_attached(&self, session: SessionId) -> bool {
-        self.inner.is_attached(session)
+    fn attachment(&self, session: SessionId) -> watch::Receiver<bool> {
+        self.inner.attachment(session)
     }
 
     async fn renew(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
@@ -85,9 +85,9 @@ impl<S: LockService> LockService for Probe<S> {
         self.inner.renew(renewals).await
     }
 
-    async fn settled(&self, claim: ClaimRef) -> Result<Reply, ServiceError> {
+    async fn wait_outcome(&self, claim: ClaimRef) -> Result<Reply, ServiceError> {
         self.seen.pass(&self.seen.waits_held_up).await;
-        let reply = self.inner.settled(claim).await;
+        let reply = self.inner.wait_outcome(claim).await;
         self.seen.wake_ups.fetch_add(1, SeqCst);
         reply
     }

@@ -181,9 +181,9 @@ pub(crate) async fn a_broken_stream_is_attached_again<S: LockService>(service: S
     let session = session(faulty, "attach").await;
     let guard = session.lock("a").acquire().await.expect("free");
     for _ in 0..2 {
-        faults.detached.store(true, SeqCst);
+        faults.detach();
         session.lock("b").wait(LONG).acquire().await.expect("after an attach").release().await.expect("released");
-        assert!(!faults.detached.load(SeqCst));
+        assert!(faults.has_stream());
     }
     assert_eq!(guard.state(), HoldState::Held);
     guard.release().await.expect("released");
@@ -198,13 +198,13 @@ pub(crate) async fn a_session_without_a_stream_is_attached_once<S: LockService>(
         let faults = faults.clone();
         async move {
             let name = format!("a{lock}");
-            while faults.streamless.load(SeqCst) {
+            while !faults.has_stream() {
                 session.lock(&name).acquire().await.expect("free").release().await.expect("released");
             }
         }
     };
     for round in 1..=20 {
-        faults.streamless.store(true, SeqCst);
+        faults.cut_stream();
         futures_util::future::join_all((0..8).map(pairs)).await;
         session.lock("a").acquire().await.expect("free").release().await.expect("released");
         assert_eq!(faults.attaches.load(SeqCst), round);
@@ -216,9 +216,9 @@ pub(crate) async fn an_idle_session_without_a_stream_is_attached<S: LockService>
     let (faulty, faults) = Faulty::new(service);
     let session = short_session(faulty, "idle").await;
     let guard = session.lock("a").acquire().await.expect("free");
-    faults.streamless.store(true, SeqCst);
+    faults.cut_stream();
     let attached = async {
-        while faults.streamless.load(SeqCst) {
+        while !faults.has_stream() {
             tokio::time::sleep(LOOK).await;
         }
     };
@@ -233,7 +233,7 @@ pub(crate) async fn an_abandoned_release_goes_on<S: LockService>(service: S) {
     let session = session(faulty, "abandon").await;
     let guard = session.lock("a").acquire().await.expect("free");
     faults.deaf.store(true, SeqCst);
-    faults.detached.store(true, SeqCst);
+    faults.detach();
     tokio::time::timeout(SHORT, guard.release()).await.expect_err("nobody answers");
     let other = client(service, "abandon");
     in_use(&other, "a", 1, 0).await;

@@ -176,7 +176,7 @@ async fn a_hint_to_another_cluster_is_not_followed() {
     own.leader.send_replace(Some(LeaderHint { node: 1, client: foreign.address.clone() }));
     let remote = connect(None, &[&own.address]);
     remote.submit(open()).await.expect("opened");
-    assert!(remote.is_attached(session()));
+    assert!(*remote.attachment(session()).borrow());
     assert_eq!(remote.submit(acquire("free", 1)).await, Ok(reply(granted())));
     assert_eq!(foreign.end().await, []);
 }

@@ -146,7 +146,7 @@ async fn w_cur_04_a_release_is_repeated_until_it_is_answered<S: LockService>(ser
     let (task, waiter) = (here.task(), there.task());
     mutex.acquire(&task).await.expect("free");
     faults.deaf.store(true, SeqCst);
-    faults.detached.store(true, SeqCst);
+    faults.detach();
     let mut releases = Box::pin(mutex.release(&task));
     assert!(tokio::time::timeout(SHORT, &mut releases).await.is_err(), "there is no connection");
     assert!(mutex.is_acquired_in_this_process());

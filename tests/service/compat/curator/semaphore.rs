@@ -129,12 +129,12 @@ async fn leases_are_returned_once<S: LockService>(service: S) {
         }
     };
     let asked = tokio::select! {
-        asked = watch.asked() => asked.expect("held"),
+        asked = watch.revoke_requested() => asked.expect("held"),
         () = asks => unreachable!("it never ends"),
     };
     assert_eq!(asked.why.as_str(), "please");
     drop(two);
-    assert!(watch.asked().await.is_none());
+    assert!(watch.revoke_requested().await.is_none());
     in_use(curator.client(), "s", 0, 0).await;
 }
 

@@ -1,0 +1,49 @@
+//! What still has to be done for a caller that was dropped.
+
+use std::ops::{Deref, DerefMut};
+
+/// A value with a function that runs when the value is dropped, unless it was disarmed before.
+#[derive(Debug)]
+pub(crate) struct OnDrop<T> {
+    value: T,
+    run: Option<fn(&mut T)>,
+}
+
+impl<T> OnDrop<T> {
+    /// Runs the function on the value at the drop.
+    pub(crate) fn new(value: T, run: fn(&mut T)) -> Self {
+        Self { value, run: Some(run) }
+    }
+
+    /// Nothing is left to do: the drop does nothing.
+    pub(crate) fn disarm(&mut self) {
+        self.run = None;
+    }
+
+    /// Runs the function now instead of at the drop.
+    pub(crate) fn run_now(&mut self) {
+        if let Some(run) = self.run.take() {
+            run(&mut self.value);
+        }
+    }
+}
+
+impl<T> Deref for OnDrop<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> DerefMut for OnDrop<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
+
+impl<T> Drop for OnDrop<T> {
+    fn drop(&mut self) {
+        self.run_now();
+    }
+}

@@ -1,0 +1,5 @@
+//! Requests for locks within a session.
+
+pub(crate) mod acquire;
+pub(crate) mod pending;
+pub(crate) mod set;

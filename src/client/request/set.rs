@@ -1,0 +1,118 @@
+//! A request for several locks together, which is granted whole or not at all.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::client::client::Client;
+use crate::client::error::ClientError;
+use crate::client::guard::set::SetGuard;
+use crate::client::options::{RequestOptions, SessionOptions, WaitLimit, request_methods, session_methods};
+use crate::client::request::pending::{SessionSource, acquire};
+use crate::client::session::Session;
+use crate::model::{Access, Invalid, LockName, Mode};
+use crate::service::LockService;
+
+/// One lock of a set, as it was written down: from a name, for an exclusive hold, or from a name and a mode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SetMember {
+    name: String,
+    access: Access,
+}
+
+impl From<&str> for SetMember {
+    fn from(name: &str) -> Self {
+        (name, Mode::Exclusive).into()
+    }
+}
+
+impl From<String> for SetMember {
+    fn from(name: String) -> Self {
+        (name, Mode::Exclusive).into()
+    }
+}
+
+impl<N: Into<String>, A: Into<Access>> From<(N, A)> for SetMember {
+    fn from((name, access): (N, A)) -> Self {
+        Self { name: name.into(), access: access.into() }
+    }
+}
+
+/// A request for several locks together, which waits for as long as the session lives by default.
+/// [`acquire`](Self::acquire) sends it; values are checked there.
+#[must_use = "nothing is requested before acquire()"]
+pub struct SetRequest<S: LockService> {
+    source: SessionSource<S>,
+    members: Vec<SetMember>,
+    options: RequestOptions,
+    session_options: SessionOptions,
+}
+
+impl<S: LockService> Client<S> {
+    /// Asks for several locks together, in the session that [`lock`](Self::lock) uses.
+    pub fn locks<M: Into<SetMember>>(&self, members: impl IntoIterator<Item = M>) -> SetRequest<S> {
+        SetRequest::new(SessionSource::Shared(self.clone()), members)
+    }
+}
+
+impl<S: LockService> Session<S> {
+    /// Asks for 1 to 64 locks together: names for exclusive holds, or pairs of a name and a mode.
+    pub fn locks<M: Into<SetMember>>(&self, members: impl IntoIterator<Item = M>) -> SetRequest<S> {
+        SetRequest::new(SessionSource::Own(self.clone()), members)
+    }
+}
+
+impl<S: LockService> SetRequest<S> {
+    fn new<M: Into<SetMember>>(source: SessionSource<S>, members: impl IntoIterator<Item = M>) -> Self {
+        let members = members.into_iter().map(Into::into).collect();
+        Self {
+            source,
+            members,
+            options: RequestOptions::new(WaitLimit::WhileAlive),
+            session_options: SessionOptions::default(),
+        }
+    }
+
+    /// One more lock, held so.
+    pub fn with(mut self, name: &str, access: impl Into<Access>) -> Self {
+        self.members.push((name, access).into());
+        self
+    }
+
+    /// Sends the request, and waits as its options say. While it waits it holds nothing; all locks are granted at one moment.
+    ///
+    /// - Errors and changes of leader are retried under one request number.
+    /// - *Not acquired* means that the cluster has confirmed that nothing of it waits or holds. It names the lock that was
+    ///   lacking when the cluster last reported one.
+    /// - Dropped before its end it leaves no waiter and no lock: the session's task withdraws it.
+    pub async fn acquire(self) -> Result<SetGuard, ClientError> {
+        let Self { source, members, options, session_options } = self;
+        let members = checked(members)?;
+        let (names, accesses): (Vec<_>, Vec<_>) = members.clone().into_iter().unzip();
+        let acquired = acquire(source, members.into_iter().collect(), options, session_options).await?;
+        let guards = acquired.guards(&names)?.into_iter().zip(accesses);
+        Ok(SetGuard::new(guards.map(|(guard, access)| guard.held_in(access.mode)).collect()))
+    }
+}
+
+request_methods!(SetRequest);
+session_methods!(SetRequest);
+
+/// The names and modes, each name once.
+fn checked(members: Vec<SetMember>) -> Result<BTreeMap<LockName, Access>, Invalid> {
+    let mut checked = BTreeMap::new();
+    for SetMember { name, access } in members {
+        if checked.insert(LockName::parse(&name)?, access).is_some() {
+            return Err(Invalid::new("locks", "each name once in a set", format!("{name:?} twice")));
+        }
+    }
+    Ok(checked)
+}
+
+impl<S: LockService> fmt::Debug for SetRequest<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SetRequest")
+            .field("members", &self.members)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,62 @@
+//! Renews the lease of a hold.
+
+use std::sync::Arc;
+
+use crate::client::hold::Hold;
+use crate::client::retry::Backoff;
+use crate::client::session::state::SessionState;
+use crate::client::validity::Answer;
+use crate::client::wait::pause_until;
+use crate::faults::{self, Fault};
+use crate::model::{FencingToken, Outcome, Refusal, RenewalTarget, Reply};
+use crate::service::{LockService, RenewalCall, ServiceError};
+
+/// Renews the lease of a hold at a third of its length, until the hold is released or has ended.
+pub(crate) async fn renew<S: LockService>(service: S, session: Arc<SessionState>, hold: Arc<Hold>) {
+    let Some((lease_ms, interval)) = hold.lease_length() else { return };
+    let lock = session.key(&hold.name);
+    let mut backoff = Backoff::new();
+    let mut due = session.clock.now().after(interval);
+    loop {
+        let now = session.clock.now();
+        if hold.ended(now).is_some() {
+            return;
+        }
+        if now < due {
+            hold.over_within(pause_until(due, now)).await;
+            continue;
+        }
+        let (token, attempt) = (hold.token(), session.next_hold_attempt());
+        let target = RenewalTarget::Hold { lock: lock.clone(), session: session.id, token, lease_ms };
+        let renewal = RenewalCall { target, proof: session.proof(), attempt };
+        let answer = tokio::time::timeout(interval, service.renew(vec![renewal])).await;
+        let answer = answer.unwrap_or_else(|_| Err(ServiceError::unknown("a renewal was not answered in time")));
+        match answer.map(|replies| replies.into_iter().next()) {
+            Ok(Some(Reply { index, stamp, outcome: Outcome::Renewed { deadline, .. }, .. })) => {
+                let answered = session.clock.now();
+                let sent = if faults::on(Fault::HoldFromArrival) { answered } else { now };
+                hold.renewed(Answer { sent, index, stamp, deadline }, answered);
+                (due, backoff) = (now.after(interval), Backoff::new());
+            }
+            Ok(Some(Reply { outcome: Outcome::Refused(refusal), .. })) | Err(ServiceError::Refused(refusal)) => {
+                if is_over(&hold, token, &refusal).await {
+                    return;
+                }
+            }
+            Ok(_) => return tracing::error!(session = %session.id, "a renewal was answered with something else"),
+            Err(error) => due = session.clock.now().after(backoff.pause(&error, &*session.clock)),
+        }
+    }
+}
+
+/// Whether a refusal means the end of the hold, and not that it has a newer token now.
+async fn is_over(hold: &Arc<Hold>, token: FencingToken, refusal: &Refusal) -> bool {
+    if matches!(refusal, Refusal::NotHeld { .. } | Refusal::HeldByOther { .. }) {
+        let _change = Arc::clone(hold).change().await;
+        if hold.token() != token {
+            return false;
+        }
+        hold.lose(None);
+    }
+    true
+}

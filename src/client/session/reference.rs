@@ -1,0 +1,106 @@
+//! A counted reference to a session, and the work that is left to the session's task.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::client::error::ClientError;
+use crate::client::hold::{ChangeGuard, Hold};
+use crate::client::on_drop::OnDrop;
+use crate::client::session::commands::{SessionCommand, SessionCommands, is_final};
+use crate::client::session::state::SessionState;
+use crate::model::Reply;
+use crate::service::ServiceError;
+
+/// Work for the session's task.
+pub(crate) enum BackgroundTask {
+    /// Run this future until the session ends.
+    Run(BoxFuture<'static, ()>),
+    /// End the session now, and return the answer.
+    Close(oneshot::Sender<Result<(), ServiceError>>),
+}
+
+/// A reference to a session. When the last one is dropped (of sessions and guards alike) the session's task closes it.
+#[derive(Clone)]
+pub(crate) struct SessionRef {
+    pub(crate) state: Arc<SessionState>,
+    pub(crate) queue: mpsc::UnboundedSender<BackgroundTask>,
+    pub(crate) service: Arc<dyn SessionCommands>,
+    /// Longest outage of the service before a call returns its error.
+    pub(crate) request_wait: Duration,
+    /// The holds whose events are followed, from the first one on.
+    pub(crate) followed: Arc<OnceLock<mpsc::UnboundedSender<Arc<Hold>>>>,
+}
+
+impl SessionRef {
+    /// Queues work for the session's task. After that task has ended nothing is left to do: everything ended with the session.
+    /// The queue needs no bound of its own: each acquire queues one task, each guard a few and one for each change of its hold.
+    pub(crate) fn queue(&self, task: BackgroundTask) {
+        let _ = self.queue.send(task);
+    }
+
+    /// Runs a future in the session's task.
+    pub(crate) fn run_in_background(&self, task: BoxFuture<'static, ()>) {
+        self.queue(BackgroundTask::Run(task));
+    }
+
+    /// Has the events of a hold followed.
+    pub(crate) fn follow(&self, hold: Arc<Hold>) {
+        let followed = self.followed.get_or_init(|| {
+            let (followed, holds) = mpsc::unbounded_channel();
+            self.run_in_background(self.service.follow(self.state.clone(), holds));
+            followed
+        });
+        let _ = followed.send(hold);
+    }
+
+    /// Repeats a command in the session's task until it is answered, with the turn that it may have already.
+    pub(crate) fn finish_in_background(&self, command: SessionCommand, turn: Option<ChangeGuard>) {
+        let (service, session) = (self.service.clone(), self.state.clone());
+        self.run_in_background(Box::pin(async move {
+            let id = session.id;
+            let _turn = if turn.is_some() { turn } else { command.turn().await };
+            if let Err(error) = service.run(session, command, None).await {
+                tracing::warn!(session = %id, %error, "a dropped lock stays until its session ends");
+            }
+        }));
+    }
+
+    /// Withdraws a request, whatever its outcome, in the session's task.
+    pub(crate) fn cancel_in_background(&self, number: u64) {
+        self.finish_in_background(SessionCommand::Cancel(number), None);
+    }
+
+    /// Runs a command and waits for its answer. If the caller is dropped, or gets an error that leaves the outcome open, the
+    /// session's task repeats the command under the same number.
+    pub(crate) async fn run(&self, command: SessionCommand) -> Result<Reply, ClientError> {
+        let mut unfinished = OnDrop::new((self, command.clone(), None), |(session, command, turn)| {
+            session.finish_in_background(command.clone(), turn.take());
+        });
+        let answered = async {
+            unfinished.2 = command.turn().await;
+            self.service.run(self.state.clone(), command, Some(self.request_wait)).await
+        };
+        let answer = tokio::select! {
+            biased;
+            answer = answered => answer,
+            end = self.state.closed() => {
+                unfinished.disarm();
+                return Err(self.state.lost_error(end));
+            }
+        };
+        if is_final(&answer) {
+            unfinished.disarm();
+        }
+        answer.map_err(ClientError::from)
+    }
+}
+
+impl fmt::Debug for SessionRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SessionRef").field(&self.state.id).finish()
+    }
+}

@@ -1,0 +1,123 @@
+//! The order of the client's files, and the test that keeps their imports to it.
+
+use crate::{is_test, report, sources};
+
+/// The files of the client from the ground up: a file imports only from those before it.
+const CLIENT: &[&str] = &[
+    "error",
+    "on_drop",
+    "retry",
+    "validity",
+    "settings",
+    "options",
+    "wait",
+    "hold",
+    "session/state",
+    "session/hold_lease",
+    "session/hold_events",
+    "session/commands",
+    "session/reference",
+    "session/keep_alive",
+    "session/mod",
+    "guard/watch",
+    "guard/permit",
+    "guard/mod",
+    "guard/set",
+    "client",
+    "request/pending",
+    "request/acquire",
+    "request/set",
+    "request/mod",
+    "lease/mod",
+    "lease/request",
+    "query",
+    "history",
+    "admin",
+    "watch",
+    "token_filter",
+    "election",
+    "documents",
+    "mod",
+];
+
+/// Reads one path, or a tree of paths in braces, and returns what follows it. Each path is added to `found` as its segments.
+fn read_paths<'t>(mut text: &'t str, mut segments: Vec<&'t str>, found: &mut Vec<Vec<&'t str>>) -> &'t str {
+    loop {
+        text = text.trim_start();
+        if let Some(mut inner) = text.strip_prefix('{') {
+            while !inner.trim_start().starts_with('}') {
+                inner = read_paths(inner, segments.clone(), found).trim_start().trim_start_matches(',');
+            }
+            return &inner.trim_start()[1..];
+        }
+        let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
+        segments.push(&text[..end]);
+        text = &text[end..];
+        match text.strip_prefix("::") {
+            Some(rest) => text = rest,
+            None => {
+                found.push(segments);
+                return text.trim_start_matches('*');
+            }
+        }
+    }
+}
+
+/// The files of the client that this code names, for a file in this place of the list.
+fn client_files_named(code: &str, file: &str) -> Vec<usize> {
+    let own: Vec<_> = file.split('/').filter(|segment| *segment != "mod").collect();
+    let above = own.split_last().map_or(&[][..], |(_, above)| above);
+    let mut found = Vec::new();
+    for (start, base) in
+        [("crate::client::", &[][..]), ("super::super::", &[][..]), ("super::", above), ("self::", &own[..])]
+    {
+        for (at, _) in code.match_indices(start) {
+            let before = code[..at].chars().next_back();
+            if before.is_none_or(|c| !c.is_alphanumeric() && c != '_' && c != ':') {
+                read_paths(&code[at + start.len()..], base.to_vec(), &mut found);
+            }
+        }
+    }
+    let place = |path: &[&str]| {
+        let folder = path.first().copied().unwrap_or_default();
+        let of = |name: String| CLIENT.iter().position(|known| *known == name);
+        let nested = path.get(1).and_then(|name| of(format!("{folder}/{name}")));
+        nested
+            .or_else(|| of(folder.to_owned()))
+            .or_else(|| of(format!("{folder}/mod")))
+            .or_else(|| of("mod".to_owned()))
+    };
+    let paths = found.iter().filter(|path| path.first() != Some(&"super"));
+    paths.filter_map(|path| place(path)).collect()
+}
+
+/// A file of the client imports only from files above it, and every file has its place.
+#[test]
+fn files_of_the_client_import_from_above() {
+    let mut broken = Vec::new();
+    for source in sources("src/client").iter().filter(|source| !is_test(source)) {
+        let file = source.path.trim_start_matches("src/client/").trim_end_matches(".rs");
+        let Some(own) = CLIENT.iter().position(|known| *known == file) else {
+            broken.push(format!("{} has no place", source.path));
+            continue;
+        };
+        let below = client_files_named(&source.code.join("\n"), file).into_iter().filter(|named| own < *named);
+        broken.extend(below.map(|named| format!("{} names {}", source.path, CLIENT[named])));
+    }
+    report("a file of the client names one from below", &broken);
+}
+
+/// The reading of imports that the rule above rests on.
+#[test]
+fn imports_of_the_client_are_read() {
+    let named = |code, file| client_files_named(code, file).into_iter().map(|at| CLIENT[at]).collect::<Vec<_>>();
+    let tree = "use crate::client::{error::ClientError, session::{state::SessionState, Session}};";
+    assert_eq!(named(tree, "hold"), ["error", "session/state", "session/mod"]);
+    assert_eq!(
+        named("pub(super) fn a() { super::state::b(self.super_state()) }", "session/commands"),
+        ["session/state"]
+    );
+    assert_eq!(named("use super::{Client, wait::*};", "hold"), ["mod", "wait"]);
+    assert_eq!(named("use self::permit::Permit;", "guard/mod"), ["guard/permit"]);
+    assert_eq!(named("use crate::clock::Clock; let x = crate::client_of(y);", "hold"), [""; 0]);
+}
