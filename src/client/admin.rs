@@ -3,11 +3,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::client::Client;
+use super::client::{Client, ReadAt, read};
 use super::error::ClientError;
 use crate::model::{
-    BreakReport, Command, EndSession, FencingToken, LockName, Manage, Managing, Outcome, Query, QueryResult, Reason,
-    Refusal, Reply, SessionId, Setting,
+    BreakReport, Command, EndSession, FencingToken, LockName, Manage, Managing, Outcome, Query, Reason, Refusal, Reply,
+    SessionId, Setting,
 };
 use crate::service::{Call, LockService, ServiceError};
 
@@ -22,11 +22,7 @@ impl<S: LockService> Client<S> {
     /// What a break would do: whose hold it is, when its session was last seen, and who would be next. Changes nothing.
     pub async fn would_break(&self, name: &str, token: FencingToken) -> Result<BreakReport, ClientError> {
         let lock = self.key(LockName::parse(name)?);
-        let answered = self.query(Query::WouldBreak { lock, token }).await?;
-        let QueryResult::WouldBreak(outcome) = answered.answer else {
-            return Err(ClientError::unexpected_answer(&answered));
-        };
-        broken(outcome)
+        broken(read!(self, Query::WouldBreak { lock, token }, WouldBreak).value)
     }
 
     /// Asks a holder to give up its hold. The holder decides; see

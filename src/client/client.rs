@@ -12,8 +12,19 @@ use super::retry::Retry;
 use super::session::{Session, SessionBuilder};
 use super::settings::Settings;
 use crate::clock::Clock;
-use crate::model::{LockKey, LockName, LogTime, Metadata, Namespace, Query, QueryReply, QueryResult, Totals};
+use crate::model::{LockKey, LockName, LogTime, Metadata, Namespace, Query, QueryReply};
 use crate::service::{Freshness, LockService};
+
+/// An answer, and when it was true. Ages and remaining times in it are relative to `now`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadAt<T> {
+    /// Log index up to which the answering node had applied.
+    pub index: u64,
+    /// Log time there.
+    pub now: LogTime,
+    /// The answer.
+    pub value: T,
+}
 
 /// A client of a lock service, in one namespace. Clones share the session that [`lock`](Self::lock) opens.
 #[derive(Clone)]
@@ -109,18 +120,9 @@ impl<S: LockService> Client<S> {
         Ok(self.retry().until_answered(attempt).await?)
     }
 
-    /// Sizes of the whole state.
-    pub(crate) async fn read_totals(&self) -> Result<(u64, LogTime, Totals), ClientError> {
-        let answered = self.query(Query::Totals).await?;
-        let QueryReply { index, now, answer: QueryResult::Totals(totals) } = answered else {
-            return Err(ClientError::unexpected_answer(&answered));
-        };
-        Ok((index, now, totals))
-    }
-
     /// Log time now, by a read that proves the leader.
     pub(crate) async fn log_time(&self) -> Result<LogTime, ClientError> {
-        Ok(self.read_totals().await?.1)
+        Ok(self.query(Query::Totals).await?.now)
     }
 
     /// Waits until each cancel of a lease request is answered, or was not for the request wait.
@@ -139,6 +141,21 @@ impl<S: LockService> Client<S> {
         cancels.spawn_on(cancel, &runtime);
     }
 }
+
+/// Sends a query and returns its answer as a [`ReadAt`](crate::client::ReadAt). An answer of another kind is an error of the
+/// function around it.
+macro_rules! read {
+    ($client:expr, $query:expr, $kind:ident) => {{
+        let answered = $client.query($query).await?;
+        let $crate::model::QueryReply { index, now, answer: $crate::model::QueryResult::$kind(value) } = answered
+        else {
+            return Err(ClientError::unexpected_answer(&answered));
+        };
+        ReadAt { index, now, value }
+    }};
+}
+
+pub(crate) use read;
 
 impl<S: LockService> Session<S> {
     /// A client of the same service and namespace, for queries and for changes of others' locks. Locks that are requested

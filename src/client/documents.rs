@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use super::client::Client;
+use super::client::{Client, ReadAt, read};
 use super::error::ClientError;
 use super::lease::lease_call;
-use super::query::{ReadAt, at_most_a_page};
+use super::query::at_most_a_page;
 use crate::model::{
     Command, Document, DocumentCommand, DocumentId, FencingToken, Grab, Handle, LockName, LockValue, LogTime, Metadata,
-    Outcome, Page, ProcessId, ProcessPing, Query, QueryReply, QueryResult, Reply, WallTime, WhichDocuments, WhichPings,
+    Outcome, Page, ProcessId, ProcessPing, Query, Reply, WallTime, WhichDocuments, WhichPings,
 };
 use crate::service::LockService;
 
@@ -179,19 +179,11 @@ impl<S: LockService> Client<S> {
 
     async fn find(&self, which: WhichDocuments, rows: u32) -> Result<ReadAt<Page<Document>>, ClientError> {
         let namespace = self.settings.namespace.clone();
-        let answered = self.query(Query::Documents { namespace, which, rows: at_most_a_page(rows) }).await?;
-        let QueryReply { index, now, answer: QueryResult::Documents(value) } = answered else {
-            return Err(ClientError::unexpected_answer(&answered));
-        };
-        Ok(ReadAt { index, now, value })
+        Ok(read!(self, Query::Documents { namespace, which, rows: at_most_a_page(rows) }, Documents))
     }
 
     async fn find_pings(&self, which: WhichPings, rows: u32) -> Result<ReadAt<Page<ProcessPing>>, ClientError> {
         let namespace = self.settings.namespace.clone();
-        let answered = self.query(Query::Pings { namespace, which, rows: at_most_a_page(rows) }).await?;
-        let QueryReply { index, now, answer: QueryResult::Pings(value) } = answered else {
-            return Err(ClientError::unexpected_answer(&answered));
-        };
-        Ok(ReadAt { index, now, value })
+        Ok(read!(self, Query::Pings { namespace, which, rows: at_most_a_page(rows) }, Pings))
     }
 }

@@ -1,9 +1,9 @@
 //! The past: who held which lock, page by page.
 
-use super::client::Client;
+use super::client::{Client, ReadAt, read};
 use super::error::ClientError;
 use crate::limits::PAGE_ROWS_MAX;
-use crate::model::{HistoryPage, HistoryRecord, LockName, Position, Query, QueryResult};
+use crate::model::{HistoryPage, HistoryRecord, LockName, Position, Query};
 use crate::service::{LockService, ServiceError};
 
 /// Reads history from a position to its present end.
@@ -40,10 +40,7 @@ impl<S: LockService> HistoryReader<'_, S> {
             after: self.after,
             rows: PAGE_ROWS_MAX as u32,
         };
-        let answered = self.client.query(query).await?;
-        let QueryResult::History(HistoryPage { records, next, floor }) = answered.answer else {
-            return Err(ClientError::unexpected_answer(&answered));
-        };
+        let HistoryPage { records, next, floor } = read!(self.client, query, History).value;
         if self.after.is_some_and(|after| after < floor) {
             let why = format!("history up to {floor} is no longer kept");
             return Err(ServiceError::EventsMissed { why, resume: floor }.into());

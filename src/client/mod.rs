@@ -38,7 +38,7 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
-pub use client::Client;
+pub use client::{Client, ReadAt};
 pub use documents::{Grabbed, NewDocument};
 pub use election::{Campaign, Election, Leader, Leadership, Observer};
 pub use error::{ClientError, Lost};
@@ -50,7 +50,7 @@ pub use history::HistoryReader;
 pub use hold::{HoldState, Released, RevokeRequest};
 pub use lease::request::LeaseRequest;
 pub use lease::{Lease, Refreshed};
-pub use query::{ListRequest, ReadAt};
+pub use query::ListRequest;
 pub use request::acquire::LockRequest;
 pub use request::set::{SetMember, SetRequest};
 pub use session::{Session, SessionBuilder};

@@ -2,46 +2,27 @@
 
 use std::time::Duration;
 
-use super::client::Client;
+use super::client::{Client, ReadAt, read};
 use super::error::ClientError;
 use crate::clock::millis;
 use crate::limits::PAGE_ROWS_MAX;
 use crate::model::{
-    About, Checked, Explanation, FencingToken, ListFilter, ListShow, LockName, LockSummary, LockView, LogTime, Page,
-    Query, QueryReply, QueryResult, SessionId, SessionView, Totals,
+    About, Checked, Explanation, FencingToken, ListFilter, ListShow, LockName, LockSummary, LockView, Page, Query,
+    SessionId, SessionView, Totals,
 };
 use crate::service::{LockService, NotSent, ServiceError, Status};
-
-/// An answer, and when it was true. Ages and remaining times in it are relative to `now`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReadAt<T> {
-    /// Log index up to which the answering node had applied.
-    pub index: u64,
-    /// Log time there.
-    pub now: LogTime,
-    /// The answer.
-    pub value: T,
-}
 
 impl<S: LockService> Client<S> {
     /// Is this token a current one of the lock? Resources that cannot compare tokens themselves ask this.
     pub async fn check(&self, name: &str, token: FencingToken) -> Result<Checked, ClientError> {
         let lock = self.key(LockName::parse(name)?);
-        let answered = self.query(Query::Check { lock, token }).await?;
-        let QueryResult::Checked(checked) = answered.answer else {
-            return Err(ClientError::unexpected_answer(&answered));
-        };
-        Ok(checked)
+        Ok(read!(self, Query::Check { lock, token }, Checked).value)
     }
 
     /// Everything about one lock. A name that nobody uses is a view without kind, holders and waiters.
     pub async fn inspect(&self, name: &str) -> Result<ReadAt<LockView>, ClientError> {
         let lock = self.key(LockName::parse(name)?);
-        let answered = self.query(Query::Inspect { lock }).await?;
-        let QueryReply { index, now, answer: QueryResult::Lock(value) } = answered else {
-            return Err(ClientError::unexpected_answer(&answered));
-        };
-        Ok(ReadAt { index, now, value })
+        Ok(read!(self, Query::Inspect { lock }, Lock))
     }
 
     /// Locks in use whose names begin so.
@@ -64,11 +45,7 @@ impl<S: LockService> Client<S> {
         rows: u32,
     ) -> Result<ReadAt<Page<SessionView>>, ClientError> {
         let namespace = self.settings.namespace.clone();
-        let answered = self.query(Query::Sessions { namespace, after, rows: at_most_a_page(rows) }).await?;
-        let QueryReply { index, now, answer: QueryResult::Sessions(value) } = answered else {
-            return Err(ClientError::unexpected_answer(&answered));
-        };
-        Ok(ReadAt { index, now, value })
+        Ok(read!(self, Query::Sessions { namespace, after, rows: at_most_a_page(rows) }, Sessions))
     }
 
     /// All sessions of the namespace, page by page: what opens or ends in between may be missing.
@@ -92,17 +69,12 @@ impl<S: LockService> Client<S> {
 
     /// Who waits for whom, why, since when, and what would end it. Bounded: what is left out is said.
     pub async fn explain(&self, about: About) -> Result<ReadAt<Explanation>, ClientError> {
-        let answered = self.query(Query::Explain(about)).await?;
-        let QueryReply { index, now, answer: QueryResult::Explained(value) } = answered else {
-            return Err(ClientError::unexpected_answer(&answered));
-        };
-        Ok(ReadAt { index, now, value })
+        Ok(read!(self, Query::Explain(about), Explained))
     }
 
     /// Sizes of the whole state.
     pub async fn totals(&self) -> Result<ReadAt<Totals>, ClientError> {
-        let (index, now, value) = self.read_totals().await?;
-        Ok(ReadAt { index, now, value })
+        Ok(read!(self, Query::Totals, Totals))
     }
 
     /// The cluster as its leader sees it; where no leader can be reached, as the asked node does.
@@ -155,11 +127,7 @@ impl<S: LockService> ListRequest<'_, S> {
 
     /// One page.
     pub async fn page(&self) -> Result<ReadAt<Page<LockSummary>>, ClientError> {
-        let answered = self.client.query(Query::List(self.filter.clone())).await?;
-        let QueryReply { index, now, answer: QueryResult::Locks(value) } = answered else {
-            return Err(ClientError::unexpected_answer(&answered));
-        };
-        Ok(ReadAt { index, now, value })
+        Ok(read!(self.client, Query::List(self.filter.clone()), Locks))
     }
 
     /// Everything, page by page: what is taken or given back in between may be missing.

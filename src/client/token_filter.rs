@@ -6,13 +6,11 @@ use std::sync::{Mutex, PoisonError};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::client::Client;
+use super::client::{Client, ReadAt, read};
 use super::error::ClientError;
 use super::retry::Backoff;
 use super::watch::Watch;
-use crate::model::{
-    FencingToken, LockKey, LockName, Position, Query, QueryResult, TokenState, TokenVerdict, ValidTokens,
-};
+use crate::model::{FencingToken, LockKey, LockName, Position, Query, TokenState, TokenVerdict, ValidTokens};
 use crate::service::{LockService, ServiceError};
 
 /// The valid tokens of one lock, followed for as long as this lives.
@@ -52,9 +50,7 @@ impl<S: LockService> Client<S> {
 
     /// The valid tokens of a lock, as true as a read can be.
     async fn valid_tokens(&self, lock: LockKey) -> Result<ValidTokens, ClientError> {
-        let answered = self.query(Query::Tokens { lock }).await?;
-        let QueryResult::Tokens(valid) = answered.answer else { return Err(ClientError::unexpected_answer(&answered)) };
-        Ok(valid)
+        Ok(read!(self, Query::Tokens { lock }, Tokens).value)
     }
 }
 
