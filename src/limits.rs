@@ -239,10 +239,12 @@ pub const RENEWAL_BEATS: u32 = 32;
 pub const RENEWALS_IN_FLIGHT_MAX: usize = 8;
 /// A refresh of a lease that another caller's overtook is sent anew this often at most.
 pub const REFRESH_TRIES_MAX: u32 = 3;
-/// Holds of one session that are looked at together, after its news of them may have had a gap.
-pub const HOLD_LOOKS_AT_ONCE: usize = 16;
-/// A session that follows fewer holds than this does not look for those whose guards are gone.
-pub const HOLDS_FOLLOWED_SWEEP_MIN: usize = 64;
+/// Holds of one session that are read at the same time, after events of them may have been missed.
+pub const HOLD_READS_AT_ONCE: usize = 16;
+/// Events that a session keeps for holds whose grants were not answered yet.
+pub const HOLD_EVENTS_EARLY_MAX: usize = 64;
+/// A session with fewer holds than this does not look for those whose guards are gone.
+pub const HOLDS_SWEEP_MIN: usize = 64;
 /// The client's clock is read at least this often while something is awaited, for timers do not count suspend.
 pub const CLOCK_LOOK_MS_MAX: u64 = 1_000;
 /// First pause between two tries.

@@ -62,7 +62,10 @@ pub(crate) struct Hold {
     lease: Option<Mutex<HoldLease>>,
     /// The end that its request chose, which no renewal moves.
     ends: Option<Validity>,
-    followed: AtomicBool,
+    /// A caller watches for its loss.
+    watched: AtomicBool,
+    /// Events of it may have been missed, and it was not read since.
+    unread: AtomicBool,
 }
 
 /// What changes while a hold lasts.
@@ -109,7 +112,8 @@ impl Hold {
             end: FirstEnd::new(),
             lease: lease.map(|(length_ms, validity)| Mutex::new(HoldLease { length_ms, validity })),
             ends,
-            followed: AtomicBool::new(false),
+            watched: AtomicBool::new(false),
+            unread: AtomicBool::new(false),
         }
     }
 
@@ -147,9 +151,20 @@ impl Hold {
         self.status.send_modify(|status| status.revoke = Some(request));
     }
 
-    /// True the first time: that caller has its events followed.
-    pub(crate) fn follow_first(&self) -> bool {
-        !self.followed.swap(true, Ordering::Relaxed)
+    /// A caller begins to watch for its loss. Returns whether that caller has it read first.
+    pub(crate) fn watch(&self) -> bool {
+        !self.watched.swap(true, Ordering::SeqCst) && self.unread.load(Ordering::SeqCst)
+    }
+
+    /// Events of it may have been missed. Returns whether it is read at once.
+    pub(crate) fn missed(&self) -> bool {
+        self.unread.store(true, Ordering::SeqCst);
+        self.watched.load(Ordering::SeqCst)
+    }
+
+    /// It is read now.
+    pub(crate) fn read_now(&self) {
+        self.unread.store(false, Ordering::SeqCst);
     }
 
     fn lease(&self) -> Option<MutexGuard<'_, HoldLease>> {

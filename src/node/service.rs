@@ -87,11 +87,15 @@ impl LockService for Node {
             return Ok(self.core.shared.hub.session_end(session));
         }
         if let Scope::Holds(session) = subscription.scope {
-            return Ok(self.core.shared.hub.hold_events(session));
+            return self.hold_events(session);
         }
         let (events, feed) = self.core.shared.hub.subscribe(subscription);
         self.own(feed);
         Ok(events)
+    }
+
+    fn hold_events(&self, session: SessionId) -> Result<Events, ServiceError> {
+        Ok(self.core.shared.hub.hold_news(session))
     }
 
     async fn status(&self) -> Result<Status, ServiceError> {

@@ -69,6 +69,17 @@ impl Fake {
         }
     }
 
+    fn subscribed(&self) -> Events {
+        let (sender, events) = Events::channel(8);
+        self.subscribers.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
+        events
+    }
+
+    /// Ends all subscriptions, as a reader that is too slow is cut.
+    pub(super) fn cut(&self) {
+        self.subscribers.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     pub(super) fn subscribers(&self) -> usize {
         self.subscribers.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
@@ -195,9 +206,11 @@ impl LockService for Fake {
     }
 
     async fn subscribe(&self, _: Subscription) -> Result<Events, ServiceError> {
-        let (sender, events) = Events::channel(8);
-        self.subscribers.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
-        Ok(events)
+        Ok(self.subscribed())
+    }
+
+    fn hold_events(&self, _: SessionId) -> Result<Events, ServiceError> {
+        Ok(self.subscribed())
     }
 
     async fn status(&self) -> Result<Status, ServiceError> {

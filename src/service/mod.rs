@@ -70,6 +70,12 @@ pub trait LockService: Clone + Send + Sync + 'static {
     /// Events from a position on, in order and without a gap, until the subscription is cut with a reason.
     fn subscribe(&self, subscription: Subscription) -> impl Future<Output = Result<Events, ServiceError>> + Send;
 
+    /// What becomes of one session's holds by others or by the end of a lease, as [`Scope::Holds`] says: of every hold that is
+    /// granted after this call. Where the events come over the session's stream, the first call has them from the open or
+    /// attach of that stream on, and without a stream there is an error. Where the events end with an error, some may be missing:
+    /// call it again, then read the holds.
+    fn hold_events(&self, session: SessionId) -> Result<Events, ServiceError>;
+
     /// The cluster as its leader sees it. Where no leader can be reached it answers all the same, as the asked node
     /// sees it: nobody leads then, and how the other nodes are is not known.
     fn status(&self) -> impl Future<Output = Result<Status, ServiceError>> + Send;

@@ -65,6 +65,25 @@ impl<S> Faulty<S> {
         (Self { inner, faults: faults.clone() }, faults)
     }
 
+    /// The same events, up to the cut.
+    fn cut_in_time(&self, mut inner: Events) -> Events {
+        let before_cut = self.faults.events_before_cut.load(SeqCst);
+        if before_cut == 0 {
+            return inner;
+        }
+        let (sender, events) = Events::channel(1);
+        // Ends after its last event, or when its reader is gone.
+        tokio::spawn(async move {
+            for _ in 0..before_cut {
+                tokio::select! {
+                    event = inner.next() => if !sender.send(event).await { return },
+                    () = sender.closed() => return,
+                }
+            }
+        });
+        events
+    }
+
     fn is_detached(&self) -> Result<(), ServiceError> {
         if self.faults.detached.load(SeqCst) { Err(ServiceError::not_sent(NotSent::Detached)) } else { Ok(()) }
     }
@@ -128,22 +147,11 @@ impl<S: LockService> LockService for Faulty<S> {
             sender.send(Err(ServiceError::EventsMissed { why, resume })).await;
             return Ok(events);
         }
-        let mut inner = self.inner.subscribe(subscription).await?;
-        let before_cut = self.faults.events_before_cut.load(SeqCst);
-        if before_cut == 0 {
-            return Ok(inner);
-        }
-        let (sender, events) = Events::channel(1);
-        // Ends after its last event, or when nobody listens any more.
-        tokio::spawn(async move {
-            for _ in 0..before_cut {
-                tokio::select! {
-                    event = inner.next() => if !sender.send(event).await { return },
-                    () = sender.closed() => return,
-                }
-            }
-        });
-        Ok(events)
+        Ok(self.cut_in_time(self.inner.subscribe(subscription).await?))
+    }
+
+    fn hold_events(&self, session: SessionId) -> Result<Events, ServiceError> {
+        Ok(self.cut_in_time(self.inner.hold_events(session)?))
     }
 
     async fn status(&self) -> Result<Status, ServiceError> {

@@ -12,6 +12,7 @@ const CLIENT: &[&str] = &[
     "options",
     "wait",
     "hold",
+    "session/hold_table",
     "session/state",
     "session/hold_lease",
     "session/hold_events",

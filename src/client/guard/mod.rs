@@ -24,9 +24,6 @@ use crate::model::{FencingToken, LockName, LockValue, Mode, Outcome, SessionId};
 /// It may be handed to another task. It is lost with its session or at the end of its own lease, which it reports *before*
 /// the cluster may grant the lock to another; a break or a hand-over by others it reports as soon as the client knows. So pass
 /// [`token`](Self::token) to the resource, which refuses older ones, and let work run under [`run`](Self::run).
-///
-/// Breaks, hand-overs and requests to give it up are followed from the first call of [`lost`](Self::lost),
-/// [`watch`](Self::watch), [`run`](Self::run) or [`revoke_requested`](Self::revoke_requested) on.
 #[derive(Debug)]
 #[must_use = "dropping the guard releases the lock"]
 pub struct LockGuard {
@@ -38,6 +35,7 @@ pub struct LockGuard {
 impl LockGuard {
     /// The guard of a hold. The session's task renews the lease of the hold, where it has one.
     pub(crate) fn new(session: SessionRef, hold: Arc<Hold>, waited: Duration) -> Self {
+        session.state.holds.add(&hold);
         if hold.lease_length().is_some() {
             session.run_in_background(session.service.renew_lease(session.state.clone(), hold.clone()));
         }
@@ -109,7 +107,7 @@ impl LockGuard {
     /// Waits for a request to the holder to give it up, and returns each request once. Nothing else happens: the holder
     /// decides.
     pub async fn revoke_requested(&self) -> RevokeRequest {
-        self.held.follow();
+        self.held.begin_watch();
         self.held.hold.revoke_requested().await
     }
 

@@ -34,14 +34,15 @@ impl HoldRef {
     }
 
     pub(crate) fn watch(&self) -> HoldWatch {
-        self.follow();
+        self.begin_watch();
         HoldWatch { session: self.session.state.clone(), hold: self.hold.clone() }
     }
 
-    /// Has the events of the hold followed from the first call on.
-    pub(crate) fn follow(&self) {
-        if self.hold.follow_first() {
-            self.session.follow(self.hold.clone());
+    /// Has the hold read where events of it may have been missed.
+    pub(crate) fn begin_watch(&self) {
+        if self.hold.watch() {
+            let SessionRef { state, service, .. } = &self.session;
+            self.session.run_in_background(service.read(state.clone(), self.hold.clone()));
         }
     }
 

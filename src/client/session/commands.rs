@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use tokio::sync::mpsc;
 
 use crate::client::hold::{ChangeGuard, Hold};
 use crate::client::retry::Retry;
@@ -102,8 +101,8 @@ pub(crate) trait SessionCommands: Send + Sync {
     /// Renews the lease of a hold for as long as it lasts.
     fn renew_lease(&self, session: Arc<SessionState>, hold: Arc<Hold>) -> BoxFuture<'static, ()>;
 
-    /// Follows the events of the holds that come through the channel.
-    fn follow(&self, session: Arc<SessionState>, holds: mpsc::UnboundedReceiver<Arc<Hold>>) -> BoxFuture<'static, ()>;
+    /// Reads whether a hold is still held, because events of it may have been missed.
+    fn read(&self, session: Arc<SessionState>, hold: Arc<Hold>) -> BoxFuture<'static, ()>;
 }
 
 impl<S: LockService> SessionCommands for S {
@@ -122,8 +121,9 @@ impl<S: LockService> SessionCommands for S {
         Box::pin(hold_lease::renew(self.clone(), session, hold))
     }
 
-    fn follow(&self, session: Arc<SessionState>, holds: mpsc::UnboundedReceiver<Arc<Hold>>) -> BoxFuture<'static, ()> {
-        Box::pin(hold_events::follow(self.clone(), session, holds))
+    fn read(&self, session: Arc<SessionState>, hold: Arc<Hold>) -> BoxFuture<'static, ()> {
+        let service = self.clone();
+        Box::pin(async move { hold_events::read(&service, &session, hold).await })
     }
 }
 
@@ -151,7 +151,7 @@ async fn run<S: LockService>(
         }
     };
     if let (Some(hold), Ok(Reply { outcome: Outcome::Granted(grant), .. })) = (&hold, &answer) {
-        hold.regranted(grant.token);
+        session.holds.regranted(hold, grant.token);
     }
     if is_final(&answer) {
         session.finish(number);

@@ -3,6 +3,7 @@
 pub(crate) mod commands;
 pub(crate) mod hold_events;
 pub(crate) mod hold_lease;
+pub(crate) mod hold_table;
 pub(crate) mod keep_alive;
 pub(crate) mod reference;
 pub(crate) mod state;
@@ -135,12 +136,16 @@ impl<S: LockService> Session<S> {
     fn start(service: S, settings: Settings, state: SessionState) -> Self {
         let state = Arc::new(state);
         let (queue, tasks) = mpsc::unbounded_channel();
+        // From here on, so that the events of every hold that is granted from now on are among them.
+        let events = service.hold_events(state.id);
+        let follow = hold_events::follow(service.clone(), state.clone(), events);
         let keep_alive = KeepAlive::new(service.clone(), state.clone(), tasks);
         // Owned by the references: it ends when the last one is dropped, or with the session.
         tokio::spawn(keep_alive.run());
         let (commands, request_wait) = (Arc::new(service.clone()), settings.request_wait);
-        let followed = Arc::default();
-        Self { reference: SessionRef { state, queue, service: commands, request_wait, followed }, service, settings }
+        let reference = SessionRef { state, queue, service: commands, request_wait };
+        reference.run_in_background(Box::pin(follow));
+        Self { reference, service, settings }
     }
 
     /// Its public id.

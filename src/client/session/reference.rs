@@ -1,14 +1,14 @@
 //! A counted reference to a session, and the work that is left to the session's task.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::client::error::ClientError;
-use crate::client::hold::{ChangeGuard, Hold};
+use crate::client::hold::ChangeGuard;
 use crate::client::on_drop::OnDrop;
 use crate::client::session::commands::{SessionCommand, SessionCommands, is_final};
 use crate::client::session::state::SessionState;
@@ -31,8 +31,6 @@ pub(crate) struct SessionRef {
     pub(crate) service: Arc<dyn SessionCommands>,
     /// Longest outage of the service before a call returns its error.
     pub(crate) request_wait: Duration,
-    /// The holds whose events are followed, from the first one on.
-    pub(crate) followed: Arc<OnceLock<mpsc::UnboundedSender<Arc<Hold>>>>,
 }
 
 impl SessionRef {
@@ -45,16 +43,6 @@ impl SessionRef {
     /// Runs a future in the session's task.
     pub(crate) fn run_in_background(&self, task: BoxFuture<'static, ()>) {
         self.queue(BackgroundTask::Run(task));
-    }
-
-    /// Has the events of a hold followed.
-    pub(crate) fn follow(&self, hold: Arc<Hold>) {
-        let followed = self.followed.get_or_init(|| {
-            let (followed, holds) = mpsc::unbounded_channel();
-            self.run_in_background(self.service.follow(self.state.clone(), holds));
-            followed
-        });
-        let _ = followed.send(hold);
     }
 
     /// Repeats a command in the session's task until it is answered, with the turn that it may have already.

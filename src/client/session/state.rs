@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::client::error::ClientError;
 use crate::client::hold::HoldState;
+use crate::client::session::hold_table::HoldTable;
 use crate::client::validity::Validity;
 use crate::client::wait::FirstEnd;
 use crate::clock::{Clock, Instant};
@@ -95,6 +96,7 @@ pub(crate) struct SessionState {
     validity: Mutex<Validity>,
     numbers: Mutex<RequestNumbers>,
     hold_attempts: AtomicU64,
+    pub(crate) holds: HoldTable,
     end: FirstEnd<SessionEnd>,
     /// The reason of the operator that ended it.
     why: OnceLock<Reason>,
@@ -118,6 +120,7 @@ impl SessionState {
             validity: Mutex::new(validity),
             numbers: Mutex::default(),
             hold_attempts: AtomicU64::new(0),
+            holds: HoldTable::new(),
             end: FirstEnd::new(),
             why: OnceLock::new(),
         }

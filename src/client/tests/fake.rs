@@ -344,6 +344,10 @@ impl Fake {
     }
 }
 
+pub(super) fn is_check(asked: &Asked) -> bool {
+    matches!(asked, Asked::Query(Query::Check { .. }))
+}
+
 /// The only session that it opens.
 pub(super) fn session() -> SessionId {
     SessionId::new(0, 7)
@@ -409,6 +413,16 @@ impl LockService for Fake {
         if subscription.cluster_id.is_some_and(|id| id != inner.cluster_id) {
             return Err(crate::model::Invalid::new("position", "of this cluster", "another one").into());
         }
+        let (sender, events) = Events::channel(4_096);
+        if !inner.curt {
+            inner.subscribers.push(sender);
+        }
+        Ok(events)
+    }
+
+    fn hold_events(&self, _: SessionId) -> Result<Events, ServiceError> {
+        let mut inner = self.inner();
+        inner.asked.push((self.clock.now(), Asked::Subscribe));
         let (sender, events) = Events::channel(4_096);
         if !inner.curt {
             inner.subscribers.push(sender);

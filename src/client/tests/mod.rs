@@ -2,6 +2,7 @@
 
 mod fake;
 mod following;
+mod hold_events;
 mod holds;
 mod keeping;
 mod requests;

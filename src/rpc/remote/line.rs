@@ -9,11 +9,12 @@ use prost::encoding::encoded_len_varint;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant as TokioInstant, timeout_at};
 
+use super::stream::StreamHandle;
 use crate::limits;
 use crate::model::{Invalid, Reply};
 use crate::rpc::pb;
 use crate::rpc::pb::client_frame::Body;
-use crate::service::ServiceError;
+use crate::service::{NotSent, ServiceError};
 
 pub(super) type Answer = Result<Reply, ServiceError>;
 
@@ -118,6 +119,31 @@ impl Line {
     /// Since when the oldest frame is unanswered.
     pub(super) fn oldest(&self) -> Option<TokioInstant> {
         self.unanswered.first_key_value().map(|(_, sent)| sent.since)
+    }
+}
+
+/// A frame that was sent, or finds no room yet. It is small, because it is part of every caller's future.
+pub(super) struct Asked {
+    pub(super) answered: oneshot::Receiver<Answer>,
+    pub(super) waits: Option<Box<Ask>>,
+}
+
+impl Asked {
+    /// Waits for the answer, as [`StreamHandle::ask`] does.
+    pub(super) async fn answer(self, stream: &StreamHandle) -> Answer {
+        let mut sent = None;
+        if let Some(mut ask) = self.waits {
+            sent = Some(Arc::clone(ask.sent.insert(Arc::default())));
+            if Box::pin(stream.asks.send(*ask)).await.is_err() {
+                return Err(ServiceError::not_sent(NotSent::Detached));
+            }
+        }
+        let is_sent = || sent.is_none_or(|sent| sent.load(Ordering::SeqCst));
+        match self.answered.await {
+            Ok(answer) => answer,
+            Err(_) if is_sent() => Err(ServiceError::unknown("the session's stream broke")),
+            Err(_) => Err(ServiceError::not_sent(NotSent::Detached)),
+        }
     }
 }
 

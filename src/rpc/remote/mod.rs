@@ -7,6 +7,7 @@ mod ask;
 mod cluster;
 mod endpoints;
 mod hello;
+mod hold_events;
 mod line;
 mod look;
 mod pin;
@@ -270,6 +271,11 @@ impl LockService for RemoteService {
             }
         });
         Ok(events)
+    }
+
+    fn hold_events(&self, session: SessionId) -> Result<Events, ServiceError> {
+        let stream = self.streams().get(&session).cloned();
+        stream.ok_or_else(|| ServiceError::not_sent(NotSent::Detached))?.hold_events.subscribe()
     }
 
     async fn status(&self) -> Result<Status, ServiceError> {

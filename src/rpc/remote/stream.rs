@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::pin::pin;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,7 +13,8 @@ use tonic::Streaming;
 
 use super::endpoints::{At, Endpoints, locks};
 use super::hello::understood;
-use super::line::{Answer, Ask, Line, Sending, Unanswered, has_room};
+use super::hold_events::HoldEvents;
+use super::line::{Answer, Ask, Asked, Line, Sending, Unanswered, has_room};
 use super::{Shared, led_elsewhere};
 use crate::limits;
 use crate::model::{LockKey, Namespace, Outcome, Reply};
@@ -28,11 +28,12 @@ use crate::service::{LeaderHint, NotSent, ServiceError};
 pub(super) struct StreamHandle {
     line: Arc<Mutex<Line>>,
     /// What finds no room on the line goes this way.
-    asks: mpsc::Sender<Ask>,
+    pub(super) asks: mpsc::Sender<Ask>,
     settlements: Arc<Mutex<Settlements>>,
     replaced: Arc<Notify>,
     /// False once it is over.
     pub(super) alive: watch::Receiver<bool>,
+    pub(super) hold_events: Arc<HoldEvents>,
     /// The endpoint that it was opened at.
     pub(super) address: String,
     /// The client's count of the attach that bound it; 0 where the session was opened on it.
@@ -89,6 +90,7 @@ impl StreamHandle {
         let line = Arc::new(Mutex::new(Line::new(outgoing, &hello)));
         let replaced = Arc::new(Notify::new());
         let (living, alive) = watch::channel(true);
+        let hold_events = Arc::new(HoldEvents::new());
         let stream = Stream {
             endpoints: shared.endpoints.clone(),
             line: Arc::clone(&line),
@@ -99,11 +101,13 @@ impl StreamHandle {
             queued: BTreeMap::new(),
             replaced: Arc::clone(&replaced),
             alive: living,
+            hold_events: Arc::clone(&hold_events),
         };
         shared.endpoints.learn(&hello.endpoints);
         let led_elsewhere = led_elsewhere(&hello);
         shared.tasks.run(stream.run(incoming));
-        let stream = StreamHandle { line, asks, settlements, replaced, alive, address: opened_at, attempt: 0 };
+        let stream =
+            StreamHandle { line, asks, settlements, replaced, alive, hold_events, address: opened_at, attempt: 0 };
         Ok(Opened { stream, led_elsewhere })
     }
 
@@ -157,31 +161,6 @@ impl StreamHandle {
     }
 }
 
-/// A frame that was sent, or finds no room yet. It is small: every caller's future carries it about.
-pub(super) struct Asked {
-    answered: oneshot::Receiver<Answer>,
-    waits: Option<Box<Ask>>,
-}
-
-impl Asked {
-    /// Waits for the answer, as [`StreamHandle::ask`] does.
-    pub(super) async fn answer(self, stream: &StreamHandle) -> Answer {
-        let mut sent = None;
-        if let Some(mut ask) = self.waits {
-            sent = Some(Arc::clone(ask.sent.insert(Arc::default())));
-            if Box::pin(stream.asks.send(*ask)).await.is_err() {
-                return Err(ServiceError::not_sent(NotSent::Detached));
-            }
-        }
-        let is_sent = || sent.is_none_or(|sent| sent.load(Ordering::SeqCst));
-        match self.answered.await {
-            Ok(answer) => answer,
-            Err(_) if is_sent() => Err(ServiceError::unknown("the session's stream broke")),
-            Err(_) => Err(ServiceError::not_sent(NotSent::Detached)),
-        }
-    }
-}
-
 /// A stream that was refused or broke before anything but the hello was sent: nothing happened.
 fn never_sent(error: ServiceError) -> ServiceError {
     let ServiceError::Unknown { why, leader } = error else { return error };
@@ -207,6 +186,7 @@ struct Stream {
     /// The session has a newer stream.
     replaced: Arc<Notify>,
     alive: watch::Sender<bool>,
+    hold_events: Arc<HoldEvents>,
 }
 
 impl Stream {
@@ -230,6 +210,7 @@ impl Stream {
     /// Takes no more frames.
     fn close(&mut self) {
         self.asked.close();
+        self.hold_events.close();
         self.alive.send_replace(false);
     }
 
@@ -352,8 +333,12 @@ impl Stream {
                 }
             }
             Some(Told::SessionEnded(_)) => return Err(ServiceError::unknown("the session has ended")),
-            // Holds are followed by a subscription of their own.
-            Some(Told::Hello(_) | Told::MoveTo(_) | Told::HoldEvent(_)) | None => {}
+            Some(Told::HoldEvent(event)) => match event.try_into() {
+                Ok(event) => self.hold_events.push(event),
+                Err(_) => self.hold_events.missed(),
+            },
+            Some(Told::HoldEventsMissed(_)) => self.hold_events.missed(),
+            Some(Told::Hello(_) | Told::MoveTo(_)) | None => {}
         }
         Ok(())
     }

@@ -15,9 +15,9 @@ use tokio::net::{TcpListener, TcpStream};
 use super::{RemoteService, RemoteSettings};
 use crate::limits;
 use crate::model::{
-    Access, Acquire, Attach, Attachment, Claim, Command, Handle, Instance, LeaseRequestId, LockName, LogTime, Metadata,
-    Mode, Namespace, OpenSession, Outcome, Patience, Query, QueryResult, Refusal, RenewalTarget, RequestId, SessionId,
-    TakeLease,
+    Access, Acquire, Attach, Attachment, Claim, Command, Event, EventKind, FencingToken, Handle, Instance,
+    LeaseRequestId, LockName, LogTime, Metadata, Mode, Namespace, OpenSession, Outcome, Patience, Position, Query,
+    QueryResult, Refusal, RenewalTarget, RequestId, SessionId, Subject, TakeLease, WallTime,
 };
 use crate::rpc::fake::{Node, SESSION, granted, lock, reply};
 use crate::service::{
@@ -243,6 +243,28 @@ async fn what_was_asked_before_a_move_is_answered() {
     assert_eq!(remote.submit(acquire("free", 2)).await, Err(ServiceError::not_sent(NotSent::Detached)));
     node.service.grant();
     assert_eq!(late.await.expect("no panic"), Ok(reply(granted())));
+}
+
+/// Events of a session's holds come over its stream, from its open on; those of a session without one do not come.
+#[tokio::test]
+async fn events_of_holds_come_over_the_stream() {
+    let mut node = Node::start(1).await;
+    let remote = connect([&node.address]);
+    assert!(matches!(remote.hold_events(session()), Err(ServiceError::NotSent { why: NotSent::Detached, .. })));
+    remote.submit(open()).await.expect("opened");
+    node.asked().await;
+    let claim = Claim::Request(RequestId { session: session(), number: 1 });
+    let subject = Subject::hold(&lock("free"), claim, FencingToken::new(0, 33));
+    let (position, namespace) = (Position { index: 7, n: 0 }, Some(Namespace::default()));
+    let recalled = Event { position, at: LogTime(1), wall: WallTime(0), namespace, subject, kind: EventKind::Recalled };
+    node.service.tell(recalled.clone()).await;
+    let mut events = remote.hold_events(session()).expect("a stream");
+    assert_eq!(events.next().await, Ok(recalled.clone()));
+    node.service.cut();
+    assert!(events.next().await.is_err(), "a gap");
+    let mut events = remote.hold_events(session()).expect("a stream");
+    node.service.tell(recalled.clone()).await;
+    assert_eq!(events.next().await, Ok(recalled));
 }
 
 /// A node that sends a stream away and stands still from then on keeps nobody waiting: what it has not answered is asked

@@ -144,9 +144,14 @@ impl<S: LockService> SessionStream<S> {
         }));
     }
 
-    /// Watches for what others do to the session's holds, from now on where there are no events yet.
-    pub(super) fn watch_holds(&mut self, session: SessionId, events: Option<Events>) {
-        self.running.push(Box::pin(next_of_holds(self.service.clone(), session, events)));
+    /// Waits for the next event of the session's holds.
+    pub(super) fn watch_holds(&mut self, session: SessionId, mut events: Events) {
+        self.running.push(Box::pin(async move {
+            match events.next().await {
+                Ok(event) => Done::HoldEvent { session, event: Box::new(event), events },
+                Err(_) => Done::HoldEventsMissed { session },
+            }
+        }));
     }
 
     /// Watches for the session's end, which no answer to a frame would tell.
@@ -173,20 +178,6 @@ impl<S: LockService> SessionStream<S> {
             }
             Done::EventsOver
         }));
-    }
-}
-
-/// The next event of the session's holds. What a reader that was too slow has missed is not sent again.
-async fn next_of_holds<S: LockService>(service: S, session: SessionId, events: Option<Events>) -> Done {
-    let subscription = Subscription { scope: Scope::Holds(session), after: None, cluster_id: None };
-    let subscribed = match events {
-        Some(events) => Ok(events),
-        None => service.subscribe(subscription).await,
-    };
-    let Ok(mut events) = subscribed else { return Done::EventsOver };
-    match events.next().await {
-        Ok(event) => Done::HoldEvent { session, event: Box::new(event), events },
-        Err(_) => Done::HoldEventsLost { session },
     }
 }
 

@@ -77,8 +77,8 @@ enum Done {
     EventsOver,
     /// Something happened to a hold of the session; more may follow.
     HoldEvent { session: SessionId, event: Box<Event>, events: Events },
-    /// Some events of its holds are lost, or there will be none.
-    HoldEventsLost { session: SessionId },
+    /// Some events of its holds were missed.
+    HoldEventsMissed { session: SessionId },
 }
 
 /// Why a stream ends.
@@ -241,16 +241,17 @@ impl<S: LockService> SessionStream<S> {
                 self.push(Body::SessionEnded(pb::SessionEnded { session, reason, why }))
             }
             Done::HoldEvent { session, event, events } if self.bound.is_some_and(|bound| bound.session == session) => {
-                self.watch_holds(session, Some(events));
+                self.watch_holds(session, events);
                 // A frame for the client waits for room behind the others, and the next event behind it.
                 let of_a_hold = event.subject.token().is_some();
                 if of_a_hold { self.push(Body::HoldEvent(event.to_wire())) } else { Ok(()) }
             }
-            Done::HoldEventsLost { session } if self.bound.is_some_and(|bound| bound.session == session) => {
-                self.watch_holds(session, None);
-                Ok(())
+            // The events go on before the client knows of the gap: a hold that it then reads has no other.
+            Done::HoldEventsMissed { session } if self.bound.is_some_and(|bound| bound.session == session) => {
+                self.follow_holds(session);
+                self.push(Body::HoldEventsMissed(pb::HoldEventsMissed {}))
             }
-            Done::SessionEnded { .. } | Done::HoldEvent { .. } | Done::HoldEventsLost { .. } | Done::EventsOver => {
+            Done::SessionEnded { .. } | Done::HoldEvent { .. } | Done::HoldEventsMissed { .. } | Done::EventsOver => {
                 Ok(())
             }
         }
@@ -271,7 +272,14 @@ impl<S: LockService> SessionStream<S> {
         };
         self.bound = Some(bound);
         self.watch_session(bound.session);
-        self.watch_holds(bound.session, None);
+        self.follow_holds(bound.session);
+    }
+
+    /// Follows the events of the session's holds from now on.
+    fn follow_holds(&mut self, session: SessionId) {
+        if let Ok(events) = self.service.hold_events(session) {
+            self.watch_holds(session, events);
+        }
     }
 
     fn answer(&mut self, number: u64, result: Result<Reply, ServiceError>) -> Result<(), End> {

@@ -387,6 +387,23 @@ async fn events_of_the_sessions_holds_are_pushed() {
     }
 }
 
+/// A session whose events had a gap is notified of it, and of the events after it.
+#[tokio::test]
+async fn a_gap_between_events_of_holds_is_pushed() {
+    let mut node = Node::start(1).await;
+    let mut raw = Raw::bound(&mut node).await;
+    node.service.cut();
+    let (0, Told::HoldEventsMissed(_)) = raw.next().await else { panic!("no push of the gap") };
+    let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("dam").expect("a name") };
+    let claim = Claim::Request(RequestId { session: SessionId::new(0, SESSION), number: 3 });
+    let subject = Subject::hold(&lock, claim, FencingToken::new(0, 33));
+    let recalled =
+        Event { subject, kind: EventKind::Recalled, namespace: Some(Namespace::default()), ..session_expired() };
+    node.service.tell(recalled.clone()).await;
+    let (0, Told::HoldEvent(event)) = raw.next().await else { panic!("no push of {recalled:?}") };
+    assert_eq!(Event::try_from(event), Ok(recalled));
+}
+
 /// Behind frames that its client has not read yet, others wait in their order.
 #[tokio::test]
 async fn frames_for_a_slow_reader_keep_their_order() {

@@ -104,6 +104,10 @@ impl<S: LockService> LockService for Probe<S> {
         self.inner.subscribe(subscription).await
     }
 
+    fn hold_events(&self, session: SessionId) -> Result<Events, ServiceError> {
+        self.inner.hold_events(session)
+    }
+
     async fn status(&self) -> Result<Status, ServiceError> {
         let ahead_ms = self.seen.ahead_ms.fetch_add(self.seen.leaps_ms.load(SeqCst), SeqCst);
         let status = self.inner.status().await?;

@@ -1,0 +1,171 @@
+//! What others do to a session's holds comes as events; holds are read only where events may have been missed.
+
+use std::time::Duration;
+
+use super::fake::{Asked, Fake, Fate, TICK, is_check, until};
+use crate::client::{HoldState, LockGuard, RevokeRequest, Session};
+use crate::limits::{HOLD_EVENTS_EARLY_MAX, HOLD_READS_AT_ONCE};
+use crate::model::{
+    Checked, Command, EndReason, Event, EventKind, FencingToken, Grant, Outcome, Principal, Query, QueryResult, Reason,
+    TokenState,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+
+async fn session(fake: &Fake) -> Session<Fake> {
+    fake.client().session().ttl(MINUTE).open().await.expect("opened")
+}
+
+async fn guards(session: &Session<Fake>, count: usize) -> Vec<LockGuard> {
+    let names = (0..count).map(|number| format!("a{number}"));
+    let guards = futures_util::future::join_all(names.map(|name| session.lock(&name).acquire())).await;
+    guards.into_iter().map(|guard| guard.expect("free")).collect()
+}
+
+fn reason() -> Reason {
+    Reason::parse("mine").expect("a reason")
+}
+
+fn event(fake: &Fake, token: u64, kind: EventKind) -> Event {
+    Event { kind, ..fake.granted(token) }
+}
+
+fn broken(fake: &Fake, token: u64) -> Event {
+    event(fake, token, EventKind::Broken { by: Principal::default(), why: reason(), held_ms: 1 })
+}
+
+fn revoke_requested(fake: &Fake, token: u64) -> Event {
+    event(fake, token, EventKind::RevokeRequested { by: Principal::default(), why: reason() })
+}
+
+/// Waits until an acquire is granted, whose answer is still on its way.
+async fn granted_soon(fake: &Fake) {
+    until(|| fake.count(|asked| matches!(asked, Asked::Submit(Command::Acquire(_)))) == 1).await;
+    tokio::time::sleep(10 * TICK).await;
+}
+
+/// A guard that is watched costs no read, and its session one subscription; events reach it all the same.
+#[tokio::test(start_paused = true)]
+async fn the_first_look_at_a_hold_costs_no_read() {
+    let fake = Fake::new();
+    let session = session(&fake).await;
+    let guards = guards(&session, 3).await;
+    for guard in &guards {
+        tokio::time::timeout(SECOND, guard.run(std::future::pending::<()>())).await.expect_err("held");
+    }
+    fake.publish(Ok(revoke_requested(&fake, 2))).await;
+    let asked = guards[1].revoke_requested().await;
+    assert_eq!(asked, RevokeRequest { by: Principal::default(), why: reason() });
+    fake.publish(Ok(broken(&fake, 2))).await;
+    let lost = guards[1].lost().await;
+    assert_eq!((lost.alone, lost.reason), (true, Some(EndReason::Broken)));
+    assert_eq!((guards[0].state(), guards[2].state()), (HoldState::Held, HoldState::Held));
+    assert_eq!(fake.count(is_check), 0);
+    assert_eq!(fake.count(|asked| matches!(asked, Asked::Subscribe)), 1);
+}
+
+/// An event that comes before the answer which grants its hold counts for that hold.
+#[tokio::test(start_paused = true)]
+async fn an_event_may_come_before_its_grant_is_answered() {
+    let fake = Fake::new();
+    let session = session(&fake).await;
+    fake.ways(TICK, SECOND);
+    let acquire = session.lock("a").acquire();
+    let breaks = async {
+        granted_soon(&fake).await;
+        fake.publish(Ok(broken(&fake, 1))).await;
+    };
+    let (guard, ()) = tokio::join!(acquire, breaks);
+    let guard = guard.expect("granted");
+    assert_eq!(guard.token(), FencingToken::new(0, 1));
+    assert_eq!((guard.state(), guard.lost().await.reason), (HoldState::Lost, Some(EndReason::Broken)));
+    assert_eq!(fake.count(is_check), 0);
+}
+
+/// An event that names the token of an upgrade before the upgrade is answered counts as well.
+#[tokio::test(start_paused = true)]
+async fn an_event_may_come_before_its_upgrade_is_answered() {
+    let fake = Fake::new();
+    let session = session(&fake).await;
+    let mut guard = session.lock("a").shared().acquire().await.expect("free");
+    let upgraded = Grant { token: FencingToken::new(0, 9), deadline: None, ends: None, waited_ms: 0 };
+    fake.rule(move |asked| match asked {
+        Asked::Submit(Command::Alter(_)) => Fate::Late(SECOND, Outcome::Granted(upgraded.clone())),
+        Asked::Submit(_) | Asked::Renew(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => {
+            Fate::Serve
+        }
+    });
+    let (upgraded, ()) = tokio::join!(guard.upgrade(), async { fake.publish(Ok(broken(&fake, 9))).await });
+    assert_eq!(upgraded, Ok(FencingToken::new(0, 9)));
+    assert_eq!(guard.lost().await.reason, Some(EndReason::Broken));
+}
+
+/// After a gap a session with a thousand watched holds reads each of them once, some at a time.
+#[tokio::test(start_paused = true)]
+async fn many_holds_are_read_some_at_a_time() {
+    let fake = Fake::new();
+    let session = session(&fake).await;
+    let guards = guards(&session, 1_000).await;
+    let _watches: Vec<_> = guards.iter().map(LockGuard::watch).collect();
+    tokio::time::sleep(SECOND).await;
+    for reads in [0, 1_000, 2_000] {
+        until(|| fake.count(is_check) == reads).await;
+        tokio::time::sleep(SECOND).await;
+        assert_eq!(fake.count(is_check), reads);
+        assert!(fake.most_questions() <= HOLD_READS_AT_ONCE);
+        fake.cut();
+    }
+}
+
+/// After a gap a hold that no caller watches is read when a caller begins to, once, and some of them at a time.
+#[tokio::test(start_paused = true)]
+async fn a_hold_is_read_when_it_is_first_watched() {
+    let fake = Fake::new();
+    let session = session(&fake).await;
+    let guards = guards(&session, 100).await;
+    fake.cut();
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(fake.count(is_check), 0);
+    fake.rule(|asked| match asked {
+        Asked::Query(Query::Check { token, .. }) if *token == FencingToken::new(0, 7) => {
+            let lowest_valid = FencingToken::new(0, 8);
+            Fate::Answer(QueryResult::Checked(Checked { state: TokenState::Stale, lowest_valid }))
+        }
+        Asked::Submit(_) | Asked::Renew(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => {
+            Fate::Serve
+        }
+    });
+    for _ in 0..2 {
+        let lost = guards.iter().find(|guard| guard.token() == FencingToken::new(0, 7)).expect("granted");
+        let _watches: Vec<_> = guards.iter().map(LockGuard::watch).collect();
+        assert_eq!(lost.lost().await.reason, None);
+        tokio::time::sleep(SECOND).await;
+        assert_eq!(fake.count(is_check), 100);
+        assert!(fake.most_questions() <= HOLD_READS_AT_ONCE);
+    }
+}
+
+/// Where there were too many events for holds that are not known, a hold that may have missed one is read; a later one is not.
+#[tokio::test(start_paused = true)]
+async fn a_hold_whose_event_found_no_room_is_read() {
+    let fake = Fake::new();
+    let session = session(&fake).await;
+    fake.ways(TICK, SECOND);
+    let acquire = session.lock("a").acquire();
+    let events = async {
+        granted_soon(&fake).await;
+        for token in 1..=1 + HOLD_EVENTS_EARLY_MAX as u64 {
+            fake.publish(Ok(broken(&fake, token))).await;
+        }
+    };
+    let (guard, ()) = tokio::join!(acquire, events);
+    let guard = guard.expect("granted");
+    assert_eq!((guard.token(), guard.state()), (FencingToken::new(0, 1), HoldState::Held));
+    let later = session.lock("b").acquire().await.expect("free");
+    for (guard, reads) in [(&later, 0), (&guard, 1)] {
+        let _watch = guard.watch();
+        tokio::time::sleep(MINUTE / 30).await;
+        assert_eq!(fake.count(is_check), reads);
+    }
+}
