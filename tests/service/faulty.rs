@@ -32,7 +32,7 @@ pub(crate) struct Faults {
     /// Subscriptions end after so many events; 0 for never.
     pub(crate) events_before_cut: AtomicU32,
     /// Nothing is passed on before an attach.
-    detached: AtomicBool,
+    pub(crate) detached: AtomicBool,
     /// Whether the session has its stream.
     stream: watch::Sender<bool>,
     /// So many attaches were answered.
