@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn each_planted_in_one_room_is_caught_there() {
         let caught = [
-            (Fault::UncappedLogTime, "node::log_clock::tests::stalled_commits_stop_it"),
+            (Fault::UncappedLogTime, "node::proposer::log_clock::tests::stalled_commits_stop_it"),
             (Fault::ExpiryOneEarly, "machine::tests::scripts::scripts_end_as_written"),
             (Fault::SetGrantedInPart, "machine::tests::scripts::scripts_end_as_written"),
             (Fault::ReaderPassesWriter, "machine::tests::scripts::scripts_end_as_written"),

@@ -161,8 +161,10 @@ impl Cluster {
         // From before the first look, so that no change lies between a look and the wait for the next one.
         let mut views: Vec<_> = self.nodes.iter().map(Node::views).collect();
         loop {
-            // A node that was closed may believe for a while that it leads.
-            let leads = |node: &&Node| node.leads() && !*node.closing().borrow();
+            // A node that was closed may believe for a while that it leads. One that has not applied the cluster's first entry
+            // answers no client.
+            let founded = |node: &Node| node.info().cluster_id.borrow().is_some();
+            let leads = |node: &&Node| node.leads() && founded(node) && !*node.closing().borrow();
             if let Some(node) = self.nodes.iter().find(leads) {
                 return node.clone();
             }

@@ -95,7 +95,7 @@ impl LockService for Node {
     }
 
     fn hold_events(&self, session: SessionId) -> Result<Events, ServiceError> {
-        Ok(self.core.shared.hub.hold_news(session))
+        Ok(self.core.shared.hub.hold_events(session))
     }
 
     async fn status(&self) -> Result<Status, ServiceError> {

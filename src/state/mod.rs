@@ -19,6 +19,7 @@ mod load;
 mod lock;
 mod owners;
 mod record;
+mod records;
 mod session;
 mod waiters;
 

@@ -17,7 +17,7 @@ use super::hold_events::HoldEvents;
 use super::line::{Answer, Ask, Asked, Line, Sending, Unanswered, has_room};
 use super::{Shared, led_elsewhere};
 use crate::limits;
-use crate::model::{LockKey, Namespace, Outcome, Reply};
+use crate::model::{Event, LockKey, Namespace, Outcome, Reply};
 use crate::rpc::convert::{Wire, error_from_status, error_from_wire, not_understood};
 use crate::rpc::pb::client_frame::Body;
 use crate::rpc::pb::server_frame::Body as Told;
@@ -333,7 +333,7 @@ impl Stream {
                 }
             }
             Some(Told::SessionEnded(_)) => return Err(ServiceError::unknown("the session has ended")),
-            Some(Told::HoldEvent(event)) => match event.try_into() {
+            Some(Told::HoldEvent(event)) => match Event::from_wire("event", event) {
                 Ok(event) => self.hold_events.push(event),
                 Err(_) => self.hold_events.missed(),
             },

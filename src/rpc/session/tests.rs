@@ -401,7 +401,7 @@ async fn a_gap_between_events_of_holds_is_pushed() {
         Event { subject, kind: EventKind::Recalled, namespace: Some(Namespace::default()), ..session_expired() };
     node.service.tell(recalled.clone()).await;
     let (0, Told::HoldEvent(event)) = raw.next().await else { panic!("no push of {recalled:?}") };
-    assert_eq!(Event::try_from(event), Ok(recalled));
+    assert_eq!(Event::from_wire("event", event), Ok(recalled));
 }
 
 /// Behind frames that its client has not read yet, others wait in their order.
