@@ -8,7 +8,7 @@
 //!
 //! - What comes and goes does so by a function of the state, which marks the record as changed and changes the indexes.
 //! - What changes in place is marked by the rule that changes it.
-//! - [`State::check`] derives everything again and compares.
+//! - `State::check` derives everything again and compares.
 
 mod check;
 mod documents;

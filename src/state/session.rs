@@ -104,7 +104,7 @@ pub struct Tombstone {
 pub struct FinishedLease {
     /// Its secret.
     pub handle: Handle,
-    /// As in [`Request`]; `None` where a cancel burnt an unseen take.
+    /// As in [`Request`](super::Request); `None` where a cancel burnt an unseen take.
     pub fingerprint: Option<u64>,
     /// The answer to a repeated take.
     pub outcome: Outcome,
