@@ -10,7 +10,7 @@ const PLANTED: &[(Fault, &str, std::ops::Range<u64>)] = &[
     (Fault::LifoQueue, "mixed", 1..4),
     (Fault::ForgottenHolders, "mixed", 1..6),
     (Fault::TokensOfThisProcess, "mixed", 1..6),
-    (Fault::RetriesRunAgain, "mixed", 11..20),
+    (Fault::RetriesRunAgain, "mixed", 22..32),
     (Fault::EarlyExpiry, "mixed", 1..6),
     (Fault::LogTimeOfThisProcess, "mixed", 20..32),
     (Fault::AcknowledgedBeforeSync, "power_cut_of_all", 1..4),
