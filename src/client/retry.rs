@@ -32,26 +32,9 @@ impl Backoff {
         let full_ms = self.next_ms;
         self.next_ms = (full_ms * 2).min(RETRY_MS_MAX);
         let jittered_ms = full_ms - clock.random_below(full_ms / 2 + 1);
-        let pause = Duration::from_millis(jittered_ms.max(asked_ms(error)));
+        let pause = Duration::from_millis(jittered_ms.max(error.pause_ms()));
         self.over = Some(now.after(pause));
         pause
-    }
-}
-
-fn asked_ms(error: &ServiceError) -> u64 {
-    match error {
-        ServiceError::NotSent {
-            why: NotSent::Overloaded { pause_ms } | NotSent::RateExceeded { pause_ms, .. },
-            ..
-        } => *pause_ms,
-        ServiceError::NotSent { .. }
-        | ServiceError::Unknown { .. }
-        | ServiceError::Invalid(_)
-        | ServiceError::Refused(_)
-        | ServiceError::Forbidden { .. }
-        | ServiceError::EventsMissed { .. }
-        | ServiceError::Stopping
-        | ServiceError::Internal(_) => 0,
     }
 }
 
