@@ -6,7 +6,6 @@ use std::sync::Arc;
 use super::client::{Client, ReadAt, read};
 use super::error::ClientError;
 use super::lease::lease_call;
-use super::query::at_most_a_page;
 use crate::model::{
     Command, Document, DocumentCommand, DocumentId, FencingToken, Grab, Handle, LockName, LockValue, LogTime, Metadata,
     Outcome, Page, ProcessId, ProcessPing, Query, Reply, WallTime, WhichDocuments, WhichPings,
@@ -179,11 +178,11 @@ impl<S: LockService> Client<S> {
 
     async fn find(&self, which: WhichDocuments, rows: u32) -> Result<ReadAt<Page<Document>>, ClientError> {
         let namespace = self.settings.namespace.clone();
-        Ok(read!(self, Query::Documents { namespace, which, rows: at_most_a_page(rows) }, Documents))
+        Ok(read!(self, Query::Documents { namespace, which, rows }, Documents))
     }
 
     async fn find_pings(&self, which: WhichPings, rows: u32) -> Result<ReadAt<Page<ProcessPing>>, ClientError> {
         let namespace = self.settings.namespace.clone();
-        Ok(read!(self, Query::Pings { namespace, which, rows: at_most_a_page(rows) }, Pings))
+        Ok(read!(self, Query::Pings { namespace, which, rows }, Pings))
     }
 }

@@ -45,7 +45,7 @@ impl<S: LockService> Client<S> {
         rows: u32,
     ) -> Result<ReadAt<Page<SessionView>>, ClientError> {
         let namespace = self.settings.namespace.clone();
-        Ok(read!(self, Query::Sessions { namespace, after, rows: at_most_a_page(rows) }, Sessions))
+        Ok(read!(self, Query::Sessions { namespace, after, rows }, Sessions))
     }
 
     /// All sessions of the namespace, page by page: what opens or ends in between may be missing.
@@ -119,9 +119,9 @@ impl<S: LockService> ListRequest<'_, S> {
         self
     }
 
-    /// At most so many on a page.
+    /// Largest number of rows on a page, at most 1,000; 0 means 1,000.
     pub fn rows(mut self, rows: u32) -> Self {
-        self.filter.rows = at_most_a_page(rows);
+        self.filter.rows = rows;
         self
     }
 
@@ -143,8 +143,4 @@ impl<S: LockService> ListRequest<'_, S> {
             self.filter.after = last;
         }
     }
-}
-
-pub(crate) fn at_most_a_page(rows: u32) -> u32 {
-    rows.clamp(1, PAGE_ROWS_MAX as u32)
 }

@@ -3,7 +3,7 @@
 use super::ring::Records;
 use super::{Damaged, History, Segment, link, read};
 use crate::limits;
-use crate::model::{HistoryPage, HistoryRecord, LockName, Namespace, Position};
+use crate::model::{HistoryPage, HistoryRecord, LockName, Namespace, Position, page_rows};
 
 impl History {
     /// Records after a position, all or those of one lock. `floor` is as for [`append`](Self::append).
@@ -15,7 +15,7 @@ impl History {
         rows: u32,
         floor: Position,
     ) -> HistoryPage {
-        let rows_max = (rows as usize).clamp(1, limits::PAGE_ROWS_MAX);
+        let rows_max = page_rows(rows);
         let Some(ring) = self.rings.get(namespace) else {
             return HistoryPage { records: Vec::new(), next: None, floor };
         };

@@ -11,7 +11,7 @@ use crate::model::{
     Acquire, Checked, Claim, Document, DocumentId, DocumentState, FencingToken, HolderView, ListFilter, ListShow,
     LockKey, LockName, LockSummary, LockView, Namespace, Outcome, Page, Patience, Place, Position, ProcessPing, Query,
     QueryReply, QueryResult, RequestId, SessionId, SessionView, TokenState, ValidTokens, WaiterView, WallTime,
-    WhichDocuments, WhichPings,
+    WhichDocuments, WhichPings, page_rows,
 };
 use crate::state::{ClaimState, Holder, Waiter, looked_at};
 
@@ -167,7 +167,7 @@ impl Machine {
     }
 
     fn list(&self, filter: &ListFilter) -> QueryResult {
-        let rows_max = (filter.rows as usize).clamp(1, limits::PAGE_ROWS_MAX);
+        let rows_max = page_rows(filter.rows);
         let mut rows = Vec::new();
         // No lock has a name that begins with what is no name itself.
         let prefix = LockName::parse(&filter.prefix);
@@ -204,7 +204,7 @@ impl Machine {
     }
 
     fn list_sessions(&self, namespace: &Namespace, after: Option<SessionId>, rows: u32) -> QueryResult {
-        let rows_max = (rows as usize).clamp(1, limits::PAGE_ROWS_MAX);
+        let rows_max = page_rows(rows);
         let later = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
         let mut views =
             self.state.sessions.range(later).filter(|(_, session)| session.record.namespace == *namespace).map(
@@ -284,7 +284,7 @@ impl Machine {
     }
 
     fn list_documents(&self, namespace: &Namespace, which: &WhichDocuments, rows: u32) -> QueryResult {
-        let rows_max = (rows as usize).clamp(1, limits::PAGE_ROWS_MAX);
+        let rows_max = page_rows(rows);
         let key_of = |name: LockName| LockKey { namespace: namespace.clone(), name };
         let names: BTreeSet<LockName> = match which {
             WhichDocuments::Named(name) => BTreeSet::from([name.clone()]),
@@ -311,7 +311,7 @@ impl Machine {
     }
 
     fn list_pings(&self, namespace: &Namespace, which: &WhichPings, rows: u32) -> QueryResult {
-        let rows_max = (rows as usize).clamp(1, limits::PAGE_ROWS_MAX);
+        let rows_max = page_rows(rows);
         let mut pings: BTreeMap<Arc<str>, WallTime> = BTreeMap::new();
         let meant = |process: &str| match which {
             WhichPings::After(after) => after.as_ref().is_none_or(|after| **after < *process),

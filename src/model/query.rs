@@ -9,6 +9,7 @@ use super::{
     LogTime, Metadata, Mode, Namespace, Outcome, Owner, Position, ProcessPing, SessionId, ValidTokens, WhichDocuments,
     WhichPings, text,
 };
+use crate::limits;
 
 /// A question. New variants are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,7 +34,7 @@ pub enum Query {
         namespace: Namespace,
         /// The last one of the page before.
         after: Option<SessionId>,
-        /// At most so many.
+        /// Largest number of rows, at most 1,000; 0 means 1,000.
         rows: u32,
     },
     /// What has become of a claim: the way back to an answer that got lost.
@@ -55,7 +56,7 @@ pub enum Query {
         lock: Option<LockName>,
         /// Go on after this position; from the oldest record that is kept otherwise.
         after: Option<Position>,
-        /// At most so many records.
+        /// Largest number of records, at most 1,000; 0 means 1,000.
         rows: u32,
     },
     /// Every valid token of one lock.
@@ -69,7 +70,7 @@ pub enum Query {
         namespace: Namespace,
         /// Which of them.
         which: WhichDocuments,
-        /// At most so many.
+        /// Largest number of rows, at most 1,000; 0 means 1,000.
         rows: u32,
     },
     /// Signs of life of processes and sessions, a page at a time.
@@ -78,7 +79,7 @@ pub enum Query {
         namespace: Namespace,
         /// Which of them.
         which: WhichPings,
-        /// At most so many.
+        /// Largest number of rows, at most 1,000; 0 means 1,000.
         rows: u32,
     },
     /// What a break of this hold would do.
@@ -161,6 +162,14 @@ pub enum QueryResult {
     Pings(Page<ProcessPing>),
     /// To [`Query::WouldBreak`]: the outcome of the break, which was not done; or its refusal.
     WouldBreak(Outcome),
+}
+
+/// Largest number of rows of one page, for a caller that asks for this number. 0 asks for as many as a page may have.
+pub(crate) fn page_rows(asked: u32) -> usize {
+    match asked as usize {
+        0 => limits::PAGE_ROWS_MAX,
+        asked => asked.min(limits::PAGE_ROWS_MAX),
+    }
 }
 
 /// Some rows of a listing.

@@ -62,6 +62,7 @@ impl LockService for Node {
     }
 
     async fn query(&self, query: Query, freshness: Freshness) -> Result<QueryReply, ServiceError> {
+        validate::query(&query)?;
         match freshness {
             Freshness::Stale => Ok(self.core.consensus.machine(|machine| machine.query(&query))),
             Freshness::Linearizable => {
@@ -76,6 +77,7 @@ impl LockService for Node {
     }
 
     async fn subscribe(&self, subscription: Subscription) -> Result<Events, ServiceError> {
+        validate::scope(&subscription.scope)?;
         if let Some(of) = subscription.cluster_id {
             let here = self.core.consensus.cluster_id().borrow().ok_or_else(|| self.not_sent(NotSent::NoLeader))?;
             if of != here {

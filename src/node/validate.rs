@@ -2,10 +2,10 @@
 
 use crate::limits;
 use crate::model::{
-    Access, Alter, Alteration, Command, DocumentCommand, Invalid, LeaseRequestId, Manage, Managing, Metadata, Mode,
-    Patience, TakeLease,
+    Access, Alter, Alteration, Command, DocumentCommand, Invalid, LeaseRequestId, ListFilter, Manage, Managing,
+    Metadata, Mode, Patience, Query, TakeLease, WhichPings,
 };
-use crate::service::{Call, ServiceError};
+use crate::service::{Call, Scope, ServiceError};
 
 /// Refuses a call whose values are out of bounds, with the field, the bound and the value.
 pub(super) fn check(call: &Call) -> Result<(), ServiceError> {
@@ -63,6 +63,42 @@ pub(super) fn check(call: &Call) -> Result<(), ServiceError> {
     Ok(())
 }
 
+/// Refuses a query whose texts are out of bounds.
+pub(super) fn query(query: &Query) -> Result<(), ServiceError> {
+    match query {
+        Query::List(ListFilter { prefix, .. }) => text("prefix", prefix, limits::LOCK_NAME_BYTES_MAX),
+        Query::Pings { which: WhichPings::Of(process) | WhichPings::After(Some(process)), .. } => {
+            text("process", process, limits::METADATA_BYTES_MAX)
+        }
+        Query::Pings { which: WhichPings::After(None), .. }
+        | Query::Check { .. }
+        | Query::Inspect { .. }
+        | Query::Sessions { .. }
+        | Query::Claim { .. }
+        | Query::Totals
+        | Query::Explain(_)
+        | Query::History { .. }
+        | Query::Tokens { .. }
+        | Query::Documents { .. }
+        | Query::WouldBreak { .. } => Ok(()),
+    }
+}
+
+/// Refuses a subscription whose texts are out of bounds.
+pub(super) fn scope(scope: &Scope) -> Result<(), ServiceError> {
+    match scope {
+        Scope::Namespace { prefix, .. } => text("prefix", prefix, limits::LOCK_NAME_BYTES_MAX),
+        Scope::Session(_) | Scope::SessionEnd(_) | Scope::Holds(_) => Ok(()),
+    }
+}
+
+fn text(field: &str, text: &str, bytes_max: usize) -> Result<(), ServiceError> {
+    if text.len() <= bytes_max {
+        return Ok(());
+    }
+    Err(Invalid::new(field, format!("at most {bytes_max} bytes"), format!("{} bytes", text.len())).into())
+}
+
 /// Whether it is one that a node makes for itself, and nobody may pass on.
 pub(super) fn only_nodes_make(command: &Command) -> bool {
     matches!(
@@ -117,9 +153,41 @@ fn wait(patience: Patience) -> Result<(), ServiceError> {
 mod tests {
     use super::*;
     use crate::model::{
-        Acquire, DocumentId, Extras, Fairness, FencingToken, Grab, Handle, Instance, LockKey, LockName, LockValue,
-        Namespace, OnDeadlock, OpenSession, Owner, Parent, RequestId, SessionId,
+        Acquire, DocumentId, Extras, Fairness, FencingToken, Grab, Handle, Instance, ListShow, LockKey, LockName,
+        LockValue, Namespace, OnDeadlock, OpenSession, Owner, Parent, RequestId, SessionId,
     };
+
+    /// The prefix of a list or a subscription, and a process, are refused beyond their bounds, with the field and the bound.
+    #[test]
+    fn long_texts_of_queries_are_refused() {
+        let list = |bytes: usize| {
+            super::query(&Query::List(ListFilter {
+                namespace: Namespace::default(),
+                prefix: "x".repeat(bytes),
+                show: ListShow::All,
+                older_than_ms: 0,
+                after: None,
+                rows: 0,
+            }))
+        };
+        let watch = |bytes: usize| {
+            super::scope(&Scope::Namespace { namespace: Namespace::default(), prefix: "x".repeat(bytes) })
+        };
+        let ping = |bytes: usize| {
+            let which = WhichPings::Of("x".repeat(bytes).into());
+            super::query(&Query::Pings { namespace: Namespace::default(), which, rows: 0 })
+        };
+        let checks: [(&dyn Fn(usize) -> Result<(), ServiceError>, usize, &str); 3] = [
+            (&list, limits::LOCK_NAME_BYTES_MAX, "prefix"),
+            (&watch, limits::LOCK_NAME_BYTES_MAX, "prefix"),
+            (&ping, limits::METADATA_BYTES_MAX, "process"),
+        ];
+        for (check, most, field) in checks {
+            assert_eq!(check(most), Ok(()));
+            let refused = check(most + 1).expect_err("too long").to_string();
+            assert!(refused.contains(field) && refused.contains(&most.to_string()), "{refused}");
+        }
+    }
 
     fn acquire(access: Access) -> Acquire {
         Acquire {

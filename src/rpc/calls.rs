@@ -7,10 +7,12 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 
-use super::convert::{Wire, call, error_to_status, hold_ended, namespace, proven, reply_to_answer};
+use super::convert::{Wire, call, error_to_status, hold_ended, namespace, proven, reply_to_answer, required};
 use super::pb;
+use super::pb::acquire_request::Holder;
 use super::pb::command::Command as Asked;
 use super::pb::renewal::Target;
+use super::pb::{refresh_request, release_request};
 use super::tasks::Tasks;
 use crate::client::{Retry, default_ttl_ms, submit_and_wait};
 use crate::clock::{Clock, SystemClock};
@@ -41,6 +43,29 @@ pub(super) struct Calls<S> {
 
 fn status(error: ServiceError) -> Status {
     error_to_status(&error)
+}
+
+fn refused(invalid: Invalid) -> Status {
+    status(ServiceError::Invalid(invalid))
+}
+
+/// Refuses a field that only an acquire in a session has.
+fn only_in_a_session(field: &str, is_set: bool) -> Result<(), Status> {
+    if is_set { Err(refused(Invalid::new(field, "absent for a lease", "a value"))) } else { Ok(()) }
+}
+
+/// Refuses a field that only a lease has.
+fn only_for_a_lease(field: &str, is_set: bool) -> Result<(), Status> {
+    if is_set { Err(refused(Invalid::new(field, "absent in a session", "a value"))) } else { Ok(()) }
+}
+
+/// The namespace of a session's lock. A call that names another one than the session's is refused.
+fn of_session(session: &pb::SessionProof, asked: &str) -> Result<String, Status> {
+    let own = namespace(&session.namespace).map_err(refused)?;
+    if asked.is_empty() || asked == own.as_str() {
+        return Ok(own.to_string());
+    }
+    Err(refused(Invalid::new("namespace", format!("that of the session, {own}"), asked)))
 }
 
 impl<S: LockService> Calls<S> {
@@ -74,7 +99,7 @@ impl<S: LockService> Calls<S> {
         if asked.ttl_ms == 0 {
             asked.ttl_ms = default_ttl_ms(self.service.status().await.map_err(status)?.ttl_ms_min);
         }
-        let namespace = namespace(&asked.namespace).map_err(|invalid| status(invalid.into()))?.to_string();
+        let namespace = namespace(&asked.namespace).map_err(refused)?.to_string();
         let handle = asked.handle.clone();
         let reply = self.decided(read(Asked::OpenSession(asked))?).await?;
         let Outcome::Opened { session, ttl_ms, deadline } = reply.outcome else { return Err(unexpected(&reply)) };
@@ -88,22 +113,35 @@ impl<S: LockService> Calls<S> {
         })
     }
 
-    /// Gives a lock back, under a number that is drawn where the caller names none.
-    pub(super) async fn release(&self, mut asked: pb::Release) -> Result<pb::Reply, Status> {
-        asked.request = self.numbered(asked.request).await?;
-        self.answered(Asked::Release(asked)).await
+    /// Renews a session.
+    pub(super) async fn keep_alive(&self, asked: pb::KeepAliveRequest) -> Result<pb::KeepAliveReply, Status> {
+        let session = required("session", asked.session).map_err(refused)?;
+        self.renewed(Target::Session(session), asked.attempt, None).await
     }
 
-    pub(super) async fn keep_alive(&self, mut asked: pb::Renewal) -> Result<pb::KeepAliveReply, Status> {
-        let (lease_ms, held) = match &mut asked.target {
-            Some(Target::Lease(lease)) => (Some(&mut lease.lease_ms), None),
-            Some(Target::Hold(hold)) => (Some(&mut hold.lease_ms), Some(hold.token)),
-            Some(Target::Session(_)) | None => (None, None),
+    /// Renews the lease of a hold.
+    pub(super) async fn refresh(&self, asked: pb::RefreshRequest) -> Result<pb::KeepAliveReply, Status> {
+        let pb::RefreshRequest { holder, namespace, lock, token, lease_ms, attempt } = asked;
+        let lease_ms = if lease_ms == 0 { limits::TTL_MS_DEFAULT_MIN } else { lease_ms };
+        let (target, held) = match required("holder", holder).map_err(refused)? {
+            refresh_request::Holder::Session(session) => {
+                let lock = Some(pb::LockKey { namespace: of_session(&session, &namespace)?, name: lock });
+                let hold = pb::HoldTarget { lock, session: Some(session), token, lease_ms };
+                (Target::Hold(hold), Some(token))
+            }
+            refresh_request::Holder::Handle(handle) => {
+                only_in_a_session("token", token != 0)?;
+                let lock = Some(pb::LockKey { namespace, name: lock });
+                (Target::Lease(pb::LeaseTarget { lock, handle, lease_ms }), None)
+            }
         };
-        if let Some(lease_ms @ 0) = lease_ms {
-            *lease_ms = limits::TTL_MS_DEFAULT_MIN;
-        }
-        let renewal = RenewalCall::from_wire("renewal", asked).map_err(|invalid| status(invalid.into()))?;
+        self.renewed(target, attempt, held).await
+    }
+
+    /// Renews a session or a hold. A session's hold keeps the token that the caller names.
+    async fn renewed(&self, target: Target, attempt: u64, held: Option<u64>) -> Result<pb::KeepAliveReply, Status> {
+        let asked = pb::Renewal { target: Some(target), attempt };
+        let renewal = RenewalCall::from_wire("renewal", asked).map_err(refused)?;
         let mut replies = self.service.renew(vec![renewal]).await.map_err(status)?;
         let unanswered = || status(ServiceError::Internal("a renewal was not answered".to_owned()));
         let reply = replies.pop().ok_or_else(unanswered)?;
@@ -118,6 +156,27 @@ impl<S: LockService> Calls<S> {
         })
     }
 
+    /// Releases a lock of a session, under a number that is drawn where the caller names none, or a lease.
+    pub(super) async fn release(&self, asked: pb::ReleaseRequest) -> Result<pb::Reply, Status> {
+        let pb::ReleaseRequest { holder, namespace, lock, token, request, age_ms, since_ms } = asked;
+        let asked = match required("holder", holder).map_err(refused)? {
+            release_request::Holder::Session(session) => {
+                of_session(&session, &namespace)?;
+                only_for_a_lease("age_ms", age_ms != 0)?;
+                only_for_a_lease("since_ms", since_ms.is_some())?;
+                let request = self.numbered(&request).await?;
+                Asked::Release(pb::Release { session: Some(session), request, answered_below: 0, lock, token })
+            }
+            release_request::Holder::Handle(handle) => {
+                only_in_a_session("token", token != 0)?;
+                only_in_a_session("request", !request.is_empty())?;
+                let lock = Some(pb::LockKey { namespace, name: lock });
+                Asked::DropLease(pb::DropLease { lock, handle, age_ms, since_ms })
+            }
+        };
+        self.answered(asked).await
+    }
+
     /// What a command comes to, at once. A refusal is the call's error.
     pub(super) async fn answered(&self, asked: Asked) -> Result<pb::Reply, Status> {
         Ok(self.decided(read(asked)?).await?.to_wire())
@@ -127,7 +186,7 @@ impl<S: LockService> Calls<S> {
     pub(super) async fn submit(&self, asked: Asked) -> Result<pb::Reply, Status> {
         if let Asked::Attach(_) = &asked {
             let invalid = Invalid::new("command", "one that needs no stream", "attach");
-            return Err(status(invalid.into()));
+            return Err(refused(invalid));
         }
         Ok(self.service.submit(read(asked)?).await.map_err(status)?.to_wire())
     }
@@ -139,58 +198,84 @@ impl<S: LockService> Calls<S> {
         Ok(reply)
     }
 
-    /// The number of a session's request; one that is drawn where the caller names none.
-    async fn numbered(&self, request: u64) -> Result<u64, Status> {
-        match request {
-            0 => self.draw().await.map_err(status),
-            own if own < limits::OWN_REQUESTS_MIN => Ok(own),
-            other => {
-                let bound = format!("a number below {}", limits::OWN_REQUESTS_MIN);
-                Err(status(Invalid::new("request", bound, other).into()))
+    /// The number of a session's request; a drawn one if the caller names none.
+    async fn numbered(&self, request: &str) -> Result<u64, Status> {
+        if request.is_empty() {
+            return self.draw().await.map_err(status);
+        }
+        let number = request.parse().ok().filter(|number| (1..limits::OWN_REQUESTS_MIN).contains(number));
+        number.ok_or_else(|| {
+            let bound = format!("a decimal number from 1 to {}", limits::OWN_REQUESTS_MIN - 1);
+            refused(Invalid::new("request", bound, request))
+        })
+    }
+
+    /// Acquires a lock, in a session or as a lease, and waits for it.
+    pub(super) async fn acquire(
+        &self,
+        asked: pb::AcquireRequest,
+        stopped: impl Future<Output = ()>,
+    ) -> Result<pb::AcquireReply, Status> {
+        let named = !asked.request.is_empty();
+        match required("holder", asked.holder.clone()).map_err(refused)? {
+            Holder::Session(session) => {
+                let asked = self.in_session(session, asked).await?;
+                let request = asked.request.to_string();
+                let reply = self.held(read(Asked::Acquire(asked))?, named, stopped).await?;
+                Ok(pb::AcquireReply { request, ..reply })
+            }
+            Holder::Handle(handle) => {
+                let asked = self.as_lease(handle, asked)?;
+                let (request, handle) = (asked.take.clone(), asked.handle.clone());
+                let reply = self.held(read(Asked::TakeLease(asked))?, named, stopped).await?;
+                Ok(pb::AcquireReply { request, handle, ..reply })
             }
         }
     }
 
-    /// Takes a lock in a session, and waits for it.
-    pub(super) async fn acquire(
-        &self,
-        mut asked: pb::Acquire,
-        stopped: impl Future<Output = ()>,
-    ) -> Result<pb::AcquireReply, Status> {
-        if !asked.others.is_empty() {
-            return Err(status(Invalid::new("others", "none in this call", asked.others.len()).into()));
-        }
-        let named = asked.request != 0;
-        asked.request = self.numbered(asked.request).await?;
-        let request = asked.request;
-        let reply = self.held(read(Asked::Acquire(asked))?, named, stopped).await?;
-        Ok(pb::AcquireReply { request, ..reply })
+    /// The command of an acquire in a session, with a number if the caller names none.
+    async fn in_session(&self, session: pb::SessionProof, asked: pb::AcquireRequest) -> Result<pb::Acquire, Status> {
+        of_session(&session, &asked.namespace)?;
+        only_for_a_lease("age_ms", asked.age_ms != 0)?;
+        only_for_a_lease("since_ms", asked.since_ms.is_some())?;
+        Ok(pb::Acquire {
+            session: Some(session),
+            request: self.numbered(&asked.request).await?,
+            answered_below: 0,
+            lock: asked.lock,
+            mode: asked.mode,
+            limit: asked.limit,
+            others: Vec::new(),
+            owner: asked.owner,
+            wait_ms: asked.wait_ms,
+            metadata: asked.metadata,
+            lease_ms: asked.lease_ms,
+            extras: asked.extras,
+        })
     }
 
-    /// Takes a lease, with what the caller left out, and waits for it.
-    pub(super) async fn take(
-        &self,
-        mut asked: pb::TakeLease,
-        stopped: impl Future<Output = ()>,
-    ) -> Result<pb::AcquireReply, Status> {
-        let named = !asked.take.is_empty();
-        if asked.handle.is_empty() && named {
-            let invalid = Invalid::new("handle", "set where `take` is: a retry needs both", "nothing");
-            return Err(status(invalid.into()));
+    /// The command of an acquire as a lease, with what the caller left out.
+    fn as_lease(&self, handle: String, asked: pb::AcquireRequest) -> Result<pb::TakeLease, Status> {
+        only_in_a_session("owner", asked.owner.is_some())?;
+        only_in_a_session("extras", asked.extras.is_some())?;
+        if handle.is_empty() && !asked.request.is_empty() {
+            let invalid = Invalid::new("handle", "set where `request` is: a retry needs both", "nothing");
+            return Err(refused(invalid));
         }
-        if asked.handle.is_empty() {
-            asked.handle = Handle::from_random(self.clock.random_u128()).reveal().to_owned();
-        }
-        if !named {
-            asked.take = LeaseRequestId::from_random(self.clock.random_u128()).to_wire();
-        }
-        if asked.lease_ms == 0 {
-            asked.lease_ms = limits::TTL_MS_DEFAULT_MIN;
-        }
-        asked.wait_ms.get_or_insert(0);
-        let lease = Some(pb::LeaseProof { take: asked.take.clone(), handle: asked.handle.clone() });
-        let reply = self.held(read(Asked::TakeLease(asked))?, named, stopped).await?;
-        Ok(pb::AcquireReply { lease, ..reply })
+        let drawn = || LeaseRequestId::from_random(self.clock.random_u128()).to_wire();
+        let secret = || Handle::from_random(self.clock.random_u128()).reveal().to_owned();
+        Ok(pb::TakeLease {
+            lock: Some(pb::LockKey { namespace: asked.namespace, name: asked.lock }),
+            take: if asked.request.is_empty() { drawn() } else { asked.request },
+            handle: if handle.is_empty() { secret() } else { handle },
+            mode: asked.mode,
+            limit: asked.limit,
+            lease_ms: asked.lease_ms.unwrap_or(limits::TTL_MS_DEFAULT_MIN),
+            wait_ms: asked.wait_ms.or(Some(0)),
+            metadata: asked.metadata,
+            age_ms: asked.age_ms,
+            since_ms: asked.since_ms,
+        })
     }
 
     /// Takes what is asked for, and waits for it until `stopped` says that the node stops. The answer lacks what names the request.
@@ -273,7 +358,7 @@ fn may_have_happened(answer: &Result<Reply, ServiceError>) -> bool {
 
 /// A command as a call of its own, which shows its session's proof.
 fn read(asked: Asked) -> Result<Call, Status> {
-    call(pb::Command { command: Some(asked) }, proven).map_err(|invalid| status(invalid.into()))
+    call(pb::Command { command: Some(asked) }, proven).map_err(refused)
 }
 
 /// What an acquire or a take claims, and the call that gives it up.
@@ -360,10 +445,10 @@ mod tests {
     use super::*;
     use crate::rpc::fake::Fake;
 
-    fn asked(lock: &str, request: u64) -> pb::Acquire {
+    fn asked(lock: &str, request: &str) -> pb::AcquireRequest {
         let (id, handle) = (crate::rpc::fake::SESSION, "secret".to_owned());
-        let session = Some(pb::SessionProof { id, handle, namespace: String::new() });
-        pb::Acquire { lock: lock.to_owned(), session, request, ..Default::default() }
+        let holder = Some(Holder::Session(pb::SessionProof { id, handle, namespace: String::new() }));
+        pb::AcquireRequest { holder, lock: lock.to_owned(), request: request.to_owned(), ..Default::default() }
     }
 
     /// A call that ends while it waits gives its claim up, also where the grant is there already and the call was not looked at
@@ -373,7 +458,7 @@ mod tests {
         for granted in [false, true] {
             let (service, mut asks) = Fake::new();
             let calls = Calls::new(service.clone(), Tasks::default(), 1);
-            let mut waits = Box::pin(calls.acquire(asked("busy", 3), pending()));
+            let mut waits = Box::pin(calls.acquire(asked("busy", "3"), pending()));
             assert!(waits.as_mut().now_or_never().is_none(), "queued");
             assert!(matches!(asks.recv().await.expect("asked").command, Command::Acquire(_)));
             if granted {
@@ -384,8 +469,8 @@ mod tests {
             let cancel = tokio::time::timeout(longest, asks.recv()).await.expect("cancelled").expect("asked").command;
             assert!(matches!(cancel, Command::Cancel { request } if request.number == 3), "{cancel:?}");
 
-            let got = calls.acquire(asked("free", 4), pending()).await.expect("granted");
-            assert_eq!(got.request, 4);
+            let got = calls.acquire(asked("free", "4"), pending()).await.expect("granted");
+            assert_eq!(got.request, "4");
             assert!(matches!(asks.recv().await.expect("asked").command, Command::Acquire(_)));
             assert!(asks.try_recv().is_err(), "an answered call cancels nothing");
         }
@@ -413,7 +498,7 @@ mod tests {
     async fn a_call_that_never_arrived_cancels_nothing() {
         let (service, mut asks) = Fake::new();
         let calls = Calls::new(service, Tasks::default(), 1);
-        let status = calls.acquire(asked("forbidden", 3), pending()).await.expect_err("turned away");
+        let status = calls.acquire(asked("forbidden", "3"), pending()).await.expect_err("turned away");
         assert_eq!(status.code(), tonic::Code::PermissionDenied, "{status:?}");
         assert!(matches!(asks.recv().await.expect("asked").command, Command::Acquire(_)));
         tokio::task::yield_now().await;
@@ -426,7 +511,7 @@ mod tests {
     async fn a_request_with_a_name_keeps_its_place_where_the_node_stops() {
         let (service, mut asks) = Fake::new();
         let calls = Calls::new(service, Tasks::default(), 1);
-        for (request, cancelled) in [(3, false), (0, true)] {
+        for (request, cancelled) in [("3", false), ("", true)] {
             // Whichever of the two is looked at first, the call has asked before it ends.
             let stopped = async {
                 tokio::task::yield_now().await;
@@ -446,14 +531,14 @@ mod tests {
     async fn waits_within_calls_are_bounded() {
         let (service, _asks) = Fake::new();
         let calls = Calls { claims: Arc::new(Semaphore::new(1)), ..Calls::new(service, Tasks::default(), 1) };
-        let mut waits = Box::pin(calls.acquire(asked("busy", 1), pending()));
+        let mut waits = Box::pin(calls.acquire(asked("busy", "1"), pending()));
         assert!(waits.as_mut().now_or_never().is_none(), "queued");
-        let status = calls.acquire(asked("free", 2), pending()).await.expect_err("one too many");
+        let status = calls.acquire(asked("free", "2"), pending()).await.expect_err("one too many");
         assert_eq!(status.code(), tonic::Code::ResourceExhausted, "{status:?}");
         drop(waits);
         let longest = std::time::Duration::from_millis(limits::REQUEST_MS_DEFAULT);
         let cancelled = tokio::time::timeout(longest, calls.claims.acquire()).await;
         drop(cancelled.expect("the cancel is answered").expect("open"));
-        calls.acquire(asked("free", 3), pending()).await.expect("there is a place again");
+        calls.acquire(asked("free", "3"), pending()).await.expect("there is a place again");
     }
 }

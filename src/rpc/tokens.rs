@@ -6,13 +6,26 @@ use futures_util::{Stream, stream};
 use tokio::sync::watch;
 use tonic::Status;
 
-use super::convert::error_to_status;
+use super::convert::{Wire, error_to_status};
 use super::pb;
-use crate::model::{LockKey, Query, QueryResult, ValidTokens};
+use crate::model::{FencingToken, LockKey, Query, QueryResult, TokenChange, ValidTokens};
 use crate::service::{Events, Freshness, LockService, Scope, ServiceError, Subscription};
 
 /// What a call of `WatchTokens` answers.
 pub(super) type TokenStream = Pin<Box<dyn Stream<Item = Result<pb::TokensReply, Status>> + Send>>;
+
+/// One frame of the stream: all valid tokens, or those that changed.
+fn reply(follower: &ValidTokens, all: bool, valid: &[FencingToken], ended: &[FencingToken]) -> pb::TokensReply {
+    let numbers = |tokens: &[FencingToken]| tokens.iter().map(|token| token.as_u64()).collect();
+    pb::TokensReply {
+        seen: follower.seen.to_wire(),
+        all,
+        valid: numbers(valid),
+        ended: numbers(ended),
+        floor: follower.floor().as_u64(),
+        next: follower.next.as_u64(),
+    }
+}
 
 /// One running stream.
 struct Following<S> {
@@ -47,7 +60,8 @@ impl<S: LockService> Following<S> {
             match events.next().await {
                 Ok(event) => {
                     if let Some(change) = valid.follow(&event) {
-                        return Ok(pb::TokensReply::of_change(valid, change));
+                        let TokenChange { granted, ended } = change;
+                        return Ok(reply(valid, false, granted.as_slice(), ended.as_slice()));
                     }
                 }
                 Err(ServiceError::EventsMissed { .. }) => self.told = None,
@@ -64,7 +78,8 @@ impl<S: LockService> Following<S> {
         let QueryResult::Tokens(valid) = self.service.query(query, Freshness::Linearizable).await?.answer else {
             return Err(ServiceError::Internal("the service answered another question".into()));
         };
-        let reply = pb::TokensReply::of_all(&valid);
+        let all: Vec<_> = valid.tokens.iter().copied().collect();
+        let reply = reply(&valid, true, &all, &[]);
         self.told = Some((valid, events));
         Ok(reply)
     }

@@ -11,9 +11,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::calls::Calls;
-use super::convert::{Question, Wire, error_to_status, required, subscription};
+use super::convert::{Question, Wire, error_to_status, required};
 use super::pb;
 use super::pb::command::Command as Asked;
+use super::pb::query_request::Query as AskedQuery;
 use super::session::{Outgoing, SessionStream};
 use super::tasks::Tasks;
 use super::tokens::{TokenStream, token_stream};
@@ -47,6 +48,18 @@ impl<S: LockService> Locks<S> {
             _ = stop.wait_for(|stopped| *stopped) => Err(ServiceError::Stopping),
         };
         answered.map_err(|error| error_to_status(&error))
+    }
+
+    /// Answers a question as of now.
+    async fn answered(&self, query: AskedQuery) -> Answers<pb::QueryReply> {
+        self.questioned(pb::QueryRequest { query: Some(query), ..Default::default() }).await
+    }
+
+    async fn questioned(&self, asked: pb::QueryRequest) -> Answers<pb::QueryReply> {
+        let question = Question::from_wire("question", asked);
+        let Question { query, freshness } = question.map_err(refused)?;
+        let answered = self.service.query(query, freshness).await.map_err(|error| error_to_status(&error))?;
+        Ok(Response::new(answered.to_wire()))
     }
 
     /// The state of a lock as soon as it is free, or when the time is over. It is looked at again only after something happened
@@ -133,15 +146,19 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
         self.calls.open(request.into_inner()).await.map(Response::new)
     }
 
-    async fn keep_alive(&self, request: Request<pb::Renewal>) -> Answers<pb::KeepAliveReply> {
+    async fn keep_alive(&self, request: Request<pb::KeepAliveRequest>) -> Answers<pb::KeepAliveReply> {
         self.calls.keep_alive(request.into_inner()).await.map(Response::new)
     }
 
-    async fn acquire(&self, request: Request<pb::Acquire>) -> Answers<pb::AcquireReply> {
+    async fn acquire(&self, request: Request<pb::AcquireRequest>) -> Answers<pb::AcquireReply> {
         self.calls.acquire(request.into_inner(), stopped(self.stop.clone())).await.map(Response::new)
     }
 
-    async fn release(&self, request: Request<pb::Release>) -> Answers<pb::Reply> {
+    async fn refresh(&self, request: Request<pb::RefreshRequest>) -> Answers<pb::KeepAliveReply> {
+        self.calls.refresh(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn release(&self, request: Request<pb::ReleaseRequest>) -> Answers<pb::Reply> {
         self.calls.release(request.into_inner()).await.map(Response::new)
     }
 
@@ -149,12 +166,20 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
         self.calls.answered(Asked::CloseSession(request.into_inner())).await.map(Response::new)
     }
 
-    async fn take_lease(&self, request: Request<pb::TakeLease>) -> Answers<pb::AcquireReply> {
-        self.calls.take(request.into_inner(), stopped(self.stop.clone())).await.map(Response::new)
+    async fn check(&self, request: Request<pb::TokenOf>) -> Answers<pb::QueryReply> {
+        self.answered(AskedQuery::Check(request.into_inner())).await
     }
 
-    async fn drop_lease(&self, request: Request<pb::DropLease>) -> Answers<pb::Reply> {
-        self.calls.answered(Asked::DropLease(request.into_inner())).await.map(Response::new)
+    async fn inspect(&self, request: Request<pb::LockKey>) -> Answers<pb::QueryReply> {
+        self.answered(AskedQuery::Inspect(request.into_inner())).await
+    }
+
+    async fn list(&self, request: Request<pb::ListFilter>) -> Answers<pb::QueryReply> {
+        self.answered(AskedQuery::List(request.into_inner())).await
+    }
+
+    async fn explain(&self, request: Request<pb::About>) -> Answers<pb::QueryReply> {
+        self.answered(AskedQuery::Explain(request.into_inner())).await
     }
 
     async fn submit(&self, request: Request<pb::Command>) -> Answers<pb::Reply> {
@@ -175,10 +200,7 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
     }
 
     async fn query(&self, request: Request<pb::QueryRequest>) -> Answers<pb::QueryReply> {
-        let question = Question::from_wire("question", request.into_inner()).and_then(Question::bounded);
-        let Question { query, freshness } = question.map_err(refused)?;
-        let answered = self.service.query(query, freshness).await.map_err(|error| error_to_status(&error))?;
-        Ok(Response::new(answered.to_wire()))
+        self.questioned(request.into_inner()).await
     }
 
     async fn watch_tokens(&self, request: Request<pb::WatchTokensRequest>) -> Answers<Self::WatchTokensStream> {
@@ -187,7 +209,7 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
     }
 
     async fn watch(&self, request: Request<pb::WatchRequest>) -> Answers<Self::WatchStream> {
-        let subscription = subscription(request.into_inner()).map_err(refused)?;
+        let subscription = Subscription::from_wire("watch", request.into_inner()).map_err(refused)?;
         let events = self.until_stopped(self.service.subscribe(subscription)).await?;
         Ok(Response::new(event_stream(events, self.stop.clone())))
     }

@@ -4,7 +4,8 @@ use std::future::Future;
 
 use lockkeeper::rpc::pb;
 use lockkeeper::rpc::pb::locks_client::LocksClient;
-use lockkeeper::rpc::pb::renewal::Target;
+use lockkeeper::rpc::pb::query_request::Query;
+use lockkeeper::rpc::pb::{acquire_request, refresh_request, release_request};
 use lockkeeper::service::LockService;
 use lockkeeper::testing::Cluster;
 use tonic::transport::{Channel, Endpoint};
@@ -47,101 +48,66 @@ async fn opened(locks: &Locks) -> pb::SessionProof {
     answered(open).await.expect("opened").session.expect("its proof")
 }
 
-/// What takes a lock: a session by its proof, or a lease by its handle.
+/// What holds a lock: a session by its proof, or a lease by its handle.
 #[derive(Clone)]
 enum Holder {
     Session(pb::SessionProof),
     Lease(String),
 }
 
-/// An acquire of either.
-#[derive(Clone)]
-enum Wanted {
-    Session(pb::Acquire),
-    Lease(pb::TakeLease),
+fn shared() -> Option<pb::Mode> {
+    Some(pb::Mode { how: Some(pb::mode::How::Shared(pb::Empty {})) })
 }
 
-impl Wanted {
-    /// Under this number in a session, or this id for a lease.
-    fn request(mut self, name: &str) -> Self {
-        match &mut self {
-            Wanted::Session(asked) => asked.request = name.parse().expect("a number"),
-            Wanted::Lease(asked) => asked.take = name.to_owned(),
-        }
-        self
-    }
-
-    fn lease_ms(mut self, lease_ms: u64) -> Self {
-        match &mut self {
-            Wanted::Session(asked) => asked.lease_ms = Some(lease_ms),
-            Wanted::Lease(asked) => asked.lease_ms = lease_ms,
-        }
-        self
-    }
-
-    fn shared(mut self) -> Self {
-        let mode = Some(pb::Mode { how: Some(pb::mode::How::Shared(pb::Empty {})) });
-        match &mut self {
-            Wanted::Session(asked) => asked.mode = mode,
-            Wanted::Lease(asked) => asked.mode = mode,
-        }
-        self
-    }
+fn key(lock: &str) -> pb::LockKey {
+    pb::LockKey { namespace: String::new(), name: lock.to_owned() }
 }
 
-fn key(lock: &str) -> Option<pb::LockKey> {
-    Some(pb::LockKey { namespace: String::new(), name: lock.to_owned() })
+fn wanted(lock: &str, holder: &Holder, wait_ms: Option<u64>) -> pb::AcquireRequest {
+    let holder = Some(match holder.clone() {
+        Holder::Session(session) => acquire_request::Holder::Session(session),
+        Holder::Lease(handle) => acquire_request::Holder::Handle(handle),
+    });
+    pb::AcquireRequest { holder, lock: lock.to_owned(), wait_ms, ..Default::default() }
 }
 
-fn wanted(lock: &str, holder: &Holder, wait_ms: Option<u64>) -> Wanted {
-    match holder.clone() {
-        Holder::Session(session) => {
-            let (session, lock) = (Some(session), lock.to_owned());
-            Wanted::Session(pb::Acquire { session, lock, wait_ms, ..Default::default() })
-        }
-        Holder::Lease(handle) => {
-            Wanted::Lease(pb::TakeLease { lock: key(lock), handle, wait_ms, ..Default::default() })
-        }
-    }
+/// The acquire under this identity, with which it may be repeated.
+fn named(asked: pb::AcquireRequest, request: &str) -> pb::AcquireRequest {
+    pb::AcquireRequest { request: request.to_owned(), ..asked }
 }
 
 fn lease(handle: &str) -> Holder {
     Holder::Lease(handle.to_owned())
 }
 
-async fn acquired(locks: &Locks, asked: Wanted) -> Result<pb::AcquireReply, Status> {
+async fn acquired(locks: &Locks, asked: pb::AcquireRequest) -> Result<pb::AcquireReply, Status> {
     answered(|| {
         let (mut locks, asked) = (locks.clone(), asked.clone());
-        async move {
-            match asked {
-                Wanted::Session(asked) => locks.acquire(asked).await,
-                Wanted::Lease(asked) => locks.take_lease(asked).await,
-            }
-        }
+        async move { locks.acquire(asked).await }
     })
     .await
 }
 
 /// A call on its way, which ends when its handle is aborted.
-fn waiting(locks: &Locks, asked: Wanted) -> tokio::task::JoinHandle<Result<pb::AcquireReply, Status>> {
+fn waiting(locks: &Locks, asked: pb::AcquireRequest) -> tokio::task::JoinHandle<Result<pb::AcquireReply, Status>> {
     let locks = locks.clone();
     tokio::spawn(async move { acquired(&locks, asked).await })
 }
 
-/// How often the lock is still entered after it was given back.
+fn release_of(lock: &str, holder: &Holder, token: u64) -> pb::ReleaseRequest {
+    let (holder, token) = match holder.clone() {
+        Holder::Session(session) => (release_request::Holder::Session(session), token),
+        Holder::Lease(handle) => (release_request::Holder::Handle(handle), 0),
+    };
+    pb::ReleaseRequest { holder: Some(holder), lock: lock.to_owned(), token, ..Default::default() }
+}
+
+/// How often the lock is still entered after its release.
 async fn released(locks: &Locks, lock: &str, holder: &Holder, token: u64) -> Result<u32, Status> {
+    let asked = release_of(lock, holder, token);
     let reply = answered(|| {
-        let (mut locks, holder, lock) = (locks.clone(), holder.clone(), lock.to_owned());
-        async move {
-            match holder {
-                Holder::Session(session) => {
-                    locks.release(pb::Release { session: Some(session), lock, token, ..Default::default() }).await
-                }
-                Holder::Lease(handle) => {
-                    locks.drop_lease(pb::DropLease { lock: key(&lock), handle, ..Default::default() }).await
-                }
-            }
-        }
+        let (mut locks, asked) = (locks.clone(), asked.clone());
+        async move { locks.release(asked).await }
     });
     match reply.await?.outcome {
         Some(pb::reply::Outcome::Released(pb::Released { left })) => Ok(left),
@@ -150,11 +116,9 @@ async fn released(locks: &Locks, lock: &str, holder: &Holder, token: u64) -> Res
 }
 
 async fn shown(locks: &Locks, lock: &str) -> pb::LockView {
-    let query = key(lock).map(pb::query_request::Query::Inspect);
-    let asked = pb::QueryRequest { freshness: 0, query };
     let reply = answered(|| {
-        let (mut locks, asked) = (locks.clone(), asked.clone());
-        async move { locks.query(asked).await }
+        let (mut locks, asked) = (locks.clone(), key(lock));
+        async move { locks.inspect(asked).await }
     });
     match reply.await.expect("shown").answer {
         Some(pb::query_reply::Answer::Lock(view)) => view,
@@ -200,7 +164,7 @@ async fn five_calls_are_enough() {
         assert!(!session.handle.is_empty() && session.namespace == "default" && opened.ttl_ms >= 10_000, "{opened:?}");
         assert_eq!(opened.valid_ms, 99 * (opened.deadline_ms - opened.stamp_ms) / 100);
 
-        let kept = pb::Renewal { target: Some(Target::Session(session.clone())), attempt: 0 };
+        let kept = pb::KeepAliveRequest { session: Some(session.clone()), attempt: 0 };
         let alive = || {
             let (mut locks, kept) = (locks.clone(), kept.clone());
             async move { locks.keep_alive(kept).await }
@@ -211,9 +175,9 @@ async fn five_calls_are_enough() {
 
         let holder = Holder::Session(session.clone());
         let got = acquired(&locks, wanted(&lock, &holder, None)).await.expect("free");
-        assert!(got.token > 0 && got.request > 0, "{got:?}");
+        assert!(got.token > 0 && !got.request.is_empty(), "{got:?}");
         assert_eq!((got.valid_ms, got.deadline_ms), (None, None), "it lasts as long as its session");
-        assert_eq!(got.lease, None, "the session's secret is not answered again");
+        assert_eq!(got.handle, "", "the session's secret is not answered again");
         let holders: Vec<_> = shown(&locks, &lock).await.holders.into_iter().map(|h| (h.session, h.token)).collect();
         assert_eq!(holders, [(Some(session.id), got.token)]);
 
@@ -249,7 +213,7 @@ async fn an_acquire_waits_within_its_call() {
         let held = acquired(&locks, wanted(&lock, &first, None)).await.expect("free");
         let in_a_session = waiting(&locks, wanted(&lock, &second, None));
         in_use(&locks, &lock, 1, 1).await;
-        let leased = wanted(&lock, &lease(""), Some(120_000)).lease_ms(40_000);
+        let leased = pb::AcquireRequest { lease_ms: Some(40_000), ..wanted(&lock, &lease(""), Some(120_000)) };
         let as_a_lease = waiting(&locks, leased);
         in_use(&locks, &lock, 1, 2).await;
 
@@ -263,8 +227,7 @@ async fn an_acquire_waits_within_its_call() {
         let valid = last.deadline_ms.expect("a lease ends") - last.stamp_ms;
         assert_eq!(valid, last.waited_ms + 40_000, "its stamp is that of the entry in which it was queued");
         assert_eq!(last.valid_ms, Some(99 * valid / 100));
-        let drawn = last.lease.expect("a drawn handle").handle;
-        released(&locks, &lock, &lease(&drawn), 0).await.expect("by its drawn handle");
+        released(&locks, &lock, &lease(&last.handle), 0).await.expect("by its drawn handle");
         in_use(&locks, &lock, 0, 0).await;
     }
 }
@@ -315,7 +278,7 @@ async fn a_cancel_that_crosses_the_answer_leaves_what_a_repeat_finds() {
     let lock = "crossed";
     for round in 1..=20_u64 {
         let held = acquired(&locks, wanted(lock, &first, None)).await.expect("free");
-        let asked = wanted(lock, &second, None).request(&round.to_string());
+        let asked = named(wanted(lock, &second, None), &round.to_string());
         let waits = waiting(&locks, asked);
         in_use(&locks, lock, 1, 1).await;
         let release = released(&locks, lock, &first, held.token);
@@ -327,7 +290,7 @@ async fn a_cancel_that_crosses_the_answer_leaves_what_a_repeat_finds() {
         };
         let (release, ()) = tokio::join!(release, cancel);
         release.expect("released");
-        match acquired(&locks, wanted(lock, &second, Some(0)).request(&round.to_string())).await {
+        match acquired(&locks, named(wanted(lock, &second, Some(0)), &round.to_string())).await {
             // Its answer was on its way, or its cancel still is.
             Ok(got) => drop(released(&locks, lock, &second, got.token).await),
             Err(status) => assert_eq!(said(&status), ("not-acquired", "retry"), "{status:?}"),
@@ -362,8 +325,7 @@ async fn the_deadline_of_the_call_leaves_nothing() {
     let mut locks = locks(2).await;
     let (first, second) = (Holder::Session(opened(&locks).await), Holder::Session(opened(&locks).await));
     let held = acquired(&locks, wanted("deadline", &first, None)).await.expect("free");
-    let Wanted::Session(asked) = wanted("deadline", &second, None) else { panic!("in a session") };
-    let mut asked = Request::new(asked);
+    let mut asked = Request::new(wanted("deadline", &second, None));
     asked.set_timeout(10 * SHORT);
     let status = locks.acquire(asked).await.expect_err("held for longer");
     assert!([Code::DeadlineExceeded, Code::Cancelled].contains(&status.code()), "{status:?}");
@@ -377,13 +339,18 @@ async fn a_repeated_request_gets_the_first_answer() {
     let (here, there) = (locks(0).await, locks(1).await);
     let session = Holder::Session(opened(&here).await);
     let id = "6f9619ff8b86d011b42d00cf4fc964ff";
-    for (lock, holder, request) in [("again", session, "1"), ("again-leased", lease("of-again"), id)] {
-        let asked = wanted(lock, &holder, Some(0)).request(request);
+    let uuid = "6f9619ff-8b86-d011-b42d-00cf4fc964fe";
+    for (lock, holder, request) in
+        [("again", session, "1"), ("again-leased", lease("of-again"), id), ("again-by-uuid", lease("of-again"), uuid)]
+    {
+        let asked = named(wanted(lock, &holder, Some(0)), request);
         let first = acquired(&here, asked.clone()).await.expect("free");
         let again = acquired(&there, asked.clone()).await.expect("answered again");
-        let named = first.lease.as_ref().map_or(first.request.to_string(), |lease| lease.take.clone());
-        assert_eq!((first.token, &*named), (again.token, request));
-        let other = acquired(&there, asked.clone().shared()).await.expect_err("another request");
+        assert_eq!((first.token, &first.request), (again.token, &again.request));
+        assert_eq!(again.request, request);
+        let other = acquired(&there, pb::AcquireRequest { mode: shared(), ..asked.clone() })
+            .await
+            .expect_err("another request");
         assert_eq!(said(&other), ("request-reused", "give_up"), "{other:?}");
         released(&here, lock, &holder, first.token).await.expect("released");
         let ended = acquired(&there, asked).await.expect_err("its hold has ended");
@@ -406,11 +373,10 @@ async fn a_request_without_a_name_is_drawn() {
     assert_eq!(drawn.len(), 24, "{drawn:?}");
 
     let leased = acquired(&clients[0], wanted("drawn-lease", &lease(""), None)).await.expect("free");
-    let drawn = leased.lease.expect("its proof");
-    let asked = wanted("drawn-lease", &lease(&drawn.handle), None).request(&drawn.take);
+    let asked = named(wanted("drawn-lease", &lease(&leased.handle), None), &leased.request);
     let again = acquired(&clients[1], asked).await.expect("answered again");
     assert_eq!(leased.token, again.token);
-    let unproven = wanted("drawn-lease", &lease(""), None).request(&drawn.take);
+    let unproven = named(wanted("drawn-lease", &lease(""), None), &leased.request);
     assert_eq!(said(&acquired(&clients[1], unproven).await.expect_err("no handle")), ("invalid", "give_up"));
 }
 
@@ -421,28 +387,92 @@ async fn a_lease_is_kept_alive() {
     let mut locks = locks(1).await;
     let session = opened(&locks).await;
     let held = Holder::Session(session.clone());
-    let hold = acquired(&locks, wanted("kept-hold", &held, None).lease_ms(30_000)).await.expect("free");
+    let asked = pb::AcquireRequest { lease_ms: Some(30_000), ..wanted("kept-hold", &held, None) };
+    let hold = acquired(&locks, asked).await.expect("free");
     let leased = acquired(&locks, wanted("kept-lease", &lease("of-the-lease"), None)).await.expect("free");
     let of_lease = |lease_ms| {
-        let handle = "of-the-lease".to_owned();
-        Target::Lease(pb::LeaseTarget { lock: key("kept-lease"), handle, lease_ms })
+        let holder = Some(refresh_request::Holder::Handle("of-the-lease".to_owned()));
+        pb::RefreshRequest { holder, lock: "kept-lease".to_owned(), lease_ms, ..Default::default() }
     };
     let of_hold = |token, lease_ms| {
-        let session = Some(session.clone());
-        Target::Hold(pb::HoldTarget { lock: key("kept-hold"), session, token, lease_ms })
+        let holder = Some(refresh_request::Holder::Session(session.clone()));
+        pb::RefreshRequest { holder, lock: "kept-hold".to_owned(), token, lease_ms, ..Default::default() }
     };
-    for (target, token, lease_ms) in [
+    for (asked, token, lease_ms) in [
         (of_lease(50_000), leased.token, 50_000),
         (of_lease(0), leased.token, 10_000),
         (of_hold(hold.token, 50_000), hold.token, 50_000),
     ] {
-        let asked = pb::Renewal { target: Some(target), attempt: 0 };
-        let reply = locks.keep_alive(asked).await.expect("kept alive").into_inner();
+        let reply = locks.refresh(asked).await.expect("renewed").into_inner();
         assert_eq!((reply.token, reply.deadline_ms), (Some(token), reply.stamp_ms + lease_ms), "{reply:?}");
         assert_eq!(reply.valid_ms, 99 * lease_ms / 100, "{reply:?}");
     }
-    let stranger = pb::Renewal { target: Some(of_hold(hold.token + 1, 50_000)), attempt: 0 };
-    assert_eq!(said(&locks.keep_alive(stranger).await.expect_err("another grant")).0, "not-held");
+    let stranger = of_hold(hold.token + 1, 50_000);
+    assert_eq!(said(&locks.refresh(stranger).await.expect_err("another grant")).0, "not-held");
+}
+
+/// A field that only a session or only a lease has is refused by its name for the other one, before anything happens; so is a call
+/// that names no holder, or another namespace than its session's.
+#[tokio::test]
+async fn a_field_of_the_other_kind_of_holder_is_refused() {
+    let mut locks = locks(2).await;
+    let session = Holder::Session(opened(&locks).await);
+    let of_session = || wanted("misplaced", &session, Some(0));
+    let of_lease = || wanted("misplaced", &lease("misplaced"), Some(0));
+    let acquires = [
+        ("holder", pb::AcquireRequest { holder: None, ..of_lease() }),
+        ("owner", pb::AcquireRequest { owner: Some("thread-1".to_owned()), ..of_lease() }),
+        ("extras", pb::AcquireRequest { extras: Some(pb::Extras::default()), ..of_lease() }),
+        ("age_ms", pb::AcquireRequest { age_ms: 1, ..of_session() }),
+        ("since_ms", pb::AcquireRequest { since_ms: Some(1), ..of_session() }),
+        ("namespace", pb::AcquireRequest { namespace: "billing".to_owned(), ..of_session() }),
+        ("request", named(of_session(), "first")),
+        ("request", named(of_session(), "0")),
+        ("take", named(of_lease(), "first")),
+    ];
+    for (field, asked) in acquires {
+        let status = locks.acquire(asked).await.expect_err(field);
+        assert_eq!(said(&status), ("invalid", "give_up"), "{field}: {status:?}");
+        assert!(status.message().starts_with(&format!("{field}: ")), "{status:?}");
+    }
+    let released = |holder| release_of("misplaced", holder, 7);
+    let releases = [
+        ("holder", pb::ReleaseRequest { holder: None, ..released(&session) }),
+        ("token", pb::ReleaseRequest { token: 7, ..released(&lease("misplaced")) }),
+        ("request", pb::ReleaseRequest { request: "1".to_owned(), ..released(&lease("misplaced")) }),
+        ("age_ms", pb::ReleaseRequest { age_ms: 1, ..released(&session) }),
+        ("since_ms", pb::ReleaseRequest { since_ms: Some(1), ..released(&session) }),
+        ("namespace", pb::ReleaseRequest { namespace: "billing".to_owned(), ..released(&session) }),
+    ];
+    for (field, asked) in releases {
+        let status = locks.release(asked).await.expect_err(field);
+        assert!(status.message().starts_with(&format!("{field}: ")), "{status:?}");
+    }
+    in_use(&locks, "misplaced", 0, 0).await;
+}
+
+/// The calls with the names of their questions answer as `Query` does.
+#[tokio::test]
+async fn questions_have_calls_of_their_names() {
+    let mut locks = locks(1).await;
+    let session = Holder::Session(opened(&locks).await);
+    let held = acquired(&locks, wanted("named/question", &session, None)).await.expect("free");
+    let token = pb::TokenOf { lock: Some(key("named/question")), token: held.token };
+    let filter = pb::ListFilter { prefix: "named/".to_owned(), ..Default::default() };
+    let about = pb::About { about: Some(pb::about::About::Lock(key("named/question"))) };
+    let pairs = [
+        (locks.check(token.clone()).await, Query::Check(token)),
+        (locks.inspect(key("named/question")).await, Query::Inspect(key("named/question"))),
+        (locks.list(filter.clone()).await, Query::List(filter)),
+        (locks.explain(about.clone()).await, Query::Explain(about)),
+    ];
+    for (answer, query) in pairs {
+        let answer = answer.expect("answered").into_inner().answer;
+        let asked = pb::QueryRequest { query: Some(query), ..Default::default() };
+        assert_eq!(answer, locks.query(asked).await.expect("answered").into_inner().answer);
+        assert!(answer.is_some());
+    }
+    released(&locks, "named/question", &session, held.token).await.expect("released");
 }
 
 /// A session that is closed ends the waits of its acquires.
@@ -477,7 +507,7 @@ async fn a_wait_outlasts_a_change_of_leader() {
     let mut waits = Vec::new();
     for (place, locks) in clients.iter().enumerate() {
         let holder = Holder::Session(opened(locks).await);
-        let asked = wanted("moved", &holder, None).request("1");
+        let asked = named(wanted("moved", &holder, None), "1");
         waits.push((place, holder, waiting(locks, asked)));
         in_use(locks, "moved", 1, place + 1).await;
     }

@@ -100,8 +100,7 @@ async fn the_program_of_the_page_runs() {
         let endpoint = format!("http://{}", crate::shared().cluster.endpoints()[0]);
         let mut locks = LocksClient::connect(endpoint).await.expect("connected");
         let lock = Some(pb::LockKey { namespace: String::new(), name: "nightly".to_owned() });
-        let query = Some(pb::query_request::Query::Check(pb::TokenOf { lock, token }));
-        let answer = locks.query(pb::QueryRequest { freshness: 0, query }).await.expect("checked").into_inner().answer;
+        let answer = locks.check(pb::TokenOf { lock, token }).await.expect("checked").into_inner().answer;
         let Some(pb::query_reply::Answer::Checked(checked)) = answer else { panic!("not checked: {answer:?}") };
         assert_eq!(checked.state, i32::from(pb::TokenState::Stale), "it was granted, and given back");
     }
@@ -134,7 +133,7 @@ print(*sorted(service.name for service in answer.list_services_response.service)
         let known: Vec<_> = line.split(' ').filter(|name| !name.starts_with("grpc.reflection.")).collect();
         assert_eq!(known.join(" "), services);
     }
-    assert_eq!(lines[1], "lockkeeper.v1.Acquire");
+    assert_eq!(lines[1], "lockkeeper.v1.AcquireRequest");
 }
 
 /// A Python program reads the word of an error and its advice in the call's own metadata, as the page says.
@@ -146,12 +145,12 @@ async fn python_reads_the_word_of_an_error() {
 import grpc
 pb, rpc = grpc.protos_and_services("lockkeeper/v1/locks.proto")
 locks = rpc.LocksStub(grpc.insecure_channel("127.0.0.1:7601"))
-take = pb.TakeLease(lock={{"name": "python-held"}})
-got = locks.TakeLease(take)
+request = pb.AcquireRequest(lock="python-held", handle="")
+got = locks.Acquire(request)
 try:
-    locks.TakeLease(take)
+    locks.Acquire(request)
 {handler}print(word)
-locks.DropLease(pb.DropLease(lock=take.lock, handle=got.lease.handle))
+locks.Release(pb.ReleaseRequest(lock="python-held", handle=got.handle))
 "#
     );
     let Some(said) = python_says(program, 2).await else { return };

@@ -307,20 +307,17 @@ async fn a_session_is_refused_in_another_namespace() {
         refusals.push((call, commanded(&mut locks, command).await.map(drop)));
     }
     let session_proof = Some(proof.clone());
-    refusals.push((
-        "acquire",
-        locks.acquire(acquire_of(&proof, "elsewhere", 6)).await.map(drop).map_err(|status| message(&status)),
-    ));
-    let released = pb::Release { session: session_proof.clone(), lock: lock.clone(), token, ..Default::default() };
-    refusals.push(("release", locks.release(released).await.map(drop).map_err(|status| message(&status))));
-    let hold = pb::HoldTarget { session: session_proof.clone(), lock: Some(key(&lock)), token, lease_ms: 0 };
-    for (call, target) in [
-        ("keep a session alive", pb::renewal::Target::Session(proof)),
-        ("keep a hold alive", pb::renewal::Target::Hold(hold)),
-    ] {
-        let renewal = pb::Renewal { target: Some(target), attempt: 0 };
-        refusals.push((call, locks.keep_alive(renewal).await.map(drop).map_err(|status| message(&status))));
-    }
+    let holder = Some(pb::acquire_request::Holder::Session(proof.clone()));
+    let acquire = pb::AcquireRequest { holder, lock: "elsewhere".to_owned(), ..Default::default() };
+    refusals.push(("acquire", locks.acquire(acquire).await.map(drop).map_err(|status| message(&status))));
+    let holder = Some(pb::release_request::Holder::Session(proof.clone()));
+    let release = pb::ReleaseRequest { holder, lock: lock.clone(), token, ..Default::default() };
+    refusals.push(("release", locks.release(release).await.map(drop).map_err(|status| message(&status))));
+    let holder = Some(pb::refresh_request::Holder::Session(proof.clone()));
+    let refresh = pb::RefreshRequest { holder, lock: lock.clone(), token, ..Default::default() };
+    refusals.push(("refresh", locks.refresh(refresh).await.map(drop).map_err(|status| message(&status))));
+    let alive = pb::KeepAliveRequest { session: session_proof.clone(), attempt: 0 };
+    refusals.push(("keep alive", locks.keep_alive(alive).await.map(drop).map_err(|status| message(&status))));
     let closed = pb::CloseSession { session: session_proof, end: 0 };
     refusals.push(("close", locks.close_session(closed).await.map(drop).map_err(|status| message(&status))));
     let claim = || Some(pb::Claim { who: Some(pb::claim::Who::Request(pb::RequestId { session, number: request })) });

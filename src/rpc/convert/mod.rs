@@ -20,7 +20,7 @@ pub(super) use error::{
     AsInvalid, error_from_status, error_from_wire, error_to_status, error_to_wire, hold_ended, not_understood,
     reply_to_answer,
 };
-pub(super) use queries::{Question, subscription};
+pub(super) use queries::Question;
 pub(super) use scalars::{namespace, required};
 pub(super) use table::Wire;
 #[cfg(test)]

@@ -5,7 +5,6 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use super::table::Wire;
-use crate::limits;
 use crate::model::{
     Attachment, BoundAdvice, ChainHash, DocumentId, DocumentState, DurationField, EndReason, Fairness, FencingToken,
     Handle, Health, Instance, Invalid, Kind, LeaseRequestId, ListShow, LockName, LockValue, LogTime, Namespace,
@@ -33,24 +32,6 @@ pub(super) fn unknown(field: &str, value: impl Debug) -> Invalid {
 /// The namespace of a request; empty means the default one.
 pub(in crate::rpc) fn namespace(text: &str) -> Result<Namespace, Invalid> {
     if text.is_empty() { Ok(Namespace::default()) } else { Namespace::parse(text) }
-}
-
-/// Rows of a page: 0 means as many as there may be.
-pub(in crate::rpc) fn rows(asked: u32) -> Result<u32, Invalid> {
-    let most = limits::PAGE_ROWS_MAX as u32;
-    match asked {
-        0 => Ok(most),
-        asked if asked <= most => Ok(asked),
-        asked => Err(Invalid::new("rows", format!("at most {most}"), asked)),
-    }
-}
-
-/// A text of at most so many bytes.
-pub(super) fn bounded(field: &str, text: &str, bytes_max: usize) -> Result<(), Invalid> {
-    if text.len() <= bytes_max {
-        return Ok(());
-    }
-    Err(Invalid::new(field, format!("at most {bytes_max} bytes"), format!("{} bytes", text.len())))
 }
 
 wire_leaves! {
@@ -83,7 +64,7 @@ wire_leaves! {
     Option<u128>: String, number => number.as_ref().map(u128::to_wire).unwrap_or_default(),
         (field, text) => (!text.is_empty()).then(|| hex(field, &text)).transpose();
     Instance: String, instance => instance.0.to_wire(), (field, text) => hex(field, &text).map(Self);
-    LeaseRequestId: String, take => take.0.to_wire(), (field, text) => hex(field, &text).map(Self);
+    LeaseRequestId: String, take => take.0.to_wire(), (field, text) => uuid(field, &text).map(Self);
     DocumentId: String, ts => ts.to_string(), (field, text) => named(field, text.parse());
     ChainHash: String, hash => hash.to_string(), (field, text) => named(field, text.parse());
     BTreeSet<FencingToken>: Vec<u64>, tokens => tokens.iter().map(|token| token.as_u64()).collect(),
@@ -103,6 +84,12 @@ fn shared(text: String) -> Arc<str> {
 /// A 128-bit number as 32 hexadecimal digits.
 fn hex(field: &str, text: &str) -> Result<u128, Invalid> {
     named(field, parse_cluster_id(text))
+}
+
+/// A 128-bit number as a UUID with or without hyphens.
+fn uuid(field: &str, text: &str) -> Result<u128, Invalid> {
+    let hyphens: Vec<_> = text.match_indices('-').map(|(at, _)| at).collect();
+    if text.len() == 36 && hyphens == [8, 13, 18, 23] { hex(field, &text.replace('-', "")) } else { hex(field, text) }
 }
 
 /// A value whose refusal names the field of the message.

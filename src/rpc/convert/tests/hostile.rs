@@ -61,14 +61,17 @@ impl Server {
         match name {
             "Command" => call(bytes, |asked| locks.submit(asked)),
             "OpenSession" => call(bytes, |asked| locks.open_session(asked)),
-            "Renewal" => call(bytes, |asked| locks.keep_alive(asked)),
-            "Acquire" => call(bytes, |asked| locks.acquire(asked)),
-            "Release" => call(bytes, |asked| locks.release(asked)),
+            "KeepAliveRequest" => call(bytes, |asked| locks.keep_alive(asked)),
+            "AcquireRequest" => call(bytes, |asked| locks.acquire(asked)),
+            "RefreshRequest" => call(bytes, |asked| locks.refresh(asked)),
+            "ReleaseRequest" => call(bytes, |asked| locks.release(asked)),
             "CloseSession" => call(bytes, |asked| locks.close_session(asked)),
-            "TakeLease" => call(bytes, |asked| locks.take_lease(asked)),
-            "DropLease" => call(bytes, |asked| locks.drop_lease(asked)),
             "RenewRequest" => call(bytes, |asked| locks.renew(asked)),
             "WaitOutcomeRequest" => call(bytes, |asked| locks.wait_outcome(asked)),
+            "TokenOf" => call(bytes, |asked| locks.check(asked)),
+            "LockKey" => call(bytes, |asked| locks.inspect(asked)),
+            "ListFilter" => call(bytes, |asked| locks.list(asked)),
+            "About" => call(bytes, |asked| locks.explain(asked)),
             "QueryRequest" => call(bytes, |asked| locks.query(asked)),
             "WatchRequest" => call(bytes, |asked| locks.watch(asked)),
             "WaitRequest" => call(bytes, |asked| locks.wait(asked)),
@@ -222,8 +225,8 @@ fn acts() -> Vec<Sample> {
     let renewals = targets.map(|target| pb::Renewal { target: Some(target), attempt: 5 });
     let join = MemberChange::Add { node: 4, client: "a:1".to_owned(), peer: "a:2".to_owned() };
     let replace = MemberChange::Promote { node: 4, instead_of: Some(3) };
-    let mut samples = vec![
-        whole("RenewRequest", pb::RenewRequest { renewals: renewals.clone().into() }),
+    vec![
+        whole("RenewRequest", pb::RenewRequest { renewals: renewals.into() }),
         manage(What::SetLimit(7)),
         manage(What::BreakHold(pb::Break { token, why: why.clone() })),
         manage(What::Ask(pb::Ask { token, why: why.clone() })),
@@ -234,9 +237,7 @@ fn acts() -> Vec<Sample> {
         whole("RaiseFeaturesRequest", pb::RaiseFeaturesRequest { to: 1 }),
         whole::<pb::ChangeMembersRequest>("ChangeMembersRequest", join.to_wire()),
         whole::<pb::ChangeMembersRequest>("ChangeMembersRequest", replace.to_wire()),
-    ];
-    samples.extend(renewals.map(|renewal| whole("Renewal", renewal)));
-    samples
+    ]
 }
 
 /// Questions.
@@ -258,9 +259,9 @@ fn questions() -> Vec<Sample> {
     let about = Some(pb::about::About::Request(pb::RequestId { session: SESSION, number: 3 }));
     let history = pb::HistoryFilter { namespace: namespace.clone(), lock: Some(name.clone()), after, rows };
     let mut asked = vec![
-        Asked::List(list),
+        Asked::List(list.clone()),
         Asked::Sessions(pb::SessionsFilter { namespace: namespace.clone(), after: Some(3), rows }),
-        Asked::Explain(pb::About { about }),
+        Asked::Explain(pb::About { about: about.clone() }),
         Asked::Totals(pb::Empty {}),
         Asked::Check(token_of()),
         Asked::WouldBreak(token_of()),
@@ -286,6 +287,10 @@ fn questions() -> Vec<Sample> {
     let prefix = pb::NamespaceScope { namespace: namespace.clone(), prefix: "fr".to_owned() };
     let scope = Some(pb::watch_request::Scope::Namespace(prefix));
     samples.extend([
+        whole("TokenOf", token_of()),
+        whole("LockKey", lock()),
+        whole("ListFilter", list),
+        whole("About", pb::About { about }),
         whole("WatchRequest", pb::WatchRequest { scope, after, cluster_id: "03".repeat(16) }),
         whole("WaitRequest", pb::WaitRequest { lock: key(), wait_ms: Some(5) }),
         whole("WatchTokensRequest", pb::WatchTokensRequest { lock: key() }),
@@ -377,7 +382,7 @@ async fn a_huge_length_in_a_request_takes_no_memory() {
     let server = Server::new();
     for field in 1..16 {
         let bytes = [&[field << 3 | 2][..], &[255, 255, 255, 127], &[0; 8]].concat();
-        for name in ["Acquire", "RenewRequest", "Command", "TakeLease"] {
+        for name in ["AcquireRequest", "RenewRequest", "Command", "ReleaseRequest"] {
             let understood = frugal(name, bytes.len(), || server.understands(name, &bytes));
             assert!(!understood, "{name}: nothing of it is there");
         }

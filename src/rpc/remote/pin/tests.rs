@@ -16,7 +16,8 @@ use crate::model::Query;
 use crate::rpc::convert;
 use crate::rpc::fake::{CLUSTER, Node, granted, reply};
 use crate::rpc::naming::{self, header_of};
-use crate::rpc::pb::command::Command;
+use crate::rpc::pb;
+use crate::rpc::pb::acquire_request::Holder;
 use crate::rpc::pb::locks_client::LocksClient;
 use crate::service::{Freshness, LeaderHint, LockService, NotSent, Proof, ServiceError};
 
@@ -238,9 +239,8 @@ async fn a_node_names_its_cluster_and_refuses_calls_for_others() {
     let channel = Endpoint::from_shared(format!("http://{}", node.address)).expect("legal").connect().await;
     let mut locks = LocksClient::new(channel.expect("connected"));
     let asked = |lock: &str, meant: Option<u128>| {
-        let asked = convert::command(&take(lock), &Proof::Trusted).expect("a take").command;
-        let Some(Command::TakeLease(asked)) = asked else { panic!("a take, not {asked:?}") };
-        let mut request = Request::new(asked);
+        let holder = Some(Holder::Handle("secret".to_owned()));
+        let mut request = Request::new(pb::AcquireRequest { holder, lock: lock.to_owned(), ..Default::default() });
         request.set_timeout(Duration::from_secs(10));
         if let Some(meant) = meant {
             request.metadata_mut().insert("lockkeeper-cluster", format!("{meant:032x}").parse().expect("digits"));
@@ -253,14 +253,14 @@ async fn a_node_names_its_cluster_and_refuses_calls_for_others() {
             .map(|key| metadata.get(key).map(|text| text.to_str().expect("a text").to_owned()).unwrap_or_default())
     };
     for meant in [None, Some(CLUSTER)] {
-        let answer = locks.take_lease(asked("free", meant)).await.expect("granted");
+        let answer = locks.acquire(asked("free", meant)).await.expect("granted");
         assert_eq!(named(answer.metadata()), [own.as_str(), "0"]);
         node.asked().await;
-        let error = locks.take_lease(asked("held", meant)).await.expect_err("held");
+        let error = locks.acquire(asked("held", meant)).await.expect_err("held");
         assert_eq!(named(error.metadata()), [own.as_str(), "0"]);
         node.asked().await;
     }
-    let refused = locks.take_lease(asked("free", Some(FOREIGN))).await.expect_err("meant for another");
+    let refused = locks.acquire(asked("free", Some(FOREIGN))).await.expect_err("meant for another");
     assert_eq!((refused.code(), named(refused.metadata())), (Code::InvalidArgument, [own, "0".to_owned()]));
     assert!(refused.message().starts_with("cluster_id: "), "{refused:?}");
     assert_eq!(node.end().await, []);
