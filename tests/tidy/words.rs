@@ -24,15 +24,14 @@ const WORDS: &[(&str, &str)] = &[
     ("mend|mends|mended|mending", "fix, repair"),
     ("come to an end|comes to an end|came to an end", "end"),
     ("by itself|by themselves", "automatically, alone"),
-    ("of its own|of their own|of one's own|one's own", "its own X, separate, custom"),
+    ("of its own .|of its own ,|of its own ;|of its own :|of their own .|of their own ,", "its own X, separate"),
     ("learnt", "learned"),
     ("a moment ago", "recently, just now"),
     ("in vain", "without success, timed out"),
     ("be it", "even if, whether"),
     ("a room|the room|this room|that room|each room|every room|one room|its room|rooms", "module; space, memory"),
     ("keeper|keepers", "task"),
-    ("crowd|crowds", "many clients, waiters"),
-    ("errand|errands|pursuit|pursuits", "request, retry"),
+    ("crowd|crowds|errand|errands|pursuit|pursuits", "many clients; request, retry"),
     ("bite|bites", "take effect, detect"),
     ("blow|blows|strike|strikes|struck", "fault; inject, hit, fail"),
     ("story|stories", "scenario, run"),
@@ -54,7 +53,7 @@ const NOT_YET: &str = "
     README.md src/manual proto/
     src/cli/ src/client/ src/rpc/ src/http/ src/compat/
     src/storage/ src/raft/ src/node/ src/service/ src/config src/net src/protobuf.rs
-    src/machine/scripts src/machine/tests
+    src/machine/tests
     src/lib.rs src/limits src/faults.rs src/clock.rs src/testing.rs
     tests/bench tests/checker/ tests/cli_pty tests/guards tests/processes tests/service tests/sim tests/tidy
 ";
@@ -224,7 +223,8 @@ static BROKEN: LazyLock<Vec<String>> = LazyLock::new(|| {
             None if path.starts_with("src/machine/scripts") => {
                 let text = text();
                 let comments: Vec<_> = text.lines().map(|line| line.strip_prefix('#').unwrap_or_default()).collect();
-                vec![Passage { kind: Kind::Comment, line: 1, text: comments.join("\n") }]
+                let name = path.rsplit('/').next().unwrap_or_default().replace('_', " ");
+                vec![Passage { kind: Kind::Other, line: 1, text: format!("{name}. {}", comments.join("\n")) }]
             }
             _ => continue,
         };
