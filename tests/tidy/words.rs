@@ -53,7 +53,6 @@ const NOT_YET: &str = "
     README.md src/manual proto/
     src/cli/ src/client/ src/rpc/ src/http/ src/compat/
     src/storage/ src/raft/ src/node/ src/service/ src/config src/net src/protobuf.rs
-    src/machine/tests
     src/lib.rs src/limits src/faults.rs src/clock.rs src/testing.rs
     tests/bench tests/checker/ tests/cli_pty tests/guards tests/processes tests/service tests/sim tests/tidy
 ";
