@@ -57,7 +57,7 @@ pub enum Subject {
     Lock {
         /// The lock's full name.
         lock: LockKey,
-        /// The request that waits or holds; `None` where the event is about the lock itself.
+        /// The request that waits or holds; `None` if the event is about the lock itself.
         claim: Option<Claim>,
         /// The token of the grant; `None` for a waiter, and for a change of a semaphore's limit.
         token: Option<FencingToken>,
@@ -141,7 +141,7 @@ pub enum EventKind {
         /// Why it left.
         why: WaitEndReason,
     },
-    /// A hold was given back.
+    /// A hold was released.
     Released {
         /// How long it was held, in milliseconds of log time.
         held_ms: u64,

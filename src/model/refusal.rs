@@ -116,7 +116,7 @@ pub enum Refusal {
         reason: EndReason,
     },
     /// The handle does not prove the session or lease.
-    #[error("the handle does not belong to it")]
+    #[error("the handle does not belong to this session or lease")]
     WrongHandle,
     /// The attach is older than one that was applied.
     #[error("a newer attach was applied (attempt {newest})")]
@@ -125,7 +125,7 @@ pub enum Refusal {
         newest: u64,
     },
     /// The request number is below those that are remembered. The request is refused and never executed again.
-    #[error("request {number} is too old: only numbers from {floor} are remembered")]
+    #[error("request number {number} is too old: only numbers from {floor} are remembered")]
     TooOld {
         /// The number of the request.
         number: u64,
@@ -133,7 +133,7 @@ pub enum Refusal {
         floor: u64,
     },
     /// The number was used for another request.
-    #[error("request {number} was used before for something else")]
+    #[error("request number {number} was used before for a different request")]
     RequestReused {
         /// The number of the request.
         number: u64,
@@ -153,7 +153,7 @@ pub enum Refusal {
         advice: BoundAdvice,
     },
     /// A node announced another disk than the one that the cluster knows for it.
-    #[error("node {node} is known by another disk: a new disk is a new node id")]
+    #[error("node {node} is known with another disk: a new disk needs a new node id")]
     OtherDisk {
         /// The id of the node.
         node: u64,
@@ -195,7 +195,7 @@ pub enum Refusal {
         session: SessionId,
     },
     /// The lock is no longer as the caller saw it; nothing was changed.
-    #[error("{} is no longer as it was seen", .lock.name)]
+    #[error("{} has changed since the caller saw it", .lock.name)]
     Changed {
         /// The lock's full name.
         lock: LockKey,
@@ -216,7 +216,7 @@ pub enum Refusal {
         left_ms: u64,
     },
     /// More permits are to be returned than the hold has.
-    #[error("{asked} permits of {} cannot be given back: {held} are held", .lock.name)]
+    #[error("{asked} permits of {} cannot be returned: {held} are held", .lock.name)]
     PermitsNotHeld {
         /// The semaphore's full name.
         lock: LockKey,
@@ -226,7 +226,7 @@ pub enum Refusal {
         asked: u32,
     },
     /// The caller named another namespace than the session's; nothing was changed.
-    #[error("session {session} lives in the namespace {namespace}, and the call is for {asked}")]
+    #[error("session {session} is in namespace {namespace}, not in {asked}")]
     OtherNamespace {
         /// The id of the session.
         session: SessionId,
