@@ -96,7 +96,7 @@ impl Waiter {
         self.lease.is_some() || self.request.choices().at_most_ms.is_some()
     }
 
-    /// Whether its wait has a deadline. Otherwise only a grant or a cancel ends it.
+    /// Whether its wait ends without a grant or a cancel: it has a deadline, or its owner waits for its own hold.
     fn ends_by_itself(&self) -> bool {
         self.deadline.is_some() || self.request.choices().reentry == Reentry::Wait
     }
@@ -125,7 +125,7 @@ impl Indexes {
     pub(super) fn change_wait(&mut self, key: &LockKey, place: u64, waiter: &Waiter, change: Change) {
         let Some(owner) = waiter.request.owner_key() else { return };
         self.change_owned(owner.clone(), |owned| change.put(&mut owned.waits, (key.clone(), place)));
-        // The hold may have a deadline once it is granted, but the run continues.
+        // Once it is granted, such a hold may end although the run continues.
         let endless = !waiter.ends_by_itself() && !waiter.is_for_a_while();
         self.change_parent(owner, waiter.request.choices().parent.as_ref(), endless, change);
     }

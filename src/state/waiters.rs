@@ -116,8 +116,8 @@ impl Way {
         2 * usize::from(self.barges) + usize::from(self.mode != Mode::Shared)
     }
 
-    /// Whether this waiter blocks a later request, unless that may overtake it. A barging request overtakes no fair
-    /// waiter, even if both could hold the lock.
+    /// Whether the waiter ahead blocks a request of this way, unless that may overtake it. A barging request overtakes
+    /// no fair waiter, even if both could hold the lock.
     pub(crate) fn is_blocked_by(self, ahead: &Waiter) -> bool {
         let conflict = ahead.request.mode.conflicts_with(self.mode);
         if self.barges { !ahead.barges() && (conflict || ahead.purpose == Purpose::Hold) } else { conflict }
