@@ -9,7 +9,7 @@ use super::{FencingToken, Handle, LockName, LockValue, Patience, RequestId};
 pub struct Alter {
     /// The number of the request.
     pub request: RequestId,
-    /// As in [`Acquire::answered_below`](super::Acquire::answered_below).
+    /// All requests of the session with a smaller number have been answered and will not be repeated.
     pub answered_below: u64,
     /// The lock's name, in the session's namespace.
     pub name: LockName,

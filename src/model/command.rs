@@ -354,7 +354,7 @@ pub enum Patience {
 pub struct Release {
     /// The number of the request. A repetition with the same number gets the first answer.
     pub request: RequestId,
-    /// As in [`Acquire::answered_below`].
+    /// All requests of the session with a smaller number have been answered and will not be repeated.
     pub answered_below: u64,
     /// The lock's name, in the session's namespace.
     pub name: LockName,

@@ -65,7 +65,7 @@ pub enum WhichHeld {
     Stamp(DocumentId),
 }
 
-/// Finds documents. Derived.
+/// Finds documents by `ts`, process and age. Derived.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct DocumentIndex {
     /// Names by the `ts` of their documents, free or held.
