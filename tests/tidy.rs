@@ -5,6 +5,8 @@
 mod client_files;
 #[path = "tidy/import_circles.rs"]
 mod import_circles;
+#[path = "tidy/words.rs"]
+mod words;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -60,7 +62,7 @@ fn walk(directory: &Path, found: &mut Vec<PathBuf>) {
     for path in entries {
         if path.is_dir() {
             walk(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+        } else {
             found.push(path);
         }
     }
@@ -70,6 +72,7 @@ fn sources(folder: &str) -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut paths = Vec::new();
     walk(&root.join(folder), &mut paths);
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "rs"));
     paths.into_iter().map(|path| source(root, &path)).collect()
 }
 

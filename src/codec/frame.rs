@@ -1,4 +1,4 @@
-//! The frame around everything: `kind, version, length (4), checksum (4), payload`, numbers little-endian.
+//! The frame around all encoded values: `kind, version, length (4), checksum (4), payload`, numbers little-endian.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::Serialize;
@@ -6,65 +6,65 @@ use serde::de::DeserializeOwned;
 
 use super::payload;
 
-/// The format that this build writes. It reads this one and all before it.
+/// The format that this build writes. It reads this one and all earlier ones.
 pub const FORMAT: u8 = 1;
 
 const HEADER_BYTES: usize = 10;
-/// No frame may claim to be longer: a damaged length must not make us allocate.
+/// The largest length of a frame, so that a damaged length does not cause a large allocation.
 const PAYLOAD_BYTES_MAX: usize = 64 << 20;
 
-/// What a frame holds. The numbers are stored: they never change.
+/// What a frame holds. The numbers are stored, so they never change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// A log entry.
+    /// An entry of the log.
     Entry = 1,
     /// The value of a record of the state.
     Record = 2,
     /// A call from node to node.
     Call = 3,
-    /// Its answer.
+    /// The answer to a call.
     Answer = 4,
     /// A membership of the Raft group.
     Membership = 5,
-    /// What stands beside the records in a snapshot's head.
+    /// The head of a snapshot, which precedes the records.
     Head = 6,
 }
 
-/// Bytes that are not what they should be.
+/// Why bytes could not be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Fewer bytes than the frame says.
+    /// There are fewer bytes than the frame announces.
     #[error("cut short: {have} bytes of {want}")]
     Short {
-        /// There.
+        /// The bytes that are there.
         have: usize,
-        /// Expected.
+        /// The bytes that the frame announces.
         want: usize,
     },
-    /// Another kind of frame.
+    /// It is another kind of frame.
     #[error("a frame of kind {found}, not {expected}")]
     Kind {
-        /// There.
+        /// The kind that was found.
         found: u8,
-        /// Expected.
+        /// The kind that was expected.
         expected: u8,
     },
-    /// Written by a newer build.
+    /// A newer build wrote it.
     #[error("format {found}: this build reads 1 to {FORMAT}; a newer lockkeeper wrote it")]
     Version {
-        /// There.
+        /// The version that was found.
         found: u8,
     },
-    /// Damaged.
+    /// The frame is damaged.
     #[error("checksum {found:08x}, not {expected:08x}: damaged")]
     Checksum {
-        /// Of the bytes there.
+        /// The checksum of the bytes.
         found: u32,
-        /// As written.
+        /// The checksum in the header.
         expected: u32,
     },
-    /// Whole, but not a value of ours.
+    /// The frame is whole, but its content cannot be decoded.
     #[error("malformed: {0}")]
     Malformed(String),
 }
@@ -73,7 +73,7 @@ fn options() -> impl bincode::config::Config {
     bincode::config::standard().with_limit::<PAYLOAD_BYTES_MAX>()
 }
 
-/// The value in its frame.
+/// Encodes the value in a frame.
 pub(super) fn encode<T: Serialize>(kind: Kind, value: &T) -> Bytes {
     let mut bytes = BytesMut::with_capacity(256);
     bytes.put_bytes(0, HEADER_BYTES);
@@ -91,7 +91,7 @@ pub(super) fn encode<T: Serialize>(kind: Kind, value: &T) -> Bytes {
     bytes.freeze()
 }
 
-/// The value out of its frame, which must fill the bytes exactly.
+/// Decodes the value in a frame. It must use all bytes.
 pub(super) fn decode<T: DeserializeOwned>(kind: Kind, bytes: &[u8]) -> Result<T, DecodeError> {
     let payload = open(kind, bytes)?;
     payload::read(payload, options()).map_err(|error| DecodeError::Malformed(error.to_string()))

@@ -1,8 +1,8 @@
-//! Bytes that somebody made up: damaged anywhere, under a header that fits them, so that they come as far as the decoder.
+//! Damaged bytes under a header that fits them, so that they reach the decoder.
 //!
-//! What comes out is a value or an error: no panic, no hang, and no memory beyond ten times the input. The checksum alone
-//! would keep nearly all of them out, and does so in life; here it is made good again. `LOCKKEEPER_FUZZ=N` damages each
-//! sample N times. The rooms above damage their messages with the same means.
+//! The result is a value or an error: no panic, no hang, and no memory beyond ten times the input. The checksum alone
+//! would reject nearly all of them; these tests correct it. `LOCKKEEPER_FUZZ=N` damages each sample N times. Modules
+//! that depend on this one damage their messages with the same functions.
 
 use std::collections::BTreeSet;
 
@@ -15,35 +15,35 @@ use crate::model::{Command, Entry, LogTime, Principal, Renewal, RenewalTarget, S
 
 const HEADER_BYTES: usize = 10;
 const ROUNDS_DEFAULT: u64 = 3_000;
-/// What a decoder may hold beside ten times its input: the text of an error, a future, the first elements of a list.
+/// What a decoder may hold besides ten times its input: the text of an error, a future, the first elements of a list.
 const BESIDE_BYTES: u64 = 32 * 1024;
 
-/// What the longest lists of an entry take where their elements are the shortest that there are: each has its place in
-/// memory, and a list that grows is there twice for a moment.
+/// The memory of the longest lists of an entry when their elements are as short as possible. Each element has a fixed
+/// size in memory, and a list that grows exists twice for a moment.
 const LISTS_BYTES_MAX: u64 = 1024 * 1024;
 
 fn rounds() -> u64 {
     std::env::var("LOCKKEEPER_FUZZ").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(ROUNDS_DEFAULT)
 }
 
-/// A message as it goes over the wire, with the name of its kind.
+/// A message as it is sent, with the name of its kind.
 pub(crate) type Sample = (String, Vec<u8>);
 
-/// Runs a decoder over so many bytes, and fails where it holds more memory at once than it may.
+/// Runs a decoder over this number of bytes, and fails if it holds more memory at once than it may.
 pub(crate) fn frugal<T>(what: &str, bytes: usize, decode: impl FnOnce() -> T) -> T {
     let (value, held) = held(decode);
     assert!(held <= 10 * bytes as u64 + BESIDE_BYTES, "{what}: {held} bytes of memory for {bytes} of input");
     value
 }
 
-/// A value, and how many bytes of memory this thread held at once while it was made.
+/// Returns the value and the largest number of bytes that this thread held at once while it was made.
 pub(crate) fn held<T>(decode: impl FnOnce() -> T) -> (T, u64) {
     let mut value = None;
     let held = allocation_counter::measure(|| value = Some(decode())).bytes_max;
     (value.expect("it ran"), held)
 }
 
-/// The messages that are kept in this file of `tests/bytes/v1`: of each kind that there is today at least one.
+/// The messages in this file of `tests/bytes/v1`. It must contain every kind of today's messages.
 pub(crate) fn kept(file: &str, today: &[Sample]) -> Vec<Sample> {
     let mut bytes = Vec::new();
     for part in today.iter().flat_map(|(name, message)| [name.as_bytes(), message]) {
@@ -66,7 +66,8 @@ pub(crate) fn kept(file: &str, today: &[Sample]) -> Vec<Sample> {
     samples
 }
 
-/// Passes each message to its reader, whole and damaged. A whole one must be accepted, and of each file some damaged ones.
+/// Passes each message to its reader, whole and damaged. The reader must accept every whole message, and some damaged
+/// ones of each file.
 pub(crate) fn attack(seed: u64, samples: &[Sample], mut read: impl FnMut(&str, &[u8]) -> bool) {
     let (mut draws, mut values) = (Random(seed), 0);
     for (name, message) in samples {
@@ -79,14 +80,14 @@ pub(crate) fn attack(seed: u64, samples: &[Sample], mut read: impl FnMut(&str, &
     assert!(0 < values, "no damage came through: the reader was not reached");
 }
 
-/// The bytes of a damaged frame as a frame whose length and checksum are right again, so that its content is looked at.
+/// The bytes of a damaged frame with a corrected length and checksum, so that its content is decoded.
 pub(crate) fn mended(bytes: &[u8]) -> Vec<u8> {
     let (header, payload) = bytes.split_at(bytes.len().min(HEADER_BYTES));
     let kind = header.first().copied().unwrap_or_default();
     frame_of(kind, payload)
 }
 
-/// Does one to four things to bytes: flips a bit, sets a byte, cuts, doubles a piece, or puts in a huge length.
+/// Damages bytes one to four times: flips a bit, sets a byte, cuts, doubles a piece, or inserts a huge length.
 fn damaged(bytes: &[u8], draws: &mut Random) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     for _ in 0..=draws.below(4) {
@@ -102,7 +103,7 @@ fn damaged(bytes: &[u8], draws: &mut Random) -> Vec<u8> {
                 let piece = bytes[at..(at + draws.below(32) as usize).min(bytes.len())].to_vec();
                 bytes.splice(at..at, piece);
             }
-            // Variable-length numbers as large as they come, of log and state, and of messages.
+            // The largest variable-length numbers: of log and state, and of messages.
             4 => drop(bytes.splice(at..at, [255, 255, 255, 255, 255, 255, 255, 255, 127])),
             _ => drop(bytes.splice(at..at, [253, 255, 255, 255, 255, 255, 255, 255, 127])),
         }
@@ -123,7 +124,7 @@ fn frame_of(kind: u8, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Log entries from a hostile disk or peer are decoded to something that encodes again, or refused.
+/// Log entries from a hostile disk or peer are refused, or decode to values that can be encoded again.
 #[test]
 fn hostile_entries_are_values_or_errors() {
     let (mut draws, mut values) = (Random(1), 0);
@@ -141,7 +142,7 @@ fn hostile_entries_are_values_or_errors() {
     assert!(0 < values, "no damage came through: the decoder was not reached");
 }
 
-/// So are records of the state, damaged in key or value.
+/// Records of the state with a damaged key or value are refused, or decode to values that can be encoded again.
 #[test]
 fn hostile_records_are_values_or_errors() {
     let (mut draws, mut values) = (Random(2), 0);
@@ -163,11 +164,12 @@ fn hostile_records_are_values_or_errors() {
     assert!(0 < values, "no damage came through: the decoder was not reached");
 }
 
-/// A few bytes that claim to be a billion commands, or a text of fifty mebibytes, are refused before memory is taken for them.
+/// A few bytes that claim to be a billion commands, or a text of fifty mebibytes, are refused before memory is
+/// allocated for them.
 #[test]
 fn a_huge_length_takes_no_memory() {
     for length in [&[252, 0, 202, 154, 59][..], &[252, 0, 0, 32, 3], &[253, 255, 255, 255, 255, 255, 255, 255, 127]] {
-        // Stamp, date, renewals: none; then the commands. Or one command, and the name of who asks.
+        // Stamp, date and renewals are empty; then come the commands. Or one command and the name of its caller.
         for before in [&[0, 0, 0][..], &[0, 0, 0, 1]] {
             let bytes = framed(Kind::Entry, &[before, length].concat());
             let refused = frugal("an entry", bytes.len(), || decode_entry(&bytes)).expect_err("nothing of it is there");
@@ -176,8 +178,8 @@ fn a_huge_length_takes_no_memory() {
     }
 }
 
-/// An entry with as many of the shortest renewals and commands as it may have takes a fixed amount; one more is refused, and
-/// so is a set of too many locks.
+/// An entry with the most renewals and commands, each as short as possible, takes bounded memory. One more is refused,
+/// and so is a set of too many locks.
 #[test]
 fn lists_of_an_entry_are_bounded() {
     let tick = || Submission { principal: Principal::default(), since: None, command: Command::Tick };

@@ -1,4 +1,5 @@
-//! The largest record of each kind: no command makes one that the mirror refuses, for that would stop every node.
+//! The largest record of each kind. No command may make a record that the mirror refuses, because that would stop every
+//! node.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -142,7 +143,7 @@ fn seen() -> HolderView {
     }
 }
 
-/// The answers with texts or lists in them; each other one has a few numbers and at most one name.
+/// The outcomes with texts or lists in them. Each other outcome has a few numbers and at most one name.
 fn outcomes() -> Vec<Outcome> {
     let grant = Grant { token: token(), deadline: Some(TIME), ends: Some(TIME), waited_ms: u64::MAX };
     let next = WaiterView {
@@ -174,7 +175,7 @@ fn outcomes() -> Vec<Outcome> {
     ]
 }
 
-/// A segment that was one byte short of its bound when the longest note came.
+/// A segment that was one byte below its bound when the longest record was appended.
 fn segment() -> Segment {
     let (lock, says) = (lock(), text(limits::METADATA_BYTES_MAX));
     let (owner, principal) = (owner(), principal());
@@ -256,7 +257,7 @@ fn nodes_and_sessions() -> Vec<(RecordKey, Record)> {
     ]
 }
 
-/// One of each kind, as large as its parts may be.
+/// One record of each kind, as large as its parts may be.
 fn largest() -> Vec<(RecordKey, Record)> {
     let process = ProcessId::parse(&text(limits::PROCESS_BYTES_MAX)).expect("legal");
     let semaphore = Record::Semaphore { limit: u32::MAX, kept: true };
@@ -291,7 +292,8 @@ fn largest() -> Vec<(RecordKey, Record)> {
     records
 }
 
-/// How many kinds there are. A new one does not compile before it has its number here, and its largest record above.
+/// The number of each kind. A new kind does not compile before it has its number here, and needs its largest record
+/// above.
 fn kind(record: &Record) -> usize {
     match record {
         Record::Globals(_) => 0,
@@ -310,8 +312,8 @@ fn kind(record: &Record) -> usize {
     }
 }
 
-/// The largest record of each kind fits into the mirror, key and value. What goes into it is bounded where it comes in: names,
-/// texts and lists by their types, the rest by what the machine refuses.
+/// The largest record of each kind fits into the mirror, key and value. Names, texts and lists are bounded by their
+/// types, the rest by what the machine refuses.
 #[test]
 fn the_largest_record_of_each_kind_fits_into_the_mirror() {
     let mut kinds = BTreeSet::new();
@@ -324,7 +326,7 @@ fn the_largest_record_of_each_kind_fits_into_the_mirror() {
     assert_eq!(kinds, (0..=12).collect(), "one of each");
 }
 
-/// A note of the history is no longer than what a segment leaves for its last one.
+/// The longest record of history fits into the space that a segment leaves for its last one.
 #[test]
 fn the_longest_note_fits_behind_a_segment() {
     let most = limits::HISTORY_SEGMENT_BYTES + limits::HISTORY_NOTE_BYTES_MAX;

@@ -2,9 +2,9 @@
 //!
 //! Knows: limits, model, machine's records. Never: disks, openraft.
 //!
-//! Everything stands in a frame: kind, format version, length and checksum. Inside it is bincode of our own types,
-//! whose variants and fields are numbered by their order: new ones are added at the end under a higher version, old ones
-//! are never reused. What cannot be decoded is an error that says why; it is never skipped.
+//! Everything is in a frame: kind, format version, length and checksum. Inside is bincode of this crate's types, whose
+//! variants and fields are numbered by their order. New ones are added at the end under a higher version, and old ones
+//! are never reused. Bytes that cannot be decoded are an error with a reason; they are never skipped.
 
 mod frame;
 #[cfg(test)]
@@ -27,23 +27,23 @@ use serde::de::DeserializeOwned;
 
 use crate::model::Entry;
 
-/// One encoding of a log entry for disk and wire, made once, on the leader.
+/// Encodes a log entry for disk and network. The leader does this once for each entry.
 #[must_use]
 pub fn encode_entry(entry: &Entry) -> Bytes {
     frame::encode(Kind::Entry, entry)
 }
 
-/// The log entry in these bytes. A node that meets an error here stops: it must not skip what others applied.
+/// Decodes a log entry. A node that gets an error here stops, because it must not skip what other nodes applied.
 pub fn decode_entry(bytes: &[u8]) -> Result<Entry, DecodeError> {
     frame::decode(Kind::Entry, bytes)
 }
 
-/// A message between nodes, or another value of ours, in a frame of this kind.
+/// Encodes a message between nodes, or another value, in a frame of this kind.
 pub fn encode_message<T: Serialize>(kind: Kind, value: &T) -> Bytes {
     frame::encode(kind, value)
 }
 
-/// The value in a frame of this kind.
+/// Decodes the value in a frame of this kind.
 pub fn decode_message<T: DeserializeOwned>(kind: Kind, bytes: &[u8]) -> Result<T, DecodeError> {
     frame::decode(kind, bytes)
 }

@@ -1,8 +1,8 @@
-//! Values out of bincode's bytes, without memory for what is only announced.
+//! Decodes values from bincode's format without memory for content that is only announced.
 //!
-//! bincode's own bridge to serde takes as much memory as a length claims before it looks whether so many bytes are there:
-//! ten bytes would cost 64 MiB. This one reads the same format, copies texts only once they are there, and tells nobody
-//! in advance how many elements follow.
+//! bincode's own implementation for serde allocates as much memory as a length claims before it checks that the bytes
+//! exist: ten bytes would cost 64 MiB. This one reads the same format, copies texts only once they are there, and
+//! announces no number of elements in advance.
 
 use bincode::config::Config;
 use bincode::de::read::{Reader, SliceReader};
@@ -11,7 +11,7 @@ use bincode::error::DecodeError;
 use serde::de::{DeserializeOwned, DeserializeSeed, Error, IntoDeserializer, Visitor};
 use serde::de::{Deserializer, EnumAccess, MapAccess, SeqAccess, VariantAccess};
 
-/// The value that fills the bytes exactly.
+/// Decodes a value that must use all bytes.
 pub(super) fn read<T: DeserializeOwned>(bytes: &[u8], options: impl Config) -> Result<T, DecodeError> {
     let mut decoder = DecoderImpl::new(SliceReader::new(bytes), options, ());
     let value = T::deserialize(Payload(&mut decoder))?;
@@ -22,10 +22,10 @@ pub(super) fn read<T: DeserializeOwned>(bytes: &[u8], options: impl Config) -> R
     if left == 0 { Ok(value) } else { Err(DecodeError::custom(format!("{left} bytes too many"))) }
 }
 
-/// What is still to be read.
+/// The bytes that are left to read.
 struct Payload<'a, D>(&'a mut D);
 
-/// So many values that follow each other.
+/// A number of values that follow each other.
 struct Several<'a, D> {
     decoder: &'a mut D,
     left: usize,
@@ -94,7 +94,7 @@ impl<'de, D: BorrowDecoder<'de>> VariantAccess<'de> for Payload<'_, D> {
     }
 }
 
-/// Values of a fixed meaning, as bincode writes them.
+/// Values of a fixed type, as bincode writes them.
 macro_rules! plain {
     ($($deserialize:ident $visit:ident)*) => {
         $(fn $deserialize<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {

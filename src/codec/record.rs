@@ -1,4 +1,4 @@
-//! Records of the state: keys that sort as people would look for them, values in frames.
+//! Encodes records of the state: keys in a readable order, values in frames.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -6,8 +6,8 @@ use super::frame::{self, DecodeError, Kind};
 use crate::model::{FencingToken, LeaseRequestId, LockKey, LockName, Namespace, ProcessId, SessionId};
 use crate::state::{Record, RecordKey};
 
-/// The key on disk: a letter for the kind, then names ended by a zero byte, then numbers, largest byte first.
-/// Names hold no zero byte, so keys are unique and sort by namespace, name and number.
+/// The key on disk: a letter for the kind, then names ended by a zero byte, then numbers, largest byte first. Names
+/// hold no zero byte, so keys are unique and sort by namespace, name and number.
 #[must_use]
 pub fn encode_key(key: &RecordKey) -> Bytes {
     let mut bytes = BytesMut::with_capacity(64);
@@ -77,7 +77,7 @@ pub fn encode_record(key: &RecordKey, record: &Record) -> (Bytes, Bytes) {
     (encode_key(key), frame::encode(Kind::Record, record))
 }
 
-/// The record under this key and value.
+/// Decodes the record with this key and value.
 pub fn decode_record(key: &[u8], value: &[u8]) -> Result<(RecordKey, Record), DecodeError> {
     Ok((decode_key(key)?, frame::decode(Kind::Record, value)?))
 }
@@ -107,7 +107,7 @@ fn decode_key(bytes: &[u8]) -> Result<RecordKey, DecodeError> {
     Ok(key)
 }
 
-/// What of a key has not been read yet.
+/// The part of a key that was not read yet.
 struct Rest<'a>(&'a [u8]);
 
 impl Rest<'_> {

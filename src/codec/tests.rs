@@ -1,4 +1,4 @@
-//! Round trips, damage, and samples of today's bytes that every later build must still read.
+//! Round trips, damage, and samples of today's bytes that every later build must be able to read.
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks at one answer among many")]
 
@@ -46,14 +46,14 @@ fn sample_entry() -> Entry {
     }
 }
 
-/// What is encoded decodes to the same entry.
+/// An encoded entry decodes to the same entry.
 #[test]
 fn entries_survive_the_round_trip() {
     let entry = sample_entry();
     assert_eq!(decode_entry(&encode_entry(&entry)).expect("decodes"), entry);
 }
 
-/// Any one flipped bit, and any cut, is an error and never another entry.
+/// Any flipped bit and any cut is an error, and never decodes to another entry.
 #[test]
 fn damaged_entries_are_refused() {
     let bytes = encode_entry(&sample_entry());
@@ -67,7 +67,7 @@ fn damaged_entries_are_refused() {
     }
 }
 
-/// An entry of a newer format is refused with the versions that this build reads.
+/// An entry of a newer format is refused, with the versions that this build reads.
 #[test]
 fn newer_formats_are_refused_by_number() {
     let mut bytes = encode_entry(&sample_entry()).to_vec();
@@ -75,7 +75,7 @@ fn newer_formats_are_refused_by_number() {
     assert_eq!(decode_entry(&bytes), Err(DecodeError::Version { found: FORMAT + 1 }));
 }
 
-/// Whatever entry a random story holds, its bytes decode to it.
+/// Random entries survive encoding and decoding.
 #[test]
 fn random_entries_survive_the_round_trip() {
     for seed in 0..20 {
@@ -89,7 +89,7 @@ fn random_entries_survive_the_round_trip() {
     }
 }
 
-/// Records that go through their bytes make the same machine, and sort on disk as their keys are told apart.
+/// Records that were encoded and decoded make the same machine, and every record has its own key.
 #[test]
 fn machines_survive_the_bytes_of_their_records() {
     for seed in 100..120 {
@@ -106,7 +106,7 @@ fn machines_survive_the_bytes_of_their_records() {
             assert_eq!(stored.len(), dump.len(), "two records have one key");
             let read = stored.iter().map(|(key, value)| decode_record(key, value).expect("decodes"));
             let restored = Machine::from_records(read).expect("makes a machine");
-            assert!(restored.state().records().eq(dump), "story {seed}, entry {index}");
+            assert!(restored.state().records().eq(dump), "seed {seed}, entry {index}");
         }
     }
 }
@@ -125,7 +125,7 @@ fn samples_of_what_leaders_note() -> [Command; 2] {
     ]
 }
 
-/// What is done to holds between their grant and their end.
+/// Commands that change holds between their grant and their end.
 fn samples_of_changes(request: RequestId, lock: &LockKey, handle: &Handle, token: FencingToken) -> Vec<Command> {
     let alter = |what| Command::Alter(Alter { request, answered_below: 11, name: lock.name.clone(), what });
     let manage = |what| Command::Manage(Manage { lock: lock.clone(), what });
@@ -165,7 +165,7 @@ fn samples_of_changes(request: RequestId, lock: &LockKey, handle: &Handle, token
     ]
 }
 
-/// Changes that are made only if something is as it was seen.
+/// Changes that are made only if something still is as the caller saw it.
 fn samples_of_documents(lock: &LockKey, token: FencingToken, metadata: &Metadata) -> Vec<Command> {
     let (ts, process) = (DocumentId([7; 12]), ProcessId::parse("h:27017:1:2").expect("a process"));
     let grab = Grab { lock: lock.clone(), ts, metadata: metadata.clone(), term: Some(4), prepare: true, seen: None };
@@ -287,7 +287,7 @@ pub(super) fn samples_of_entries() -> Vec<(String, Entry)> {
     vec![("entry-of-every-command".into(), whole), ("entry-empty".into(), empty)]
 }
 
-/// The records of a small story that has every kind of record.
+/// The records of a small scenario that has every kind of record.
 pub(super) fn samples_of_records() -> Vec<(RecordKey, Record)> {
     let (mut story, mut watched) = (Story::new(42), Watched::default());
     let mut kinds = BTreeMap::new();
@@ -314,8 +314,8 @@ fn word(outcome: &Outcome) -> String {
     text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
 }
 
-/// The file of this name among the stored bytes. With `UPDATE_GOLDENFILES=1` a missing one is written; none is ever
-/// overwritten.
+/// The file of this name among the stored bytes. With `UPDATE_GOLDENFILES=1` a missing file is written; an existing one
+/// is never overwritten.
 pub(super) fn stored(name: &str, today: &[u8]) -> Vec<u8> {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bytes/v1").join(name);
     if !path.exists() && std::env::var("UPDATE_GOLDENFILES").is_ok_and(|value| value == "1") {
@@ -325,7 +325,7 @@ pub(super) fn stored(name: &str, today: &[u8]) -> Vec<u8> {
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Bytes of format 1 that were stored when it was made still decode to what they were, and are still what is written.
+/// Bytes that were stored when format 1 was made still decode to the same entries, and are what this build writes.
 #[test]
 fn stored_entries_of_format_1_still_decode() {
     for (name, entry) in samples_of_entries() {
@@ -336,7 +336,7 @@ fn stored_entries_of_format_1_still_decode() {
     }
 }
 
-/// As for entries: each stored file holds records, key and value with their lengths before them.
+/// Each stored file holds records, key and value with their lengths before them. They must decode as the entries do.
 #[test]
 fn stored_records_of_format_1_still_decode() {
     let mut today = Vec::new();

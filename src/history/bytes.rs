@@ -1,7 +1,7 @@
-//! A record as bytes, in the one way that there is: numbers of seven bits a byte, texts with their length before them.
+//! The only encoding of a record as bytes: numbers of seven bits a byte, texts with their length before them.
 //!
-//! The order: what happened (one byte), position, log time, wall date, lock, hash of the lock's record before; then what
-//! the kind of record has.
+//! The order: what happened (one byte), position, log time, wall date, lock, hash of the lock's previous record; then
+//! the fields of the kind of record.
 
 use super::draft::{Draft, Facts};
 use crate::model::{Claim, EndReason, EventKind, Fairness, Mode, RequestId};
@@ -29,10 +29,10 @@ pub(super) const PASSING: u8 = 8;
 pub(super) const OWNED: u8 = 16;
 pub(super) const NAMED: u8 = 32;
 
-/// The principal of most grants: left out.
+/// The principal of most grants, which is left out of the bytes.
 pub(super) const ANONYMOUS: &str = "anonymous";
 
-/// Writes the record. False, with nothing written, where it is of a kind that history does not keep.
+/// Writes the record. Returns false and writes nothing if history does not keep its kind.
 pub fn write(out: &mut Vec<u8>, draft: &Draft<'_>) -> bool {
     let Some(tag) = tag_of(&draft.event.kind) else { return false };
     out.push(tag);
@@ -73,7 +73,7 @@ fn tag_of(kind: &EventKind) -> Option<u8> {
     }
 }
 
-/// What the kind of record has, the mode first.
+/// Writes the fields of the kind of record, the mode first.
 fn body(out: &mut Vec<u8>, draft: &Draft<'_>) {
     mode(out, draft.mode, draft.limit);
     if let Some(claim) = draft.event.subject.claim() {

@@ -1,4 +1,4 @@
-//! The chain: each record's hash covers the one before it.
+//! The chain: each record's hash covers the hash of the previous record.
 
 use sha2::{Digest, Sha256};
 
@@ -10,7 +10,7 @@ pub fn link(namespace: &Namespace, before: ChainHash, record: &[u8]) -> ChainHas
     let name = namespace.as_str().as_bytes();
     let mut hasher = Sha256::new();
     hasher.update(before.0);
-    // A namespace holds no zero byte, so where it ends is certain.
+    // The end of a namespace is certain, because it holds no zero byte.
     hasher.update(name);
     hasher.update([0]);
     hasher.update(record);

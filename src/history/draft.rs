@@ -2,46 +2,46 @@
 
 use crate::model::{Arrival, ChainHash, Event, Fairness, GrantFacts, HistoryRecord, LockName, Mode};
 
-/// A record before it is written: everything but what the chain adds.
+/// A record before it is written: everything except the links of the chain.
 #[derive(Debug, Clone, Copy)]
 pub struct Draft<'a> {
-    /// As in [`HistoryRecord`].
+    /// As in [`HistoryRecord::event`].
     pub event: &'a Event,
     /// The lock that the event is about.
     pub lock: &'a LockName,
-    /// As in [`HistoryRecord`].
+    /// As in [`HistoryRecord::mode`].
     pub mode: Option<Mode>,
-    /// As in [`HistoryRecord`]; written for permits only.
+    /// As in [`HistoryRecord::limit`]; written for permits only.
     pub limit: Option<u32>,
-    /// As in [`HistoryRecord`].
+    /// As in [`HistoryRecord::grant`].
     pub facts: Option<Facts<'a>>,
-    /// As in [`HistoryRecord`].
+    /// As in [`HistoryRecord::previous`].
     pub previous: ChainHash,
 }
 
-/// [`GrantFacts`], borrowed.
+/// The fields of [`GrantFacts`], borrowed.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
-    /// As in [`GrantFacts`].
+    /// As in [`GrantFacts::arrival`].
     pub arrival: Arrival,
-    /// As in [`GrantFacts`].
+    /// As in [`GrantFacts::fairness`].
     pub fairness: Fairness,
-    /// As in [`GrantFacts`].
+    /// As in [`GrantFacts::set`].
     pub set: bool,
-    /// As in [`GrantFacts`].
+    /// As in [`GrantFacts::passing`].
     pub passing: bool,
-    /// As in [`GrantFacts`].
+    /// As in [`GrantFacts::owner`].
     pub owner: Option<&'a str>,
-    /// As in [`GrantFacts`].
+    /// As in [`GrantFacts::principal`].
     pub principal: &'a str,
-    /// As in [`GrantFacts`].
+    /// As in [`GrantFacts::who`].
     pub who: &'a str,
-    /// As in [`GrantFacts`].
+    /// As in [`GrantFacts::why`].
     pub why: &'a str,
 }
 
 impl<'a> Draft<'a> {
-    /// What was written when this record was made; `None` for one that is about no lock, which is no history.
+    /// The draft from which this record was written; `None` for an event without a lock, which history does not keep.
     #[must_use]
     pub fn of(record: &'a HistoryRecord) -> Option<Self> {
         let facts = |grant: &'a GrantFacts| Facts {

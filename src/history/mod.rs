@@ -1,20 +1,21 @@
-//! The history of each namespace: records as bytes, chained by hashes, in rings; and the proof that one was kept to the rules.
+//! The history of each namespace: records as bytes, chained by hashes, in rings; and the verification that a history
+//! keeps the rules.
 //!
 //! Knows: limits, model. Never: the machine, a clock, disks, JSON.
 //!
-//! - The machine appends each record in the one way that [`bytes`] has. Its hash covers those bytes, the namespace and the
-//!   hash of the record before.
-//! - A ring is a run of segments. Each segment is one record of the state. An append reports the segments that it wrote to
-//!   or dropped.
-//! - Segments have numbers that only grow, over all namespaces: the lowest is the oldest anywhere. The highest is never
-//!   dropped, so that no other place has to remember it.
-//! - [`verify`](fn@verify) takes records from anywhere, above all from a file, and trusts none of them.
+//! - The machine appends each record in the encoding of [`bytes`]. Its hash covers those bytes, the namespace and the
+//!   hash of the previous record.
+//! - A ring is a run of segments. Each segment is one record of the state. An append reports the segments that it wrote
+//!   to or dropped.
+//! - Segments have numbers that only grow, over all namespaces: the lowest is the oldest of all. The highest is never
+//!   dropped, so that the next number is always known.
+//! - [`verify`](fn@verify) accepts records from any source, usually a file, and trusts none of them.
 //!
-//! A chain does not show that lines were cut off at its beginning or its end, or that all of it was written again. A reader
-//! who wants to exclude that compares the last hash with that of the cluster, or keeps it elsewhere.
+//! A chain does not show that records were cut off at its beginning or its end, or that all of it was written again. A
+//! reader who must exclude that compares the last hash with the cluster's, or stores the hash elsewhere.
 //!
-//! What it costs: in a release build an acquire and its release take 1.4 times as long to apply as without history (5.8
-//! against 4.1 microseconds on a loaded machine). About half of that is the hash.
+//! Cost: in a release build an acquire and its release take 1.4 times as long to apply as without history (5.8 instead
+//! of 4.1 microseconds on a loaded machine). About half of that is the hash.
 
 pub mod bytes;
 mod chain;
@@ -43,30 +44,30 @@ pub(crate) enum SegmentChange {
     Dropped,
 }
 
-/// All rings.
+/// The rings of all namespaces.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct History {
     rings: BTreeMap<Namespace, Ring>,
-    /// Whose each segment is, oldest first.
+    /// The namespace of each segment, oldest first.
     order: BTreeMap<u64, Namespace>,
-    /// Sizes of all segments together.
+    /// The size of all segments together, in bytes.
     bytes: usize,
-    /// Grows whenever the dirty keys are taken.
+    /// Grows each time that the dirty keys are taken.
     round: u64,
-    /// Keeps nothing, to weigh what keeping costs.
+    /// Switches history off, so that a benchmark can measure its cost.
     #[cfg(test)]
     pub(crate) off: bool,
 }
 
 impl History {
-    /// The dirty keys were taken: what is written from now on is dirty again.
+    /// The dirty keys were taken: segments that are written from now on are dirty again.
     pub(crate) fn carried_over(&mut self) {
         self.round += 1;
     }
 
-    /// Adds a record. `floor` is the newest position of a namespace whose whole history was forgotten. Reports each segment
-    /// that changed, by its namespace and number: once between two calls of [`carried_over`](Self::carried_over) where it was
-    /// written to, and once where it was dropped.
+    /// Adds a record. `floor` is the newest position of a namespace whose whole history was forgotten. Reports each
+    /// segment that changed, by its namespace and number: once between two calls of
+    /// [`carried_over`](Self::carried_over) if it was written to, and once if it was dropped.
     pub(crate) fn append(
         &mut self,
         namespace: &Namespace,
@@ -98,7 +99,7 @@ impl History {
         }
     }
 
-    /// Forgets the oldest segments until the bounds are kept. The one just written stays.
+    /// Forgets the oldest segments until the bounds are kept. The segment that was just written stays.
     fn trim(
         &mut self,
         namespace: &Namespace,
@@ -129,7 +130,7 @@ impl History {
         }
     }
 
-    /// One segment, by its number.
+    /// The segment with this number.
     pub(crate) fn segment(&self, namespace: &Namespace, number: u64) -> Option<&Segment> {
         self.rings.get(namespace)?.segment(number)
     }
@@ -139,7 +140,7 @@ impl History {
         self.rings.iter().flat_map(|(namespace, ring)| ring.numbers().map(move |number| (namespace, number)))
     }
 
-    /// The history that these segments hold, in whatever order they come; refuses a broken chain.
+    /// The history that these segments hold, in any order. Refuses a broken chain.
     pub(crate) fn restored(segments: BTreeMap<(Namespace, u64), Segment>) -> Result<Self, String> {
         let mut history = Self::default();
         for ((namespace, number), segment) in segments {
@@ -155,7 +156,7 @@ impl History {
         Ok(history)
     }
 
-    /// Says what of it contradicts itself, if anything.
+    /// Describes the first contradiction in the history, if any.
     pub(crate) fn check(&self) -> Result<(), String> {
         let bytes: usize = self.rings.values().map(Ring::bytes).sum();
         if bytes != self.bytes || BOUNDS.bytes_all < bytes {

@@ -1,4 +1,4 @@
-//! A page of history: a bounded look, so that no question holds up the machine for long.
+//! Pages of history. Each looks at a bounded number of records, so that no query blocks the machine for long.
 
 use super::ring::Records;
 use super::{Damaged, History, Segment, link, read};
@@ -26,7 +26,7 @@ impl History {
             let wanted = Wanted { namespace, lock, after: from, rows_max };
             match wanted.of(segment, &mut page.records) {
                 Ok(last) => seen = last.max(seen),
-                // What is kept was written or checked by this machine.
+                // This machine wrote or checked every stored record, so this does not happen.
                 Err(_) => break,
             }
             if page.records.len() == rows_max {
@@ -46,8 +46,8 @@ struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// Adds what is wanted of a segment; answers the newest position that was looked at. Hashes are worked out only
-    /// where something is wanted.
+    /// Adds the wanted records of a segment, and returns the newest position that was looked at. Computes hashes only
+    /// if a record is wanted.
     fn of(&self, segment: &Segment, found: &mut Vec<HistoryRecord>) -> Result<Position, Damaged> {
         let mut last = segment.after;
         let mut wanted = false;

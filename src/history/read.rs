@@ -1,4 +1,4 @@
-//! Records out of their bytes.
+//! Decodes records from their bytes.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::model::{
     SessionId, Subject, WallTime,
 };
 
-/// Bytes that are no record; the text says why.
+/// The bytes are not a record; the text says why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not a record of history: {0}")]
 pub struct Damaged(String);
@@ -23,12 +23,12 @@ impl From<Invalid> for Damaged {
     }
 }
 
-/// The head of a record: enough to know whether it is wanted.
+/// The head of a record: enough to decide whether it is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written<'a> {
-    /// Where it stands.
+    /// The position of the record.
     pub position: Position,
-    /// Which lock.
+    /// The name of the lock.
     pub lock: &'a str,
     tag: u8,
     at: LogTime,
@@ -36,7 +36,7 @@ pub struct Written<'a> {
     rest: Rest<'a>,
 }
 
-/// What has not been read yet.
+/// The bytes that were not read yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Rest<'a>(&'a [u8]);
 
@@ -52,7 +52,7 @@ pub fn read(bytes: &[u8]) -> Result<Written<'_>, Damaged> {
 }
 
 impl Written<'_> {
-    /// The whole record, with what the chain adds.
+    /// Reads the whole record and adds the links of the chain.
     pub fn record(self, namespace: &Namespace, before: ChainHash, hash: ChainHash) -> Result<HistoryRecord, Damaged> {
         let mut rest = self.rest;
         let lock = LockKey { namespace: namespace.clone(), name: LockName::parse(self.lock)? };
@@ -70,7 +70,7 @@ impl Written<'_> {
     }
 }
 
-/// One length and the bytes that it announces, off the front of many.
+/// Splits a length, and the number of bytes that it announces, off the front.
 pub(crate) fn split_off<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], Damaged> {
     let mut rest = Rest(bytes);
     let one = rest.counted()?;
@@ -129,13 +129,13 @@ impl<'a> Rest<'a> {
         }
     }
 
-    /// A number that may be missing: 0, or one more than it is.
+    /// An optional number, stored as 0 or as the number plus one.
     fn number_or_none(&mut self) -> Result<Option<u32>, Damaged> {
         let number = self.number()?.checked_sub(1).map(u32::try_from).transpose();
         number.map_err(|_| Damaged("a limit".into()))
     }
 
-    /// A mode, and a semaphore's limit.
+    /// A mode, and the limit of a semaphore.
     fn mode(&mut self) -> Result<(Option<Mode>, Option<u32>), Damaged> {
         let mode = match self.byte()? {
             EXCLUSIVE => Some(Mode::Exclusive),

@@ -1,4 +1,4 @@
-//! One namespace's ring: segments at its end grow, those at its beginning are forgotten.
+//! One namespace's ring of segments. Records are appended to the newest segment, and the oldest ones are forgotten.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -11,7 +11,7 @@ use super::segment::{Packed, Segment};
 use crate::limits::{self, HISTORY_SEGMENT_COST_BYTES};
 use crate::model::{ChainHash, LockName, Namespace, Position};
 
-/// How much is kept; a test has much less, so that it sees rings go round.
+/// How much history is kept. Tests keep much less, so that they see segments being forgotten.
 pub(super) struct Bounds {
     records: usize,
     bytes: usize,
@@ -30,34 +30,34 @@ pub(super) const BOUNDS: Bounds = if cfg!(test) {
     }
 };
 
-/// The newest record of each lock: the number of its segment, and its hash. Never gone through in its own order.
+/// The newest record of each lock: the number of its segment, and its hash. Only for look-ups.
 type Latest = HashMap<LockName, (u64, ChainHash), foldhash::fast::FixedState>;
 
-/// See the module.
+/// The segments of one namespace, see the module.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Ring {
     /// Oldest first, with their numbers.
     segments: VecDeque<(u64, Segment)>,
     records: usize,
     bytes: usize,
-    /// Where the newest record stands.
+    /// The position of the newest record.
     last: Position,
-    /// Its hash.
+    /// The hash of the newest record.
     head: ChainHash,
     latest: Latest,
-    /// The round and segment that were noted as dirty last.
+    /// The round and segment that were last marked as dirty.
     pub(super) marked: (u64, u64),
-    /// A record on its way into its segment: kept for its memory alone.
+    /// A buffer for the record that is being appended, kept to reuse its memory.
     draft: Vec<u8>,
 }
 
 impl Ring {
-    /// An empty ring; what was forgotten lies at or below `floor`.
+    /// An empty ring. Forgotten records are at or below `floor`.
     pub(super) fn new(floor: Position) -> Self {
         Self { last: floor, ..Self::default() }
     }
 
-    /// Adds a record; answers the number of its segment, which is `next` where a new one was begun.
+    /// Adds a record and returns the number of its segment, which is `next` if it began a new one.
     pub(super) fn append(&mut self, namespace: &Namespace, draft: Draft<'_>, next: u64) -> u64 {
         if self.segments.back().is_none_or(|(_, tail)| BOUNDS.segment_bytes <= tail.bytes.0.len()) {
             self.begin(next);
@@ -91,14 +91,14 @@ impl Ring {
         self.bytes += HISTORY_SEGMENT_COST_BYTES;
     }
 
-    /// The oldest segment's number, where the ring is beyond its bounds without it.
+    /// The oldest segment's number, if the ring exceeds its bounds and has a newer segment.
     pub(super) fn too_much(&self) -> Option<u64> {
         let Bounds { records, bytes, .. } = BOUNDS;
         let beyond = 1 < self.segments.len() && (records < self.records || bytes < self.bytes);
         self.segments.front().filter(|_| beyond).map(|(number, _)| *number)
     }
 
-    /// Drops the oldest segment; answers its size.
+    /// Drops the oldest segment and returns its size in bytes.
     pub(super) fn forget_oldest(&mut self) -> usize {
         let Some((number, segment)) = self.segments.pop_front() else { return 0 };
         for record in Records(&segment.bytes.0) {
@@ -113,7 +113,7 @@ impl Ring {
         size
     }
 
-    /// Takes up a stored segment, which follows those that are there.
+    /// Appends a stored segment, which must follow the present ones.
     pub(super) fn restore(&mut self, namespace: &Namespace, number: u64, segment: Segment) -> Result<(), String> {
         if self.segments.is_empty() {
             self.head = segment.begins;
@@ -151,12 +151,12 @@ impl Ring {
         self.segments.is_empty()
     }
 
-    /// Where the newest record stands.
+    /// The position of the newest record.
     pub(super) fn last(&self) -> Position {
         self.last
     }
 
-    /// What was forgotten lies at or below this.
+    /// Forgotten records are at or below this position.
     pub(super) fn floor(&self) -> Position {
         self.segments.front().map_or(self.last, |(_, oldest)| oldest.after)
     }
@@ -170,7 +170,7 @@ impl Ring {
         self.segments.get(at).map(|(_, segment)| segment)
     }
 
-    /// The segments from the one on that may have records after this position.
+    /// The segments that may have records after this position.
     pub(super) fn segments_after(&self, after: Position) -> impl Iterator<Item = &Segment> {
         let begun = self.segments.partition_point(|(_, segment)| segment.after <= after);
         self.segments.range(begun.saturating_sub(1)..).map(|(_, segment)| segment)
@@ -191,7 +191,7 @@ fn size(segment: &Segment) -> usize {
     segment.bytes.0.len() + HISTORY_SEGMENT_COST_BYTES
 }
 
-/// The records of a segment, one by one.
+/// Iterates over the records of a segment.
 pub(super) struct Records<'a>(pub(super) &'a [u8]);
 
 impl<'a> Iterator for Records<'a> {

@@ -1,4 +1,4 @@
-//! A segment as it is stored.
+//! A segment of history as it is stored.
 
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -10,15 +10,15 @@ use crate::model::{ChainHash, Position};
 pub struct Segment {
     /// Hash of the record before the first.
     pub begins: ChainHash,
-    /// Where the record before the first stood; what was forgotten lies at or below it.
+    /// Position of the record before the first. Forgotten records are at or below it.
     pub after: Position,
-    /// How many records it has.
+    /// The number of records.
     pub records: u32,
     /// The records, each with its length before it.
     pub bytes: Packed,
 }
 
-/// Bytes that are stored as such, not one by one.
+/// Bytes that are stored as one block instead of element by element.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Packed(pub Vec<u8>);
 

@@ -1,5 +1,5 @@
-//! Acquire and cancel, for sessions: one lock, or several that are granted whole or queued whole, under one sequence number
-//! in every queue.
+//! Acquire and cancel, for sessions: one lock, or several that are granted together or queued together, under one
+//! sequence number in every queue.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::model::{
 };
 use crate::state::{ClaimState, Finished, Holder, LeaseWanted, Purpose, Request, Waiter};
 
-/// The locks of one acquire with their whole names, and how each is wanted.
+/// The locks of one acquire with their full names, and how each is to be held.
 type Members = SmallMap<LockKey, Access>;
 
 impl Machine {
@@ -33,11 +33,11 @@ impl Machine {
             Admission::Enter(token) => self.reenter(&asking, token),
             Admission::Queue => self.queue_up(&asking).map(Outcome::Queued),
         });
-        // What waits or holds now is found there; only a refusal is over.
+        // A request that waits or holds is found by its claims; only a refusal is finished here.
         outcome.unwrap_or_else(|refusal| self.finish(acquire.request, fingerprint, Outcome::Refused(refusal)))
     }
 
-    /// The answer to a request that waits or holds: found by its own record, whatever the window remembers.
+    /// The answer to a request that waits or holds. Found by its claims, independently of the request window.
     pub(super) fn live_request(&self, request: RequestId, fingerprint: u64) -> Option<Outcome> {
         if faults::on(Fault::RetriesRunAgain) {
             return None;
@@ -57,7 +57,7 @@ impl Machine {
         Some(if known == fingerprint { outcome } else { reused })
     }
 
-    /// The outcome so far of a request that waits or holds.
+    /// The current outcome of a request that waits or holds.
     pub(super) fn claim_outcome(&self, request: RequestId) -> Option<Outcome> {
         let session = self.state.session(request.session)?;
         let (key, state) = session.claims_of(request.number).next()?;
@@ -79,7 +79,7 @@ impl Machine {
         }
     }
 
-    /// Whether a new request may hold all its locks now, has to queue for all of them, or is refused.
+    /// Whether a new request may hold all its locks now, must wait for all of them, or is refused.
     fn admit(&self, asking: &Asking<'_>) -> Result<Admission, Refusal> {
         let acquire = asking.acquire;
         acquire.lease_ms.map_or(Ok(()), |ms| self.lease_in_bounds(DurationField::Lease, ms))?;
@@ -96,7 +96,7 @@ impl Machine {
         }
     }
 
-    /// As [`admission`](Self::admission), for all locks of an acquire together.
+    /// Like [`admission`](Self::admission), for all locks of an acquire together.
     fn admit_all(&self, asking: &Asking<'_>) -> Result<Admission, Refusal> {
         let (acquire, fairness) = (asking.acquire, asking.fairness());
         let mut waits = false;
@@ -113,8 +113,8 @@ impl Machine {
         Ok(admission)
     }
 
-    /// Refuses a set that the namespace has no quota left for; each of its locks alone was checked before. A lock in use
-    /// counts already.
+    /// Refuses a set that exceeds the namespace's quotas; each of its locks alone was checked before. A lock in use is
+    /// counted already.
     fn fits_quotas(&self, members: &Members, admission: &Admission) -> Result<(), Refusal> {
         let Some(usage) = members.keys().next().map(|key| self.state.used(&key.namespace)) else { return Ok(()) };
         let free = members.keys().filter(|key| !self.state.locks.contains_key(key)).count() as u64;
@@ -127,7 +127,7 @@ impl Machine {
         }
     }
 
-    /// Holds all locks now.
+    /// Grants all locks at once.
     fn grant_at_once(&mut self, asking: &Asking<'_>) -> Outcome {
         let metadata = self.share_metadata(asking.acquire.request, &asking.acquire.metadata);
         let entrance = self.at_once(asking.fairness());
@@ -145,7 +145,7 @@ impl Machine {
         granted.pop_first().map_or(Outcome::Withdrawn, |(_, grant)| Outcome::Granted(grant))
     }
 
-    /// Puts the request into the queues of all its locks, under one number, unless it would close a cycle there.
+    /// Adds the request to the queues of all its locks, under one sequence number, unless it would close a cycle there.
     fn queue_up(&mut self, asking: &Asking<'_>) -> Result<Place, Refusal> {
         let metadata = self.share_metadata(asking.acquire.request, &asking.acquire.metadata);
         let events = self.events.len();
@@ -168,7 +168,7 @@ impl Machine {
         }
     }
 
-    /// What holds for sessions and takes alike: kind, limits, quotas, queue.
+    /// The checks for sessions and takes alike: kind, limits, quotas, queue.
     pub(super) fn admission(
         &self,
         key: &LockKey,
@@ -209,7 +209,7 @@ impl Machine {
         self.quotas.one_more(QuotaKind::Locks, self.state.used(&key.namespace).locks)
     }
 
-    /// The wait for one of the locks.
+    /// The waiter for one of the locks.
     fn new_waiter(&self, asking: &Asking<'_>, mode: Mode, metadata: &Arc<Metadata>) -> Waiter {
         let Asking { principal, acquire, fingerprint, .. } = *asking;
         let request = Request {
@@ -228,8 +228,8 @@ impl Machine {
         Waiter { request, since, deadline, lease, purpose, tries }
     }
 
-    /// Withdraws what a request holds: an upgrade that was granted stays, and its grant is the answer, for the shared
-    /// hold that its caller knows of is gone.
+    /// Withdraws what a request holds. An upgrade that was granted stays, and its grant is the answer, because the
+    /// shared hold that its caller knows of has ended.
     fn withdraw_hold(&mut self, key: &LockKey, token: FencingToken, number: u64) -> Outcome {
         let holder = self.state.holder(key, token);
         let Some(holder) = holder else { return Outcome::Withdrawn };
@@ -241,7 +241,7 @@ impl Machine {
         Outcome::Withdrawn
     }
 
-    /// Releases a hold that was withdrawn, or takes the request out of it where others of its owner hold it too.
+    /// Releases a hold that was withdrawn, or removes the request from it if other requests of its owner hold it too.
     fn give_back(&mut self, key: &LockKey, token: FencingToken, number: u64) {
         let holder = self.state.holder(key, token);
         if holder.is_some_and(|holder| 1 < holder.depth()) {
@@ -251,8 +251,8 @@ impl Machine {
         }
     }
 
-    /// Withdraws a request: out of its queues, or released where it was granted. An unseen number is burnt, so that an
-    /// acquire that arrives later is answered *withdrawn*.
+    /// Cancels a request: removes it from its queues, or releases it if it was granted. An unseen number is used up, so
+    /// that an acquire that arrives later is answered with *withdrawn*.
     pub(super) fn cancel(&mut self, request: RequestId) -> Result<Outcome, Refusal> {
         self.live_session(request.session)?;
         self.expire_due_of(request);
@@ -274,7 +274,7 @@ impl Machine {
     }
 }
 
-/// One acquire, as its steps need it.
+/// One acquire, prepared for its steps.
 pub(super) struct Asking<'a> {
     pub(super) principal: &'a Principal,
     pub(super) acquire: &'a Acquire,
@@ -283,17 +283,17 @@ pub(super) struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// How a hold of its owner counts; a set never enters one again.
+    /// What happens if its owner holds the lock already. A set never acquires a hold again.
     pub(super) fn reentry(&self) -> Reentry {
         if self.acquire.is_set() { Reentry::Refuse } else { self.acquire.choices().reentry }
     }
 
-    /// Whether it may pass others; a set never barges.
+    /// Whether it may overtake others. A set never barges.
     fn fairness(&self) -> Fairness {
         if self.acquire.is_set() { Fairness::Fair } else { self.acquire.choices().fairness }
     }
 
-    /// Its choices, without those that a set does not have; cached only where nothing else conflicts with that.
+    /// Its choices, without those that a set cannot have. Cached only if no other choice conflicts with that.
     fn extras(&self) -> Option<Box<Extras>> {
         let mut extras = self.acquire.extras.clone()?;
         (extras.reentry, extras.fairness) = (self.reentry(), self.fairness());
@@ -304,11 +304,11 @@ impl Asking<'_> {
 
 /// What a new request may do.
 pub(super) enum Admission {
-    /// Hold the lock now.
+    /// It holds the lock at once.
     Grant,
-    /// Enter its owner's hold once more.
+    /// It acquires its owner's hold again.
     Enter(FencingToken),
-    /// Stand at the end of the queue.
+    /// It waits at the end of the queue.
     Queue,
 }
 

@@ -1,4 +1,4 @@
-//! Acting on a lock from outside: break, ask, hand over, and the limit of a semaphore. Each names the grant that it means, by its
+//! Actions on a lock from outside: break, ask, hand over, and the limit of a semaphore. Each names the grant by its
 //! public token.
 
 use std::sync::Arc;
@@ -50,7 +50,8 @@ impl Machine {
         Ok(BreakReport { done: false, holder, last_seen, next })
     }
 
-    /// The hold with this token, or the ended one that still keeps the name closed, and when its session was last seen.
+    /// The hold with this token, or the ended one that still keeps the name closed, and when its session was last
+    /// renewed.
     fn held_or_closed(&self, key: &LockKey, token: FencingToken) -> Option<(HolderView, Option<LogTime>)> {
         let lock = self.state.lock(key)?;
         let closed = || lock.delays.get(&token).map(|delayed| (delayed.holder.request.claim, delayed.view(token)));
@@ -102,7 +103,7 @@ impl Machine {
         Ok(claim.request().map_or(Outcome::Done, |to| Outcome::HandedOver { token, to }))
     }
 
-    /// The successor's hold: by its waiting request if it has one, else a copy of the present hold.
+    /// The successor's hold: by its waiting request if it has one, else a copy of the current hold.
     fn successor(&self, key: &LockKey, from: FencingToken, to: SessionId) -> Result<Holder, Refusal> {
         let lock = self.state.lock(key).ok_or_else(|| Refusal::NotHeld { lock: key.clone() })?;
         let old = lock.holders.get(&from).ok_or_else(|| self.not_held(key, |_| false))?;
@@ -132,7 +133,7 @@ impl Machine {
         Ok(successor_of(old, Holder::new(request, &self.state.globals)))
     }
 
-    /// The first wait of this session for this lock alone; found from the shorter side, its claims or the queue.
+    /// The first wait of this session for this lock alone. Searches the shorter of its claims and the queue.
     fn waits_alone(&self, key: &LockKey, session: SessionId) -> Option<u64> {
         let queue = &self.state.lock(key)?.queue;
         let alone =
@@ -151,7 +152,7 @@ impl Machine {
     }
 }
 
-/// Who takes over what was held before keeps it closed for as long as that would have, or for longer by a choice of its own.
+/// The successor keeps the lock closed for as long as the old hold would have, or longer if its own request chose so.
 fn successor_of(old: &Holder, mut heir: Holder) -> Holder {
     let closed_until = old.closed_until().max(heir.closed_until());
     if closed_until.is_some() {
@@ -161,7 +162,7 @@ fn successor_of(old: &Holder, mut heir: Holder) -> Holder {
 }
 
 impl Machine {
-    /// Keeps a semaphore with this limit. A waiter that wants more than that is refused; no holder is evicted.
+    /// Keeps a semaphore with this limit. A waiter that wants more than that is refused; no hold is ended.
     pub(super) fn set_limit(&mut self, key: &LockKey, limit: u32) -> Result<Outcome, Refusal> {
         let known = self.state.lock(key).map(|lock| (lock.kind, lock.limit, lock.limit_kept));
         let same = match known {
@@ -191,7 +192,7 @@ impl Machine {
         Ok(Outcome::Done)
     }
 
-    /// Forgets the limit with the semaphore's last user.
+    /// Forgets the limit together with the semaphore's last user.
     pub(super) fn remove_limit(&mut self, key: &LockKey) -> Result<Outcome, Refusal> {
         let Some(lock) = self.state.locks.get_mut(key) else { return Ok(Outcome::Done) };
         if lock.kind == Kind::Lock {
@@ -210,7 +211,8 @@ impl Machine {
         self.happened(key, None, EventKind::LimitChanged { limit }, None);
     }
 
-    /// A waiter that wants more than there will ever be would make all waiters behind it wait without end.
+    /// Refuses waiters that want more than the limit. They could never be granted, and would block all waiters behind
+    /// them permanently.
     fn refuse_the_impossible(&mut self, key: &LockKey, limit: u32) {
         let Some(lock) = self.state.lock(key) else { return };
         let wants = |mode: Mode| match mode {

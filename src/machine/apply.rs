@@ -12,14 +12,15 @@ use crate::model::{
 use crate::state::{Holder, RecordKey};
 
 impl Machine {
-    /// Applies the entry at `index`. Total: it cannot fail, and refusals are answers.
+    /// Applies the entry at `index`. It cannot fail; refusals are replies.
     ///
-    /// The stamp never moves log time back, whatever the entry says: an older one counts as the present.
+    /// Log time never goes back: an entry with an older stamp is applied at the current log time.
     pub fn apply(&mut self, index: u64, entry: &Entry) -> Applied {
         self.apply_telling(index, entry, |_| ())
     }
 
-    /// [`apply`](Self::apply), with a look at what was decided so far after each command. What was decided stays so.
+    /// Like [`apply`](Self::apply), but calls `decided` with the results so far after each command. They do not change
+    /// later.
     pub fn apply_telling(&mut self, index: u64, entry: &Entry, mut decided: impl FnMut(&Applied)) -> Applied {
         let previous = self.state.globals.now;
         self.state.globals.applied = index;
@@ -53,7 +54,7 @@ impl Machine {
         applied
     }
 
-    /// Notes that a log position without an entry of ours (a blank or a membership) was applied.
+    /// Records that a log position without an entry (a blank or a membership) was applied.
     pub fn skip(&mut self, index: u64) {
         self.state.globals.applied = index;
         self.state.mark(RecordKey::Globals);
@@ -98,7 +99,7 @@ impl Machine {
         }
     }
 
-    /// A renewal counts when it was received in time, and no earlier entry had already passed the deadline.
+    /// A renewal counts if it was received in time and no earlier entry had already passed the deadline.
     fn renew(&mut self, renewal: &Renewal, previous: LogTime) -> Result<Outcome, Refusal> {
         let in_time = |deadline| previous <= deadline && renewal.receipt <= deadline;
         let attempt = renewal.attempt;
@@ -142,37 +143,38 @@ impl Machine {
         }
     }
 
-    /// How a session that is gone has ended; expired where even its tombstone is gone.
+    /// How a session ended; expired if its tombstone is gone too.
     pub(super) fn end_of(&self, session: SessionId) -> EndReason {
         self.state.tombstones.get(&session).map_or(EndReason::Expired, |tombstone| tombstone.reason)
     }
 
-    /// The refusal of what names a session that is gone.
+    /// The refusal of a command that names a session that has ended.
     pub(super) fn session_ended(&self, session: SessionId) -> Refusal {
         let why = self.state.tombstones.get(&session).and_then(|tombstone| tombstone.why.clone());
         Refusal::SessionEnded { session, reason: self.end_of(session), why }
     }
 }
 
-/// Whether a newer renewal of the same session or lease was applied before this one, which was held up on its way: it
-/// would undo what its client has done since. A client that does not number its renewals sends 0; such a renewal always applies.
+/// Whether a newer renewal of the same session or lease was applied before this one, which was delayed on its way. It
+/// would undo what its client has done since. A client that does not number its renewals sends 0; such a renewal always
+/// applies.
 pub(super) fn is_overtaken(attempt: u64, newest: u64) -> bool {
     attempt != 0 && attempt < newest
 }
 
 impl Machine {
-    /// What this node last announced.
+    /// The newest announcement of this node.
     #[must_use]
     pub fn announced(&self, node: u64) -> Option<&Announcement> {
         self.state.nodes.get(&node)
     }
 
-    /// Everything that nodes announced, in the order of their ids. A node that has announced itself stays.
+    /// The announcements of all nodes, in the order of their ids. An announcement is never removed.
     pub fn announcements(&self) -> impl ExactSizeIterator<Item = &Announcement> {
         self.state.nodes.values()
     }
 
-    /// The first announcement fixes the node's disk for ever; the rest of it may change.
+    /// The first announcement fixes the node's disk permanently; the rest of it may change.
     pub(super) fn announce(&mut self, told: &Announcement) -> Result<Outcome, Refusal> {
         if self.state.nodes.get(&told.node).is_some_and(|known| known.disk != told.disk) {
             return Err(Refusal::OtherDisk { node: told.node });
@@ -182,13 +184,13 @@ impl Machine {
         Ok(Outcome::Done)
     }
 
-    /// The cluster's feature level: no command above it is proposed.
+    /// The cluster's feature level. Commands above it are not proposed.
     #[must_use]
     pub fn feature_level(&self) -> u32 {
         self.state.globals.feature_level.max(limits::FEATURE_LEVEL_MIN)
     }
 
-    /// Only to what every voter supports, and never down.
+    /// Raises the level only to one that every voter supports, and never lowers it.
     pub(super) fn raise_features(&mut self, raise: &RaiseFeatures) -> Result<Outcome, Refusal> {
         for node in &raise.voters {
             let supports = self.state.nodes.get(node).map(|told| told.features);

@@ -1,16 +1,16 @@
 //! Cached holds: their sessions keep them between uses, until another request waits for the name.
 //!
-//! - A hold is cached from its grant on, and no longer after any change of it.
-//! - One that another request waits behind is recalled when the command that leaves it so is over, whatever brought it about: a
-//!   wait that began, or a grant to the head of a queue. It stays recalled, also where that waiter goes.
-//! - A try that would be first behind one waits a moment, for its session to give it back.
+//! - A hold is cached from its grant on, until any change of it.
+//! - A cached hold is recalled at the end of the command after which a request waits behind it, whether a wait began or
+//!   the head of a queue was granted. It stays recalled even if that request leaves.
+//! - A try that would be first behind a cached hold waits briefly, so that its session can release it.
 
 use super::Machine;
 use crate::model::{EventKind, FencingToken, LockKey, Mode, Outcome, SessionId, Subject};
 use crate::state::{Change, Holder, Lock, RecordKey};
 
 impl Lock {
-    /// The cached hold of it, which is its only one.
+    /// The cached hold of this lock, which is then its only hold.
     fn cached(&self) -> Option<(FencingToken, &Holder)> {
         let (token, holder) = self.holders.first_key_value()?;
         Some((*token, &**holder)).filter(|(_, holder)| holder.is_cached())
@@ -21,14 +21,14 @@ impl Lock {
         !self.queue.is_empty() && self.cached().is_some_and(|(_, holder)| !holder.is_recalled())
     }
 
-    /// Whether a new request would be first in the queue behind a cached hold: then even a try waits a moment.
+    /// Whether a new request would be first in the queue behind a cached hold. Then even a try waits briefly.
     pub(super) fn is_first_behind_cached(&self) -> bool {
         self.queue.is_empty() && self.cached().is_some()
     }
 }
 
 impl Holder {
-    /// It is an ordinary hold from now on, or one that has ended.
+    /// Clears the marks of a cached hold, when it changes or ends.
     pub(super) fn forget_cached(&mut self) {
         if let Some(extras) = &mut self.request.extras {
             extras.cached = false;
@@ -39,25 +39,25 @@ impl Holder {
         self.tidy_extras();
     }
 
-    /// What is wrong with a cached hold, with or without waiters behind it.
+    /// What is wrong with a cached hold; `awaited` if a request waits behind it.
     pub(super) fn wrong_about_cached(&self, awaited: bool) -> Option<&'static str> {
         if !self.is_cached() {
             return self.is_recalled().then_some("a hold is recalled and not cached");
         }
-        // One that was handed over may keep its name closed for what was held before.
+        // A hold that was handed over may keep its name closed for the previous one.
         let ends = self.ends_by_itself() || self.request.choices().delay_ms != 0;
         let shared = self.request.mode != Mode::Exclusive || self.in_set() || 1 < self.entries().count();
         let named = self.request.owner.is_some() || self.request.choices().parent.is_some();
         let unsessioned = self.request.claim.request().is_none();
         if ends || shared || named || unsessioned || self.request.choices().value.is_some() {
-            return Some("a cached hold has what none may have");
+            return Some("a cached hold has a property that no cached hold may have");
         }
         (awaited && !self.is_recalled()).then_some("a request waits behind a cached hold that is not recalled")
     }
 }
 
 impl Machine {
-    /// A hold or a wait came to this lock: looks at it again when the command is over.
+    /// A hold or a wait was added to this lock: checks it at the end of the command.
     pub(super) fn came_to(&mut self, key: &LockKey) {
         if self.state.lock(key).is_some_and(|lock| lock.needs_recall()) {
             self.to_recall.insert(key.clone());
@@ -78,7 +78,7 @@ impl Machine {
         }
     }
 
-    /// A hold is changed: it is no longer cached.
+    /// Ends the caching of a hold that is changed.
     pub(super) fn end_cached(&mut self, key: &LockKey, token: FencingToken) {
         let holder = self.state.holder_mut(key, token);
         let Some(holder) = holder.filter(|holder| holder.is_cached()) else { return };
@@ -93,7 +93,7 @@ impl Machine {
         self.state.index.recalled.get(&session).into_iter().flatten().copied().collect()
     }
 
-    /// What an answer to this session carries of its recalled holds.
+    /// The recalled holds that an answer to this session carries.
     pub(super) fn recalled_with(&self, session: Option<SessionId>, outcome: &Outcome) -> Vec<FencingToken> {
         let carries = matches!(
             outcome,
@@ -102,7 +102,7 @@ impl Machine {
         session.filter(|_| carries).map_or(Vec::new(), |session| self.recalled_of(session))
     }
 
-    /// The answer to a wait that has run out: to a try, who holds the lock.
+    /// The answer to a wait that has timed out. A try is refused with the holder of the lock.
     pub(super) fn ran_out(&self, key: &LockKey, sequence: u64) -> Outcome {
         let waiter = self.state.waiter(key, sequence);
         let Some(waiter) = waiter.filter(|waiter| waiter.tries) else { return Outcome::TimedOut };

@@ -1,21 +1,21 @@
-//! The machine's invariants, as one function. Tests and simulations run it after every entry.
+//! The machine's invariants. Tests and simulations check them after every entry.
 
 use super::{Machine, ToCheck};
 use crate::model::{LockKey, Mode};
 use crate::state::Lock;
 
 impl Machine {
-    /// Says which invariant is broken, if any.
+    /// Describes the first invariant that does not hold, if any.
     ///
-    /// - One exclusive holder, or shared holders, or permits that are counted. They may be above a limit that was lowered
-    ///   from outside, which evicts no holder.
-    /// - No waiter waits for what is free: the head of no queue could be granted, nor any waiter that barges; except where
-    ///   nothing is granted after a restore.
-    /// - A cached hold is one of a session, exclusive, unnamed and without an end of its own; it is recalled where a request
-    ///   waits behind it.
-    /// - Nothing that ended is still there, unless the sweep stopped at its bound.
-    /// - No entry was left half applied.
-    /// - The state is what its records say: see `State::check`.
+    /// - A lock has one exclusive holder, or shared holders, or permits within its limit. Permits may be above a limit
+    ///   that was lowered from outside, which ends no hold.
+    /// - No waiter could be granted: neither the head of a queue nor a waiter that barges, except while nothing is
+    ///   granted after a restore.
+    /// - A cached hold belongs to a session, is exclusive, has no named owner and no deadline besides its session's. It
+    ///   is recalled if a request waits behind it.
+    /// - Nothing is past its deadline, unless the sweep stopped at its bound.
+    /// - No entry was applied in part.
+    /// - The state equals what its records give, see `State::check`.
     pub fn check(&self) -> Result<(), String> {
         for (key, lock) in &self.state.locks {
             self.check_lock(key, lock).map_err(|broken| format!("{key:?}: {broken}"))?;
@@ -25,11 +25,11 @@ impl Machine {
             || !self.queues_to_check.is_empty()
             || !self.events.is_empty()
         {
-            return Err("an entry was left half applied".into());
+            return Err("an entry was applied in part".into());
         }
         self.state.check()?;
         if self.is_due() && !self.sweep_incomplete {
-            return Err(format!("something was due at {:?}, and it is {:?}", self.next_deadline(), self.now()));
+            return Err(format!("a deadline was at {:?}, and log time is {:?}", self.next_deadline(), self.now()));
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What is in the way of a wait at the end of a replay, and the way from an owner over others back to itself.
+//! Finds what blocks a wait at the end of a replay, and the path from an owner over others back to itself.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -14,21 +14,21 @@ pub(super) struct Search<'r, 'm> {
     replay: &'r Replay<'m>,
     /// What is kept ahead of each turn of a semaphore: by all others, and without those that barge.
     kept: Vec<Vec<[i64; 2]>>,
-    /// The number of each queue's first turn: owners and turns are numbered together.
+    /// The number of each queue's first turn: owners and turns share one numbering.
     first_turns: Vec<usize>,
     met: Met,
     steps_left: usize,
 }
 
-/// What searches met that found no cycle. None of it leads to an owner that is not met.
+/// The nodes that unsuccessful searches visited. From them only visited owners can be reached.
 struct Met {
-    /// For each owner and turn that was met, what needs it, and why.
+    /// For each visited owner and turn, what needs it, and why.
     by: Vec<Option<Edge>>,
-    /// How many turns of a queue were listed, by the way to ask: what is in the way of a later turn is that, too, and more.
+    /// How many turns of a queue were listed, for each way to ask. What blocks a later turn includes these.
     listed: Vec<[Listed; WAYS]>,
 }
 
-/// What is in the way of a turn, in parts: waits are looked at where no way leads over holders.
+/// What blocks a turn, in two parts. Waits are looked at only if no path leads over holders.
 #[derive(Clone, Copy)]
 enum Part {
     Holds,
@@ -39,12 +39,12 @@ enum Part {
 #[derive(Clone, Copy, Default)]
 struct Listed {
     all: usize,
-    /// As those that keep permits.
+    /// How many were listed as turns that keep permits.
     keeping: usize,
 }
 
 impl<'r, 'm> Search<'r, 'm> {
-    /// Prepares searches of one replay, which take so many steps together.
+    /// Prepares searches of one replay, which together take at most this number of steps.
     pub(super) fn of(replay: &'r Replay<'m>, steps: usize) -> Self {
         let kept = replay.queues.iter().map(|queue| {
             let mut now = [0, 0];
@@ -69,8 +69,8 @@ impl<'r, 'm> Search<'r, 'm> {
         self.steps_left
     }
 
-    /// The first of these owners, by its key, that is in a cycle, and the cycle. Looked for from the heads of the queues on, so
-    /// that each owner behind adds little to what was explored.
+    /// The first of these owners, by its key, that is in a cycle, and the cycle. The search begins at the heads of the
+    /// queues, so that each owner behind adds little to what was visited.
     pub(super) fn first_cycle(
         &mut self,
         owners: impl Iterator<Item = usize>,
@@ -89,8 +89,8 @@ impl<'r, 'm> Search<'r, 'm> {
         found
     }
 
-    /// A way from an owner that cannot finish back to itself, over others that cannot: the shortest over holders, if there is
-    /// one. An owner that only waits for a cycle has none. Also `None` where no step is left.
+    /// A path from an owner that cannot finish back to itself, over others that cannot: the shortest over holders, if
+    /// there is one. `None` for an owner that only waits for a cycle, and if no step is left.
     pub(super) fn cycle(&mut self, owner: usize) -> Option<Vec<DeadlockLink>> {
         if self.replay.owners[owner].finished {
             return None;
@@ -98,7 +98,7 @@ impl<'r, 'm> Search<'r, 'm> {
         if self.met.by[owner].is_none() {
             return self.search(owner);
         }
-        // It has to be looked for within what was met.
+        // The cycle must be searched for within the visited nodes.
         let met = self.forget();
         let found = self.search(owner);
         self.met = met;
@@ -126,7 +126,7 @@ impl<'r, 'm> Search<'r, 'm> {
                 }
                 self.met.by[number] = Some((node, why));
                 if to == start {
-                    // Not all that was listed was gone through.
+                    // Not all listed nodes were looked at.
                     let met = self.forget();
                     return Some(self.links(start, &met.by));
                 }
@@ -147,7 +147,7 @@ impl<'r, 'm> Search<'r, 'm> {
         }
     }
 
-    /// Whether it came about in the replay.
+    /// Whether it happened in the replay.
     fn has_come(&self, node: Node) -> bool {
         match node {
             Node::Owner(owner) => self.replay.owners[owner].finished,
@@ -155,7 +155,7 @@ impl<'r, 'm> Search<'r, 'm> {
         }
     }
 
-    /// What this one needs, without what was listed before.
+    /// What this node needs, without what was listed before.
     fn edges(&mut self, node: Node, part: Part) -> Vec<Edge> {
         let replay = self.replay;
         match (node, part) {
@@ -174,7 +174,7 @@ impl<'r, 'm> Search<'r, 'm> {
         }
     }
 
-    /// What is in the way of a turn, without what was listed for another that asks the same way.
+    /// What blocks a turn, without what was listed for another turn that asks the same way.
     fn unlisted(&mut self, at: At, part: Part) -> Vec<Edge> {
         let (queue, turn) = (&self.replay.queues[at.queue], self.replay.turn(at));
         let end = match part {
@@ -190,7 +190,7 @@ impl<'r, 'm> Search<'r, 'm> {
         self.replay.blockers_among(at, all, keeping).collect()
     }
 
-    /// The way round, as it is reported.
+    /// The cycle as the answer reports it.
     fn links(&self, start: Node, by: &[Option<Edge>]) -> Vec<DeadlockLink> {
         let (mut links, mut to) = (Vec::new(), start);
         while let Some((from, why)) = &by[self.number(to)] {
@@ -205,7 +205,7 @@ impl<'r, 'm> Search<'r, 'm> {
         links
     }
 
-    /// One step of it; `None` from an owner to its own wait.
+    /// One link of the cycle; `None` from an owner to its own wait.
     fn link(&self, from: Node, to: Node, why: WaitReason) -> Option<DeadlockLink> {
         let replay = self.replay;
         match (from, to) {
@@ -241,13 +241,13 @@ impl Turn<'_> {
         matches!(self.purpose(), Some(Purpose::Upgrade(_)))
     }
 
-    /// How it asks, as far as it matters for what is in its way.
+    /// The part of the request that decides what blocks it.
     pub(super) fn way(&self) -> Way {
         Way { mode: self.mode, barges: self.barges }
     }
 
-    /// Whether this one has to be out of the way of a later turn, or shares the lock and has to be granted. Both may be so
-    /// of a turn that is passed.
+    /// Whether this turn blocks a later one: it has to end first, or shares the lock and has to be granted. Both may be
+    /// true of a turn that is overtaken.
     fn blocks(&self, later: &Turn<'_>, is_semaphore: bool) -> bool {
         match self.asks {
             Asks::Holds(token) => {
@@ -286,13 +286,13 @@ impl<'m> Replay<'m> {
         if self.owners[turn.owner].finished { 0 } else { turn.keeps }
     }
 
-    /// Whether a semaphore has too few permits for this turn, where those ahead never return so many.
+    /// Whether a semaphore has too few permits for this turn, if those ahead never return `kept` permits.
     pub(super) fn lacks(&self, at: At, kept: i64) -> bool {
         let limit = self.queues[at.queue].lock.limit;
         limit.is_some_and(|limit| i64::from(limit) < kept + self.turn(at).takes)
     }
 
-    /// Of these turns ahead of this one, those that are in its way and not passed.
+    /// The turns of this range, ahead of this turn, that block it and are not overtaken.
     fn in_the_way(&self, at: At, turns: Range<usize>) -> impl Iterator<Item = At> + '_ {
         let (queue, turn) = (&self.queues[at.queue], self.turn(at));
         let passing = queue.passing.get(&at.turn);
@@ -314,8 +314,8 @@ impl<'m> Replay<'m> {
         self.blockers_among(at, 0..at.turn, keeping)
     }
 
-    /// The same, among these turns: those that have to be granted, or whose owners have to finish. Of a semaphore, among
-    /// other turns: the owners that keep permits.
+    /// The same, among these turns: those that have to be granted, or whose owners have to finish. Of a semaphore,
+    /// among other turns: the owners that keep permits.
     pub(super) fn blockers_among(
         &self,
         at: At,
@@ -340,7 +340,7 @@ impl<'m> Replay<'m> {
         waits.chain(keeping)
     }
 
-    /// Whether what is in the way of this turn is not simply all that is ahead in the way of one that asks so: it passes
+    /// Whether this turn is blocked by other turns than a request of the same way at its place would be: it overtakes
     /// others, upgrades, or never waits for others of its owner.
     pub(super) fn is_exceptional(&self, at: At) -> bool {
         let (queue, turn) = (&self.queues[at.queue], self.turn(at));
@@ -348,8 +348,8 @@ impl<'m> Replay<'m> {
         queue.passing.contains_key(&at.turn) || turn.upgrades() || !queue.is_semaphore() && several()
     }
 
-    /// What a turn of a lock needs of another that is in its way: that its owner finishes, or that it is granted where both
-    /// share the lock, and where its hold ends by itself.
+    /// What a turn needs of another one that blocks it: that its owner finishes; or that it is granted, if both share
+    /// the lock, or if its hold has its own deadline.
     fn edge(&self, at: At, other: At) -> Option<Edge> {
         let (turn, ahead) = (self.turn(at), self.turn(other));
         let why = match ahead.asks {

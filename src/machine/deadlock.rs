@@ -1,14 +1,14 @@
 //! Deadlock detection over named owners: when owners are checked, which wait is refused, and how it is undone.
 //!
-//! - A new wait: its owner is checked, once for a set. The wait is refused where it closes a cycle.
-//! - After the grants of a command: owners that gained a hold while they wait themselves or by nested runs, and waiters of a
-//!   semaphore whose limit fell.
-//! - Only where none of those is in a cycle, and something changed at a lock where sets wait: owners whose session may pass
-//!   fewer waiters than before.
+//! - A new wait: its owner is checked, once for a set. The wait is refused if it closes a cycle.
+//! - After the grants of a command: owners that gained a hold while they or their nested runs wait, and waiters of a
+//!   semaphore whose limit was lowered.
+//! - Only if none of those is in a cycle, and something changed at a lock where sets wait: owners whose session may
+//!   overtake fewer waiters than before.
 //!
-//! An alarm is never false: see [`Replay`](super::replay). None is missed for good: where a replay assumed that a session
-//! passes waiters, its owners are checked again when that may have changed. Only an entry whose checks take more steps than
-//! an entry may skips the rest of them, and counts them.
+//! A report is never false, see [`Replay`](super::replay). No deadlock is missed permanently: if a replay assumed that
+//! a session overtakes waiters, its owners are checked again when that may have changed. Only an entry whose checks
+//! take more steps than an entry may skips the rest of them, and counts the skipped ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -24,7 +24,7 @@ use crate::model::{
 use crate::state::{ClaimState, HEAD, Holder, Lock, Lookup, Owned, OwnerKey, Purpose, Waiter, looked_at};
 
 impl Machine {
-    /// An owner that gained a hold may be in a cycle now, where it waits elsewhere, itself or by a nested run.
+    /// An owner that gained a hold may be in a cycle now, if it or one of its nested runs waits for another lock.
     pub(super) fn check_holder(&mut self, key: &LockKey, token: FencingToken) {
         let Some(owner) = self.state.holder(key, token).and_then(Holder::endless_owner) else { return };
         if self
@@ -38,14 +38,15 @@ impl Machine {
         }
     }
 
-    /// Checks every waiter of a semaphore whose limit was lowered: each may need more to be returned than before.
+    /// Checks every waiter of a semaphore whose limit was lowered: each may need more permits to be returned than
+    /// before.
     pub(super) fn check_waiters(&mut self, key: &LockKey) {
         let Some(lock) = self.state.lock(key) else { return };
         self.to_check.owners.extend(lock.queue.values().filter_map(|waiter| lock.endless_wait(waiter)));
     }
 
-    /// A hold or wait of this claim comes or ends. Where a set waits for the lock, sessions may pass fewer waiters then. Called
-    /// before the change.
+    /// A hold or wait of this claim is added or removed. If a set waits for the lock, sessions may overtake fewer
+    /// waiters then. Must be called before the change.
     pub(super) fn claim_changes(&mut self, key: &LockKey, claim: Claim) {
         if self.sets_wait_or_waited(key) {
             self.to_check.changed.insert(key.clone());
@@ -53,7 +54,8 @@ impl Machine {
         }
     }
 
-    /// Other permits than before are free of this lock. As [`claim_changes`](Self::claim_changes).
+    /// The number of free permits of this lock changes. Must be called before the change, like
+    /// [`claim_changes`](Self::claim_changes).
     pub(super) fn capacity_changes(&mut self, key: &LockKey) {
         if self.sets_wait_or_waited(key) {
             self.to_check.changed.insert(key.clone());
@@ -64,8 +66,8 @@ impl Machine {
         self.state.index.set_locks.contains(key) || self.to_check.changed.contains(key)
     }
 
-    /// The cycle that a new wait closes, or the waits of a new set together, unless it chose to wait all the same. Also where an
-    /// ancestor holds what a nested run asks for.
+    /// The cycle that a new wait, or the waits of a new set together, would close, unless the request chose to wait in
+    /// spite of it. Also if an ancestor holds what a nested run asks for.
     fn closes_cycle(&mut self, keys: &[LockKey], place: u64) -> Option<Vec<DeadlockLink>> {
         let (lock, waiter) = self.waits_at_place(keys.first()?, place)?;
         if waiter.request.choices().deadlock == OnDeadlock::Wait {
@@ -84,7 +86,7 @@ impl Machine {
     fn held_by_ancestor(&self, key: &LockKey, (lock, waiter): (&Lock, &Waiter)) -> Option<Vec<DeadlockLink>> {
         let parent = waiter.request.choices().parent.as_ref()?;
         let (session, owner) = waiter.request.owner_key()?;
-        // Permits may come from others than the ancestor.
+        // Permits may come from owners other than the ancestor.
         if parent.session == session && parent.owner == owner || lock.kind == Kind::Semaphore {
             return None;
         }
@@ -107,7 +109,7 @@ impl Machine {
         ])
     }
 
-    /// Refuses a wait that was just added where it closes a cycle, and undoes it, as if it had never been there.
+    /// Refuses a wait that was just added if it closes a cycle, and undoes it completely.
     pub(super) fn refuse_cycle(&mut self, keys: &[LockKey], place: u64, events: usize) -> Result<(), Refusal> {
         let Some(cycle) = self.closes_cycle(keys, place) else { return Ok(()) };
         let to_check = std::mem::take(&mut self.to_check);
@@ -126,8 +128,8 @@ impl Machine {
         Err(Refusal::Deadlock { cycle })
     }
 
-    /// Refuses a wait of an owner that is in a cycle since this command. Returns whether there was one; if not, no owner is
-    /// left to check.
+    /// Refuses a wait of an owner that is in a cycle since this command. Returns whether there was one; if not, no
+    /// owner is left to check.
     pub(super) fn refuse_in_cycle(&mut self) -> bool {
         if self.refuse_one() {
             return true;
@@ -136,8 +138,8 @@ impl Machine {
         self.refuse_one()
     }
 
-    /// Of the first owner in a cycle, the newest wait is refused that did not choose to wait all the same; where it waits only
-    /// by its nested runs, one of theirs.
+    /// Refuses the newest wait of the first owner in a cycle that did not choose to wait in spite of it. If the owner
+    /// waits only for its nested runs, refuses a wait of theirs.
     fn refuse_one(&mut self) -> bool {
         let (mut owners, mut nesting) = (std::mem::take(&mut self.to_check.owners), BTreeSet::new());
         while let Some((owner, cycle)) = self.first_in_cycle(&owners, &nesting) {
@@ -163,8 +165,8 @@ impl Machine {
         false
     }
 
-    /// The first of these owners that is in a cycle, and the cycle. Where the steps of this entry do not suffice, the checks
-    /// are counted as skipped.
+    /// The first of these owners that is in a cycle, and the cycle. If the steps of this entry do not suffice, the
+    /// remaining checks are counted as skipped.
     fn first_in_cycle(
         &mut self,
         owners: &BTreeSet<OwnerKey>,
@@ -197,8 +199,9 @@ impl Machine {
         found
     }
 
-    /// Owners of waits behind or among sets that passed others perhaps until now: in a namespace where something changed at a
-    /// lock with waiting sets, by another request of their session that stands there or stood there.
+    /// Owners of waits behind or among sets that perhaps overtook others before this command. Something must have
+    /// changed at a lock with waiting sets in their namespace, where another request of their session has or had a
+    /// claim.
     fn owners_that_may_pass_fewer(&mut self) -> BTreeSet<OwnerKey> {
         let ToCheck { changed, sessions, .. } = std::mem::take(&mut self.to_check);
         let namespaces: BTreeSet<&Namespace> = changed.iter().map(|key| &key.namespace).collect();
@@ -229,16 +232,16 @@ impl Machine {
     }
 }
 
-/// Why a walk backward, over the owners that wait for one, stops early: a cycle is possible. Most waits close no cycle, and a
-/// walk shows that cheaply however long the queues are.
+/// Why a backward walk, over the owners that wait for one, stops early: a cycle is possible. Most waits close no cycle,
+/// and a walk shows that at low cost however long the queues are.
 struct Possible;
 
-/// One such walk.
+/// A backward walk over the owners that wait for one.
 struct Walk<'m> {
     machine: &'m Machine,
-    /// The children of the first owner.
+    /// The claims and children of the first owner.
     owned: &'m Owned,
-    /// The locks that it waits for, with its last place there.
+    /// The locks that the first owner waits for, with its last sequence number there.
     waits: BTreeMap<&'m LockKey, u64>,
     seen: Lookup<OwnerKey, ()>,
     work: Vec<OwnerKey>,
@@ -246,8 +249,8 @@ struct Walk<'m> {
 }
 
 impl Machine {
-    /// Whether this owner may be in a cycle. Not where a walk over the owners that wait for it ends and met none that it needs.
-    /// The walk takes in more than really waits, never less.
+    /// Whether this owner may be in a cycle. False if a walk over the owners that wait for it ends without an owner
+    /// that it needs. The walk includes more owners than really wait, and never fewer.
     pub(super) fn cycle_is_possible(&self, owner: &OwnerKey, steps: &mut usize) -> bool {
         let Some(owned) = self.state.index.owners.get(owner) else { return false };
         let waits = owned.waits.iter().map(|(key, place)| (key, *place)).collect();
@@ -292,7 +295,7 @@ impl Walk<'_> {
         if self.steps <= CYCLE_STEPS_WALKED_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(Possible) }
     }
 
-    /// An owner that waits for one that was met.
+    /// Adds an owner that waits for one of the walk.
     fn meet(&mut self, first: &OwnerKey, other: &OwnerKey) -> ControlFlow<Possible> {
         if other == first {
             return ControlFlow::Break(Possible);
@@ -312,8 +315,8 @@ impl Walk<'_> {
         ControlFlow::Continue(())
     }
 
-    /// Once a wait beside the sets of others is granted, its session may pass waiters elsewhere. So may sessions that hold
-    /// permits there. A wait of theirs waits for this one, until then.
+    /// Once a wait next to the sets of others is granted, its session may overtake waiters elsewhere. So may sessions
+    /// that hold permits there. Until then, a wait of theirs waits for this one.
     fn waits_beside_sets(&mut self, lock: &Lock, place: u64) -> ControlFlow<Possible> {
         let Some(waiter) = lock.queue.get(&place).filter(|_| lock.has_sets_beside(place)) else {
             return ControlFlow::Continue(());
@@ -327,7 +330,7 @@ impl Walk<'_> {
         ControlFlow::Continue(())
     }
 
-    /// Stops where a session waits by another request than this.
+    /// Stops if the session waits by another request than this.
     fn other_waits(&mut self, claim: Claim) -> ControlFlow<Possible> {
         let session = claim.session().and_then(|id| self.machine.state.session(id));
         let several = session.filter(|session| session.has_several());

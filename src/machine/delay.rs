@@ -1,5 +1,5 @@
-//! What stays closed after a hold: for the lock-delay after an involuntary end, except to a session that resumes the lost hold;
-//! and until the time that its request chose, however it ends.
+//! What stays closed after a hold. After an involuntary end: for the lock-delay, except for a session that resumes the
+//! lost hold. After every end: until the time that its request chose (at-least).
 
 use super::Machine;
 use super::hold::HoldChange;
@@ -11,8 +11,8 @@ use crate::model::{
 use crate::state::{Delayed, Holder, Lease, LostHold, Request};
 
 impl Machine {
-    /// Keeps closed what an end leaves behind: for the lock-delay where the hold was lost, and until the time that its request
-    /// chose, however it ends, unless it was broken. The later of both counts.
+    /// Keeps closed what a hold leaves behind: for the lock-delay if the hold was lost, and until the time that its
+    /// request chose, however it ends, unless it was broken. The later of both counts.
     pub(super) fn begin_delay(
         &mut self,
         key: &LockKey,
@@ -41,7 +41,7 @@ impl Machine {
         self.keep_closed(key, token, Delayed { holder: ended.clone(), until, lost });
     }
 
-    /// Keeps this closed, beside the permits that the same hold gave back before.
+    /// Keeps this closed in addition to the permits that the same hold returned before.
     fn keep_closed(&mut self, key: &LockKey, token: FencingToken, mut new: Delayed) {
         let kept = (new.holder.closed_until(), new.holder.ends());
         (new.holder.lease, new.holder.extras) = (None, None);
@@ -61,7 +61,7 @@ impl Machine {
         self.state.insert_delay(key, token, new);
     }
 
-    /// Opens again what an ended hold kept closed.
+    /// Opens what an ended hold kept closed.
     pub(super) fn end_delay(&mut self, key: &LockKey, token: FencingToken) {
         if self.remove_delay(key, token).is_some() {
             let subject = Subject::Lock { lock: key.clone(), claim: None, token: Some(token) };
@@ -69,7 +69,8 @@ impl Machine {
         }
     }
 
-    /// Frees what an ended hold kept reserved. Sets may lack less then, so that sessions beside them pass fewer waiters.
+    /// Frees what an ended hold kept reserved. Sets may lack less then, so that sessions with claims next to them
+    /// overtake fewer waiters.
     fn remove_delay(&mut self, key: &LockKey, token: FencingToken) -> Option<Delayed> {
         self.capacity_changes(key);
         let delayed = self.state.remove_delay(key, token)?;
@@ -102,7 +103,7 @@ impl Machine {
         Ok(Outcome::Granted(grant))
     }
 
-    /// Takes a lost hold out of what is closed, with its mode. Permits that it had given back before stay closed.
+    /// Removes a lost hold from what is closed, with its mode. Permits that it had returned before stay closed.
     fn take_lost(&mut self, key: &LockKey, token: FencingToken) -> Option<(Holder, Mode)> {
         let Delayed { holder, lost, .. } = self.remove_delay(key, token)?;
         let mode = lost?.mode;
@@ -117,7 +118,7 @@ impl Machine {
         Some((holder, mode))
     }
 
-    /// Refuses what is not closed any more, a wrong proof, and one lock too many.
+    /// Refuses a hold that is no longer closed, a wrong handle, and a lock beyond the session's quota.
     fn may_resume(&self, change: &HoldChange<'_>, token: FencingToken, handle: &Handle) -> Result<(), Refusal> {
         let delayed = self.state.lock(change.key).and_then(|lock| lock.delays.get(&token));
         let lasts = |delayed: &&Delayed| delayed.lost.is_some_and(|lost| self.state.globals.now <= lost.until);
@@ -137,12 +138,13 @@ impl Machine {
         self.quotas.one_more(QuotaKind::HoldersOfLock, holders)
     }
 
-    /// A try found that the lock is held or awaited, or kept closed.
+    /// The refusal of a try for a lock that is held, awaited or kept closed.
     pub(super) fn held_or_kept_closed(&self, key: &LockKey) -> Refusal {
         self.held_by_another(key, None)
     }
 
-    /// The same, for the holder with this token: names another one, or else what opens first of all that keeps the lock closed.
+    /// The same for the holder with token `own`: names another holder, or else what opens first of all that keeps the
+    /// lock closed.
     pub(super) fn held_by_another(&self, key: &LockKey, own: Option<FencingToken>) -> Refusal {
         let other = self.state.holders(key).find(|(token, _)| Some(*token) != own);
         let holder = other.map(|(token, holder)| Box::new(self.view(token, holder)));
@@ -151,7 +153,7 @@ impl Machine {
         Refusal::Held { lock: key.clone(), holder, closed }
     }
 
-    /// Everything that keeps this lock closed, or permits of it.
+    /// Everything that keeps this lock, or permits of it, closed.
     pub(super) fn closings(&self, key: &LockKey) -> impl Iterator<Item = Closing> {
         let delays = self.state.lock(key).into_iter().flat_map(|lock| &lock.delays);
         delays.map(|(token, Delayed { holder, until, .. })| Closing {
@@ -162,7 +164,7 @@ impl Machine {
         })
     }
 
-    /// How long something of this lock stays closed; `None` where nothing does.
+    /// How long something of this lock stays closed, in milliseconds; `None` if nothing does.
     pub(super) fn delay_left_ms(&self, key: &LockKey) -> Option<u64> {
         let delays = self.state.lock(key)?.delays.values();
         delays.map(|delayed| delayed.until.ms_since(self.state.globals.now)).max()
@@ -170,7 +172,7 @@ impl Machine {
 }
 
 impl Delayed {
-    /// What others may know of it, as of a hold that ends when its name opens.
+    /// What other clients may know of it: shown as a hold that ends when its name opens.
     pub(super) fn view(&self, token: FencingToken) -> HolderView {
         HolderView { deadline: Some(self.until), ..self.holder.view(token, None) }
     }

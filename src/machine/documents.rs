@@ -1,7 +1,7 @@
-//! Changes that are made only if something is as it was seen, for the locks of other systems.
+//! Changes that are made only if something still is as the caller saw it, for the locks of other systems.
 //!
-//! A lock that was taken as a document is a take without an end of its own: its holder's record is the document. After its
-//! end the document stays, free, until the name is held again or there are too many.
+//! A lock that was taken as a document is a take without a lease: its holder's record is the document. After the end of
+//! the hold the document stays, free, until the name is held again or there are too many free documents.
 
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ impl Machine {
         }
         match self.admission(key, Mode::Exclusive.into(), Patience::Try, Fairness::Fair, None)? {
             Admission::Grant | Admission::Enter(_) => {}
-            // A document is had at once or not at all.
+            // A grab never waits: it gets the document at once or is refused.
             Admission::Queue => return Err(self.held_or_kept_closed(key)),
         }
         let (take, handle) = (grab.ts.take(), grab.ts.handle());
@@ -96,7 +96,7 @@ impl Machine {
         Ok(outcome)
     }
 
-    /// Ends the hold of the document that was seen; a free document need not be the one.
+    /// Ends the hold of the document that the caller saw. A free document may be another one.
     fn overtake(&mut self, key: &LockKey, seen: DocumentId) -> Result<(), Refusal> {
         let held = self.state.lock(key).and_then(|lock| lock.holders.first_key_value());
         let held = held.map(|(token, holder)| (*token, holder.document().map(|mark| mark.ts)));
@@ -188,7 +188,7 @@ impl Machine {
         Ok(Outcome::Done)
     }
 
-    /// What was held as a document is a free document now. The oldest of too many is forgotten.
+    /// Keeps the document of an ended hold as a free one. If there are too many, the oldest is forgotten.
     pub(super) fn document_freed(&mut self, key: &LockKey, token: FencingToken, holder: &Holder) {
         let Some(mark) = holder.document().map(|mark| DocumentMark { prepared: false, ..mark }) else { return };
         let free = FreeDocument { mark, metadata: Arc::clone(&holder.request.metadata), when: holder.when, token };
@@ -198,7 +198,7 @@ impl Machine {
         }
     }
 
-    /// A process gave no sign of life for days: forgotten, or kept as long again where it has locks.
+    /// Forgets a process that gave no sign of life for days, or keeps it for the same time again if it has locks.
     pub(super) fn process_due(&mut self, namespace: &Namespace, process: &ProcessId) {
         if self.state.index.documents.held_by(namespace, process.as_str()).is_none() {
             self.forget_process(namespace, process);

@@ -1,4 +1,5 @@
-//! Events and history: what an entry did, in order, each with its position; and what happened to holders, as records.
+//! Events and history: the events of an entry, in order, each with its position; and what happened to holders, as
+//! records.
 
 use super::Machine;
 use crate::history::{Draft, Facts, SegmentChange};
@@ -16,32 +17,32 @@ pub(super) struct GrantOrigin {
 }
 
 impl GrantOrigin {
-    /// From its place in the queue.
+    /// The origin of a grant from the queue.
     pub(super) fn from_queue(sequence: u64, waiter: &Waiter) -> Self {
         Self { arrival: Arrival { sequence, queued: true }, fairness: waiter.request.choices().fairness }
     }
 }
 
 impl Machine {
-    /// Notes that something happened. `None` is for what concerns the whole cluster.
+    /// Emits an event. `None` is for an event of the whole cluster.
     pub(super) fn event(&mut self, namespace: Option<Namespace>, subject: Subject, kind: EventKind) {
         let event = self.next_event(namespace, subject, kind);
         self.events.push(event);
     }
 
-    /// The next event, not noted yet.
+    /// The next event, which is not emitted yet.
     pub(super) fn next_event(&self, namespace: Option<Namespace>, subject: Subject, kind: EventKind) -> Event {
         let n = u32::try_from(self.events.len()).unwrap_or(u32::MAX);
         let position = Position { index: self.state.globals.applied, n };
         Event { position, at: self.state.globals.now, wall: self.state.globals.wall, namespace, subject, kind }
     }
 
-    /// Without waiting.
+    /// The origin of a grant without a wait.
     pub(super) fn at_once(&self, fairness: Fairness) -> GrantOrigin {
         GrantOrigin { arrival: Arrival { sequence: self.state.globals.sequences, queued: false }, fairness }
     }
 
-    /// A new holder has the lock, under this token.
+    /// Emits the event that a new holder has the lock, under this token, and records it in the history.
     pub(super) fn granted(
         &mut self,
         key: &LockKey,
@@ -65,7 +66,7 @@ impl Machine {
         self.note(key, subject, kind, (Some(holder.request.mode), Some(facts)));
     }
 
-    /// Something else happened to a hold of the lock, or to the lock itself.
+    /// Emits another event of a hold of the lock, or of the lock itself, and records it in the history.
     pub(super) fn happened(
         &mut self,
         key: &LockKey,

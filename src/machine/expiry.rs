@@ -1,4 +1,4 @@
-//! Ends: everything that has one stands in one ordered index, and the sweep works through what is due.
+//! Deadlines: everything with a deadline is in one ordered index, and the sweep ends what is due.
 
 use super::Machine;
 use crate::faults::{self, Fault};
@@ -7,8 +7,8 @@ use crate::model::{EndReason, LeaseRequestId, LockKey, RequestId, WaitEndReason}
 use crate::state::{Change, DeadlineOf, RecordKey, looked_at};
 
 impl Machine {
-    /// Ends what is due, in deadline order, and grants what that frees. It stops after a bounded number of holds,
-    /// waiters and sessions; the next entry goes on. A session is never ended in part.
+    /// Ends what is due, in the order of deadlines, and grants what that frees. It stops after a bounded number of
+    /// holds, waiters and sessions; the next entry continues. A session is never ended in part.
     pub(super) fn sweep(&mut self) {
         let mut ended = 0;
         while ended < limits::SWEEP_AN_ENTRY_MAX && self.is_due() {
@@ -19,7 +19,7 @@ impl Machine {
         self.grant_ready();
     }
 
-    /// Ends one thing that is due; answers how much that was.
+    /// Ends one item that is due. Returns how many holds, waiters and sessions that was.
     pub(super) fn end(&mut self, due: DeadlineOf) -> usize {
         match due {
             DeadlineOf::Session(id) => return self.end_session(id, EndReason::Expired),
@@ -39,8 +39,8 @@ impl Machine {
         1
     }
 
-    /// Ends every hold and wait of this lock whose deadline has passed. Needed when the sweep stopped at its limit: a command never
-    /// meets a record that has run out.
+    /// Ends every hold and wait of this lock whose deadline has passed. Needed when the sweep stopped at its limit, so
+    /// that a command never finds an expired record.
     pub(super) fn expire_due_at(&mut self, key: &LockKey) {
         if !self.sweep_incomplete && self.state.globals.unlocking.is_empty() {
             return;
@@ -55,7 +55,7 @@ impl Machine {
         self.grant_ready();
     }
 
-    /// Settles the lock that a live request waits for or holds.
+    /// Calls [`expire_due_at`](Self::expire_due_at) for the locks that an active request waits for or holds.
     pub(super) fn expire_due_of(&mut self, request: RequestId) {
         if !self.sweep_incomplete {
             return;
@@ -66,8 +66,8 @@ impl Machine {
         }
     }
 
-    /// Everything that is due at one lock. What ends together with something before it stands there all the same: it ends
-    /// once, in the way that came first.
+    /// Everything that is due at one lock. Items that end together with an earlier one are listed too; each ends once,
+    /// by the item that comes first.
     fn due_at(&self, key: &LockKey) -> Vec<DeadlineOf> {
         let Some(lock) = self.state.lock(key) else { return Vec::new() };
         let now = self.state.globals.now;
@@ -87,7 +87,7 @@ impl Machine {
         due
     }
 
-    /// What has run out about this waiter: its patience, or its session.
+    /// The deadline of this waiter that has passed: its patience, or its session.
     pub(super) fn waiter_due(&self, key: &LockKey, sequence: u64) -> Option<DeadlineOf> {
         let waiter = self.state.waiter(key, sequence)?;
         let now = self.state.globals.now;

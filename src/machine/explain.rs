@@ -1,4 +1,5 @@
-//! Who waits for whom, why, and what would end it: for people, so bounded, and by what is so now.
+//! Explanations of waits: which requests wait for which others, why, and what would end the waits. They are for
+//! display, so they are bounded, and describe the current state only.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -13,14 +14,14 @@ use crate::state::{ClaimState, HEAD, Holder, OwnerKey, Purpose, Waiter};
 /// A wait, by one of its queues and its number there.
 type Wait = (LockKey, u64);
 
-/// What was found so far.
+/// The result so far.
 #[derive(Default)]
 struct Found {
     explanation: Explanation,
-    /// Waits that were explained or will be, by number and, where the number is no one's own, by queue.
+    /// Waits that were explained or will be, by sequence number, and by queue if several waits share the number.
     seen: BTreeSet<(u64, Option<LockKey>)>,
     work: VecDeque<Wait>,
-    /// Owners whose own waits were looked for, and whether there were any.
+    /// Owners whose own waits were searched for, and whether there were any.
     busy: BTreeSet<OwnerKey>,
     idle: BTreeSet<OwnerKey>,
     ends: BTreeSet<(LockKey, FencingToken)>,
@@ -28,7 +29,7 @@ struct Found {
 
 impl Found {
     fn add(&mut self, (key, sequence): Wait) {
-        // Upgrades share one number; all other numbers are one request's.
+        // Upgrades share one number; every other number belongs to one request.
         let own = (sequence == HEAD).then(|| key.clone());
         if self.seen.insert((sequence, own)) {
             self.work.push_back((key, sequence));
@@ -44,7 +45,7 @@ impl Found {
 }
 
 impl Machine {
-    /// Who waits for whom, beginning with what is asked about.
+    /// The waits of the subject and of those that it waits for.
     pub(super) fn explain(&self, about: &About) -> Explanation {
         let mut found = Found::default();
         for wait in self.waits_about(about) {
@@ -113,8 +114,8 @@ impl Machine {
         found.explanation.more |= more;
     }
 
-    /// What stands in its way at this lock: who holds it, what keeps it closed, then the nearest ahead. Answers whether
-    /// something was left out.
+    /// What blocks the wait at this lock: its holders, what keeps it closed, then the nearest requests ahead. Returns
+    /// whether something was left out.
     fn obstacles(&self, into: &mut Vec<Obstacle>, key: &LockKey, sequence: u64, waiter: &Waiter) -> bool {
         let Some(lock) = self.state.lock(key) else { return false };
         let upgrades = |token: &FencingToken| waiter.purpose == Purpose::Upgrade(*token);
@@ -145,7 +146,8 @@ impl Machine {
         ahead.next().is_some()
     }
 
-    /// Finds what this holder itself waits for, by its own waits or those of nested runs; false where there is nothing.
+    /// Finds what this holder itself waits for, by its own waits or those of nested runs; false if it waits for
+    /// nothing.
     fn follow(&self, found: &mut Found, who: &Participant) -> bool {
         let Some(party) = who.session.zip(who.owner.clone()) else { return false };
         if found.busy.contains(&party) || found.idle.contains(&party) {

@@ -1,4 +1,5 @@
-//! Queues: who is next, what a grant is, and how a hold or a wait ends. Every change of holders goes through here.
+//! Queues: which waiter is next, what a grant does, and how a hold or a wait ends. Every change of holders uses this
+//! module.
 
 use std::collections::BTreeSet;
 
@@ -14,15 +15,15 @@ use crate::state::{Finished, Holder, Purpose, Waiter};
 /// How a hold ends.
 pub(super) struct EndCause {
     pub(super) reason: EndReason,
-    /// What a repeated request is told; that the hold ended, where nothing else is said.
+    /// The answer to a repeated request; `None` for the answer that the hold ended.
     pub(super) answer: Option<Outcome>,
-    /// By whom and what for, where it is broken.
+    /// The caller that broke it and its reason, if it was broken.
     pub(super) broken: Option<(Principal, Reason)>,
 }
 
 impl Machine {
-    /// Looks at every touched queue until nothing more can be granted: the waiter with the lowest sequence number
-    /// first, whichever lock it waits for. A waiter that has run out is ended, never granted.
+    /// Looks at every changed queue until nothing more can be granted: the waiter with the lowest sequence number
+    /// first, over all locks. A waiter that has timed out is ended and never granted.
     pub(super) fn grant_ready(&mut self) {
         let mut heads = BTreeSet::new();
         loop {
@@ -46,14 +47,14 @@ impl Machine {
         }
     }
 
-    /// A change at this place of the queue may let waiters from there on be granted. One ahead of it gains nothing by a
-    /// grant or by a wait that ends, and need not be looked at again.
+    /// A change at this place of the queue may allow grants from there on. Waiters ahead of it gain nothing by a grant
+    /// or by the end of a wait, and need not be looked at again.
     pub(super) fn check_queue(&mut self, key: &LockKey, from: u64) {
         let known = self.queues_to_check.entry(key.clone()).or_insert(from);
         *known = from.min(*known);
     }
 
-    /// The first waiter from this place on that can be granted or has run out; a lock that has become free is forgotten here.
+    /// The first waiter from this place on that can be granted or has timed out. Forgets a lock that has become free.
     fn next_of(&mut self, key: &LockKey, from: u64) -> Option<u64> {
         if self.state.lock(key)?.is_free() {
             self.state.remove_lock(key);
@@ -84,7 +85,7 @@ impl Machine {
         true
     }
 
-    /// Makes the waiter at this place a holder.
+    /// Makes the waiter with this sequence number a holder.
     fn grant_to(&mut self, key: &LockKey, sequence: u64) {
         let Some(waiter) = self.remove_waiter(key, sequence) else { return };
         let origin = GrantOrigin::from_queue(sequence, &waiter);
@@ -92,7 +93,7 @@ impl Machine {
         self.hold(key, holder, origin);
     }
 
-    /// Grants a set that waits, lock by lock in the order of the names.
+    /// Grants a waiting set, lock by lock in the order of the names.
     fn grant_set(&mut self, request: RequestId, sequence: u64) {
         for key in self.state.members_waiting(request, sequence) {
             self.grant_to(&key, sequence);
@@ -100,7 +101,7 @@ impl Machine {
         }
     }
 
-    /// Makes it a holder of the lock, with a new token larger than all before.
+    /// Adds a holder to the lock, with a new token larger than all before.
     pub(super) fn hold(&mut self, key: &LockKey, holder: Holder, origin: GrantOrigin) -> FencingToken {
         let token = self.next_token();
         let kind = EventKind::Granted { mode: holder.request.mode, waited_ms: holder.waited_ms };
@@ -115,7 +116,7 @@ impl Machine {
         FencingToken::new(self.state.globals.epoch, self.state.globals.tokens)
     }
 
-    /// As [`hold`](Self::hold), under a token that was drawn for it; the caller says what happened.
+    /// Like [`hold`](Self::hold), but with a given token and without an event; the caller emits the event.
     pub(super) fn insert_holder(&mut self, key: &LockKey, token: FencingToken, holder: Holder) {
         let (claim, mode) = (holder.request.claim, holder.request.mode);
         // A name that is held has no free document.
@@ -127,13 +128,13 @@ impl Machine {
         self.came_to(key);
     }
 
-    /// The number under which the next request waits.
+    /// The sequence number of the next request that waits.
     pub(super) fn next_sequence(&mut self) -> u64 {
         self.state.globals.sequences += 1;
         self.state.globals.sequences
     }
 
-    /// Puts it into the lock's queue under this number.
+    /// Adds the waiter to the lock's queue under this number.
     pub(super) fn enqueue(&mut self, key: &LockKey, sequence: u64, waiter: Waiter) {
         let claim = waiter.request.claim;
         self.state.insert_waiter(key, sequence, waiter);
@@ -141,12 +142,12 @@ impl Machine {
         self.came_to(key);
     }
 
-    /// Ends a hold. What a repeated request is told is `answer`, or that the hold ended for this reason.
+    /// Ends a hold. A repetition of its request gets `answer`, or the answer that the hold ended for this reason.
     pub(super) fn end_hold(&mut self, key: &LockKey, token: FencingToken, reason: EndReason, answer: Option<Outcome>) {
         self.end_hold_as(key, token, EndCause { reason, answer, broken: None });
     }
 
-    /// As [`end_hold`](Self::end_hold), also from outside.
+    /// Like [`end_hold`](Self::end_hold), also for an end from outside.
     pub(super) fn end_hold_as(&mut self, key: &LockKey, token: FencingToken, ending: EndCause) {
         let EndCause { reason, answer, broken } = ending;
         let Some(holder) = self.state.remove_holder(key, token) else { return };
@@ -164,7 +165,7 @@ impl Machine {
                 EndReason::Expired | EndReason::Lost | EndReason::Broken | EndReason::Overtaken | EndReason::TimeOver,
                 None,
             ) => Some(EventKind::Expired { reason, held_ms }),
-            // Told by the event that names the new holder.
+            // The event that names the new holder reports this end.
             (EndReason::HandedOver, None) => None,
         };
         if let Some(kind) = kind {
@@ -179,7 +180,7 @@ impl Machine {
         self.begin_delay(key, token, &holder, (reason, is_broken));
     }
 
-    /// Takes a waiter out of its queue without a grant.
+    /// Removes a waiter from its queue without a grant.
     pub(super) fn end_wait(&mut self, key: &LockKey, sequence: u64, why: WaitEndReason) {
         let answer = match why {
             WaitEndReason::TimedOut => Outcome::TimedOut,
@@ -192,7 +193,7 @@ impl Machine {
         self.end_wait_as(key, sequence, why, answer);
     }
 
-    /// As [`end_wait`](Self::leave), with what a repeated request is told.
+    /// Like [`end_wait`](Self::end_wait), with the answer to a repeated request.
     pub(super) fn end_wait_as(&mut self, key: &LockKey, sequence: u64, why: WaitEndReason, answer: Outcome) {
         let waiter = self.state.waiter(key, sequence);
         if let Some(request) = waiter.and_then(Waiter::set_request)
@@ -206,7 +207,7 @@ impl Machine {
         self.end_wait_at(key, sequence, why, answer);
     }
 
-    /// Takes a waiter out of one queue.
+    /// Removes a waiter from one queue.
     pub(super) fn end_wait_at(&mut self, key: &LockKey, sequence: u64, why: WaitEndReason, answer: Outcome) {
         let Some(waiter) = self.remove_waiter(key, sequence) else { return };
         self.check_queue(key, sequence);
@@ -237,8 +238,8 @@ impl Machine {
         }
     }
 
-    /// A request of the claim's session neither waits for this lock nor holds it any more. The last one of a set is
-    /// remembered for all.
+    /// A request of the claim's session neither waits for this lock nor holds it any more. The answer of the last lock
+    /// of a set is remembered for the whole set.
     pub(super) fn finish_request(
         &mut self,
         key: &LockKey,

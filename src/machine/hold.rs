@@ -1,7 +1,8 @@
-//! What a session does with its holds: release, value, permits given back, and an owner's acquire of a lock that it holds.
+//! What a session does with its holds: release, value, returned permits, and an owner's repeated acquire of a lock that
+//! it holds.
 //!
-//! Each change names the hold by its token and is the holder's own. A named owner may enter its hold again, under the same token;
-//! each entry needs its release.
+//! Each change names the hold by its token and must come from the holder. A named owner may acquire its hold again,
+//! under the same token; each acquire needs its own release.
 
 use super::Machine;
 use super::acquire::Asking;
@@ -12,7 +13,7 @@ use crate::model::{
 };
 use crate::state::{ClaimState, HoldEntry, Holder, RecordKey};
 
-/// One change of one lock, as its steps need it.
+/// One change of one lock, prepared for its steps.
 pub(super) struct HoldChange<'a> {
     pub(super) principal: &'a Principal,
     pub(super) alter: &'a Alter,
@@ -21,7 +22,7 @@ pub(super) struct HoldChange<'a> {
 }
 
 impl HoldChange<'_> {
-    /// Whose change it is.
+    /// The session that makes the change.
     pub(super) fn session(&self) -> SessionId {
         self.alter.request.session
     }
@@ -50,7 +51,7 @@ impl Machine {
         if lives { outcome } else { self.finish(alter.request, fingerprint, outcome) }
     }
 
-    /// The session's own hold with this token, or what stands there instead.
+    /// The session's own hold with this token, or the refusal if there is none.
     pub(super) fn own_hold(&self, change: &HoldChange<'_>, token: FencingToken) -> Result<&Holder, Refusal> {
         let mine = |holder: &Holder| holder.request.claim.session() == Some(change.session());
         let holder = self.state.holder(change.key, token);
@@ -77,7 +78,7 @@ impl Machine {
         self.finish(release.request, fingerprint, outcome)
     }
 
-    /// Gives back what the newest of the hold's requests entered; the last one ends the hold. Answers how many are left.
+    /// Releases the newest request of the hold; the last one ends the hold. Returns how many are left.
     fn release_once(&mut self, key: &LockKey, token: FencingToken) -> u32 {
         let holder = self.state.holder(key, token);
         let newest =
@@ -89,8 +90,8 @@ impl Machine {
         0
     }
 
-    /// The refusal of a caller without a proof of a hold: it names another holder of the lock, or says that the lock is not held. A
-    /// hold of the caller's own, which `mine` finds, is never shown to it as another's.
+    /// The refusal of a caller without a proof of a hold: it names another holder of the lock, or says that the lock is
+    /// not held. A hold of the caller's own, which `mine` finds, is never reported to it as another client's.
     pub(super) fn not_held(&self, key: &LockKey, mine: impl Fn(&Holder) -> bool) -> Refusal {
         let lock = key.clone();
         match self.state.holders(key).find(|(_, holder)| !mine(holder)) {
@@ -101,8 +102,8 @@ impl Machine {
 }
 
 impl Machine {
-    /// The hold goes on with the others, under the same token. A hold that its owner entered again keeps what it has:
-    /// the machine cannot know which of its entries the permits belong to.
+    /// Returns permits of a hold, which keeps the others under the same token. Refused for a hold that its owner
+    /// acquired several times, because the machine cannot know to which acquire the permits belong.
     pub(super) fn return_permits(
         &mut self,
         change: &HoldChange<'_>,
@@ -132,7 +133,7 @@ impl Machine {
         Ok(Outcome::Released { left })
     }
 
-    /// Whose hold it is, and what is left of it without so many permits.
+    /// The claim of the hold, and the permits that are left once this number is returned.
     fn permits_left(&self, change: &HoldChange<'_>, token: FencingToken, count: u32) -> Result<(Claim, u32), Refusal> {
         let holder = self.own_hold(change, token)?;
         let lock = change.key.clone();
@@ -177,8 +178,8 @@ impl Machine {
 }
 
 impl Machine {
-    /// The hold that a named owner enters again; `None` for strangers, which the unnamed are to each other. An owner that
-    /// holds or waits for one of the locks already, and may not enter it, is refused.
+    /// The hold that a named owner acquires again; `None` for another owner, and for requests without one. An owner
+    /// that holds or waits for one of the locks already, and may not acquire it again, is refused.
     pub(super) fn reentry(&self, asking: &Asking<'_>) -> Result<Option<FencingToken>, Refusal> {
         if asking.reentry() == Reentry::Wait {
             return Ok(None);
@@ -202,7 +203,8 @@ impl Machine {
         Ok(None)
     }
 
-    /// Refuses a mode that the hold does not cover, another limit than the semaphore has, and one entry too many.
+    /// Refuses a mode that the hold does not cover, a limit that differs from the semaphore's, and an acquire beyond
+    /// the greatest depth.
     fn may_enter_again(
         &self,
         key: &LockKey,
@@ -224,7 +226,7 @@ impl Machine {
         Ok(Some(token))
     }
 
-    /// Enters the hold of its only lock once more.
+    /// Acquires the hold of the request's only lock once more.
     pub(super) fn reenter(&mut self, asking: &Asking<'_>, token: FencingToken) -> Result<Outcome, Refusal> {
         let (request, fingerprint) = (asking.acquire.request, asking.fingerprint);
         let Some((key, _)) = asking.members.only() else { return Ok(Outcome::Withdrawn) };
@@ -237,8 +239,8 @@ impl Machine {
         Ok(Outcome::Granted(Grant { token, deadline, ends, waited_ms: 0 }))
     }
 
-    /// Takes one request out of a hold that is entered more than once; the hold goes on. Its first one is replaced by
-    /// the oldest that is left. Answers how many are left.
+    /// Removes one request from a hold that was acquired several times; the hold continues. If it is the first, the
+    /// oldest of the others replaces it. Returns how many are left.
     pub(super) fn leave_hold(&mut self, key: &LockKey, token: FencingToken, number: u64, answer: Outcome) -> u32 {
         let holder = self.state.holder_mut(key, token);
         let Some(holder) = holder else { return 0 };
@@ -263,7 +265,7 @@ impl Machine {
     }
 }
 
-/// Refuses a hold that its owner entered again.
+/// Refuses a hold that its owner acquired more than once.
 pub(super) fn entered_once(key: &LockKey, holder: &Holder) -> Result<(), Refusal> {
     match holder.depth() {
         1 => Ok(()),

@@ -1,6 +1,6 @@
-//! Token leases: locks without a session, proven by a handle, with an end of their own.
+//! Token leases: locks without a session, proven by a handle, each with its own deadline.
 //!
-//! A take that waits or holds is found in its queue or among the holders; only a finished one has a record of its own.
+//! A take that waits or holds is found in its queue or among the holders. Only a finished take has a separate record.
 
 use std::sync::Arc;
 
@@ -20,16 +20,16 @@ use crate::state::{
 /// What the machine knows of a take.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum KnownLease<'a> {
-    /// It stands in the queue, under this place number.
+    /// It waits in the queue, under this sequence number.
     Waits(u64, &'a Waiter),
     /// It holds the lock, with this token.
     Holds(FencingToken, &'a Holder),
-    /// It is over.
+    /// It has finished.
     Finished(&'a FinishedLease),
 }
 
 impl KnownLease<'_> {
-    /// Whether this is its secret.
+    /// Whether this is the handle of the take.
     fn is_proven_by(self, handle: &Handle) -> bool {
         match self {
             KnownLease::Waits(_, waiter) => waiter.take_handle().as_ref() == Some(handle),
@@ -38,7 +38,8 @@ impl KnownLease<'_> {
         }
     }
 
-    /// Whether a take with this fingerprint asks for something else. An unseen one that was burnt asked for nothing.
+    /// Whether a take with this fingerprint asks for something else. A take that was cancelled before it was seen has
+    /// none.
     pub(super) fn asks_otherwise(self, fingerprint: u64) -> bool {
         let known = match self {
             KnownLease::Waits(_, waiter) => Some(waiter.request.fingerprint),
@@ -50,8 +51,8 @@ impl KnownLease<'_> {
 }
 
 impl Machine {
-    /// What was refused is remembered, too: a late duplicate must not be granted after its caller was told no. Only a
-    /// take that comes too late, or for which there is no room in the memory, leaves nothing.
+    /// Refusals are remembered too, because a late duplicate must not be granted after its caller was refused. Only a
+    /// take that is too late, or that exceeds the quota of remembered takes, is not remembered.
     pub(super) fn take_lease(
         &mut self,
         principal: &Principal,
@@ -75,8 +76,8 @@ impl Machine {
         }
     }
 
-    /// The machine remembers a take for at least as long after its first copy was decided, so one that is unknown and
-    /// younger than that was never decided.
+    /// Refuses a take that is older than the machine's memory of takes. Each take is remembered at least that long
+    /// after its first copy was decided, so an unknown take that is younger was never decided.
     pub(super) fn too_late(&self, since: Option<LogTime>) -> Result<(), Refusal> {
         let age_ms = since.map_or(0, |since| self.state.globals.now.ms_since(since));
         if age_ms <= limits::SESSIONLESS_AGE_MS_MAX {
@@ -104,7 +105,7 @@ impl Machine {
         self.admission(key, take.access, take.patience, Fairness::Fair, None)
     }
 
-    /// Remembers a take that never waited or held: it was refused, or withdrawn before it came.
+    /// Remembers a take that never waited or held: it was refused, or cancelled before it arrived.
     pub(super) fn note_unseen(
         &mut self,
         key: &LockKey,
@@ -117,7 +118,7 @@ impl Machine {
         self.finish_take(key, id, handle, fingerprint, outcome);
     }
 
-    /// Remembers the answer to a take that is over, for as long as a late duplicate of it may still arrive.
+    /// Remembers the answer to a finished take for as long as a late duplicate of it may still arrive.
     pub(super) fn finish_take(
         &mut self,
         key: &LockKey,
@@ -132,7 +133,7 @@ impl Machine {
         self.state.index.move_deadline(None, Some(forget), DeadlineOf::FinishedLease(key.clone(), id));
     }
 
-    /// Finds a take, wherever it stands.
+    /// Finds a take in the queue, among the holders or among the finished ones.
     pub(super) fn known_take(&self, key: &LockKey, id: LeaseRequestId) -> Option<KnownLease<'_>> {
         let live = self.state.lock(key).and_then(|lock| Some((lock, lock.leases.get(&id)?)));
         match live {
@@ -165,7 +166,7 @@ impl Machine {
         }
     }
 
-    /// The answer to a take that is known: a repeated one is the first.
+    /// The answer to a take that is known. A repetition gets the first answer.
     fn repeated_take(&self, take: &TakeLease, fingerprint: u64) -> Result<Option<Outcome>, Refusal> {
         let Some(known) = self.known_take(&take.lock, take.take) else { return Ok(None) };
         if !known.is_proven_by(&take.handle) {
@@ -177,7 +178,7 @@ impl Machine {
         Ok(Some(self.take_outcome(&take.lock, known)))
     }
 
-    /// How a take stands.
+    /// The current outcome of a take.
     pub(super) fn take_outcome(&self, key: &LockKey, take: KnownLease<'_>) -> Outcome {
         match take {
             KnownLease::Finished(take) => take.outcome.clone(),
@@ -189,9 +190,9 @@ impl Machine {
         }
     }
 
-    /// Withdraws a take: out of the queue, or released if it was granted. An unseen id is burnt.
+    /// Cancels a take: removes it from the queue, or releases it if it was granted. An unseen id is used up.
     ///
-    /// One that comes too late burns nothing: the take that it is about would come too late as well.
+    /// A cancel that is too late uses up nothing, because its take would be too late as well.
     pub(super) fn cancel_take(
         &mut self,
         key: &LockKey,
@@ -232,7 +233,7 @@ impl Machine {
         Ok(Outcome::Released { left: 0 })
     }
 
-    /// The grant that this handle proves, and its end.
+    /// The grant that this handle proves, and its deadline.
     pub(super) fn lease_of(&self, key: &LockKey, handle: &Handle) -> Option<(FencingToken, LogTime)> {
         let token = self.proven_hold(key, handle)?;
         let lease = self.state.holder(key, token)?.lease.as_ref()?;
@@ -248,14 +249,15 @@ impl Machine {
         }
     }
 
-    /// The end of a lease that this session's hold has.
+    /// The deadline of the lease of this session's hold.
     pub(super) fn leased_until(&self, key: &LockKey, session: SessionId, token: FencingToken) -> Option<LogTime> {
         let holder = self.state.holder(key, token)?;
         let mine = holder.request.claim.session() == Some(session);
         holder.lease.as_ref().filter(|_| mine).map(|lease| lease.deadline)
     }
 
-    /// A new end, counted from this entry's stamp; the present one where a newer attempt was applied before.
+    /// Returns the new deadline, counted from this entry's stamp; the current one if a newer attempt was applied
+    /// before.
     pub(super) fn prolong_lease(&mut self, key: &LockKey, token: FencingToken, lease_ms: u64, attempt: u64) -> LogTime {
         let new = self.state.globals.now.after_ms(lease_ms);
         let holder = self.state.holder_mut(key, token);
@@ -278,7 +280,7 @@ impl Machine {
         Err(Refusal::OutOfBounds { field, low, high, value: lease_ms, advice: BoundAdvice::HoldASession })
     }
 
-    /// No session ends this wait, so it always has an end of its own.
+    /// No session ends this wait, so it always has a deadline.
     fn lease_waiter(&self, principal: &Principal, take: &TakeLease, fingerprint: u64) -> Waiter {
         let wait_ms = match take.patience {
             Patience::For { ms } => ms.min(limits::PATIENCE_MS_MAX),
@@ -301,7 +303,7 @@ impl Machine {
     }
 }
 
-/// A refusal as it is remembered: without the holder's own words, which may be long, and who holds the lock changes.
+/// A refusal as it is remembered: without the view of the holder, whose texts may be long and which changes.
 fn in_brief(refusal: Refusal) -> Refusal {
     if let Refusal::Held { lock, .. } = refusal { Refusal::Held { lock, holder: None, closed: None } } else { refusal }
 }

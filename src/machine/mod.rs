@@ -1,14 +1,15 @@
-//! The deterministic lock state machine: decides who holds what, and when it ends.
+//! The deterministic lock state machine: decides which request holds which lock, and when each hold ends.
 //!
 //! Knows: limits, model. Never: a clock, randomness, async, disks, openraft, tracing.
 //!
-//! [`Machine::apply`] takes one [`Entry`](crate::model::Entry) and answers each of its renewals and commands. It
-//! cannot fail: a refusal is an answer, the same on every node. Time is the entry's stamp, and nothing else.
+//! [`Machine::apply`] applies one [`Entry`](crate::model::Entry) and returns a reply for each of its renewals and
+//! commands. It cannot fail: a refusal is a reply, the same on every node. The entry's stamp is its only source of
+//! time.
 //!
 //! - Equal logs give equal machines, down to the bytes of their records.
-//! - Within an entry: renewals first, then everything that is due is ended, then the commands, each with what it frees
-//!   granted before the next.
-//! - [`Machine::check`] states the invariants; tests run it after every entry.
+//! - Order within an entry: first renewals, then everything that is due ends, then the commands. What a command frees
+//!   is granted before the next command.
+//! - [`Machine::check`] checks the invariants. Tests run it after every entry.
 
 mod acquire;
 mod admin;
@@ -47,24 +48,25 @@ use crate::model::{
 };
 use crate::state::{CorruptRecords, OwnerKey, Record, RecordKey, State};
 
-/// What an entry did.
+/// The results of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Applied {
     /// One reply for each renewal, in order.
     pub renewals: Vec<Reply>,
     /// One reply for each command, in order.
     pub commands: Vec<Reply>,
-    /// In the order in which they happened. Shared: they are kept for subscribers, in one piece for each entry.
+    /// In the order in which they happened. Shared, because they are kept for subscribers, in one piece for each entry.
     pub events: Arc<[Event]>,
 }
 
-/// All locks, sessions and queues, and what the present entry and command have yet to do. Equal logs give equal machines.
+/// All locks, sessions and queues, and the remaining work of the current entry and command. Equal logs give equal
+/// machines.
 #[derive(Debug, Clone, Default)]
 pub struct Machine {
     state: State,
-    /// The same on every node; not part of the state.
+    /// Bounds of the state. The same on every node and not part of the state.
     quotas: Quotas,
-    /// Owners to check for a deadlock before the present command ends.
+    /// Owners to check for a deadlock before this command ends.
     to_check: ToCheck,
     /// How many steps the checks for deadlocks in this entry may still take.
     deadlock_steps_left: usize,
@@ -72,11 +74,11 @@ pub struct Machine {
     deadlock_checks_skipped: u64,
     /// Events of the entry that is being applied.
     events: Vec<Event>,
-    /// Locks whose cached hold may have to be recalled when the present command is over.
+    /// Locks whose cached hold may have to be recalled at the end of this command.
     to_recall: BTreeSet<LockKey>,
-    /// Queues that must be looked at before the present command is over, each from this place on.
+    /// Queues to look at before this command ends, each from this sequence number on.
     queues_to_check: BTreeMap<LockKey, u64>,
-    /// The sweep of this entry stopped at its bound and left something that is due.
+    /// Whether the sweep of this entry stopped at its bound and left something that is due.
     sweep_incomplete: bool,
 }
 
@@ -84,9 +86,9 @@ pub struct Machine {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct ToCheck {
     owners: BTreeSet<OwnerKey>,
-    /// Locks where sets wait, or waited until now, and a hold, a wait or the capacity changed.
+    /// Locks where sets wait, or waited before this command, and where a hold, a wait or the capacity changed.
     changed: BTreeSet<LockKey>,
-    /// The sessions whose claims changed there.
+    /// The sessions whose claims changed at those locks.
     sessions: BTreeSet<SessionId>,
 }
 
@@ -97,21 +99,21 @@ impl Machine {
         Self::default()
     }
 
-    /// The machine that these records describe, in whatever order they come. Refuses records that contradict each other.
+    /// The machine that these records describe, in any order. Refuses records that contradict each other.
     pub fn from_records(records: impl IntoIterator<Item = (RecordKey, Record)>) -> Result<Self, CorruptRecords> {
         let mut machine = Self { state: State::from_records(records)?, ..Self::default() };
-        // Only the sweep's bound leaves something due in a state that was stored.
+        // A stored state has something due only if a sweep stopped at its bound.
         machine.sweep_incomplete = machine.is_due();
         Ok(machine)
     }
 
-    /// Everything that is stored.
+    /// The replicated state.
     #[must_use]
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// Hands out the keys of changed records: see [`State::take_dirty`].
+    /// Passes on the keys of changed records, see [`State::take_dirty`].
     pub fn take_dirty(&mut self, fold: impl FnMut(&State, RecordKey)) {
         self.state.take_dirty(fold);
     }
@@ -122,8 +124,8 @@ impl Machine {
         self.state.globals.applied
     }
 
-    /// Position of the newest event; the beginning where nothing ever happened. A snapshot carries it. A subscriber that has every
-    /// event up to it knows that none is missing.
+    /// Position of the newest event; the beginning if nothing happened yet. A snapshot carries it. A subscriber that
+    /// has every event up to it knows that none is missing.
     #[must_use]
     pub fn newest_event(&self) -> Position {
         self.state.globals.newest_event
@@ -135,21 +137,21 @@ impl Machine {
         self.state.globals.now
     }
 
-    /// The earliest end of anything; `None` while nothing has one.
+    /// The earliest deadline; `None` if nothing has one.
     #[must_use]
     pub fn next_deadline(&self) -> Option<LogTime> {
         self.state.index.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Whether something should have ended by now but the sweep's bound left it for the next entry.
+    /// Whether something is past its deadline, because the sweep stopped at its bound and left it for the next entry.
     #[must_use]
     pub fn is_due(&self) -> bool {
         let early = u64::from(faults::on(Fault::ExpiryOneEarly));
         self.next_deadline().is_some_and(|deadline| deadline < self.now().after_ms(early))
     }
 
-    /// Refuses a handle that does not prove that session, and a namespace in which the session does not live. A session
-    /// that has ended is not refused here: its end is the answer to the command.
+    /// Refuses a handle that does not prove that session, and a namespace other than the session's. A session that has
+    /// ended is not refused here: the command is answered with its end.
     pub fn proves(&self, id: SessionId, handle: &Handle, namespace: &Namespace) -> Result<(), Refusal> {
         let Some(session) = self.state.session(id) else { return Ok(()) };
         if session.record.handle != *handle {
@@ -158,7 +160,7 @@ impl Machine {
         self.lives_in(id, namespace)
     }
 
-    /// Refuses a namespace in which that session does not live.
+    /// Refuses a namespace other than the session's.
     fn lives_in(&self, id: SessionId, namespace: &Namespace) -> Result<(), Refusal> {
         match self.namespace_of(id).filter(|own| *own != namespace) {
             Some(own) => {
@@ -169,7 +171,7 @@ impl Machine {
         }
     }
 
-    /// Where that session lives, while it is open.
+    /// The namespace of that session, while it is open.
     #[must_use]
     pub fn namespace_of(&self, session: SessionId) -> Option<&Namespace> {
         self.state.session(session).map(|session| &session.record.namespace)
@@ -193,7 +195,8 @@ impl Machine {
         self.state.globals.cluster_id
     }
 
-    /// How many owners were not checked for a deadlock since this machine began: their entry took too many steps.
+    /// How many owners were not checked for a deadlock since this machine began, because the checks of their entry took
+    /// too many steps.
     #[must_use]
     pub fn deadlock_checks_skipped(&self) -> u64 {
         self.deadlock_checks_skipped

@@ -1,4 +1,4 @@
-//! Questions: answered from the state as it is, changing nothing.
+//! Queries: answered from the state without a change of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -16,12 +16,12 @@ use crate::model::{
 use crate::state::{ClaimState, Holder, Waiter, looked_at};
 
 impl Machine {
-    /// Where a set waits that stands in the queue `any`: its place for the first lock that it lacks.
+    /// The place of a waiting set that is in the queue `any`: its place for the first lock that it lacks.
     pub(super) fn place_of_set(&self, request: RequestId, any: (&LockKey, u64)) -> Place {
         self.place(self.first_lacking(request, any), any.1)
     }
 
-    /// The first lock that a waiting set lacks, or else `any` of its queues, in which it stands at this place.
+    /// The first lock that a waiting set lacks; otherwise `any` of its queues, where it has this sequence number.
     pub(super) fn first_lacking<'a>(&'a self, request: RequestId, (any, place): (&'a LockKey, u64)) -> &'a LockKey {
         let lacks = |key: &LockKey, lock| !self.member_fits(key, lock, place, request.session);
         let mut waits = self.state.claims_of(request).filter(|(_, claim)| *claim == ClaimState::Waiting(place));
@@ -29,7 +29,7 @@ impl Machine {
         lacking.map_or(any, |(key, _)| key)
     }
 
-    /// The answer to a repeated request of a set that holds: what it still holds.
+    /// The answer to a repeated request of a set that holds: the locks that it still holds.
     pub(super) fn grants_of_set(&self, request: RequestId) -> Outcome {
         let grants = self.state.claims_of(request).filter_map(|(key, standing)| {
             let ClaimState::Holding(token) = standing else { return None };
@@ -39,9 +39,9 @@ impl Machine {
         Outcome::GrantedSet(grants.collect())
     }
 
-    /// Whether this acquire, executed now, would join the queue and do nothing else: its caller loses nothing if it is executed a
-    /// moment later, together with what frees the lock. In doubt it would not: a set is not checked, and a session with claims
-    /// at many locks is not searched for this one.
+    /// Whether this acquire, executed now, would only join the queue. Then its caller loses nothing if it is executed
+    /// slightly later, together with the command that frees the lock. Returns false in doubt: a set is not checked, and
+    /// a session with claims at many locks is not searched for this one.
     #[must_use]
     pub fn would_queue(&self, acquire: &Acquire) -> bool {
         let id = acquire.request.session;
@@ -58,7 +58,8 @@ impl Machine {
         matches!(self.admission(&key, *access, acquire.patience, fairness, Some(id)), Ok(Admission::Queue))
     }
 
-    /// As [`would_queue`](Self::would_queue), also if the lock becomes free before: others wait already.
+    /// Like [`would_queue`](Self::would_queue), but also holds if the lock becomes free before, because others wait
+    /// already.
     #[must_use]
     pub fn would_queue_behind_others(&self, acquire: &Acquire) -> bool {
         let Some((namespace, (name, _))) = self.namespace_of(acquire.request.session).zip(acquire.locks.only()) else {
@@ -68,32 +69,32 @@ impl Machine {
         self.state.lock(&key).is_some_and(|lock| !lock.queue.is_empty()) && self.would_queue(acquire)
     }
 
-    /// A waiter's place, and a holder that is in its way.
+    /// A waiter's place, and a holder that blocks it.
     pub(super) fn place(&self, key: &LockKey, sequence: u64) -> Place {
         let ahead = self.state.lock(key).map_or(0, |lock| match lock.queue.last_key_value() {
-            // The newest waiter stands behind all others: a long queue is not counted.
+            // The newest waiter is behind all others, so that a long queue need not be counted.
             Some((last, _)) if *last == sequence => lock.queue.len() - 1,
             Some(_) | None => lock.queue.range(..sequence).count(),
         });
         Place { lock: key.name.clone(), place: ahead as u64 + 1, sequence, held_by: self.one_holder(key).map(Box::new) }
     }
 
-    /// The longest holder of a lock, as others may see it.
+    /// The oldest holder of a lock, as other clients may see it.
     fn one_holder(&self, key: &LockKey) -> Option<HolderView> {
         self.state.holders(key).next().map(|(token, holder)| self.view(token, holder))
     }
 
-    /// One holder of a lock, as others may see it.
+    /// One holder of a lock, as other clients may see it.
     pub(super) fn view_of(&self, key: &LockKey, token: FencingToken) -> Option<HolderView> {
         Some(self.view(token, self.state.holder(key, token)?))
     }
 
-    /// A holder, as others may see it.
+    /// The view of a holder for other clients.
     pub(super) fn view(&self, token: FencingToken, holder: &Holder) -> HolderView {
         holder.view(token, self.state.session_deadline(holder.request.claim.session()))
     }
 
-    /// Answers a question as of the newest applied entry.
+    /// Answers a query as of the newest applied entry.
     #[must_use]
     pub fn query(&self, query: &Query) -> QueryReply {
         let answer = match query {
@@ -169,7 +170,7 @@ impl Machine {
     fn list(&self, filter: &ListFilter) -> QueryResult {
         let rows_max = page_rows(filter.rows);
         let mut rows = Vec::new();
-        // No lock has a name that begins with what is no name itself.
+        // A prefix that is not a valid name is the prefix of no lock.
         let prefix = LockName::parse(&filter.prefix);
         let first = prefix.unwrap_or(LockName::least()).max(filter.after.clone().unwrap_or(LockName::least()));
         let first = LockKey { namespace: filter.namespace.clone(), name: first };
@@ -235,7 +236,7 @@ impl Machine {
         }
     }
 
-    /// What has become of a request: where it stands, the remembered answer, or that its session has ended.
+    /// What became of a request: its place or hold, the remembered answer, or the end of its session.
     fn request_outcome(&self, request: RequestId) -> Option<Outcome> {
         let Some(session) = self.state.session(request.session) else {
             return Some(Outcome::Refused(self.session_ended(request.session)));
@@ -246,7 +247,7 @@ impl Machine {
 }
 
 impl Waiter {
-    /// What others may know of it, where it stands in this place.
+    /// What other clients may know of it; `place` is its position in the queue.
     pub(super) fn view(&self, place: u64, sequence: u64) -> WaiterView {
         looked_at();
         WaiterView {
@@ -262,7 +263,7 @@ impl Waiter {
 }
 
 impl Machine {
-    /// A lock as a document: held as one, held natively, or free and held as one before.
+    /// A lock as a document: held as one, held natively, or free and formerly held as one.
     fn document_of(&self, key: &LockKey) -> Option<Document> {
         let held = self.state.lock(key).and_then(|lock| lock.holders.first_key_value());
         if let Some((token, holder)) = held {

@@ -1,9 +1,10 @@
-//! Who is next in a queue: first come, first served over all modes, except among those that barge, and for those who hold
-//! what a waiting set lacks.
+//! Which waiter of a queue is next: first come, first served over all modes, except among barging requests, and for
+//! sessions that hold what a waiting set lacks.
 //!
-//! A waiter is eligible when the holders admit it and nothing ahead of it conflicts with it that it may not pass; a set
-//! when that is so for each of its locks. A session that holds a name which a waiting set still lacks passes, on any other
-//! name, that set and everything that waits, transitively, behind it: otherwise both would wait for ever.
+//! A waiter is eligible if the holders admit it and no waiter ahead conflicts with it, except those that it may
+//! overtake; a set if that is true for each of its locks. A session that holds a name which a waiting set still lacks
+//! overtakes, on any other name, that set and all that waits, transitively, behind it: otherwise both would wait
+//! permanently.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,8 +14,8 @@ use crate::model::{Claim, Fairness, LockKey, Mode, QuotaKind, SessionId};
 use crate::state::{ClaimState, Holder, Lock, Purpose, Waiter, Way, looked_at};
 
 impl Machine {
-    /// The first waiter from this place on that could be granted now, or that has run out; `None` where all of them have to
-    /// wait on. Those that have run out while none could be granted are left to the sweep of deadlines.
+    /// The first waiter from this place on that could be granted now, or that has timed out; `None` if all of them must
+    /// continue to wait. Waiters that timed out while none could be granted are left to the sweep of deadlines.
     pub(super) fn next_in_queue(&self, key: &LockKey, from: u64) -> Option<u64> {
         let lock = self.state.lock(key)?;
         if self.is_closed() {
@@ -31,7 +32,7 @@ impl Machine {
             self.waiter_due(key, sequence).is_some() || self.eligible(key, lock, sequence, waiter)
         };
         if !lock.queue.has_sets() {
-            // The first waiter is in the way of all others, unless it barges: then only of those that do not.
+            // The first waiter blocks all others, unless it barges: then it blocks only those that do not.
             let (first, waiter) = lock.queue.first_key_value()?;
             if is_next(*first, waiter) {
                 return Some(*first);
@@ -54,7 +55,7 @@ impl Machine {
         next.map(|(sequence, _)| *sequence)
     }
 
-    /// Whether one more could hold the lock: the holders admit it, and there are not too many of them.
+    /// Whether one more holder is possible: the holders admit the mode, and their number is below its bound.
     pub(super) fn has_room(&self, lock: &Lock, mode: Mode) -> bool {
         lock.admits(mode) && self.quotas.one_more(QuotaKind::HoldersOfLock, lock.kept()).is_ok()
     }
@@ -89,7 +90,8 @@ impl Machine {
         self.has_room(lock, mode) && self.not_blocked_ahead(key, lock, (way, sequence), Some(session))
     }
 
-    /// Whether a newcomer may hold the lock at once: the holders admit it, and it passes nobody whom it may not pass.
+    /// Whether a new request may hold the lock at once: the holders admit it, and it overtakes only waiters that it may
+    /// overtake.
     pub(super) fn may_enter(
         &self,
         key: &LockKey,
@@ -108,7 +110,7 @@ impl Machine {
         lock.queue.has_sets() && lock.admits(mode) && self.not_blocked_ahead(key, lock, (way, u64::MAX), session)
     }
 
-    /// Whether no waiter before this place is in the way of one who asks so.
+    /// Whether no waiter before this place blocks a request of this way.
     fn not_blocked_ahead(
         &self,
         key: &LockKey,
@@ -118,7 +120,7 @@ impl Machine {
     ) -> bool {
         let first = lock.queue.first_in_the_way(way).filter(|first| *first < before);
         let Some(first) = first else { return true };
-        // Only sets, and what stands behind one, are passed.
+        // Only sets, and the waiters behind one, are overtaken.
         let Some(session) = session.filter(|session| lock.queue.has_sets() && self.may_pass(*session, key)) else {
             return false;
         };
@@ -144,12 +146,14 @@ impl Machine {
         })
     }
 
-    /// Whether a session holds something elsewhere that a set waits for: nobody else passes a waiter that is in its way.
+    /// Whether a session holds something elsewhere that a set waits for. Only such a session overtakes a waiter that
+    /// blocks it.
     fn may_pass(&self, session: SessionId, at: &LockKey) -> bool {
         self.held_elsewhere(session, at).any(|(_, lock, _)| lock.queue.has_sets())
     }
 
-    /// Whom a session passes at this lock: sets that lack what it holds elsewhere, and everybody behind them.
+    /// The waiters that a session overtakes at this lock: sets that lack what it holds elsewhere, and all waiters
+    /// behind them.
     pub(super) fn passable(&self, session: SessionId, at: &LockKey) -> BTreeMap<u64, Claim> {
         let mut sets = Vec::new();
         for (key, lock, holder) in self.held_elsewhere(session, at) {
@@ -164,9 +168,9 @@ impl Machine {
         self.blocked_behind(sets)
     }
 
-    /// These waiters, by number, one of their locks and claim, and everybody who waits, transitively, behind
-    /// them, with their claims. The oldest are looked at first, so that every queue is gone through twice at most: all who
-    /// wait behind one in conflict with everybody are found with it, and all who want a lock alone with one that shares it.
+    /// These waiters, given by number, one of their locks and claim, and all that wait, transitively, behind them, with
+    /// their claims. The oldest are looked at first, so that every queue is walked at most twice: a waiter that
+    /// conflicts with all others finds all that wait behind it, and one that shares finds all exclusive ones.
     pub(super) fn blocked_behind(&self, waiters: Vec<(u64, LockKey, Claim)>) -> BTreeMap<u64, Claim> {
         let mut found: BTreeMap<u64, Claim> = waiters.iter().map(|(sequence, _, claim)| (*sequence, *claim)).collect();
         let mut work: BTreeMap<(u64, LockKey), Claim> =
@@ -191,7 +195,7 @@ impl Machine {
         found
     }
 
-    /// Every queue where this waiter stands.
+    /// Every queue in which this waiter waits.
     pub(super) fn waits_at(&self, key: &LockKey, claim: Claim, sequence: u64) -> Vec<LockKey> {
         let members = match claim {
             Claim::Request(request) => self.state.members_waiting(request, sequence),
@@ -200,8 +204,8 @@ impl Machine {
         if members.is_empty() { vec![key.clone()] } else { members }
     }
 
-    /// A new hold may let its session pass waiting sets elsewhere: checks those queues again. Where a set lacks these permits only
-    /// now, the other holders' sessions may pass as well.
+    /// A new hold may let its session overtake waiting sets elsewhere: checks those queues again. If a set lacks these
+    /// permits only now, the other holders' sessions may overtake it as well.
     pub(super) fn recheck_passing(&mut self, key: &LockKey, claim: Claim, mode: Mode) {
         let Some(lock) = self.state.lock(key).filter(|lock| lock.queue.has_sets()) else { return };
         let free = u64::from(lock.limit.unwrap_or_default()).saturating_sub(lock.permits_held + lock.permits_reserved);
@@ -211,7 +215,8 @@ impl Machine {
         claim.session().into_iter().for_each(|id| self.look_again_for(id, key));
     }
 
-    /// Sets that wait for this lock may lack only now what all its holders have, who may pass those sets elsewhere.
+    /// Sets that wait for this lock may now lack what its holders have. Then the sessions of the holders may overtake
+    /// those sets elsewhere.
     pub(super) fn holders_changed(&mut self, key: &LockKey) {
         let Some(lock) = self.state.lock(key).filter(|lock| lock.queue.has_sets()) else { return };
         let sessions: BTreeSet<SessionId> =
@@ -219,7 +224,8 @@ impl Machine {
         sessions.into_iter().for_each(|id| self.look_again_for(id, key));
     }
 
-    /// Looks again at every queue where this session waits, but for the lock that it came to hold: it passes sets elsewhere.
+    /// Checks again every queue where this session waits, except that of the lock that it came to hold, because it
+    /// overtakes sets elsewhere.
     fn look_again_for(&mut self, id: SessionId, held: &LockKey) {
         let standings = self.state.claims(id);
         let waits = standings.filter(|(_, key, standing)| *key != held && matches!(standing, ClaimState::Waiting(_)));

@@ -1,11 +1,11 @@
-//! Which owners can finish: a replay of every queue that some owners depend on, in which each owner that can finish does so
-//! and releases what it holds. An owner that is left can never finish.
+//! Finds which owners can finish. It replays every queue that some owners depend on, and each owner that can finish
+//! does so and releases what it holds. An owner that is left can never finish.
 //!
-//! Everything in a replay only grows: finished owners, granted waits, free capacity. So its end does not depend on the order.
-//! It grants whatever some real order could grant; an owner that is left is stuck in every order.
+//! Everything in a replay only grows: finished owners, granted waits, free capacity. So its result does not depend on
+//! the order. It grants everything that some real order could grant; an owner that is left is stuck in every order.
 //!
-//! Unnamed claims, bounded waits and holds with an end of their own end by themselves and are left out. A wait for such a hold
-//! has to be granted like any other, and then keeps nothing.
+//! Unnamed claims, bounded waits and holds with their own deadline end automatically and are left out. A wait for
+//! such a hold must be granted like any other, and then keeps nothing.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -15,19 +15,19 @@ use super::Machine;
 use crate::model::{FencingToken, Kind, LockKey, Mode, SessionId, WaitReason};
 use crate::state::{Holder, Lock, Lookup, Owned, OwnerKey, Purpose, Waiter};
 
-/// What an exclusive hold takes of a lock: more than all shared ones together.
+/// The capacity that an exclusive hold takes of a lock: more than all shared holds together.
 const WHOLE: i64 = 1 << 40;
 
-/// A replay that has come to its end.
+/// A replay that was run until nothing more can happen.
 pub(super) struct Replay<'m> {
     pub(super) machine: &'m Machine,
     pub(super) owners: Vec<Replayed<'m>>,
     pub(super) numbers: Lookup<&'m OwnerKey, usize>,
     pub(super) queues: Vec<Queue<'m>>,
     pub(super) queue_numbers: Lookup<&'m LockKey, usize>,
-    /// The turns of each waiting set, by its place.
+    /// The turns of each waiting set, by its sequence number.
     pub(super) sets: Lookup<u64, Vec<At>>,
-    /// Where sessions have claims beside waiting sets.
+    /// The locks where sessions have claims next to waiting sets.
     pub(super) beside: Lookup<SessionId, Rc<BesideSets<'m>>>,
     /// Queues that are replayed to their end.
     whole_queues: Vec<(&'m LockKey, &'m Lock)>,
@@ -36,11 +36,11 @@ pub(super) struct Replay<'m> {
     pub(super) steps_left: usize,
 }
 
-/// One owner.
+/// One owner of the replay.
 pub(super) struct Replayed<'m> {
     pub(super) key: &'m OwnerKey,
     pub(super) owned: &'m Owned,
-    /// Its waits that were not granted, and nested runs that did not finish.
+    /// The number of its waits that were not granted and nested runs that did not finish.
     pub(super) unmet: usize,
     pub(super) finished: bool,
     pub(super) waits: Vec<At>,
@@ -53,7 +53,7 @@ pub(super) struct Replayed<'m> {
 pub(super) struct Kept {
     pub(super) queue: usize,
     pub(super) of_all: i64,
-    /// Nothing, where a barging wait keeps it.
+    /// The same for fair requests; zero if a barging wait keeps it.
     pub(super) of_fair: i64,
 }
 
@@ -64,23 +64,23 @@ pub(super) struct Queue<'m> {
     pub(super) turns: Vec<Turn<'m>>,
     /// How many of the turns are holds.
     pub(super) holds: usize,
-    /// The first place that is not among the turns yet.
+    /// The first sequence number that is not among the turns yet.
     end: u64,
-    /// The first turn that was not passed yet: what is before it is granted.
+    /// The first turn that the queue has not advanced past. All turns before it are granted.
     pub(super) next: usize,
     /// Capacity that no unfinished turn before `next` keeps.
     pub(super) free: i64,
-    /// The same where barging waits keep nothing.
+    /// The same, as if barging waits kept nothing.
     pub(super) free_of_fair: i64,
-    /// Barging waits at `next`, by what they take.
+    /// Barging waits from `next` on, by what they take.
     pub(super) barging: BinaryHeap<Reverse<(i64, usize)>>,
-    /// The end of that run.
+    /// The end of that run of barging waits.
     pub(super) barging_end: usize,
-    /// Turns that may pass others, besides by their place.
+    /// Turns that may overtake others, besides by their place.
     pub(super) passing: BTreeMap<usize, Passing>,
 }
 
-/// One claim.
+/// One claim of a queue.
 pub(super) struct Turn<'m> {
     pub(super) owner: usize,
     pub(super) asks: Asks<'m>,
@@ -89,26 +89,26 @@ pub(super) struct Turn<'m> {
     pub(super) granted: bool,
     /// What has to be free before it is granted.
     pub(super) takes: i64,
-    /// What its owner keeps until it finishes; nothing where the hold ends by itself.
+    /// What its owner keeps until it finishes; zero if the hold has its own deadline.
     pub(super) keeps: i64,
 }
 
-/// A claim as it stands.
+/// What a claim is: a hold or a wait.
 #[derive(Clone, Copy)]
 pub(super) enum Asks<'m> {
     Holds(FencingToken),
     Waits(u64, &'m Waiter),
 }
 
-/// The places that a wait passes.
+/// The sequence numbers of the waits that a wait overtakes.
 #[derive(Default)]
 pub(super) struct Passing {
     pub(super) now: BTreeSet<u64>,
-    /// Once one of these turns is granted.
+    /// The waits that it overtakes once one of these turns is granted.
     pub(super) once: Vec<(Vec<At>, BTreeSet<u64>)>,
 }
 
-/// Where a session has claims beside waiting sets of its other requests, and of others.
+/// The locks where a session has claims next to waiting sets of its other requests, and of other sessions.
 pub(super) type BesideSets<'m> = BTreeMap<&'m LockKey, Vec<Beside<'m>>>;
 
 /// A claim at a lock where another request's set waits.
@@ -116,7 +116,7 @@ pub(super) struct Beside<'m> {
     pub(super) lock: &'m Lock,
     pub(super) number: u64,
     pub(super) mode: Mode,
-    /// Its place, where it waits itself.
+    /// Its sequence number, if it is a wait.
     pub(super) waits: Option<u64>,
 }
 
@@ -127,16 +127,16 @@ pub(super) struct At {
     pub(super) turn: usize,
 }
 
-/// What has to come about before a turn is granted.
+/// What must happen before a turn is granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Node {
-    /// This owner finishes.
+    /// This owner must finish.
     Owner(usize),
-    /// This turn is granted.
+    /// This turn must be granted.
     Turn(At),
 }
 
-/// Something that is in the way of a turn, and how.
+/// What blocks a turn, and how.
 pub(super) type Edge = (Node, WaitReason);
 
 impl Queue<'_> {
@@ -144,7 +144,7 @@ impl Queue<'_> {
         self.lock.kind == Kind::Semaphore
     }
 
-    /// The turn of the wait at this place.
+    /// The turn of the wait with this sequence number.
     pub(super) fn turn_at(&self, place: u64) -> Option<usize> {
         let found = self.turns.binary_search_by_key(&Some(place), |turn| match turn.asks {
             Asks::Holds(_) => None,
@@ -155,7 +155,7 @@ impl Queue<'_> {
 }
 
 impl Machine {
-    /// Replays what these owners depend on. Returns `None` where that takes more steps than are left.
+    /// Replays what these owners depend on. Returns `None` if that takes more steps than are left.
     pub(super) fn replay<'a>(
         &self,
         owners: impl IntoIterator<Item = &'a OwnerKey>,
@@ -193,7 +193,8 @@ impl<'m> Replay<'m> {
         Some(number)
     }
 
-    /// The number of the owner of a wait. No other claim refers to an owner of a single one: it is looked up no more.
+    /// The number of the owner of a wait. An owner with a single claim gets no entry for look-ups, because no other
+    /// claim refers to it.
     fn number_of_waiter(&mut self, owner: &OwnerKey) -> Option<usize> {
         if let Some(number) = self.numbers.get(owner) {
             return Some(*number);
@@ -213,13 +214,13 @@ impl<'m> Replay<'m> {
         Some(self.owners.len() - 1)
     }
 
-    /// Returns `false` once no step is left.
+    /// Uses up steps. Returns `false` once no step is left.
     pub(super) fn spend(&mut self, steps: usize) -> bool {
         self.steps_left = self.steps_left.saturating_sub(steps);
         self.steps_left != 0
     }
 
-    /// Finds everything that the first owners depend on. Returns `false` where that takes too many steps.
+    /// Collects everything that the first owners depend on. Returns `false` if that takes too many steps.
     fn collect(&mut self) -> bool {
         let mut explored = 0;
         loop {
@@ -259,7 +260,7 @@ impl<'m> Replay<'m> {
         for (key, place) in &owned.waits {
             let known = self.queue_numbers.get(key).is_some_and(|queue| *place < self.queues[*queue].end);
             let Some((key, lock)) = machine.state.locks.get_key_value(key).filter(|_| !known) else { continue };
-            // The first wait for a lock without holders is granted whatever else happens.
+            // The first wait for a lock without holders is granted in any case.
             let first = lock.holders.is_empty() && lock.queue.keys().next() == Some(place);
             if !first && lock.queue.get(place).is_some_and(|waiter| lock.endless_wait(waiter).is_some()) {
                 let queue = self.queue(key, lock);
@@ -303,7 +304,7 @@ impl<'m> Replay<'m> {
         self.queues[queue].turns.push(turn);
     }
 
-    /// Takes the queue up as far as this place.
+    /// Adds the waits of the queue up to this sequence number.
     fn include(&mut self, queue: usize, place: u64) {
         let (lock, end) = (self.queues[queue].lock, self.queues[queue].end);
         if place < end {
@@ -320,7 +321,8 @@ impl<'m> Replay<'m> {
         let lock = self.queues[queue].lock;
         let Some(owner) = lock.endless_wait(waiter).and_then(|owner| self.number_of_waiter(&owner)) else { return };
         let at = At { queue, turn: self.queues[queue].turns.len() };
-        // An upgrade has its share of the lock already. So has a wait behind others of its owner, which it never waits for.
+        // An upgrade has its share of the lock already. So has a wait behind others of its owner, because it never
+        // waits for those.
         let has = match waiter.purpose {
             Purpose::Upgrade(_) => 1,
             Purpose::Hold | Purpose::Set => self.kept_by_own(at, owner),
@@ -356,7 +358,7 @@ impl<'m> Replay<'m> {
     }
 }
 
-/// How much of a lock or semaphore a mode takes.
+/// The capacity of a lock or semaphore that a mode takes.
 fn takes(mode: Mode) -> i64 {
     match mode {
         Mode::Exclusive => WHOLE,

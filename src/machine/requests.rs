@@ -1,4 +1,4 @@
-//! Retries: a request number gets one answer, however often it is asked.
+//! Retries: a request number gets one answer, however often it is repeated.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -11,8 +11,8 @@ use crate::model::{
 use crate::state::{Finished, RecordKey};
 
 impl Machine {
-    /// Opens a numbered command of a session: where that lives, if the command is new and is to be executed. Otherwise the
-    /// answer: that the session has ended, the one that the request got before, or where it stands now.
+    /// Begins a numbered command of a session. Returns the session's namespace if the command is new and must be
+    /// executed; otherwise the answer: that the session has ended, the remembered answer, or the current outcome.
     pub(super) fn begin(
         &mut self,
         request: RequestId,
@@ -30,7 +30,7 @@ impl Machine {
         }
     }
 
-    /// Refuses what names a session that has ended; ends one that has run out but was not yet swept.
+    /// Refuses a session that has ended, and ends one whose deadline has passed but that was not swept yet.
     pub(super) fn live_session(&mut self, id: SessionId) -> Result<(), Refusal> {
         let now = self.state.globals.now;
         let deadline = self.state.session(id).map(|session| session.record.deadline);
@@ -43,8 +43,8 @@ impl Machine {
         Err(self.session_ended(id))
     }
 
-    /// The answer to this request if there is one; `None` for a new one, which is to be executed. Live requests are found
-    /// by their locks before this is asked.
+    /// The remembered answer to this request; `None` for a new request, which must be executed. Active requests are
+    /// found by their locks before this call.
     pub(super) fn finished_answer(&self, request: RequestId, fingerprint: u64) -> Option<Outcome> {
         let session = self.state.session(request.session)?;
         let number = request.number;
@@ -58,7 +58,7 @@ impl Machine {
         None
     }
 
-    /// Drops remembered answers below what the client says it has seen.
+    /// Drops remembered answers below the number up to which the client received them.
     pub(super) fn forget_below(&mut self, id: SessionId, below: u64) {
         let Some(session) = self.state.sessions.get_mut(&id) else { return };
         if below <= session.record.window_floor {
@@ -72,8 +72,8 @@ impl Machine {
         }
     }
 
-    /// Remembers the answer to a request, unless its client said that it will not ask again. When the window is full
-    /// the lowest number is forgotten and the floor rises past it.
+    /// Remembers the answer to a request, unless its client has confirmed that it will not repeat it. When the window
+    /// is full, the lowest number is forgotten and the floor rises past it.
     pub(super) fn record_finished(&mut self, id: SessionId, number: u64, done: Finished) {
         let Some(session) = self.state.sessions.get_mut(&id) else { return };
         if number < session.record.window_floor || limits::OWN_REQUESTS_MIN <= number {
@@ -97,7 +97,7 @@ impl Machine {
         }
     }
 
-    /// Remembers a final answer and gives it.
+    /// Remembers a final answer and returns it.
     pub(super) fn finish(&mut self, request: RequestId, fingerprint: u64, outcome: Outcome) -> Outcome {
         let done = Finished { fingerprint: Some(fingerprint), outcome: outcome.clone() };
         self.record_finished(request.session, request.number, done);
@@ -105,13 +105,13 @@ impl Machine {
     }
 }
 
-/// Tells requests apart: everything but patience and the client's bookkeeping goes into it. The bytes are fixed here
-/// for ever, because a node that replays old entries must come to the same state. They are gathered and hashed at once: the
-/// state of a hash that is fed piece by piece is ten times as large as what most requests say.
+/// Distinguishes requests with the same number: everything except patience and the client's bookkeeping goes into it.
+/// The bytes must never change, because a node that replays old entries must reach the same state. They are collected
+/// and hashed at once, because an incremental hash has a state that is ten times as large as most requests.
 struct Fingerprint(Vec<u8>);
 
 impl Fingerprint {
-    /// Of a command of this kind.
+    /// The fingerprint of a command of this kind.
     fn of(kind: u64) -> Self {
         Self(Vec::with_capacity(limits::FINGERPRINT_BYTES_USUAL)).number(kind)
     }
@@ -143,7 +143,7 @@ impl Fingerprint {
         self.text(who).text(why).text(host).number(u64::from(*pid)).text(process).text(trace)
     }
 
-    /// Choices that were left out count as those that were made so.
+    /// Choices that were left out give the same bytes as the default choices.
     fn extras(self, choices: &Extras) -> Self {
         let Extras { reentry, fairness, delay_ms, value, parent, deadlock, at_least_ms, at_most_ms, cached } = choices;
         let reentry = match reentry {
@@ -166,7 +166,8 @@ impl Fingerprint {
             .text(owner)
             .number(u64::from(waits));
         let ms = |ms: &Option<u64>| ms.map_or(0, |ms| ms.saturating_add(1));
-        // What came later is left out where it was not chosen: other requests keep their fingerprints.
+        // Choices that were added later are written only if they were made, so that other requests keep their
+        // fingerprints.
         let chosen = match (at_least_ms, at_most_ms) {
             (None, None) => chosen,
             (least, most) => chosen.number(ms(least)).number(ms(most)),
@@ -179,7 +180,7 @@ impl Fingerprint {
     }
 }
 
-/// See [`Fingerprint`].
+/// The [`Fingerprint`] of an acquire.
 pub(super) fn of_acquire(acquire: &Acquire) -> u64 {
     let owner = acquire.owner.as_ref().map_or("", |owner| owner.as_str());
     let mut plain = Fingerprint::of(1).number(acquire.locks.len() as u64);
@@ -193,7 +194,7 @@ pub(super) fn of_acquire(acquire: &Acquire) -> u64 {
     chosen.finish()
 }
 
-/// See [`Fingerprint`]. Patience is left out, as in an acquire.
+/// The [`Fingerprint`] of a change of a hold. Patience is left out, as in an acquire.
 pub(super) fn of_alter(alter: &Alter) -> u64 {
     let named = Fingerprint::of(4).text(alter.name.as_str());
     match &alter.what {
@@ -214,18 +215,18 @@ pub(super) fn of_alter(alter: &Alter) -> u64 {
     .finish()
 }
 
-/// See [`Fingerprint`].
+/// The [`Fingerprint`] of a release.
 pub(super) fn of_release(release: &Release) -> u64 {
     Fingerprint::of(2).text(release.name.as_str()).number(release.token.as_u64()).finish()
 }
 
-/// See [`Fingerprint`]. Only the process counts: the other texts, and the document that was seen, may differ from try to
-/// try.
+/// The [`Fingerprint`] of a grab. Only the process counts: the other texts, and the document that the caller saw, may
+/// differ between retries.
 pub(super) fn of_grab(grab: &Grab) -> u64 {
     Fingerprint::of(5).text(&grab.metadata.process).finish()
 }
 
-/// See [`Fingerprint`].
+/// The [`Fingerprint`] of a take.
 pub(super) fn of_take(take: &TakeLease) -> u64 {
     Fingerprint::of(3)
         .text(take.handle.reveal())

@@ -1,6 +1,6 @@
-//! A backup's records become the beginning of a new cluster. The new cluster does not know what was granted after the backup was
-//! made, and clients may still believe in it. So every session ends, tokens and session ids go on above all that came before, and
-//! nothing is granted for the longest time that an unknown grant can last.
+//! Turns a backup's records into the initial state of a new cluster. The new cluster does not know what was granted
+//! after the backup was made, and clients may still rely on it. So every session ends, tokens and session ids continue
+//! above all earlier ones, and nothing is granted for the longest time that an unknown grant can last.
 
 use std::ops::Bound;
 
@@ -10,11 +10,12 @@ use crate::model::{EndReason, LockKey, Refusal, Restoring};
 use crate::state::{DeadlineOf, RecordKey};
 
 impl Machine {
-    /// Turns the state of a backup into the beginning of a new cluster's, as of the log position after its last.
+    /// Turns the state of a backup into the initial state of a new cluster, as of the log position after the last of
+    /// the backup.
     ///
-    /// - Every session has ended; leases and documents, which name no session, are as they were.
-    /// - No token or session id that follows was ever handed out: the epoch is larger, and so is the counter's start.
-    /// - The cluster has the id that was drawn for it. No node is known, and no settings are: the first leader sets its own.
+    /// - Every session has ended. Leases and documents, which name no session, are unchanged.
+    /// - Later tokens and session ids were never given out before: the epoch is larger, and so is the counter's start.
+    /// - The cluster has the new random id. It knows no nodes and no settings; the first leader proposes its own.
     pub fn restore(&mut self, restoring: Restoring) {
         let ttl_ms_max = self.ttl_ms_bounds().1.max(self.state.globals.ttl_ms_max_ever).max(restoring.ttl_ms_max);
         self.state.globals.applied += 1;
@@ -42,13 +43,13 @@ impl Machine {
         self.state.globals.epoch
     }
 
-    /// For how long nothing is granted, in milliseconds; 0 where grants come.
+    /// How long nothing is granted, in milliseconds; 0 if grants are possible.
     #[must_use]
     pub fn closed_ms(&self) -> u64 {
         self.state.globals.closed_until.map_or(0, |until| until.ms_since(self.state.globals.now))
     }
 
-    /// Grants nothing for so long.
+    /// Grants nothing for this time, in milliseconds.
     fn close(&mut self, ms: u64) {
         self.state.index.move_deadline(self.state.globals.closed_until, None, DeadlineOf::Opening);
         self.state.globals.closed_until = (ms != 0).then(|| self.state.globals.now.after_ms(ms));
@@ -56,7 +57,8 @@ impl Machine {
         self.state.index.move_deadline(None, self.state.globals.closed_until, DeadlineOf::Opening);
     }
 
-    /// The time is over: looks at a bounded number of queues, and goes on in the same or the next sweep. Returns how many.
+    /// The time without grants is over: looks at a bounded number of queues, and continues in the same or the next
+    /// sweep. Returns how many.
     pub(super) fn open_again(&mut self) -> usize {
         let max = limits::QUEUES_OPENED_AT_ONCE_MAX;
         let from = self.state.globals.opening.take().map_or(Bound::Unbounded, Bound::Included);

@@ -1,5 +1,4 @@
-//! Sessions: open, attach, disconnected, close, and the end of one; and where their requests wait or hold, at one lock each or
-//! at several for a set.
+//! Sessions: open, attach, disconnect, close and end.
 
 use std::sync::Arc;
 
@@ -49,7 +48,7 @@ impl Machine {
         Ok(Outcome::Opened { session: id, ttl_ms: open.ttl_ms, deadline })
     }
 
-    /// The answer where this handle is known: the same session for the instance that opened it, else a refusal.
+    /// The answer if this handle is known: the same session for the instance that opened it, otherwise a refusal.
     fn known_handle(&mut self, open: &OpenSession) -> Result<Option<Outcome>, Refusal> {
         let known = self.state.index.handles.get(&(open.namespace.clone(), open.handle.clone())).copied();
         let Some(id) = known else { return Ok(None) };
@@ -70,7 +69,7 @@ impl Machine {
             let advice = if ttl < low { BoundAdvice::RaiseToFloor } else { BoundAdvice::HoldASession };
             return Err(Refusal::OutOfBounds { field: DurationField::Ttl, low, high, value: ttl, advice });
         }
-        // A client whose grace is shorter than a failover would lose everything with every change of the leader.
+        // A client whose grace is shorter than a failover would lose everything at every change of the leader.
         let low = (low / limits::TTL_MIN_IN_FAILOVERS).max(1);
         if let Some(grace) = open.disconnect_grace_ms.filter(|grace| *grace < low || ttl < *grace) {
             let (field, advice) = (DurationField::DisconnectGrace, BoundAdvice::RaiseToFloor);
@@ -97,7 +96,7 @@ impl Machine {
         Ok(Outcome::Attached { attachment, deadline })
     }
 
-    /// A full TTL from now; the session is connected again.
+    /// Sets the deadline to a full TTL from now. The session is connected again.
     pub(super) fn prolong_session(&mut self, id: SessionId) -> LogTime {
         let (now, wall) = (self.state.globals.now, self.state.globals.wall);
         let Some(session) = self.state.sessions.get_mut(&id) else { return now };
@@ -141,7 +140,7 @@ impl Machine {
         Outcome::Closed
     }
 
-    /// Changes a setting. What is open or held already keeps what it was granted.
+    /// Changes a setting. Open sessions and existing holds keep what they were granted.
     pub(super) fn change_setting(&mut self, setting: Setting) -> Result<Outcome, Refusal> {
         let Setting::TtlMax(ttl_ms_max) = setting;
         let ((low, old), high) = (self.ttl_ms_bounds(), limits::TTL_MS_MAX);
@@ -154,25 +153,26 @@ impl Machine {
         Ok(Outcome::Done)
     }
 
-    /// An operator ends a session: each of its holds is broken, with the operator and the reason in its history.
+    /// Ends a session at an operator's request. Each of its holds is broken, with the operator and the reason in its
+    /// history.
     pub(super) fn end_session_of_another(&mut self, by: &Principal, end: &EndSession) -> Result<Outcome, Refusal> {
         let id = end.session;
         self.live_session(id)?;
         if self.state.session(id).is_none_or(|session| session.record.namespace != end.namespace) {
-            // One of another namespace is as unknown here as one that never was.
+            // A session of another namespace is answered like one that never existed.
             return Err(self.session_ended(id));
         }
         self.end_session_as(id, EndReason::Broken, Some((by, &end.why)));
         Ok(Outcome::Closed)
     }
 
-    /// One decision: everything that the session held is released, everything that it waited for is left, and a
-    /// tombstone remembers how. Answers how many holds and waits that was. What it frees is granted by the caller.
+    /// Ends a session in one step: releases everything that it held, removes its waiters, and writes a tombstone with
+    /// the reason. Returns the number of holds and waits. The caller grants what was freed.
     pub(super) fn end_session(&mut self, id: SessionId, reason: EndReason) -> usize {
         self.end_session_as(id, reason, None)
     }
 
-    /// As [`end_session`](Self::end_session), where an operator did it with the operator and the reason.
+    /// Like [`end_session`](Self::end_session). If an operator ended it, `broken` is the operator and the reason.
     fn end_session_as(&mut self, id: SessionId, reason: EndReason, broken: Option<(&Principal, &Reason)>) -> usize {
         let Some(session) = self.state.remove_session(id) else { return 0 };
         let ended = session.locks() + 1;
@@ -198,7 +198,7 @@ impl Machine {
 }
 
 impl Machine {
-    /// The metadata of a request, shared with its session where both are equal.
+    /// The metadata of a request, shared with its session if both are equal.
     pub(super) fn share_metadata(&self, request: RequestId, metadata: &Metadata) -> Arc<Metadata> {
         let shared = self.state.session(request.session).and_then(|session| session.shared_metadata(metadata));
         shared.unwrap_or_else(|| Arc::new(metadata.clone()))

@@ -1,7 +1,7 @@
-//! Free documents and signs of life, and where documents are found by `ts` and by process; and the commands that free many of
-//! them: a bounded number at once, the others by the sweeps that follow.
+//! Commands that free many documents: a bounded number at once, the others in the sweeps that follow.
 //!
-//! A command that meets one of the others frees it first, so that no command finds a document held that was freed.
+//! A command that finds a document that is still to be freed frees it first. So no command sees a freed document as
+//! held.
 
 use std::ops::Bound;
 
@@ -11,18 +11,18 @@ use crate::model::{EndReason, FencingToken, LockKey, LockName, Namespace, Outcom
 use crate::state::{DeadlineOf, Unlocking, WhichHeld, looked_at};
 
 impl Machine {
-    /// Frees these documents. Returns how many there were, however many of them are left to the sweep.
+    /// Frees these documents. Returns how many there were, including those that are left to the sweep.
     pub(super) fn unlock_many(&mut self, namespace: &Namespace, which: WhichHeld) -> Outcome {
         let newest = FencingToken::new(self.state.globals.epoch, self.state.globals.tokens);
         let (namespace, since, next) = (namespace.clone(), self.state.globals.now, LockName::least());
         let unlocking = Unlocking { namespace, which, newest, since, next };
         let all = self.meant(&unlocking).filter_map(|(name, token)| Some((name, token?)));
-        // What an earlier command freed is not freed again.
+        // Documents that an earlier command freed are not counted again.
         let locks = all.filter(|(name, token)| !self.is_freed(&unlocking.namespace, name, *token)).count() as u64;
         let (_, left) = self.unlock_some(unlocking);
         if let Some(left) = left {
             self.go_on_with(|unlocking| {
-                // What is left of an earlier one of the same kind is part of this one.
+                // The rest of an earlier command of the same kind is part of this one.
                 unlocking.retain(|other| other.namespace != left.namespace || other.which != left.which);
                 unlocking.push(left);
             });
@@ -30,7 +30,7 @@ impl Machine {
         Outcome::Freed { locks }
     }
 
-    /// Goes on with the oldest of these commands. Returns how many documents it went through.
+    /// Continues the oldest of these commands. Returns how many documents it looked at.
     pub(super) fn unlock_more(&mut self) -> usize {
         let Some(first) = self.state.globals.unlocking.first().cloned() else { return 0 };
         let (looked_at, left) = self.unlock_some(first);
@@ -41,7 +41,7 @@ impl Machine {
         looked_at
     }
 
-    /// Changes what the sweep goes on with.
+    /// Changes the list of commands that the sweep continues.
     fn go_on_with(&mut self, change: impl FnOnce(&mut Vec<Unlocking>)) {
         let before = self.state.globals.unlocking.first().map(|first| first.since);
         change(&mut self.state.globals.unlocking);
@@ -49,7 +49,7 @@ impl Machine {
         self.state.index.move_deadline(before, after, DeadlineOf::Unlocking);
     }
 
-    /// Frees the document of this lock where a command freed it that the sweep goes on with.
+    /// Frees the document of this lock if an unfinished command freed it.
     pub(super) fn unlock_at(&mut self, key: &LockKey) {
         let held = self.state.lock(key).and_then(|lock| lock.holders.first_key_value());
         let Some(token) = held.map(|(token, _)| *token) else { return };
@@ -58,7 +58,7 @@ impl Machine {
         }
     }
 
-    /// Whether a command freed this document that the sweep goes on with.
+    /// Whether an unfinished command freed this document.
     fn is_freed(&self, namespace: &Namespace, name: &LockName, token: FencingToken) -> bool {
         self.state.globals.unlocking.iter().any(|unlocking| {
             let left = unlocking.namespace == *namespace && unlocking.next <= *name;
@@ -66,7 +66,7 @@ impl Machine {
         })
     }
 
-    /// Goes through a bounded number of names. Returns how many, and what is left.
+    /// Looks at a bounded number of names. Returns how many, and the rest of the command.
     fn unlock_some(&mut self, mut unlocking: Unlocking) -> (usize, Option<Unlocking>) {
         let max = limits::DOCUMENTS_UNLOCKED_AT_ONCE_MAX;
         let mut names: Vec<(LockName, Option<FencingToken>)> = self.meant(&unlocking).take(max + 1).collect();
@@ -84,7 +84,8 @@ impl Machine {
         (names.len().max(1), left)
     }
 
-    /// Names that may be meant, from the first on that was not gone through; with the token of the hold that is.
+    /// Names that the command may select, beginning with the first that was not looked at, each with the token of the
+    /// selected hold.
     fn meant<'a>(&'a self, of: &'a Unlocking) -> impl Iterator<Item = (LockName, Option<FencingToken>)> + 'a {
         let (process, stamp) = match &of.which {
             WhichHeld::Process(process, _) => {
@@ -101,7 +102,7 @@ impl Machine {
         })
     }
 
-    /// The token of the hold of this name, where it is meant.
+    /// The token of the hold of this name, if the command selects it.
     fn meant_at(&self, of: &Unlocking, name: &LockName) -> Option<FencingToken> {
         let key = LockKey { namespace: of.namespace.clone(), name: name.clone() };
         let (token, holder) = self.state.lock(&key)?.holders.first_key_value()?;

@@ -1,7 +1,7 @@
 //! Downgrade and upgrade of a hold.
 //!
-//! An upgrade that waits stands at the head of the queue, under the sequence number 0 that no other waiter has: so there
-//! is one of them at most, and everybody else is behind it.
+//! An upgrade that waits is at the head of the queue, under the sequence number 0, which no other waiter has. So a lock
+//! has at most one, and all other waiters are behind it.
 
 use super::Machine;
 use super::hold::{HoldChange, entered_once};
@@ -63,7 +63,7 @@ impl Machine {
         Ok(Outcome::Queued(self.place(key, HEAD)))
     }
 
-    /// What would wait, unless it is refused at once.
+    /// The waiter of the upgrade, unless it is refused at once.
     fn may_upgrade(&self, change: &HoldChange<'_>, token: FencingToken, patience: Patience) -> Result<Waiter, Refusal> {
         let key = change.key;
         let holder = self.changeable(change, token)?;
@@ -97,7 +97,7 @@ impl Machine {
         Ok(Waiter { request, since, deadline, lease: None, purpose: Purpose::Upgrade(token), tries: false })
     }
 
-    /// When a session's wait ends by itself; a try waits behind a cached hold only.
+    /// When a session's wait times out. A try waits behind a cached hold only.
     pub(super) fn wait_deadline(&self, patience: Patience) -> Option<LogTime> {
         match patience {
             Patience::For { ms } => Some(self.state.globals.now.after_ms(ms.min(limits::PATIENCE_MS_MAX))),
@@ -106,7 +106,7 @@ impl Machine {
         }
     }
 
-    /// A lock's hold that may change its mode: the session's own, entered once.
+    /// A hold whose mode may change: the session's own, of a lock, acquired once.
     fn changeable(&self, change: &HoldChange<'_>, token: FencingToken) -> Result<&Holder, Refusal> {
         let holder = self.own_hold(change, token)?;
         if matches!(holder.request.mode, Mode::Permits(_)) {
@@ -124,7 +124,7 @@ impl Machine {
         self.make_exclusive(key, token, HoldEntry { number, fingerprint: waiter.request.fingerprint }, waited_ms);
     }
 
-    /// Makes a shared hold exclusive, under a new token; all its requests stand there from now on.
+    /// Makes a shared hold exclusive, under a new token. All its requests belong to the new hold.
     fn make_exclusive(&mut self, key: &LockKey, from: FencingToken, asked: HoldEntry, waited_ms: u64) -> Option<Grant> {
         let token = if faults::on(Fault::UpgradeKeepsToken) { from } else { self.next_token() };
         let mut holder = self.state.remove_holder(key, from)?;
@@ -142,7 +142,7 @@ impl Machine {
         Some(Grant { waited_ms, ..grant })
     }
 
-    /// The upgrade of a hold that has ended waits no longer.
+    /// Ends the waiting upgrade of a hold that has ended.
     pub(super) fn end_upgrade_of(&mut self, key: &LockKey, token: FencingToken, reason: EndReason) {
         let head = self.state.waiter(key, HEAD);
         if head.is_some_and(|waiter| waiter.purpose == Purpose::Upgrade(token)) {

@@ -4,57 +4,57 @@ use serde::{Deserialize, Serialize};
 
 use super::{FencingToken, Handle, LockName, LockValue, Patience, RequestId};
 
-/// A session changes a hold. Repeated with the same number, the first answer counts.
+/// A session changes a hold. A repetition with the same number gets the first answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alter {
-    /// Repeat it with the same number: the first answer counts.
+    /// The number of the request.
     pub request: RequestId,
-    /// As in [`Acquire`](super::Acquire).
+    /// All requests of the session with a smaller number have been answered and will not be repeated.
     pub answered_below: u64,
-    /// Which lock, in the session's namespace.
+    /// The lock's name, in the session's namespace.
     pub name: LockName,
-    /// How.
+    /// The change to make.
     pub what: Alteration,
 }
 
-/// See [`Alter`]. New variants are added at the end.
+/// A change of a hold, see [`Alter`]. New variants are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Alteration {
     /// From exclusive to shared, at once and under the same token. A shared hold stays as it is.
     Downgrade {
-        /// Which grant.
+        /// The token of the grant.
         token: FencingToken,
     },
-    /// From shared to exclusive, under a new token, as soon as nobody else holds the lock; ahead of the whole queue.
-    /// There is one upgrader at most: a second one is refused, or both would wait for ever.
+    /// From shared to exclusive, under a new token, as soon as no other client holds the lock; ahead of the whole
+    /// queue. A second upgrade of the same lock is refused, because each would wait for the other.
     Upgrade {
-        /// Which grant.
+        /// The token of the grant.
         token: FencingToken,
-        /// How long to wait for other readers; a try is refused at once where there are any.
+        /// How long to wait for other readers. A try is refused at once if there are any.
         patience: Patience,
     },
-    /// Takes up a hold that was lost, under a new token, while its lock-delay keeps the name closed. Once, and not after
-    /// a break.
+    /// Acquires a lost hold again, under a new token, while its lock-delay keeps the name closed. Possible once, and
+    /// not after a break.
     Resume {
-        /// The lost grant.
+        /// The token of the lost grant.
         token: FencingToken,
-        /// Proof of the session that lost it.
+        /// Proves the session that lost the hold.
         handle: Handle,
         /// The hold also ends this long after its grant or last renewal, in milliseconds of log time.
         lease_ms: Option<u64>,
     },
     /// Changes the text that is kept with the hold.
     SetValue {
-        /// Which grant.
+        /// The token of the grant.
         token: FencingToken,
-        /// The new one; `None` takes it away.
+        /// The new text; `None` removes it.
         value: Option<LockValue>,
     },
-    /// Gives back some permits of a hold, which keeps its token; with all of them the hold ends, as with a release.
+    /// Returns some permits of a hold, which keeps its token. If all are returned the hold ends, as with a release.
     ReturnPermits {
-        /// Which grant.
+        /// The token of the grant.
         token: FencingToken,
-        /// How many: at least 1, and at most as many as it holds.
+        /// How many permits: at least 1, and at most as many as the hold has.
         count: u32,
     },
 }

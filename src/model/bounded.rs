@@ -1,4 +1,4 @@
-//! Lists as they are read from bytes: no longer than they may be, so that what is read has a bound in memory.
+//! Lists with a largest length that is checked while they are decoded, so that hostile bytes cannot take much memory.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,7 +12,7 @@ fn too_many<E: Error>(most: usize) -> E {
     E::custom(format!("a list of more than {most} elements"))
 }
 
-/// For `deserialize_with`: a list that is refused where it has more than `MOST` elements.
+/// For `deserialize_with`: refuses a list of more than `MOST` elements.
 pub(super) fn list<'de, const MOST: usize, D: Deserializer<'de>, T: Deserialize<'de>>(
     reader: D,
 ) -> Result<Vec<T>, D::Error> {

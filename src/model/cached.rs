@@ -1,15 +1,15 @@
-//! Cached holds: what an acquire may ask for beside one.
+//! Cached holds: which other choices of an acquire conflict with one.
 
 use super::{Acquire, Extras, Fairness, Mode};
 
 impl Acquire {
-    /// Whether the hold is cached, as this acquire asks, and no other choice of it conflicts with that.
+    /// Whether the acquire asks for a cached hold, and none of its other choices conflicts with that.
     #[must_use]
     pub fn is_cached(&self) -> bool {
         self.choices().cached && self.conflict_with_cached().is_none()
     }
 
-    /// What a cached hold cannot have and this acquire asks for: the field, and what it is.
+    /// The first choice that a cached hold cannot have: the field, and its value.
     pub(super) fn conflict_with_cached(&self) -> Option<(&'static str, String)> {
         let Extras { reentry: _, fairness, delay_ms, value, parent, deadlock: _, at_least_ms, at_most_ms, cached } =
             self.choices();

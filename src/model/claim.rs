@@ -1,20 +1,20 @@
-//! Who waits or holds.
+//! The request or take that waits for a lock or holds it.
 
 use serde::{Deserialize, Serialize};
 
 use super::{LeaseRequestId, RequestId, SessionId};
 
-/// Who waits or holds: a session's request, or a sessionless take. New variants are added at the end.
+/// What waits for a lock or holds it: a session's request, or a sessionless take. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Claim {
     /// A session's acquire.
     Request(RequestId),
-    /// A token lease's take.
+    /// The take of a token lease.
     Lease(LeaseRequestId),
 }
 
 impl Claim {
-    /// The session behind it, if there is one.
+    /// The session that made it; `None` for a take.
     #[must_use]
     pub fn session(&self) -> Option<SessionId> {
         match self {
@@ -23,7 +23,7 @@ impl Claim {
         }
     }
 
-    /// The session's request, if it is one.
+    /// The session's request; `None` for a take.
     #[must_use]
     pub fn request(self) -> Option<RequestId> {
         match self {

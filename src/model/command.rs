@@ -1,4 +1,4 @@
-//! What can be asked of the lock machine. Every command is decided in the log, the same on every node.
+//! Commands of the lock machine. The log decides each of them, so that every node gets the same result.
 
 use std::collections::BTreeSet;
 
@@ -11,86 +11,89 @@ use super::{
 };
 use crate::limits;
 
-/// One command. New variants are added at the end only: stored entries hold the number of the variant.
+/// One command. New variants are added at the end only, because stored entries contain the variant's number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
-    /// Open a session. Repeated with the same handle and instance it answers the same session.
+    /// Opens a session. A repetition with the same handle and instance returns the same session.
     OpenSession(OpenSession),
-    /// Bind a session to a stream; raises its attachment number and renews it.
+    /// Binds a session to a stream: raises its attachment number and renews it.
     Attach(Attach),
-    /// Made by a node when a session's stream broke: starts the disconnect grace, if the session has one.
+    /// Made by a node when the stream of a session broke: starts the disconnect grace, if the session has one.
     Disconnected {
-        /// Whose stream broke.
+        /// The session whose stream broke.
         session: SessionId,
-        /// Which attachment; a number that is no longer current changes nothing.
+        /// The attachment that ended. A number that is no longer current changes nothing.
         attachment: Attachment,
     },
-    /// End a session: everything that it held is released and its waiters are gone.
+    /// Ends a session: releases everything that it holds and removes its waiters.
     CloseSession {
-        /// Which.
+        /// The session to end.
         session: SessionId,
         /// Whether the client is done with the session or found it expired.
         end: SessionClose,
     },
-    /// Ask for a lock, or for several that are granted together.
+    /// Asks for a lock, or for several that are granted together.
     Acquire(Acquire),
-    /// Withdraw an acquire: from the queue, or released if already granted; an unseen number is burnt.
+    /// Withdraws an acquire: removes it from the queue, or releases it if it was granted. A number that the machine has
+    /// not seen is used up, so that a late acquire with it is refused.
     Cancel {
-        /// The acquire's request.
+        /// The request of the acquire.
         request: RequestId,
     },
-    /// Give a lock back.
+    /// Releases a lock.
     Release(Release),
-    /// Take a token lease: a lock without a session.
+    /// Takes a token lease: a lock without a session.
     TakeLease(TakeLease),
-    /// Withdraw a take that waits; release it if already granted; an unseen take id is burnt.
+    /// Withdraws a take that waits, or releases it if it was granted. An id that the machine has not seen is used up,
+    /// so that a late take with it is refused.
     CancelTake {
-        /// Which lock.
+        /// The lock's full name.
         lock: LockKey,
-        /// Which take.
+        /// The id of the take.
         take: LeaseRequestId,
-        /// Proof that the take was the caller's.
+        /// Proves that the take was the caller's.
         handle: Handle,
     },
-    /// Give a token lease back.
+    /// Releases a token lease.
     DropLease {
-        /// Which lock.
+        /// The lock's full name.
         lock: LockKey,
-        /// Proof of the lease.
+        /// Proves the lease.
         handle: Handle,
     },
-    /// Nothing but the entry's stamp: lets log time pass.
+    /// Carries only the entry's stamp, so that log time passes.
     Tick,
-    /// Made by a new leader at the start of its term: how long nobody led, by its own clock.
+    /// Made by a new leader at the start of its term: how long the cluster had no leader, by the new leader's clock.
     LeaderlessGap {
-        /// Milliseconds without a leader, as far as the new one could see.
+        /// Milliseconds without a leader, as far as the new leader could see.
         gap_ms: u64,
     },
     /// Made by a cluster's first leader: settings that every node must share. Applied once; later ones change nothing.
     Configure {
-        /// Of the cluster.
+        /// The settings of the cluster.
         settings: ClusterSettings,
-        /// Drawn by the leader that proposes it: it becomes the cluster's id where that has none yet.
+        /// A random number from the proposing leader. It becomes the cluster's id if the cluster has none yet.
         cluster_id: u128,
     },
-    /// Made by a leader: what a voter says of itself. Another disk than the one known for that node is refused.
+    /// Made by a leader: the announcement of a voter. Refused if the cluster knows the node by another disk.
     Announce(Announcement),
-    /// Made by a leader whose operator asked for it: raises the cluster's feature level, where every voter supports it.
+    /// Made by a leader at an operator's request: raises the cluster's feature level if every voter supports the new
+    /// one.
     RaiseFeatures(RaiseFeatures),
-    /// Change a hold: upgrade, downgrade, resume, set a value, give some permits back.
+    /// Changes a hold: upgrade, downgrade, resume, set the value, or return some permits.
     Alter(Alter),
-    /// Act on a lock from outside: break, ask, hand over, set a limit.
+    /// Acts on a lock from outside: break, ask, hand over, set a limit.
     Manage(Manage),
-    /// Change something only if it is as it was seen.
+    /// Changes something only if it still is as the caller saw it.
     Document(DocumentCommand),
-    /// Made by an operator: end a session that is not the caller's.
+    /// Made by an operator: ends a session of another client.
     EndSession(EndSession),
-    /// Made by an operator: change a setting of the whole cluster.
+    /// Made by an operator: changes a setting of the whole cluster.
     ChangeSetting(Setting),
 }
 
 impl Command {
-    /// Whether it acts without a session, so that no session's end ends what it may still do.
+    /// Whether it acts without a session. Then the end of a session does not end what it may still do.
     #[must_use]
     pub fn is_sessionless(&self) -> bool {
         matches!(
@@ -99,7 +102,7 @@ impl Command {
         )
     }
 
-    /// Whether only a node may make it; callers are refused.
+    /// Whether only a node may make it. Callers are refused.
     #[must_use]
     pub fn is_node_made(&self) -> bool {
         matches!(
@@ -113,7 +116,7 @@ impl Command {
         )
     }
 
-    /// The session that it acts for.
+    /// The session for which the command acts.
     #[must_use]
     pub fn session(&self) -> Option<SessionId> {
         match self {
@@ -149,7 +152,7 @@ impl Command {
         Some((&alter.name, alter.request))
     }
 
-    /// The feature level that it needs: below it, some voter may run a build that cannot decode or apply it.
+    /// The feature level that the command needs. Below it, some voter may run a build that cannot decode or apply it.
     #[must_use]
     pub fn feature(&self) -> u32 {
         match self {
@@ -177,95 +180,95 @@ impl Command {
     }
 }
 
-/// See [`Command::RaiseFeatures`].
+/// The content of [`Command::RaiseFeatures`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RaiseFeatures {
-    /// The new level. One that is not above the present one changes nothing: a level is never lowered.
+    /// The new level. One that is not above the current level changes nothing: a level is never lowered.
     pub to: u32,
-    /// Who votes, as the proposing leader knows it: each must have announced that it supports the level.
+    /// The voters, as the proposing leader knows them. Each must have announced that it supports the level.
     pub voters: BTreeSet<u64>,
 }
 
-/// See [`Command::EndSession`]. Everything that the session held is released as by a break: without lock-delay, and it
-/// cannot be resumed. Its waiters leave their queues.
+/// The content of [`Command::EndSession`]. Everything that the session held is released as by a break: without
+/// lock-delay, and it cannot be resumed. Its waiters leave their queues.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndSession {
-    /// The namespace in which it lives.
+    /// The namespace of the session.
     pub namespace: Namespace,
-    /// Which session.
+    /// The session to end.
     pub session: SessionId,
-    /// Why it is ended; its client sees this.
+    /// Why it is ended. The client of the session sees this.
     pub why: Reason,
 }
 
-/// See [`Command::OpenSession`].
+/// The content of [`Command::OpenSession`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenSession {
-    /// The namespace in which it lives.
+    /// The namespace of the session.
     pub namespace: Namespace,
-    /// The secret that proves it from now on.
+    /// The secret that proves the session in later calls.
     pub handle: Handle,
-    /// Which run of the client asks.
+    /// The run of the client that asks.
     pub instance: Instance,
-    /// It ends this long after its last renewal, in milliseconds of log time.
+    /// The session ends this long after its last renewal, in milliseconds of log time.
     pub ttl_ms: u64,
-    /// It ends this long after its stream broke, where that is sooner. At most the TTL, and at least a third of the shortest
-    /// TTL: what a failover may take.
+    /// The session ends this long after its stream broke, in milliseconds, if that is earlier. At most the TTL, and at
+    /// least a third of the shortest TTL, which is how long a failover may take.
     pub disconnect_grace_ms: Option<u64>,
-    /// What the client says of itself.
+    /// What the client states about itself.
     pub metadata: Metadata,
-    /// It takes holds that are handed over to it without having asked.
+    /// The session accepts holds that are handed over to it although it did not ask for them.
     pub accepts_hand_over: bool,
 }
 
-/// See [`Command::Attach`].
+/// The content of [`Command::Attach`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attach {
-    /// The namespace in which the caller takes the session to live. Another one than the session's own is refused.
+    /// The namespace in which the caller expects the session. Refused if it is another one than the session's.
     pub namespace: Namespace,
-    /// Which session.
+    /// The session to attach.
     pub session: SessionId,
-    /// Proof.
+    /// Proves the session.
     pub handle: Handle,
-    /// The client's own count of tries, growing: a lower or equal one than the last applied is refused.
+    /// The client's own count of attempts, which grows. A number that is not above the last applied one is refused.
     pub attempt: u64,
 }
 
 /// Why a client closes its session. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SessionClose {
-    /// It is done with it.
+    /// The client no longer needs the session.
     Done,
-    /// It found that its own deadline had passed: an involuntary end.
+    /// The client found that its own deadline had passed: an involuntary end.
     Lost,
 }
 
-/// See [`Command::Acquire`]. Several locks are granted together or not at all, and wait in all their queues under one
-/// number; a set of one is a lock.
+/// The content of [`Command::Acquire`]. Several locks are granted together or not at all, and wait in all their queues
+/// under one sequence number. A set of one is a lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Acquire {
-    /// Repeat it with the same number: the first answer counts.
+    /// The number of the request. A repetition with the same number gets the first answer.
     pub request: RequestId,
     /// All requests of the session with a smaller number have been answered and will not be repeated.
     pub answered_below: u64,
-    /// Which locks, in the session's namespace, and how each: 1 to 64.
+    /// The locks, in the session's namespace, and the mode for each: 1 to 64.
     #[serde(deserialize_with = "small_map::at_most::<{ limits::LOCKS_A_SET_MAX }, _, _, _>")]
     pub locks: SmallMap<LockName, Access>,
-    /// The line of execution that asks; without one this acquire is its own owner.
+    /// The line of execution that asks. Without one, this acquire is its own owner.
     pub owner: Option<Owner>,
-    /// How long to wait.
+    /// How long it waits in the queue.
     pub patience: Patience,
-    /// What the holder will say of itself.
+    /// What the holder will state about itself.
     pub metadata: Metadata,
     /// The hold also ends this long after its grant or last renewal, in milliseconds of log time.
     pub lease_ms: Option<u64>,
-    /// Choices that few callers make; `None` where none is made. A set of several locks never barges, and never enters a
-    /// hold again.
+    /// Choices that few callers make; `None` if none is made. A set of several locks never barges, and its holds are
+    /// not acquired again by their owner.
     pub extras: Option<Box<Extras>>,
 }
 
 impl Acquire {
-    /// The choices, made or not.
+    /// The choices of this acquire; the defaults if it makes none.
     #[must_use]
     pub fn choices(&self) -> &Extras {
         self.extras.as_deref().unwrap_or(Extras::PLAIN)
@@ -277,7 +280,8 @@ impl Acquire {
         1 < self.locks.len()
     }
 
-    /// Refuses no lock and more than 64, choices that a set does not have, and those that a cached hold does not have.
+    /// Refuses an empty set, more than 64 locks, choices that a set cannot have, and those that a cached hold cannot
+    /// have.
     pub fn checked(&self) -> Result<(), Invalid> {
         let (count, max) = (self.locks.len(), limits::LOCKS_A_SET_MAX);
         if count == 0 || max < count {
@@ -298,12 +302,12 @@ impl Acquire {
 /// How a lock is held. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Mode {
-    /// Alone.
+    /// Held by one holder at a time.
     #[default]
     Exclusive,
-    /// Together with other shared holders.
+    /// Held together with other shared holders.
     Shared,
-    /// So many permits of a semaphore, at least 1.
+    /// This number of permits of a semaphore, at least 1.
     Permits(u32),
 }
 
@@ -312,13 +316,13 @@ pub enum Mode {
 pub struct Access {
     /// How the lock is to be held.
     pub mode: Mode,
-    /// What the caller takes a semaphore's limit to be: the first acquire of a free name sets it, another limit than the
-    /// cluster's is refused. `None` where the caller does not care, and for a lock.
+    /// The limit of the semaphore as the caller knows it. The first acquire of a free name sets the limit; one that
+    /// differs from the cluster's is refused. `None` accepts any limit, and is the only choice for a lock.
     pub limit: Option<u32>,
 }
 
 impl Access {
-    /// So many permits of a semaphore with this limit.
+    /// This number of permits of a semaphore with this limit.
     pub fn permits(count: u32, limit: impl Into<Option<u32>>) -> Self {
         Self { mode: Mode::Permits(count), limit: limit.into() }
     }
@@ -330,67 +334,67 @@ impl From<Mode> for Access {
     }
 }
 
-/// How long an acquire waits in the queue. Log time is the backstop; the client cancels by its own clock.
-/// New variants are added at the end.
+/// How long an acquire waits in the queue. Log time bounds the wait on the server; the client also cancels by its own
+/// clock. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Patience {
-    /// Not at all.
+    /// Does not wait.
     Try,
-    /// At most so many milliseconds.
+    /// Waits at most this long.
     For {
-        /// From the entry in which it was queued.
+        /// Milliseconds from the entry in which it was queued.
         ms: u64,
     },
-    /// As long as the session lives.
+    /// Waits as long as the session lives.
     Session,
 }
 
-/// See [`Command::Release`].
+/// The content of [`Command::Release`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Release {
-    /// Repeat it with the same number: the first answer counts.
+    /// The number of the request. A repetition with the same number gets the first answer.
     pub request: RequestId,
-    /// As in [`Acquire`].
+    /// All requests of the session with a smaller number have been answered and will not be repeated.
     pub answered_below: u64,
-    /// Which lock, in the session's namespace.
+    /// The lock's name, in the session's namespace.
     pub name: LockName,
-    /// Which grant.
+    /// The token of the grant.
     pub token: FencingToken,
 }
 
-/// See [`Command::TakeLease`].
+/// The content of [`Command::TakeLease`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TakeLease {
-    /// Which lock.
+    /// The lock's full name.
     pub lock: LockKey,
-    /// Repeat it with the same id: the first answer counts.
+    /// The id of the take. A repetition with the same id gets the first answer.
     pub take: LeaseRequestId,
-    /// The secret that refreshes and drops it.
+    /// The secret that refreshes and drops the lease.
     pub handle: Handle,
-    /// How the lock is wanted.
+    /// How the lock is to be held.
     pub access: Access,
-    /// It ends this long after its grant or last refresh, in milliseconds of log time.
+    /// The lease ends this long after its grant or last refresh, in milliseconds of log time.
     pub lease_ms: u64,
-    /// How long to wait in the queue; never longer than a bound, for no session ends it.
+    /// How long it waits in the queue. The wait has an upper bound, because no session ends it.
     pub patience: Patience,
-    /// What the holder will say of itself.
+    /// What the holder will state about itself.
     pub metadata: Metadata,
 }
 
 /// A setting of the whole cluster that operators change while it runs. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Setting {
-    /// Longest TTL and lease, in milliseconds, for sessions and leases from now on.
+    /// Longest TTL and lease, in milliseconds. Applies to sessions and leases that begin after the change.
     TtlMax(u64),
 }
 
 /// Settings of the whole cluster, kept in the replicated state so that every node decides alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterSettings {
-    /// Timing: heartbeat, shortest and longest election timeout, in milliseconds.
+    /// Heartbeat interval, shortest and longest election timeout, in milliseconds.
     pub timing_ms: [u64; 3],
-    /// Shortest TTL of a session, about three times the failover bound of that timing.
+    /// Shortest TTL of a session in milliseconds, about three times the failover bound of that timing.
     pub ttl_ms_min: u64,
-    /// Longest TTL and lease until an operator changes it with [`Setting::TtlMax`].
+    /// Longest TTL and lease in milliseconds, until an operator changes it with [`Setting::TtlMax`].
     pub ttl_ms_max: u64,
 }

@@ -1,4 +1,4 @@
-//! Cycles of owners that wait for each other, as they are told.
+//! Cycles of owners that wait for each other, as refusals show them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,25 +8,25 @@ use serde::{Deserialize, Serialize};
 use super::{LockKey, Metadata, Owner, SessionId};
 use crate::limits::CYCLE_TEXT_BYTES_MAX;
 
-/// One in a cycle of owners that wait for each other.
+/// One link of a cycle of owners that wait for each other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadlockLink {
-    /// Whose session waits.
+    /// The session that waits.
     pub session: SessionId,
-    /// Which line of execution.
+    /// Its line of execution.
     pub owner: Owner,
-    /// Who it says that it is; cut after 64 bytes.
+    /// The `who` of the request's metadata; cut after 64 bytes.
     pub who: Arc<str>,
-    /// What it says that it does; cut after 64 bytes.
+    /// The `why` of the request's metadata; cut after 64 bytes.
     pub what_for: Arc<str>,
-    /// For which lock.
+    /// The lock that it waits for.
     pub lock: LockKey,
-    /// What the next one has to do with it.
+    /// How the next link blocks it.
     pub why: WaitReason,
 }
 
 impl DeadlockLink {
-    /// With as much of what it says of itself as fits.
+    /// A link with the metadata's `who` and `why`, each cut after 64 bytes.
     #[must_use]
     pub fn new((session, owner): (SessionId, Owner), says: &Metadata, lock: LockKey, why: WaitReason) -> Self {
         Self { session, owner, who: cut(&says.who), what_for: cut(&says.why), lock, why }
@@ -46,7 +46,7 @@ impl DeadlockLink {
     }
 }
 
-/// Who it is: the owner, and what is known of it.
+/// Shows the owner, its session, and what the request states about itself.
 impl fmt::Display for DeadlockLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (", self.owner)?;
@@ -70,16 +70,17 @@ fn cut(text: &Arc<str>) -> Arc<str> {
     text[..end].into()
 }
 
-/// Why one waits for another.
+/// Why one owner waits for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum WaitReason {
     /// The next one holds the lock.
     Holds,
-    /// The next one stands ahead in the queue.
+    /// The next one waits ahead in the queue.
     StandsAhead,
     /// The next one is a nested run that has to finish first; the lock is one that it holds or waits for.
     Nested,
-    /// The lock is closed for a while after the next one held it: an end that comes by itself, so never part of a cycle.
+    /// The lock is closed for a while after the next one held it. That ends automatically, so it is never part of a
+    /// cycle.
     Closed,
 }
 
@@ -99,9 +100,9 @@ mod tests {
     use super::*;
     use crate::model::{LockName, Namespace};
 
-    /// A cycle is told link by link, each with who it is, what it waits for and why, and long texts are cut.
+    /// A cycle is shown link by link, each with its owner, what it waits for and why; long texts are cut.
     #[test]
-    fn a_cycle_is_told_in_sentences() {
+    fn a_cycle_is_shown_in_sentences() {
         let lock = |name| LockKey { namespace: Namespace::default(), name: LockName::parse(name).expect("legal") };
         let link = |number, owner, says: &Metadata, name, why| {
             let party = (SessionId::new(0, number), Owner::parse(owner).expect("legal"));

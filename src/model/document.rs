@@ -1,5 +1,5 @@
-//! Locks as documents: the words of a config server's collections `locks` and `lockpings`, and the commands that change
-//! something only if it is as its caller saw it.
+//! Locks as documents: the fields of a config server's collections `locks` and `lockpings`, and the commands that
+//! change something only if it still is as the caller saw it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,13 +13,13 @@ use super::{
 };
 use crate::limits;
 
-/// The `ts` of a document: twelve bytes that its owner drew for one acquisition, an ObjectId to the original's clients.
-/// It is public, and all that it takes to unlock.
+/// The `ts` of a document: twelve bytes that its owner chose at random for one acquisition, an ObjectId to the
+/// original's clients. It is public, and enough to unlock the document.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DocumentId(pub [u8; 12]);
 
 impl DocumentId {
-    /// The one that a native hold is shown with: the second of its grant, then its fencing token.
+    /// The `ts` with which a native hold is shown: the second of its grant, then its fencing token.
     #[must_use]
     pub fn of_grant(when: WallTime, token: FencingToken) -> Self {
         let mut bytes = [0; 12];
@@ -28,7 +28,8 @@ impl DocumentId {
         Self(bytes)
     }
 
-    /// The name under which the machine remembers the acquisition: no take that was drawn from 128 random bits meets it.
+    /// The take id of the acquisition in the machine. A random take id equals it only by
+    /// chance: its top 32 bits are zero.
     #[must_use]
     pub fn take(self) -> LeaseRequestId {
         let mut bytes = [0; 16];
@@ -36,7 +37,7 @@ impl DocumentId {
         LeaseRequestId(u128::from_be_bytes(bytes))
     }
 
-    /// What proves the acquisition to commands that ask for a handle: the digits that everybody may see.
+    /// The handle that proves the acquisition to commands that ask for one. It is no secret: the digits are public.
     #[must_use]
     pub fn handle(self) -> Handle {
         Handle::from_document(self)
@@ -58,7 +59,7 @@ impl fmt::Debug for DocumentId {
 impl FromStr for DocumentId {
     type Err = Invalid;
 
-    /// Refuses what is not 24 hexadecimal digits.
+    /// Refuses a text other than 24 hexadecimal digits.
     fn from_str(text: &str) -> Result<Self, Invalid> {
         let refused = || Invalid::new("ts", "24 hexadecimal digits", format!("{text:?}"));
         if text.len() != 24 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
@@ -78,7 +79,7 @@ impl FromStr for DocumentId {
 pub struct ProcessId(#[serde(deserialize_with = "text::shared")] Arc<str>);
 
 impl ProcessId {
-    /// Refuses what is empty, longer than 255 bytes, or has a control character.
+    /// Refuses a text that is empty, longer than 255 bytes, or has a control character.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         if text.is_empty() || limits::PROCESS_BYTES_MAX < text.len() || text.chars().any(char::is_control) {
             let bound = format!("1 to {} bytes, no control characters", limits::PROCESS_BYTES_MAX);
@@ -87,7 +88,7 @@ impl ProcessId {
         Ok(Self(text.into()))
     }
 
-    /// The text.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -106,97 +107,97 @@ impl fmt::Debug for ProcessId {
     }
 }
 
-/// A change that is made only if something is as its caller saw it. New variants are added at the end.
+/// A change that is made only if something still is as the caller saw it. New variants are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DocumentCommand {
-    /// Take the lock if it is free, or if its document is the one that was seen. Repeated with the same `ts`, the first
-    /// grant counts; a `ts` whose hold has ended gets nothing any more.
+    /// Takes the lock if it is free, or if its document is the one that the caller saw. Repeated with the same `ts`,
+    /// the first grant counts; a `ts` whose hold has ended gets no lock any more.
     Grab(Grab),
-    /// Free the documents with this `ts`. Matching nothing is a success. Where the name is said, the `ts` is spent: a
-    /// grab with it that comes later gets nothing.
+    /// Frees the documents with this `ts`. It succeeds also if there is none. With a name, the `ts` is used up: a later
+    /// grab with it gets no lock.
     Unlock {
-        /// Where.
+        /// The namespace of the documents.
         namespace: Namespace,
-        /// Which acquisition.
+        /// The acquisition to end.
         ts: DocumentId,
-        /// Of this lock only.
+        /// Only this lock; `None` for all with this `ts`.
         name: Option<LockName>,
     },
-    /// Free every document of a process.
+    /// Frees every document of a process.
     UnlockAll {
-        /// Where.
+        /// The namespace of the documents.
         namespace: Namespace,
-        /// Whose.
+        /// The process that holds them.
         process: ProcessId,
-        /// Only those of this election term or an earlier one.
+        /// Only documents of this election term or an earlier one.
         term: Option<u64>,
     },
-    /// Note that a process lives.
+    /// Records that a process is alive.
     Ping {
-        /// Where.
+        /// The namespace of the process.
         namespace: Namespace,
-        /// Which.
+        /// The process that is alive.
         process: ProcessId,
     },
-    /// Forget a process. Its locks stay, and may be overtaken in time.
+    /// Forgets a process. Its locks stay until they are overtaken.
     StopPing {
-        /// Where.
+        /// The namespace of the process.
         namespace: Namespace,
-        /// Which.
+        /// The process to forget.
         process: ProcessId,
     },
-    /// End a hold that is over, if it is still the one that was seen: by the cluster's time, whatever the caller's clock
-    /// says. One that was prolonged since, or is not over, is left alone.
+    /// Ends a hold whose deadline has passed by the cluster's time, if it still is the one that the caller saw. A hold
+    /// that was prolonged since, or whose deadline is ahead, stays.
     RemoveExpired {
-        /// Which lock.
+        /// The lock's full name.
         lock: LockKey,
-        /// Which grant.
+        /// The token of the grant.
         token: FencingToken,
-        /// Its end as it was seen.
+        /// Its deadline as the caller saw it.
         deadline: LogTime,
     },
-    /// Change the text that is kept with a hold without a session, if it still is what was seen.
+    /// Changes the text that is kept with a hold without a session, if it still is what the caller saw.
     SwapValue {
-        /// Which lock.
+        /// The lock's full name.
         lock: LockKey,
-        /// Proof of the hold.
+        /// Proves the hold.
         handle: Handle,
-        /// The text as it was seen; `None` for none.
+        /// The text as the caller saw it; `None` for none.
         seen: Option<LockValue>,
-        /// The new one.
+        /// The new text; `None` removes it.
         value: Option<LockValue>,
     },
-    /// Make a document that is being prepared a held one. One that is held already stays so; whose hold has ended is told
-    /// how.
+    /// Turns a prepared document into a held one. A document that is held already stays so. If the hold has ended, the
+    /// answer is how it ended.
     Confirm {
-        /// Which lock.
+        /// The lock's full name.
         lock: LockKey,
-        /// Which acquisition.
+        /// The acquisition to confirm.
         ts: DocumentId,
     },
 }
 
-/// A document as it is to be. See [`DocumentCommand::Grab`].
+/// The content of [`DocumentCommand::Grab`]: the document to create.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grab {
-    /// Its `_id`.
+    /// The document's `_id`.
     pub lock: LockKey,
-    /// Drawn anew for each acquisition.
+    /// A new random value for each acquisition.
     pub ts: DocumentId,
-    /// `process`, `who` and `why`.
+    /// The document's `process`, `who` and `why`.
     pub metadata: Metadata,
-    /// The election term in which it was made, where the process keeps one.
+    /// The election term in which it was made, if the process keeps one.
     pub term: Option<u64>,
-    /// It is only being prepared, as older processes do it in two steps: nobody else gets the lock meanwhile.
+    /// Only prepares the document, as older processes do in two steps. No other client gets the lock meanwhile.
     pub prepare: bool,
-    /// The document that it takes over, as it was seen: a free one, or a held one with this `ts`, whose hold ends then. A
-    /// waiter in the lock's queue comes first. Without a document, or with another one, the grab is refused. `None` takes
-    /// a free lock only.
+    /// The document that it takes over, as the caller saw it: a free one, or a held one with this `ts`, whose hold ends
+    /// then. A waiter in the lock's queue comes first. Refused if there is no document, or another one. `None` takes a
+    /// free lock only.
     pub seen: Option<DocumentId>,
 }
 
 impl Grab {
-    /// Refuses a process that is not named as a process has to be.
+    /// Refuses metadata whose `process` is not a valid [`ProcessId`].
     pub fn checked(&self) -> Result<(), Invalid> {
         ProcessId::parse(&self.metadata.process).map(|_| ())
     }
@@ -205,16 +206,16 @@ impl Grab {
 /// Whether a document's lock is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum DocumentState {
-    /// 0.
+    /// State 0: not held.
     Free,
-    /// 2.
+    /// State 2: held.
     Held,
-    /// 1: held for whoever has yet to confirm it.
+    /// State 1: reserved for the process that has yet to confirm it.
     Prepared,
 }
 
 impl DocumentState {
-    /// As the original writes it.
+    /// The number in the document's field `state`.
     #[must_use]
     pub fn number(self) -> i32 {
         match self {
@@ -224,7 +225,7 @@ impl DocumentState {
         }
     }
 
-    /// Whether nobody else gets the lock.
+    /// Whether the lock is unavailable to other clients.
     #[must_use]
     pub fn is_taken(self) -> bool {
         self != DocumentState::Free
@@ -234,45 +235,45 @@ impl DocumentState {
 /// A lock as a document of `config.locks`. A native hold is shown as one too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Document {
-    /// `_id`, and where.
+    /// The document's `_id`, with its namespace.
     pub lock: LockKey,
-    /// `state`.
+    /// The field `state`.
     pub state: DocumentState,
-    /// `ts`.
+    /// The field `ts`.
     pub ts: DocumentId,
-    /// `process`: the id of the session where a native holder names none.
+    /// The field `process`: the id of the session if a native holder names no process.
     pub process: Arc<str>,
-    /// `who`: what the holder is called, see [`Metadata::name`].
+    /// The field `who`: the holder's name, see [`Metadata::name`].
     pub who: Arc<str>,
-    /// `why`.
+    /// The field `why`.
     pub why: Arc<str>,
-    /// `when`, by the leader's wall clock.
+    /// The field `when`, by the leader's wall clock.
     pub when: WallTime,
-    /// `term`.
+    /// The field `term`.
     pub term: Option<u64>,
     /// The fencing token of the newest grant.
     pub token: FencingToken,
-    /// It was taken natively: it ends with its session or lease, and nobody overtakes it.
+    /// Whether it was taken natively. Then it ends with its session or lease, and cannot be overtaken.
     pub native: bool,
 }
 
 /// A sign of life as a document of `config.lockpings`. A session is shown as one too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessPing {
-    /// `_id`: the id of the session where it names no process.
+    /// The document's `_id`: the id of the session if it names no process.
     pub process: Arc<str>,
-    /// `ping`, by the leader's wall clock.
+    /// The field `ping`, by the leader's wall clock.
     pub ping: WallTime,
 }
 
 /// Which documents to show.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WhichDocuments {
-    /// Those whose names come after this one.
+    /// Documents whose names come after this one.
     After(Option<LockName>),
-    /// The one of this name.
+    /// The document with this name.
     Named(LockName),
-    /// Those with this `ts`, free or held.
+    /// Documents with this `ts`, free or held.
     Stamped(DocumentId),
 }
 
@@ -281,7 +282,7 @@ pub enum WhichDocuments {
 pub enum WhichPings {
     /// Those of processes whose names come after this one.
     After(Option<Arc<str>>),
-    /// The one of this process.
+    /// The sign of life of this process.
     Of(Arc<str>),
 }
 
@@ -289,7 +290,7 @@ pub enum WhichPings {
 mod tests {
     use super::*;
 
-    /// A `ts` is written and read as 24 digits; anything else is refused by name.
+    /// A `ts` is written and read as 24 digits; the refusal of anything else names the field.
     #[test]
     fn a_document_id_is_24_digits() {
         let id = DocumentId([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 255]);
@@ -302,7 +303,7 @@ mod tests {
         assert_eq!(id.handle().reveal(), id.to_string());
     }
 
-    /// A process is named within bounds.
+    /// A process name is accepted up to its bounds and refused beyond them.
     #[test]
     fn processes_are_refused_beyond_their_bounds() {
         assert!(ProcessId::parse(&"x".repeat(255)).is_ok());

@@ -5,76 +5,78 @@ use serde::{Deserialize, Serialize};
 use super::{Command, FencingToken, Handle, LockKey, LogTime, Principal, SessionId, WallTime, bounded};
 use crate::limits::{COMMANDS_AN_ENTRY_MAX, RENEWALS_AN_ENTRY_MAX};
 
-/// A stamp of log time, renewals in a lane of their own, and a batch of commands. Made by the leader's proposer.
+/// A stamp of log time, renewals apart from the commands, and a batch of commands. Made by the leader's proposer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// Log time of everything in it; never below the previous entry's.
     pub stamp: LogTime,
-    /// The leader's wall clock, for people.
+    /// The leader's wall clock, for display only.
     pub wall: WallTime,
-    /// Applied first, before anything that is due is ended; no more than [`RENEWALS_AN_ENTRY_MAX`].
+    /// Applied first, before anything that is due is ended. At most [`RENEWALS_AN_ENTRY_MAX`].
     #[serde(deserialize_with = "bounded::list::<RENEWALS_AN_ENTRY_MAX, _, _>")]
     pub renewals: Vec<Renewal>,
-    /// Applied last, in order; no more than [`COMMANDS_AN_ENTRY_MAX`].
+    /// Applied last, in order. At most [`COMMANDS_AN_ENTRY_MAX`].
     #[serde(deserialize_with = "bounded::list::<COMMANDS_AN_ENTRY_MAX, _, _>")]
     pub commands: Vec<Submission>,
-    /// A digest of the state after an earlier entry on which most voters agree; a node that has another one stops.
+    /// A digest of the state after an earlier entry, on which most voters agree. A node with another digest stops.
     pub digest: Option<DigestClaim>,
 }
 
-/// One command and who asked for it.
+/// One command and the identity of its caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Submission {
-    /// As the cluster checked it.
+    /// The caller's identity, as the cluster checked it.
     pub principal: Principal,
-    /// For sessionless commands: log time when the caller first sent it, or earlier. The machine executes none that is
-    /// older than its memory of takes. `None` for all others.
+    /// For sessionless commands: log time when the caller first sent it, or earlier. The machine refuses a command that
+    /// is older than the takes that it remembers. `None` for all others.
     pub since: Option<LogTime>,
-    /// What is asked.
+    /// The command to apply.
     pub command: Command,
 }
 
-/// Prolongs a session or a lease. Never deduplicated: an old answer would overstate validity.
+/// Prolongs a session or a lease. Renewals are not deduplicated: a repeated old answer would overstate how long the
+/// session is valid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Renewal {
-    /// What.
+    /// What it renews.
     pub target: RenewalTarget,
-    /// The client's own growing count, echoed, so that it can tell which attempt was answered. One that is lower than a
-    /// count that was applied changes nothing, and is answered with the present end; 0 is not counted.
+    /// The client's own growing count, repeated in the answer, so that the client knows which attempt was answered. A
+    /// count below one that was applied changes nothing and is answered with the current deadline. 0 is not counted.
     pub attempt: u64,
     /// When the proposing leader received it, on its log clock.
     pub receipt: LogTime,
 }
 
-/// See [`Renewal`]. New variants are added at the end.
+/// What a [`Renewal`] prolongs. New variants are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RenewalTarget {
-    /// A session; the node checked the handle before it let the renewal into the log.
+    /// A session. The node checked the handle before it accepted the renewal into the log.
     Session(SessionId),
     /// A token lease.
     Lease {
-        /// Which lock.
+        /// The lock's full name.
         lock: LockKey,
-        /// Proof of the lease.
+        /// Proves the lease.
         handle: Handle,
-        /// New length from the entry's stamp, in milliseconds.
+        /// The new length from the entry's stamp, in milliseconds.
         lease_ms: u64,
     },
-    /// The lease of a session's hold; the node checked the session's handle before it let the renewal into the log.
+    /// The lease of a session's hold. The node checked the session's handle before it accepted the renewal into the
+    /// log.
     Hold {
-        /// Which lock.
+        /// The lock's full name.
         lock: LockKey,
-        /// Whose hold.
+        /// The session that holds the lock.
         session: SessionId,
-        /// Which grant.
+        /// The token of the grant.
         token: FencingToken,
-        /// New length from the entry's stamp, in milliseconds.
+        /// The new length from the entry's stamp, in milliseconds.
         lease_ms: u64,
     },
 }
 
 impl RenewalTarget {
-    /// The session that is renewed, or whose hold is.
+    /// The session that is renewed, or whose hold is renewed.
     #[must_use]
     pub fn session(&self) -> Option<SessionId> {
         match self {

@@ -1,4 +1,4 @@
-//! What happened, for those who watch.
+//! Events: what happened to locks, sessions and the cluster, for clients that watch.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use super::{
     Claim, EndReason, FencingToken, Invalid, LockKey, LogTime, Mode, Namespace, Principal, Reason, SessionId, WallTime,
 };
 
-/// Where an event stands: log index, and its count within that entry. Events are ordered by it, without a gap.
+/// The position of an event: log index, and its count within that entry. Events are ordered by it, without a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Position {
     /// Log index of the entry.
@@ -33,20 +33,20 @@ impl FromStr for Position {
     }
 }
 
-/// One event.
+/// One event of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// Where it stands.
+    /// Its position in the log.
     pub position: Position,
     /// Log time of the entry.
     pub at: LogTime,
-    /// The leader's wall clock, for people.
+    /// The leader's wall clock, for display only.
     pub wall: WallTime,
-    /// Whose; `None` for what concerns the whole cluster.
+    /// The namespace that it concerns; `None` if it concerns the whole cluster.
     pub namespace: Option<Namespace>,
     /// What it is about.
     pub subject: Subject,
-    /// What happened.
+    /// The kind of event, with its details.
     pub kind: EventKind,
 }
 
@@ -57,7 +57,7 @@ pub enum Subject {
     Lock {
         /// The lock's full name.
         lock: LockKey,
-        /// The request that waits or holds; `None` where the event is about the lock itself.
+        /// The request that waits or holds; `None` if the event is about the lock itself.
         claim: Option<Claim>,
         /// The token of the grant; `None` for a waiter, and for a change of a semaphore's limit.
         token: Option<FencingToken>,
@@ -131,38 +131,38 @@ pub enum EventKind {
     Granted {
         /// How it holds the lock.
         mode: Mode,
-        /// After so long in the queue, in milliseconds of log time.
+        /// How long it was in the queue, in milliseconds of log time.
         waited_ms: u64,
     },
-    /// The request waits no longer: its patience, its session or its take ended.
+    /// The request no longer waits: its patience, its session or its take ended.
     WaitEnded {
         /// Its number in the queue.
         sequence: u64,
         /// Why it left.
         why: WaitEndReason,
     },
-    /// A hold was given back.
+    /// A hold was released.
     Released {
-        /// After so long, in milliseconds of log time.
+        /// How long it was held, in milliseconds of log time.
         held_ms: u64,
     },
     /// A hold ended against its holder's will.
     Expired {
         /// How it ended.
         reason: EndReason,
-        /// After so long, in milliseconds of log time.
+        /// How long it was held, in milliseconds of log time.
         held_ms: u64,
     },
-    /// A shared hold has become the only one, under a new token. The claim is the request that asked for it.
+    /// A shared hold was upgraded to exclusive, under a new token. The claim is the request that asked for it.
     Upgraded {
         /// The token of the shared hold.
         from: FencingToken,
-        /// After so long ahead of the queue, in milliseconds of log time.
+        /// How long it waited ahead of the queue, in milliseconds of log time.
         waited_ms: u64,
     },
-    /// An exclusive hold is shared now.
+    /// An exclusive hold was downgraded to shared.
     Downgraded,
-    /// A lost hold was taken up within its lock-delay, under a new token.
+    /// A lost hold was resumed within its lock-delay, under a new token.
     Resumed {
         /// The lost grant's token.
         from: FencingToken,
@@ -175,12 +175,12 @@ pub enum EventKind {
         by: Principal,
         /// The caller's reason.
         why: Reason,
-        /// After so long, in milliseconds of log time.
+        /// How long it was held, in milliseconds of log time.
         held_ms: u64,
     },
-    /// Another session was made the holder, under a new token.
+    /// The hold was handed over to another session, under a new token.
     HandedOver {
-        /// The holder before.
+        /// The claim of the previous holder.
         was: Claim,
         /// The token of the grant that ended.
         from: FencingToken,
@@ -189,49 +189,50 @@ pub enum EventKind {
         /// The caller that handed it over, as the cluster checked it.
         by: Principal,
     },
-    /// A holder is asked to give up its hold.
+    /// A caller asks the holder to give up its hold.
     RevokeRequested {
         /// The caller that asks, as the cluster checked it.
         by: Principal,
         /// The caller's reason.
         why: Reason,
     },
-    /// The text kept with a hold is another one. Ask for the lock to see it.
+    /// The text kept with a hold changed. The event does not contain the new text.
     ValueChanged,
-    /// A semaphore has another limit, or none of its own any more.
+    /// The limit of a semaphore was changed or removed.
     LimitChanged {
-        /// The new one; `None` where it is forgotten with its last user.
+        /// The new limit; `None` if it is forgotten together with its last user.
         limit: Option<u32>,
     },
-    /// A lock-delay is over: what a lost hold kept closed is open again. The token is the lost grant's.
+    /// A lock-delay is over: what a lost hold kept closed is open again. The token is that of the lost grant.
     Reopened,
-    /// A session is open.
+    /// A session was opened.
     SessionOpened,
-    /// A session is gone.
+    /// A session has ended.
     SessionEnded {
         /// How it ended.
         reason: EndReason,
         /// The reason of the operator that ended it, if an operator did.
         why: Option<Reason>,
     },
-    /// No node led for a while; log time stood still.
+    /// The cluster had no leader for a while, and log time stood still.
     LeaderlessGap {
-        /// For so long, as far as the new leader could see.
+        /// How long, in milliseconds, as far as the new leader could see.
         gap_ms: u64,
     },
-    /// Some permits of a hold were given back; it goes on with the others.
+    /// Some permits of a hold were returned; the hold keeps the others.
     PermitsReturned {
-        /// How many were given back.
+        /// How many permits were returned.
         count: u32,
     },
-    /// A cached hold is to be given back after the use that is under way: a request waits behind it. Once for each hold.
+    /// The session of a cached hold is to release it after the current use, because a request waits behind it. At most
+    /// once for each hold.
     Recalled,
 }
 
-/// Why somebody left a queue without a grant.
+/// Why a request left the queue without a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum WaitEndReason {
-    /// It waited as long as it was asked to.
+    /// It waited as long as it asked for.
     TimedOut,
     /// It was cancelled.
     Withdrawn,
@@ -239,9 +240,9 @@ pub enum WaitEndReason {
     SessionEnded,
     /// The hold that it was to upgrade has ended.
     HoldEnded,
-    /// The semaphore's limit fell below what it asked for.
+    /// The semaphore's limit fell below the permits that it asked for.
     Impossible,
-    /// It would have waited for ever: a later grant closed a cycle of owners that wait for each other.
+    /// It could never have been granted: a later grant closed a cycle of owners that wait for each other.
     Deadlock,
 }
 
@@ -262,7 +263,7 @@ impl EventKind {
         )
     }
 
-    /// The event's word, as people and scripts see it.
+    /// The event's name in the output of commands and in scripts.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {

@@ -1,13 +1,13 @@
-//! Who waits for whom, and why: the answer to [`Query::Explain`](super::Query::Explain).
+//! Explanations of waits: the answer to [`Query::Explain`](super::Query::Explain).
 
 use serde::{Deserialize, Serialize};
 
 use super::{FencingToken, LockKey, LogTime, Metadata, Mode, Owner, Parent, RequestId, SessionId, WaitReason};
 
-/// What is to be explained.
+/// The lock, session or request to explain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum About {
-    /// Everybody who waits for this lock.
+    /// All requests that wait for this lock.
     Lock(LockKey),
     /// Everything that this session waits for.
     Session(SessionId),
@@ -15,95 +15,95 @@ pub enum About {
     Request(RequestId),
 }
 
-/// Who waits for whom.
+/// A chain of waits.
 ///
-/// - The waits that were asked about come in their order, each followed by those that it waits for, as far as they wait
-///   themselves and were not named before.
-/// - Bounded: what is left out is said.
+/// - The waits that were asked about come in their order. Each is followed by the waits of those that it waits for, if
+///   they wait too and were not named before.
+/// - The answer is bounded; `more` reports that something was left out.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Explanation {
     /// The waits, each once.
     pub chain: Vec<ExplainedWait>,
-    /// Holds in the way of any of them whose owners wait for nothing, as far as the cluster knows: their end sets the chain
-    /// going. None where nobody waits but in a cycle. Where nobody waits at all, the holders of the lock.
+    /// Holds that block any of these waits and whose owners wait for nothing, as far as the cluster knows: when they
+    /// end, the chain proceeds. Empty if all are part of a cycle. If no request waits, the holders of the lock.
     pub freed_by: Vec<Obstacle>,
-    /// Something was left out.
+    /// Whether something was left out.
     pub more: bool,
 }
 
-/// One who waits.
+/// A request that waits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExplainedWait {
-    /// For which lock: of a set, the first that it lacks.
+    /// The lock that it waits for; for a set, the first lock that it lacks.
     pub lock: LockKey,
-    /// Its place there; 1 is next.
+    /// Its place in the queue; 1 is next.
     pub place: u64,
-    /// Its number in the queue: a set has the same in each.
+    /// Its number in the queue. A set has the same number in each queue.
     pub sequence: u64,
-    /// Who.
+    /// The waiting participant.
     pub waiter: Participant,
-    /// Who waits for it to finish.
+    /// The line of execution that waits for it to finish.
     pub parent: Option<Parent>,
-    /// It gives up after this point of log time; `None` waits as long as its session lives.
+    /// The wait ends after this point of log time; `None` waits as long as its session lives.
     pub until: Option<LogTime>,
-    /// What stands in its way now: holders first, then the nearest ahead.
+    /// What blocks it now: holders first, then the nearest requests ahead.
     pub waits_for: Vec<Obstacle>,
 }
 
-/// What stands in somebody's way.
+/// What blocks a wait.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Obstacle {
-    /// At which lock.
+    /// The lock where it blocks.
     pub lock: LockKey,
-    /// How. Never [`WaitReason::Nested`].
+    /// How it blocks the wait. Never [`WaitReason::Nested`].
     pub why: WaitReason,
-    /// Its number in the queue, where it stands ahead.
+    /// Its number in the queue, if it waits ahead.
     pub sequence: Option<u64>,
-    /// Who.
+    /// The blocking participant.
     pub who: Participant,
 }
 
-/// Who waits, holds, or has lost a hold.
+/// A waiter, a holder, or the holder of a hold that ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Participant {
-    /// Whose session; `None` for a token lease.
+    /// Its session; `None` for a token lease.
     pub session: Option<SessionId>,
-    /// Which line of execution.
+    /// Its line of execution.
     pub owner: Option<Owner>,
-    /// What it says of itself.
+    /// What the client states about itself.
     pub metadata: Metadata,
-    /// The grant's public number, where it holds or held.
+    /// The grant's public number, if it holds or held the lock.
     pub token: Option<FencingToken>,
-    /// How it holds, or wants to.
+    /// How it holds the lock, or wants to.
     pub mode: Mode,
     /// Since when it holds or waits.
     pub since: LogTime,
-    /// How sure it is that somebody is there.
+    /// Whether its client is known to be alive.
     pub health: Health,
-    /// It ends after this point of log time, unless renewed; what an ended hold keeps closed opens then. `None` where only a
-    /// release ends it.
+    /// It ends after this point of log time, unless renewed; what an ended hold keeps closed opens then. `None` if only
+    /// a release ends it.
     pub ends: Option<LogTime>,
-    /// It is a cached hold, and its session is to give it back after the use that is under way.
+    /// Whether it is a cached hold that its session is to release after the current use.
     pub recalled: bool,
 }
 
-/// What the cluster knows of the life behind a hold or a wait.
+/// What the cluster knows about the client behind a hold or a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Health {
-    /// Its session is renewed as it should be.
+    /// Its session is renewed in time.
     Live,
-    /// Its session has given no sign of life for more than half its TTL.
+    /// Its session was not renewed for more than half its TTL.
     Overdue,
-    /// Its session's stream broke and has not come back.
+    /// The stream of its session broke and has not come back.
     Disconnected,
-    /// It has no session: it ends by itself.
+    /// It has no session and ends at its deadline.
     Lease,
-    /// Its session is gone.
+    /// Its session has ended.
     Gone,
 }
 
 impl Health {
-    /// In one word.
+    /// The health in one word.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {

@@ -8,34 +8,35 @@ use serde::{Deserialize, Serialize};
 use super::{Invalid, Mode, Owner, SessionId, text};
 use crate::limits;
 
-/// What an acquire asks for beyond name, mode, patience and lease. Leave it out where nothing of it is wanted: it costs nothing
-/// then.
+/// What an acquire asks for beyond name, mode, patience and lease. An acquire without any of these choices leaves it
+/// out, which costs no memory.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Extras {
-    /// What happens where the same session and owner hold the lock already.
+    /// What happens if the same session and owner hold the lock already.
     pub reentry: Reentry,
-    /// Whether it may pass others.
+    /// Whether the acquire may overtake others.
     pub fairness: Fairness,
-    /// After an involuntary end the name stays closed for so long, in milliseconds; 0 for none, at most a minute.
+    /// After an involuntary end the name stays closed for this long, in milliseconds; 0 for none, at most a minute.
     pub delay_ms: u64,
-    /// A text kept with the hold, shown to everybody.
+    /// A text that is kept with the hold and shown to every client that asks for the lock.
     pub value: Option<LockValue>,
-    /// Who waits for the asking run to finish.
+    /// The line of execution that waits for the asking run to finish.
     pub parent: Option<Parent>,
-    /// What happens where the wait would close a cycle of owners that wait for each other.
+    /// What happens if the wait would close a cycle of owners that wait for each other.
     pub deadlock: OnDeadlock,
-    /// However soon the hold ends, what it had stays closed for so long from the grant on, in milliseconds; at most a day. Only
-    /// for exclusive locks and permits. Only a break of the hold opens it before.
+    /// The minimum time between starts, in milliseconds, at most a day: what the hold had stays closed for this long
+    /// from the grant on, even if the hold ends earlier. Only for exclusive locks and permits. Only a break of the hold
+    /// opens it before.
     pub at_least_ms: Option<u64>,
-    /// The hold ends so long after the grant, in milliseconds, even while its session lives; at most a day.
+    /// The hold ends this long after the grant, in milliseconds, even while its session lives; at most a day.
     pub at_most_ms: Option<u64>,
-    /// The session keeps the hold between uses, until it is recalled. Only for one exclusive lock, without an owner and any choice
-    /// that tells one use from the next.
+    /// The session keeps the hold between uses until it is recalled. Only for one exclusive lock, without an owner and
+    /// without any choice that distinguishes one use from the next.
     pub cached: bool,
 }
 
 impl Extras {
-    /// No choice made.
+    /// The extras of an acquire that makes no choice.
     pub const PLAIN: &'static Extras = &Extras {
         reentry: Reentry::Refuse,
         fairness: Fairness::Fair,
@@ -48,8 +49,8 @@ impl Extras {
         cached: false,
     };
 
-    /// Refuses a reentry without a named owner, a lock-delay of more than a minute, and an at-least or at-most of no time or of
-    /// more than a day.
+    /// Refuses a reentry without a named owner, a lock-delay of more than a minute, and an at-least or at-most of no
+    /// time or of more than a day.
     pub fn checked(&self, owner: Option<&Owner>) -> Result<(), Invalid> {
         if self.reentry != Reentry::Refuse && owner.is_none() {
             return Err(Invalid::new("owner", "named where a lock may be entered again", "nothing"));
@@ -74,44 +75,45 @@ impl Extras {
     }
 }
 
-/// What happens where the same session and named owner hold the lock already. New variants are added at the end.
+/// What happens if the same session and named owner hold the lock already. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Reentry {
-    /// It is refused.
+    /// The acquire is refused.
     #[default]
     Refuse,
-    /// The hold counts one more, under the same token; each acquire needs its release. Only in a mode that the hold covers.
+    /// The depth of the hold grows by one, under the same token; each acquire needs its own release. Only in a mode
+    /// that the hold covers.
     Count,
-    /// It waits like a stranger, for itself: until a timeout, a cancel or a release by the session.
+    /// The acquire waits like that of another owner, until a timeout, a cancel or a release by its own session.
     Wait,
 }
 
 /// Whether a request may pass others in the queue. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Fairness {
-    /// First come, first served.
+    /// Granted in the order of arrival.
     #[default]
     Fair,
-    /// It may pass others that barge, and be passed by them; never a fair one. It may starve.
+    /// It may overtake other barging requests and be overtaken by them, but never overtakes a fair one. It may starve.
     Barging,
 }
 
 /// What happens to a wait that closes a cycle. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum OnDeadlock {
-    /// It is refused, and told the cycle.
+    /// The request is refused, and the refusal contains the cycle.
     #[default]
     Refuse,
-    /// It waits all the same.
+    /// The request waits in spite of the cycle.
     Wait,
 }
 
-/// A line of execution that waits for the asking run to finish: an edge for deadlock detection, nothing else.
+/// A line of execution that waits for the asking run to finish. Used only for deadlock detection.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Parent {
-    /// Whose.
+    /// The session of the parent.
     pub session: SessionId,
-    /// Which.
+    /// The owner within that session.
     pub owner: Owner,
 }
 
@@ -129,7 +131,7 @@ impl LockValue {
         Ok(Self(text.into()))
     }
 
-    /// The text.
+    /// Returns the text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -152,13 +154,13 @@ impl fmt::Debug for LockValue {
 mod tests {
     use super::*;
 
-    /// The shortcut for no choice made is what leaving everything out means.
+    /// The constant for no choice equals the default value.
     #[test]
     fn plain_is_the_default() {
         assert_eq!(*Extras::PLAIN, Extras::default());
     }
 
-    /// Extras at their bounds are taken, beyond them refused by field.
+    /// Extras at their bounds are accepted; beyond them the refusal names the field.
     #[test]
     fn extras_are_refused_beyond_their_bounds() {
         let owner = Owner::parse("job").expect("legal");
@@ -180,7 +182,7 @@ mod tests {
         assert_eq!(LockValue::parse(&"x".repeat(4097)).expect_err("refused").field, "value");
     }
 
-    /// Only what one holder has for itself can stay closed after it: a shared lock is refused, also among others of a set.
+    /// Only what has a single holder can stay closed after a hold: a shared lock is refused, also as part of a set.
     #[test]
     fn at_least_is_not_for_shared_locks() {
         let at_least = Extras { at_least_ms: Some(1), ..Extras::default() };

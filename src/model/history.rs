@@ -1,4 +1,4 @@
-//! What is kept of the past: who held which lock, in a chain of hashes.
+//! The history of locks: a chain of records of all holders over time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{Event, Fairness, Invalid, Mode, Owner, Position, Principal};
 
-/// A link of the chain: the first 16 bytes of a SHA-256. All zero where the chain begins.
+/// A link of the chain: the first 16 bytes of a SHA-256. All zero at the beginning of the chain.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct ChainHash(pub [u8; 16]);
 
 impl ChainHash {
-    /// Before the first record.
+    /// The hash before the first record.
     pub const BEGINNING: ChainHash = ChainHash([0; 16]);
 }
 
@@ -46,58 +46,58 @@ impl FromStr for ChainHash {
 /// - `before` is the hash of the namespace's record before it, `previous` that of the same lock's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryRecord {
-    /// What happened, where and when. Always of one namespace and one lock.
+    /// What happened, with its position and time. Always of one namespace and one lock.
     pub event: Event,
-    /// How the grant is or was held; `None` where only a limit changed.
+    /// How the grant is or was held; `None` if only a limit changed.
     pub mode: Option<Mode>,
-    /// The semaphore's limit at that time, where permits are or were held.
+    /// The semaphore's limit at that time, if permits are or were held.
     pub limit: Option<u32>,
-    /// Who got it and by what right, where it is a grant to somebody new.
+    /// The new holder and how the grant came about, if it is a grant to a new holder.
     pub grant: Option<GrantFacts>,
-    /// Hash of the record before it of the same lock; the beginning where none was kept.
+    /// Hash of the previous record of the same lock; the beginning if none was kept.
     pub previous: ChainHash,
-    /// Hash of the record before it of the namespace.
+    /// Hash of the previous record of the namespace.
     pub before: ChainHash,
-    /// Its own.
+    /// Hash of this record.
     pub hash: ChainHash,
 }
 
-/// Who was granted a lock, and by what right.
+/// The new holder of a lock, and how the grant came about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrantFacts {
-    /// Its place in the order of arrival.
+    /// When the request arrived, in the order of arrival.
     pub arrival: Arrival,
-    /// Whether it may pass others that barge.
+    /// Whether the request may overtake others that barge.
     pub fairness: Fairness,
-    /// It was asked for together with other locks.
+    /// Whether it was asked for together with other locks.
     pub set: bool,
-    /// A set waited in the same queue: a session that held what the set lacked was allowed to pass it.
+    /// Whether a set waited in the same queue. Then a session that held what the set lacked was allowed to overtake it.
     pub passing: bool,
-    /// The line of execution, if named.
+    /// The line of execution, if the request named one.
     pub owner: Option<Owner>,
-    /// Who the cluster says that it is.
+    /// The caller's identity, as the cluster checked it.
     pub principal: Principal,
-    /// What it is called, see [`Metadata::name`](crate::model::Metadata::name).
+    /// The name of the client, see [`Metadata::name`](crate::model::Metadata::name).
     pub who: Arc<str>,
-    /// What for, as it says.
+    /// The `why` of the request's metadata.
     pub why: Arc<str>,
 }
 
-/// When somebody asked, in the order of the cluster's place numbers.
+/// When a request arrived, in the order of the cluster's sequence numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arrival {
-    /// Its number in the queue; where it did not wait, the newest number that anybody had then.
+    /// Its number in the queue. For a request that did not wait: the highest number that was given out by then.
     pub sequence: u64,
-    /// It stood in the queue.
+    /// Whether it waited in the queue.
     pub queued: bool,
 }
 
-/// Some of the history.
+/// One page of the history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryPage {
-    /// In order.
+    /// The records, in order.
     pub records: Vec<HistoryRecord>,
-    /// More may follow: ask again after this position. `None` at the end.
+    /// More records may follow: query again after this position. `None` at the end.
     pub next: Option<Position>,
     /// Records up to this position are no longer kept.
     pub floor: Position,

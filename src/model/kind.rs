@@ -1,4 +1,4 @@
-//! What a lock is, and what each way to hold one means for the others.
+//! What a lock is used as, and which modes exclude each other.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use super::Mode;
 /// What a name is in use as. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Kind {
-    /// A lock: exclusive and shared.
+    /// A lock, with exclusive and shared holds.
     Lock,
     /// A semaphore with a limit.
     Semaphore,
@@ -25,7 +25,7 @@ impl fmt::Display for Kind {
 }
 
 impl Mode {
-    /// The kind of lock that it asks for.
+    /// The kind of lock that this mode asks for.
     #[must_use]
     pub fn kind(self) -> Kind {
         match self {
@@ -34,7 +34,7 @@ impl Mode {
         }
     }
 
-    /// Permits that it uses up; 0 for a lock.
+    /// The permits that it uses; 0 for a lock.
     #[must_use]
     pub fn permits(self) -> u64 {
         match self {
@@ -43,13 +43,14 @@ impl Mode {
         }
     }
 
-    /// Whether two cannot hold a lock together, or would take permits from each other.
+    /// Whether two holds in these modes exclude each other, or take permits from each other.
     #[must_use]
     pub fn conflicts_with(self, other: Self) -> bool {
         self != Mode::Shared || other != Mode::Shared
     }
 
-    /// Whether a hold in this mode is as good as one in the other: it may be entered again so.
+    /// Whether a hold in this mode allows everything that the other mode does, so that its owner may acquire it again
+    /// in that mode.
     #[must_use]
     pub fn covers(self, asked: Self) -> bool {
         match (self, asked) {

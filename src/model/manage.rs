@@ -1,4 +1,4 @@
-//! What is done to a lock from outside: by an operator, whoever holds it.
+//! Actions on a lock from outside, by a client or operator that need not hold it.
 
 use std::sync::Arc;
 
@@ -7,57 +7,58 @@ use serde::{Deserialize, Serialize};
 use super::{FencingToken, HolderView, Invalid, LockKey, LogTime, SessionId, WaiterView, text};
 use crate::limits;
 
-/// Something done to a lock without being its holder. It names the grant that it means, or says how things should be, so
-/// that a repetition changes nothing.
+/// An action on a lock by a caller that need not hold it. It names the grant or the state to reach, so that a
+/// repetition changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manage {
-    /// Which lock.
+    /// The lock's full name.
     pub lock: LockKey,
-    /// What.
+    /// The action to take.
     pub what: Managing,
 }
 
-/// See [`Manage`]. New variants are added at the end.
+/// An action of [`Manage`]. New variants are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Managing {
-    /// Keeps a semaphore of so many permits, also while nobody uses it; changes the limit of one that is there. More
-    /// permits are granted at once; fewer evict nobody, but refuse those that wait for more than there will ever be.
+    /// Keeps a semaphore with this number of permits, also while it is unused, or changes the limit of an existing one.
+    /// More permits are granted at once. Fewer permits end no hold, but refuse the waiters that ask for more than the
+    /// limit.
     SetLimit {
-        /// How many permits there are.
+        /// The number of permits.
         limit: u32,
     },
-    /// Forgets a semaphore's limit once nobody uses it.
+    /// Forgets a semaphore's limit once it is unused.
     RemoveLimit,
-    /// Ends a hold against its holder's will, without lock-delay; or the lock-delay of a lost one.
+    /// Ends a hold against its holder's will, without lock-delay; or ends the lock-delay of a lost hold.
     BreakHold {
-        /// Which grant; another one than the present changes nothing.
+        /// The token of the grant. A token that is not current changes nothing.
         token: FencingToken,
-        /// What for; shown to everybody.
+        /// The caller's reason, which every client may see.
         why: Reason,
     },
-    /// Asks a holder to give up its hold: an event, nothing else.
+    /// Asks a holder to give up its hold. This only emits an event.
     Ask {
-        /// Which grant.
+        /// The token of the grant.
         token: FencingToken,
-        /// What for; shown to everybody.
+        /// The caller's reason, which every client may see.
         why: Reason,
     },
-    /// Makes another session the holder, under a new token and without a gap: one that waits for this lock, or that said
-    /// that it accepts.
+    /// Makes another session the holder, under a new token and without a gap. The session must wait for this lock or
+    /// accept hand-overs.
     HandOver {
-        /// Which grant.
+        /// The token of the grant.
         token: FencingToken,
-        /// To whom.
+        /// The session that gets the hold.
         to: SessionId,
     },
 }
 
-/// Why somebody acts on others' locks: 1 to 512 bytes, no control characters.
+/// Why a caller acts on the locks of other clients: 1 to 512 bytes, no control characters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Reason(#[serde(deserialize_with = "text::shared")] Arc<str>);
 
 impl Reason {
-    /// Refuses what is empty, longer than 512 bytes, or has a control character.
+    /// Refuses a text that is empty, longer than 512 bytes, or has a control character.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         if text.is_empty() || limits::REASON_BYTES_MAX < text.len() || text.chars().any(char::is_control) {
             let bound = format!("1 to {} bytes, no control characters", limits::REASON_BYTES_MAX);
@@ -66,7 +67,7 @@ impl Reason {
         Ok(Self(text.into()))
     }
 
-    /// The text.
+    /// Returns the reason as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -76,12 +77,12 @@ impl Reason {
 /// What a break did, or would do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BreakReport {
-    /// It was done; otherwise this is what would happen.
+    /// Whether it was done. If not, this is what would happen.
     pub done: bool,
-    /// Whose hold; as it was, where only its lock-delay is left.
+    /// The holder; the former one if only its lock-delay is left.
     pub holder: HolderView,
-    /// When its session last gave a sign of life; `None` where there is no session any more, or never was.
+    /// When the holder's session was last renewed; `None` without a session.
     pub last_seen: Option<LogTime>,
-    /// Who stands first in the queue.
+    /// The first waiter of the queue.
     pub next: Option<WaiterView>,
 }

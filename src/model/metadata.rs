@@ -1,4 +1,4 @@
-//! What a holder says of itself; shown in every answer about the lock, believed by nobody.
+//! What a holder states about itself. Shown in every answer about the lock, but never used as proof.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,19 +8,20 @@ use serde::{Deserialize, Serialize};
 use super::{Invalid, text};
 use crate::limits;
 
-/// Free texts of a request, at most 1 KiB in all. `who` is a claim; the principal is what the cluster checked.
+/// Free texts of a request, at most 1 KiB in all. The client states `who` itself; the principal is what the cluster
+/// checked.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Metadata {
-    /// Who asks, usually a user or service.
+    /// Name of the client, usually of a user or service.
     #[serde(deserialize_with = "text::shared")]
     pub who: Arc<str>,
-    /// What for.
+    /// Purpose of the request.
     #[serde(deserialize_with = "text::shared")]
     pub why: Arc<str>,
-    /// On which host.
+    /// Host of the client.
     #[serde(deserialize_with = "text::shared")]
     pub host: Arc<str>,
-    /// Process id there, 0 where unknown.
+    /// Process id on that host; 0 if unknown.
     pub pid: u32,
     /// The original config server's process id, `host:port:start-second:random`.
     #[serde(deserialize_with = "text::shared")]
@@ -53,8 +54,8 @@ impl Metadata {
         Ok(self)
     }
 
-    /// What somebody is called wherever a name is shown, histories and documents included: its `who`; where it gave none,
-    /// its process, or else its pid and host, as far as it said them; `somebody` where it said nothing.
+    /// The name that is shown for the client everywhere, histories and documents included: its `who`; without one, its
+    /// process; without that, its pid and host as far as they are known; `somebody` if it stated none of these.
     #[must_use]
     pub fn name(&self) -> Cow<'_, str> {
         if let Some(name) = [&self.who, &self.process].into_iter().find(|text| !text.is_empty()) {
@@ -73,9 +74,9 @@ impl Metadata {
 mod tests {
     use super::*;
 
-    /// The first thing that it said of itself names it; one who said nothing is somebody.
+    /// The name is the first of the texts that the client stated, and a default if there is none.
     #[test]
-    fn somebody_is_called_by_what_it_said() {
+    fn a_name_comes_from_the_first_known_text() {
         let said = |who: &str, process: &str, host: &str, pid| {
             let (who, process, host) = (who.into(), process.into(), host.into());
             Metadata { who, process, host, pid, ..Metadata::default() }.name().into_owned()

@@ -1,19 +1,19 @@
-//! The vocabulary of lockkeeper: the words that every room uses, with one meaning each.
+//! The vocabulary of lockkeeper: the types that every module uses, with one meaning for each word.
 //!
 //! Knows: limits. Never: I/O, wire formats, clocks.
 //!
 //! | word | meaning |
 //! | --- | --- |
-//! | lock | a name in a namespace that somebody may hold: alone, shared, or by permits (a semaphore) |
-//! | session | a client's presence; whatever it holds or waits for ends with it |
-//! | token lease | a lock held without a session, proven by a secret handle, with an end of its own |
-//! | holder, waiter | who has the lock; who stands in its queue, in the order in which the log received them |
+//! | lock | a name in a namespace that clients hold: alone, shared, or by permits (a semaphore) |
+//! | session | a client's presence; all that it holds or waits for ends with it |
+//! | token lease | a lock held without a session: a secret handle proves it, and it has its own deadline |
+//! | holder, waiter | a request that has the lock; a request in its queue, in the order in which the log received them |
 //! | fencing token | a public number that grows with every grant; resources refuse older ones |
 //! | document | a lock as the config server of another system shows it, by its `ts` |
 //! | handle | a secret that proves a session or lease; never shown |
 //! | log time | the cluster's own time, which stands still while nothing can be committed |
-//! | history | what happened to the holders of a namespace's locks, each record chained to the one before by its hash |
-//! | entry | what one Raft log position carries: a stamp of log time, renewals, and commands |
+//! | history | what happened to the holders of a namespace's locks, each record chained to the previous one by its hash |
+//! | entry | the content of one Raft log position: a stamp of log time, renewals, and commands |
 //! | outcome, refusal | the machine's answer to a command, the same on every node |
 
 mod alter;
@@ -77,9 +77,9 @@ pub use valid::*;
 pub struct Invalid {
     /// The field's name as the caller wrote it.
     pub field: String,
-    /// What would have been allowed.
+    /// The values that are allowed.
     pub bound: String,
-    /// What was given, shortened where it is long.
+    /// The value that was given, shortened if it is long.
     pub value: String,
 }
 

@@ -1,4 +1,4 @@
-//! Names: namespaces, locks, owners and principals, parsed once at the edge.
+//! Names: namespaces, locks, owners and principals. They are parsed once, where a request enters the node.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -13,8 +13,8 @@ use crate::limits;
 
 /// A part of every lock's identity, fixed when a client connects: 1–64 bytes of `a-z 0-9 - _ .`.
 ///
-/// All copies of the default one share their text: it is in nearly every command, and every step on the way to a lock
-/// compares it.
+/// All copies of the default namespace share their text, because it is in nearly every command and is compared at every
+/// step of an acquire.
 #[derive(Clone, Eq, Serialize)]
 pub struct Namespace(Arc<str>);
 
@@ -55,7 +55,7 @@ impl Namespace {
     /// The namespace of clients that name none.
     pub const DEFAULT: &'static str = "default";
 
-    /// Refuses what is empty, longer than 64 bytes, or has another character.
+    /// Refuses a text that is empty, longer than 64 bytes, or has another character.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         let legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte);
         if text.is_empty() || text.len() > limits::NAMESPACE_BYTES_MAX || !text.bytes().all(legal) {
@@ -69,7 +69,7 @@ impl Namespace {
         if text == Self::DEFAULT { Self::default() } else { Self(text.into()) }
     }
 
-    /// The text.
+    /// Returns the namespace as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -85,7 +85,7 @@ impl Default for Namespace {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LockName(#[serde(deserialize_with = "text::shared")] Arc<str>);
 
-/// A name is found by its text: it hashes and compares as that.
+/// A map of names can be searched by text, because a name hashes and compares as its text.
 impl Borrow<str> for LockName {
     fn borrow(&self) -> &str {
         &self.0
@@ -93,7 +93,7 @@ impl Borrow<str> for LockName {
 }
 
 impl LockName {
-    /// Refuses what is empty, longer than 255 bytes, or has a control character.
+    /// Refuses a text that is empty, longer than 255 bytes, or has a control character.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         if text.is_empty() || text.len() > limits::LOCK_NAME_BYTES_MAX {
             let bound = format!("1 to {} bytes", limits::LOCK_NAME_BYTES_MAX);
@@ -105,26 +105,26 @@ impl LockName {
         Ok(Self(text.into()))
     }
 
-    /// The text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
 impl LockName {
-    /// No name sorts before this one.
+    /// A name that no other name sorts before.
     #[must_use]
     pub fn least() -> Self {
         Self(" ".into())
     }
 }
 
-/// Which lock: a name within its namespace.
+/// The full name of a lock: a name within its namespace.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LockKey {
     /// The namespace of the client that asked.
     pub namespace: Namespace,
-    /// The lock's name there.
+    /// The lock's name in that namespace.
     pub name: LockName,
 }
 
@@ -133,23 +133,23 @@ pub struct LockKey {
 pub struct Owner(#[serde(deserialize_with = "text::shared")] Arc<str>);
 
 impl Owner {
-    /// Refuses what is empty, longer than 128 bytes, or has a control character.
+    /// Refuses a text that is empty, longer than 128 bytes, or has a control character.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         bounded_text("owner", text, limits::OWNER_BYTES_MAX).map(Self)
     }
 
-    /// The text.
+    /// Returns the owner's name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// Who the cluster says that the caller is: `anonymous` where nobody is asked to prove it. All copies of that one share
-/// their text.
+/// The caller's identity, as the cluster checked it: `anonymous` if callers need not prove one. All copies of
+/// `anonymous` share their text.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Principal(Arc<str>);
 
-/// The text of who proved nothing.
+/// The text for a caller that proved no identity.
 static ANONYMOUS: LazyLock<Arc<str>> = LazyLock::new(|| Principal::ANONYMOUS.into());
 
 impl<'de> Deserialize<'de> for Principal {
@@ -161,12 +161,12 @@ impl<'de> Deserialize<'de> for Principal {
 impl Principal {
     const ANONYMOUS: &str = "anonymous";
 
-    /// Refuses what is empty, longer than 128 bytes, or has a control character.
+    /// Refuses a text that is empty, longer than 128 bytes, or has a control character.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         bounded_text("principal", text, limits::PRINCIPAL_BYTES_MAX).map(Self)
     }
 
-    /// The text.
+    /// Returns the principal as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -206,7 +206,8 @@ shown_as_text!(Namespace, LockName, Owner, Principal);
 mod tests {
     use super::*;
 
-    /// Namespaces compare, hash and sort by their text, whether or not they share it; the default one always shares it.
+    /// Namespaces compare, hash and sort by their text, whether or not they share it. The default namespace always
+    /// shares it.
     #[test]
     fn namespaces_are_their_text() {
         let read = |text: &str| serde_json::from_str::<Namespace>(&format!("{text:?}")).expect("a namespace");
@@ -218,7 +219,8 @@ mod tests {
         assert_eq!(std::collections::HashSet::from([one, same, later]).len(), 2);
     }
 
-    /// Names at their bounds are taken; one byte more, a control character or a foreign letter is refused by name.
+    /// Names at their bounds are accepted. One byte more, a control character or a foreign letter is refused, and the
+    /// refusal names the field.
     #[test]
     fn names_are_refused_beyond_their_bounds() {
         assert!(LockName::parse(&"x".repeat(255)).is_ok());

@@ -1,28 +1,28 @@
-//! What a node says of itself to its cluster.
+//! What a node announces about itself to its cluster.
 
 use serde::{Deserialize, Serialize};
 
 use super::Invalid;
 use crate::limits;
 
-/// What a voter says of itself, kept in the replicated state so that every node knows it.
+/// What a voter announces about itself, kept in the replicated state so that every node knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Announcement {
-    /// Its id.
+    /// The id of the node.
     pub node: u64,
-    /// Which disk it keeps its log on: drawn when its data directory was made. It never changes for a node: a new disk is
-    /// a new node.
+    /// Random id of the disk on which the node keeps its log, made together with its data directory. It never changes
+    /// for a node: a new disk is a new node.
     pub disk: u128,
     /// Highest feature level that its build supports.
     pub features: u32,
-    /// Version of its build, for people. At most [`limits::VERSION_BYTES_MAX`].
+    /// Version of its build, for display only. At most [`limits::VERSION_BYTES_MAX`].
     pub version: String,
-    /// Its HTTP port as `host:port`, if it has one. At most [`limits::ADDRESS_BYTES_MAX`].
+    /// The address of its HTTP port as `host:port`, if it has one. At most [`limits::ADDRESS_BYTES_MAX`].
     pub http: Option<String>,
 }
 
 impl Announcement {
-    /// The announcement, if its texts are within their bounds.
+    /// Checks that the texts of the announcement are within their bounds.
     ///
     /// # Errors
     /// Names the field that is too long.
@@ -42,7 +42,7 @@ impl Announcement {
 mod tests {
     use super::*;
 
-    /// A text that is too long is refused by its field, one of the longest kind is not.
+    /// The refusal of a text that is too long names its field; a text of the greatest length is accepted.
     #[test]
     fn long_texts_are_refused() {
         let told = |version: usize, http: usize| Announcement {

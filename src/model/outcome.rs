@@ -9,76 +9,78 @@ use super::{
     SessionId,
 };
 
-/// An outcome with the place in time and log at which it was decided.
+/// An outcome with the log index and log time at which it was decided.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
     /// Log index of the entry that decided it.
     pub index: u64,
-    /// That entry's stamp: a deadline `E` in the outcome is worth `E - stamp` to the client, counted from before it asked.
+    /// That entry's stamp. A deadline `E` in the outcome is worth `E - stamp` to the client, counted from before it
+    /// sent the request.
     pub stamp: LogTime,
-    /// The answer.
+    /// What became of the command or renewal.
     pub outcome: Outcome,
-    /// Where it is a grant, or prolonged or attached a session: the tokens of that session's holds that are recalled by then, the
-    /// oldest first.
+    /// If it is a grant, or prolonged or attached a session: the tokens of that session's holds that are recalled by
+    /// then, the oldest first.
     pub recalled: Vec<FencingToken>,
 }
 
 impl Reply {
-    /// An answer that names no recalled hold.
+    /// A reply that names no recalled hold.
     #[must_use]
     pub fn new(index: u64, stamp: LogTime, outcome: Outcome) -> Self {
         Self { index, stamp, outcome, recalled: Vec::new() }
     }
 }
 
-/// What became of a command or renewal. New variants are added at the end.
+/// The result of a command or renewal. New variants are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// The session is open.
     Opened {
-        /// Its public id.
+        /// The session's public id.
         session: SessionId,
-        /// Its TTL as the cluster keeps it.
+        /// The session's TTL as the cluster keeps it.
         ttl_ms: u64,
-        /// It ends after this, unless renewed.
+        /// The session ends after this, unless renewed.
         deadline: LogTime,
     },
     /// The session is bound to the stream that asked.
     Attached {
         /// Number of this attachment.
         attachment: Attachment,
-        /// It ends after this, unless renewed.
+        /// The session ends after this, unless renewed.
         deadline: LogTime,
     },
-    /// The session is closed; also when it had already ended.
+    /// The session is closed, or had already ended.
     Closed,
-    /// Prolonged.
+    /// The session or lease was prolonged.
     Renewed {
-        /// New end.
+        /// The new deadline.
         deadline: LogTime,
-        /// The client's count, echoed.
+        /// The client's count, repeated from the renewal.
         attempt: u64,
-        /// The grant's token, where a lease was prolonged.
+        /// The grant's token, if a lease was prolonged.
         token: Option<FencingToken>,
     },
-    /// The lock is held by the caller now (or still, when a finished acquire is repeated while held).
+    /// The caller holds the lock now, or still holds it if a finished acquire is repeated.
     Granted(Grant),
-    /// All locks of a set are held by the caller now; or, when it is repeated, those of them that still are. By name.
+    /// The caller holds all locks of a set now. If a finished acquire is repeated: those of them that it still holds.
+    /// By name.
     GrantedSet(Vec<(LockName, Grant)>),
-    /// The caller stands in the queue.
+    /// The caller waits in the queue.
     Queued(Place),
-    /// The acquire waited as long as it was asked to.
+    /// The acquire waited as long as it asked for.
     TimedOut,
     /// The acquire was cancelled; it holds nothing and waits for nothing.
     Withdrawn,
-    /// The hold that this acquire had got has ended since.
+    /// The hold that this acquire had been granted has ended since.
     HoldEnded {
-        /// How.
+        /// How it ended.
         reason: EndReason,
     },
-    /// The lock was given back, or once less entered, or some permits of it were given back.
+    /// The lock or some permits were released, or the depth of the hold fell by one.
     Released {
-        /// How often it is still entered by the same owner, or how many permits are left; 0 where it is no longer held.
+        /// The remaining depth of the hold or its remaining permits; 0 if it is no longer held.
         left: u32,
     },
     /// The hold is shared now, under the same token.
@@ -89,28 +91,28 @@ pub enum Outcome {
     Broken(Box<BreakReport>),
     /// A hold has another holder now.
     HandedOver {
-        /// Under this token.
+        /// The token of the new hold.
         token: FencingToken,
-        /// Whose request holds it.
+        /// The request that holds it.
         to: RequestId,
     },
-    /// Not done, and why.
+    /// The command was not done, for this reason.
     Refused(Refusal),
-    /// Documents were freed: so many were held.
+    /// Documents were freed.
     Freed {
-        /// 0 is a success, too.
+        /// How many of them were held. 0 is a success, too.
         locks: u64,
     },
 }
 
-/// A grant, as its holder is told.
+/// A grant as its holder sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
-    /// The fencing token.
+    /// The grant's fencing token.
     pub token: FencingToken,
-    /// The hold's own end, where it has one besides its session's (token leases).
+    /// The hold's own deadline, if it has one besides its session's (token leases).
     pub deadline: Option<LogTime>,
-    /// When it ends whatever is renewed, where it asked for that (at most).
+    /// When it ends even if it is renewed, if the request asked for a longest time.
     pub ends: Option<LogTime>,
     /// How long it waited in the queue, in milliseconds of log time.
     pub waited_ms: u64,
@@ -119,32 +121,32 @@ pub struct Grant {
 /// A place in a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// For which lock: of a set, the first that it lacks.
+    /// The lock that it waits for; for a set, the first lock that it lacks.
     pub lock: LockName,
-    /// 1 is next.
+    /// The position in the queue; 1 is next.
     pub place: u64,
-    /// Number that the machine handed out; the queue is in its order.
+    /// The number that the machine gave to the request. The queue is ordered by it.
     pub sequence: u64,
-    /// One of those who hold the lock, or who stand ahead. Boxed: every answer takes the room of the largest.
+    /// One of the holders, or of the requests ahead. Boxed, because every answer is as large as the largest variant.
     pub held_by: Option<Box<HolderView>>,
 }
 
 /// Why something ended. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum EndReason {
-    /// Its holder gave it back, or closed its session.
+    /// Its holder released it, or closed its session.
     Released,
-    /// Its session or lease ran out.
+    /// Its session or lease expired.
     Expired,
-    /// Its client found its own deadline passed and said so.
+    /// Its client found that its own deadline had passed, and reported it.
     Lost,
-    /// It was cancelled.
+    /// Its request was cancelled.
     Cancelled,
     /// An administrator ended it.
     Broken,
-    /// Somebody else was made the holder.
+    /// Another session was made the holder.
     HandedOver,
-    /// Its process gave no sign of life, and another took the lock over.
+    /// Its process gave no sign of life, and another process overtook the lock.
     Overtaken,
     /// The longest time that its request asked for is over, though its session lives.
     TimeOver,
@@ -165,27 +167,27 @@ impl fmt::Display for EndReason {
     }
 }
 
-/// What others may know of a holder.
+/// What other clients may see of a holder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HolderView {
-    /// Whose session; `None` for a token lease.
+    /// Its session; `None` for a token lease.
     pub session: Option<SessionId>,
-    /// Which line of execution.
+    /// Its line of execution.
     pub owner: Option<Owner>,
-    /// Who the cluster says that it is.
+    /// The holder's identity, as the cluster checked it.
     pub principal: Principal,
     /// The grant's public number.
     pub token: FencingToken,
-    /// How it holds.
+    /// How it holds the lock.
     pub mode: Mode,
-    /// What it says of itself.
+    /// What the client states about itself.
     pub metadata: Metadata,
-    /// Since when.
+    /// Log time of the grant.
     pub since: LogTime,
-    /// When it ends if it is not renewed. `None` where only a release ends it.
+    /// When it ends if it is not renewed. `None` if only a release ends it.
     pub deadline: Option<LogTime>,
-    /// Its session keeps it between uses.
+    /// Whether its session keeps it between uses.
     pub cached: bool,
-    /// It is cached, and its session is to give it back after the use that is under way.
+    /// Whether it is cached, and its session is to release it after the current use.
     pub recalled: bool,
 }

@@ -1,4 +1,4 @@
-//! What can be asked without changing anything.
+//! Queries: requests that change nothing.
 
 use std::sync::Arc;
 
@@ -11,73 +11,73 @@ use super::{
 };
 use crate::limits;
 
-/// A question. New variants are added at the end.
+/// A question to the state. New variants are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Query {
-    /// Is this token a current one of the lock?
+    /// Whether this token is a current one of the lock.
     Check {
-        /// Which lock.
+        /// The lock's full name.
         lock: LockKey,
-        /// Which token.
+        /// The token to check.
         token: FencingToken,
     },
     /// Everything about one lock.
     Inspect {
-        /// Which.
+        /// The lock's full name.
         lock: LockKey,
     },
-    /// Locks in use, a page at a time.
+    /// Locks in use, one page at a time.
     List(ListFilter),
-    /// Sessions of a namespace, a page at a time.
+    /// Sessions of a namespace, one page at a time.
     Sessions {
-        /// Which namespace.
+        /// The namespace to list.
         namespace: Namespace,
-        /// The last one of the page before.
+        /// The last session of the previous page.
         after: Option<SessionId>,
         /// Largest number of rows, at most 1,000; 0 means 1,000.
         rows: u32,
     },
-    /// What has become of a claim: the way back to an answer that got lost.
+    /// What became of a claim, for a caller that did not receive the answer.
     Claim {
-        /// Which lock's queue or holders to look at for a take; a request is found by its session.
+        /// For a take: the lock in whose queue or holders to look. A request is found by its session.
         lock: Option<LockKey>,
-        /// Whose.
+        /// The request or take.
         claim: Claim,
     },
-    /// Totals.
+    /// Sizes of the whole state.
     Totals,
-    /// Who waits for whom, and why.
+    /// Which requests wait for which others, and why.
     Explain(About),
-    /// What happened to the holders of locks, a page at a time.
+    /// What happened to the holders of locks, one page at a time.
     History {
-        /// Whose.
+        /// The namespace of the locks.
         namespace: Namespace,
-        /// Of this lock only.
+        /// Only this lock; `None` for all.
         lock: Option<LockName>,
-        /// Go on after this position; from the oldest record that is kept otherwise.
+        /// Continue after this position; `None` begins at the oldest record that is kept.
         after: Option<Position>,
         /// Largest number of records, at most 1,000; 0 means 1,000.
         rows: u32,
     },
     /// Every valid token of one lock.
     Tokens {
-        /// Which.
+        /// The lock's full name.
         lock: LockKey,
     },
-    /// Locks as documents, a page at a time.
+    /// Locks as documents, one page at a time.
     Documents {
-        /// Which namespace.
+        /// The namespace to list.
         namespace: Namespace,
-        /// Which of them.
+        /// Which documents to show.
         which: WhichDocuments,
         /// Largest number of rows, at most 1,000; 0 means 1,000.
         rows: u32,
     },
-    /// Signs of life of processes and sessions, a page at a time.
+    /// Signs of life of processes and sessions, one page at a time.
     Pings {
-        /// Which namespace.
+        /// The namespace to list.
         namespace: Namespace,
-        /// Which of them.
+        /// Which signs of life to show.
         which: WhichPings,
         /// Largest number of rows, at most 1,000; 0 means 1,000.
         rows: u32,
@@ -91,20 +91,20 @@ pub enum Query {
     },
 }
 
-/// See [`Query::List`].
+/// The filter of [`Query::List`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListFilter {
-    /// Which namespace.
+    /// The namespace to list.
     pub namespace: Namespace,
-    /// Only names that begin so.
+    /// Only names with this prefix.
     pub prefix: String,
-    /// Only held ones, only awaited ones, or both.
+    /// Whether to list held locks, awaited locks, or both.
     pub show: ListShow,
-    /// Only those with a holder at least so long, in milliseconds.
+    /// Only locks with a holder that has held them at least this long, in milliseconds.
     pub older_than_ms: u64,
-    /// The last name of the page before.
+    /// The last name of the previous page.
     pub after: Option<LockName>,
-    /// At most so many.
+    /// The largest number of rows.
     pub rows: u32,
 }
 
@@ -113,9 +113,9 @@ pub struct ListFilter {
 pub enum ListShow {
     /// Every lock in use.
     All,
-    /// Those that somebody holds.
+    /// Locks that are held.
     Held,
-    /// Those that somebody waits for.
+    /// Locks that a request waits for.
     Waiting,
 }
 
@@ -124,43 +124,43 @@ pub enum ListShow {
 pub struct QueryReply {
     /// Log index up to which the answering node had applied.
     pub index: u64,
-    /// Log time there; ages and remaining times below are relative to it.
+    /// Log time at that index. Ages and remaining times in the answer are relative to it.
     pub now: LogTime,
-    /// The answer.
+    /// The result of the query.
     pub answer: QueryResult,
 }
 
-/// See [`Query`].
+/// The result of a [`Query`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum QueryResult {
-    /// To [`Query::Check`].
+    /// Result of [`Query::Check`].
     Checked(Checked),
-    /// To [`Query::Inspect`].
+    /// Result of [`Query::Inspect`].
     Lock(LockView),
-    /// To [`Query::List`], in name order.
+    /// Result of [`Query::List`], in name order.
     Locks(Page<LockSummary>),
-    /// To [`Query::Sessions`], in id order.
+    /// Result of [`Query::Sessions`], in id order.
     Sessions(Page<SessionView>),
-    /// To [`Query::Claim`]: its outcome if it is settled, or its place; `None` where nothing is known of it.
+    /// Result of [`Query::Claim`].
     Claim {
-        /// Its outcome or place.
+        /// Its outcome if it is finished, or its place in the queue; `None` if the claim is unknown.
         outcome: Option<Outcome>,
-        /// As in [`Reply`](super::Reply).
+        /// As in [`Reply::recalled`](super::Reply::recalled).
         recalled: Vec<FencingToken>,
     },
-    /// To [`Query::Totals`].
+    /// Result of [`Query::Totals`].
     Totals(Totals),
-    /// To [`Query::Explain`].
+    /// Result of [`Query::Explain`].
     Explained(Explanation),
-    /// To [`Query::History`].
+    /// Result of [`Query::History`].
     History(HistoryPage),
-    /// To [`Query::Tokens`].
+    /// Result of [`Query::Tokens`].
     Tokens(ValidTokens),
-    /// To [`Query::Documents`], in name order.
+    /// Result of [`Query::Documents`], in name order.
     Documents(Page<Document>),
-    /// To [`Query::Pings`], in the order of the processes' names.
+    /// Result of [`Query::Pings`], in the order of the processes' names.
     Pings(Page<ProcessPing>),
-    /// To [`Query::WouldBreak`]: the outcome of the break, which was not done; or its refusal.
+    /// Result of [`Query::WouldBreak`]: the outcome or refusal of the break, which was not done.
     WouldBreak(Outcome),
 }
 
@@ -175,22 +175,23 @@ pub(crate) fn page_rows(asked: u32) -> usize {
 /// Some rows of a listing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page<T> {
-    /// In order of their names or ids.
+    /// The rows, in order of their names or ids.
     pub rows: Vec<T>,
-    /// More follow after the last one.
+    /// Whether more rows follow after the last one.
     pub more: bool,
 }
 
 /// Whether a token is current.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checked {
-    /// The verdict.
+    /// The verdict on the token.
     pub state: TokenState,
-    /// Below this every token of the lock is stale; for an exclusive lock it is the valid one, for a free name the next.
+    /// Every lower token of the lock is stale. For an exclusive lock it is the valid token, for a free name the next
+    /// one.
     pub lowest_valid: FencingToken,
 }
 
-/// See [`Checked`].
+/// The verdict on a token, see [`Checked`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TokenState {
     /// A holder has the lock with it now.
@@ -201,31 +202,31 @@ pub enum TokenState {
     UnknownEpoch,
 }
 
-/// See [`Query::Inspect`].
+/// The state of one lock, see [`Query::Inspect`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockView {
-    /// Which lock.
+    /// The lock's full name.
     pub lock: LockKey,
-    /// `None` while nobody holds it or waits for it.
+    /// What it is in use as; `None` while it has no holder and no waiter.
     pub kind: Option<Kind>,
-    /// A semaphore's permits.
+    /// The number of permits of a semaphore.
     pub limit: Option<u32>,
-    /// In the order of their tokens.
+    /// The holders, in the order of their tokens.
     pub holders: Vec<HolderView>,
-    /// In the order of the queue.
+    /// The waiters, in the order of the queue.
     pub waiters: Vec<WaiterView>,
-    /// For so long the name, or some permits of it, stay closed after a hold, in milliseconds.
+    /// How long the name, or some of its permits, stay closed after a hold, in milliseconds.
     pub delay_ms: Option<u64>,
     /// What keeps it closed, in the order of the tokens.
     pub closed: Vec<Closing>,
     /// The text kept by the first holder that has one.
     pub value: Option<LockValue>,
-    /// A wait for the name returns: it has no holder, and no lock-delay keeps it or some of its permits closed.
+    /// Whether a wait for the name returns: it has no holder, and no lock-delay keeps it or some of its permits closed.
     pub free: bool,
 }
 
 impl LockView {
-    /// A name that is not in use.
+    /// The view of a name that is not in use.
     #[must_use]
     pub fn free(lock: LockKey) -> Self {
         let (holders, waiters, closed) = (vec![], vec![], vec![]);
@@ -233,96 +234,98 @@ impl LockView {
     }
 }
 
-/// A hold that has ended, and what of it stays closed; or permits that were given back and stay closed.
+/// A hold that has ended and still keeps the name or some permits closed, or permits that were returned and stay
+/// closed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Closing {
-    /// The token of that hold: a break of it opens the name.
+    /// The token of that hold. A break of it opens the name.
     pub token: FencingToken,
-    /// Who held it, as shown to people.
+    /// The name of its holder, for display.
     #[serde(deserialize_with = "text::shared")]
     pub who: Arc<str>,
     /// Closed while log time is at most this.
     pub until: LogTime,
-    /// How long that is, in milliseconds.
+    /// The remaining time, in milliseconds.
     pub left_ms: u64,
 }
 
-/// One who waits.
+/// A request in a queue, as other clients may see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaiterView {
-    /// 1 is next.
+    /// The position in the queue; 1 is next.
     pub place: u64,
-    /// Its number.
+    /// The number that orders the queue.
     pub sequence: u64,
-    /// Whose session; `None` for a take.
+    /// Its session; `None` for a take.
     pub session: Option<SessionId>,
-    /// Which line of execution.
+    /// Its line of execution.
     pub owner: Option<Owner>,
-    /// How it wants the lock.
+    /// How it wants to hold the lock.
     pub mode: Mode,
-    /// What it says of itself.
+    /// What the client states about itself.
     pub metadata: Metadata,
-    /// Since when.
+    /// Log time when it was queued.
     pub since: LogTime,
 }
 
 /// One row of a listing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockSummary {
-    /// Which lock.
+    /// The lock's full name.
     pub lock: LockKey,
     /// What it is in use as.
     pub kind: Kind,
-    /// A semaphore's permits.
+    /// The number of permits of a semaphore.
     pub limit: Option<u32>,
-    /// How many hold it.
+    /// The number of holders.
     pub holders: u64,
-    /// How many wait.
+    /// The number of waiters.
     pub waiters: u64,
     /// The oldest holder, if any.
     pub oldest: Option<HolderView>,
-    /// As in [`LockView`].
+    /// As in [`LockView::delay_ms`].
     pub delay_ms: Option<u64>,
-    /// As in [`LockView`].
+    /// As in [`LockView::value`].
     pub value: Option<LockValue>,
 }
 
-/// One session, as anybody may see it.
+/// One session, as any client may see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionView {
-    /// Public id.
+    /// The public id of the session.
     pub session: SessionId,
-    /// Its namespace.
+    /// The namespace of the session.
     pub namespace: Namespace,
-    /// What it says of itself.
+    /// What the client states about itself.
     pub metadata: Metadata,
-    /// TTL in milliseconds.
+    /// The TTL in milliseconds.
     pub ttl_ms: u64,
-    /// When it was opened.
+    /// Log time when it was opened.
     pub opened: LogTime,
-    /// When it ends if nobody renews it.
+    /// When it ends unless it is renewed.
     pub deadline: LogTime,
     /// Whether its stream broke and it has not come back.
     pub disconnected: bool,
-    /// Real time without a leader since its last sign of life, in milliseconds: so much longer it may live than its TTL.
+    /// Real time without a leader since its last renewal, in milliseconds. The session may live this much longer than
+    /// its TTL.
     pub leaderless_ms: u64,
-    /// How many locks it holds.
+    /// The number of locks that it holds.
     pub holds: u64,
-    /// For how many it waits.
+    /// The number of locks that it waits for.
     pub waits: u64,
 }
 
 /// Sizes of the whole state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Totals {
-    /// Live sessions.
+    /// The number of live sessions.
     pub sessions: u64,
-    /// Names in use.
+    /// The number of names in use.
     pub locks: u64,
-    /// Holds.
+    /// The number of holds.
     pub holders: u64,
-    /// Waits.
+    /// The number of waits.
     pub waiters: u64,
-    /// Grants since the cluster began.
+    /// The number of grants since the cluster began.
     pub grants: u64,
 }

@@ -3,7 +3,7 @@
 use super::{QuotaKind, Refusal};
 use crate::limits;
 
-/// See the module. Each is a count of records.
+/// The bounds of the state, see the module. Each is a count of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Quotas {
     /// Sessions and tombstones of a namespace.
@@ -20,9 +20,9 @@ pub(crate) struct Quotas {
     pub(crate) holders_of_lock: u64,
     /// Locks that one session holds or waits for.
     pub(crate) locks_of_session: u64,
-    /// How often one hold is entered.
+    /// How many times one hold may be acquired by its owner.
     pub(crate) depth_of_hold: u64,
-    /// Free documents of a namespace; more are forgotten, not refused.
+    /// Free documents of a namespace. Beyond the bound the oldest are forgotten instead of a refusal.
     pub(crate) documents: u64,
     /// Processes of a namespace.
     pub(crate) processes: u64,
@@ -46,7 +46,7 @@ impl Default for Quotas {
 }
 
 impl Quotas {
-    /// Refuses one more where `used` of them are there.
+    /// Refuses one more record if `used` of them exist and the bound is reached.
     pub(crate) fn one_more(&self, what: QuotaKind, used: u64) -> Result<(), Refusal> {
         let limit = match what {
             QuotaKind::Sessions => self.sessions,

@@ -1,4 +1,4 @@
-//! Refusals: why something was not done, and what stands in the way.
+//! Refusals: why a command was not done, and what blocks it.
 
 use std::fmt;
 
@@ -8,164 +8,164 @@ use super::{
     Closing, DeadlockLink, EndReason, FencingToken, HolderView, Kind, LockKey, LockValue, Namespace, Reason, SessionId,
 };
 
-/// Why a command was refused. Each names what stands in the way. New variants are added at the end.
+/// Why a command was refused. Each variant names what blocks the command. New variants are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
-    /// A try met a holder or a queue, or a name that an ended hold keeps closed.
+    /// A try found a holder or a queue, or a name that an ended hold keeps closed.
     #[error("{} is {}", .lock.name, held(.holder.as_deref(), .closed.as_deref()))]
     Held {
-        /// Which lock.
+        /// The lock's full name.
         lock: LockKey,
-        /// One of the holders; `None` where only waiters stand in the way, or what is closed.
+        /// One of the holders; `None` if only waiters or an ended hold block the command.
         holder: Option<Box<HolderView>>,
-        /// What opens first, where no holder is named and something is closed.
+        /// What opens first, if no holder is named and something is closed.
         closed: Option<Box<Closing>>,
     },
-    /// The same session and owner hold it or wait for it already.
+    /// The same session and owner hold the lock or wait for it already.
     #[error("{} is already held or awaited by the same owner of session {session} (token {})", .lock.name, .token.map_or("none yet".to_owned(), |token| token.to_string()))]
     AlreadyHeld {
-        /// Which lock.
+        /// The lock's full name.
         lock: LockKey,
-        /// Whose.
+        /// The session that holds it or waits for it.
         session: SessionId,
         /// The token of that hold; `None` while it waits.
         token: Option<FencingToken>,
     },
     /// The name is in use as the other kind.
-    #[error("{} is in use as a {kind}; it becomes free for another use once nobody holds it or waits for it", .lock.name)]
+    #[error("{} is in use as a {kind}; it becomes free for another use once it has no holder and no waiter", .lock.name)]
     KindMismatch {
-        /// Which lock.
+        /// The lock's full name.
         lock: LockKey,
-        /// What it is.
+        /// The kind that it is in use as.
         kind: Kind,
     },
-    /// The caller's limit is not the semaphore's.
+    /// The caller's limit differs from the semaphore's.
     #[error("{} has a limit of {limit} permits, not {asked}", .lock.name)]
     LimitMismatch {
-        /// Which semaphore.
+        /// The semaphore's full name.
         lock: LockKey,
-        /// Its limit.
+        /// The limit of the semaphore.
         limit: u32,
-        /// The caller's.
+        /// The limit that the caller named.
         asked: u32,
     },
-    /// It would wait for ever: its wait closes a cycle of owners that wait for each other.
+    /// The wait would never end, because it closes a cycle of owners that wait for each other.
     #[error("waiting for {} would never end: {}", .cycle.first().map_or("it", |link| link.lock.name.as_str()), DeadlockLink::sentences(.cycle).join("; "))]
     Deadlock {
-        /// From the one that asked, each waits for the next, and the last for the first. Cut after 8.
+        /// Each link waits for the next, and the last for the first, which is the caller. Cut after 8 links.
         cycle: Vec<DeadlockLink>,
     },
-    /// More permits than the semaphore has, or will ever have.
+    /// The request asks for more permits than the semaphore has.
     #[error("{} permits of {} can never be granted: the limit is {limit}", .asked, .lock.name)]
     LimitExceeded {
-        /// Which semaphore.
+        /// The semaphore's full name.
         lock: LockKey,
-        /// Its limit.
+        /// The limit of the semaphore.
         limit: u32,
-        /// The caller's count.
+        /// The number of permits that the caller asked for.
         asked: u32,
     },
-    /// Nobody said how many permits there are.
-    #[error("{} has no limit yet: the first to ask must name it", .lock.name)]
+    /// The semaphore is not in use, and the request names no limit.
+    #[error("{} has no limit yet: the first request must name it", .lock.name)]
     LimitUnknown {
-        /// Which semaphore.
+        /// The semaphore's full name.
         lock: LockKey,
     },
     /// A bound of the namespace, lock or session is reached.
     #[error("{what} reached its limit of {limit}")]
     Quota {
-        /// What is full.
+        /// The bound that is reached.
         what: QuotaKind,
-        /// The bound.
+        /// The value of the bound.
         limit: u64,
     },
-    /// Nothing of the caller's is held under that name.
-    #[error("{} is not held with that proof", .lock.name)]
+    /// The caller holds nothing under that name.
+    #[error("{} is not held by this handle or token", .lock.name)]
     NotHeld {
-        /// Which lock.
+        /// The lock's full name.
         lock: LockKey,
     },
-    /// Somebody else holds it.
-    #[error("{} is held by somebody else (token {})", .lock.name, .holder.token)]
+    /// Another client holds the lock.
+    #[error("{} is held by another client (token {})", .lock.name, .holder.token)]
     HeldByOther {
-        /// Which lock.
+        /// The lock's full name.
         lock: LockKey,
-        /// Who.
+        /// The current holder.
         holder: Box<HolderView>,
     },
-    /// The session is gone; its successor is new and inherits nothing.
+    /// The session has ended. A new session of the client inherits nothing.
     #[error("session {session} has ended: {reason}{}", because(.why))]
     SessionEnded {
-        /// Which.
+        /// The session that ended.
         session: SessionId,
-        /// How; [`EndReason::Expired`] where its tombstone is gone too.
+        /// How it ended; [`EndReason::Expired`] if its tombstone is gone too.
         reason: EndReason,
-        /// What the operator said that ended it, if an operator did.
+        /// The reason of the operator that ended it, if an operator did.
         why: Option<Reason>,
     },
     /// Another instance of the client has a session with this handle.
     #[error("another instance has opened a session with this handle (session {session})")]
     AlreadyOpen {
-        /// Its public id.
+        /// The public id of that session.
         session: SessionId,
     },
-    /// A session with this handle ended a short while ago: open the next one with a new handle.
+    /// A session with this handle ended recently: open the next one with a new handle.
     #[error("a session with this handle has ended ({reason}); open a new one with a new handle")]
     Tombstoned {
-        /// How it ended.
+        /// How that session ended.
         reason: EndReason,
     },
-    /// The handle does not prove what it was shown for.
-    #[error("the handle does not belong to it")]
+    /// The handle does not prove the session or lease.
+    #[error("the handle does not belong to this session or lease")]
     WrongHandle,
-    /// An attach older than one that was applied.
+    /// The attach is older than one that was applied.
     #[error("a newer attach was applied (attempt {newest})")]
     StaleAttempt {
-        /// The newest one.
+        /// The newest attempt that was applied.
         newest: u64,
     },
-    /// The request number is below what is remembered: it is refused, never executed again.
-    #[error("request {number} is too old: only numbers from {floor} are remembered")]
+    /// The request number is below those that are remembered. The request is refused and never executed again.
+    #[error("request number {number} is too old: only numbers from {floor} are remembered")]
     TooOld {
-        /// The request's number.
+        /// The number of the request.
         number: u64,
-        /// The lowest that is remembered.
+        /// The lowest number that is remembered.
         floor: u64,
     },
     /// The number was used for another request.
-    #[error("request {number} was used before for something else")]
+    #[error("request number {number} was used before for a different request")]
     RequestReused {
-        /// The request's number.
+        /// The number of the request.
         number: u64,
     },
-    /// A value that only the machine could judge was out of bounds.
+    /// A value whose bounds only the machine knows was out of bounds.
     #[error("{field} must be {} to {}, got {}{}", short(*.low), short(*.high), short(*.value), advised(*.field, *.value, *.low, *.advice))]
     OutOfBounds {
-        /// Which field.
+        /// The field with the value.
         field: DurationField,
-        /// Smallest allowed, in milliseconds.
+        /// Smallest allowed value, in milliseconds.
         low: u64,
-        /// Largest allowed, in milliseconds.
+        /// Largest allowed value, in milliseconds.
         high: u64,
-        /// What was asked for.
+        /// The requested value, in milliseconds.
         value: u64,
-        /// What to do.
+        /// What the caller can do.
         advice: BoundAdvice,
     },
     /// A node announced another disk than the one that the cluster knows for it.
-    #[error("node {node} is known by another disk: a new disk is a new node id")]
+    #[error("node {node} is known with another disk: a new disk needs a new node id")]
     OtherDisk {
-        /// Which node.
+        /// The id of the node.
         node: u64,
     },
-    /// A voter does not support the feature level that was asked for.
+    /// A voter does not support the requested feature level.
     #[error("feature level {to} is not supported by node {node}, which {}: install the newer build there first", supported(.supports))]
     FeaturesUnsupported {
-        /// The level that was asked for.
+        /// The requested level.
         to: u32,
         /// The first voter that does not support it.
         node: u64,
-        /// The highest level that this voter supports; `None` where it has announced nothing yet.
+        /// The highest level that this voter supports; `None` if it has announced nothing yet.
         supports: Option<u32>,
     },
     /// The cluster's feature level is too low for the command; nothing reached the log.
@@ -175,64 +175,64 @@ pub enum Refusal {
     FeatureLevel {
         /// The level that the command needs.
         needed: u32,
-        /// The cluster's level.
+        /// The cluster's current level.
         active: u32,
     },
-    /// It is entered more than once: the outer runs rely on it as it is.
-    #[error("{} is entered {depth} times by its owner; release the inner ones first", .lock.name)]
+    /// The hold was acquired more than once by its owner, and the outer acquisitions rely on it as it is.
+    #[error("{} was acquired {depth} times by its owner; release the inner acquisitions first", .lock.name)]
     Entered {
-        /// Which lock.
+        /// The lock's full name.
         lock: LockKey,
-        /// How often.
+        /// How many times it was acquired.
         depth: u32,
     },
-    /// The session neither waits for the lock alone nor said that it accepts.
-    #[error("session {session} does not wait for {} and has not said that it accepts what it did not ask for", .lock.name)]
+    /// The session neither waits for this lock alone nor accepts hand-overs.
+    #[error("session {session} neither waits for {} nor accepts hand-overs that it did not ask for", .lock.name)]
     NotAccepted {
-        /// Which lock.
+        /// The lock's full name.
         lock: LockKey,
-        /// To whom it was to be handed over.
+        /// The session that was to get it.
         session: SessionId,
     },
-    /// It is no longer as the caller saw it; nothing was changed.
-    #[error("{} is no longer as it was seen", .lock.name)]
+    /// The lock is no longer as the caller saw it; nothing was changed.
+    #[error("{} has changed since the caller saw it", .lock.name)]
     Changed {
-        /// Which lock.
+        /// The lock's full name.
         lock: LockKey,
-        /// The text that is kept with it now, where that was to be changed.
+        /// The text that is kept with it now, if that was to be changed.
         value: Option<LockValue>,
     },
-    /// The cluster's members stay as they are: the change would cost the quorum, or cannot be made.
+    /// The change of the cluster's members was refused: it would cost the quorum, or cannot be made.
     #[error("the members stay as they are: {why}")]
     MembersUnfit {
-        /// What would become of it, and what to do instead.
+        /// What the change would cause, and what to do instead.
         why: String,
     },
-    /// Nothing is granted yet: the cluster was restored from a backup, and what was granted after that may still be
-    /// believed.
+    /// Nothing is granted yet: the cluster was restored from a backup, and clients may still rely on what was granted
+    /// after the backup.
     #[error("the cluster was restored from a backup and grants nothing for another {left_ms} ms")]
     Closed {
-        /// For how long, in milliseconds of log time.
+        /// How long it still grants nothing, in milliseconds of log time.
         left_ms: u64,
     },
-    /// More permits are to be given back than the hold has.
-    #[error("{asked} permits of {} cannot be given back: {held} are held", .lock.name)]
+    /// More permits are to be returned than the hold has.
+    #[error("{asked} permits of {} cannot be returned: {held} are held", .lock.name)]
     PermitsNotHeld {
-        /// Which semaphore.
+        /// The semaphore's full name.
         lock: LockKey,
-        /// So many are held.
+        /// The number of permits that are held.
         held: u32,
-        /// The caller's count.
+        /// The number of permits to return.
         asked: u32,
     },
-    /// The caller named another namespace than the one in which the session lives; nothing was changed.
-    #[error("session {session} lives in the namespace {namespace}, and the call is for {asked}")]
+    /// The caller named another namespace than the session's; nothing was changed.
+    #[error("session {session} is in namespace {namespace}, not in {asked}")]
     OtherNamespace {
-        /// Which session.
+        /// The id of the session.
         session: SessionId,
-        /// Where it lives.
+        /// The namespace of the session.
         namespace: Namespace,
-        /// The one that the caller named.
+        /// The namespace that the caller named.
         asked: Namespace,
     },
 }
@@ -264,7 +264,7 @@ impl fmt::Display for Closing {
     }
 }
 
-/// Which bound was reached. New variants are added at the end.
+/// The bound that was reached. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum QuotaKind {
     /// Sessions of a namespace.
@@ -281,7 +281,7 @@ pub enum QuotaKind {
     HoldersOfLock,
     /// Locks of one session.
     LocksOfSession,
-    /// How often one hold is entered.
+    /// How many times one hold is acquired by its owner.
     DepthOfHold,
     /// Locks of one set.
     LocksOfSet,
@@ -299,21 +299,21 @@ impl fmt::Display for QuotaKind {
             QuotaKind::WaitersOfLock => "the number of waiters for this lock",
             QuotaKind::HoldersOfLock => "the number of holders of this lock",
             QuotaKind::LocksOfSession => "the number of locks of this session",
-            QuotaKind::DepthOfHold => "the number of times that this hold is entered",
+            QuotaKind::DepthOfHold => "the number of times that this hold is acquired",
             QuotaKind::LocksOfSet => "the number of locks of this set",
             QuotaKind::Processes => "the number of processes in this namespace",
         })
     }
 }
 
-/// A duration that the machine judges by the cluster's settings. New variants are added at the end.
+/// A duration with bounds from the cluster's settings. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum DurationField {
     /// A session's TTL.
     Ttl,
     /// A session's disconnect grace.
     DisconnectGrace,
-    /// A lease.
+    /// The length of a lease.
     Lease,
     /// The time since a sessionless command was first sent.
     Age,
@@ -336,24 +336,26 @@ impl fmt::Display for DurationField {
 /// The next step for a caller whose duration was out of bounds. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum BoundAdvice {
-    /// The floor follows from the timing profile: a shorter TTL would lose sessions at every failover.
+    /// Ask for at least the lower bound. It follows from the timing profile: a shorter TTL would lose sessions at every
+    /// failover.
     RaiseToFloor,
-    /// Long work holds a session, which is renewed; the setting `ttl_max` of the cluster bounds it.
+    /// Hold a session for long work, because a session is renewed. The cluster's setting `ttl_max` is the upper bound.
     HoldASession,
-    /// It may be a late duplicate, whose first copy is no longer remembered.
+    /// Send a new request. This one may be a late duplicate, whose first copy is no longer remembered.
     AskAnew,
-    /// A restore waits for the longest TTL, and no session could be opened below the shortest.
+    /// Choose a value in bounds: a restore waits for the longest TTL, and no session could be opened below the
+    /// shortest.
     RestoresWait,
 }
 
-/// A duration in the largest unit that leaves no rest.
+/// A duration in the largest unit that divides it without a remainder.
 fn short(ms: u64) -> String {
     const UNITS: [(u64, &str); 3] = [(3_600_000, "h"), (60_000, "m"), (1_000, "s")];
     let unit = UNITS.into_iter().find(|(size, _)| ms != 0 && ms.is_multiple_of(*size));
     unit.map_or_else(|| format!("{ms}ms"), |(size, unit)| format!("{}{unit}", ms / size))
 }
 
-/// A duration without digits that matter to no reader.
+/// A duration rounded up, so that it shows no digits that matter to no reader.
 fn rounded(ms: u64) -> String {
     let unit = match ms {
         0..10_000 => 1,
@@ -363,7 +365,7 @@ fn rounded(ms: u64) -> String {
     short(ms.checked_next_multiple_of(unit).unwrap_or(ms))
 }
 
-/// The next step that fits the bound which was missed.
+/// The next step for the bound that was missed, as the end of the sentence.
 fn advised(field: DurationField, value: u64, low: u64, advice: BoundAdvice) -> &'static str {
     match (advice, field) {
         (BoundAdvice::RaiseToFloor, DurationField::DisconnectGrace) if low <= value => {
@@ -388,7 +390,7 @@ fn advised(field: DurationField, value: u64, low: u64, advice: BoundAdvice) -> &
 mod tests {
     use super::*;
 
-    /// A time that only a made-up answer names is shown, too: rounding it up must not overflow.
+    /// The largest time, which no cluster reaches, is shown: rounding it up must not overflow.
     #[test]
     fn the_longest_time_is_shown() {
         let (token, who) = (FencingToken::new(0, 7), "bob".into());
@@ -396,8 +398,8 @@ mod tests {
         assert!(closing.to_string().starts_with("kept closed by bob (token 7) for another"), "{closing}");
     }
 
-    /// What is out of bounds is shown with units, and with a next step that fits: one above the largest TTL, one below the
-    /// smallest, a lease and a disconnect grace each have another.
+    /// A value out of bounds is shown with units and with a next step that fits the bound. Above the largest TTL, below
+    /// the smallest, a lease and a disconnect grace each have a different one.
     #[test]
     fn the_next_step_fits_the_bound() {
         let text =

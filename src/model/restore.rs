@@ -1,4 +1,4 @@
-//! What makes the tokens of a restored cluster new.
+//! How a restored cluster gets tokens that were never granted before.
 
 use super::WallTime;
 use crate::limits::{COUNTER_BITS, EPOCH_MAX};
@@ -6,15 +6,15 @@ use crate::limits::{COUNTER_BITS, EPOCH_MAX};
 /// How a backup becomes the state of a new cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Restoring {
-    /// When it is restored, by the wall clock of whoever does it.
+    /// When it is restored, by the wall clock of the machine that restores it.
     pub wall: WallTime,
     /// The id of the new cluster.
     pub cluster_id: u128,
-    /// The epoch is at least this.
+    /// The lowest epoch to use.
     pub epoch_min: u16,
-    /// Grant at once. Whatever was granted after the backup was made may still be believed then.
+    /// Grants at once. Clients may then still rely on what was granted after the backup was made.
     pub at_once: bool,
-    /// The longest TTL that the cluster had after the backup was made, in milliseconds; 0 where none was set.
+    /// The longest TTL that the cluster had after the backup was made, in milliseconds; 0 if none was set.
     pub ttl_ms_max: u64,
 }
 
@@ -32,8 +32,9 @@ impl Restoring {
         stored.saturating_add(1).max(days).max(self.epoch_min).min(EPOCH_MAX)
     }
 
-    /// Where counters go on: 2^31 for each second of the day, so that restores of one backup on one day do not meet unless
-    /// a cluster grants more than 2^31 times a second; milliseconds part those within one second.
+    /// Where the counters continue: 2^31 for each second of the day, so that the tokens of two restores of one backup
+    /// on the same day differ unless a cluster grants more than 2^31 times a second. Milliseconds separate restores
+    /// within one second.
     #[must_use]
     pub fn counter(&self) -> u64 {
         let ms = self.wall.0 % MS_A_DAY;
@@ -51,8 +52,8 @@ mod tests {
         Restoring { wall: WallTime(wall), cluster_id: 7, epoch_min: 0, at_once: false, ttl_ms_max: 0 }
     }
 
-    /// The epoch is the largest of the stored one's successor, the days since 2026-01-01 and what was asked for; the
-    /// counter tells two restores of one day apart, down to a millisecond.
+    /// The epoch is the largest of: the stored one plus one, the days since 2026-01-01, and the requested one. The
+    /// counter distinguishes two restores on the same day, down to a millisecond.
     #[test]
     fn epoch_and_counter_are_new() {
         // 2026-01-02T00:00:01Z

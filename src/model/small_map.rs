@@ -8,9 +8,11 @@ use std::{fmt, option};
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// As a [`BTreeMap`], but an only entry needs no memory beside it: a tree has room for eleven from its first on.
+/// A sorted map like [`BTreeMap`] that stores a single entry inline. A tree allocates space for eleven entries with its
+/// first one.
 ///
-/// Once there were two it stays a tree until it is empty, so that a second entry that comes and goes costs no more there.
+/// Once it had two entries it stays a tree until it is empty, so that a second entry that comes and goes does not
+/// allocate each time.
 #[derive(Clone)]
 pub struct SmallMap<K, V>(Entries<K, V>);
 
@@ -18,7 +20,7 @@ pub struct SmallMap<K, V>(Entries<K, V>);
 enum Entries<K, V> {
     None,
     One(K, V),
-    /// Never empty.
+    /// A tree that is never empty.
     Many(BTreeMap<K, V>),
 }
 
@@ -26,13 +28,13 @@ type Iter<'a, K, V> = Chain<option::IntoIter<(&'a K, &'a V)>, btree_map::Iter<'a
 type IntoIter<K, V> = Chain<option::IntoIter<(K, V)>, btree_map::IntoIter<K, V>>;
 
 impl<K: Ord, V> SmallMap<K, V> {
-    /// A map without entries, and without memory of its own.
+    /// A map without entries, which has allocated no memory.
     #[must_use]
     pub const fn new() -> Self {
         Self(Entries::None)
     }
 
-    /// How many entries it has.
+    /// The number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         match &self.0 {
@@ -48,7 +50,7 @@ impl<K: Ord, V> SmallMap<K, V> {
         matches!(self.0, Entries::None)
     }
 
-    /// What stands under this key.
+    /// The value of this key.
     #[must_use]
     pub fn get(&self, key: &K) -> Option<&V> {
         match &self.0 {
@@ -58,7 +60,7 @@ impl<K: Ord, V> SmallMap<K, V> {
         }
     }
 
-    /// What stands under this key, to be changed.
+    /// The value of this key, mutably.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         match &mut self.0 {
             Entries::None => None,
@@ -67,13 +69,13 @@ impl<K: Ord, V> SmallMap<K, V> {
         }
     }
 
-    /// Whether something stands under this key.
+    /// Whether the map has this key.
     #[must_use]
     pub fn contains_key(&self, key: &K) -> bool {
         self.get(key).is_some()
     }
 
-    /// Answers what stood under the key before.
+    /// Inserts an entry and returns the value that the key had before.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         match &mut self.0 {
             Entries::Many(tree) => return tree.insert(key, value),
@@ -87,7 +89,7 @@ impl<K: Ord, V> SmallMap<K, V> {
         None
     }
 
-    /// Takes out what stands under this key.
+    /// Removes the entry of this key and returns its value.
     pub fn remove(&mut self, key: &K) -> Option<V> {
         match &mut self.0 {
             Entries::Many(tree) => {
@@ -100,7 +102,7 @@ impl<K: Ord, V> SmallMap<K, V> {
         }
     }
 
-    /// Takes out the entry with the lowest key.
+    /// Removes the entry with the lowest key and returns it.
     pub fn pop_first(&mut self) -> Option<(K, V)> {
         if let Entries::Many(tree) = &mut self.0 {
             let first = tree.pop_first();
@@ -113,7 +115,7 @@ impl<K: Ord, V> SmallMap<K, V> {
         }
     }
 
-    /// An empty tree is none.
+    /// Turns an empty tree into an empty map.
     fn tidy(&mut self) {
         if matches!(&self.0, Entries::Many(tree) if tree.is_empty()) {
             self.0 = Entries::None;
@@ -136,7 +138,7 @@ impl<K: Ord, V> SmallMap<K, V> {
         }
     }
 
-    /// All entries, by key.
+    /// All entries, in the order of their keys.
     pub fn iter(&self) -> Iter<'_, K, V> {
         match &self.0 {
             Entries::None => None.into_iter().chain(btree_map::Iter::default()),
@@ -145,7 +147,7 @@ impl<K: Ord, V> SmallMap<K, V> {
         }
     }
 
-    /// The only entry; `None` where there are none or several.
+    /// The only entry; `None` if there are none or several.
     #[must_use]
     pub fn only(&self) -> Option<(&K, &V)> {
         self.first_key_value().filter(|_| self.len() == 1)
@@ -161,7 +163,7 @@ impl<K: Ord, V> SmallMap<K, V> {
         self.iter().map(|(_, value)| value)
     }
 
-    /// All values in the order of their keys, to be changed.
+    /// All values mutably, in the order of their keys.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
         let (one, tree) = match &mut self.0 {
             Entries::None => (None, None),
@@ -194,7 +196,7 @@ impl<K: Ord, V> FromIterator<(K, V)> for SmallMap<K, V> {
     }
 }
 
-/// As a [`BTreeMap`] is written: equal entries are equal bytes.
+/// Written like a [`BTreeMap`]: equal entries give equal bytes.
 impl<K: Ord + Serialize, V: Serialize> Serialize for SmallMap<K, V> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_map(self)
@@ -203,7 +205,7 @@ impl<K: Ord + Serialize, V: Serialize> Serialize for SmallMap<K, V> {
 
 struct AtMost<const MOST: usize, K, V>(PhantomData<(K, V)>);
 
-/// For `deserialize_with`: a map that is refused where it has more than `MOST` entries.
+/// For `deserialize_with`: refuses a map of more than `MOST` entries.
 pub(super) fn at_most<'de, const MOST: usize, D, K, V>(reader: D) -> Result<SmallMap<K, V>, D::Error>
 where
     D: Deserializer<'de>,
@@ -278,7 +280,7 @@ mod tests {
     use super::SmallMap;
 
     proptest! {
-        /// What a tree would do, whatever comes and goes.
+        /// The map behaves like a tree through any sequence of insertions and removals.
         #[test]
         fn it_is_a_map(steps in vec((0_u8..4, 0_u8..4, any::<u8>()), 0..40)) {
             let (mut small, mut tree) = (SmallMap::new(), BTreeMap::new());

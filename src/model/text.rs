@@ -1,4 +1,4 @@
-//! Texts as they are read from bytes: one allocation for a text, none for an empty one or for one that is shared.
+//! Texts as they are decoded: one allocation for a text, none for an empty text or for one that is shared.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,7 +7,8 @@ use std::sync::Arc;
 use serde::Deserializer;
 use serde::de::Visitor;
 
-/// Makes something of a text without an owned copy between. It reads the same bytes as the derived way.
+/// Builds a value from a borrowed text, without an owned copy between. It reads the same bytes as the derived
+/// implementation.
 pub(super) fn read<'de, D: Deserializer<'de>, T>(reader: D, make: impl FnOnce(&str) -> T) -> Result<T, D::Error> {
     struct Text<F, T>(F, PhantomData<T>);
 
@@ -26,7 +27,8 @@ pub(super) fn read<'de, D: Deserializer<'de>, T>(reader: D, make: impl FnOnce(&s
     reader.deserialize_str(Text(make, PhantomData))
 }
 
-/// For `deserialize_with`: serde's own way makes a string first and copies it.
+/// For `deserialize_with`: decodes a text with one allocation. The implementation of serde makes a string first and
+/// copies it.
 pub(super) fn shared<'de, D: Deserializer<'de>>(reader: D) -> Result<Arc<str>, D::Error> {
     read(reader, |text| if text.is_empty() { Arc::default() } else { text.into() })
 }

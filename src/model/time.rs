@@ -4,21 +4,21 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A point of log time, in milliseconds since the cluster began. It says nothing about any wall clock.
+/// A point of log time, in milliseconds since the cluster began. It is independent of every wall clock.
 ///
 /// - It never goes back, and stands still while nothing can be committed.
-/// - Something with deadline `d` is held while `now <= d` and ended when `now > d`.
+/// - A hold or session with deadline `d` lives while `now <= d` and has ended when `now > d`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct LogTime(pub u64);
 
 impl LogTime {
-    /// This point and `ms` milliseconds more; the end of time where that would overflow.
+    /// This point plus `ms` milliseconds. Saturates at the end of time.
     #[must_use]
     pub fn after_ms(self, ms: u64) -> Self {
         Self(self.0.saturating_add(ms))
     }
 
-    /// Milliseconds from `earlier` to this point, 0 where it lies ahead.
+    /// Milliseconds from `earlier` to this point; 0 if `earlier` is later.
     #[must_use]
     pub fn ms_since(self, earlier: LogTime) -> u64 {
         self.0.saturating_sub(earlier.0)
@@ -37,6 +37,6 @@ impl fmt::Display for LogTime {
     }
 }
 
-/// The leader's wall clock at a stamp, in milliseconds since 1970. Shown to people, never decided by.
+/// The leader's wall clock at a stamp, in milliseconds since 1970. For display only; no decision depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct WallTime(pub u64);

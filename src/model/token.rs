@@ -8,21 +8,21 @@ use serde::{Deserialize, Serialize};
 use super::Invalid;
 use crate::limits::{COUNTER_BITS, EPOCH_MAX};
 
-/// Public number of one grant, larger than every earlier one of the cluster, so that a resource can refuse an
-/// older holder. It survives release, restart, failover and restore: 15 bits of cluster epoch above a 48-bit
-/// replicated grant counter, so that it fits a signed 64-bit column. The first token of a cluster is 1.
+/// Public number of one grant, larger than every earlier one of the cluster, so that a resource can refuse an older
+/// holder. It survives release, restart, failover and restore: 15 bits of cluster epoch above a 48-bit replicated grant
+/// counter, so that it fits a signed 64-bit column. The first token of a cluster is 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct FencingToken(u64);
 
-/// Public short id of a session: a replicated counter under the cluster epoch, so that no id returns after a restore.
-/// It proves nothing.
+/// Public short id of a session: a replicated counter under the cluster epoch, so that no id is used again after a
+/// restore. It proves nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SessionId(u64);
 
 macro_rules! epoch_and_counter {
     ($($name:ident $field:literal),*) => { $(
         impl $name {
-            /// From its two parts; the counter is masked to 48 bits.
+            /// A number from its two parts. The counter is masked to 48 bits.
             #[must_use]
             pub fn new(epoch: u16, counter: u64) -> Self {
                 debug_assert!(epoch <= EPOCH_MAX && counter < 1 << COUNTER_BITS);
@@ -35,7 +35,7 @@ macro_rules! epoch_and_counter {
                 self.0
             }
 
-            /// From the whole number; refuses 0 and what does not fit 63 bits.
+            /// Converts from the whole number. Refuses 0 and numbers that do not fit 63 bits.
             pub fn from_u64(number: u64) -> Result<Self, Invalid> {
                 if number == 0 || number >> 63 != 0 {
                     return Err(Invalid::new($field, "1 to 9223372036854775807", number));
@@ -43,13 +43,13 @@ macro_rules! epoch_and_counter {
                 Ok(Self(number))
             }
 
-            /// The cluster epoch.
+            /// The cluster epoch of the number.
             #[must_use]
             pub fn epoch(self) -> u16 {
                 (self.0 >> COUNTER_BITS) as u16
             }
 
-            /// The counter under the epoch.
+            /// The counter below the epoch.
             #[must_use]
             pub fn counter(self) -> u64 {
                 self.0 & ((1 << COUNTER_BITS) - 1)
@@ -77,7 +77,7 @@ impl FencingToken {
     /// The smallest token that is larger.
     #[must_use]
     pub fn following(self) -> Self {
-        // The largest token of the largest epoch is its own successor: no counter comes so far.
+        // The largest token of the largest epoch is its own successor. No counter reaches it.
         Self((self.0 + 1).min(i64::MAX as u64))
     }
 }

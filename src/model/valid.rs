@@ -1,4 +1,4 @@
-//! Which tokens of a lock are valid: what a resource keeps, to check tokens without asking.
+//! The valid tokens of a lock: what a resource keeps, so that it can check tokens without a request.
 
 use std::collections::BTreeSet;
 
@@ -8,15 +8,15 @@ use super::{Event, EventKind, FencingToken, LockKey, Position};
 
 /// The valid tokens of one lock, as of a position.
 ///
-/// - A token that was stale once is stale for ever, so what is called stale here is stale.
-/// - A token that is valid here may have become stale since: nobody who only listens can know better.
+/// - A token that was stale once stays stale, so a verdict of stale is final.
+/// - A token that is valid here may have become stale since. A resource that only follows events cannot exclude this.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ValidTokens {
-    /// Which lock.
+    /// The lock's full name.
     pub lock: LockKey,
-    /// Up to where the log was seen.
+    /// The position up to which the log was seen.
     pub seen: Position,
-    /// Those of the present holders: one at most for an exclusive hold, several for shared ones and permits.
+    /// Tokens of the current holders: at most one for an exclusive hold, several for shared holds and permits.
     pub tokens: BTreeSet<FencingToken>,
     /// Lower than every token that is granted later.
     pub next: FencingToken,
@@ -25,31 +25,31 @@ pub struct ValidTokens {
 /// How the valid tokens changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenChange {
-    /// Stale from now on.
+    /// The token that is stale from now on.
     pub ended: Option<FencingToken>,
-    /// Valid from now on.
+    /// The token that is valid from now on.
     pub granted: Option<FencingToken>,
 }
 
-/// What is known of a token without asking.
+/// What is known of a token without a request to the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TokenVerdict {
-    /// Its hold has ended, or it was never one of this lock. Certain, now and for ever.
+    /// Its hold has ended, or it was never a token of this lock. This verdict is final.
     Stale,
-    /// It was a holder's at the position that was seen.
+    /// It belonged to a holder at the position that was seen.
     Valid,
-    /// It is newer than everything that was seen: ask, or wait until more was seen.
+    /// It is newer than everything that was seen. Ask the cluster, or wait until more was seen.
     Ahead,
 }
 
 impl ValidTokens {
-    /// Below this every token is stale: the oldest valid one, or the next where nobody holds the lock.
+    /// Every token below this one is stale: the oldest valid token, or the next one if the lock is free.
     #[must_use]
     pub fn floor(&self) -> FencingToken {
         self.tokens.first().copied().unwrap_or(self.next)
     }
 
-    /// What is known of this token.
+    /// The verdict on this token.
     #[must_use]
     pub fn judge(&self, token: FencingToken) -> TokenVerdict {
         if self.tokens.contains(&token) {
@@ -61,7 +61,7 @@ impl ValidTokens {
         }
     }
 
-    /// Takes up what happened; answers what that changed, if anything. What was seen already changes nothing.
+    /// Applies an event and returns how it changed the tokens. An event that was applied before changes nothing.
     pub fn follow(&mut self, event: &Event) -> Option<TokenChange> {
         if event.position <= self.seen {
             return None;
@@ -80,7 +80,7 @@ impl ValidTokens {
     }
 }
 
-/// The token that ended, and the one that was granted.
+/// The token that ended, and the token that was granted.
 fn changes(event: &Event) -> (Option<FencingToken>, Option<FencingToken>) {
     let token = event.subject.token();
     match &event.kind {

@@ -1,4 +1,4 @@
-//! Whether a state is what its records say.
+//! Checks a state against its own records.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,15 @@ use super::{Holder, Indexes, Session, State};
 use crate::model::Claim;
 
 impl State {
-    /// Says which of these is broken, if any.
+    /// Describes the first of these invariants that does not hold, if any.
     ///
-    /// - Everything derived is as the records say.
+    /// - Everything derived equals what the records give.
     /// - A free lock has no record.
-    /// - No number of a session is live and finished, and no take is.
-    /// - A document is a take of its `ts` without an end of its own; what is held has no free document.
-    /// - What a node announced stands under its own id.
-    /// - Tokens and place numbers in use are not above their counters.
-    /// - History is within its bounds, and counted as it is.
+    /// - No request number of a session is both active and finished, and no take is.
+    /// - A document is a take of its `ts` without a lease. A lock that is held has no free document.
+    /// - A node's announcement is stored under its own id.
+    /// - Tokens and sequence numbers in use are not above their counters.
+    /// - History is within its bounds, and its size is counted correctly.
     pub(crate) fn check(&self) -> Result<(), String> {
         self.check_derived()?;
         for (key, lock) in &self.locks {
@@ -28,7 +28,7 @@ impl State {
                 return Err(format!("{key:?}: token {newest} or place {last} is above its counter"));
             }
             if lock.holders.values().any(|holder| is_wrong_document(holder)) {
-                return Err(format!("{key:?}: a document that is another claim's, or has an end of its own"));
+                return Err(format!("{key:?}: a document of another claim, or with its own deadline"));
             }
             if !lock.holders.is_empty() && self.documents.contains_key(key) {
                 return Err(format!("{key:?} is held, and has a free document"));

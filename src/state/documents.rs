@@ -1,4 +1,4 @@
-//! Documents, free or held; signs of life of processes; and where documents are found by `ts` and by process.
+//! Documents, free or held; signs of life of processes; and the index that finds documents by `ts` and by process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,76 +8,76 @@ use serde::{Deserialize, Serialize};
 use super::{Change, Holder};
 use crate::model::{DocumentId, FencingToken, LockKey, LockName, LogTime, Metadata, Namespace, ProcessId, WallTime};
 
-/// What a document has besides the fields of every hold.
+/// The fields of a document besides those of every hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DocumentMark {
-    /// Its `ts`; the claim is the take of that name.
+    /// Its `ts`; the claim is the take with that id.
     pub ts: DocumentId,
-    /// Its election term.
+    /// The election term in which it was made.
     pub term: Option<u64>,
     /// Not confirmed yet. Always false in a free document.
     pub prepared: bool,
 }
 
-/// The document of a lock that nobody holds.
+/// The document of a lock without a holder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FreeDocument {
-    /// `ts` and term.
+    /// The document's `ts` and term.
     pub mark: DocumentMark,
-    /// What its last holder said of itself.
+    /// What its last holder stated about itself.
     pub metadata: Arc<Metadata>,
-    /// When that came to hold it, by the leader's wall clock.
+    /// When the last holder was granted the lock, by the leader's wall clock.
     pub when: WallTime,
-    /// Under which token.
+    /// The token of the last grant.
     pub token: FencingToken,
 }
 
 /// A process that gave signs of life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ProcessRecord {
-    /// The last one, by the leader's wall clock.
+    /// The last sign of life, by the leader's wall clock.
     pub ping: WallTime,
-    /// Forgotten when log time passes this, unless it has locks.
+    /// Forgotten when log time passes this, unless it holds locks.
     pub forget_after: LogTime,
 }
 
-/// What is left of a command that freed many documents.
+/// The remaining work of a command that frees many documents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unlocking {
-    /// Where it frees documents.
+    /// The namespace of the documents.
     pub namespace: Namespace,
     /// Which documents it frees.
     pub which: WhichHeld,
-    /// Documents with newer tokens came after the command, and stay.
+    /// The newest token when the command was executed. Documents with newer tokens stay.
     pub newest: FencingToken,
     /// When the command was executed.
     pub since: LogTime,
-    /// All names before this one were gone through.
+    /// The next name to look at. All names before it are done.
     pub next: LockName,
 }
 
 /// Held documents that are freed together. New variants are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WhichHeld {
-    /// All of one process, or those of one election term and before.
+    /// All of one process, or those of this election term and earlier ones.
     Process(ProcessId, Option<u64>),
-    /// All with this `ts`.
+    /// All documents with this `ts`.
     Stamp(DocumentId),
 }
 
-/// Where documents are found; derived.
+/// Finds documents by `ts`, process and age. Derived.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct DocumentIndex {
     /// Names by the `ts` of their documents, free or held.
     by_stamp: BTreeSet<(Namespace, DocumentId, LockName)>,
-    /// Held documents by process.
+    /// Held documents by their process.
     by_process: BTreeMap<(Namespace, Arc<str>), BTreeMap<LockName, FencingToken>>,
     /// Free documents of a namespace by their last grant.
     by_age: BTreeMap<Namespace, BTreeMap<FencingToken, LockName>>,
 }
 
 impl DocumentIndex {
-    /// Names whose documents have this `ts`, from one on.
+    /// Names whose documents have this `ts`, beginning at a name.
     pub(crate) fn stamped<'a>(
         &'a self,
         namespace: &Namespace,
@@ -89,12 +89,12 @@ impl DocumentIndex {
         first.take_while(move |(of, stamp, _)| *of == namespace && *stamp == ts).map(|(_, _, name)| name)
     }
 
-    /// What a process holds as documents; `None` where it is nothing.
+    /// The documents that a process holds; `None` if it holds none.
     pub(crate) fn held_by(&self, namespace: &Namespace, process: &str) -> Option<&BTreeMap<LockName, FencingToken>> {
         self.by_process.get(&(namespace.clone(), process.into()))
     }
 
-    /// The oldest free document where there are more than so many.
+    /// The oldest free document if there are more than `bound`.
     pub(crate) fn oldest_beyond(&self, namespace: &Namespace, bound: u64) -> Option<LockKey> {
         let ages = self.by_age.get(namespace).filter(|ages| bound < ages.len() as u64)?;
         let (_, name) = ages.first_key_value()?;

@@ -1,4 +1,4 @@
-//! What there is once in a whole state.
+//! Values that exist once in a state.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,28 +20,30 @@ pub struct Globals {
     pub tokens: u64,
     /// Counter of the newest session.
     pub sessions: u64,
-    /// Newest place number handed out in any queue.
+    /// Newest sequence number that was given out in any queue.
     pub sequences: u64,
-    /// Every build that may run supports this level: commands above it are not proposed. 0 where it was never raised.
+    /// The level that every build in the cluster supports. Commands above it are not proposed. 0 if it was never
+    /// raised.
     pub feature_level: u32,
-    /// Agreed on by the cluster's first leader.
+    /// The settings that the cluster's first leader proposed.
     pub settings: Option<ClusterSettings>,
-    /// Fixed by the cluster's first leader, or by the restore that founded the cluster. It never changes.
+    /// Set by the cluster's first leader, or by the restore that founded the cluster. It never changes.
     pub cluster_id: Option<u128>,
-    /// Longest TTL and lease as an operator set it; `None` where it is the settings' own.
+    /// Longest TTL and lease as an operator set it, in milliseconds; `None` if the value of the settings applies.
     pub ttl_ms_max: Option<u64>,
-    /// The largest that this ever was: grants of that time may still be believed after a restore.
+    /// The largest value that the longest TTL ever had, in milliseconds. After a restore, clients may still rely on
+    /// grants of that length.
     pub ttl_ms_max_ever: u64,
     /// The newest record of a namespace whose whole history was forgotten.
     pub history_floor: Position,
-    /// Nothing is granted while log time is at most this: the state was restored from a backup.
+    /// Nothing is granted while log time is at most this, because the state was restored from a backup.
     pub closed_until: Option<LogTime>,
-    /// Real time without a leader that the log has told of, in milliseconds: it is no log time.
+    /// Real time without a leader according to the log, in milliseconds. It is not part of log time.
     pub leaderless_ms: u64,
-    /// Where the newest event stands.
+    /// The position of the newest event.
     pub newest_event: Position,
-    /// Commands that freed more documents than one command may go through, oldest first.
+    /// Commands that free more documents than one command may look at, oldest first.
     pub unlocking: Vec<Unlocking>,
-    /// Once `closed_until` has passed: the first lock whose queue was not looked at yet.
+    /// The first lock whose queue was not looked at since `closed_until` passed.
     pub opening: Option<LockKey>,
 }

@@ -11,20 +11,20 @@ use crate::model::{
     Principal, RequestId, WallTime,
 };
 
-/// What was asked for: the same while the request waits and while it holds.
+/// A request for one lock: the same while it waits and while it holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
-    /// A session's request, or a take.
+    /// The session's request, or the take.
     pub claim: Claim,
-    /// The line of execution, if named.
+    /// The line of execution, if the request named one.
     pub owner: Option<Owner>,
-    /// How the lock is wanted, or held.
+    /// How the lock is to be held, or is held.
     pub mode: Mode,
-    /// Who the cluster says that the caller is.
+    /// The caller's identity, as the cluster checked it.
     pub principal: Principal,
-    /// What the caller says of itself.
+    /// What the caller states about itself.
     pub metadata: Arc<Metadata>,
-    /// Tells a repeated request from another one with the same number.
+    /// Distinguishes a repetition of the request from another request with the same number.
     pub fingerprint: u64,
     /// Choices that few requests make.
     pub extras: Option<Box<Extras>>,
@@ -33,22 +33,22 @@ pub struct Request {
 /// A holder of a lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// What was granted. An upgrade changes its mode; when the first of several requests gives the hold back, the next one takes
-    /// its place.
+    /// The request that was granted. An upgrade changes its mode. If the owner acquired the hold several times and
+    /// releases the first acquisition, the next one takes its place.
     pub request: Request,
-    /// Since when.
+    /// Log time of the grant.
     pub since: LogTime,
-    /// The same by the leader's wall clock, for people.
+    /// The leader's wall clock at the grant, for display only.
     pub when: WallTime,
-    /// How long it waited before, in milliseconds.
+    /// How long the request waited before, in milliseconds.
     pub waited_ms: u64,
-    /// An end of its own: always for a take, where asked for otherwise.
+    /// A deadline besides the session's: always for a take, otherwise if the request asked for one.
     pub lease: Option<Lease>,
-    /// What few holds have.
+    /// Properties that few holds have.
     pub extras: Option<Box<HolderExtras>>,
 }
 
-/// An end of a hold besides its session's.
+/// A deadline of a hold besides its session's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
     /// The secret that proves it, for a take.
@@ -59,46 +59,46 @@ pub struct Lease {
     pub attempt: u64,
 }
 
-/// What few holds have; left out where nothing of it is there.
+/// Properties that few holds have. Left out if none of them is set.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct HolderExtras {
-    /// Requests of the same owner that entered the hold again, oldest first; each needs its release.
+    /// Requests by which the owner acquired the hold again, oldest first. Each needs its own release.
     pub reentries: Vec<HoldEntry>,
     /// The request that made it exclusive.
     pub upgrade: Option<HoldEntry>,
-    /// Its request asked for other locks together with this one.
+    /// Whether its request asked for other locks together with this one.
     pub set: bool,
-    /// It was taken as a document.
+    /// The fields of the document, if it was taken as one.
     pub document: Option<DocumentMark>,
-    /// What it has stays closed while log time is at most this, however it ends (at least).
+    /// What it holds stays closed while log time is at most this, however it ends (at-least).
     pub closed_until: Option<LogTime>,
-    /// Held while log time is at most this, whatever is renewed (at most).
+    /// Held while log time is at most this, even if it is renewed (at-most).
     pub ends: Option<LogTime>,
-    /// It is cached, and its session is to give it back after the use that is under way.
+    /// Whether it is cached, and its session is to release it after the current use.
     pub recalled: bool,
 }
 
 /// A request by which the owner acquired its hold again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoldEntry {
-    /// Its number.
+    /// The number of the request.
     pub number: u64,
-    /// As in [`Request`].
+    /// As in [`Request::fingerprint`].
     pub fingerprint: u64,
 }
 
-/// A hold that has ended, for as long as it keeps the name closed; or the permits that it gave back before its end.
+/// A hold that has ended and still keeps the name closed, or the permits that it returned before its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delayed {
-    /// As it was, without its lease and the requests that entered it again. Its mode is what is closed.
+    /// The hold without its lease and reentries. Its mode is what stays closed.
     pub holder: Holder,
     /// Closed while log time is at most this.
     pub until: LogTime,
-    /// What of it was lost, and may be resumed; `None` where nothing was.
+    /// The part that was lost and may be resumed; `None` if no part was lost.
     pub lost: Option<LostHold>,
 }
 
-/// What may be taken up again after an involuntary end.
+/// The part of a hold that may be resumed after an involuntary end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LostHold {
     /// How it was held.
@@ -108,19 +108,19 @@ pub struct LostHold {
 }
 
 impl Request {
-    /// Its choices, made or not.
+    /// The choices of the request; the defaults if it makes none.
     pub(crate) fn choices(&self) -> &Extras {
         self.extras.as_deref().unwrap_or(Extras::PLAIN)
     }
 }
 
 impl Holder {
-    /// Holds from now on, without having waited, and without what its request chose about its end.
+    /// A hold that begins now, without a wait and without the deadlines that its request chose.
     pub(crate) fn new(request: Request, globals: &Globals) -> Self {
         Self { request, since: globals.now, when: globals.wall, waited_ms: 0, lease: None, extras: None }
     }
 
-    /// Begins to count what its request chose about its end.
+    /// Starts the deadlines that its request chose.
     fn count_from(&mut self, now: LogTime) {
         let Extras { at_least_ms, at_most_ms, .. } = self.request.choices();
         let after = |ms: &Option<u64>, max: u64| ms.map(|ms| now.after_ms(ms.min(max)));
@@ -132,7 +132,7 @@ impl Holder {
         }
     }
 
-    /// The hold that this waiter gets now.
+    /// The hold of a waiter that is granted now.
     pub(crate) fn from_waiter(waiter: Waiter, globals: &Globals) -> Self {
         let Waiter { request, since, deadline: _, lease, purpose, tries: _ } = waiter;
         let mut holder = Self::new(request, globals);
@@ -146,7 +146,7 @@ impl Holder {
         holder
     }
 
-    /// How often its owner has entered it.
+    /// How many times its owner has acquired it.
     pub(crate) fn depth(&self) -> usize {
         1 + self.extras.as_ref().map_or(0, |extras| extras.reentries.len())
     }
@@ -156,7 +156,7 @@ impl Holder {
         self.extras.as_ref().is_some_and(|extras| extras.set)
     }
 
-    /// The numbers of a session's requests that hold it, first to last, with their fingerprints.
+    /// The numbers of the session's requests that hold it, first to last, with their fingerprints.
     pub(crate) fn entries(&self) -> impl Iterator<Item = HoldEntry> + '_ {
         let first = self.request.claim.request();
         let first = first.map(|first| HoldEntry { number: first.number, fingerprint: self.request.fingerprint });
@@ -174,29 +174,29 @@ impl Holder {
         std::iter::once(first).chain(later)
     }
 
-    /// The grant as its request is told it.
+    /// The grant as the answer to its request contains it.
     pub(crate) fn grant(&self, token: FencingToken, number: u64) -> Grant {
         let first = self.request.claim.request().is_some_and(|first| first.number == number);
         let waited_ms = if first { self.waited_ms } else { 0 };
         Grant { token, deadline: self.leased_until(), ends: self.ends(), waited_ms }
     }
 
-    /// The end of its lease, which renewals move.
+    /// The deadline of its lease, which renewals move.
     pub(crate) fn leased_until(&self) -> Option<LogTime> {
         self.lease.as_ref().map(|lease| lease.deadline)
     }
 
-    /// The end that its request chose, which nothing moves.
+    /// The deadline that its request chose, which nothing moves.
     pub(crate) fn ends(&self) -> Option<LogTime> {
         self.extras.as_ref().and_then(|extras| extras.ends)
     }
 
-    /// Until when it keeps closed what it has, however it ends.
+    /// Until when it keeps closed what it holds, however it ends.
     pub(crate) fn closed_until(&self) -> Option<LogTime> {
         self.extras.as_ref().and_then(|extras| extras.closed_until)
     }
 
-    /// Its ends besides its session's.
+    /// Its deadlines besides its session's.
     pub(crate) fn own_ends(&self, key: &LockKey, token: FencingToken) -> impl Iterator<Item = (LogTime, DeadlineOf)> {
         let lease = self.leased_until().map(|end| (end, DeadlineOf::Lease(key.clone(), token)));
         let ends = self.ends().map(|end| (end, DeadlineOf::AtMost(key.clone(), token)));
@@ -208,33 +208,33 @@ impl Holder {
         self.request.choices().cached
     }
 
-    /// Whether its session is to give it back.
+    /// Whether its session is to release it.
     pub(crate) fn is_recalled(&self) -> bool {
         self.extras.as_ref().is_some_and(|extras| extras.recalled)
     }
 
-    /// What it has of a document, where it was taken as one.
+    /// The fields of its document, if it was taken as one.
     pub(crate) fn document(&self) -> Option<DocumentMark> {
         self.extras.as_ref().and_then(|extras| extras.document)
     }
 
-    /// The secret of a take, of a document's as well.
+    /// The secret of a take, also of a document's.
     pub(crate) fn take_handle(&self) -> Option<Handle> {
         let leased = self.lease.as_ref().and_then(|lease| lease.handle.clone());
         leased.or_else(|| self.document().map(|mark| mark.ts.handle()))
     }
 
-    /// Whether it ends although its session lives and it is not given back.
+    /// Whether it has a deadline besides its session's.
     pub(crate) fn ends_by_itself(&self) -> bool {
         self.lease.is_some() || self.ends().is_some()
     }
 
-    /// When it ends unless renewed, by an end of its own or its session's.
+    /// When it ends unless it is renewed, by its own deadline or its session's.
     pub(crate) fn deadline(&self, session_deadline: Option<LogTime>) -> Option<LogTime> {
         self.leased_until().into_iter().chain(self.ends()).chain(session_deadline).min()
     }
 
-    /// Keeps this text with the hold. Whether the hold had another one before.
+    /// Keeps this text with the hold. Returns whether the hold had a text before.
     pub(crate) fn set_value(&mut self, value: Option<&LockValue>) -> bool {
         let differs = self.request.choices().value.as_ref() != value;
         if differs {
@@ -243,19 +243,19 @@ impl Holder {
         differs
     }
 
-    /// What has to be there before it can be changed.
+    /// The extras, created if they are missing, so that they can be changed.
     pub(crate) fn extras_mut(&mut self) -> &mut HolderExtras {
         self.extras.get_or_insert_default()
     }
 
-    /// Leaves out extras that have become empty, so that equal holds are equal bytes.
+    /// Removes extras that have become empty, so that equal holds have equal bytes.
     pub(crate) fn tidy_extras(&mut self) {
         if self.extras.as_deref().is_some_and(|extras| *extras == HolderExtras::default()) {
             self.extras = None;
         }
     }
 
-    /// What others may know of it; `session_deadline` is its session's, where it has one.
+    /// What other clients may know of it. `session_deadline` is the deadline of its session, if it has one.
     pub(crate) fn view(&self, token: FencingToken, session_deadline: Option<LogTime>) -> HolderView {
         HolderView {
             session: self.request.claim.session(),

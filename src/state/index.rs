@@ -1,31 +1,31 @@
-//! Everything that is derived from the records, over all locks and sessions. What comes or goes changes the indexes in one way,
-//! whether a command brought it or a machine is made of its records.
+//! Everything that is derived from the records, over all locks and sessions. One function changes the indexes when a
+//! record is added or removed, both while commands are applied and while a state is loaded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Delayed, DocumentIndex, Holder, Owners, SessionRecord, State, Tombstone, Waiter};
 use crate::model::{FencingToken, Handle, LeaseRequestId, LockKey, LogTime, Namespace, ProcessId, SessionId, Totals};
 
-/// What is found without a walk over all records.
+/// Indexes that make a walk over all records unnecessary.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Indexes {
-    /// Everything with an end, in order.
+    /// Everything with a deadline, in order.
     pub(crate) deadlines: BTreeSet<(LogTime, DeadlineOf)>,
-    /// Sessions and tombstones by their secret.
+    /// Sessions and tombstones by their handle.
     pub(crate) handles: BTreeMap<(Namespace, Handle), SessionId>,
     /// How much of its quotas each namespace uses.
     pub(crate) usage: BTreeMap<Namespace, Usage>,
-    /// Sizes of the whole state, without the grants.
+    /// Sizes of the whole state, without the number of grants.
     pub(crate) totals: Totals,
     /// Locks for which a set waits.
     pub(crate) set_locks: BTreeSet<LockKey>,
-    /// Sessions with several requests that wait or hold: only they may pass waiting sets.
+    /// Sessions with several requests that wait or hold. Only they may overtake waiting sets.
     pub(crate) sessions_with_several: BTreeSet<(Namespace, SessionId)>,
     /// Named owners by what they hold and wait for.
     pub(crate) owners: Owners,
-    /// Recalled holds, by their session.
+    /// Recalled holds by their session.
     pub(crate) recalled: BTreeMap<SessionId, BTreeSet<FencingToken>>,
-    /// Where documents are found.
+    /// The index that finds documents.
     pub(crate) documents: DocumentIndex,
 }
 
@@ -34,9 +34,9 @@ pub(crate) struct Indexes {
 pub(crate) enum DeadlineOf {
     /// A session, with everything that it holds or waits for.
     Session(SessionId),
-    /// A token lease.
+    /// The lease of a take.
     Lease(LockKey, FencingToken),
-    /// A waiter's patience.
+    /// The patience of a waiter.
     Wait(LockKey, u64),
     /// The time for which an ended hold keeps its name closed.
     Delay(LockKey, FencingToken),
@@ -48,13 +48,13 @@ pub(crate) enum DeadlineOf {
     Process(Namespace, ProcessId),
     /// The time without grants after a restore.
     Opening,
-    /// Documents that a command freed and did not go through.
+    /// The next part of a command that frees many documents.
     Unlocking,
     /// The longest time that a hold asked for.
     AtMost(LockKey, FencingToken),
 }
 
-/// How much of a namespace's quotas is used.
+/// How much of its quotas a namespace uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Usage {
     /// Live sessions and tombstones.
@@ -63,7 +63,7 @@ pub(crate) struct Usage {
     pub(crate) locks: u64,
     /// Takes that wait or hold, and remembered ones.
     pub(crate) takes: u64,
-    /// Waiters.
+    /// Requests that wait.
     pub(crate) waiters: u64,
     /// Processes that gave signs of life.
     pub(crate) processes: u64,
@@ -72,9 +72,9 @@ pub(crate) struct Usage {
 /// How an index changes.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Change {
-    /// What it lists is new.
+    /// The item was added.
     Came,
-    /// What it lists has ended.
+    /// The item was removed.
     Went,
 }
 
@@ -95,7 +95,7 @@ impl Change {
 }
 
 impl Indexes {
-    /// The indexes as the records say that they should be.
+    /// The indexes that the records of this state give.
     pub(super) fn of(state: &State) -> Self {
         let mut index = Self::default();
         for (id, session) in &state.sessions {
@@ -133,7 +133,7 @@ impl Indexes {
         index
     }
 
-    /// Moves an end; `None` on either side is no end.
+    /// Moves a deadline; `None` on either side means that there is none.
     pub(crate) fn move_deadline(&mut self, from: Option<LogTime>, to: Option<LogTime>, due: DeadlineOf) {
         if let Some(from) = from {
             self.deadlines.remove(&(from, due.clone()));
@@ -143,7 +143,7 @@ impl Indexes {
         }
     }
 
-    /// Counts one thing more or less of a namespace's quotas. A namespace that uses nothing any more is forgotten.
+    /// Counts one item more or less of a namespace's quotas. A namespace that uses nothing any more is forgotten.
     pub(crate) fn count(&mut self, namespace: &Namespace, of: fn(&mut Usage) -> &mut u64, change: Change) {
         if change == Change::Came {
             return change.count(of(self.usage.entry(namespace.clone()).or_default()));
@@ -155,7 +155,7 @@ impl Indexes {
         }
     }
 
-    /// A live session, besides its claims.
+    /// Adds or removes a live session, without its claims.
     pub(super) fn change_session(&mut self, id: SessionId, session: &SessionRecord, change: Change) {
         change.put(&mut self.deadlines, (session.deadline, DeadlineOf::Session(id)));
         self.change_handle(&session.namespace, &session.handle, id, change);
@@ -192,7 +192,7 @@ impl Indexes {
         change.count(&mut self.totals.holders);
     }
 
-    /// A hold is recalled, or no longer.
+    /// Adds or removes a recalled hold.
     pub(crate) fn change_recalled(&mut self, session: Option<SessionId>, token: FencingToken, change: Change) {
         let Some(session) = session else { return };
         let tokens = self.recalled.entry(session).or_default();

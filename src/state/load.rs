@@ -1,4 +1,4 @@
-//! A state from its records: what they say, and everything that is derived from them.
+//! Builds a state from its records, with everything that is derived from them.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use crate::faults::{self, Fault};
 use crate::history::History;
 use crate::model::{Claim, Kind, LeaseRequestId, LockKey, LogTime, SessionId};
 
-/// Records that do not make a machine; the text names the record.
+/// The records contradict each other; the text names the record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the records do not make a state: {0}")]
 pub struct CorruptRecords(pub String);
 
 impl State {
-    /// The state that these records describe, in whatever order they come. Everything derived is built from
-    /// them; nothing is dirty. Refuses records that contradict each other.
+    /// The state that these records describe, in any order. Everything derived is built from them, and no record is
+    /// dirty. Refuses records that contradict each other.
     pub fn from_records(records: impl IntoIterator<Item = (RecordKey, Record)>) -> Result<Self, CorruptRecords> {
         let mut state = Self::default();
         let mut limits = Vec::new();
@@ -101,7 +101,7 @@ impl State {
     }
 }
 
-/// Builds what locks and sessions have of the claims, and of each other.
+/// Builds the parts of locks and sessions that are derived from claims.
 pub(super) fn derive_claims(
     locks: &mut BTreeMap<LockKey, Box<Lock>>,
     sessions: &mut BTreeMap<SessionId, Box<Session>>,

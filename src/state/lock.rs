@@ -1,25 +1,25 @@
-//! One lock in use, and what can be read off its holders.
+//! One lock in use, and what follows from its holders.
 
 use std::collections::BTreeMap;
 
 use super::{ClaimState, Delayed, Holder, Purpose, Waiter, Waiters};
 use crate::model::{Claim, FencingToken, Handle, Kind, LeaseRequestId, Mode, SmallMap};
 
-/// One lock in use. A lock that nobody holds or waits for has no record at all.
+/// One lock in use. A lock without a holder and a waiter has no record at all.
 ///
 /// - An exclusive holder is the only holder; shared holders hold together; permits in use never exceed the limit.
-/// - The head of the queue can't be granted, or it would have been.
+/// - The head of the queue cannot be granted; otherwise it would have been.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Lock {
     /// Fixed by the first acquire of the free name.
     pub kind: Kind,
-    /// A semaphore's permits.
+    /// The number of permits of a semaphore.
     pub limit: Option<u32>,
-    /// The limit was set from outside and stays. Any other is forgotten with the last user.
+    /// Whether the limit was set from outside and stays. Any other limit is forgotten with the last user.
     pub limit_kept: bool,
-    /// In the order of their grants. Boxed, because a tree's node has room for eleven.
+    /// In the order of their grants. Boxed, because a tree's node has space for eleven.
     pub holders: SmallMap<FencingToken, Box<Holder>>,
-    /// By place number: first come, first served.
+    /// By sequence number, in the order of arrival.
     pub queue: Waiters,
     /// Ended holds that keep the name closed, or their permits reserved.
     pub delays: BTreeMap<FencingToken, Delayed>,
@@ -29,12 +29,12 @@ pub(crate) struct Lock {
     pub permits_reserved: u64,
     /// Takes that hold or wait; derived from holders and queue.
     pub leases: SmallMap<LeaseRequestId, ClaimState>,
-    /// Those takes by their secrets; derived.
+    /// The takes by their handles; derived.
     pub handles: SmallMap<Handle, LeaseRequestId>,
 }
 
 impl Lock {
-    /// A lock that nobody holds yet.
+    /// A lock without holders.
     pub(crate) fn new(kind: Kind, limit: Option<u32>) -> Self {
         let (holders, queue, delays) = (SmallMap::new(), Waiters::default(), BTreeMap::new());
         let (leases, handles, limit_kept) = (SmallMap::new(), SmallMap::new(), false);
@@ -55,24 +55,25 @@ impl Lock {
         }
     }
 
-    /// Whether a wait for it returns: it has no holder, so that no permit of a semaphore is out, and nothing keeps it closed.
-    /// Waiters do not count: a lock that passes from its holder to the next waiter has a holder after every entry.
+    /// Whether a wait for it returns: it has no holder, so that no permit of a semaphore is in use, and nothing keeps
+    /// it closed. Waiters do not count: a lock that passes from its holder to the next waiter has a holder after every
+    /// entry.
     pub(crate) fn is_free_for_wait(&self) -> bool {
         self.holders.is_empty() && self.delays.is_empty()
     }
 
-    /// Whether it needs no record: a wait for it returns, its queue is empty, and its limit is no setting.
+    /// Whether it needs no record: a wait for it returns, its queue is empty, and its limit is not set from outside.
     pub(crate) fn is_free(&self) -> bool {
         self.is_free_for_wait() && self.queue.is_empty() && !self.limit_kept
     }
 
-    /// How many holds it has, with those that have ended and keep something closed: a limit of permits alone would not bound
+    /// The number of its holds, and of ended holds that keep something closed. A limit of permits alone would not bound
     /// them.
     pub(crate) fn kept(&self) -> u64 {
         (self.holders.len() + self.delays.len()) as u64
     }
 
-    /// Whether this mode can be held beside the present holders.
+    /// Whether this mode can be held together with the current holders.
     pub(crate) fn admits(&self, mode: Mode) -> bool {
         match mode {
             Mode::Exclusive => self.holders.is_empty() && self.delays.is_empty(),
@@ -87,7 +88,7 @@ impl Lock {
         }
     }
 
-    /// Whether nobody can be granted anything, in no mode: it is held by one alone, or has no permit left.
+    /// Whether it can be granted in no mode: it has an exclusive holder, or no permit left.
     pub(crate) fn admits_nobody(&self) -> bool {
         match self.kind {
             Kind::Lock => self.holders.values().next().is_some_and(|holder| holder.request.mode == Mode::Exclusive),
@@ -95,13 +96,13 @@ impl Lock {
         }
     }
 
-    /// Whether a set waits here, other than one that stands at this number.
+    /// Whether a set waits here, other than the one with this number.
     pub(crate) fn has_sets_beside(&self, sequence: u64) -> bool {
         let own = self.queue.get(&sequence).is_some_and(|waiter| waiter.purpose == Purpose::Set);
         usize::from(own) < self.queue.sets()
     }
 
-    /// Whether this mode could be held if that one hold were not there.
+    /// Whether this mode could be held without that one hold.
     pub(crate) fn admits_instead(&self, of: FencingToken, mode: Mode) -> bool {
         let mut others = self.holders.iter().filter(|(token, _)| **token != of).map(|(_, holder)| holder.request.mode);
         match mode {
@@ -115,7 +116,7 @@ impl Lock {
         }
     }
 
-    /// The secret of the take that stands there.
+    /// The handle of the take with this claim.
     pub(crate) fn handle_at(&self, claim: ClaimState) -> Option<Handle> {
         match claim {
             ClaimState::Waiting(place) => self.queue.get(&place).and_then(Waiter::take_handle),

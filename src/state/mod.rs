@@ -1,13 +1,13 @@
-//! What a node stores and remembers of locks, sessions, queues and leases: plain data, with the indexes derived from it.
+//! The replicated state of locks, sessions, queues and leases: plain data, with the indexes derived from it.
 //!
-//! Knows: limits, model, history, faults. Never: the rules, that is who is granted what, when something ends and which wait is
-//! refused; a clock, randomness, async, disks.
+//! Knows: limits, model, history, faults. Never: the rules, that is which request is granted, when something ends and
+//! which wait is refused; a clock, randomness, async, disks.
 //!
-//! A [`State`] is made of records, each under its [`RecordKey`]. Whatever else it has is derived from them: the counters and
-//! lists inside a lock and a session, and the indexes over all of them.
+//! A [`State`] consists of records, each under its [`RecordKey`]. Everything else in it is derived from them: the
+//! counters and lists inside a lock and a session, and the indexes over all of them.
 //!
-//! - What comes and goes does so by a function of the state, which marks the record as changed and changes the indexes.
-//! - What changes in place is marked by the rule that changes it.
+//! - A function of the state adds or removes a record. It marks the record as changed and changes the indexes.
+//! - A rule that changes a record in place marks it.
 //! - `State::check` derives everything again and compares.
 
 mod check;
@@ -51,26 +51,26 @@ use record::DirtyKeys;
 #[derive(Debug, Clone, Default)]
 pub struct State {
     pub(crate) globals: Globals,
-    /// Boxed, as sessions are: a tree whose keys come in order is half empty.
+    /// Boxed, as sessions are: a tree whose keys are inserted in order is half empty.
     pub(crate) locks: BTreeMap<LockKey, Box<Lock>>,
     pub(crate) sessions: BTreeMap<SessionId, Box<Session>>,
     pub(crate) tombstones: BTreeMap<SessionId, Tombstone>,
-    /// Takes that are over.
+    /// Takes that have finished.
     pub(crate) finished_leases: BTreeMap<(LockKey, LeaseRequestId), FinishedLease>,
     /// Documents of names without a holder whose last holder held them as documents.
     pub(crate) documents: BTreeMap<LockKey, FreeDocument>,
     /// Processes that gave signs of life.
     pub(crate) processes: BTreeMap<(Namespace, ProcessId), ProcessRecord>,
-    /// What nodes said of themselves, by id.
+    /// Announcements of nodes, by node id.
     pub(crate) nodes: BTreeMap<u64, Announcement>,
     /// What happened to the holders of locks.
     pub(crate) history: History,
     pub(crate) index: Indexes,
-    /// Records touched since they were last taken.
+    /// Records that changed since they were last taken.
     pub(crate) dirty: DirtyKeys,
 }
 
-/// Look-ups.
+/// Look-ups, which change nothing.
 impl State {
     pub(crate) fn lock(&self, key: &LockKey) -> Option<&Lock> {
         self.locks.get(key).map(Box::as_ref)
@@ -89,7 +89,7 @@ impl State {
         self.locks.get(key)?.holders.get(&token).map(Box::as_ref)
     }
 
-    /// A hold, for a change that [`mark`](Self::mark) follows.
+    /// A hold to be changed. A call of [`mark`](Self::mark) must follow.
     pub(crate) fn holder_mut(&mut self, key: &LockKey, token: FencingToken) -> Option<&mut Holder> {
         self.locks.get_mut(key)?.holders.get_mut(&token).map(Box::as_mut)
     }
@@ -113,26 +113,26 @@ impl State {
         self.sessions.get(&request.session).into_iter().flat_map(move |session| session.claims_of(request.number))
     }
 
-    /// The locks of a set that waits, under this place.
+    /// The locks for which a set waits under this sequence number.
     pub(crate) fn members_waiting(&self, request: RequestId, place: u64) -> Vec<LockKey> {
         let waiting = self.claims_of(request).filter(|(_, claim)| *claim == ClaimState::Waiting(place));
         waiting.map(|(key, _)| key.clone()).collect()
     }
 
-    /// How much of its quotas a namespace has used.
+    /// How much of its quotas a namespace uses.
     pub(crate) fn used(&self, namespace: &Namespace) -> Usage {
         self.index.usage.get(namespace).copied().unwrap_or_default()
     }
 }
 
-/// Changes.
+/// Functions that change records.
 impl State {
-    /// This record is, was, or may be another one than before.
+    /// Marks a record as changed, added or removed.
     pub(crate) fn mark(&mut self, key: RecordKey) {
         self.dirty.touched(key);
     }
 
-    /// The lock under this name, made where it was free.
+    /// The lock with this name, created if the name was free.
     pub(crate) fn lock_or_new(&mut self, key: &LockKey, kind: Kind, limit: Option<u32>) -> &mut Lock {
         // Only a semaphore has a limit.
         let limit = limit.filter(|_| kind == Kind::Semaphore);
@@ -154,7 +154,7 @@ impl State {
         self.index.change_lock(key, Change::Went);
     }
 
-    /// A new holder of a lock, under a token that no other hold ever had.
+    /// Adds a holder to a lock. No other hold ever had this token.
     pub(crate) fn insert_holder(&mut self, key: &LockKey, token: FencingToken, holder: Box<Holder>) {
         holder.claims().for_each(|claim| self.add_claim(key, claim, ClaimState::Holding(token)));
         self.index.change_holder(key, token, &holder, Change::Came);
@@ -165,7 +165,7 @@ impl State {
         self.dirty.born(RecordKey::Holder(key.clone(), token));
     }
 
-    /// Takes a hold out of its lock. Its requests stand there until [`remove_claim`](Self::remove_claim).
+    /// Removes a hold from its lock. Its requests keep their claims until [`remove_claim`](Self::remove_claim).
     pub(crate) fn remove_holder(&mut self, key: &LockKey, token: FencingToken) -> Option<Box<Holder>> {
         let lock = self.locks.get_mut(key)?;
         let holder = lock.holders.remove(&token)?;
@@ -175,7 +175,7 @@ impl State {
         Some(holder)
     }
 
-    /// A new waiter in the queue of a lock.
+    /// Adds a waiter to the queue of a lock.
     pub(crate) fn insert_waiter(&mut self, key: &LockKey, place: u64, waiter: Waiter) {
         let (claim, purpose) = (waiter.request.claim, waiter.purpose);
         self.index.change_waiter(key, place, &waiter, Change::Came);
@@ -189,7 +189,7 @@ impl State {
         self.add_claim(key, claim, ClaimState::Waiting(place));
     }
 
-    /// Takes a waiter out of its queue. Its request stands there until [`remove_claim`](Self::remove_claim).
+    /// Removes a waiter from its queue. Its request keeps its claim until [`remove_claim`](Self::remove_claim).
     pub(crate) fn remove_waiter(&mut self, key: &LockKey, place: u64) -> Option<Waiter> {
         let queue = &mut self.locks.get_mut(key)?.queue;
         let waiter = queue.remove(place)?;
@@ -201,7 +201,7 @@ impl State {
         Some(waiter)
     }
 
-    /// Something that an ended hold keeps closed.
+    /// Adds an ended hold that keeps something closed.
     pub(crate) fn insert_delay(&mut self, key: &LockKey, token: FencingToken, delayed: Delayed) {
         let Some(lock) = self.locks.get_mut(key) else { return };
         lock.permits_reserved += delayed.holder.request.mode.permits();
@@ -219,7 +219,7 @@ impl State {
         Some(delayed)
     }
 
-    /// Notes with the claim's session or lock where it stands now.
+    /// Records the claim's new state with its session or lock.
     pub(crate) fn add_claim(&mut self, key: &LockKey, claim: Claim, state: ClaimState) {
         match claim {
             Claim::Request(RequestId { session: id, number }) => {
@@ -238,7 +238,8 @@ impl State {
         }
     }
 
-    /// The request has ended at this lock. Returns whether its session lives and the request waits for another lock or holds one.
+    /// Ends a request's claim to this lock. Returns whether its session lives and the request waits for another lock or
+    /// holds one.
     pub(crate) fn remove_claim(&mut self, request: RequestId, key: &LockKey) -> bool {
         let Some(session) = self.sessions.get_mut(&request.session) else { return false };
         let had_several = session.has_several();
@@ -255,7 +256,7 @@ impl State {
         self.mark(RecordKey::Session(id));
     }
 
-    /// Takes a session out, with its remembered answers.
+    /// Removes a session with its remembered answers.
     pub(crate) fn remove_session(&mut self, id: SessionId) -> Option<Box<Session>> {
         let session = self.sessions.remove(&id)?;
         self.index.change_session(id, &session.record, Change::Went);
@@ -297,13 +298,13 @@ thread_local! {
     static LOOKED_AT: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// A search looked at one more waiter, claim, lock or owner.
+/// Counts one more waiter, claim, lock or owner that a search looked at.
 pub(crate) fn looked_at() {
     #[cfg(test)]
     LOOKED_AT.with(|count| count.set(count.get() + 1));
 }
 
-/// How much was looked at meanwhile, on this thread.
+/// Runs a closure and returns how many items searches looked at meanwhile, on this thread.
 #[cfg(test)]
 pub(crate) fn count_of<T>(run: impl FnOnce() -> T) -> (T, usize) {
     let before = LOOKED_AT.with(std::cell::Cell::get);

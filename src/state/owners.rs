@@ -1,7 +1,7 @@
 //! Named owners and everything that they hold and wait for. Derived.
 //!
-//! Reentry, hand-over and explanations look a claim up here. Deadlock detection does as well: it asks of each claim
-//! whether it is endless. A claim that ends by itself can hold up others for a while only.
+//! Reentry, hand-over and explanations look up claims here. Deadlock detection does as well, and asks of each claim
+//! whether it is endless. A claim with a deadline can block others only for a while.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -11,7 +11,7 @@ use crate::model::{FencingToken, LockKey, Owner, Parent, Reentry, SessionId};
 /// One line of execution: a session and an owner that it named.
 pub(crate) type OwnerKey = (SessionId, Owner);
 
-/// A hash map that is only looked up: its order must not matter.
+/// A hash map for look-ups only. Its order must not matter.
 pub(crate) type Lookup<K, V> = HashMap<K, V, foldhash::fast::FixedState>;
 
 /// All named owners that have a claim, or a nested run that has one.
@@ -20,7 +20,7 @@ pub(crate) type Owners = Lookup<OwnerKey, Owned>;
 /// The claims of one owner.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Owned {
-    /// Its waits, by queue and place.
+    /// Its waits, by queue and sequence number.
     pub(crate) waits: BTreeSet<(LockKey, u64)>,
     /// Its holds, by lock and token.
     pub(crate) holds: BTreeSet<(LockKey, FencingToken)>,
@@ -34,7 +34,7 @@ pub(crate) struct Owned {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Nested {
     claims: usize,
-    /// Those of them that do not end by themselves.
+    /// The number of claims without a deadline.
     pub(crate) endless: usize,
 }
 
@@ -47,23 +47,23 @@ impl Owned {
         hold.or_else(|| self.waits_at(key).next().map(ClaimState::Waiting))
     }
 
-    /// Its places in the queue of this lock.
+    /// Its sequence numbers in the queue of this lock.
     pub(crate) fn waits_at(&self, key: &LockKey) -> impl Iterator<Item = u64> {
         let all = (key.clone(), 0)..=(key.clone(), u64::MAX);
         self.waits.range(all).map(|(_, place)| *place)
     }
 
-    /// Whether one claim is all that there is of it, and no other owner waits for its end.
+    /// Whether it has only one claim, and no other owner waits for its end.
     pub(crate) fn is_single(&self) -> bool {
         self.waits.len() + self.holds.len() == 1 && self.children.is_empty() && self.parents.is_empty()
     }
 
-    /// The nested runs without whose end it never finishes.
+    /// The nested runs that must end before it can finish.
     pub(crate) fn endless_children(&self) -> impl Iterator<Item = &OwnerKey> {
         self.children.iter().filter(|(_, nested)| 0 < nested.endless).map(|(child, _)| child)
     }
 
-    /// The owners that never finish without its end.
+    /// The owners that cannot finish before its end.
     pub(crate) fn endless_parents(&self) -> impl Iterator<Item = &OwnerKey> {
         self.parents.iter().filter(|(_, nested)| 0 < nested.endless).map(|(parent, _)| parent)
     }
@@ -84,33 +84,34 @@ impl Nested {
 }
 
 impl Request {
-    /// Its session and owner, where it names both.
+    /// Its session and owner, if it names both.
     pub(crate) fn owner_key(&self) -> Option<OwnerKey> {
         self.claim.session().zip(self.owner.clone())
     }
 }
 
 impl Waiter {
-    /// Whether the hold that it is to get ends by itself.
+    /// Whether its hold will have a deadline.
     pub(crate) fn is_for_a_while(&self) -> bool {
         self.lease.is_some() || self.request.choices().at_most_ms.is_some()
     }
 
-    /// Whether its wait ends by itself. Not where only a grant or a cancel ends it.
+    /// Whether its wait ends without a grant or a cancel: it has a deadline, or its owner waits for its own hold.
     fn ends_by_itself(&self) -> bool {
         self.deadline.is_some() || self.request.choices().reentry == Reentry::Wait
     }
 }
 
 impl Holder {
-    /// Its owner, where only a release ends the hold.
+    /// Its owner, if only a release ends the hold.
     pub(crate) fn endless_owner(&self) -> Option<OwnerKey> {
         self.request.owner_key().filter(|_| !self.ends_by_itself())
     }
 }
 
 impl Lock {
-    /// The owner of a wait in this queue that only a grant or a cancel ends. An upgrade ends with the hold that it is for.
+    /// The owner of a wait in this queue that only a grant or a cancel ends. An upgrade ends with the hold that it
+    /// upgrades.
     pub(crate) fn endless_wait(&self, waiter: &Waiter) -> Option<OwnerKey> {
         let lasts = match waiter.purpose {
             Purpose::Upgrade(token) => self.holders.get(&token).is_some_and(|holder| !holder.ends_by_itself()),
@@ -124,7 +125,7 @@ impl Indexes {
     pub(super) fn change_wait(&mut self, key: &LockKey, place: u64, waiter: &Waiter, change: Change) {
         let Some(owner) = waiter.request.owner_key() else { return };
         self.change_owned(owner.clone(), |owned| change.put(&mut owned.waits, (key.clone(), place)));
-        // The hold may end by itself once it is granted, though the run goes on.
+        // Once it is granted, such a hold may end although the run continues.
         let endless = !waiter.ends_by_itself() && !waiter.is_for_a_while();
         self.change_parent(owner, waiter.request.choices().parent.as_ref(), endless, change);
     }

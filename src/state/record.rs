@@ -1,4 +1,4 @@
-//! One record of the state: what is mirrored on disk, sent in snapshots and hashed into the state's digest.
+//! One record of the state. Records are mirrored on disk, sent in snapshots and hashed into the state's digest.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -18,27 +18,27 @@ use crate::model::{Announcement, FencingToken, LeaseRequestId, LockKey, Namespac
 pub enum RecordKey {
     /// Counters, log time and settings.
     Globals,
-    /// A semaphore's limit; other locks are known by their holders and waiters alone.
+    /// A semaphore's limit. Other locks are defined by their holders and waiters alone.
     Semaphore(LockKey),
     /// One live session.
     Session(SessionId),
-    /// A finished request of a session, remembered until its client says that it was answered.
+    /// A finished request of a session, remembered until its client confirms that it received the answer.
     Finished(SessionId, u64),
     /// An ended session.
     Tombstone(SessionId),
     /// One holder, by its token.
     Holder(LockKey, FencingToken),
-    /// One waiter, by its place number.
+    /// One waiter, by its sequence number.
     Waiter(LockKey, u64),
     /// A finished take without a session.
     FinishedLease(LockKey, LeaseRequestId),
-    /// What a node said of itself.
+    /// The announcement of a node.
     Node(u64),
     /// A lost hold that keeps its name closed, by its token.
     Delay(LockKey, FencingToken),
-    /// A run of a namespace's history, by its number.
+    /// A segment of a namespace's history, by its number.
     History(Namespace, u64),
-    /// The document of a lock that nobody holds.
+    /// The document of a lock without a holder.
     Document(LockKey),
     /// A process that gave signs of life.
     Process(Namespace, ProcessId),
@@ -47,41 +47,41 @@ pub enum RecordKey {
 /// One record's content. New variants are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record {
-    /// See [`RecordKey::Globals`].
+    /// Content of [`RecordKey::Globals`].
     Globals(Globals),
-    /// See [`RecordKey::Semaphore`].
+    /// Content of [`RecordKey::Semaphore`].
     Semaphore {
-        /// How many permits there are.
+        /// The number of permits.
         limit: u32,
-        /// It was set from outside and stays.
+        /// Whether the limit was set from outside and stays.
         kept: bool,
     },
-    /// See [`RecordKey::Session`].
+    /// Content of [`RecordKey::Session`].
     Session(SessionRecord),
-    /// See [`RecordKey::Finished`].
+    /// Content of [`RecordKey::Finished`].
     Finished(Finished),
-    /// See [`RecordKey::Tombstone`].
+    /// Content of [`RecordKey::Tombstone`].
     Tombstone(Tombstone),
-    /// See [`RecordKey::Holder`].
+    /// Content of [`RecordKey::Holder`].
     Holder(Holder),
-    /// See [`RecordKey::Waiter`].
+    /// Content of [`RecordKey::Waiter`].
     Waiter(Waiter),
-    /// See [`RecordKey::FinishedLease`].
+    /// Content of [`RecordKey::FinishedLease`].
     FinishedLease(FinishedLease),
-    /// See [`RecordKey::Node`].
+    /// Content of [`RecordKey::Node`].
     Node(Announcement),
-    /// See [`RecordKey::Delay`].
+    /// Content of [`RecordKey::Delay`].
     Delay(Delayed),
-    /// See [`RecordKey::History`].
+    /// Content of [`RecordKey::History`].
     History(Segment),
-    /// See [`RecordKey::Document`].
+    /// Content of [`RecordKey::Document`].
     Document(FreeDocument),
-    /// See [`RecordKey::Process`].
+    /// Content of [`RecordKey::Process`].
     Process(ProcessRecord),
 }
 
-/// The keys of records that changed. Nobody reads them in order: a hash map, whose hasher has a fixed seed, costs a fraction
-/// of a tree of names.
+/// The keys of records that changed. A hash map, because the keys are never read in order: with a hasher of a fixed
+/// seed it costs a fraction of a tree of names.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DirtyKeys {
     changes: HashMap<RecordKey, Change, foldhash::fast::FixedState>,
@@ -90,24 +90,24 @@ pub(crate) struct DirtyKeys {
 /// How a record changed since the keys were last taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
-    /// There was none before.
+    /// There was no record under this key before.
     Born,
-    /// There may have been one.
+    /// There may have been a record under this key.
     Touched,
 }
 
 impl DirtyKeys {
-    /// It is, was, or may be another one than before.
+    /// The record was changed, added or removed.
     pub(crate) fn touched(&mut self, key: RecordKey) {
         self.changes.entry(key).or_insert(Change::Touched);
     }
 
-    /// It was made just now: there was none under this key.
+    /// The record was added now: there was none under this key.
     pub(crate) fn born(&mut self, key: RecordKey) {
         self.changes.entry(key).or_insert(Change::Born);
     }
 
-    /// It is no more. One that came since the keys were last taken leaves nothing behind, as most holds do.
+    /// The record was removed. If it was added since the keys were last taken, no key stays, as for most holds.
     pub(crate) fn gone(&mut self, key: RecordKey) {
         match self.changes.entry(key) {
             Entry::Occupied(found) if *found.get() == Change::Born => drop(found.remove_entry()),
@@ -116,12 +116,13 @@ impl DirtyKeys {
         }
     }
 
-    /// How many keys there are.
+    /// The number of keys.
     pub(super) fn len(&self) -> usize {
         self.changes.len()
     }
 
-    /// Takes all keys out, in no order that means anything. The memory is kept: filling it again costs more than all else.
+    /// Removes all keys and returns them in an unspecified order. The memory is kept, because filling it again costs
+    /// more than the rest.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = RecordKey> + '_ {
         self.changes.drain().map(|(key, _)| key)
     }

@@ -4,9 +4,9 @@ use super::State;
 use super::record::{Record, RecordKey};
 
 impl State {
-    /// Hands out the keys of all records touched since the last call, each once, in no order that means anything; of those
-    /// that came and went since then, none. The memory that they took is kept: filling it again costs more than everything
-    /// else about them.
+    /// Passes on the keys of all records that changed since the last call, each once, in an unspecified order. A record
+    /// that was added and removed since then is left out. The memory of the keys is kept, because filling it again
+    /// costs more than the rest.
     pub fn take_dirty(&mut self, mut fold: impl FnMut(&Self, RecordKey)) {
         self.history.carried_over();
         let mut dirty = std::mem::take(&mut self.dirty);
@@ -16,13 +16,13 @@ impl State {
         self.dirty = dirty;
     }
 
-    /// How many keys wait for [`take_dirty`](Self::take_dirty).
+    /// The number of keys for the next [`take_dirty`](Self::take_dirty).
     #[must_use]
     pub fn dirty_records(&self) -> usize {
         self.dirty.len()
     }
 
-    /// The record as it is now; `None` when there is none (any more).
+    /// The record as it is now; `None` if there is none.
     #[must_use]
     pub fn record(&self, key: &RecordKey) -> Option<Record> {
         match key {

@@ -1,4 +1,4 @@
-//! Sessions, and what is remembered of requests and of sessions that have ended.
+//! Sessions, and the memory of finished requests and ended sessions.
 
 use std::sync::Arc;
 
@@ -12,54 +12,55 @@ use crate::model::{
 /// One live session, as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionRecord {
-    /// Where it lives.
+    /// The namespace of the session.
     pub namespace: Namespace,
-    /// Its secret.
+    /// The secret that proves it.
     pub handle: Handle,
     /// The run of the client that opened it.
     pub instance: Instance,
-    /// Who the cluster says that it is.
+    /// The client's identity, as the cluster checked it.
     pub principal: Principal,
-    /// What it says of itself.
+    /// What the client states about itself.
     pub metadata: Arc<Metadata>,
-    /// It ends this long after a renewal.
+    /// It ends this long after a renewal, in milliseconds.
     pub ttl_ms: u64,
-    /// It ends this long after its stream broke, where that is sooner.
+    /// It ends this long after its stream broke, in milliseconds, if that is earlier.
     pub disconnect_grace_ms: Option<u64>,
-    /// When it was opened.
+    /// Log time when it was opened.
     pub opened: LogTime,
     /// It lives while log time is at most this.
     pub deadline: LogTime,
-    /// How often it was attached.
+    /// How many times it was attached.
     pub attachment: u64,
-    /// The client's newest attempt at attaching.
+    /// The client's newest attempt to attach.
     pub attempt: u64,
     /// The newest renewal that was applied, by the client's count; older ones change nothing.
     pub renewal: u64,
-    /// Its stream broke and it has not come back.
+    /// Whether its stream broke and has not come back.
     pub disconnected: bool,
-    /// Its last sign of life: opened, attached or renewed.
+    /// When it was last opened, attached or renewed.
     pub renewed: LogTime,
-    /// The same by the leader's wall clock, for people.
+    /// The same by the leader's wall clock, for display only.
     pub renewed_wall: WallTime,
-    /// What the log had told of leaderless time by then: what came since lengthens its life.
+    /// The value of [`Globals::leaderless_ms`](super::Globals::leaderless_ms) at that time. What is added to that value
+    /// since lengthens the session's life.
     pub leaderless_ms: u64,
-    /// It takes holds that are handed over to it without having asked.
+    /// Whether it accepts holds that are handed over to it although it did not ask for them.
     pub accepts_hand_over: bool,
-    /// Request numbers below are never executed any more.
+    /// Requests with lower numbers are never executed any more.
     pub window_floor: u64,
 }
 
-/// One live session and what belongs to it.
+/// One live session with its requests.
 ///
 /// - A request number is active or finished, never both.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Session {
-    /// What is stored of the session itself.
+    /// The stored part of the session.
     pub(crate) record: SessionRecord,
     /// Its requests that wait or hold, each with its lock or the locks of its set; derived from locks.
     pub(crate) active: SmallMap<u64, SmallMap<LockKey, ClaimState>>,
-    /// How many locks stand there in all.
+    /// The number of locks in `active`, over all requests.
     pub(crate) locks: usize,
     /// Its finished requests that may be repeated.
     pub(crate) finished: SmallMap<u64, Finished>,
@@ -68,43 +69,44 @@ pub(crate) struct Session {
 /// Whether a claim waits for its lock or holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ClaimState {
-    /// In the queue, under this place number.
+    /// It is in the queue, under this sequence number.
     Waiting(u64),
-    /// Holds it, with this token.
+    /// It holds the lock, with this token.
     Holding(FencingToken),
 }
 
 /// The remembered answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finished {
-    /// What it asked for; `None` where a cancel burnt an unseen number.
+    /// Identifies what it asked for; `None` if a cancel used up a number that was not seen.
     pub fingerprint: Option<u64>,
-    /// The answer.
+    /// The answer to the request.
     pub outcome: Outcome,
 }
 
-/// What is remembered of an ended session.
+/// The memory of an ended session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tombstone {
-    /// Where it lived.
+    /// The namespace of the session.
     pub namespace: Namespace,
-    /// Its secret, so that a late open is told.
+    /// Its handle, so that a late open with it is refused.
     pub handle: Handle,
     /// How it ended.
     pub reason: EndReason,
-    /// What the operator said that ended it, if an operator did.
+    /// The reason of the operator that ended it, if an operator did.
     pub why: Option<Reason>,
     /// Forgotten when log time passes this.
     pub deadline: LogTime,
 }
 
-/// What is remembered of a finished take without a session. A live one has no record of its own: its hold or wait has all
-/// of it.
+/// The memory of a finished take without a session. A live take has no such record: its hold or wait contains
+/// everything.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FinishedLease {
-    /// Its secret.
+    /// The secret that proves it.
     pub handle: Handle,
-    /// As in [`Request`](super::Request); `None` where a cancel burnt an unseen take.
+    /// As in [`Request::fingerprint`](super::Request::fingerprint); `None` if a cancel used up a take that was not
+    /// seen.
     pub fingerprint: Option<u64>,
     /// The answer to a repeated take.
     pub outcome: Outcome,
@@ -113,7 +115,7 @@ pub struct FinishedLease {
 }
 
 impl Session {
-    /// A session that has asked for nothing yet.
+    /// A session without requests.
     pub(crate) fn new(record: SessionRecord) -> Self {
         Self { record, active: SmallMap::new(), locks: 0, finished: SmallMap::new() }
     }
@@ -123,7 +125,7 @@ impl Session {
         (self.locks, &self.active) == (other.locks, &other.active)
     }
 
-    /// Every lock that one of its requests waits for or holds, by request.
+    /// Every lock that one of its requests waits for or holds, with the number of the request.
     pub(crate) fn claims(&self) -> impl Iterator<Item = (u64, &LockKey, ClaimState)> {
         self.active.iter().flat_map(|(number, locks)| locks.iter().map(move |(key, state)| (*number, key, *state)))
     }
@@ -138,7 +140,7 @@ impl Session {
         1 < self.active.len()
     }
 
-    /// How many locks its requests wait for or hold. A lock counts once for each of its requests.
+    /// The number of locks that its requests wait for or hold. A lock counts once for each of its requests.
     pub(crate) fn locks(&self) -> usize {
         self.locks
     }
@@ -148,13 +150,13 @@ impl Session {
         self.active.contains_key(&number)
     }
 
-    /// Its own metadata, for a request with equal metadata, as most have: both then share it.
+    /// The session's own metadata if the given one equals it, as for most requests. Both then share it.
     pub(crate) fn shared_metadata(&self, metadata: &Metadata) -> Option<Arc<Metadata>> {
         let own = &self.record.metadata;
         (**own == *metadata).then(|| Arc::clone(own))
     }
 
-    /// Notes where this request stands now.
+    /// Records the new state of this request's claim.
     pub(crate) fn add_claim(&mut self, number: u64, key: &LockKey, state: ClaimState) {
         let before = match self.active.get_mut(&number) {
             Some(locks) => locks.insert(key.clone(), state),
@@ -163,7 +165,7 @@ impl Session {
         self.locks += usize::from(before.is_none());
     }
 
-    /// The request has ended at this lock. Returns whether it waits for no other lock and holds none.
+    /// Ends the request's claim to this lock. Returns whether it waits for no other lock and holds none.
     pub(super) fn remove_claim(&mut self, number: u64, key: &LockKey) -> bool {
         let Some(locks) = self.active.get_mut(&number) else { return true };
         self.locks -= usize::from(locks.remove(key).is_some());

@@ -1,4 +1,5 @@
-//! The waiters of one lock, and an index over them: who is next, and who stands in the way, is found without a walk.
+//! The waiters of one lock, with an index that finds the next waiter, and the first that blocks a request, without a
+//! walk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
@@ -13,17 +14,17 @@ use crate::model::{Fairness, FencingToken, Handle, LogTime, Mode, RequestId};
 /// A waiter in a lock's queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiter {
-    /// What it asks for.
+    /// The request that waits.
     pub request: Request,
-    /// Since when.
+    /// Log time when it was queued.
     pub since: LogTime,
     /// It waits while log time is at most this; `None` waits as long as its session lives.
     pub deadline: Option<LogTime>,
-    /// The end of its own that the hold is to have.
+    /// The lease that the hold is to have.
     pub lease: Option<LeaseWanted>,
-    /// What it is to get.
+    /// What it gets when it is granted.
     pub purpose: Purpose,
-    /// It is a try, which waits a moment behind a cached hold and is then told who holds the lock.
+    /// Whether it is a try. A try waits briefly behind a cached hold, and is then refused with the holder of the lock.
     pub tries: bool,
 }
 
@@ -32,28 +33,28 @@ pub struct Waiter {
 pub struct LeaseWanted {
     /// The secret that will prove it, for a take.
     pub handle: Option<Handle>,
-    /// How long it lasts, in milliseconds.
+    /// The length of the lease, in milliseconds.
     pub ms: u64,
 }
 
-/// What a waiter is to get. New variants are added at the end.
+/// What a waiter gets. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Purpose {
-    /// A hold of its own.
+    /// A new hold of this lock.
     Hold,
-    /// The shared hold with this token made exclusive.
+    /// The shared hold with this token, made exclusive.
     Upgrade(FencingToken),
-    /// A hold of its own, together with those of other locks.
+    /// A new hold, together with those of other locks.
     Set,
 }
 
 impl Waiter {
-    /// Whether it may pass others that barge, and be passed by them.
+    /// Whether it may overtake other barging waiters, and be overtaken by them.
     pub(crate) fn barges(&self) -> bool {
         self.request.choices().fairness == Fairness::Barging
     }
 
-    /// How it asks, as far as it matters for who is in the way.
+    /// The part of the request that decides which waiters block it.
     pub(crate) fn way(&self) -> Way {
         Way { mode: self.request.mode, barges: self.barges() }
     }
@@ -69,30 +70,30 @@ impl Waiter {
     }
 }
 
-/// The place of an upgrade that waits: no other waiter has it.
+/// The sequence number of an upgrade that waits. No other waiter has it.
 pub(crate) const HEAD: u64 = 0;
 
-/// Waiters by place number: first come, first served. Reads like the map that it is.
+/// Waiters by sequence number, in the order of arrival. Reads like the map inside it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Waiters {
     by_place: BTreeMap<u64, Waiter>,
-    /// Derived. A queue without waiters has none.
+    /// Derived. `None` for a queue without waiters.
     index: Option<Box<Index>>,
 }
 
-/// What a queue is asked about all its waiters.
+/// What a queue knows about all its waiters.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Index {
-    /// Barging waiters that no fair waiter stands ahead of, by what they want.
+    /// Barging waiters that have no fair waiter ahead, by the amount that they want.
     barging: BTreeMap<u64, BTreeSet<u64>>,
-    /// Waiters that belong to a set, as counts by what they want.
+    /// The number of waiters that belong to a set, by the amount that they want.
     sets: BTreeMap<u64, usize>,
-    /// For each way to ask, the first waiter that is in the way. It moves only back as long as new waiters come to the end,
-    /// so that finding the next one looks at each waiter once. An upgrade, which waits at place 0, is left out.
+    /// For each way to ask, the first waiter that blocks it. While new waiters only join the end it moves only
+    /// toward the end, so that a search looks at each waiter once. An upgrade, which waits at number 0, is left out.
     first_in_the_way: [Option<NonZeroU64>; WAYS],
 }
 
-/// How a lock is asked for, as far as it matters for who is in the way.
+/// How a lock is asked for, as far as it decides which waiters block the request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Way {
     pub(crate) mode: Mode,
@@ -108,22 +109,22 @@ impl Way {
         Self { mode: Mode::Shared, barges: true },
         Self { mode: Mode::Exclusive, barges: true },
     ];
-    /// Every fair waiter is in the way of this one, and no other.
+    /// Blocked by every fair waiter and by no other.
     const BEHIND_FAIR: Self = Self::EACH[3];
 
     pub(crate) fn at(self) -> usize {
         2 * usize::from(self.barges) + usize::from(self.mode != Mode::Shared)
     }
 
-    /// Whether this waiter is in the way of a later one, unless that may pass it. A barging one passes no fair waiter, not
-    /// even where both could hold the lock.
+    /// Whether the waiter ahead blocks a request of this way, unless that may overtake it. A barging request overtakes
+    /// no fair waiter, even if both could hold the lock.
     pub(crate) fn is_blocked_by(self, ahead: &Waiter) -> bool {
         let conflict = ahead.request.mode.conflicts_with(self.mode);
         if self.barges { !ahead.barges() && (conflict || ahead.purpose == Purpose::Hold) } else { conflict }
     }
 }
 
-/// What a mode takes of a lock: the more, the harder it is to admit.
+/// The amount of a lock that a mode takes. A larger amount is harder to admit.
 fn want(mode: Mode) -> u64 {
     match mode {
         Mode::Shared => 0,
@@ -141,13 +142,14 @@ impl Deref for Waiters {
 }
 
 impl Waiters {
-    /// A new waiter: at the end, or an upgrade at the head.
+    /// Adds a waiter: at the end, or an upgrade at the head.
     pub(crate) fn insert(&mut self, place: u64, waiter: Waiter) {
         self.index.get_or_insert_default().add(place, &waiter);
         self.by_place.insert(place, waiter);
     }
 
-    /// A waiter from the records, which come in any order. [`derive_index`](Self::derive_index) follows.
+    /// Adds a waiter from the records, which are in any order. A call of [`derive_index`](Self::derive_index) must
+    /// follow.
     pub(super) fn restore(&mut self, place: u64, waiter: Waiter) {
         self.by_place.insert(place, waiter);
     }
@@ -161,7 +163,7 @@ impl Waiters {
         Some(waiter)
     }
 
-    /// Builds the index as the waiters say that it should be.
+    /// Builds the index from the waiters.
     pub(super) fn derive_index(&mut self) {
         let mut index = Box::<Index>::default();
         self.by_place.iter().for_each(|(place, waiter)| index.add(*place, waiter));
@@ -177,13 +179,13 @@ impl Waiters {
         self.index.as_ref().is_some_and(|index| !index.sets.is_empty())
     }
 
-    /// Whether a set wants more permits than `free`, but not more than `were_free`.
+    /// Whether a set wants more permits than `free`, but at most `were_free`.
     pub(crate) fn has_set_between(&self, free: u64, were_free: u64) -> bool {
         free < were_free
             && self.index.as_ref().is_some_and(|index| index.sets.range(free + 1..=were_free).next().is_some())
     }
 
-    /// The first waiter that is in the way of one who asks so at the end of the queue.
+    /// The first waiter that blocks a request of this way at the end of the queue.
     pub(crate) fn first_in_the_way(&self, way: Way) -> Option<u64> {
         if self.by_place.contains_key(&HEAD) {
             return Some(HEAD);
@@ -191,8 +193,9 @@ impl Waiters {
         self.index.as_ref()?.first_in_the_way[way.at()].map(NonZeroU64::get)
     }
 
-    /// The first barging waiter that is admitted and has no fair waiter ahead. Of many that want different amounts only
-    /// those with the smallest are looked at: work is bounded, and where anyone is admitted one is found.
+    /// The first barging waiter that is admitted and has no fair waiter ahead. Of waiters that want many different
+    /// amounts, only those with the smallest are looked at. That bounds the work, and still finds a waiter whenever one
+    /// is admitted.
     pub(crate) fn first_barging(&self, admits: impl Fn(Mode) -> bool) -> Option<u64> {
         let wants = self.index.iter().flat_map(|index| index.barging.values());
         let firsts = wants
@@ -204,7 +207,7 @@ impl Waiters {
 }
 
 impl Index {
-    /// Notes a waiter that stands behind all others.
+    /// Adds a waiter at the end of the queue to the index.
     fn add(&mut self, place: u64, waiter: &Waiter) {
         if waiter.purpose == Purpose::Set {
             *self.sets.entry(want(waiter.request.mode)).or_default() += 1;
@@ -218,7 +221,7 @@ impl Index {
         }
     }
 
-    /// Forgets a waiter; `left` are the others.
+    /// Removes a waiter from the index; `left` are the others.
     fn remove(&mut self, place: u64, waiter: &Waiter, left: &BTreeMap<u64, Waiter>) {
         let want = want(waiter.request.mode);
         if waiter.purpose == Purpose::Set

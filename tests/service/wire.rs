@@ -242,7 +242,7 @@ async fn a_wrong_proof_refuses_its_own_renewal_only() {
     let targets =
         [("wrong", ""), ("renewed", ""), ("wrong", ""), ("renewed", "billing"), ("wrong", "billing"), ("renewed", "")];
     let answers = renewed(&mut locks, targets.map(target).into()).await;
-    let wrong = "the handle does not belong to it";
+    let wrong = "the handle does not belong to this session or lease";
     assert!(answers[3].contains("default") && answers[3].contains("billing"), "{answers:?}");
     let others: Vec<_> = [0, 1, 2, 4, 5].map(|place: usize| answers[place].as_str()).into();
     assert_eq!(
@@ -267,7 +267,7 @@ async fn a_hold_is_renewed_by_the_handle_of_its_session_only() {
         pb::renewal::Target::Hold(pb::HoldTarget { session, lock, token, lease_ms })
     };
     let answers = renewed(&mut locks, ["wrong", "of-the-hold", "renewed"].map(hold).into()).await;
-    let wrong = "the handle does not belong to it";
+    let wrong = "the handle does not belong to this session or lease";
     assert_eq!(answers, [wrong, "renewed", wrong]);
 }
 

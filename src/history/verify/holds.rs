@@ -1,14 +1,14 @@
-//! One holder at a time: who holds what, record by record.
+//! One holder at a time: follows record by record which holds exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::{Claim, EventKind, FencingToken, HistoryRecord, LockName, Mode, SessionId};
 
-/// Who holds what now, and what was granted so far.
+/// The current holds, and the grants so far.
 pub(super) struct Holds<'a> {
-    /// The records begin where the chain does.
+    /// Whether the records begin at the beginning of the chain.
     complete: bool,
-    /// The records of other locks may have been left out.
+    /// Whether the records of other locks may have been left out.
     one_lock: bool,
     locks: BTreeMap<&'a LockName, LockHolds>,
     /// How many locks each session holds.
@@ -21,11 +21,11 @@ struct LockHolds {
     first: Option<FencingToken>,
     /// Modes that were granted since the records begin, with a token of each.
     granted: BTreeMap<u8, FencingToken>,
-    /// Ended, of those that were held before the records begin.
+    /// Tokens of ended holds that were granted before the records begin.
     ended_before: BTreeSet<FencingToken>,
 }
 
-/// A kind of mode: what conflicts depends on no more.
+/// The kind of a mode. Conflicts depend only on it.
 fn kind(mode: Mode) -> u8 {
     match mode {
         Mode::Exclusive => 0,
@@ -34,7 +34,7 @@ fn kind(mode: Mode) -> u8 {
     }
 }
 
-/// Whether two can never hold together, however many permits there are.
+/// Whether two holds of these kinds always exclude each other, regardless of the number of permits.
 fn excludes(one: u8, other: u8) -> bool {
     one != other || one == kind(Mode::Exclusive)
 }
@@ -44,7 +44,7 @@ impl<'a> Holds<'a> {
         Self { complete, one_lock, locks: BTreeMap::new(), of_session: BTreeMap::new() }
     }
 
-    /// Whether a session may hold something else now, as far as can be seen.
+    /// Whether the session may hold another lock now, as far as the records show.
     pub(super) fn may_hold_more(&self, claim: Claim) -> bool {
         let held = |session| self.of_session.get(&session).is_some_and(|held| 0 < *held);
         claim.session().is_some_and(|session| !self.complete || self.one_lock || held(session))
@@ -93,8 +93,8 @@ impl<'a> Holds<'a> {
         }
     }
 
-    /// Whether there were so many permits for somebody new. What is resumed or handed over goes on, as everything held does
-    /// where the limit was lowered.
+    /// Checks that there were enough permits for a new holder. A resumed or handed-over hold continues even if the
+    /// limit was lowered, as every hold does.
     fn fits(&self, name: &LockName, token: FencingToken, mode: Mode, limit: Option<u32>) -> Result<(), String> {
         let (Mode::Permits(count), Some(limit)) = (mode, limit) else { return Ok(()) };
         let now = self.locks.get(name).into_iter().flat_map(|lock| lock.now.values());
@@ -122,7 +122,7 @@ impl<'a> Holds<'a> {
         Ok(())
     }
 
-    /// Ends a hold; its mode counts where its grant is not among the records.
+    /// Ends a hold. `mode` is used if its grant is not among the records.
     fn end(&mut self, name: &'a LockName, token: FencingToken, mode: Option<Mode>) -> Result<(), String> {
         let complete = self.complete;
         let lock = self.locks.entry(name).or_default();
@@ -135,7 +135,7 @@ impl<'a> Holds<'a> {
         Ok(())
     }
 
-    /// Permits were given back; `left` is how it is held since.
+    /// Some permits were returned; `left` is the mode that remains.
     fn shrink(&mut self, name: &'a LockName, token: FencingToken, returned: u32, left: Mode) -> Result<(), String> {
         let held = self.locks.get(name).and_then(|lock| lock.now.get(&token)).map(|(mode, _)| permits(*mode));
         if held.is_some_and(|held| held != permits(left) + u64::from(returned)) || permits(left) == 0 {
@@ -146,7 +146,7 @@ impl<'a> Holds<'a> {
         self.change(name, token, left, left)
     }
 
-    /// A hold goes on in another mode.
+    /// A hold continues in another mode.
     fn change(&mut self, name: &'a LockName, token: FencingToken, was: Mode, to: Mode) -> Result<(), String> {
         let complete = self.complete;
         let lock = self.locks.entry(name).or_default();
@@ -161,7 +161,7 @@ impl<'a> Holds<'a> {
 }
 
 impl LockHolds {
-    /// The end of a hold whose grant is not among the records: it must have been held before they begin, and beside
+    /// Ends a hold whose grant is not among the records: it must have been held before they begin, together with
     /// everything that was granted since.
     fn ended_unseen(
         &mut self,

@@ -1,9 +1,9 @@
-//! The proof: that records of a history belong together, and that the locks in it were granted by the rules.
+//! The verification that records of a history belong together, and that the locks in it were granted by the rules.
 //!
-//! - **Whole**: every record gives its own hash and follows the one before it. Records of one lock alone follow each other
-//!   by `previous`; records of several must be all of their namespace.
+//! - **Whole**: every record has the hash that its content gives, and follows the previous one. Records of one lock
+//!   alone follow each other by `previous`; records of several must be all of their namespace.
 //! - **Growing tokens**: every new token is larger than all before it.
-//! - **One holder at a time**: alone, or shared, or permits within the limit.
+//! - **One holder at a time**: exclusive, or shared, or permits within the limit.
 //! - **First come, first served**, with its stated exceptions.
 
 mod holds;
@@ -17,22 +17,22 @@ use order::Arrivals;
 use super::{Draft, bytes, link};
 use crate::model::{ChainHash, EventKind, FencingToken, HistoryRecord, LockName, Namespace, Position};
 
-/// What a history without a flaw shows.
+/// Summary of a history without a flaw.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proof {
-    /// How many records.
+    /// The number of records.
     pub records: u64,
-    /// Of how many locks.
+    /// The number of locks in them.
     pub locks: u64,
-    /// How many of them drew a new token.
+    /// The number of records with a new token.
     pub grants: u64,
-    /// Whose.
+    /// The namespace of the records.
     pub namespace: Namespace,
-    /// Where the first one stands.
+    /// The position of the first record.
     pub from: Position,
-    /// Where the last one stands.
+    /// The position of the last record.
     pub to: Position,
-    /// The last one's hash: the same as the cluster's, if nothing was cut off after it.
+    /// The last record's hash. It equals the cluster's unless records were cut off after it.
     pub hash: ChainHash,
 }
 
@@ -40,13 +40,13 @@ pub struct Proof {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("record {record}: {what}")]
 pub struct Flaw {
-    /// Which record, counted from 1.
+    /// The number of the record, counted from 1.
     pub record: u64,
-    /// What is wrong with it, in a sentence without its end.
+    /// What is wrong with it: a sentence without a full stop.
     pub what: String,
 }
 
-/// Proves that these records are whole and keep the rules, or names the first flaw. Trusts nothing in them.
+/// Verifies that these records are whole and keep the rules, or returns the first flaw. Trusts nothing in them.
 pub fn verify(records: &[HistoryRecord]) -> Result<Proof, Flaw> {
     let mut seen = Seen::new(records)?;
     for (record, number) in records.iter().zip(1..) {
@@ -55,14 +55,14 @@ pub fn verify(records: &[HistoryRecord]) -> Result<Proof, Flaw> {
     seen.proof(records)
 }
 
-/// What the records so far say.
+/// What the records so far contain.
 struct Seen<'a> {
-    /// Every hash that is named, to tell what is missing from what is in the wrong place.
+    /// The number of each record by its hash, to distinguish a missing record from one that is out of order.
     hashes: BTreeMap<ChainHash, u64>,
     namespace: Option<&'a Namespace>,
-    /// All of one lock: the others' records may be left out.
+    /// Whether all records are of one lock. Then records of other locks may be left out.
     one_lock: bool,
-    /// From the very beginning of the chain.
+    /// Whether the records begin at the beginning of the chain.
     complete: bool,
     last: Option<(Position, ChainHash)>,
     last_of: BTreeMap<&'a LockName, ChainHash>,
@@ -109,7 +109,7 @@ impl<'a> Seen<'a> {
         self.holds.add(record)
     }
 
-    /// The record gives its hash and stands where it belongs.
+    /// Checks that the record has its hash and is in its place.
     fn whole(&mut self, record: &'a HistoryRecord) -> Result<(), String> {
         let (Some(draft), Some(namespace)) = (Draft::of(record), record.event.namespace.as_ref()) else {
             return Err("it is about no lock".into());
@@ -134,9 +134,9 @@ impl<'a> Seen<'a> {
         Ok(())
     }
 
-    /// The chain leads to it.
+    /// Checks that the record follows the previous one in the chain.
     fn follows(&self, record: &HistoryRecord, lock: &LockName) -> Result<(), String> {
-        // Where the cluster kept no earlier record of the lock any more, the record follows none.
+        // A record follows none if the cluster kept no earlier record of the lock.
         if record.previous != ChainHash::BEGINNING {
             let all_seen = self.complete && !self.one_lock;
             match self.last_of.get(lock) {
@@ -146,14 +146,14 @@ impl<'a> Seen<'a> {
             }
         }
         let Some((_, last)) = self.last else { return Ok(()) };
-        // Where only one lock is shown, others may have had their records in between.
+        // If only one lock is shown, records of other locks may be missing between two records.
         if !self.one_lock && last != record.before {
             return Err(self.astray(record.before));
         }
         Ok(())
     }
 
-    /// Why the record with this hash is not the one before.
+    /// Explains why the record with this hash is not the previous one.
     fn astray(&self, before: ChainHash) -> String {
         match self.hashes.get(&before) {
             Some(number) => format!("it belongs directly after record {number}: records were put in or out of order"),
@@ -177,7 +177,7 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// Whether the record's token was new with it.
+/// Whether the record has a new token.
 fn draws(kind: &EventKind) -> bool {
     match kind {
         EventKind::Granted { .. }

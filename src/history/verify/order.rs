@@ -1,9 +1,9 @@
-//! First come, first served: nobody was granted a lock before somebody who asked earlier and still got it later, except
-//! by the rules.
+//! First come, first served: no request was granted a lock before another that arrived earlier and was granted later,
+//! except by the rules.
 //!
-//! The exceptions: those who share pass those who wait to share; those who barge pass each other; a session that holds
-//! what a waiting set lacks passes it, and all behind it. Who was handed a lock, resumed it or upgraded stood in no
-//! order, and its record says so.
+//! The exceptions: shared requests overtake shared waiters; barging requests overtake each other; a session that holds
+//! what a waiting set lacks overtakes the set and all waiters behind it. A hand-over, a resume or an upgrade had no
+//! place in the order, and its record says so.
 
 use std::collections::BTreeMap;
 
@@ -19,11 +19,11 @@ pub(super) struct Arrivals<'a> {
 struct Passer {
     mode: Mode,
     fairness: Fairness,
-    /// A set waited in the same queue, and it held something that the set may have lacked.
+    /// A set waited in the same queue, and the session held something that the set may have lacked.
     may_pass: bool,
 }
 
-/// A waiter comes before those who did not wait although its number was out already.
+/// A waiter sorts before requests that did not wait and have the same sequence number.
 fn key(arrival: Arrival) -> u64 {
     arrival.sequence.saturating_mul(2).saturating_add(u64::from(!arrival.queued))
 }
@@ -55,12 +55,13 @@ impl<'a> Arrivals<'a> {
 }
 
 impl Passer {
-    /// Whether it may have passed this one, who waited with these facts.
+    /// Whether it may have overtaken the waiter with these facts.
     fn may_have_passed(&self, waiter: &GrantFacts, mode: Mode) -> bool {
         let share = self.mode == Mode::Shared && mode == Mode::Shared;
         let by_kind = match (self.fairness, waiter.fairness) {
             (Fairness::Barging, Fairness::Barging) => true,
-            // Who barges passes no fair waiter, not even where both could hold the lock; a set is no single waiter.
+            // A barging request overtakes no fair waiter, even if both could hold the lock; a set waits in several
+            // queues.
             (Fairness::Barging, Fairness::Fair) => share && waiter.set,
             (Fairness::Fair, _) => share,
         };

@@ -54,11 +54,12 @@ fn outcome(watched: &mut Watched, stamp: u64, command: Command) -> Outcome {
     watched.apply(&entry(stamp, vec![], vec![command])).commands.remove(0).outcome
 }
 
-/// More sessions than one sweep ends, all with the same deadline, and one patient survivor (the last id).
+/// The number of sessions: more than one sweep ends. All have the same deadline, except the last one, which survives.
 const CROWD: u64 = limits::SWEEP_AN_ENTRY_MAX as u64 + 1_000;
 const SURVIVOR: u64 = CROWD + 1;
 
-/// The crowd is open, the last of it hold locks; the survivor waits for one of those. Leases and waits end then, too.
+/// All sessions are open, and the last of them hold locks. The survivor waits for one of those. Leases and waits end at
+/// that time, too.
 fn crowded() -> Watched {
     let mut watched = Watched::default();
     watched.apply(&entry(0, vec![], (1..=CROWD).map(|number| open(number, 1000)).collect()));
@@ -74,7 +75,7 @@ fn crowded() -> Watched {
     watched
 }
 
-/// When more is due than one sweep ends, later entries finish; the survivor is granted what was freed for it.
+/// If more is due than one sweep ends, later entries finish. The survivor is granted what was freed for it.
 #[test]
 fn mass_expiry_is_finished_by_later_entries() {
     let mut watched = crowded();
@@ -89,7 +90,7 @@ fn mass_expiry_is_finished_by_later_entries() {
     watched.compare_mirror();
 }
 
-/// A command that meets something due, where the sweep did not come so far, ends it first, and fully.
+/// A command on something that is due, but that the sweep has not reached, ends it first and completely.
 #[test]
 fn commands_end_what_is_due_before_they_look_at_it() {
     let mut watched = crowded();
@@ -117,8 +118,8 @@ fn commands_end_what_is_due_before_they_look_at_it() {
     assert!(matches!(outcomes[7], Outcome::Refused(Refusal::SessionEnded { .. })), "{:?}", outcomes[7]);
 }
 
-/// A lock-delay that is over keeps nothing closed, where the sweep did not come so far: a command that meets it ends it
-/// first. It can then not be resumed, and what it kept reserved is free, also for a set.
+/// A lock-delay that is over, but that the sweep has not reached, keeps nothing closed: a command on its lock ends it
+/// first. Then the hold cannot be resumed, and its reserved permits are free, also for a set.
 #[test]
 fn a_command_ends_a_lock_delay_that_is_over() {
     let mut watched = Watched::default();
@@ -178,7 +179,7 @@ fn a_command_ends_a_lock_delay_that_is_over() {
     assert_eq!(opened, tokens.len(), "each delay ended with its event");
 }
 
-/// A machine restored while a sweep is unfinished is whole, and goes on like the first.
+/// A machine that is restored during an unfinished sweep is complete, and continues like the first.
 #[test]
 fn an_unfinished_sweep_survives_a_restore() {
     let mut watched = crowded();
@@ -214,7 +215,7 @@ fn nothing_due_is_granted_or_renewed_between_two_sweeps() {
     );
 }
 
-/// One more than a quota allows is refused by the quota's name, and one less is taken.
+/// One more than a quota allows is refused with the quota's name, and one less is accepted.
 #[test]
 fn quotas_are_refused_by_name() {
     let mut watched = Watched::default();
@@ -233,7 +234,7 @@ fn quotas_are_refused_by_name() {
     assert_eq!(outcome(&mut watched, 0, acquire(2, 1, "last", Patience::Session)), refused);
 }
 
-/// Only a semaphore has a limit: one that is named beside another mode leaves nothing, and the state reads back.
+/// Only a semaphore has a limit. A limit that is named with another mode leaves no trace, and the state loads again.
 #[test]
 fn a_lock_keeps_no_limit() {
     let mut watched = Watched::default();

@@ -1,4 +1,4 @@
-//! A dry run of a break is a question: it reports what the break does, and changes nothing.
+//! A dry run of a break is a query: it reports what the break would do, and changes nothing.
 
 use super::mirror::{Watched, entry};
 use super::random::Story;
@@ -7,7 +7,8 @@ use crate::model::{Command, Manage, Managing, Outcome, Query, QueryResult};
 const STORIES: u64 = 40;
 const ENTRIES: usize = 300;
 
-/// In random stories: the answer to a dry run is the outcome of the break right after it, apart from whether it was done.
+/// In random scenarios, the answer to a dry run equals the outcome of the break right after it, except for whether it
+/// was done.
 #[test]
 fn a_dry_run_reports_what_the_break_does() {
     let (mut broken, mut refused) = (0, 0);
@@ -30,17 +31,17 @@ fn a_dry_run_reports_what_the_break_does() {
                 let due = watched.machine.is_due();
                 let applied = watched.apply(&one);
                 story.learn(&one, &applied);
-                // What a sweep left unfinished ends before the break, so that the answer may be another one.
+                // Holds that a sweep left past their deadline end before the break, so that the answer may differ.
                 let Some(said) = said.filter(|_| !due) else { continue };
-                let QueryResult::WouldBreak(mut said) = said else { panic!("story {seed}: another answer") };
+                let QueryResult::WouldBreak(mut said) = said else { panic!("scenario {seed}: another answer") };
                 if let Outcome::Broken(breach) = &mut said {
-                    assert!(!breach.done, "story {seed}: {one:?}");
+                    assert!(!breach.done, "scenario {seed}: {one:?}");
                     breach.done = true;
                     broken += 1;
                 } else {
                     refused += 1;
                 }
-                assert_eq!(applied.commands[0].outcome, said, "story {seed}: {one:?}");
+                assert_eq!(applied.commands[0].outcome, said, "scenario {seed}: {one:?}");
             }
         }
     }

@@ -1,5 +1,5 @@
-//! What deadlock detection and waiting sets cost, as printed figures (`--nocapture`): a busy machine may be slow, so no time
-//! is asserted, only what was decided. Figures that mean something come from an optimised build.
+//! The cost of deadlock detection and waiting sets, as printed figures (`--nocapture`). Only decisions are asserted and
+//! no times, because a busy machine may be slow. Use an optimised build for meaningful figures.
 
 use std::time::{Duration, Instant};
 
@@ -55,13 +55,13 @@ pub(super) fn apply(machine: &mut Machine, command: Command) -> Outcome {
     outcome
 }
 
-/// Waiters in the queue: few, or as many as `LOCKKEEPER_COSTS_CROWD` says.
+/// The number of waiters in the queue: few, or the value of `LOCKKEEPER_COSTS_CROWD`.
 fn crowd() -> u64 {
     let wanted = std::env::var("LOCKKEEPER_COSTS_CROWD").ok().and_then(|text| text.parse().ok());
     wanted.unwrap_or(CROWD).min(WAITERS_A_LOCK_MAX as u64 - 10)
 }
 
-/// How long one command takes, at best, on copies of this machine.
+/// The shortest time that one command takes on copies of this machine.
 fn fastest(machine: &Machine, command: &Command, decided: impl Fn(&Outcome) -> bool) -> Duration {
     let times = (0..REPEATED).map(|_| {
         let (mut machine, command) = (machine.clone(), command.clone());
@@ -74,8 +74,8 @@ fn fastest(machine: &Machine, command: &Command, decided: impl Fn(&Outcome) -> b
     times.min().unwrap_or_default()
 }
 
-/// One more wait behind a full queue costs much the same for a named owner as for nobody, also where somebody waits for what
-/// that owner holds; a cycle over the whole queue is found all the same.
+/// One more wait behind a full queue costs nearly the same with a named owner as without, also if a request waits for
+/// what that owner holds. A cycle over the whole queue is found as well.
 #[test]
 fn a_wait_behind_many_is_cheap() {
     let mut machine = Machine::new();
@@ -106,9 +106,9 @@ fn a_wait_behind_many_is_cheap() {
     );
 }
 
-/// A cycle that only holds because every holder of a permit waits is found behind a queue as long as they may be, of sets as
-/// well: what a search may look at is enough for it. And a permit that is given back there is one step of bounded work, also
-/// where every session behind has another request, so that each may have come to pass somebody.
+/// A cycle that exists only because every holder of a permit waits is found behind the longest possible queue, also of
+/// sets: the steps of a search suffice. A permit that is returned there takes one step of bounded work, also if every
+/// session behind has another request, so that each may have become able to overtake others.
 #[test]
 fn a_cycle_over_permits_is_found_behind_many() {
     for (sets, aside) in [(false, false), (true, false), (true, true)] {
@@ -148,7 +148,7 @@ fn cycle_over_permits(sets: bool, aside: bool) {
     let queued = |outcome: &Outcome| matches!(outcome, Outcome::Queued(_));
     let waiting = fastest(&machine, &asks, queued);
     let waits = apply(&mut machine, asks);
-    assert!(queued(&waits), "one holder goes on: {waits:?}");
+    assert!(queued(&waits), "one holder can finish: {waits:?}");
     let Outcome::Granted(held) = &tokens[0] else { panic!("free: {tokens:?}") };
     let gives_back = release(1, 7, "pool", held.token);
     let giving_back = fastest(&machine, &gives_back, |outcome| matches!(outcome, Outcome::Released { left: 0 }));
@@ -172,7 +172,8 @@ fn with_a_permit(session: u64) -> Command {
     Command::Acquire(Acquire { locks: members.into_iter().collect(), owner, ..asks })
 }
 
-/// Releasing a lock is one step of bounded work, however many wait: the same few records change, and one waiter is granted.
+/// Releasing a lock is one step of bounded work, however many requests wait: the same few records change, and one
+/// waiter is granted.
 #[test]
 fn a_release_is_bounded_work() {
     let steps = [10, crowd()].map(|waiters| {
@@ -196,7 +197,7 @@ fn a_release_is_bounded_work() {
     assert_eq!(steps[1].1, 2, "released, granted");
 }
 
-/// Raising a limit over everybody who waits grants all of them in one command, sets as well.
+/// A raised limit grants all waiters in one command, sets as well.
 #[test]
 fn a_limit_over_all_grants_all() {
     for sets in [false, true] {
@@ -220,8 +221,8 @@ fn a_limit_over_all_grants_all() {
     }
 }
 
-/// Who stands behind a set that lacks another lock is gone through when a lock is freed, whoever it belongs to: all of one
-/// session, or each of another.
+/// When a lock is freed, the waiters behind a set that lacks another lock are looked at, whether they belong to one
+/// session or to many.
 #[test]
 fn a_release_behind_a_set_that_lacks_something() {
     let sets = crowd() / 2;
@@ -240,7 +241,7 @@ fn a_release_behind_a_set_that_lacks_something() {
     }
 }
 
-/// A machine in which so many sets wait, each for a lock that is held and one that is idle.
+/// A machine in which this number of sets wait, each for a lock that is held and one that is idle.
 fn with_waiting_sets(sets: u64) -> Machine {
     let mut machine = Machine::new();
     for session in 1..=3 {
@@ -255,7 +256,7 @@ fn with_waiting_sets(sets: u64) -> Machine {
     machine
 }
 
-/// Takes and gives back locks that no set asks for; how long a pair took.
+/// Acquires and releases locks that no set asks for. Returns the time of one pair.
 fn pairs(machine: &mut Machine, numbers: &mut u64) -> Duration {
     let began = Instant::now();
     for _ in 0..OPERATIONS {
@@ -269,7 +270,7 @@ fn pairs(machine: &mut Machine, numbers: &mut u64) -> Duration {
     began.elapsed() / OPERATIONS
 }
 
-/// Hands a lock that no set asks for along its queue; how long a hand-over, with a new wait at the end, took.
+/// Hands a lock that no set asks for along its queue. Returns the time of one hand-over with a new wait at the end.
 fn hand_overs(machine: &mut Machine, numbers: &mut u64) -> Duration {
     let lock = "queued";
     for _ in 0..QUEUE {
@@ -287,11 +288,11 @@ fn hand_overs(machine: &mut Machine, numbers: &mut u64) -> Duration {
     began.elapsed() / OPERATIONS
 }
 
-/// Locks that no set asks for go from hand to hand much as fast while sets wait as without any.
+/// Locks that no set asks for are passed on nearly as fast while sets wait as without any.
 #[test]
 fn waiting_sets_slow_others_little() {
     let mut machines: Vec<_> = SETS.map(|sets| (sets, with_waiting_sets(sets), 0_u64, [Duration::MAX; 2])).into();
-    // In turn, and the best of each: what else the machine does falls on all of them.
+    // Alternates, and takes the best of each, so that other load on the machine affects all of them.
     for _ in 0..ROUNDS {
         for (_, machine, numbers, best) in &mut machines {
             best[0] = best[0].min(pairs(machine, numbers));

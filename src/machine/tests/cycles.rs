@@ -1,4 +1,5 @@
-//! Deadlock detection: against the naive model, and against what comes of a state when all who can go on do.
+//! Deadlock detection: compared with the naive model, and with the result of a state in which all owners that can
+//! finish do so.
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks at one answer among many")]
 
@@ -17,7 +18,7 @@ pub(super) const SESSIONS: u64 = 5;
 const LOCKS: [&str; 4] = ["a", "b", "c", "pool"];
 const OWNERS: [&str; 2] = ["job", "task"];
 const MS_A_COMMAND: u64 = 7;
-/// No lease and no lock-delay of a story ends later, and no session sooner.
+/// All leases and lock-delays of a scenario end by then, and all sessions end later.
 const LAST_END: LogTime = LogTime(30_000);
 
 fn stories() -> u64 {
@@ -29,7 +30,7 @@ fn session(number: u64) -> SessionId {
     SessionId::new(0, number)
 }
 
-/// Opens the session of this number.
+/// Opens the session with this number.
 pub(super) fn open(number: u64) -> Command {
     Command::OpenSession(OpenSession {
         namespace: Namespace::default(),
@@ -47,22 +48,22 @@ pub(super) fn set_limit(limit: u32) -> Command {
     Command::Manage(Manage { lock, what: Managing::SetLimit { limit } })
 }
 
-/// A story in which no session ends and no wait; only some leases do.
+/// A random scenario in which no session and no wait ends; only some leases do.
 pub(super) struct Story {
     random: Random,
     numbers: BTreeMap<SessionId, u64>,
-    /// Everybody is named, so that no cycle may be missed.
+    /// Every claim has an owner, so that no cycle may be missed.
     all_named: bool,
     /// Several locks are asked for together.
     sets: bool,
-    /// Most ask for permits, and half of them barge.
+    /// Most requests are for permits, and half of them barge.
     crowded: bool,
     /// Some holds are lost, and what they held stays closed for a while.
     delays: bool,
 }
 
 impl Story {
-    /// The story of this number, and whether time passes in it.
+    /// The scenario with this number. The number also decides whether time passes in it.
     pub(super) fn new(seed: u64) -> Self {
         let (third, crowded, delays) = (seed % 3, seed % 4 == 3, seed % 5 < 2);
         let (all_named, sets) = (third != 2, third != 0);
@@ -82,7 +83,7 @@ impl Story {
     }
 
     fn owner(&mut self) -> Option<Owner> {
-        // The unnamed can always go on, as far as anybody knows: only where everybody is named is no cycle missed.
+        // Claims without an owner count as able to end. So no cycle is missed only if every claim has an owner.
         let named = self.all_named || self.random.below(8) != 0;
         let owner = OWNERS[self.random.below(2) as usize];
         named.then(|| Owner::parse(owner).expect("legal"))
@@ -100,7 +101,7 @@ impl Story {
         (LockName::parse(name).expect("legal"), mode.into())
     }
 
-    /// Choices and a lease.
+    /// The choices of an acquire, and its lease.
     fn extras(&mut self) -> (Extras, Option<u64>) {
         let roll = self.random.below(12);
         let reentry = if roll == 0 && !self.all_named { Reentry::Wait } else { Reentry::Refuse };
@@ -152,7 +153,8 @@ impl Story {
                 let (locks, owner) = (self.member().into(), self.owner());
                 let named = owner.is_some();
                 let (extras, lease_ms) = (Some(Box::new(extras)).filter(|_| named), lease_ms.filter(|_| named));
-                // A hold that will end by itself ties no parent before it is granted, so that a cycle over it may be missed.
+                // A hold that will have a deadline does not make its parent wait before it is granted, so that a cycle
+                // over it may be missed.
                 let chosen = extras.as_deref().unwrap_or(Extras::PLAIN);
                 let nested = (lease_ms.is_some() || chosen.at_most_ms.is_some()) && chosen.parent.is_some();
                 let patience = if nested { Patience::Try } else { patience };
@@ -170,7 +172,7 @@ impl Story {
         }
     }
 
-    /// Something that is held, and a new request of its session.
+    /// A hold, and a new request of its session.
     fn held(&mut self, machine: &Machine) -> Option<(RequestId, LockName, FencingToken)> {
         let holds: Vec<_> = holds(machine).collect();
         if holds.is_empty() {
@@ -193,7 +195,7 @@ fn holds(machine: &Machine) -> impl Iterator<Item = (SessionId, LockName, Fencin
     })
 }
 
-/// Who waits where, by place.
+/// All waits, with queue and sequence number.
 fn waits(machine: &Machine) -> Vec<(LockKey, u64, Claim)> {
     let queues = machine.state.locks.iter();
     queues
@@ -203,8 +205,8 @@ fn waits(machine: &Machine) -> Vec<(LockKey, u64, Claim)> {
 
 type Holds = Vec<(LockKey, FencingToken)>;
 
-/// Lets every owner finish that waits for nothing, and has no nested run that is not finished, and time pass, until none is
-/// left that can. Returns the requests that still wait then, and how many alarms came on the way.
+/// Lets every owner finish that waits for nothing and has no unfinished nested run, and lets time pass, until no owner
+/// is left that can finish. Returns the requests that still wait then, and how many alarms there were.
 fn go_on(machine: &Machine) -> (Vec<RequestId>, usize) {
     let mut machine = machine.clone();
     let (mut number, mut alarms) = (1 << 40, 0);
@@ -230,7 +232,7 @@ fn go_on(machine: &Machine) -> (Vec<RequestId>, usize) {
                     .extend(waiter.request.choices().parent.clone().filter(|parent| owner.is_some() && !own(parent)));
                 if waiter.request.choices().reentry != Reentry::Wait {
                     let name = owner.as_ref().map_or(format!("#{}", request.number), ToString::to_string);
-                    // The unnamed are strangers to each other: their waits hold up nobody's release.
+                    // Requests without an owner are independent: a wait of one does not delay the release of another.
                     parties.entry((request.session, name)).or_default().0 = owner.is_some();
                 }
             }
@@ -248,7 +250,7 @@ fn go_on(machine: &Machine) -> (Vec<RequestId>, usize) {
             Command::Release(Release { request, answered_below: 0, name: key.name, token })
         });
         let mut entries: Vec<Entry> = releases.map(|release| entry(0, vec![], vec![release])).collect();
-        // Where no owner can finish, leases and lock-delays still end.
+        // If no owner can finish, leases and lock-delays still end.
         if entries.is_empty() {
             let end = machine.next_deadline().filter(|end| *end < LAST_END);
             entries.extend(end.map(|end| entry(end.0 + 1, vec![], vec![])));
@@ -275,8 +277,8 @@ pub(super) fn waiting_all_the_same(command: &Command) -> Option<Command> {
     }
 }
 
-/// Every alarm is what the naive model says; had the refused one waited, it would never be granted; and where alarms are
-/// heeded, all finish in the end. `LOCKKEEPER_CYCLES` sets another number of stories.
+/// Every alarm agrees with the naive model; had the refused request waited, it would never be granted; and if alarms
+/// are obeyed, all finish in the end. `LOCKKEEPER_CYCLES` sets another number of scenarios.
 #[test]
 fn alarms_are_never_false_and_never_missing() {
     let mut alarms: BTreeMap<&str, u64> = BTreeMap::new();
@@ -294,8 +296,8 @@ fn alarms_are_never_false_and_never_missing() {
             let outcome = watched.apply(&said).commands.remove(0).outcome;
             let expected = naive.apply(&said).1.remove(0);
             if let Outcome::Refused(Refusal::Deadlock { cycle }) = &outcome {
-                assert_eq!(expected, Outcome::Refused(Refusal::Deadlock { cycle: vec![] }), "story {seed}, {at}");
-                assert!(!cycle.is_empty(), "a cycle of nobody");
+                assert_eq!(expected, Outcome::Refused(Refusal::Deadlock { cycle: vec![] }), "scenario {seed}, {at}");
+                assert!(!cycle.is_empty(), "a cycle without owners");
                 let kind = match &command {
                     Command::Acquire(acquire) if acquire.is_set() => "set",
                     Command::Acquire(_) => "acquire",
@@ -307,14 +309,14 @@ fn alarms_are_never_false_and_never_missing() {
                     other.apply(other.applied() + 1, &entry(stamp, vec![], vec![waits]));
                     let (waits, alarms) = go_on(&other);
                     let stuck = !waits.is_empty() || 0 < alarms;
-                    assert!(stuck, "story {seed}, {at}: a false alarm for {command:#?}: {cycle:#?}");
+                    assert!(stuck, "scenario {seed}, {at}: a false alarm for {command:#?}: {cycle:#?}");
                 }
             } else {
-                assert_eq!(outcome, expected, "story {seed}, {at}: {command:#?}");
+                assert_eq!(outcome, expected, "scenario {seed}, {at}: {command:#?}");
             }
-            assert_eq!(waits(&watched.machine), naive.waiting(), "story {seed}, {at}: who waits after {command:#?}");
+            assert_eq!(waits(&watched.machine), naive.waiting(), "scenario {seed}, {at}: who waits after {command:#?}");
             let (stuck, _) = if story.all_named { go_on(&watched.machine) } else { (vec![], 0) };
-            assert!(stuck.is_empty(), "story {seed}, {at}: {stuck:?} wait for ever after {command:#?}: {outcome:?}");
+            assert!(stuck.is_empty(), "scenario {seed}, {at}: {stuck:?} still wait after {command:#?}: {outcome:?}");
         }
     }
     println!("{alarms:?} alarms");

@@ -1,4 +1,4 @@
-//! What counts as a deadlock: claims that end by themselves, nested runs, and what one entry may take.
+//! Cases of deadlocks: claims with a deadline, nested runs, and the bound on the steps of one entry.
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks at one event among many")]
 
@@ -9,7 +9,7 @@ use crate::limits;
 use crate::machine::Machine;
 use crate::model::*;
 
-/// More readers than the search of earlier builds could go through.
+/// More readers than the search of earlier builds could look at.
 const READERS: u64 = 800;
 const LEASE_MS: u64 = 1_000;
 
@@ -85,7 +85,7 @@ fn a_deadlock_behind_many_readers_is_found() {
 
 /// An upgrade of a hold with a lease ends with that hold: it closes no cycle, though readers wait for its owner.
 #[test]
-fn an_upgrade_of_a_leased_hold_ends_by_itself() {
+fn an_upgrade_of_a_leased_hold_ends_with_it() {
     for is_leased in [false, true] {
         let mut machine = opened(2);
         let asks = shared(acquire(1, 1, "l", Some("job")));
@@ -104,8 +104,8 @@ fn an_upgrade_of_a_leased_hold_ends_by_itself() {
     }
 }
 
-/// What a wait asks for with a lease ends by itself once it is granted: a wait behind it only needs that grant. But the grant
-/// it does need.
+/// A hold with a lease ends automatically once it is granted. A wait behind such a request needs only that grant, but
+/// it does need it.
 #[test]
 fn a_wait_for_a_leased_hold_has_to_be_granted() {
     let mut machine = opened(3);
@@ -121,7 +121,7 @@ fn a_wait_for_a_leased_hold_has_to_be_granted() {
     refused(&mut machine, acquire(2, 2, "m", Some("b")));
 }
 
-/// A parent waits for the end of a nested run only where a claim of that run names it that does not end by itself.
+/// A parent waits for the end of a nested run only if a claim of that run without a deadline names it.
 #[test]
 fn a_leased_claim_ties_no_parent() {
     for is_leased in [false, true] {
@@ -140,8 +140,8 @@ fn a_leased_claim_ties_no_parent() {
     }
 }
 
-/// A limit that falls closes a cycle at the head of a long queue: it is found in the steps of one entry, whatever the order of
-/// the owners that wait behind.
+/// A lowered limit closes a cycle at the head of a long queue. It is found within the steps of one entry, in any
+/// order of the owners that wait behind.
 #[test]
 fn a_cycle_at_the_head_of_a_long_queue_is_found() {
     const WAITERS: u64 = 2_000;
@@ -168,8 +168,8 @@ fn a_cycle_at_the_head_of_a_long_queue_is_found() {
     assert_eq!(machine.deadlock_checks_skipped(), 0);
 }
 
-/// All checks of one entry take a bounded number of steps: the others are skipped, and counted. The next entry has all its
-/// steps again.
+/// All checks of one entry take a bounded number of steps. The others are skipped and counted. The next entry has all
+/// its steps again.
 #[test]
 fn checks_beyond_the_steps_of_an_entry_are_counted() {
     const WAITERS: u64 = 3_000;
@@ -184,7 +184,7 @@ fn checks_beyond_the_steps_of_an_entry_are_counted() {
     for number in 1..=checks + 1 {
         let own = format!("own-{number}");
         granted(&mut machine, acquire(3, number, &own, Some(&format!("owner-{number}"))));
-        // The other holder can go on.
+        // The other holder can finish.
         queued(&mut machine, acquire(1, 2 + number, &own, Some("holder-1")));
     }
     assert_eq!(machine.deadlock_checks_skipped(), 0);

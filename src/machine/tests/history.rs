@@ -1,5 +1,5 @@
-//! History: every story of the machine verifies, rings go round, pages lose nothing, and a machine with a planted bug
-//! is found out.
+//! History: every random scenario verifies, rings forget their oldest segments, pages lose nothing, and verification
+//! detects a machine with a planted bug.
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks at one answer among many")]
 
@@ -16,7 +16,7 @@ use crate::model::*;
 const STORIES: u64 = 60;
 const ENTRIES: u64 = 400;
 
-/// What history has after a position, page by page. Panics where something was forgotten in between.
+/// The history after a position, page by page. Panics if records were forgotten in between.
 fn read(machine: &Machine, lock: Option<&str>, after: &mut Position, rows: u32) -> Vec<HistoryRecord> {
     let mut records = Vec::new();
     loop {
@@ -45,9 +45,9 @@ fn proven(records: &[HistoryRecord], what: &str) {
     }
 }
 
-/// Every random story verifies: as a whole, from its middle, and each lock alone.
+/// The history of every random scenario verifies: as a whole, from its middle, and for each lock alone.
 #[test]
-fn every_story_verifies() {
+fn every_random_scenario_verifies() {
     let (mut told, mut kinds) = (0, std::collections::BTreeSet::new());
     for seed in 0..STORIES {
         let (mut story, mut watched) = (Story::new(seed), Watched::default());
@@ -59,13 +59,13 @@ fn every_story_verifies() {
             records.extend(read(&watched.machine, None, &mut after, 7));
         }
         watched.compare_mirror();
-        proven(&records, &format!("story {seed}"));
-        proven(&records[records.len() / 2..], &format!("the second half of story {seed}"));
+        proven(&records, &format!("scenario {seed}"));
+        proven(&records[records.len() / 2..], &format!("the second half of scenario {seed}"));
         for lock in ["a", "b", "c", "d", "pool-a", "pool-b", "pool-c"] {
             let of = |record: &&HistoryRecord| record.event.subject.lock().is_some_and(|key| key.name.as_str() == lock);
             let alone: Vec<_> = records.iter().filter(of).cloned().collect();
             if !alone.is_empty() {
-                proven(&alone, &format!("{lock} of story {seed}"));
+                proven(&alone, &format!("{lock} of scenario {seed}"));
             }
         }
         told += records.len();
@@ -87,7 +87,7 @@ fn every_story_verifies() {
     assert!(kinds.iter().eq(&all), "{kinds:?}");
 }
 
-/// What is read of one lock page by page is what is read of all and sifted, however small the pages are.
+/// Pages of one lock contain the same records as filtered pages of all locks, however small the pages are.
 #[test]
 fn pages_of_one_lock_are_complete() {
     let (mut story, mut watched) = (Story::new(77), Watched::default());
@@ -98,7 +98,7 @@ fn pages_of_one_lock_are_complete() {
     }
     let query = Query::History { namespace: Namespace::default(), lock: None, after: None, rows: 1 };
     let QueryResult::History(page) = watched.machine.query(&query).answer else { panic!("another answer") };
-    assert!(Position::default() < page.floor, "the story is too short for its ring to go round");
+    assert!(Position::default() < page.floor, "the scenario is too short: the ring forgot nothing");
     let all = read(&watched.machine, None, &mut page.floor.clone(), 1_000);
     for lock in ["a", "pool-a", "nobody"] {
         let sifted =
@@ -144,8 +144,8 @@ fn release(session: u64, number: u64, lock: &str, token: u64) -> Command {
     })
 }
 
-/// Many namespaces share one bound: the oldest history anywhere goes first, and a namespace that has lost all of it says
-/// from where on its history is complete.
+/// Many namespaces share one bound: the oldest history of all is forgotten first, and a namespace that has lost all of
+/// it reports where its history begins.
 #[test]
 fn all_namespaces_together_are_bounded() {
     let mut watched = Watched::default();
@@ -165,8 +165,8 @@ fn all_namespaces_together_are_bounded() {
     watched.compare_mirror();
 }
 
-/// One exclusive lock; the machine is restarted whenever somebody holds it and nobody waits: what each planted bug
-/// spoils.
+/// The history of one exclusive lock. The machine is restarted whenever the lock is held and has no waiter, so that
+/// each planted bug takes effect.
 fn plain_history(seed: u64) -> Vec<HistoryRecord> {
     let (mut random, mut machine) = (Random(seed), Machine::new());
     let (mut records, mut after, mut number) = (Vec::new(), Position::default(), 0);
@@ -205,7 +205,7 @@ fn plain_history(seed: u64) -> Vec<HistoryRecord> {
     records
 }
 
-/// Without a bug a plain history verifies.
+/// The history verifies if no bug is planted.
 #[test]
 fn a_plain_history_verifies() {
     for seed in 0..20 {
@@ -213,7 +213,8 @@ fn a_plain_history_verifies() {
     }
 }
 
-/// Each family of planted bugs is found, and named: last come first served, two at a time, tokens that begin anew.
+/// Verification finds and names each family of planted bugs: last come first served, two holders at a time, tokens that
+/// begin again.
 #[test]
 fn planted_bugs_are_found_by_verify() {
     let found = [
@@ -230,8 +231,8 @@ fn planted_bugs_are_found_by_verify() {
     }
 }
 
-/// What keeping history costs a lock that is taken and given back, as a ratio. It prints; it proves only that history
-/// changes nothing else.
+/// Prints what history costs a lock that is acquired and released, as a ratio. It asserts only that history changes
+/// nothing else.
 #[test]
 fn history_costs_little() {
     const PAIRS: u64 = 20_000;
@@ -264,8 +265,8 @@ fn pair(n: u64) -> Entry {
     entry(1, vec![], vec![acquire(1, 2 * n, "job"), release(1, 2 * n + 1, "job", n)])
 }
 
-/// A filter that follows the events knows what the machine knows: the valid tokens, and what is stale. Nothing that was
-/// stale once is valid later.
+/// A filter that follows the events has the same valid and stale tokens as the machine. A token that was stale is never
+/// valid later.
 #[test]
 fn followed_tokens_are_the_machines() {
     let names = ["a", "b", "pool-a", "pool-b"].map(|name| LockName::parse(name).expect("legal"));
@@ -290,14 +291,14 @@ fn followed_tokens_are_the_machines() {
                     stale.extend(ended.map(|token| (valid.lock.clone(), token)));
                 }
                 let asked = now(&watched.machine, &valid.lock.name);
-                assert_eq!(valid.tokens, asked.tokens, "story {seed}, {:?}", valid.lock);
+                assert_eq!(valid.tokens, asked.tokens, "scenario {seed}, {:?}", valid.lock);
                 assert!(valid.next <= asked.next && valid.floor() <= asked.floor());
             }
             for (lock, token) in &stale {
                 let of = followed.iter().find(|valid| valid.lock == *lock).expect("followed");
-                assert_eq!(of.judge(*token), TokenVerdict::Stale, "story {seed}, {lock:?}, {token}");
+                assert_eq!(of.judge(*token), TokenVerdict::Stale, "scenario {seed}, {lock:?}, {token}");
             }
         }
-        assert!(20 < stale.len(), "only {} tokens ended in story {seed}", stale.len());
+        assert!(20 < stale.len(), "only {} tokens ended in scenario {seed}", stale.len());
     }
 }

@@ -1,4 +1,5 @@
-//! A machine under watch: its invariants hold after every entry, and its dirty keys keep a mirror of its records exact.
+//! A machine that is checked: its invariants hold after every entry, and a mirror that follows its dirty keys equals
+//! its records.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +7,7 @@ use crate::machine::{Applied, Machine};
 use crate::model::{Command, Entry, EventKind, LogTime, Mode, Principal, Renewal, Submission, WallTime};
 use crate::state::{Record, RecordKey};
 
-/// A machine, and the records that its dirty keys have carried elsewhere so far.
+/// A machine, and the records that were mirrored by its dirty keys so far.
 #[derive(Default)]
 pub(crate) struct Watched {
     pub(crate) machine: Machine,
@@ -14,7 +15,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// Applies the next entry. Panics where an invariant is broken.
+    /// Applies the next entry. Panics if an invariant does not hold.
     pub(crate) fn apply(&mut self, entry: &Entry) -> Applied {
         let applied = self.machine.apply(self.machine.applied() + 1, entry);
         if let Err(broken) = self.machine.check() {
@@ -25,8 +26,8 @@ impl Watched {
         applied
     }
 
-    /// Panics where permits were granted beyond the limit. A limit that is lowered evicts no holder, but stops new grants;
-    /// an entry that may have changed limits after its grants is passed over.
+    /// Panics if permits were granted beyond the limit. A lowered limit ends no hold, but stops new grants; an entry
+    /// that may have changed limits after its grants is skipped.
     fn check_grants_of_permits(&self, entry: &Entry, applied: &Applied) {
         if entry.commands.iter().any(|submission| matches!(submission.command, Command::Manage(_))) {
             return;
@@ -39,7 +40,7 @@ impl Watched {
         }
     }
 
-    /// What a mirror on disk does after each entry: writes what is dirty, removes what is gone.
+    /// Does what a mirror on disk does after each entry: writes dirty records and removes those that are gone.
     pub(crate) fn carry_over(&mut self) {
         let mirror = &mut self.mirror;
         self.machine.take_dirty(|state, key| {
@@ -50,7 +51,7 @@ impl Watched {
         });
     }
 
-    /// Panics unless the mirror equals a full dump and makes the same machine again.
+    /// Panics unless the mirror equals a full dump and gives the same machine again.
     pub(crate) fn compare_mirror(&self) -> Machine {
         let dump: BTreeMap<_, _> = self.machine.state().records().collect();
         assert_eq!(self.mirror, dump, "the mirror after entry {}", self.machine.applied());

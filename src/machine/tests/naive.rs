@@ -1,5 +1,6 @@
-//! The contract again, as simply as it can be said: lists that are searched from end to end, nothing derived, nothing
-//! indexed. It shares the vocabulary with the machine and no line of its rules. Quotas and the sweep's bound are left out.
+//! A second, naive implementation of the contract: lists that are searched from end to end, nothing derived, nothing
+//! indexed. It shares the types of the model with the machine and no line of its rules. Quotas and the sweep's bound
+//! are left out.
 
 #![allow(clippy::wildcard_enum_match_arm, clippy::result_large_err, reason = "said as simply as it can be")]
 
@@ -19,7 +20,7 @@ pub(super) use documents::Shown;
 
 use crate::model::*;
 
-/// Who asked for what, as long as it waits or holds.
+/// A request, as long as it waits or holds.
 #[derive(Clone)]
 struct Ask {
     lock: LockKey,
@@ -32,12 +33,12 @@ struct Ask {
     principal: Principal,
     payload: Command,
     since: LogTime,
-    /// Secret of a take.
+    /// The secret of a take.
     handle: Option<Handle>,
-    /// Length of the lease, of a take or an acquire.
+    /// The length of the lease, of a take or an acquire.
     lease_ms: Option<u64>,
     extras: Extras,
-    /// Asked for together with others.
+    /// Whether it was asked for together with others.
     set: bool,
 }
 
@@ -46,14 +47,14 @@ struct Hold {
     token: FencingToken,
     since: LogTime,
     lease_end: Option<LogTime>,
-    /// The end that it chose (at most), and until when it keeps closed what it has (at least).
+    /// The deadline that it chose (at-most), and until when it keeps closed what it holds (at-least).
     ends: Option<LogTime>,
     closed_until: Option<LogTime>,
-    /// Requests that entered it again.
+    /// Requests that acquired it again.
     again: Vec<(u64, Command)>,
     /// The request that made it exclusive.
     upgrade: Option<(u64, Command)>,
-    /// It is cached, and another request has waited behind it.
+    /// Whether it is cached, and another request has waited behind it.
     recalled: bool,
 }
 
@@ -64,19 +65,19 @@ struct Wait {
     end: Option<LogTime>,
     /// The shared hold that is to be made exclusive.
     upgrades: Option<FencingToken>,
-    /// That hold ends by itself, and this wait with it.
+    /// Whether that hold has a deadline, and this wait ends with it.
     of_lease: bool,
-    /// It is a try, which waits for a moment behind a cached hold.
+    /// Whether it is a try, which waits briefly behind a cached hold.
     tries: bool,
 }
 
-/// An ended hold, and until when it keeps its name closed; or permits that it gave back before.
+/// An ended hold, and until when it keeps its name closed; or permits that it returned before.
 struct Lost {
     ask: Ask,
     token: FencingToken,
     until: LogTime,
     since: LogTime,
-    /// What of it was lost, and until when that may be resumed.
+    /// The part that was lost, and until when it may be resumed.
     lost: Option<(Mode, LogTime)>,
     ends: Option<LogTime>,
     closed_until: Option<LogTime>,
@@ -89,7 +90,7 @@ struct Presence {
     attachment: u64,
     attempt: u64,
     floor: u64,
-    /// Number, payload (none where a cancel burnt it), answer.
+    /// Number, payload (`None` if a cancel used up the number), answer.
     answers: Vec<(u64, Option<Command>, Outcome)>,
     /// How it ended, and until when that is remembered.
     ended: Option<(EndReason, LogTime)>,
@@ -105,7 +106,7 @@ struct Taken {
     over: Option<(Outcome, LogTime)>,
 }
 
-/// See the module.
+/// The naive model, see the module.
 #[derive(Default)]
 pub(super) struct Naive {
     now: LogTime,
@@ -113,24 +114,24 @@ pub(super) struct Naive {
     opened: u64,
     sequences: u64,
     settings: Option<ClusterSettings>,
-    /// As an operator set it.
+    /// The longest TTL as an operator set it.
     ttl_max: Option<u64>,
     nodes: Vec<Announcement>,
     sessions: Vec<Presence>,
     holds: Vec<Hold>,
     waits: Vec<Wait>,
     lost: Vec<Lost>,
-    /// Owners that have come to hold something since cycles were last looked for.
+    /// Owners that gained a hold since cycles were last searched for.
     suspects: Vec<Party>,
     /// Locks where a set waited when something changed since then, and the sessions whose claims changed.
     changed: Vec<LockKey>,
     changed_sessions: Vec<SessionId>,
-    /// Limits of semaphores, and whether they stay while nobody uses them.
+    /// Limits of semaphores, and whether they stay while the semaphore is unused.
     limits: Vec<(LockKey, u32, bool)>,
     takes: Vec<Taken>,
-    /// What holds have that were taken as documents.
+    /// The documents of holds that were taken as such.
     marks: Vec<documents::Mark>,
-    /// Documents of names that nobody holds.
+    /// Documents of names without a holder.
     free: Vec<documents::Shown>,
     /// Processes, and until when they are remembered.
     pings: Vec<(Namespace, ProcessId, LogTime)>,
@@ -142,7 +143,7 @@ pub(super) struct Naive {
     pub(super) named: Vec<Vec<FencingToken>>,
 }
 
-/// What may come to an end: a party when it finishes, a wait when it is granted.
+/// What may end: a party when it finishes, a wait when it is granted.
 #[derive(Clone, PartialEq)]
 enum Node {
     Party(Party),
@@ -159,7 +160,7 @@ type Party = (SessionId, Owner);
 const TEN_MINUTES_MS: u64 = 600_000;
 const FOUR_DAYS_MS: u64 = 345_600_000;
 
-/// The payload of a request: neither patience nor what the client says of other requests.
+/// The payload of a request, without patience and without what the client states about other requests.
 fn payload_of(command: &Command) -> Command {
     let mut payload = command.clone();
     if let Command::Acquire(acquire) = &mut payload {
@@ -235,9 +236,9 @@ impl Naive {
         }
     }
 
-    /// Whether this one passes the one ahead, now or without anybody's end; and otherwise the waits of which each would let
-    /// it pass when it is granted. It passes sets that wait at another lock, and those behind them, when its session holds
-    /// there what they lack.
+    /// Whether this request overtakes the one ahead, now or without the end of any owner; otherwise the waits of which
+    /// each, once granted, would let it. It overtakes sets that wait at another lock, and the waits behind them, if its
+    /// session holds there what they lack.
     fn lets_pass(&self, ask: &Ask, ahead: &Wait) -> (bool, Vec<&Wait>) {
         let sets = self.waits.iter().any(|wait| wait.ask.set);
         let Some(session) = ask.claim.session().filter(|_| sets) else { return (false, vec![]) };
@@ -353,32 +354,32 @@ fn party(ask: &Ask) -> Option<Party> {
     ask.claim.session().zip(ask.owner.clone())
 }
 
-/// Whose wait it is, if only a grant or a cancel ends it.
+/// The owner of the wait, if only a grant or a cancel ends it.
 fn endless_wait(wait: &Wait) -> Option<Party> {
     party(&wait.ask).filter(|_| wait.end.is_none() && !wait.of_lease && wait.ask.extras.reentry != Reentry::Wait)
 }
 
-/// Whether the hold ends by itself that this one waits for.
+/// Whether the hold that this wait is for has a deadline.
 fn is_leased(wait: &Wait) -> bool {
     wait.ask.lease_ms.is_some() || wait.ask.extras.at_most_ms.is_some()
 }
 
-/// Whose hold it is, if only a release ends it.
+/// The owner of the hold, if only a release ends it.
 fn endless_hold(hold: &Hold) -> Option<Party> {
     party(&hold.ask).filter(|_| hold.lease_end.is_none() && hold.ends.is_none())
 }
 
-/// Whether two take the lock from each other.
+/// Whether two modes exclude each other.
 fn conflict(one: Mode, other: Mode) -> bool {
     !(one == Mode::Shared && other == Mode::Shared)
 }
 
-/// Only one that barges passes, and only others that do.
+/// Only a barging request overtakes, and only other barging ones.
 fn passes(ask: &Ask, ahead: &Ask) -> bool {
     ask.extras.fairness == Fairness::Barging && ahead.extras.fairness == Fairness::Barging
 }
 
-/// The grant of this hold.
+/// The grant of this hold, as its client gets it.
 fn told(hold: &Hold, waited_ms: u64) -> Grant {
     Grant { token: hold.token, deadline: hold.lease_end, ends: hold.ends, waited_ms }
 }
@@ -393,7 +394,7 @@ fn holds(hold: &Hold, request: RequestId) -> bool {
         && (hold.ask.claim == Claim::Request(request) || later(hold).any(same))
 }
 
-/// The requests that came to hold it after the first.
+/// The requests that acquired it after the first.
 fn later(hold: &Hold) -> impl Iterator<Item = &(u64, Command)> {
     hold.again.iter().chain(&hold.upgrade)
 }

@@ -1,4 +1,5 @@
-//! The machine against the naive model: every outcome and every grant of more than a hundred thousand random commands.
+//! Compares the machine with the naive model: every outcome and every grant of more than a hundred thousand random
+//! commands.
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks at one answer among many")]
 
@@ -16,13 +17,13 @@ const STORIES: u64 = 450;
 const COMMANDS_A_STORY: usize = 2_000;
 const TIMES_EACH_MIN: u64 = 100;
 
-/// The first word of what `Debug` shows: a variant's name.
+/// The first word of the `Debug` output: a variant's name.
 fn variant(value: &impl std::fmt::Debug) -> String {
     let text = format!("{value:?}");
     text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
 }
 
-/// What was asked: a change of a hold by the kind of change.
+/// The name of the command; for a change of a hold, the kind of change.
 fn command_word(command: &Command) -> String {
     match command {
         Command::Acquire(acquire) if acquire.is_set() => "AcquireSet".to_owned(),
@@ -33,11 +34,11 @@ fn command_word(command: &Command) -> String {
     }
 }
 
-/// The cycle that is told is one of several; the naive model tells none.
+/// Removes the reported cycle, because it is one of several and the naive model reports none.
 fn without_cycle(outcome: Outcome) -> Outcome {
     match outcome {
         Outcome::Refused(Refusal::Deadlock { cycle }) => {
-            assert!(!cycle.is_empty(), "a cycle of nobody");
+            assert!(!cycle.is_empty(), "a cycle without owners");
             Outcome::Refused(Refusal::Deadlock { cycle: vec![] })
         }
         other => other,
@@ -52,7 +53,7 @@ fn answer(outcome: &Outcome) -> String {
     }
 }
 
-/// Everything that can be answered, apart from quotas, which have tests of their own.
+/// All answers except those for quotas, which have separate tests.
 const POSSIBLE: [(&str, &str); 40] = [
     ("OpenSession", "Opened AlreadyOpen Tombstoned OutOfBounds_ttl OutOfBounds_disconnect_grace"),
     ("Attach", "Attached WrongHandle OtherNamespace StaleAttempt SessionEnded"),
@@ -144,7 +145,7 @@ fn shown(machine: &Machine) -> Vec<Shown> {
     shown
 }
 
-/// Tells one story to both; panics where they differ.
+/// Runs one random scenario on both. Panics if they differ.
 fn compare(seed: u64, table: &mut Table) {
     let (mut story, mut watched, mut naive) = (Story::new(seed), Watched::default(), Remembering::default());
     let mut told = 0;
@@ -154,7 +155,7 @@ fn compare(seed: u64, table: &mut Table) {
         let (renewals, commands) = naive.apply(&entry);
         let index = watched.machine.applied();
         for ((renewal, reply), expected) in entry.renewals.iter().zip(&applied.renewals).zip(&renewals) {
-            assert_eq!(reply.outcome, *expected, "story {seed}, entry {index}: {renewal:#?}");
+            assert_eq!(reply.outcome, *expected, "scenario {seed}, entry {index}: {renewal:#?}");
             let what = match renewal.target {
                 RenewalTarget::Session(_) => "renew session",
                 RenewalTarget::Lease { .. } => "renew lease",
@@ -164,7 +165,7 @@ fn compare(seed: u64, table: &mut Table) {
         }
         for ((submission, reply), expected) in entry.commands.iter().zip(&applied.commands).zip(&commands) {
             let decided = without_cycle(reply.outcome.clone());
-            assert_eq!(decided, *expected, "story {seed}, entry {index}: {:#?}", submission.command);
+            assert_eq!(decided, *expected, "scenario {seed}, entry {index}: {:#?}", submission.command);
             count(table, command_word(&submission.command), &reply.outcome);
         }
         let granted = applied.events.iter().filter_map(|event| match &event.kind {
@@ -176,21 +177,21 @@ fn compare(seed: u64, table: &mut Table) {
             }
             _ => None,
         });
-        assert_eq!(granted.collect::<Vec<_>>(), naive.granted, "grants of story {seed}, entry {index}");
+        assert_eq!(granted.collect::<Vec<_>>(), naive.granted, "grants of scenario {seed}, entry {index}");
         let recalls = applied.events.iter().filter(|event| event.kind == EventKind::Recalled);
         let recalls: Vec<_> = recalls.filter_map(|event| event.subject.token()).collect();
-        assert_eq!(recalls, naive.recalls, "recalls of story {seed}, entry {index}");
+        assert_eq!(recalls, naive.recalls, "recalls of scenario {seed}, entry {index}");
         let named: Vec<_> =
             applied.renewals.iter().chain(&applied.commands).map(|reply| reply.recalled.clone()).collect();
-        assert_eq!(named, naive.named, "recalled holds in the answers of story {seed}, entry {index}");
+        assert_eq!(named, naive.named, "recalled holds in the answers of scenario {seed}, entry {index}");
         let of_cached = |what: &str| ("cached hold".to_owned(), what.to_owned());
         *table.entry(of_cached("Recalled")).or_default() += recalls.len() as u64;
         *table.entry(of_cached("Named")).or_default() +=
             named.iter().filter(|tokens| !tokens.is_empty()).count() as u64;
-        assert_eq!(shown(&watched.machine), naive.naive.documents(), "documents of story {seed}, entry {index}");
+        assert_eq!(shown(&watched.machine), naive.naive.documents(), "documents of scenario {seed}, entry {index}");
         let pings = watched.machine.state.processes.keys();
         let pings: Vec<_> = pings.map(|(of, process)| (of.clone(), process.to_string())).collect();
-        assert_eq!(pings, naive.naive.processes(), "processes of story {seed}, entry {index}");
+        assert_eq!(pings, naive.naive.processes(), "processes of scenario {seed}, entry {index}");
         if index % 16 == 0 {
             watched.compare_mirror();
         }
@@ -199,7 +200,7 @@ fn compare(seed: u64, table: &mut Table) {
     }
 }
 
-/// Every outcome and every grant is what the naive model says, over every answer that there is.
+/// Every outcome and every grant equals the naive model's, and every possible answer occurs.
 #[test]
 fn the_machine_agrees_with_the_naive_model() {
     let mut table = Table::new();
@@ -215,7 +216,7 @@ fn the_machine_agrees_with_the_naive_model() {
     let possible =
         POSSIBLE.iter().flat_map(|(command, answers)| answers.split(' ').map(move |answer| (*command, answer)));
     let possible: Vec<_> = possible.map(|(command, answer)| (command, answer.replacen('_', " ", 1))).collect();
-    // Cycles have a test of their own, in which they are frequent.
+    // Cycles have a separate test, in which they are frequent.
     let frequent = possible.iter().filter(|(_, answer)| answer != "Deadlock");
     let rare = frequent.filter(|(command, answer)| times(command, answer) < TIMES_EACH_MIN);
     let rare: Vec<_> = rare.collect();

@@ -1,4 +1,4 @@
-//! What the proposer asks before it lets an acquire wait a moment: would it only join the queue?
+//! Tests the question that the proposer asks before it delays an acquire: would it only join the queue?
 
 use super::mirror::{Watched, entry};
 use super::random::Story;
@@ -7,9 +7,10 @@ use crate::model::{Command, EventKind, Outcome};
 const STORIES: u64 = 60;
 const ENTRIES: usize = 300;
 
-/// In random stories: an acquire that was said to queue is never granted at once, and who would queue behind others would queue.
+/// In random scenarios, an acquire that would queue according to the query is never granted at once, and one that would
+/// queue behind others would queue.
 #[test]
-fn who_would_queue_is_not_granted() {
+fn an_acquire_that_would_queue_is_not_granted() {
     let (mut queued, mut behind) = (0, 0);
     for seed in 4_000..4_000 + STORIES {
         let (mut story, mut watched) = (Story::new(seed), Watched::default());
@@ -25,14 +26,14 @@ fn who_would_queue_is_not_granted() {
                 } else {
                     (false, false)
                 };
-                assert!(queues || !queues_behind, "story {seed}: {one:?}");
+                assert!(queues || !queues_behind, "scenario {seed}: {one:?}");
                 let applied = watched.apply(&one);
                 story.learn(&one, &applied);
                 if !queues {
                     continue;
                 }
                 let granted = applied.events.iter().any(|event| matches!(event.kind, EventKind::Granted { .. }));
-                assert!(!granted, "story {seed}: {one:?} came to {applied:?}");
+                assert!(!granted, "scenario {seed}: {one:?} came to {applied:?}");
                 if matches!(applied.commands[0].outcome, Outcome::Queued(_)) {
                     queued += 1;
                     behind += usize::from(queues_behind);

@@ -1,7 +1,7 @@
-//! Random stories for the machine: few names, few sessions, times near deadlines, repeated numbers, cancels of numbers
-//! that nobody used. The same seed tells the same story.
+//! Random scenarios for the machine: few names, few sessions, times near deadlines, repeated numbers, cancels of unused
+//! numbers. The same seed gives the same scenario.
 
-#![allow(clippy::wildcard_enum_match_arm, reason = "a story changes some commands and leaves the rest")]
+#![allow(clippy::wildcard_enum_match_arm, reason = "a scenario changes some commands and leaves the rest")]
 
 mod documents;
 mod locks;
@@ -12,7 +12,7 @@ use super::mirror::entry;
 use crate::machine::Applied;
 use crate::model::*;
 
-/// Numbers that are the same for the same seed (SplitMix64).
+/// Pseudorandom numbers that are the same for the same seed (SplitMix64).
 #[derive(Debug, Clone)]
 pub(crate) struct Random(pub(crate) u64);
 
@@ -25,7 +25,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// 0 to `bound` - 1.
+    /// A number from 0 to `bound` - 1.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.number() % bound
     }
@@ -39,7 +39,7 @@ impl Random {
     }
 }
 
-/// Whether this is the request, and it asks that something stays closed after it.
+/// Whether this is the request, and it asks for something to stay closed after it.
 fn delays(command: &Command, request: RequestId) -> bool {
     match command {
         Command::Acquire(acquire) => {
@@ -50,7 +50,7 @@ fn delays(command: &Command, request: RequestId) -> bool {
     }
 }
 
-/// What the story knows of a session.
+/// What the scenario knows of a session.
 #[derive(Debug, Clone)]
 struct Known {
     id: SessionId,
@@ -58,13 +58,13 @@ struct Known {
     next: u64,
     attempt: u64,
     attachment: u64,
-    /// How often it was answered that the session has ended.
+    /// How many times the answer was that the session has ended.
     gone: u64,
     past: Vec<Command>,
     tokens: Vec<(LockName, FencingToken)>,
 }
 
-/// A session's hold.
+/// A hold of a session.
 #[derive(Debug, Clone)]
 struct Held {
     request: RequestId,
@@ -72,7 +72,7 @@ struct Held {
     token: FencingToken,
 }
 
-/// A story: entries, and what their answers taught.
+/// A random scenario: entries, and what it learned from their answers.
 #[derive(Debug, Clone)]
 pub(crate) struct Story {
     random: Random,
@@ -81,11 +81,11 @@ pub(crate) struct Story {
     takes: Vec<TakeLease>,
     /// Documents that were asked for.
     grabs: Vec<Grab>,
-    /// Ends of sessions, as they were told.
+    /// Deadlines of sessions, as the answers contained them.
     renewed: Vec<(SessionId, LogTime)>,
-    /// What sessions hold now.
+    /// The current holds of sessions.
     held: Vec<Held>,
-    /// Who waits for what.
+    /// Requests that wait, with their locks.
     waits: Vec<(LockKey, RequestId)>,
     /// Upgrades and resumes that were queued or granted.
     altered: Vec<Command>,
@@ -125,7 +125,7 @@ impl Story {
         self.drawn
     }
 
-    /// The next entry; the machine's next deadline is what many stamps aim at.
+    /// The next entry. Many stamps are close to the machine's next deadline.
     pub(crate) fn entry(&mut self, next_deadline: Option<LogTime>) -> Entry {
         let deadline = next_deadline.map_or(self.stamp, |deadline| deadline.0.max(self.stamp));
         let before = self.stamp;
@@ -144,7 +144,7 @@ impl Story {
         entry(self.stamp, renewals, commands)
     }
 
-    /// Takes over what the machine answered.
+    /// Records what the machine answered.
     pub(crate) fn learn(&mut self, entry: &Entry, applied: &Applied) {
         for (submission, reply) in entry.commands.iter().zip(&applied.commands) {
             match (&submission.command, &reply.outcome) {
@@ -179,7 +179,7 @@ impl Story {
         }
     }
 
-    /// Keeps up with who holds what, and what was lost.
+    /// Follows the events to know the current holds and the lost ones.
     fn follow(&mut self, event: &Event) {
         let gone = match &event.kind {
             EventKind::Upgraded { from, .. } | EventKind::HandedOver { from, .. } => Some(*from),
@@ -210,7 +210,7 @@ impl Story {
         }
     }
 
-    /// Mostly what the session holds now, or else what it held once.
+    /// Mostly a current hold of the session, otherwise a former one.
     fn held(&mut self, at: usize) -> (LockName, FencingToken) {
         let id = self.known[at].id;
         let held: Vec<_> = self.held.iter().filter(|held| held.request.session == id).cloned().collect();
@@ -223,7 +223,7 @@ impl Story {
         once.unwrap_or((self.name(), FencingToken::new(0, 1 + self.random.below(50))))
     }
 
-    /// What the session holds under a named owner, to be entered again.
+    /// A hold of the session under a named owner, to be acquired again.
     fn enter_again(&mut self, at: usize) -> Option<Command> {
         let (id, number) = (self.known[at].id, self.known[at].next);
         let mine = |number: u64, command: &&Command| match command {
@@ -319,7 +319,7 @@ impl Story {
                 Command::RaiseFeatures(RaiseFeatures { to: 1 + self.random.below(4) as u32, voters })
             }
             101 if self.random.percent(50) => {
-                // Nothing much shorter: where few sessions can be opened, little happens.
+                // No value that is much shorter: if few sessions can be opened, little happens.
                 let values = [0, 36_000, 60_000, 60_000, 24 * 60 * 60 * 1000 + 1];
                 Command::ChangeSetting(Setting::TtlMax(*self.random.pick(&values).expect("some")))
             }

@@ -1,4 +1,5 @@
-//! What the records promise: equal logs give equal records, and a machine made of records goes on like the first.
+//! Properties of records: equal logs give equal records, and a machine that is made from records continues like the
+//! first.
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for two kinds of record")]
 
@@ -9,7 +10,7 @@ use crate::state::Record;
 
 const ENTRIES: u64 = 300;
 
-/// Two machines that are fed the same entries answer alike and have equal records, one entry after the other.
+/// Two machines that apply the same entries give the same answers and have equal records after every entry.
 #[test]
 fn equal_logs_give_equal_records() {
     for seed in 1_000..1_010 {
@@ -17,20 +18,20 @@ fn equal_logs_give_equal_records() {
         for index in 1..=ENTRIES {
             let entry = story.entry(first.machine.next_deadline());
             let applied = first.apply(&entry);
-            assert_eq!(applied, second.apply(index, &entry), "story {seed}, entry {index}");
+            assert_eq!(applied, second.apply(index, &entry), "scenario {seed}, entry {index}");
             assert!(
                 first.machine.state().records().eq(second.state().records()),
-                "records of story {seed}, entry {index}"
+                "records of scenario {seed}, entry {index}"
             );
             story.learn(&entry, &applied);
         }
     }
 }
 
-/// A machine restored from records in the middle of a story answers the rest of it, events included, like the first; so it
-/// knows what holds and closed names were to end when.
+/// A machine that is restored from records in the middle of a random scenario gives the same answers and events for the
+/// rest of it. So the records contain all deadlines of holds and closed names.
 #[test]
-fn a_restored_machine_goes_on_like_the_first() {
+fn a_restored_machine_continues_like_the_first() {
     let (mut ending, mut closed, mut recalled) = (0, 0, 0);
     for seed in 2_000..2_010 {
         let (mut story, mut first) = (Story::new(seed), Watched::default());
@@ -40,10 +41,10 @@ fn a_restored_machine_goes_on_like_the_first() {
             let applied = first.apply(&entry);
             if let Some(restored) = &mut restored {
                 let machine: &mut Machine = restored;
-                assert_eq!(applied, machine.apply(index, &entry), "story {seed}, entry {index}");
+                assert_eq!(applied, machine.apply(index, &entry), "scenario {seed}, entry {index}");
                 assert!(
                     first.machine.state().records().eq(machine.state().records()),
-                    "records of story {seed}, entry {index}"
+                    "records of scenario {seed}, entry {index}"
                 );
             }
             if index % 40 == 0 {

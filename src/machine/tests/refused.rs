@@ -1,4 +1,4 @@
-//! What the naive model leaves out: takes that were refused are remembered, as they were asked and what they were told.
+//! Adds what the naive model leaves out: takes that were refused are remembered, with their payload and answer.
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a model looks at one command among many")]
 
@@ -11,7 +11,7 @@ struct Refused {
     until: LogTime,
 }
 
-/// The naive model, one command at a time, and the refused takes of the last ten minutes in a list.
+/// The naive model, one command at a time, with a list of the refused takes of the last ten minutes.
 #[derive(Default)]
 pub(super) struct Remembering {
     pub(super) naive: Naive,
@@ -60,7 +60,7 @@ impl Remembering {
         outcome
     }
 
-    /// Remembers a refusal; one of a take that is known otherwise says nothing new.
+    /// Remembers a refusal, unless the take is known otherwise.
     fn refused(&mut self, take: &TakeLease, refusal: &Refusal) {
         let refusal = match refusal.clone() {
             Refusal::WrongHandle | Refusal::RequestReused { .. } => return,
@@ -71,7 +71,7 @@ impl Remembering {
         self.refused.push(Refused { take: take.clone(), outcome, until });
     }
 
-    /// The answer to a take, or the cancel of one, that was refused before.
+    /// The answer to a take that was refused before, or to its cancel.
     fn known(&self, command: &Command) -> Option<Outcome> {
         let (lock, id, handle, asked) = match command {
             Command::TakeLease(take) => (&take.lock, take.take, &take.handle, Some(take)),

@@ -1,4 +1,4 @@
-//! The replay, against the naive model: both say the same of every owner, in every state of random stories.
+//! Compares the replay with the naive model: both must agree about every owner, in every state of random scenarios.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::model::*;
 use crate::state::OwnerKey;
 
 const STORIES: u64 = 150;
-/// The stories of this test begin here.
+/// The number of the first scenario of this test.
 const FIRST: u64 = 1_000_000;
 
 /// The cycle of an owner, by a replay of what it depends on.
@@ -24,9 +24,10 @@ fn cycle_of(machine: &Machine, owner: &OwnerKey) -> Option<Vec<DeadlockLink>> {
     cycle
 }
 
-/// After every command of a story, for every owner: the naive model says the same as a replay for that owner alone, and as one
-/// for all owners; each reported cycle is one there. In half of the stories requests wait all the same, so that cycles stay.
-/// `LOCKKEEPER_REPLAYS` sets another number of stories, and `LOCKKEEPER_REPLAYS_FIRST` the first of them.
+/// After every command of a scenario and for every owner, the naive model agrees with a replay for that owner alone,
+/// and with one for all owners; each reported cycle is one there. In half of the scenarios requests wait in spite of
+/// cycles, so that cycles stay. `LOCKKEEPER_REPLAYS` sets another number of scenarios, and `LOCKKEEPER_REPLAYS_FIRST`
+/// the first of them.
 #[test]
 fn a_replay_and_the_naive_model_agree() {
     let set = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
@@ -56,9 +57,9 @@ fn a_replay_and_the_naive_model_agree() {
                 let of_all = search.cycle(together.known(owner).expect("it is part of it"));
                 let is = expected.contains(owner);
                 let answers = (alone.is_some(), of_all.is_some());
-                assert_eq!(answers, (is, is), "story {seed}, {at}: {owner:?}: {alone:#?}");
+                assert_eq!(answers, (is, is), "scenario {seed}, {at}: {owner:?}: {alone:#?}");
                 for cycle in alone.iter().chain(&of_all) {
-                    assert!(naive.is_way_round(cycle), "story {seed}, {at}: {owner:?}: {cycle:#?}");
+                    assert!(naive.is_way_round(cycle), "scenario {seed}, {at}: {owner:?}: {cycle:#?}");
                     cycle.iter().for_each(|link| *reasons.entry(link.why.to_string()).or_insert(0) += 1);
                 }
                 compared += 1;

@@ -1,4 +1,4 @@
-//! Restores: what of a backup's state goes on, and when the first grant comes.
+//! Restores: which parts of a backup's state continue, and when the first grant is possible.
 
 use super::mirror::entry;
 use crate::limits;
@@ -50,7 +50,7 @@ fn take(number: u128, lock: &str) -> Command {
     })
 }
 
-/// A machine and how it is driven.
+/// A machine to which entries are applied one after the other.
 struct Driven(Machine);
 
 impl Driven {
@@ -73,7 +73,7 @@ impl Driven {
         view.holders.iter().map(|holder| holder.token).collect()
     }
 
-    /// As a new cluster finds it: from its records.
+    /// The machine of the new cluster, made from the records.
     fn restored(&self, wall: u64, at_once: bool) -> Self {
         self.restored_as(Restoring { wall: WallTime(wall), cluster_id: 7, epoch_min: 0, at_once, ttl_ms_max: 0 })
     }
@@ -88,7 +88,8 @@ impl Driven {
     }
 }
 
-/// One session holds a lock, another waits for it; a lease holds another, and a second lease waits for the first lock.
+/// One session holds a lock, another waits for it. A lease holds another lock, and a second lease waits for the first
+/// lock.
 fn backed_up() -> Driven {
     let mut driven = Driven(Machine::new());
     let (first, second) = (driven.opened(0, 1), driven.opened(0, 2));
@@ -99,10 +100,10 @@ fn backed_up() -> Driven {
     driven
 }
 
-/// Sessions and what they had are gone, a lease stays; nothing is granted until the longest grant that nobody knows of
-/// has run out, then first come, first served.
+/// Sessions with their holds and waits are gone, a lease stays. Nothing is granted until the longest unknown grant has
+/// expired; then the order is first come, first served.
 #[test]
-fn nothing_is_granted_until_what_nobody_knows_of_has_ended() {
+fn nothing_is_granted_until_unknown_grants_have_ended() {
     let before = backed_up();
     let lease = before.holders("leased");
     let mut after = before.restored(NOON, false);
@@ -123,22 +124,22 @@ fn nothing_is_granted_until_what_nobody_knows_of_has_ended() {
         after.0.check().expect("sound");
         assert_eq!((after.holders("held"), after.holders("new")), (vec![], vec![]), "at {stamp}");
     }
-    assert_eq!(after.0.next_deadline().map(|at| at.0 <= last + 5_000), Some(true), "the opening wakes nobody");
+    assert_eq!(after.0.next_deadline().map(|at| at.0 <= last + 5_000), Some(true), "the opening has no deadline");
     after.apply(last + 1, Command::Tick);
     let tokens = [after.holders("held"), after.holders("new")].concat();
     assert_eq!(tokens.len(), 2, "{tokens:?}");
     assert!(tokens.iter().all(|token| token.epoch() == 326), "{tokens:?}");
 }
 
-/// Where the operator says so, grants come at once: the waiting lease gets what the ended session held.
+/// At the operator's request, grants are possible at once: the waiting lease gets what the ended session held.
 #[test]
 fn at_once_grants_what_is_free() {
     let after = backed_up().restored(NOON, true);
     assert_eq!(after.holders("held").iter().map(|token| token.epoch()).collect::<Vec<_>>(), [326]);
 }
 
-/// Tokens of two restores of one backup never meet, a millisecond apart or a day, and all are larger than every one
-/// that was handed out before.
+/// The tokens of two restores of one backup differ, whether the restores are a millisecond apart or a day. All are
+/// larger than every token that was granted before.
 #[test]
 fn tokens_of_two_restores_never_meet() {
     let before = backed_up();
@@ -157,8 +158,8 @@ fn tokens_of_two_restores_never_meet() {
     assert!(all.is_sorted_by(|one, other| one < other), "tokens met");
 }
 
-/// N-ATL: a name that is kept closed, and one whose hold has yet to last, stay closed over a restore until the same log time,
-/// also where the operator wants grants at once. Then a waiter is granted.
+/// N-ATL: a name that is kept closed, and one whose hold has a minimum time, stay closed over a restore until the same
+/// log time, even if the operator wants grants at once. Then a waiter is granted.
 #[test]
 fn n_atl_13_a_restore_keeps_what_stays_closed_for_at_least() {
     let hour_ms = 60 * 60 * 1000;
@@ -188,7 +189,7 @@ fn n_atl_13_a_restore_keeps_what_stays_closed_for_at_least() {
     assert_eq!([after.holders("held").len(), after.holders("released").len()], [1, 1]);
 }
 
-/// The new cluster's nodes are its own: none of the old ones is known, nor are their settings.
+/// The new cluster knows none of the old nodes, nor their settings.
 #[test]
 fn no_node_of_the_old_cluster_is_known() {
     let mut before = backed_up();
@@ -201,8 +202,8 @@ fn no_node_of_the_old_cluster_is_known() {
     assert_eq!(after.0.applied(), before.0.applied() + 1);
 }
 
-/// The first configuring entry fixes the cluster's id, and a later one with another id changes nothing, whichever leader wrote
-/// it. A restored cluster has the id that the restore drew, before its first leader configures it and after.
+/// The first configuring entry fixes the cluster's id. A later one with another id changes nothing, whichever leader
+/// wrote it. A restored cluster has the new random id of the restore, before its first leader configures it and after.
 #[test]
 fn the_first_cluster_id_stays() {
     let settings = ClusterSettings { timing_ms: [50, 150, 300], ttl_ms_min: 3000, ttl_ms_max: 60_000 };
@@ -220,8 +221,8 @@ fn the_first_cluster_id_stays() {
     assert_eq!(configured(&mut after, 8), Some(7));
 }
 
-/// A restored cluster waits for the largest value that the longest TTL ever had, also where it was lowered before the backup;
-/// the value that operators set goes on to hold.
+/// A restored cluster waits for the largest value that the longest TTL ever had, even if it was lowered before the
+/// backup. The value that operators set stays in effect.
 #[test]
 fn a_restore_waits_for_the_largest_ttl_that_ever_was() {
     let (hour_ms, mut before) = (60 * 60 * 1000, backed_up());

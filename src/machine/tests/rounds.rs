@@ -1,4 +1,5 @@
-//! What is too much for one entry is done in rounds: each is bounded, and what follows never finds the rest undone.
+//! Work that is too much for one entry is done in rounds. Each round is bounded, and commands in between never see the
+//! rest undone.
 
 use super::costs::acquire;
 use super::cycles::open;
@@ -8,7 +9,7 @@ use crate::machine::{Applied, Machine};
 use crate::model::*;
 
 const DOCUMENTS: u64 = 100_000;
-/// Queues of a restored state: more than one sweep looks at.
+/// The number of queues of a restored state: more than one sweep looks at.
 const QUEUES: u64 = limits::SWEEP_AN_ENTRY_MAX as u64 + 2_000;
 const BATCH: u64 = 1_000;
 
@@ -44,7 +45,7 @@ fn unlock_all(term: Option<u64>) -> Command {
     Command::Document(DocumentCommand::UnlockAll { namespace, process, term })
 }
 
-/// Entries that follow each other.
+/// A machine to which entries are applied one after the other.
 struct Driven(Machine);
 
 impl Driven {
@@ -61,7 +62,7 @@ fn count(applied: &Applied, word: &str) -> usize {
     applied.events.iter().filter(|event| event.kind.word() == word).count()
 }
 
-/// A process that holds so many documents, each under a `ts` of its own.
+/// A process that holds this number of documents, each under a different `ts`.
 fn with_documents(documents: u64) -> Driven {
     let mut driven = Driven(Machine::new());
     driven.apply(0, vec![open(1), open(2)]);
@@ -74,8 +75,8 @@ fn with_documents(documents: u64) -> Driven {
     driven
 }
 
-/// One command frees a hundred thousand documents of a process. It says how many, but changes a bounded number of them, and
-/// so does each entry that follows; in the end all are free.
+/// One command frees a hundred thousand documents of a process. It returns the total, but it and each entry that
+/// follows change only a bounded number of them; in the end all are free.
 #[test]
 fn a_hundred_thousand_documents_are_freed_in_rounds() {
     let mut driven = with_documents(DOCUMENTS);
@@ -104,8 +105,8 @@ fn a_hundred_thousand_documents_are_freed_in_rounds() {
     driven.0.check().expect("whole");
 }
 
-/// Between two rounds a command finds what was freed free, and what came after the command stays: a document is grabbed
-/// again, or taken by a session. Documents of another term stay as well.
+/// Between two rounds a command finds freed documents free. Documents that were grabbed again, or taken by a session,
+/// after the command stay, and so do documents of another term.
 #[test]
 fn what_was_freed_is_free_between_two_rounds() {
     let documents = 8 * limits::DOCUMENTS_UNLOCKED_AT_ONCE_MAX as u64;
@@ -128,8 +129,8 @@ fn what_was_freed_is_free_between_two_rounds() {
     driven.0.check().expect("whole");
 }
 
-/// After a restore's wait many queues are looked at in rounds. A command that meets one of the others serves its queue
-/// first.
+/// When the wait after a restore is over, many queues are looked at in rounds. A command on a queue that was not looked
+/// at serves it first.
 #[test]
 fn queues_open_in_rounds_after_a_restore() {
     let mut driven = Driven(Machine::new());

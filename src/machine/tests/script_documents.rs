@@ -1,4 +1,4 @@
-//! The words in which scripts say and show documents.
+//! The words with which scripts change and show documents.
 
 use std::error::Error;
 
@@ -9,13 +9,13 @@ use crate::model::*;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Whether this word asks for a change of a document.
+/// Whether this word is a change of a document.
 pub(super) fn is_change(word: &str) -> bool {
     ["grab", "overtake", "unlock", "unlock-all", "ping", "stop-ping", "remove-expired", "swap", "confirm"]
         .contains(&word)
 }
 
-/// Twelve bytes of which a script says the last one.
+/// Twelve bytes, of which a script gives the last one.
 fn ts(text: Option<&str>) -> Result<DocumentId> {
     let mut bytes = [0; 12];
     bytes[11] = text.ok_or("ts=?")?.parse()?;
@@ -39,7 +39,7 @@ fn grab(who: Option<&str>, args: &mut ArgumentConsumer<'_>) -> Result<Grab> {
     Ok(Grab { ts: ts(args.take_key("ts"))?, metadata, term, prepare, seen: None, lock: lock(args)? })
 }
 
-/// A change of a document; the process is who says it.
+/// A change of a document. The process is the actor of the line.
 pub(super) fn change(word: &str, who: Option<&str>, args: &mut ArgumentConsumer<'_>) -> Result<Command> {
     let namespace = Namespace::default();
     let process = |who: Option<&str>| -> Result<ProcessId> { Ok(ProcessId::parse(who.ok_or("which process?")?)?) };
@@ -75,7 +75,7 @@ pub(super) fn change(word: &str, who: Option<&str>, args: &mut ArgumentConsumer<
     }))
 }
 
-/// A question for documents or signs of life.
+/// A query for documents or signs of life.
 pub(super) fn query(word: &str, args: &mut ArgumentConsumer<'_>) -> Result<Query> {
     let namespace = Namespace::default();
     let rows = args.take_key("rows").map_or(Ok(100), str::parse)?;
@@ -94,7 +94,7 @@ pub(super) fn query(word: &str, args: &mut ArgumentConsumer<'_>) -> Result<Query
     Ok(Query::Documents { namespace, which, rows })
 }
 
-/// Documents, a line each.
+/// Documents, one line each.
 pub(super) fn documents(rows: &[Document], more: bool) -> String {
     let row = |row: &Document| {
         let term = row.term.map_or(String::new(), |term| format!(" term={term}"));
@@ -106,11 +106,11 @@ pub(super) fn documents(rows: &[Document], more: bool) -> String {
     rows.iter().map(row).collect::<String>() + if more { "more" } else { "no more" }
 }
 
-/// Signs of life, a line each.
+/// Signs of life, one line each.
 pub(super) fn pings(rows: &[ProcessPing], more: bool) -> String {
     let row = |row: &ProcessPing| format!("{} ping={}\n", row.process, time(row.ping.0 - EPOCH_MS));
     rows.iter().map(row).collect::<String>() + if more { "more" } else { "no more" }
 }
 
-/// The wall clock of a script's beginning.
+/// The wall clock at the beginning of a script.
 const EPOCH_MS: u64 = 1_795_000_000_000;

@@ -1,4 +1,4 @@
-//! The words in which scripts show outcomes, events and answers.
+//! The words with which scripts show outcomes, events and answers.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ pub(super) struct Names {
     pub(super) takes: BTreeMap<LeaseRequestId, String>,
 }
 
-/// Milliseconds as seconds where they are whole.
+/// Milliseconds, shown as seconds if they are whole.
 pub(super) fn time(ms: u64) -> String {
     if ms.is_multiple_of(1000) { format!("{}s", ms / 1000) } else { format!("{ms}ms") }
 }
 
-/// The cluster's feature level, and what nodes have announced, a line each.
+/// The cluster's feature level, and the announcements of nodes, one line each.
 pub(super) fn nodes(machine: &Machine) -> String {
     let line = |told: &Announcement| {
         let http = told.http.as_deref().unwrap_or("none");
@@ -101,7 +101,7 @@ impl Names {
                 format!("granted{}", grants.collect::<String>())
             }
             Outcome::Queued(place) => {
-                let behind = place.held_by.as_ref().map_or("nobody".into(), |holder| self.holder(holder));
+                let behind = place.held_by.as_ref().map_or("none".into(), |holder| self.holder(holder));
                 format!("queued place={} sequence={} held by {behind}", place.place, place.sequence)
             }
             Outcome::TimedOut => "timed out".into(),
@@ -114,7 +114,7 @@ impl Names {
             Outcome::Broken(breach) => {
                 let what = if breach.done { "broken" } else { "would be broken" };
                 let seen = breach.last_seen.map_or(String::new(), |at| format!(" seen={}", time(at.0)));
-                let next = breach.next.as_ref().map_or("nobody".into(), |waiter| self.waiter(waiter));
+                let next = breach.next.as_ref().map_or("none".into(), |waiter| self.waiter(waiter));
                 format!("{what}: {}{seen}; next {next}", self.holder(&breach.holder))
             }
             Outcome::HandedOver { token, to } => {
@@ -125,7 +125,7 @@ impl Names {
         }
     }
 
-    /// The refusal as callers read it, and whom it names.
+    /// The refusal as callers read it, and the claims that it names.
     fn refusal(&self, refusal: &Refusal) -> String {
         match refusal {
             Refusal::Held { holder: Some(holder), .. } | Refusal::HeldByOther { holder, .. } => {
@@ -213,19 +213,19 @@ impl Names {
                 let why = why.as_ref().map_or(String::new(), |why| format!(" ({})", why.as_str()));
                 format!("{session} ended: {reason}{why}")
             }
-            EventKind::LeaderlessGap { gap_ms } => format!("nobody led for {}", time(*gap_ms)),
+            EventKind::LeaderlessGap { gap_ms } => format!("no leader for {}", time(*gap_ms)),
         };
         format!("=> {} {what}", event.position)
     }
 
-    /// An answer to a question, a line for each row.
+    /// An answer to a query, one line for each row.
     pub(super) fn answer(&self, answer: &QueryResult) -> String {
         match answer {
             QueryResult::Checked(Checked { state, lowest_valid }) => format!("{state:?} lowest_valid={lowest_valid}"),
             QueryResult::Lock(view) => self.lock_view(view),
             QueryResult::Locks(Page { rows, more }) => {
                 let rows = rows.iter().map(|row| {
-                    let oldest = row.oldest.as_ref().map_or("nobody".into(), |holder| self.holder(holder));
+                    let oldest = row.oldest.as_ref().map_or("none".into(), |holder| self.holder(holder));
                     let limit = row.limit.map_or(String::new(), |limit| format!(" limit={limit}"));
                     let counts = format!("holders={} waiters={}", row.holders, row.waiters);
                     format!("{} {}{limit} {counts} oldest: {oldest}\n", lock(&row.lock), row.kind)
@@ -272,7 +272,7 @@ impl Names {
         }
         lines.extend(explanation.freed_by.iter().map(|one| format!("freed by: {}", self.obstacle(one))));
         if lines.is_empty() {
-            lines.push("nobody waits".into());
+            lines.push("no request waits".into());
         }
         if explanation.more {
             lines.push("more".into());

@@ -1,7 +1,7 @@
-//! Runs every file of `src/machine/scripts`: commands above `---`, what the machine did below. With `UPDATE_GOLDENFILES=1`
-//! the part below is written anew, to be read and committed.
+//! Runs every file of `src/machine/scripts`: commands above `---`, the machine's output below. With
+//! `UPDATE_GOLDENFILES=1` the part below is written again, to be read and committed.
 //!
-//! Each command is an entry of its own at the stamp set by `at`; a block that begins with `entry` is one entry.
+//! Each command is a separate entry at the stamp set by `at`; a block that begins with `entry` is one entry.
 
 mod commands;
 
@@ -18,25 +18,25 @@ use crate::model::*;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// What waits for the end of a block that is one entry: who said it, and what.
+/// A command or renewal that waits for the end of a block that is one entry, with its actor.
 enum Said {
     Renewal(Option<String>, Renewal),
     Command(Option<String>, Option<LogTime>, Box<Command>),
 }
 
-/// What a script has said so far.
+/// The state of a script that is being run.
 #[derive(Default)]
 struct Script {
     watched: Watched,
     stamp: u64,
     names: Names,
-    /// By the name of a session: its id and handle.
+    /// Id and handle of each session, by its name.
     sessions: BTreeMap<String, (SessionId, Handle)>,
-    /// By the name of a session: the newest request number.
+    /// The newest request number of each session, by its name.
     numbers: BTreeMap<String, u64>,
-    /// By who holds and the lock: the newest token.
+    /// The newest token, by session and lock.
     tokens: BTreeMap<(SessionId, LockKey), FencingToken>,
-    /// Set while a block is one entry.
+    /// The commands of a block that is one entry.
     together: Option<Vec<Said>>,
     events: Vec<String>,
 }
@@ -101,7 +101,7 @@ impl Script {
         Ok(self.apply(vec![said], false).join("\n"))
     }
 
-    /// One entry; a line for each renewal and command, which begins with who said it where `named`.
+    /// Applies one entry. Returns a line for each renewal and command; each line begins with its actor if `named`.
     fn apply(&mut self, said: Vec<Said>, named: bool) -> Vec<String> {
         let (mut renewals, mut commands, mut renewers, mut callers) = (vec![], vec![], vec![], vec![]);
         let mut times = vec![];
@@ -155,7 +155,7 @@ impl Script {
         replies.map(line).collect()
     }
 
-    /// Cancels unseen numbers, `from` to `to`, in one entry; shows how many were answered *withdrawn*.
+    /// Cancels the unseen numbers `from` to `to` in one entry. Shows how many were answered with *withdrawn*.
     fn burn(&mut self, who: Option<String>, args: &mut ArgumentConsumer<'_>) -> Result<String> {
         let session = self.session(who.as_deref())?.0;
         let (from, to): (u64, u64) = (required(args, "from")?.parse()?, required(args, "to")?.parse()?);
@@ -165,7 +165,7 @@ impl Script {
         Ok(format!("withdrawn {withdrawn} times"))
     }
 
-    /// Small bounds instead of those of every build.
+    /// Sets small bounds instead of those of every build.
     fn quotas(&mut self, args: &mut ArgumentConsumer<'_>) -> Result<String> {
         let quotas = &mut self.watched.machine.quotas;
         for (key, quota) in [
@@ -198,7 +198,7 @@ impl Script {
         Ok((id, handle))
     }
 
-    /// The number given, or the session's next one.
+    /// The given request number, or the session's next one.
     fn request(&mut self, who: Option<&str>, args: &mut ArgumentConsumer<'_>) -> Result<RequestId> {
         let session = self.session(who)?.0;
         let newest = self.numbers.entry(who.unwrap_or_default().to_owned()).or_default();
@@ -212,7 +212,7 @@ fn opened_handle(command: &Command) -> Option<Handle> {
     if let Command::OpenSession(open) = command { Some(open.handle.clone()) } else { None }
 }
 
-/// `word=yes`.
+/// Whether the line contains `word=yes`.
 fn flag(args: &mut ArgumentConsumer<'_>, word: &str) -> bool {
     args.take_key(word) == Some("yes")
 }
@@ -280,7 +280,7 @@ fn run_script(path: &Path, update: bool) -> std::result::Result<(), String> {
     Err(format!("line {line}\n  expected {expected}\n  found    {found}"))
 }
 
-/// Every script below `src/machine/scripts` ends as it is written there.
+/// Every script below `src/machine/scripts` has the output that is written in it.
 #[test]
 fn scripts_end_as_written() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/machine/scripts");

@@ -1,4 +1,4 @@
-//! No secret is told: a handle proves a session or a lease, and stands in no answer and in no event, whoever asks.
+//! Secrets: a handle proves a session or a lease, and is part of no answer and of no event.
 
 use std::collections::BTreeSet;
 
@@ -10,16 +10,16 @@ use crate::model::*;
 
 const STORIES: u64 = 8;
 const ENTRIES_A_STORY: usize = 400;
-/// Questions are asked after every so many entries.
+/// Queries are made after this number of entries.
 const ASKED_EVERY: usize = 20;
-/// The handles of a story differ in their last digits only. No other text of it has so many zeros.
+/// The handles of a scenario differ in their last digits only. No other text in it has this many zeros.
 const SECRET: &str = "0000000000000000000000000000";
 
 fn tells(bytes: &[u8]) -> bool {
     bytes.windows(SECRET.len()).any(|part| part == SECRET.as_bytes())
 }
 
-/// Every question that can be asked of this machine.
+/// Every query that this machine can answer.
 fn questions(machine: &Machine) -> Vec<Query> {
     let namespaces: BTreeSet<Namespace> = machine.state.index.usage.keys().cloned().collect();
     let mut queries = vec![Query::Totals];
@@ -51,28 +51,28 @@ fn questions(machine: &Machine) -> Vec<Query> {
     queries
 }
 
-/// What is stored and what is asked has handles in it; what is answered, told or printed has none.
+/// Stored records and queries contain handles; answers, events and printed values contain none.
 #[test]
-fn handles_are_never_told() {
+fn handles_are_never_returned() {
     let (mut asked, mut stored, mut answers) = (0, 0, 0);
     for seed in 0..STORIES {
         let (mut story, mut watched) = (Story::new(seed), Watched::default());
         for at in 0..ENTRIES_A_STORY {
             let entry = story.entry(watched.machine.next_deadline());
             asked += usize::from(tells(&encode_entry(&entry)));
-            assert!(!tells(format!("{entry:?}").as_bytes()), "printed in full: story {seed}, entry {at}");
+            assert!(!tells(format!("{entry:?}").as_bytes()), "printed in full: scenario {seed}, entry {at}");
             let applied = watched.apply(&entry);
             story.learn(&entry, &applied);
             let told = (&applied.renewals, &applied.commands, &*applied.events);
-            assert!(!tells(&encode_message(Kind::Answer, &told)), "story {seed}, entry {at}: {applied:#?}");
-            assert!(!tells(format!("{applied:?}").as_bytes()), "story {seed}, entry {at}");
+            assert!(!tells(&encode_message(Kind::Answer, &told)), "scenario {seed}, entry {at}: {applied:#?}");
+            assert!(!tells(format!("{applied:?}").as_bytes()), "scenario {seed}, entry {at}");
             if at % ASKED_EVERY != 0 {
                 continue;
             }
             for question in questions(&watched.machine) {
                 let answer = watched.machine.query(&question);
                 answers += 1;
-                assert!(!tells(&encode_message(Kind::Answer, &answer)), "story {seed}, entry {at}: {question:?}");
+                assert!(!tells(&encode_message(Kind::Answer, &answer)), "scenario {seed}, entry {at}: {question:?}");
             }
             let records = watched.machine.state().records();
             stored += records.filter(|(_, record)| tells(&encode_message(Kind::Record, record))).count();

@@ -1,4 +1,4 @@
-//! A take is stored once: in its hold or wait while it is live, in a record of its own once it is over.
+//! A take is stored once: in its hold or wait while it is live, in a separate record once it has finished.
 
 use super::mirror::{Watched, entry};
 use crate::machine::Machine;
@@ -38,7 +38,7 @@ fn refreshed(watched: &mut Watched, number: u128) -> Outcome {
     watched.apply(&entry(0, vec![renewal], vec![])).renewals.remove(0).outcome
 }
 
-/// The machine as a start or a snapshot makes it, from its records.
+/// Builds the machine from its records, as a start or a snapshot does.
 fn restart(watched: &mut Watched) {
     watched.machine = watched.compare_mirror();
 }
@@ -47,7 +47,7 @@ fn records_of_takes(machine: &Machine) -> usize {
     machine.state().records().filter(|(_, record)| matches!(record, Record::FinishedLease(_))).count()
 }
 
-/// What a command writes, apart from the counters and the history.
+/// The records that a command writes, except the counters and the history.
 fn written(watched: &mut Watched, command: Command) -> Vec<RecordKey> {
     watched.machine.apply(watched.machine.applied() + 1, &entry(0, vec![], vec![command]));
     let mut keys = Vec::new();
@@ -56,7 +56,7 @@ fn written(watched: &mut Watched, command: Command) -> Vec<RecordKey> {
     keys
 }
 
-/// A take that holds or waits has no record besides its hold or wait; it gets one when it is over.
+/// A take that holds or waits has no record besides its hold or wait; it gets one when it has finished.
 #[test]
 fn only_a_finished_take_has_a_record() {
     let mut watched = Watched::default();
@@ -72,8 +72,8 @@ fn only_a_finished_take_has_a_record() {
     assert_eq!(records_of_takes(&watched.machine), 1);
 }
 
-/// A repeated take is the first, also in a machine that was made of records: one that waits is found waiting, one that holds
-/// is found with its token, and one that is over does not come back.
+/// A repeated take is the first, also in a machine that was made from records: one that waits is found waiting, one
+/// that holds is found with its token, and a finished one is not granted again.
 #[test]
 fn a_repeated_take_is_the_first_after_a_restart() {
     let mut watched = Watched::default();
@@ -93,7 +93,7 @@ fn a_repeated_take_is_the_first_after_a_restart() {
     assert_eq!(watched.machine.totals().holders, 0, "a late duplicate took the lock");
 }
 
-/// A take that waits keeps its handle: the hold that it is granted later is proven by it. Until then it proves nothing.
+/// A take that waits keeps its handle, which proves the hold that it is granted later. Until then it proves nothing.
 #[test]
 fn the_handle_of_a_waiting_take_proves_its_later_hold() {
     let mut watched = Watched::default();
@@ -108,7 +108,7 @@ fn the_handle_of_a_waiting_take_proves_its_later_hold() {
     assert_eq!(said(&mut watched, drop_of(2)), Outcome::Released { left: 0 });
 }
 
-/// Records in which a take is both live and over do not make a machine.
+/// Records in which a take is both live and finished are refused.
 #[test]
 fn a_take_is_live_or_finished() {
     let mut watched = Watched::default();

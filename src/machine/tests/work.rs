@@ -1,4 +1,4 @@
-//! What commands and questions look at, counted: it grows no faster than what they change or show.
+//! Counts what commands and queries look at: it grows no faster than what they change or show.
 
 use super::costs::{acquire, apply, release, set};
 use super::cycles::{open, set_limit};
@@ -39,7 +39,7 @@ fn barging(command: Command) -> Command {
     Command::Acquire(acquire)
 }
 
-/// A set of these locks, of which those that begin with `hot` are shared.
+/// A set of these locks. Those whose names begin with `hot` are shared.
 fn set_of(session: u64, number: u64, locks: &[&str]) -> Command {
     let locks: Vec<String> = locks.iter().map(|lock| (*lock).to_owned()).collect();
     let Command::Acquire(mut set) = set(session, number, &locks) else { panic!("a set") };
@@ -66,7 +66,7 @@ fn queued(machine: &mut Machine, command: Command) {
     assert!(matches!(outcome, Outcome::Queued(_)), "{outcome:?}");
 }
 
-/// Applies a command that must succeed; returns how much it looked at, and how many claims it granted.
+/// Applies a command that must succeed. Returns how many items it looked at, and how many claims it granted.
 fn counted(machine: &mut Machine, command: Command) -> (usize, usize) {
     let index = machine.applied() + 1;
     let (applied, count) = count_of(|| machine.apply(index, &entry(0, vec![], vec![command])));
@@ -76,7 +76,7 @@ fn counted(machine: &mut Machine, command: Command) -> (usize, usize) {
     (count, applied.events.iter().filter(|event| event.kind.word() == "granted").count())
 }
 
-/// Permits never stay free while a waiter that barges could have them, however many others want more, and however many
+/// Permits never stay free while a barging waiter could have them, however many others want more, and however many
 /// different amounts they want.
 #[test]
 fn no_permit_stays_free_while_one_that_barges_wants_it() {
@@ -114,7 +114,7 @@ fn a_release_over_the_heads_of_many_that_barge_is_bounded() {
     assert!(granted == 0 && count <= limits::BARGING_WANTS_LOOKED_AT_MAX + 2, "{count} were looked at");
 }
 
-/// Waiters that barge and stand behind a fair one may be granted once that has left, and not before.
+/// Barging waiters behind a fair one may be granted once the fair one has left, and not before.
 #[test]
 fn one_that_barges_behind_a_fair_waiter_is_found_when_that_leaves() {
     let mut machine = opened(3);
@@ -129,13 +129,14 @@ fn one_that_barges_behind_a_fair_waiter_is_found_when_that_leaves() {
     assert_eq!(granted, 1, "one permit is free, and a waiter that barges wants it");
 }
 
-/// A session in another namespace.
+/// Opens a session in another namespace.
 fn open_elsewhere(number: u64) -> Command {
     let Command::OpenSession(open) = open(number) else { panic!("an open") };
     Command::OpenSession(OpenSession { namespace: Namespace::parse("elsewhere").expect("legal"), ..open })
 }
 
-/// A pool with a wide request at its head and many narrow ones behind; with `elsewhere`, a set waits in another namespace.
+/// A semaphore with a wide request at its head and many narrow ones behind. With `elsewhere`, a set waits in another
+/// namespace.
 fn behind_a_wide_one(elsewhere: bool) -> (Machine, Command) {
     let mut machine = opened(3);
     (4..=5).for_each(|session| drop(apply(&mut machine, open_elsewhere(session))));
@@ -151,7 +152,7 @@ fn behind_a_wide_one(elsewhere: bool) -> (Machine, Command) {
     (machine, release(1, 3, "pool", given_back))
 }
 
-/// A set that waits in one namespace costs the locks of another nothing.
+/// A set that waits in one namespace adds no cost to locks of another.
 #[test]
 fn a_waiting_set_slows_no_other_namespace() {
     let counts = [false, true].map(|elsewhere| {
@@ -162,7 +163,7 @@ fn a_waiting_set_slows_no_other_namespace() {
     assert!(counts[0] < 10, "{} were looked at, where the first is in the way of all", counts[0]);
 }
 
-/// History excuses a grant out of order by a waiting set only where one waits in the same queue.
+/// History excuses a grant out of order by a waiting set only if one waits in the same queue.
 #[test]
 fn a_set_that_waits_elsewhere_excuses_no_grant() {
     let mut machine = opened(3);
@@ -184,8 +185,8 @@ fn a_set_that_waits_elsewhere_excuses_no_grant() {
     assert_eq!(passing("a"), [true], "its session holds what the waiting set lacks, and passes it");
 }
 
-/// One release lets the first of many sets in that share a name: the others are looked at once there, not each with all
-/// before it.
+/// Many sets share a name, and one release lets the first of them in: each of the others is looked at once there, not
+/// together with all before it.
 #[test]
 fn a_release_looks_once_at_sets_that_share_a_name() {
     let counts = [FEW, MANY].map(|sets| {
@@ -199,8 +200,8 @@ fn a_release_looks_once_at_sets_that_share_a_name() {
     assert!(counts[1] <= 5 * usize::try_from(MANY).expect("small"), "{counts:?} for {FEW} and {MANY} sets");
 }
 
-/// Many that are granted at once, behind as many sets that have to wait on: the queue is not gone through from its head for
-/// each of them.
+/// Many waiters are granted at once behind as many sets that must continue to wait: the queue is not walked from its
+/// head for each of them.
 #[test]
 fn many_grants_behind_sets_that_wait_on_are_one_walk() {
     let mut machine = opened(3);
@@ -217,7 +218,7 @@ fn many_grants_behind_sets_that_wait_on_are_one_walk() {
     assert!(count <= 10 * many, "{count} were looked at for {many} sets and {many} readers");
 }
 
-/// A set whose locks are all held is searched for deadlocks once: its waits have one owner.
+/// A set whose locks are all held is searched for deadlocks once, because its waits have one owner.
 #[test]
 fn a_set_is_searched_for_deadlocks_once() {
     let mut machine = opened(2);
@@ -231,7 +232,7 @@ fn a_set_is_searched_for_deadlocks_once() {
     assert_eq!(count, 1, "searches for {} locks", locks.len());
 }
 
-/// A break names the first waiter without a view of all of them.
+/// A break reports the first waiter without a view of all of them.
 #[test]
 fn a_break_shows_one_waiter() {
     let mut machine = opened(2);
@@ -243,7 +244,7 @@ fn a_break_shows_one_waiter() {
     assert!(count < 10, "{count} were looked at, {MANY} wait");
 }
 
-/// Reentry finds an owner's claims of one lock without its session's other claims: those that end by themselves as well.
+/// Reentry finds an owner's claims of one lock without the other claims of its session, also claims with a deadline.
 #[test]
 fn reentry_does_not_walk_a_sessions_claims() {
     let mut machine = opened(2);
@@ -264,7 +265,7 @@ fn reentry_does_not_walk_a_sessions_claims() {
     }
 }
 
-/// A hand-over finds the wait of its session by the shorter of two ways: the queue, or the session's claims.
+/// A hand-over finds the wait of its session in the shorter of two lists: the queue, or the session's claims.
 #[test]
 fn a_hand_over_does_not_walk_a_sessions_claims() {
     let mut machine = opened(2);
@@ -288,7 +289,7 @@ fn take(number: u64, lock: &str, lease_ms: u64) -> Command {
     })
 }
 
-/// A command that meets many ended leases of one lock, which the sweep has not reached, goes through the holders once.
+/// A command that finds many ended leases of one lock, which the sweep has not reached, walks over the holders once.
 #[test]
 fn many_ends_at_one_lock_are_one_walk() {
     let crowd = limits::SWEEP_AN_ENTRY_MAX as u64 + 1;
@@ -309,7 +310,7 @@ fn many_ends_at_one_lock_are_one_walk() {
     assert!(count <= 5 * many, "{count} were looked at for {many} leases that last and {many} that ended");
 }
 
-/// A page of a listing begins where the last one ended, and goes through nothing of other namespaces.
+/// A page of a listing begins where the last one ended, and looks at nothing of other namespaces.
 #[test]
 fn a_page_begins_where_the_last_one_ended() {
     let mut machine = opened(2);
@@ -341,7 +342,7 @@ fn a_page_begins_where_the_last_one_ended() {
     }
 }
 
-/// A namespace that uses nothing any more leaves nothing behind.
+/// No record of a namespace stays once it uses nothing any more.
 #[test]
 fn a_namespace_that_uses_nothing_is_forgotten() {
     let mut watched = Watched::default();

@@ -3,7 +3,7 @@
 use super::*;
 
 impl Naive {
-    /// The answer to a request that was seen before, or is too old to be looked at.
+    /// The answer to a request that was seen before, or is too old to be executed.
     pub(super) fn seen(&mut self, request: RequestId, below: u64, payload: &Command) -> Option<Outcome> {
         if self.alive(request.session).is_none() {
             return Some(self.session_ended(request.session));
@@ -63,7 +63,7 @@ impl Naive {
         outcome
     }
 
-    /// The hold that is entered again, or a refusal; nothing where a stranger asks.
+    /// The hold that is acquired again, or a refusal; `None` for another owner.
     pub(super) fn same_owner(&self, ask: &Ask) -> Result<Option<usize>, Outcome> {
         let session = ask.claim.session().expect("a session's");
         let same = |other: &Ask| {
@@ -100,7 +100,7 @@ impl Naive {
         Err(Outcome::Refused(Refusal::AlreadyHeld { lock, session, token: Some(hold.token) }))
     }
 
-    /// Grants, queues or refuses somebody new.
+    /// Grants, queues or refuses a new request.
     pub(super) fn admit(&mut self, ask: Ask, patience: Patience) -> Outcome {
         if let Err(refused) = self.judge(&ask, patience) {
             return refused;
@@ -116,7 +116,7 @@ impl Naive {
         self.queued(self.waits.last().expect("just pushed"))
     }
 
-    /// Refuses what the lock cannot give, and a try where it would have to wait; a new semaphore gets its limit.
+    /// Refuses what the lock cannot give, and a try that would have to wait. A new semaphore gets its limit.
     pub(super) fn judge(&mut self, ask: &Ask, patience: Patience) -> Result<(), Outcome> {
         let lock = ask.lock.clone();
         let held = self.holds.iter().find(|hold| hold.ask.lock == lock).map(|hold| hold.ask.mode);

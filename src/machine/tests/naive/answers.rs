@@ -1,4 +1,4 @@
-//! What callers are shown and told.
+//! The answers that callers get.
 
 use super::*;
 
@@ -20,7 +20,7 @@ impl Naive {
         }
     }
 
-    /// The longest holder, apart from those that `mine` says are the caller's.
+    /// The oldest holder, except the holds that `mine` selects.
     pub(super) fn holder(&self, lock: &LockKey, mine: impl Fn(&Hold) -> bool) -> Option<HolderView> {
         let others = self.holds.iter().filter(|hold| hold.ask.lock == *lock && !mine(hold));
         others.min_by_key(|hold| hold.token).map(|hold| self.view(hold))
@@ -51,7 +51,7 @@ impl Naive {
         Outcome::Queued(Place { lock: lock.name.clone(), place: ahead + 1, sequence: wait.sequence, held_by })
     }
 
-    /// How a claim stands, and what it asked for.
+    /// The current outcome of a claim, and what it asked for.
     pub(super) fn standing(&self, lock: Option<&LockKey>, claim: Claim) -> Option<(&Command, Outcome)> {
         let again =
             |hold: &&Hold| later(hold).any(|(number, _)| Some(claim) == request_of(hold.ask.claim.session(), *number));

@@ -1,4 +1,4 @@
-//! Holds that their sessions keep between uses.
+//! Cached holds, which sessions keep between uses.
 
 use super::*;
 
@@ -22,7 +22,8 @@ impl Naive {
         cached && self.waits.iter().all(|wait| wait.ask.lock != *lock)
     }
 
-    /// What a wait that has run out is answered: a try, who holds the lock, or the first of the set that is not free.
+    /// The answer to a wait that has timed out: for a try, the holder of the lock, or of the first lock of the set that
+    /// is not free.
     pub(super) fn ran_out(&self, at: usize) -> Outcome {
         let wait = &self.waits[at];
         if !wait.tries {
@@ -37,7 +38,7 @@ impl Naive {
         self.held_or_closed(lock, self.holder(lock, |_| false))
     }
 
-    /// Notes which recalled holds of the session an answer names.
+    /// Records which recalled holds of the session an answer names.
     pub(super) fn name_recalled(&mut self, session: Option<SessionId>, outcome: &Outcome) {
         let names = matches!(
             outcome,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::*;
 
 impl Naive {
-    /// Undoes the newest wait where it closes a cycle, or asks for what an ancestor holds.
+    /// Undoes the newest wait if it closes a cycle, or asks for what an ancestor holds.
     pub(super) fn take_back(&mut self) -> Option<Outcome> {
         let newest = self.waits.last().expect("just pushed");
         let (claim, sequence, policy) = (newest.ask.claim, newest.sequence, newest.ask.extras.deadlock);
@@ -23,7 +23,7 @@ impl Naive {
         Some(Outcome::Refused(Refusal::Deadlock { cycle: vec![] }))
     }
 
-    /// Something changes at this lock: where a set waits for it, or waited until now, sessions may pass fewer waiters.
+    /// Something changes at this lock. If a set waits for it, or waited until now, sessions may overtake fewer waiters.
     pub(super) fn changes(&mut self, lock: &LockKey, session: Option<SessionId>) {
         if self.changed.contains(lock) || self.waits.iter().any(|wait| wait.ask.set && wait.ask.lock == *lock) {
             self.changed.push(lock.clone());
@@ -40,8 +40,8 @@ impl Naive {
         parts.iter().for_each(|(lock, session)| self.changes(lock, *session));
     }
 
-    /// Owners that wait at a lock where a set waits, or waited until now, and whose session has another request or had one
-    /// that changed; in the namespace of a change.
+    /// Owners that wait at a lock where a set waits, or waited until now, and whose session has another request, or had
+    /// one that changed, in the namespace of a change.
     fn may_pass_fewer(&mut self) -> Vec<Party> {
         let (changed, sessions) = (std::mem::take(&mut self.changed), std::mem::take(&mut self.changed_sessions));
         let of_set = |lock: &LockKey| self.waits.iter().any(|wait| wait.ask.set && wait.ask.lock == *lock);
@@ -60,7 +60,7 @@ impl Naive {
         waits.filter_map(endless_wait).collect()
     }
 
-    /// Who waits where, by place.
+    /// All waits, with queue and sequence number.
     pub(in super::super) fn waiting(&self) -> Vec<(LockKey, u64, Claim)> {
         let mut waits: Vec<_> =
             self.waits.iter().map(|wait| (wait.ask.lock.clone(), wait.sequence, wait.ask.claim)).collect();
@@ -68,8 +68,8 @@ impl Naive {
         waits
     }
 
-    /// Owners that gained a hold come first: the one that closes a cycle is refused. Others may be in one because they pass
-    /// fewer waiters than before.
+    /// Owners that gained a hold come first, so that the one that closes a cycle is refused. Others may be in one
+    /// because they overtake fewer waiters than before.
     pub(super) fn refuse_in_cycles(&mut self) -> bool {
         if self.refuse_a_suspect() {
             return true;
@@ -143,7 +143,7 @@ impl Naive {
         everybody
     }
 
-    /// Endless waits ahead of this one that it does not pass, with the waits whose grant would let it.
+    /// Endless waits ahead of this one that it does not overtake, with the waits whose grant would let it.
     pub(super) fn waits_ahead(&self, wait: &Wait) -> Vec<(&Wait, Party, Vec<&Wait>)> {
         let ask = &wait.ask;
         if wait.upgrades.is_some() {
@@ -159,13 +159,13 @@ impl Naive {
         blocks.collect()
     }
 
-    /// The waits that are granted together with this one: of a set all.
+    /// The waits that are granted together with this one: for a set, all of its waits.
     fn whole(&self, wait: &Wait) -> Vec<Node> {
         let of = |part: &&Wait| std::ptr::eq(*part, wait) || (wait.ask.set && part.ask.claim == wait.ask.claim);
         self.waits.iter().filter(of).map(node_of).collect()
     }
 
-    /// Whom or what this wait still needs to come to an end; and whether enough has.
+    /// What this wait still needs before it ends; and whether enough of it has ended.
     pub(super) fn in_the_way(&self, wait: &Wait, done: &[Node]) -> (Vec<Node>, bool) {
         let (ask, own) = (&wait.ask, endless_wait(wait));
         let is_done = |node: &Node| done.contains(node);
@@ -176,7 +176,7 @@ impl Naive {
             .filter_map(|hold| Some((hold, endless_hold(hold)?)))
             .collect();
         let ahead = self.waits_ahead(wait);
-        // Everything of one of these: of the one ahead, or of what lets it be passed.
+        // All of one of these: of the one ahead, or of what allows overtaking it.
         let ways = |first: Vec<Node>, once: &[&Wait]| -> Vec<Vec<Node>> {
             std::iter::once(first).chain(once.iter().map(|wait| self.whole(wait))).collect()
         };
@@ -186,7 +186,7 @@ impl Naive {
             let held = others.filter(|(hold, _)| conflict(hold.ask.mode, ask.mode)).map(|(_, party)| party);
             let ahead = ahead.into_iter().filter(|(_, party, _)| Some(party) != own.as_ref());
             let ahead = ahead.map(|(wait, party, once)| {
-                // What ends by itself once it is granted only has to be granted.
+                // A hold with a deadline only has to be granted.
                 let beside = !conflict(wait.ask.mode, ask.mode) || is_leased(wait);
                 ways(vec![if beside { node_of(wait) } else { Node::Party(party) }], &once)
             });
@@ -204,7 +204,7 @@ impl Naive {
         let takers: Vec<_> = held.chain(queued).collect();
         let stuck: Vec<_> = takers.into_iter().filter(|(_, ways)| !any(ways)).collect();
         let left: u32 = stuck.iter().map(|(count, _)| count).sum();
-        // A set that stands ahead goes with all its parts, or not at all.
+        // All parts of a set ahead must be granted together.
         let grants = ahead.iter().map(|(wait, _, once)| ways(self.whole(wait), once)).filter(|ways| !any(ways));
         let mut unmet: Vec<Vec<Vec<Node>>> = grants.collect();
         if self.limit(&ask.lock).unwrap_or_default() < left + count {
@@ -219,7 +219,7 @@ impl Naive {
         self.leads_round(party, &self.all_that_end())
     }
 
-    /// Everything that can come to an end.
+    /// All parties and waits that can end.
     fn all_that_end(&self) -> Vec<Node> {
         let mut nodes: Vec<Node> = self.all_parties().into_iter().map(Node::Party).collect();
         nodes.extend(self.waits.iter().filter(|wait| endless_wait(wait).is_some()).map(node_of));
@@ -248,13 +248,13 @@ impl Naive {
         false
     }
 
-    /// Owners in a cycle.
+    /// The owners that are in a cycle.
     pub(in super::super) fn in_cycles(&self) -> Vec<Party> {
         let done = self.all_that_end();
         self.all_parties().into_iter().filter(|party| self.leads_round(party, &done)).collect()
     }
 
-    /// Whether each step of a reported cycle is one here: its owner waits so for the next one.
+    /// Whether each link of a reported cycle is one here: its owner waits in that way for the next one.
     pub(in super::super) fn is_way_round(&self, cycle: &[DeadlockLink]) -> bool {
         let done = self.all_that_end();
         let next = cycle.iter().skip(1).chain(cycle.first());
@@ -275,7 +275,7 @@ impl Naive {
         })
     }
 
-    /// What has to end before this can; and whether it has.
+    /// What has to end before this can; and whether it has ended.
     pub(super) fn ends(&self, node: &Node, done: &[Node]) -> (Vec<Node>, bool) {
         match node {
             Node::Wait(claim, lock) => {

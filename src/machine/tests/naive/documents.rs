@@ -1,8 +1,8 @@
-//! Changes that are made only if something is as it was seen.
+//! Changes that are made only if something still is as the caller saw it.
 
 use super::*;
 
-/// What a hold has that was taken as a document.
+/// The document fields of a hold that was taken as one.
 #[derive(Clone)]
 pub(super) struct Mark {
     lock: LockKey,
@@ -158,7 +158,7 @@ impl Naive {
         self.free_all(|hold, mark| mark.ts == ts && here(&hold.ask.lock))
     }
 
-    /// In the order of the names.
+    /// Frees these documents in the order of their names.
     fn free_all(&mut self, meant: impl Fn(&Hold, &Mark) -> bool) -> Outcome {
         let marked = |hold: &&Hold| self.mark(hold).is_some_and(|mark| meant(hold, mark));
         let mut locks: Vec<LockKey> = self.holds.iter().filter(marked).map(|hold| hold.ask.lock.clone()).collect();
@@ -170,7 +170,7 @@ impl Naive {
         Outcome::Freed { locks: locks.len() as u64 }
     }
 
-    /// A hold that was taken as a document leaves it free.
+    /// A hold that was taken as a document leaves a free document.
     pub(super) fn leave_document(&mut self, hold: &Hold) {
         let Some(mark) = self.mark(hold).cloned() else { return };
         self.marks.retain(|known| (&known.lock, known.ts) != (&mark.lock, mark.ts));
@@ -178,7 +178,7 @@ impl Naive {
         self.free.push((mark.lock, 0, Some(mark.ts), process, mark.term, hold.token));
     }
 
-    /// A process without locks is forgotten in time.
+    /// Forgets processes without locks whose time is over.
     pub(super) fn forget_processes(&mut self) {
         let now = self.now;
         for (namespace, process, kept) in std::mem::take(&mut self.pings) {

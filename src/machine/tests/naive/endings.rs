@@ -1,9 +1,9 @@
-//! Renewals, and what ends without them or otherwise.
+//! Renewals, and everything that ends a hold, wait or session.
 
 use super::*;
 
 impl Naive {
-    /// In time is what was received by the deadline, unless an earlier entry had passed it.
+    /// A renewal is in time if it was received by the deadline, unless an earlier entry had passed it.
     pub(super) fn renew(&mut self, renewal: &Renewal, previous: LogTime) -> Outcome {
         let (now, receipt, attempt) = (self.now, renewal.receipt, renewal.attempt);
         match &renewal.target {
@@ -100,7 +100,8 @@ impl Naive {
         self.forget_limits();
     }
 
-    /// What the lock-delay keeps closed after a loss, and what was to stay closed however the hold ends, until the later end.
+    /// Keeps closed, until the later end, what the lock-delay keeps closed after a loss, and what stays closed however
+    /// the hold ends.
     pub(super) fn keep_closed(&mut self, at: usize, reason: EndReason) {
         let (now, hold) = (self.now, &self.holds[at]);
         let (delay_ms, ends, closed_until) = (hold.ask.extras.delay_ms, hold.ends, hold.closed_until);
@@ -140,7 +141,7 @@ impl Naive {
         self.conclude(&hold.ask, answer);
     }
 
-    /// One request less holds it.
+    /// Removes one request from a hold.
     pub(super) fn leave_hold(&mut self, at: usize, number: u64, answer: Outcome) -> u32 {
         let hold = &mut self.holds[at];
         let session = hold.ask.claim.session().expect("only sessions enter again");
@@ -175,7 +176,7 @@ impl Naive {
             Claim::Lease(id) => {
                 let until = LogTime(self.now.0 + TEN_MINUTES_MS);
                 let take = self.takes.iter_mut().find(|take| take.id == id && take.lock == ask.lock);
-                take.expect("who waits or holds is known").over = Some((answer, until));
+                take.expect("a take that waits or holds is known").over = Some((answer, until));
             }
         }
         self.forget_limits();

@@ -1,10 +1,10 @@
-//! Who is granted what, and in which order.
+//! Which requests are granted, and in which order.
 
 use super::*;
 
 impl Naive {
-    /// As long as a waiter of any lock fits beside its holders and passes nobody whom it may not pass, the one that came
-    /// first is granted.
+    /// While a waiter of any lock fits together with its holders and overtakes only waiters that it may overtake,
+    /// grants the one that came first.
     pub(super) fn serve(&mut self) {
         loop {
             let mut next: Option<usize> = None;
@@ -56,14 +56,15 @@ impl Naive {
         }
     }
 
-    /// Whether nobody stands ahead that this one may not pass.
+    /// Whether all waiters ahead may be overtaken by this request.
     pub(super) fn clear_ahead(&self, ask: &Ask, sequence: u64) -> bool {
         let ahead = self.waits.iter().filter(|o| o.ask.lock == ask.lock && o.sequence < sequence);
         let fair = |o: &Wait| ask.extras.fairness == Fairness::Barging && !o.ask.set;
         ahead.filter(|o| fair(o) || conflict(o.ask.mode, ask.mode)).all(|o| passes(ask, &o.ask) || self.goes_by(ask, o))
     }
 
-    /// Whether the session holds what a waiting set lacks, and this one is that set or stands, transitively, behind it.
+    /// Whether the session holds what a waiting set lacks, and the wait ahead is that set or is, transitively, behind
+    /// it.
     pub(super) fn goes_by(&self, ask: &Ask, ahead: &Wait) -> bool {
         let Some(session) = ask.claim.session() else { return false };
         let lacks = |wait: &&Wait| {
@@ -78,12 +79,12 @@ impl Naive {
         self.and_behind(self.waits.iter().filter(lacks)).contains(&(ahead.ask.claim, ahead.sequence))
     }
 
-    /// These waits, and those that stand, transitively, behind them.
+    /// These waits, and those that are, transitively, behind them.
     pub(super) fn and_behind<'a>(&self, waits: impl Iterator<Item = &'a Wait>) -> Vec<(Claim, u64)> {
         and_behind(&self.waits, waits)
     }
 
-    /// Whether nobody but this hold has the lock, or had it a short while ago.
+    /// Whether this hold is the only one of the lock, and no ended hold keeps the lock closed.
     pub(super) fn alone(&self, lock: &LockKey, token: FencingToken) -> bool {
         let closed = self.lost.iter().any(|lost| lost.ask.lock == *lock);
         !closed && self.holds.iter().all(|hold| hold.ask.lock != *lock || hold.token == token)
@@ -139,7 +140,7 @@ impl Naive {
     }
 }
 
-/// These of all waits, and those that stand, transitively, behind them.
+/// These of all waits, and those that are, transitively, behind them.
 pub(super) fn and_behind<'a>(all: &[Wait], waits: impl Iterator<Item = &'a Wait>) -> Vec<(Claim, u64)> {
     let mut reached: Vec<(Claim, u64)> = waits.map(|wait| (wait.ask.claim, wait.sequence)).collect();
     let mut at = 0;

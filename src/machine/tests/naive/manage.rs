@@ -1,4 +1,4 @@
-//! What is done from outside.
+//! Actions on locks from outside.
 
 use super::*;
 

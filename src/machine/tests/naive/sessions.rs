@@ -1,4 +1,4 @@
-//! Sessions are opened and attached to.
+//! Commands that open and attach sessions.
 
 use super::*;
 

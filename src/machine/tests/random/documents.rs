@@ -1,4 +1,4 @@
-//! Documents in stories: few processes, a `ts` that is often used again.
+//! Random commands on documents: few processes, and a `ts` that is often used again.
 
 use super::Story;
 use crate::model::*;
@@ -42,13 +42,13 @@ impl Story {
         grab
     }
 
-    /// The `ts` of a document that may well be there.
+    /// The `ts` of a document that probably exists.
     fn seen(&mut self, lock: &LockKey) -> DocumentId {
         let of_lock: Vec<_> = self.grabs.iter().rev().filter(|grab| grab.lock == *lock).take(4).map(|g| g.ts).collect();
         self.random.pick(&of_lock).copied().unwrap_or(ts_of(0))
     }
 
-    /// A name that only documents use becomes a semaphore for a while, or is one no longer.
+    /// Turns a name that only documents use into a semaphore for a while, or back.
     fn other_kind(&mut self) -> Command {
         let name = LockName::parse(self.random.pick(&["x", "y", "z"]).expect("some")).expect("legal");
         let lock = LockKey { namespace: Namespace::default(), name };
@@ -86,7 +86,7 @@ impl Story {
         })
     }
 
-    /// Mostly of an acquisition that may be prepared.
+    /// Confirms an acquisition, mostly one that may be prepared.
     fn confirm(&mut self) -> DocumentCommand {
         let recent = self.grabs.len().saturating_sub(6);
         let grab = self.random.pick(&self.grabs[recent..]).map(|grab| (grab.lock.clone(), grab.ts));

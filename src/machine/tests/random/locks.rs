@@ -1,4 +1,4 @@
-//! What sessions ask for: locks, sets of them, releases and changes of what they hold.
+//! Random requests of sessions: locks, sets of them, releases and changes of holds.
 
 use super::*;
 
@@ -41,7 +41,7 @@ impl Story {
         command
     }
 
-    /// Choices and a lease.
+    /// The choices of an acquire, and its lease.
     fn extras(&mut self) -> (Option<Box<Extras>>, Option<u64>) {
         if self.random.percent(45) {
             return (None, None);
@@ -71,7 +71,7 @@ impl Story {
         if self.random.percent(12) { self.known[at].next.saturating_sub(back) } else { 0 }
     }
 
-    /// A past command of the session, as it was or slightly changed.
+    /// A past command of the session, unchanged or slightly changed.
     pub(super) fn again(&mut self, at: usize) -> Option<Command> {
         let recent = self.known[at].past.len().saturating_sub(12);
         let back = if self.random.percent(85) { recent } else { 0 };
@@ -95,7 +95,7 @@ impl Story {
         Some(command)
     }
 
-    /// A lock that the session keeps between uses.
+    /// Acquires a lock that the session keeps between uses.
     pub(super) fn acquire_cached(&mut self) -> Command {
         let at = self.session();
         let name = LockName::parse(self.random.pick(&["a", "b", "c", "d"]).expect("some")).expect("legal");
@@ -166,7 +166,7 @@ impl Story {
         command
     }
 
-    /// Upgrades, downgrades and resumes, mostly of what is or was held.
+    /// Upgrades, downgrades and resumes, mostly of current or former holds.
     pub(super) fn alter(&mut self) -> Command {
         let at = self.session();
         let altered: Vec<_> = self.known[at].past.iter().filter(|past| matches!(past, Command::Alter(_))).collect();

@@ -1,9 +1,9 @@
-//! What is done to others' holds, and leases without a session.
+//! Random commands on the holds of other clients, and on leases without a session.
 
 use super::*;
 
 impl Story {
-    /// Limits, breaks, requests and hand-overs, mostly of what is held now.
+    /// Limits, breaks, requests to release and hand-overs, mostly of current holds.
     pub(super) fn manage(&mut self) -> Command {
         let why = Reason::parse("stuck").expect("legal");
         let (at, to) = (self.session(), self.session());
@@ -34,7 +34,7 @@ impl Story {
         Command::Manage(Manage { lock: LockKey { namespace, name }, what })
     }
 
-    /// Mostly to somebody who waits.
+    /// Hands a lock over, mostly to a session that waits.
     pub(super) fn hand_over(&mut self, mut lock: LockKey, mut token: FencingToken, mut to: SessionId) -> Command {
         let known = |held: &&Held| self.waits.iter().any(|(lock, _)| lock.name == held.name);
         let held: Vec<_> = self.held.iter().filter(known).cloned().collect();

@@ -1,9 +1,9 @@
-//! Sessions are opened, attached to and closed, and nodes announce what they can do.
+//! Random commands that open, attach and close sessions, and announce nodes.
 
 use super::*;
 
 impl Story {
-    /// Mostly the node's own disk; another one where it was lost.
+    /// Announces a node: mostly with its own disk, sometimes with another one, as if the disk was lost.
     pub(super) fn announce(&mut self) -> Command {
         let node = 1 + self.random.below(4);
         let disk = if self.random.percent(70) { node } else { node + 10 };
@@ -66,7 +66,7 @@ impl Story {
         Command::CloseSession { session: self.known[at].id, end }
     }
 
-    /// An operator ends a session, sometimes by the wrong namespace.
+    /// An operator ends a session, sometimes with the wrong namespace.
     pub(super) fn end(&mut self) -> Command {
         let at = self.session();
         let (session, open) = (self.known[at].id, &self.known[at].open);

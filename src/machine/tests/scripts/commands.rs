@@ -1,4 +1,4 @@
-//! The words of a script as commands, renewals and questions.
+//! Parses the words of a script as commands, renewals and queries.
 
 use super::*;
 
@@ -95,7 +95,7 @@ impl Script {
         })
     }
 
-    /// The id that a session is going to have is known beforehand: the next one, unless the handle is known.
+    /// Predicts the id of the session: the next one, unless the handle is known.
     pub(super) fn open(&mut self, who: Option<&str>, args: &mut ArgumentConsumer<'_>) -> Result<Command> {
         let who = who.ok_or("who opens?")?;
         let handle = Handle::parse(args.take_key("handle").unwrap_or(&format!("handle-of-{who}")))?;
