@@ -90,7 +90,7 @@ impl<S: LockService> Client<S> {
         self.done_with(DocumentCommand::RemoveExpired { lock, token, deadline: end }).await
     }
 
-    /// Replaces the text kept with a lease if it still equals `seen`. Otherwise it is refused with the present text.
+    /// Replaces the text kept with a lease if it still equals `seen`. Otherwise it is refused with the current text.
     pub async fn swap_value(
         &self,
         name: &str,

@@ -31,7 +31,7 @@ pub enum ClientError {
         /// The reason that an operator gave for ending it, if an operator did.
         why: Option<Reason>,
     },
-    /// The lock was granted, and its hold ended before the caller got the answer.
+    /// The lock was granted, and its hold ended before the caller received the answer.
     #[error("{lock} was acquired, but the hold has ended already ({reason})")]
     HoldEnded {
         /// Name of the lock.

@@ -178,7 +178,7 @@ macro_rules! session_methods {
                 self
             }
 
-            /// Gives the hold a lease of its own, which ends this duration after its last renewal. The session's task
+            /// Gives the hold a separate lease, which ends this duration after its last renewal. The session's task
             /// renews it at a third of its length.
             pub fn lease(mut self, length: std::time::Duration) -> Self {
                 self.session_options.lease_ms = Some($crate::clock::millis(length));

@@ -19,7 +19,7 @@ use crate::service::LockService;
 /// The record of a held lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CounterRecord {
-    /// Always 1, the value of the holder: a caller that got 2 leaves no trace.
+    /// Always 1, the value of the holder: a caller whose increment returned 2 leaves no trace.
     pub value: u64,
     /// The lock is held while log time is at most this.
     pub expire: LogTime,

@@ -49,7 +49,8 @@ impl<S: LockService> IncrLock<S> {
         Ok(taken.map_or(Increment::Later, |lease| Increment::First(Box::new(lease))))
     }
 
-    /// Lets the job run again. Only the caller that got 1 can do this. Returns false if its lease had ended.
+    /// Lets the job run again. Only the caller whose increment returned 1 can do this. Returns false if its lease had
+    /// ended.
     pub async fn reset(&self, first: Box<Lease<S>>) -> Result<bool, ClientError> {
         gone_is_false(first.release().await)
     }

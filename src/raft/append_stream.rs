@@ -1,6 +1,6 @@
 //! Sends entries to one follower over one stream of messages, of which a few may be unanswered at a time.
 //!
-//! With a stream an append does not need a call of its own, and new entries can be sent while the follower is still
+//! With a stream an append does not need a separate call, and new entries can be sent while the follower is still
 //! being notified that earlier ones are committed.
 
 use std::collections::VecDeque;

@@ -46,7 +46,7 @@ impl Core {
         Ok(Self { origin: origin.clone(), machine, dirty, last: head.log_id, membership, unwritten: 0 })
     }
 
-    /// The head of the current state. The dirty records must have been folded first.
+    /// The head of the current state. The dirty records must have been applied with `fold` first.
     pub(super) fn head(&self) -> Head {
         Head {
             log_id: self.last,

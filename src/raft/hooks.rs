@@ -10,7 +10,7 @@ use crate::model::Position;
 
 /// Notifications from Raft to its node. They are called on Raft's own tasks, so each must be short and must not block.
 pub trait Hooks: Send + Sync + 'static {
-    /// An entry was applied. Called once for each entry, in log order, after its proposer got the answer.
+    /// An entry was applied. Called once for each entry, in log order, after its proposer received the answer.
     fn applied(&self, index: u64, term: u64, applied: &Applied);
     /// The whole state was replaced, at a start or by a snapshot. This node does not have the events up to `newest`;
     /// later ones are reported.

@@ -6,7 +6,7 @@
 //! the first message of every stream of entries and in every heartbeat. A follower that has less stops. A vote is such
 //! an acknowledgement, too, so a new leader knows from the beginning where the logs of its voters end.
 //!
-//! One gap remains: only the leader that got the acknowledgement knows it. If that leader is lost as well, nothing
+//! One gap remains: only the leader that received the acknowledgement knows it. If that leader is lost as well, nothing
 //! detects the short log; but then a disk and a leader are lost at once, which is one failure more than three nodes
 //! tolerate.
 
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(acknowledged.of(3, &from_vote(vote(2))), None);
     }
 
-    /// A tail that a later leader replaced is not lost, whatever an older leader still reports.
+    /// A tail that a later leader replaced is not lost, even if an older leader still reports it.
     #[test]
     fn a_tail_that_was_replaced_is_not_lost() {
         let replaced = Some(LogId { term: 1, node: 1, index: 12 });

@@ -25,8 +25,8 @@ pub struct Timing {
 pub struct RaftSettings {
     /// This node's id, which is never used again for another disk.
     pub node: u64,
-    /// The id of this node's disk, drawn when its data directory was created. If it is not the disk id by which the
-    /// cluster knows the node, the other nodes refuse this node, and it stops.
+    /// The random id of this node's disk, allocated when its data directory was created. If it is not the disk id by
+    /// which the cluster knows the node, the other nodes refuse this node, and it stops.
     pub disk: u128,
     /// The cluster's name, for display.
     pub cluster: String,

@@ -56,8 +56,8 @@ pub struct View {
     pub last: Option<u64>,
     /// Index of the newest applied entry; `None` before the first.
     pub applied: Option<u64>,
-    /// Whether this node leads and has applied an entry of its own term, so that its state contains everything that was
-    /// ever acknowledged.
+    /// Whether this node leads and has applied an entry of its current term, so that its state contains everything that
+    /// was ever acknowledged.
     pub own_term_applied: bool,
     /// When a quorum last acknowledged this leader; `None` on other nodes.
     pub quorum_acked: Option<Instant>,
@@ -70,8 +70,8 @@ pub struct View {
 }
 
 impl View {
-    /// Whether this node leads, has applied an entry of its own term, and a quorum acknowledged it within this time. A
-    /// partitioned leader still believes that it leads, and must not report so.
+    /// Whether this node leads, has applied an entry of its current term, and a quorum acknowledged it within this
+    /// time. A partitioned leader still believes that it leads, and must not report so.
     #[must_use]
     pub fn leads_within(&self, acked_within: Duration) -> bool {
         let alone = self.members.values().filter(|member| member.voter).count() == 1;

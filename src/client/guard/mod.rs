@@ -34,7 +34,7 @@ pub struct LockGuard {
 }
 
 impl LockGuard {
-    /// Creates the guard of a hold. If the hold has a lease of its own, the session's task renews that lease.
+    /// Creates the guard of a hold. If the hold has a separate lease, the session's task renews that lease.
     pub(crate) fn new(session: SessionRef, hold: Arc<Hold>, waited: Duration) -> Self {
         session.state.holds.add(&hold);
         if hold.lease_length().is_some() {

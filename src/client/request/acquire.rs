@@ -112,10 +112,10 @@ impl<S: LockService> Session<S> {
         })
     }
 
-    /// Returns the guard of a hold that was handed over to this session without a request of its own. Refused if the
+    /// Returns the guard of a hold that was handed over to this session without a request. Refused if the
     /// session does not hold the lock under this token. Adopt a hold only once: two guards of one hold both release it.
     ///
-    /// If the hold has a lease of its own, its length becomes the time that was left of it.
+    /// If the hold has a separate lease, its length becomes the time that was left of it.
     pub async fn adopt(&self, name: &str, token: FencingToken) -> Result<LockGuard, ClientError> {
         let name = LockName::parse(name)?;
         let (mode, left_ms) = self.surely_held(&name, token).await?;

@@ -16,7 +16,7 @@ use crate::model::{
 };
 use crate::service::{Advice, ClaimRef, LockService, ServiceError};
 
-/// A request number, and the bound below which every number was answered when this number was drawn.
+/// A request number, and the bound below which every number was answered when this number was allocated.
 pub(crate) type Drawn = (u64, u64);
 
 /// A command with its own number: it is executed once even if it is repeated. Changes of one hold run one at a time, so

@@ -58,7 +58,7 @@ impl RenewalSchedule {
 
 /// Request numbers of one session.
 ///
-/// - Every number is drawn once, beginning with 1.
+/// - Every number is allocated once, beginning with 1.
 /// - Every number below [`answered_below`](Self::answered_below) is answered, and none of them is ever repeated.
 #[derive(Debug, Default)]
 pub(crate) struct RequestNumbers {
@@ -252,7 +252,7 @@ mod tests {
     }
 
     /// The bound stays at the oldest outstanding number, regardless of later ones, and never includes a number that was
-    /// not drawn yet.
+    /// not allocated yet.
     #[test]
     fn the_bound_is_the_oldest_outstanding_number() {
         let mut numbers = RequestNumbers::default();

@@ -112,7 +112,7 @@ async fn the_lease_of_a_hold_counts_from_the_sending() {
     }
 }
 
-/// A hold with a lease of its own is valid no longer than its session.
+/// A hold with a separate lease is valid no longer than its session.
 #[tokio::test(start_paused = true)]
 async fn a_hold_is_valid_no_longer_than_its_session() {
     let fake = slow();

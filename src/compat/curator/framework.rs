@@ -20,7 +20,7 @@ struct Connection<S: LockService> {
     client: Client<S>,
     session_timeout: Option<Duration>,
     session: tokio::sync::Mutex<Session<S>>,
-    /// How many names were drawn.
+    /// How many names were allocated.
     drawn: AtomicU64,
 }
 

@@ -67,7 +67,7 @@ async fn a_node_far_behind_gets_a_snapshot() {
     cluster.propose(31).await;
     cluster.caught_up(behind).await;
     assert_eq!(cluster.node(behind).machine(|machine| machine.now()), LogTime(31));
-    assert!(cluster.node(behind).snapshot_bytes().is_some(), "it got a snapshot");
+    assert!(cluster.node(behind).snapshot_bytes().is_some(), "it received a snapshot");
 }
 
 /// A transfer makes the named follower the leader, and the cluster accepts entries at once.
