@@ -24,7 +24,7 @@ pub(super) enum Purpose {
     Pulse,
     /// Log entries and heartbeats.
     Entries,
-    /// Snapshot files.
+    /// Transfers of snapshot files.
     Snapshot,
     /// Calls of the node that Raft is not concerned with.
     Forward,

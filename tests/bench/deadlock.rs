@@ -16,7 +16,7 @@ const QUEUE: u64 = 9_990;
 /// What the queue waits for.
 #[derive(Clone, Copy)]
 enum Queue {
-    /// One lock.
+    /// A single lock.
     Lock,
     /// A semaphore with this many permits, each held by an owner.
     Permits(u32),

@@ -33,7 +33,7 @@ pub(crate) enum Did {
     Look(BTreeSet<FencingToken>),
 }
 
-/// The holders of one lock, that clients know of.
+/// The holders of one lock that clients know of.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 struct State {
     holders: BTreeSet<FencingToken>,

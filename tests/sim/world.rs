@@ -44,7 +44,7 @@ pub(crate) struct World {
     pub(crate) healed: Duration,
     /// The stalled disks, by node.
     stalled: [Option<Tried>; NODES],
-    /// Clocks that were set, which of the two that each has, and how often it had been read by then.
+    /// Changed clocks: which of the two clocks of a process was changed, and how often it had been read by then.
     clocks_set: Vec<(Tried, Arc<SimClock>, usize, u64)>,
 }
 

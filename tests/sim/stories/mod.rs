@@ -41,7 +41,7 @@ use crate::world::World;
 /// The name of a scenario and its function.
 pub(crate) type Story = (&'static str, fn(&mut World));
 
-/// All scenarios.
+/// All scenarios by name.
 pub(crate) const ALL: &[Story] = &[
     ("mixed", mixed::tell),
     ("cut_off_leader", cut_off_leader::tell),
