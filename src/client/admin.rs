@@ -47,7 +47,7 @@ impl<S: LockService> Client<S> {
         self.done(name, Managing::SetLimit { limit }).await
     }
 
-    /// Removes a semaphore's own limit. The semaphore is forgotten once no session uses it.
+    /// Stops keeping a semaphore's limit: the semaphore is removed once no session uses it.
     pub async fn remove_semaphore(&self, name: &str) -> Result<(), ClientError> {
         self.done(name, Managing::RemoveLimit).await
     }
@@ -85,7 +85,9 @@ impl<S: LockService> Client<S> {
         let (reply, in_doubt) = self.repeated(Command::Manage(Manage { lock, what })).await?;
         let gone = matches!(reply.outcome, Outcome::Refused(Refusal::NotHeld { .. } | Refusal::HeldByOther { .. }));
         if ends && in_doubt && gone {
-            return Err(ServiceError::unknown("the hold is gone, by an attempt of this call or by others").into());
+            return Err(
+                ServiceError::unknown("the hold is gone, by an attempt of this call or by another client").into()
+            );
         }
         Ok(reply)
     }

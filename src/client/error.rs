@@ -53,12 +53,12 @@ impl ClientError {
         if let Outcome::Refused(refusal) = outcome {
             return refusal.into();
         }
-        ClientError::Service(ServiceError::Internal(format!("an answer to another question: {outcome:?}")))
+        ClientError::Service(ServiceError::Internal(format!("an answer of an unexpected kind: {outcome:?}")))
     }
 
     /// The error for an answer to another query than the one that was sent.
     pub(crate) fn unexpected_answer(reply: &QueryReply) -> Self {
-        ClientError::Service(ServiceError::Internal(format!("an answer to another question: {:?}", reply.answer)))
+        ClientError::Service(ServiceError::Internal(format!("an answer of an unexpected kind: {:?}", reply.answer)))
     }
 
     /// The error's word in the [table](crate::service::TABLE).
@@ -167,11 +167,11 @@ fn cause(alone: bool, session: SessionId, reason: Option<EndReason>, why: &Optio
     match (alone, reason) {
         (false, None) => format!("its session {session} could not be renewed in time"),
         (false, Some(reason)) => format!("its session {session} has ended ({})", explained(reason, why)),
-        (true, None) => "it is held no longer".to_owned(),
+        (true, None) => "it is not held any more".to_owned(),
         (true, Some(EndReason::Broken)) => "it was broken".to_owned(),
         (true, Some(EndReason::HandedOver)) => "it was handed over to another".to_owned(),
-        (true, Some(EndReason::Expired)) => "its lease ran out".to_owned(),
-        (true, Some(EndReason::TimeOver)) => "the longest time that it asked for is over".to_owned(),
+        (true, Some(EndReason::Expired)) => "its lease expired".to_owned(),
+        (true, Some(EndReason::TimeOver)) => "its longest duration has passed".to_owned(),
         (
             true,
             Some(reason @ (EndReason::Released | EndReason::Lost | EndReason::Cancelled | EndReason::Overtaken)),

@@ -31,7 +31,7 @@ pub enum MembershipError {
     #[error(transparent)]
     Propose(#[from] ProposeError),
     /// Another change is in progress.
-    #[error("another change of the membership is under way")]
+    #[error("another change of the membership is in progress")]
     Busy,
     /// Raft refuses this change.
     #[error("{0}")]

@@ -2,7 +2,7 @@
 //! connection to the cluster. Run by `cargo bench --bench parts`; a further argument selects the parts whose names
 //! contain it. The figures are meaningful only on an idle machine.
 
-#![allow(clippy::print_stdout, reason = "the figures are there to be read")]
+#![allow(clippy::print_stdout, reason = "the figures are the output")]
 
 mod codec;
 mod deadlock;

@@ -269,7 +269,7 @@ impl Replay {
         }
         self.must_live(event, claim);
         if let Some(last) = self.last_token.filter(|last| token <= *last) {
-            self.broken(Rule::TokensGrow, event, &format!("token {last} was given before"));
+            self.broken(Rule::TokensGrow, event, &format!("token {last} was granted before"));
         }
         self.last_token = self.last_token.max(Some(token));
         self.grants.insert((key.name.clone(), token, claim.session()));

@@ -250,6 +250,6 @@ mod tests {
         early.answered(LogTime(1_010));
         assert!(other < early.next(&clock));
         early.answered(LogTime(5));
-        assert!(other < early.next(&clock), "it never goes back");
+        assert!(other < early.next(&clock), "it never decreases");
     }
 }

@@ -80,7 +80,7 @@ impl<S: LockService> LeaseRequest<S> {
         };
         let Some(Settled { reply, waited }) = settled else {
             if pending.since.is_none() {
-                return Err(no_answer("asking for the time"));
+                return Err(no_answer("reading the log time"));
             }
             pending.cancel().await?;
             pending.disarm();

@@ -55,7 +55,7 @@ async fn a_quiet_subscription_is_no_outage() {
         fake.publish(Ok(fake.granted(3))).await;
     };
     let (event, ()) = tokio::join!(watch.next(), breaks);
-    assert_eq!(event.expect("taken up again").subject.token(), Some(token(3)));
+    assert_eq!(event.expect("subscribed again").subject.token(), Some(token(3)));
 }
 
 /// Subscriptions that end at once are repeated once a second in the long run: by a watch, and by a session, which each

@@ -144,7 +144,7 @@ mod tests {
 
     /// R-CFG-06, R-CFG-07: a ping, another acquisition or another leader at 14:59 minutes restarts the time.
     #[test]
-    fn r_cfg_06_r_cfg_07_any_change_begins_the_count_anew() {
+    fn r_cfg_06_r_cfg_07_any_change_restarts_the_time() {
         let late = QUARTER_MS - 1_000;
         for changed in [
             |look| Look { ping: Some(WallTime(8)), ..look },

@@ -37,7 +37,7 @@ impl Unlocks {
         for _ in 0..self.len() {
             let Some((ts, name)) = self.take() else { return };
             if let Err(error) = client.unlock(ts, Some(name.as_str())).await {
-                tracing::warn!(lock = %name, %ts, %error, "an unlock failed; it is tried again with the next ping");
+                tracing::warn!(lock = %name, %ts, %error, "an unlock failed; it is retried with the next ping");
                 self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push_back((ts, name));
                 return;
             }
@@ -64,7 +64,7 @@ pub(super) async fn keep<S: LockService>(client: Client<S>, process: ProcessId, 
         let now = client.time().now();
         let slept = now.since(last);
         if every * CONFIG_SLOW_PING_FACTOR < slept {
-            tracing::warn!(%process, ?slept, "this process slept far longer than between two pings");
+            tracing::warn!(%process, ?slept, "this process was paused for much longer than the time between two pings");
         }
         last = now;
     }

@@ -31,7 +31,7 @@ pub enum ConfigLockError {
     Ended(EndReason),
     /// The difference between the service's time and this process's clock changes too fast, so the take-over time
     /// cannot be counted; only with [`Era::Legacy`].
-    #[error("the clocks differ by {skew:?} within a few readings, more than {limit:?}: nothing is taken")]
+    #[error("the clocks differ by {skew:?} within a few readings, more than {limit:?}: no lock is taken")]
     ClockSkew {
         /// How much the difference changed.
         skew: Duration,

@@ -120,11 +120,11 @@ async fn a_new_mirror_is_read_from_the_table_in_parts() {
     applying.abort();
     assert!(applying.await.unwrap_err().is_cancelled());
     let between = applied.load(Ordering::Relaxed);
-    assert!(between >= pieces as u64, "{between} entries were applied while {pieces} pieces were read");
+    assert!(between >= pieces as u64, "{between} entries were applied while {pieces} parts were read");
     let recovered = alone.state.recover(&alone.wal).unwrap();
     assert_eq!((recovered.source, recovered.note), (Source::Mirror, None));
     let at = recovered.head.log_id.unwrap().index;
-    assert!(at >= pieces as u64, "the mirror is at {at}: its head is as old as the first piece");
+    assert!(at >= pieces as u64, "the mirror is at {at}: its head is as old as the first part");
 }
 
 const BLANK: Bytes = Bytes::from_static(&[0]);

@@ -38,6 +38,6 @@ async fn a_connection_attempt_outlives_its_caller() {
     drop(first);
     assert!(poll!(&mut second).is_pending());
     allowed.add_permits(1);
-    second.await.expect("what the first one asked for");
+    second.await.expect("the connection of the first call");
     assert_eq!(dials.load(SeqCst), 1);
 }

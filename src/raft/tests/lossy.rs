@@ -32,7 +32,7 @@ impl Lossy {
     /// Waits until the link between these two nodes works.
     pub(super) async fn not_cut(&self, from: u64, to: u64) {
         let mut cut = self.cut.subscribe();
-        cut.wait_for(|cut| !concerns(*cut, from, to)).await.expect("the sender is here");
+        cut.wait_for(|cut| !concerns(*cut, from, to)).await.expect("the sender exists");
     }
 
     /// Bytes that nodes have sent to each other, without the answers.

@@ -119,7 +119,11 @@ pub(crate) async fn experiment(way: Way, program: impl Fn() -> Command) -> io::R
 }
 
 fn expect(words: &str, wanted: &str) -> io::Result<()> {
-    if words.contains(wanted) { Ok(()) } else { Err(io::Error::other(format!("it said {words:?}, not {wanted:?}"))) }
+    if words.contains(wanted) {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!("the holder printed {words:?} without {wanted:?}")))
+    }
 }
 
 async fn until(done: impl Fn() -> bool) -> io::Result<()> {

@@ -41,7 +41,7 @@ pub(super) fn tell(world: &mut World) {
         sleep(PERIOD).await;
         for _ in 2..PERIODS {
             if let Ok(Some(_)) = lock.take("red").await {
-                caller.run.found(as_told::NAME, "two have one lease".to_owned());
+                caller.run.found(as_told::NAME, "two clients have one lease".to_owned());
             }
             sleep(PERIOD).await;
         }
