@@ -19,8 +19,8 @@ impl<S: LockService> Client<S> {
         broken(self.manage(name, Managing::BreakHold { token, why }).await?.outcome)
     }
 
-    /// Reports what [`break_hold`](Self::break_hold) would do: who holds the lock, when the holder's session was last
-    /// seen, and which waiter would be next. Changes nothing.
+    /// Reports what [`break_hold`](Self::break_hold) would do: which client holds the lock, when the holder's session
+    /// was last seen, and which waiter would be next. Changes nothing.
     pub async fn would_break(&self, name: &str, token: FencingToken) -> Result<BreakReport, ClientError> {
         let lock = self.key(LockName::parse(name)?);
         broken(read!(self, Query::WouldBreak { lock, token }, WouldBreak).value)

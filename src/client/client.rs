@@ -57,7 +57,7 @@ impl<S: LockService> Client<S> {
         self.with(|settings| (settings.begun, settings.clock) = (clock.now(), clock))
     }
 
-    /// Sets the metadata of sessions, locks and leases that have none of their own.
+    /// Sets the metadata of sessions, locks and leases that are given none themselves.
     #[must_use]
     pub fn metadata(self, metadata: Metadata) -> Self {
         self.with(|settings| settings.metadata = metadata)

@@ -61,8 +61,8 @@ struct Scene {
     number: u64,
 }
 
-/// Measures one more wait: after holders that wait for no one else, with one holder that waits for the new owner, and
-/// with all of them.
+/// Measures one more wait: after holders that wait for no other owner, with one holder that waits for the new owner,
+/// and with all of them.
 pub(crate) fn one_more_wait(timer: &Timer) {
     let queues = [
         ("a lock", Queue::Lock),

@@ -1,4 +1,4 @@
-//! An acquire is delayed for so long that its client gives up and cancels it over another connection. When it arrives
+//! An acquire is delayed until its client gives up and cancels it over another connection. When it arrives
 //! at last, the cancel decides its answer, and no hold without a client remains.
 
 use std::cell::Cell;

@@ -1,6 +1,6 @@
 //! More renewals wait than fit into an entry, repeatedly: the disks of both followers stall for short times, too short
 //! for a new election, and nothing is committed meanwhile. A renewal that the leader received in time counts, however
-//! many entries are ahead of its own.
+//! many entries are ahead of its entry.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
